@@ -1,0 +1,1 @@
+"""What back ends and people use to submit jobs and read their answers."""

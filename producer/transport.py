@@ -1,0 +1,37 @@
+"""The queue as a producer sees it: a narrow port, and the values that cross it."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+from schemas.job import Job
+
+__all__ = ["Transport"]
+
+
+class Transport(Protocol):
+    """Submits jobs, and reads what became of them."""
+
+    async def submit(self, jobs: Sequence[Job]) -> list[str]:
+        """Put jobs into their lanes, pipelined; return their ids (an idempotency key seen before: the first id).
+
+        Raises `QueueFull` (with `retry_after`, seconds) or `IdempotencyConflict`.
+        """
+
+    async def result(self, job_id: str) -> bytes | None:
+        """Return the packed result, or None if there is none (yet, or any more)."""
+
+    async def state(self, job_id: str) -> str | None:
+        """Return the job's state, or None if the queue does not know the job."""
+
+    async def log(self, job_id: str, after: int = -1) -> list[bytes]:
+        """Return the packed events whose `seq` is greater than `after`, in order."""
+
+    def subscribe(self, job_id: str) -> AbstractAsyncContextManager[AsyncIterator[bytes | None]]:
+        """Yield packed events as they are published, from the moment the context is entered.
+
+        Yields None after a silence or a lost connection: then events may have been missed, read the log.
+        """
+
+    async def close(self) -> None:
+        """Disconnect; idempotent."""

@@ -1,0 +1,104 @@
+"""Every key and channel in Redis, built here and nowhere else.
+
+All keys of one job carry its partition as a Redis Cluster hash tag (`{p}`), so each script touches one slot.
+A generated id ends in its partition, so a job's keys follow from its id alone; any other id is of partition 0.
+"""
+
+import hashlib
+import re
+import secrets
+from typing import Final
+
+__all__ = [
+    "CONTROL",
+    "DEFAULT_LANES",
+    "GROUP",
+    "IMAGE_PREFIX",
+    "dead",
+    "delayed",
+    "events",
+    "idempotency",
+    "job",
+    "key_partition",
+    "lane",
+    "live",
+    "log",
+    "new_id",
+    "partition",
+    "result",
+    "stem",
+]
+
+DEFAULT_LANES: Final = ("interactive", "bulk")
+GROUP: Final = "workers"
+CONTROL: Final = "stoop:control"
+IMAGE_PREFIX: Final = "uploads/"
+"""Where the client puts images it uploads: `<bucket>/uploads/<sha256 of the bytes>`."""
+
+_GENERATED: Final = re.compile(r"[0-9a-f]{32}-([0-9]{1,5})")
+
+
+def new_id(p: int = 0) -> str:
+    """Make an id of 128 random bits that names its partition: `<32 hex digits>-<p>`."""
+    return f"{secrets.token_hex(16)}-{p}"
+
+
+def partition(job_id: str) -> int:
+    """Read the partition off a generated id; an id a producer brought itself is of partition 0."""
+    generated = _GENERATED.fullmatch(job_id)
+    return int(generated[1]) if generated else 0
+
+
+def key_partition(idempotency_key: str, partitions: int) -> int:
+    """Say which partition the jobs with this idempotency key live in."""
+    return int.from_bytes(hashlib.blake2b(idempotency_key.encode(), digest_size=8).digest()) % partitions
+
+
+def stem(p: int) -> str:
+    """Return what every key of partition `p` starts with."""
+    return f"stoop:{{{p}}}:"
+
+
+def lane(name: str, p: int = 0) -> str:
+    """Name the stream of a lane; a job is one entry with the field `j`."""
+    return f"{stem(p)}jobs:{name}"
+
+
+def dead(p: int = 0) -> str:
+    """Name the stream of dead letters."""
+    return f"{stem(p)}dead"
+
+
+def delayed(p: int = 0) -> str:
+    """Name the sorted set of jobs that wait for their next attempt."""
+    return f"{stem(p)}delayed"
+
+
+def live(worker: str, p: int = 0) -> str:
+    """Name the key whose time to live is a worker's lease on all it has claimed."""
+    return f"{stem(p)}live:{worker}"
+
+
+def idempotency(key: str, p: int = 0) -> str:
+    """Name the key that holds the id of the job submitted under an idempotency key."""
+    return f"{stem(p)}idem:{key}"
+
+
+def job(job_id: str) -> str:
+    """Name the hash of a job's state, times, attempt and worker."""
+    return f"{stem(partition(job_id))}job:{job_id}"
+
+
+def result(job_id: str) -> str:
+    """Name the key of a job's result (JSON, with a time to live)."""
+    return f"{stem(partition(job_id))}result:{job_id}"
+
+
+def events(job_id: str) -> str:
+    """Name the pub/sub channel of a job's events."""
+    return f"{stem(partition(job_id))}events:{job_id}"
+
+
+def log(job_id: str) -> str:
+    """Name the capped stream that keeps a job's events for whoever comes late."""
+    return f"{stem(partition(job_id))}log:{job_id}"

@@ -1,0 +1,95 @@
+"""The skills, their settings and the shapes of their answers."""
+
+from enum import StrEnum
+
+import msgspec
+
+__all__ = [
+    "Box",
+    "CaptionLength",
+    "Grounding",
+    "Output",
+    "Point",
+    "Reasoning",
+    "Settings",
+    "Skill",
+    "SpatialRef",
+]
+
+SpatialRef = tuple[float, ...]
+"""A point (x, y) or a box (x_min, y_min, x_max, y_max), as fractions of the image's width and height."""
+
+
+class Skill(StrEnum):
+    """Which Moondream skill a job runs."""
+
+    QUERY = "query"
+    CAPTION = "caption"
+    DETECT = "detect"
+    POINT = "point"
+
+
+class CaptionLength(StrEnum):
+    """How long a caption should be."""
+
+    SHORT = "short"
+    NORMAL = "normal"
+    LONG = "long"
+
+
+class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How to sample one answer. What is absent takes the worker's default.
+
+    `temperature` 0 is greedy; `top_p` in [0, 1]; `max_tokens` bounds the answer (and, on its own, the
+    reasoning before it); `max_objects` bounds detect and point; the same `seed` repeats the same answer.
+    """
+
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = None
+    max_objects: int | None = None
+    seed: int | None = None
+
+
+class Point(msgspec.Struct, frozen=True):
+    """A place in the image, as fractions of its width and height."""
+
+    x: float
+    y: float
+
+
+class Box(msgspec.Struct, frozen=True):
+    """A rectangle in the image, as fractions of its width and height; not clamped to [0, 1]."""
+
+    x_min: float
+    y_min: float
+    x_max: float
+    y_max: float
+
+
+class Grounding(msgspec.Struct, frozen=True):
+    """Characters [start_idx, end_idx) of the reasoning text speak of these (x, y) points."""
+
+    start_idx: int
+    end_idx: int
+    points: list[tuple[float, float]]
+
+
+class Reasoning(msgspec.Struct, frozen=True):
+    """What the model wrote before it answered."""
+
+    text: str
+    grounding: list[Grounding]
+
+
+class Output(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The answer of one job: only the fields of its skill are present.
+
+    query: `answer` (and `reasoning` when asked for); caption: `caption`; detect: `objects`; point: `points`.
+    """
+
+    answer: str | None = None
+    reasoning: Reasoning | None = None
+    caption: str | None = None
+    objects: list[Box] | None = None
+    points: list[Point] | None = None

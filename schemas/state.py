@@ -1,0 +1,46 @@
+"""The life of a job: its states and every transition between them, drawn in README.md."""
+
+from enum import StrEnum
+
+__all__ = ["TERMINAL", "TRANSITIONS", "State", "may_become"]
+
+
+class State(StrEnum):
+    """Where a job stands; the `state` field of its hash and the `status` of its result."""
+
+    QUEUED = "queued"  # in a lane
+    RUNNING = "running"  # owned by a worker
+    DELAYED = "delayed"  # waiting for its next attempt
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+
+
+TRANSITIONS: dict[State, frozenset[State]] = {
+    State.QUEUED: frozenset({State.RUNNING, State.FAILED, State.CANCELLED, State.EXPIRED}),
+    State.RUNNING: frozenset(
+        {
+            State.COMPLETED,
+            State.FAILED,
+            State.CANCELLED,
+            State.EXPIRED,
+            State.DELAYED,  # a retryable failure
+            State.QUEUED,  # released, or its worker was lost
+        }
+    ),
+    State.DELAYED: frozenset({State.QUEUED, State.CANCELLED, State.EXPIRED}),
+    State.COMPLETED: frozenset(),
+    State.FAILED: frozenset({State.QUEUED}),  # an operator's redrive
+    State.CANCELLED: frozenset(),
+    State.EXPIRED: frozenset(),
+}
+"""From each state, the states it may become."""
+
+TERMINAL = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED, State.EXPIRED})
+"""A job in one of these has a result and runs no more."""
+
+
+def may_become(before: State, after: State) -> bool:
+    """Say whether a job in state `before` may go to state `after`."""
+    return after in TRANSITIONS[before]

@@ -1,0 +1,225 @@
+"""What crosses into the engine and out of it: the only part of the engine that `worker.jobs` knows.
+
+The engine may be a thread or a process: nothing here says which.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from worker.images.crops import Crops
+
+__all__ = [
+    "Aborted",
+    "BoxFound",
+    "Caption",
+    "Deliver",
+    "Detect",
+    "EnginePort",
+    "FinishReason",
+    "Finished",
+    "GroundedSpan",
+    "Output",
+    "Point",
+    "PointFound",
+    "Query",
+    "ReasoningDelta",
+    "Refusal",
+    "Refused",
+    "Request",
+    "Sampling",
+    "SpatialRef",
+    "Task",
+    "TextDelta",
+    "Usage",
+]
+
+SpatialRef = tuple[float, ...]
+"""A point (x, y) or a box (x_min, y_min, x_max, y_max), as fractions of the image."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Answer a question, about the image if the request has crops."""
+
+    question: str
+    reasoning: bool = False
+    spatial_refs: tuple[SpatialRef, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Caption:
+    """Describe the image; `length` is a key of the model's caption templates."""
+
+    length: str = "normal"
+
+
+@dataclass(frozen=True, slots=True)
+class Detect:
+    """Find the boxes of an object."""
+
+    object: str
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Find the centres of an object."""
+
+    object: str
+
+
+Task = Query | Caption | Detect | Point
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How to choose tokens: temperature 0 is greedy; detect and point are always greedy.
+
+    `seed` None draws one at submission; the same seed repeats the same tokens in any batch.
+    """
+
+    temperature: float = 0.5
+    top_p: float = 0.3
+    max_tokens: int = 768
+    max_objects: int = 50
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One unit of the engine's work; `crops` is None for a query on text alone."""
+
+    id: str
+    task: Task
+    crops: Crops | None = None
+    sampling: Sampling = field(default_factory=Sampling)
+
+
+class FinishReason(StrEnum):
+    """Why a request ended: the model stopped, or a limit stopped it."""
+
+    STOP = "stop"
+    LENGTH = "length"
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts, and times in milliseconds from the engine's own clock."""
+
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int
+    prefill_time_ms: float
+    decode_time_ms: float
+    ttft_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """The next piece of the answer or caption."""
+
+    id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    """The next piece of the reasoning."""
+
+    id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class BoxFound:
+    """The next box of a detect request."""
+
+    id: str
+    x_min: float
+    y_min: float
+    x_max: float
+    y_max: float
+
+
+@dataclass(frozen=True, slots=True)
+class PointFound:
+    """The next point of a point request."""
+
+    id: str
+    x: float
+    y: float
+
+
+@dataclass(frozen=True, slots=True)
+class GroundedSpan:
+    """Characters [start, end) of the reasoning speak of these points."""
+
+    start: int
+    end: int
+    points: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The last output of a request that completed; deltas and objects have gone before it.
+
+    `text` is the whole answer or caption; `reasoning` the whole reasoning (None when not asked for).
+    """
+
+    id: str
+    reason: FinishReason
+    usage: Usage
+    text: str = ""
+    reasoning: str | None = None
+    grounding: tuple[GroundedSpan, ...] = ()
+    boxes: tuple[BoxFound, ...] = ()
+    points: tuple[PointFound, ...] = ()
+
+
+class Refusal(StrEnum):
+    """Why the engine would not run a request."""
+
+    CONTEXT_OVERFLOW = "context_overflow"
+    INVALID_ARGUMENT = "invalid_argument"
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The last output of a request the engine would not run."""
+
+    id: str
+    refusal: Refusal
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Aborted:
+    """The last output of a request that was aborted while waiting or running."""
+
+    id: str
+
+
+Output = TextDelta | ReasoningDelta | BoxFound | PointFound | Finished | Refused | Aborted
+"""Every request ends in exactly one Finished, Refused or Aborted, and nothing follows it."""
+
+Deliver = Callable[[Sequence[Output]], None]
+"""Takes the outputs of one engine step, in order; called in the engine's thread, must not block."""
+
+
+class EnginePort(Protocol):
+    """The engine as the rest of the worker sees it; every method may be called from any thread."""
+
+    @property
+    def steps(self) -> int:
+        """How many times the loop has gone round, idle rounds too: it grows while the engine is alive."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether the loop runs; once False, everything submitted and not ended is lost."""
+
+    def submit(self, request: Request) -> None:
+        """Hand a request over; raises `EngineFault` when the loop has ended."""
+
+    def abort(self, request_id: str) -> None:
+        """End a request within one step; does nothing if it has ended."""

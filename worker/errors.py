@@ -1,0 +1,86 @@
+"""Everything the worker raises on purpose.
+
+WorkerError
+├── ConfigError            the configuration cannot work; says what to change
+├── CheckpointError        the model folder or file is not what the loader reads
+├── ImageError
+│   ├── ImageNotFound
+│   ├── ImageForbidden
+│   ├── ImageTooLarge
+│   ├── ImageUndecodable
+│   ├── ImageTimeout
+│   ├── ImageAddressInvalid    not an address this worker reads
+│   └── StorageUnavailable
+├── EngineFault            the engine thread has ended; what it held must run again
+└── LeaseLost              this worker no longer owns what it claimed
+
+`jobs/outcome.py` maps each to one failure code.
+"""
+
+__all__ = [
+    "CheckpointError",
+    "ConfigError",
+    "EngineFault",
+    "ImageAddressInvalid",
+    "ImageError",
+    "ImageForbidden",
+    "ImageNotFound",
+    "ImageTimeout",
+    "ImageTooLarge",
+    "ImageUndecodable",
+    "LeaseLost",
+    "StorageUnavailable",
+    "WorkerError",
+]
+
+
+class WorkerError(Exception):
+    """The worker could not do what was asked."""
+
+
+class ConfigError(WorkerError):
+    """The configuration cannot work."""
+
+
+class CheckpointError(WorkerError):
+    """The model folder or file is not what the loader reads."""
+
+
+class ImageError(WorkerError):
+    """The image of one job could not be had."""
+
+
+class ImageNotFound(ImageError):
+    """There is nothing at the image's address."""
+
+
+class ImageForbidden(ImageError):
+    """The worker may not read the image."""
+
+
+class ImageTooLarge(ImageError):
+    """The image is over the limit on bytes or pixels."""
+
+
+class ImageUndecodable(ImageError):
+    """The bytes are not an image of an accepted format."""
+
+
+class ImageTimeout(ImageError):
+    """The image did not arrive in time."""
+
+
+class ImageAddressInvalid(ImageError):
+    """The image's address is of a kind this worker does not read."""
+
+
+class StorageUnavailable(ImageError):
+    """The object store answered with an error, or not at all."""
+
+
+class EngineFault(WorkerError):
+    """The engine has ended; what it held must run again."""
+
+
+class LeaseLost(WorkerError):
+    """This worker no longer owns what it claimed."""

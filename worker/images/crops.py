@@ -1,0 +1,54 @@
+"""Pixels to the squares the vision encoder takes: one global crop and a grid of local ones."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image as Pillow
+
+from worker.images.load import Image
+from worker.images.tiling import CropGeometry, Tiling, select_tiling
+
+__all__ = ["Crops", "cut"]
+
+
+@dataclass(frozen=True, slots=True)
+class Crops:
+    """The crops of one image: `pixels` (1 + rows * cols, crop size, crop size, 3) uint8, the global crop first.
+
+    Local crop (row, col) has index 1 + row * cols + col. `digest` is that of the image.
+    """
+
+    pixels: npt.NDArray[np.uint8]
+    tiling: Tiling
+    digest: bytes
+
+
+def cut(image: Image, geometry: CropGeometry) -> Crops:
+    """Cut an image into its crops; resizing is Pillow's LANCZOS, the aspect ratio is not kept."""
+    height, width, _ = image.pixels.shape
+    tiling = select_tiling(height, width, geometry)
+    side = geometry.crop_size
+    pixels = np.empty((1 + tiling.count, side, side, 3), dtype=np.uint8)
+    pixels[0] = _resize(image.pixels, side, side)
+    if tiling.count == 1:
+        pixels[1] = pixels[0]  # the one local crop is the whole image too
+    else:
+        _cut_local(_resize(image.pixels, *tiling.size(geometry)), tiling, geometry, pixels[1:])
+    return Crops(pixels=pixels, tiling=tiling, digest=image.digest)
+
+
+def _cut_local(
+    resized: npt.NDArray[np.uint8], tiling: Tiling, geometry: CropGeometry, into: npt.NDArray[np.uint8]
+) -> None:
+    side, window = geometry.crop_size, geometry.window
+    for index in range(tiling.count):
+        top, left = window * (index // tiling.cols), window * (index % tiling.cols)
+        into[index] = resized[top : top + side, left : left + side]
+
+
+def _resize(pixels: npt.NDArray[np.uint8], height: int, width: int) -> npt.NDArray[np.uint8]:
+    if pixels.shape[:2] == (height, width):
+        return pixels
+    resized = Pillow.fromarray(pixels).resize((width, height), Pillow.Resampling.LANCZOS)
+    return np.asarray(resized)

@@ -1,0 +1,69 @@
+"""Encoded bytes to RGB pixels, with every limit checked before a pixel is decoded."""
+
+import hashlib
+import io
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image as Pillow
+from PIL import UnidentifiedImageError
+
+from worker.errors import ImageTooLarge, ImageUndecodable
+
+__all__ = ["Image", "ImageLimits", "load"]
+
+
+@dataclass(frozen=True, slots=True)
+class ImageLimits:
+    """What the worker accepts: most bytes, most pixels, and Pillow's names of formats."""
+
+    max_bytes: int = 32 << 20
+    max_pixels: int = 64_000_000
+    formats: tuple[str, ...] = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """RGB pixels (height, width, 3) uint8, and the digest of their values and shape."""
+
+    pixels: npt.NDArray[np.uint8]
+    digest: bytes
+
+    @classmethod
+    def of(cls, pixels: npt.NDArray[np.uint8]) -> "Image":
+        """Wrap RGB pixels (height, width, 3) uint8."""
+        pixels = np.ascontiguousarray(pixels)
+        digest = hashlib.blake2b(repr(pixels.shape).encode(), digest_size=16)
+        digest.update(pixels.data)
+        return cls(pixels=pixels, digest=digest.digest())
+
+
+def load(encoded: bytes, limits: ImageLimits) -> Image:
+    """Decode an image to RGB as the reference does: alpha dropped, palettes expanded, EXIF rotation ignored.
+
+    Raises `ImageTooLarge` (bytes or pixels, known before decoding) or `ImageUndecodable`.
+    """
+    if len(encoded) > limits.max_bytes:
+        raise ImageTooLarge(f"the image has {len(encoded)} bytes: at most {limits.max_bytes}")
+    try:
+        with warnings.catch_warnings():
+            # our own pixel limit speaks first, with a clearer message
+            warnings.simplefilter("ignore", Pillow.DecompressionBombWarning)
+            return _decode(encoded, limits)
+    except Pillow.DecompressionBombError as error:
+        raise ImageTooLarge(f"the image has too many pixels: at most {limits.max_pixels}") from error
+    except UnidentifiedImageError as error:
+        raise ImageUndecodable(f"not an image of an accepted format ({', '.join(limits.formats)})") from error
+    except (OSError, ValueError, SyntaxError, EOFError) as error:
+        # what Pillow's readers raise on damaged files
+        raise ImageUndecodable(f"the image is damaged: {error}") from error
+
+
+def _decode(encoded: bytes, limits: ImageLimits) -> Image:
+    with Pillow.open(io.BytesIO(encoded), formats=limits.formats) as opened:
+        width, height = opened.size
+        if width * height > limits.max_pixels:
+            raise ImageTooLarge(f"the image has {width} x {height} pixels: at most {limits.max_pixels}")
+        return Image.of(np.asarray(opened.convert("RGB")))
