@@ -1,0 +1,119 @@
+"""Everything the client raises on purpose.
+
+StoopError
+├── ConfigError            the configuration cannot work; says what to change
+├── InvalidJob             the job breaks the contract; carries the `failure`
+├── QueueFull              the lane is at its bound; carries `retry_after`
+├── IdempotencyConflict    another job was submitted under this key; carries its `job_id`
+├── QueueUnavailable       Redis cannot be reached or refuses the client
+├── UploadFailed           the image could not be read, or not be put into the object store
+├── JobFailed              the job ended without an answer; carries `failure` and `result`
+├── JobCancelled           someone asked for the job to end
+├── JobExpired             the job's deadline passed before its answer
+├── JobRestarted           a text stream cannot take back what it has given
+└── TimedOut               no answer within the time the caller gave; the job itself goes on
+"""
+
+from schemas.failure import Failure
+from schemas.result import Result
+
+__all__ = [
+    "ConfigError",
+    "IdempotencyConflict",
+    "InvalidJob",
+    "JobCancelled",
+    "JobExpired",
+    "JobFailed",
+    "JobRestarted",
+    "QueueFull",
+    "QueueUnavailable",
+    "StoopError",
+    "TimedOut",
+    "UploadFailed",
+]
+
+
+class StoopError(Exception):
+    """The client could not do what was asked."""
+
+
+class ConfigError(StoopError):
+    """The configuration cannot work."""
+
+
+class InvalidJob(StoopError, ValueError):
+    """The job breaks the contract; `failure` has the code and what to mend."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+class QueueFull(StoopError):
+    """The lane is at its bound; try again after `retry_after` seconds."""
+
+    def __init__(self, retry_after: float) -> None:
+        super().__init__(f"the queue is full: submit again in {retry_after:g} s, or run more workers")
+        self.retry_after = retry_after
+
+
+class IdempotencyConflict(StoopError):
+    """Job `job_id` holds this idempotency key and is a different job."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"the idempotency key belongs to the different job {job_id}: use another key")
+        self.job_id = job_id
+
+
+class QueueUnavailable(StoopError):
+    """Redis cannot be reached, or refuses the client."""
+
+
+class UploadFailed(StoopError):
+    """The image could not be read, or not be put into the object store."""
+
+
+class JobFailed(StoopError):
+    """The job ended without an answer; `failure` says why, `result` is all that is kept of it."""
+
+    def __init__(self, failure: Failure, result: Result) -> None:
+        super().__init__(f"{failure.code}: {failure.message}")
+        self.failure = failure
+        self.result = result
+
+
+class JobCancelled(StoopError):
+    """The job was cancelled before its answer."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"job {job_id} was cancelled")
+        self.job_id = job_id
+
+
+class JobExpired(StoopError):
+    """The job's deadline passed before its answer."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"the deadline of job {job_id} passed: submit it again with a later one")
+        self.job_id = job_id
+
+
+class JobRestarted(StoopError):
+    """A worker ran the job anew, and the new text departs from what was given out already."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(
+            f"job {job_id} was run anew and its text changed: read result({job_id!r}), or use stream() to see restarts"
+        )
+        self.job_id = job_id
+
+
+class TimedOut(StoopError):
+    """No answer came within the time the caller gave; the job goes on in the queue."""
+
+    def __init__(self, job_id: str, timeout: float) -> None:
+        super().__init__(
+            f"no answer for job {job_id} after {timeout:g} s: is a worker running? result() can wait again"
+        )
+        self.job_id = job_id
+        self.timeout = timeout
