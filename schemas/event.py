@@ -1,9 +1,12 @@
 """What is told while a job runs: one union of tagged values, numbered within the job."""
 
+from typing import Annotated
+
 import msgspec
 
 from schemas.failure import Failure
 from schemas.result import Result
+from schemas.version import Version, current
 
 __all__ = [
     "CancelledEvent",
@@ -22,12 +25,15 @@ __all__ = [
 
 
 class _Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
-    """Fields of every event: `seq` counts from 0 within the job, without gaps."""
+    """Fields of every event.
 
+    `seq` counts from 0 within the job, without gaps; `attempt` is 0 until a worker runs the job.
+    """
+
+    v: Version = msgspec.field(default_factory=current)
     id: str
-    seq: int
-    attempt: int = 0
-    v: int = 1
+    seq: Annotated[int, msgspec.Meta(ge=0)]
+    attempt: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 
 class QueuedEvent(_Event, frozen=True, tag="queued"):

@@ -6,9 +6,21 @@ from typing import Any, Final
 import msgspec
 
 from schemas.failure import FailureCode, Rejected
-from schemas.skill import CaptionLength, Settings, Skill, SpatialRef
+from schemas.skill import SETTING_RANGES, CaptionLength, Settings, Skill, SpatialRef
+from schemas.version import Version, current
 
-__all__ = ["ID_LIMIT", "METADATA_LIMIT", "TEXT_LIMIT", "Job", "check"]
+__all__ = [
+    "ATTEMPTS_LIMIT",
+    "DEADLINE_LIMIT",
+    "ID_LIMIT",
+    "IMAGE_LIMIT",
+    "IMAGE_SCHEMES",
+    "METADATA_LIMIT",
+    "NAME_PATTERN",
+    "TEXT_LIMIT",
+    "Job",
+    "check",
+]
 
 METADATA_LIMIT: Final = 1024
 """Most bytes of a job's metadata, as JSON."""
@@ -17,27 +29,39 @@ TEXT_LIMIT: Final = 8192
 """Most characters of a question or an object name."""
 
 ID_LIMIT: Final = 128
-"""Most characters of an id, a custom id, an idempotency key, a lane or a tenant."""
+"""Most characters of an id, a custom id, an idempotency key, a lane, a tenant or a traceparent."""
 
 IMAGE_LIMIT: Final = 1 << 20
 """Most characters of an image address; a larger image belongs in the object store."""
 
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
-_IMAGE_SCHEMES: Final = ("s3://", "data:image/", "https://")
+ATTEMPTS_LIMIT: Final = 100
+"""Most attempts a job may ask for."""
+
+DEADLINE_LIMIT: Final = 1 << 53
+"""Deadlines stay below this, so that they are exact where every number is a double (Lua, JavaScript)."""
+
+NAME_PATTERN: Final = r"[A-Za-z0-9._:-]+"
+"""An id, a lane or a tenant, whole: it becomes part of a key in Redis."""
+
+IMAGE_SCHEMES: Final = ("s3://", "data:image/", "https://")
+"""What an image address starts with."""
+
+_NAME: Final = re.compile(NAME_PATTERN)
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A skill to run on an image; flat, so that a line of Moondream's batch files is one too.
 
+    `id` comes from the producer (`names.new_id` makes one) and names the job's keys.
     `image` is `s3://bucket/key[?versionId=...]`, `data:image/...;base64,...`, `https://...` (where the worker
     allows it) or absent for a query on text alone. `deadline` is in Unix milliseconds. `custom_id` and
     `metadata` (at most 1 KiB) come back untouched in the result.
     """
 
+    v: Version = msgspec.field(default_factory=current)
     id: str
-    skill: Skill
-    v: int = 1
     custom_id: str | None = None
+    skill: Skill
     image: str | None = None
     question: str | None = None
     object: str | None = None
@@ -67,8 +91,6 @@ def check(job: Job) -> Job:
 
 
 def _check_required(job: Job) -> None:
-    if job.v != 1:
-        raise Rejected(FailureCode.MALFORMED, f"version {job.v} is not known: send v 1")
     if job.skill is Skill.QUERY and not job.question:
         raise Rejected(FailureCode.MALFORMED, "a query needs a question")
     if job.skill in (Skill.DETECT, Skill.POINT) and not job.object:
@@ -81,10 +103,9 @@ def _check_names(job: Job) -> None:
     named = {"id": job.id, "lane": job.lane, "tenant": job.tenant}
     for field, value in named.items():
         if value is not None and (len(value) > ID_LIMIT or not _NAME.fullmatch(value)):
-            raise _invalid(
-                f"{field} must be 1 to {ID_LIMIT} characters of A-Z a-z 0-9 . _ : - and start with A-Z a-z 0-9"
-            )
-    for field, value in {"custom_id": job.custom_id, "idempotency_key": job.idempotency_key}.items():
+            raise _invalid(f"{field} must be 1 to {ID_LIMIT} characters of A-Z a-z 0-9 . _ : -")
+    free = {"custom_id": job.custom_id, "idempotency_key": job.idempotency_key, "traceparent": job.traceparent}
+    for field, value in free.items():
         if value is not None and not 1 <= len(value) <= ID_LIMIT:
             raise _invalid(f"{field} must have 1 to {ID_LIMIT} characters")
 
@@ -95,7 +116,7 @@ def _check_texts(job: Job) -> None:
             raise _invalid(f"{field} has {len(text)} characters: at most {TEXT_LIMIT}")
     if job.image is None:
         return
-    if not job.image.startswith(_IMAGE_SCHEMES):
+    if not job.image.startswith(IMAGE_SCHEMES):
         raise _invalid("image must be an s3://bucket/key, data:image/... or https:// address")
     if len(job.image) > IMAGE_LIMIT:
         raise Rejected(
@@ -105,14 +126,8 @@ def _check_texts(job: Job) -> None:
 
 
 def _check_settings(settings: Settings) -> None:
-    ranges: dict[str, tuple[float | None, float, float]] = {
-        "temperature": (settings.temperature, 0.0, 10.0),
-        "top_p": (settings.top_p, 0.0, 1.0),
-        "max_tokens": (settings.max_tokens, 1, 1 << 20),
-        "max_objects": (settings.max_objects, 1, 1 << 16),
-        "seed": (settings.seed, 0, (1 << 63) - 1),
-    }
-    for field, (value, low, high) in ranges.items():
+    for field, (low, high) in SETTING_RANGES.items():
+        value = getattr(settings, field)
         if value is not None and not low <= value <= high:
             raise _invalid(f"settings.{field} is {value}: it must be from {low} to {high}")
 
@@ -133,12 +148,19 @@ def _check_spatial_refs(job: Job) -> None:
 
 
 def _check_limits(job: Job) -> None:
-    if job.deadline is not None and job.deadline <= 0:
+    if job.deadline is not None and not 0 < job.deadline < DEADLINE_LIMIT:
         raise _invalid("deadline is a time in Unix milliseconds")
-    if job.max_attempts is not None and not 1 <= job.max_attempts <= 100:
-        raise _invalid("max_attempts must be from 1 to 100")
-    if job.metadata is not None and len(msgspec.json.encode(job.metadata)) > METADATA_LIMIT:
+    if job.max_attempts is not None and not 1 <= job.max_attempts <= ATTEMPTS_LIMIT:
+        raise _invalid(f"max_attempts must be from 1 to {ATTEMPTS_LIMIT}")
+    if job.metadata is not None and _json_size(job.metadata) > METADATA_LIMIT:
         raise _invalid(f"metadata is over {METADATA_LIMIT} bytes as JSON")
+
+
+def _json_size(metadata: dict[str, Any]) -> int:
+    try:
+        return len(msgspec.json.encode(metadata))
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise _invalid(f"metadata cannot be written as JSON: {error}") from error
 
 
 def _invalid(message: str) -> Rejected:

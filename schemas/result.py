@@ -1,12 +1,13 @@
 """What is kept of a job when it has ended."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from schemas.failure import Failure
 from schemas.skill import Output, Skill
-from schemas.state import State
+from schemas.state import TERMINAL, State
+from schemas.version import Version, current
 
 __all__ = ["Metrics", "Result"]
 
@@ -25,22 +26,31 @@ class Metrics(msgspec.Struct, frozen=True):
     ttft_ms: float = 0.0
 
 
+def _first_attempt() -> int:
+    return 1
+
+
 class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The end of a job: `output` when it completed, `failure` when it did not.
 
-    `status` is one of the terminal states. `skill` is absent only when the job could not be read.
+    `status` is one of the terminal states, `finish_reason` is `stop` or `length`. `skill` is absent only when the
+    job could not be read. `attempt` is the run that ended it.
     """
 
+    v: Version = msgspec.field(default_factory=current)
     id: str
     status: State
-    v: int = 1
     skill: Skill | None = None
     output: Output | None = None
     failure: Failure | None = None
-    finish_reason: str | None = None
+    finish_reason: Annotated[str, msgspec.Meta(pattern="^(stop|length)$")] | None = None
     metrics: Metrics = Metrics()
-    attempt: int = 1
+    attempt: int = msgspec.field(default_factory=_first_attempt)
     worker: str | None = None
     model: str | None = None
     custom_id: str | None = None
     metadata: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.status not in TERMINAL:
+            raise ValueError(f"a result's status is one of {', '.join(sorted(TERMINAL))}, not {self.status}")

@@ -1,10 +1,14 @@
 """The skills, their settings and the shapes of their answers."""
 
+from collections.abc import Mapping
 from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
 
 import msgspec
 
 __all__ = [
+    "SETTING_RANGES",
     "Box",
     "CaptionLength",
     "Grounding",
@@ -49,6 +53,18 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     max_tokens: int | None = None
     max_objects: int | None = None
     seed: int | None = None
+
+
+SETTING_RANGES: Final[Mapping[str, tuple[float, float]]] = MappingProxyType(
+    {
+        "temperature": (0, 10),
+        "top_p": (0, 1),
+        "max_tokens": (1, 1 << 20),
+        "max_objects": (1, 1 << 16),
+        "seed": (0, (1 << 63) - 1),
+    }
+)
+"""The least and the greatest value of each setting."""
 
 
 class Point(msgspec.Struct, frozen=True):
