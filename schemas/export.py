@@ -1,0 +1,127 @@
+"""The contract as JSON Schema, for producers in other languages: `python -m schemas.export` writes `schemas/json/`.
+
+Unknown fields are allowed, as the codec allows them. What JSON Schema cannot say stays with `job.check` alone:
+the size of `metadata`, and that the corners of a box are in order.
+"""
+
+import inspect
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from schemas.event import Event
+from schemas.failure import Failure
+from schemas.job import (
+    ATTEMPTS_LIMIT,
+    DEADLINE_LIMIT,
+    ID_LIMIT,
+    IMAGE_LIMIT,
+    IMAGE_SCHEMES,
+    NAME_PATTERN,
+    TEXT_LIMIT,
+    Job,
+)
+from schemas.result import Result
+from schemas.skill import SETTING_RANGES
+from schemas.state import TERMINAL
+
+__all__ = ["FOLDER", "export", "render"]
+
+FOLDER: Final = Path(__file__).with_name("json")
+"""Where the exported schemas live."""
+
+Schema = dict[str, Any]
+
+
+def render() -> dict[str, str]:
+    """Return the text of every exported schema by its file name."""
+    built = {"job": _job(), "event": _event(), "result": _result(), "failure": msgspec.json.schema(Failure)}
+    return {f"{name}.schema.json": _text(name, schema) for name, schema in built.items()}
+
+
+def export(folder: Path = FOLDER) -> None:
+    """Write every schema into the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in render().items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def _text(name: str, schema: Schema) -> str:
+    for definition in schema["$defs"].values():
+        if "description" in definition:  # a docstring: how it is indented differs between versions of Python
+            definition["description"] = inspect.cleandoc(definition["description"])
+    headed = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": f"urn:stoop:{name}:1", **schema}
+    return msgspec.json.format(msgspec.json.encode(headed), indent=2).decode() + "\n"
+
+
+def _job() -> Schema:
+    schema = msgspec.json.schema(Job)
+    fields = schema["$defs"]["Job"]["properties"]
+    for field, keywords in _job_limits().items():
+        fields[field] |= keywords
+    for field, (low, high) in SETTING_RANGES.items():
+        schema["$defs"]["Settings"]["properties"][field] |= {"minimum": low, "maximum": high}
+    schema["$defs"]["Job"]["allOf"] = _needs()
+    return schema
+
+
+def _job_limits() -> dict[str, Schema]:
+    """Say the limits of `job.check` as keywords; each binds only values of its own type, so null stays allowed."""
+    name = {"pattern": f"^{NAME_PATTERN}$", "minLength": 1, "maxLength": ID_LIMIT}
+    free = {"minLength": 1, "maxLength": ID_LIMIT}
+    fraction = {"minimum": 0, "maximum": 1}
+    place = {"items": {"type": "number", **fraction}, "anyOf": [_exactly(2), _exactly(4)]}
+    return {
+        "id": name,
+        "lane": name,
+        "tenant": name,
+        "custom_id": free,
+        "idempotency_key": free,
+        "traceparent": free,
+        "question": {"maxLength": TEXT_LIMIT},
+        "object": {"maxLength": TEXT_LIMIT},
+        "image": {"pattern": f"^({'|'.join(IMAGE_SCHEMES)})", "maxLength": IMAGE_LIMIT},
+        "spatial_refs": {"items": place},
+        "deadline": {"minimum": 1, "maximum": DEADLINE_LIMIT - 1},
+        "max_attempts": {"minimum": 1, "maximum": ATTEMPTS_LIMIT},
+    }
+
+
+def _exactly(length: int) -> Schema:
+    return {"minItems": length, "maxItems": length}
+
+
+def _needs() -> list[Schema]:
+    text, image = {"type": "string", "minLength": 1}, {"type": "string"}
+    needs: dict[str, Schema] = {
+        "query": {"question": text},
+        "caption": {"image": image},
+        "detect": {"image": image, "object": text},
+        "point": {"image": image, "object": text},
+    }
+    return [
+        {
+            "if": {"properties": {"skill": {"const": skill}}},
+            "then": {"required": list(fields), "properties": fields},
+        }
+        for skill, fields in needs.items()
+    ]
+
+
+def _event() -> Schema:
+    return _with_terminal_status(msgspec.json.schema(Event))
+
+
+def _result() -> Schema:
+    return _with_terminal_status(msgspec.json.schema(Result))
+
+
+def _with_terminal_status(schema: Schema) -> Schema:
+    schema["$defs"]["Result"]["properties"]["status"] = {"enum": sorted(TERMINAL)}
+    del schema["$defs"]["State"]
+    return schema
+
+
+if __name__ == "__main__":
+    export()
