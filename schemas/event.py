@@ -48,31 +48,31 @@ class RestartedEvent(_Event, frozen=True, tag="restarted"):
     """A worker runs the job anew: what was streamed before counts no more."""
 
 
-class DeltaEvent(_Event, frozen=True, tag="delta"):
+class DeltaEvent(_Event, frozen=True, kw_only=True, tag="delta"):
     """The next piece of the answer or the caption."""
 
     text: str
 
 
-class ReasoningEvent(_Event, frozen=True, tag="reasoning"):
+class ReasoningEvent(_Event, frozen=True, kw_only=True, tag="reasoning"):
     """The next piece of the reasoning."""
 
     text: str
 
 
-class ObjectEvent(_Event, frozen=True, tag="object"):
+class ObjectEvent(_Event, frozen=True, kw_only=True, tag="object"):
     """The next box (detect: x_min, y_min, x_max, y_max) or point (point: x, y)."""
 
     object: dict[str, float]
 
 
-class FinishedEvent(_Event, frozen=True, tag="finished"):
+class FinishedEvent(_Event, frozen=True, kw_only=True, tag="finished"):
     """The job completed."""
 
     result: Result
 
 
-class FailedEvent(_Event, frozen=True, tag="failed"):
+class FailedEvent(_Event, frozen=True, kw_only=True, tag="failed"):
     """The job ended without an answer."""
 
     failure: Failure
