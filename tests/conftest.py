@@ -1,0 +1,30 @@
+"""Shared by all tests. Imports nothing that a bare GPU machine lacks: the fixtures import what they need."""
+
+import contextlib
+
+import pytest
+
+from tests.support.servers import redis_server, redis_url, s3
+
+__all__ = ["pytest_collection_modifyitems", "redis_server", "redis_url", "s3"]
+
+with contextlib.suppress(ImportError):
+    from hypothesis import settings
+
+    # a busy machine is no failure
+    settings.register_profile("stoop", deadline=None)
+    settings.load_profile("stoop")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what is marked `gpu` where there is no CUDA device."""
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    if marked and not _has_cuda():
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+
+
+def _has_cuda() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
