@@ -6,7 +6,8 @@ StoopError
 ├── QueueFull              the lane is at its bound; carries `retry_after`
 ├── IdempotencyConflict    another job was submitted under this key; carries its `job_id`
 ├── QueueUnavailable       Redis cannot be reached or refuses the client
-├── UploadFailed           the image could not be read, or not be put into the object store
+├── ImageUnreadable        what was given as the image is none, or cannot be read
+├── UploadFailed           the object store did not take or give the image
 ├── JobFailed              the job ended without an answer; carries `failure` and `result`
 ├── JobCancelled           someone asked for the job to end
 ├── JobExpired             the job's deadline passed before its answer
@@ -20,6 +21,7 @@ from schemas.result import Result
 __all__ = [
     "ConfigError",
     "IdempotencyConflict",
+    "ImageUnreadable",
     "InvalidJob",
     "JobCancelled",
     "JobExpired",
@@ -69,8 +71,12 @@ class QueueUnavailable(StoopError):
     """Redis cannot be reached, or refuses the client."""
 
 
+class ImageUnreadable(StoopError, ValueError):
+    """What was given as the image is none, or cannot be read."""
+
+
 class UploadFailed(StoopError):
-    """The image could not be read, or not be put into the object store."""
+    """The object store did not take or give the image."""
 
 
 class JobFailed(StoopError):

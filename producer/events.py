@@ -1,0 +1,106 @@
+"""The events of one job, whole and in order, from a channel that may lose some and a log that keeps them.
+
+Redis pub/sub drops what a late, slow or disconnected subscriber missed; the log has it. So: subscribe first, read
+the log, drop what repeats, and read the log again whenever `seq` shows a gap or the transport reports a silence.
+"""
+
+from collections.abc import AsyncGenerator, Iterable
+
+from producer.errors import JobCancelled, JobExpired, JobFailed, QueueUnavailable
+from producer.transport import Transport
+from schemas.codec import unpack_event, unpack_result
+from schemas.event import (
+    CancelledEvent,
+    Event,
+    ExpiredEvent,
+    FailedEvent,
+    FinishedEvent,
+    TerminalEvent,
+)
+from schemas.failure import Failure, FailureCode
+from schemas.result import Result
+from schemas.state import State
+
+__all__ = ["completed", "follow", "wait"]
+
+
+async def follow(transport: Transport, job_id: str) -> AsyncGenerator[Event, None]:
+    """Yield the job's events from its first to its terminal one, each once; wait for those to come.
+
+    If the log has expired, the terminal event is made of the result. A job the queue does not know yet is waited for.
+    """
+    last = -1
+    async with transport.subscribe(job_id) as published:
+        fresh = await _missed(transport, job_id, last)
+        while True:
+            for event in fresh:
+                yield event
+                last = event.seq
+                if isinstance(event, TerminalEvent):
+                    return
+            try:
+                packed = await anext(published)
+            except StopAsyncIteration:
+                raise _ended(job_id) from None
+            told = None if packed is None else unpack_event(packed)
+            if told is None or told.seq > last + 1:
+                fresh = await _missed(transport, job_id, last)
+            else:
+                fresh = [told] if told.seq == last + 1 else []
+
+
+async def wait(transport: Transport, job_id: str) -> Result:
+    """Return the job's result as soon as there is one, whatever its status."""
+    async with transport.subscribe(job_id) as published:
+        packed = await transport.result(job_id)
+        if packed is not None:
+            return unpack_result(packed)
+        async for told in published:
+            # the result is stored together with the terminal event, so no other event is a reason to look
+            if told is None or isinstance(unpack_event(told), TerminalEvent):
+                packed = await transport.result(job_id)
+                if packed is not None:
+                    return unpack_result(packed)
+    raise _ended(job_id)
+
+
+def completed(result: Result) -> Result:
+    """Return the result if the job completed; raise `JobFailed`, `JobCancelled` or `JobExpired` if not."""
+    if result.status is State.COMPLETED:
+        return result
+    if result.status is State.CANCELLED:
+        raise JobCancelled(result.id)
+    if result.status is State.EXPIRED:
+        raise JobExpired(result.id)
+    raise JobFailed(_failure(result), result)
+
+
+async def _missed(transport: Transport, job_id: str, last: int) -> Iterable[Event]:
+    """Return the events after `last`: from the log or, where that has none, the terminal one from the result."""
+    logged = [unpack_event(packed) for packed in await transport.log(job_id, last)]
+    if logged:
+        return logged
+    packed = await transport.result(job_id)
+    if packed is None:
+        return []
+    # the job may have ended between the two reads: only a log that is still empty has expired
+    logged = [unpack_event(packed) for packed in await transport.log(job_id, last)]
+    return logged or [_terminal(unpack_result(packed), last + 1)]
+
+
+def _terminal(result: Result, seq: int) -> Event:
+    if result.status is State.COMPLETED:
+        return FinishedEvent(id=result.id, seq=seq, attempt=result.attempt, result=result)
+    if result.status is State.CANCELLED:
+        return CancelledEvent(id=result.id, seq=seq, attempt=result.attempt)
+    if result.status is State.EXPIRED:
+        return ExpiredEvent(id=result.id, seq=seq, attempt=result.attempt)
+    return FailedEvent(id=result.id, seq=seq, attempt=result.attempt, failure=_failure(result))
+
+
+def _failure(result: Result) -> Failure:
+    return result.failure or Failure.of(FailureCode.INTERNAL, "the worker gave no reason")
+
+
+def _ended(job_id: str) -> QueueUnavailable:
+    return QueueUnavailable(f"the subscription to job {job_id} ended before the job did: is the client closed?")
