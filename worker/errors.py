@@ -11,6 +11,7 @@ WorkerError
 │   ├── ImageTimeout
 │   ├── ImageAddressInvalid    not an address this worker reads
 │   └── StorageUnavailable
+├── QueueUnavailable       Redis does not answer; the same call may work later
 ├── EngineFault            the engine thread has ended; what it held must run again
 └── LeaseLost              this worker no longer owns what it claimed
 
@@ -29,6 +30,7 @@ __all__ = [
     "ImageTooLarge",
     "ImageUndecodable",
     "LeaseLost",
+    "QueueUnavailable",
     "StorageUnavailable",
     "WorkerError",
 ]
@@ -76,6 +78,10 @@ class ImageAddressInvalid(ImageError):
 
 class StorageUnavailable(ImageError):
     """The object store answered with an error, or not at all."""
+
+
+class QueueUnavailable(WorkerError):
+    """Redis does not answer; the same call may work later."""
 
 
 class EngineFault(WorkerError):

@@ -21,6 +21,7 @@ __all__ = [
     "Finished",
     "GroundedSpan",
     "Output",
+    "Partial",
     "Point",
     "PointFound",
     "Query",
@@ -31,6 +32,7 @@ __all__ = [
     "Sampling",
     "SpatialRef",
     "Task",
+    "Terminal",
     "TextDelta",
     "Usage",
 ]
@@ -200,7 +202,13 @@ class Aborted:
     id: str
 
 
-Output = TextDelta | ReasoningDelta | BoxFound | PointFound | Finished | Refused | Aborted
+Partial = TextDelta | ReasoningDelta | BoxFound | PointFound
+"""What comes while a request runs."""
+
+Terminal = Finished | Refused | Aborted
+"""How a request ends."""
+
+Output = Partial | Terminal
 """Every request ends in exactly one Finished, Refused or Aborted, and nothing follows it."""
 
 Deliver = Callable[[Sequence[Output]], None]

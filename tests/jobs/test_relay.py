@@ -1,0 +1,59 @@
+import asyncio
+
+import pytest
+
+from tests.support.engine import ScriptedEngine
+from worker.engine.request import Aborted, Caption, Output, Request, TextDelta
+from worker.errors import EngineFault
+from worker.jobs.relay import Relay
+
+
+async def start(engine: ScriptedEngine) -> Relay:
+    relay = Relay(asyncio.get_running_loop())
+    engine.deliver = relay.deliver
+    relay.attach(engine)
+    return relay
+
+
+async def test_each_request_gets_its_own_outputs_in_order() -> None:
+    engine = ScriptedEngine()
+    relay = await start(engine)
+    heard: dict[str, list[Output]] = {"a": [], "b": []}
+    runs = [asyncio.create_task(relay.run(Request(name, Caption()), heard[name].append)) for name in heard]
+    await engine.submitted.wait_for(2)
+    engine.deliver([TextDelta("a", "1"), TextDelta("b", "2"), TextDelta("a", "3"), engine.finished("a")])
+    engine.deliver([engine.finished("b")])
+    last = await asyncio.gather(*runs)
+    assert heard == {"a": [TextDelta("a", "1"), TextDelta("a", "3")], "b": [TextDelta("b", "2")]}
+    assert [output.id for output in last] == ["a", "b"]
+
+
+async def test_a_cancelled_wait_aborts_in_the_engine_and_late_outputs_are_dropped() -> None:
+    engine = ScriptedEngine()
+    relay = await start(engine)
+    run = asyncio.create_task(relay.run(Request("a", Caption()), lambda output: None))
+    await engine.submitted.wait_for(1)
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert engine.aborted == ["a"]
+    engine.deliver([Aborted("a")])
+    await asyncio.sleep(0)
+
+
+async def test_when_the_engine_ends_every_wait_ends_with_a_fault() -> None:
+    engine = ScriptedEngine()
+    relay = await start(engine)
+    runs = [asyncio.create_task(relay.run(Request(name, Caption()), lambda output: None)) for name in "ab"]
+    await engine.submitted.wait_for(2)
+    relay.fail()
+    for run in runs:
+        with pytest.raises(EngineFault):
+            await run
+
+
+async def test_an_engine_that_has_ended_takes_nothing() -> None:
+    engine = ScriptedEngine(alive=False)
+    relay = await start(engine)
+    with pytest.raises(EngineFault):
+        await relay.run(Request("a", Caption()), lambda output: None)

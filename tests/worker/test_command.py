@@ -1,0 +1,36 @@
+import typer
+from typer.testing import CliRunner
+
+from worker.command import command
+from worker.config import WorkerConfig
+
+
+def run(*arguments: str, **variables: str):
+    app = typer.Typer()
+    app.command("worker")(command)
+    return CliRunner(env={"COLUMNS": "200", "TERM": "dumb", **variables}).invoke(app, list(arguments))
+
+
+def test_every_field_of_the_configuration_is_a_flag() -> None:
+    shown = run("--help").output
+    for name in WorkerConfig.model_fields:
+        assert f"--{name.replace('_', '-')}" in shown
+
+
+def test_a_wrong_value_ends_with_2_and_one_line_that_names_it() -> None:
+    result = run("--model", "m", "--pages", "none")
+    assert result.exit_code == 2
+    assert "--pages (STOOP_PAGES)" in result.output
+    assert "Traceback" not in result.output
+
+
+def test_without_a_model_it_says_what_to_give() -> None:
+    result = run()
+    assert result.exit_code == 2
+    assert "--model (STOOP_MODEL): give it" in result.output
+
+
+def test_a_folder_that_is_no_model_is_named(tmp_path) -> None:
+    result = run("--model", str(tmp_path), "--device", "cpu", "--log-level", "error")
+    assert result.exit_code == 2
+    assert str(tmp_path) in result.output

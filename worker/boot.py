@@ -1,0 +1,76 @@
+"""From a configuration to an engine that has answered once."""
+
+import time
+
+import numpy as np
+import structlog
+import torch
+
+from worker.config import WorkerConfig
+from worker.engine.engine import Engine, EngineConfig
+from worker.engine.request import Caption, Finished, Request, Sampling
+from worker.errors import ConfigError
+from worker.images import Image, cut
+from worker.model.moondream import Moondream, load
+
+__all__ = ["boot"]
+
+log = structlog.get_logger(__name__)
+
+
+def boot(config: WorkerConfig) -> tuple[Engine, Moondream]:
+    """Load the model, build the engine and warm it up; say in the log what was chosen and why."""
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    device = _choose_device(config)
+    dtype = _choose_dtype(config, device)
+    began = time.perf_counter()
+    model = load(config.model, device=device, dtype=dtype, revision=config.revision)
+    log.info("model loaded", model=model.name, digest=model.digest, seconds=round(time.perf_counter() - began, 2))
+    if model.untrained:
+        log.warning("this model is untrained: its answers are noise")
+    engine = Engine(model, _engine_config(config))
+    _warm_up(engine, model)
+    return engine, model
+
+
+def _choose_device(config: WorkerConfig) -> torch.device:
+    present = torch.cuda.is_available()
+    if config.device == "cuda" and not present:
+        raise ConfigError(
+            "--device cuda: torch sees no CUDA device; use --device cpu, or install a CUDA build of torch"
+        )
+    name = config.device if config.device != "auto" else "cuda" if present else "cpu"
+    why = "asked for" if config.device != "auto" else "a CUDA device is there" if present else "there is no CUDA device"
+    log.info("device chosen", device=name, why=why, threads=torch.get_num_threads())
+    return torch.device(name)
+
+
+def _choose_dtype(config: WorkerConfig, device: torch.device) -> torch.dtype:
+    default = torch.bfloat16 if device.type == "cuda" else torch.float32
+    dtype = default if config.dtype == "auto" else getattr(torch, config.dtype)
+    log.info("dtype chosen", dtype=str(dtype), why="asked for" if config.dtype != "auto" else f"fits {device.type}")
+    return dtype
+
+
+def _engine_config(config: WorkerConfig) -> EngineConfig:
+    return EngineConfig(
+        page_size=config.page_size,
+        pages=config.pages,
+        max_batch=config.max_batch,
+        token_budget=config.token_budget,
+        crop_budget=config.crop_budget,
+        prefix_cache=config.prefix_cache,
+    )
+
+
+def _warm_up(engine: Engine, model: Moondream) -> None:
+    """Answer one request before any job is claimed: a model that cannot answer must not take work."""
+    began = time.perf_counter()
+    geometry = model.config.vision.geometry
+    grey = Image.of(np.full((2 * geometry.crop_size, 2 * geometry.crop_size, 3), 127, dtype=np.uint8))
+    engine.submit(Request("warm-up", Caption(), cut(grey, geometry), Sampling(temperature=0.0, max_tokens=4)))
+    last = [output for _ in iter(lambda: engine.idle, True) for output in engine.step()][-1]
+    if not isinstance(last, Finished):
+        raise ConfigError(f"the model could not answer a first request: {last}")
+    log.info("engine warm", seconds=round(time.perf_counter() - began, 2))

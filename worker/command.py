@@ -1,0 +1,73 @@
+"""The command line of `stoop worker`: one flag for each field of the configuration."""
+
+import inspect
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import typer
+from pydantic import SecretStr
+from pydantic.fields import FieldInfo
+
+from worker.config import WorkerConfig, read_config
+from worker.errors import WorkerError
+from worker.logs import configure_logs
+
+__all__ = ["command"]
+
+
+def command(**flags: Any) -> None:
+    """Claim jobs from Redis and run them in one resident engine, until SIGTERM or Ctrl-C.
+
+    Every flag is also a variable: --page-size is STOOP_PAGE_SIZE.
+    """
+    try:
+        config = read_config(flags)
+        configure_logs(config.log_level, config.log_format)
+        from worker.main import serve  # torch is loaded only by a worker whose configuration is right
+
+        serve(config)
+    except WorkerError as error:
+        typer.echo(f"stoop worker: {error}", err=True)
+        raise typer.Exit(2) from error
+
+
+def _flag(name: str, field: FieldInfo) -> inspect.Parameter:
+    kind = bool if field.annotation is bool else str
+    option = typer.Option(
+        help=f"{field.description}{_shown_default(field)}", metavar=_metavar(field), show_default=False
+    )
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option]
+    )
+
+
+def _metavar(field: FieldInfo) -> str | None:
+    """Say what a flag takes: its choices, or its type in capitals."""
+    if field.annotation is bool:
+        return None
+    if get_origin(field.annotation) is Literal:
+        return "|".join(get_args(field.annotation))
+    names = [kind.__name__ for kind in (*get_args(field.annotation), field.annotation) if isinstance(kind, type)]
+    return {"int": "INT", "float": "NUMBER", "Path": "PATH", "tuple": "NAMES"}.get(names[0] if names else "", "TEXT")
+
+
+def _shown_default(field: FieldInfo) -> str:
+    default = field.get_default(call_default_factory=True)
+    if field.is_required():
+        return " (required)"
+    if default in (None, ()):
+        return ""
+    return f" (default: {','.join(default) if isinstance(default, tuple) else _plain(default)})"
+
+
+def _plain(default: object) -> str:
+    return default.get_secret_value() if isinstance(default, SecretStr) else str(default)
+
+
+def _describe() -> None:
+    """Give `command` the signature that typer reads: its values are checked with the variables, in one place."""
+    parameters = [_flag(name, field) for name, field in WorkerConfig.model_fields.items()]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+
+
+_describe()

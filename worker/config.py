@@ -1,0 +1,99 @@
+"""What a worker can be told, by flags of `stoop worker` and by `STOOP_*` variables; validated once, at the start."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from schemas.names import DEFAULT_LANES
+from worker.errors import ConfigError
+
+__all__ = ["WorkerConfig", "read_config"]
+
+
+def _split(value: object) -> tuple[str, ...]:
+    parts = value.split(",") if isinstance(value, str) else list(value)  # type: ignore[call-overload]
+    return tuple(part.strip() for part in parts if part.strip())
+
+
+def _known_scheme(url: SecretStr) -> SecretStr:
+    if not url.get_secret_value().startswith(("redis://", "rediss://", "unix://")):
+        raise ValueError("must start with redis://, rediss:// or unix://")
+    return url
+
+
+Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
+RedisUrl = Annotated[SecretStr, AfterValidator(_known_scheme)]
+
+
+class WorkerConfig(BaseSettings):
+    """Every setting of a worker. A flag wins over its variable: `--page-size` over `STOOP_PAGE_SIZE`."""
+
+    model_config = SettingsConfigDict(env_prefix="STOOP_", frozen=True, extra="ignore", env_ignore_empty=True)
+
+    model: str = Field(description="folder, file or Hugging Face repo id of the model")
+    revision: str | None = Field(default=None, description="commit or tag of the repo")
+    device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="where the model runs")
+    dtype: Literal["auto", "float32", "bfloat16"] = Field(
+        default="auto", description="of weights and KV cache; auto: bfloat16 on cuda, float32 on cpu"
+    )
+    threads: int | None = Field(default=None, ge=1, description="threads of torch on the CPU")
+
+    pages: int | None = Field(default=None, ge=1, description="pages of KV cache; by default from free memory")
+    page_size: int = Field(default=16, ge=1, description="tokens in a page")
+    max_batch: int = Field(default=64, ge=1, description="most sequences in one step")
+    token_budget: int = Field(default=4096, ge=1, description="most prefill tokens in one step")
+    crop_budget: int = Field(default=64, ge=1, description="most crops encoded in one step")
+    prefix_cache: bool = Field(default=True, description="keep the KV of images and prompts for reuse")
+
+    temperature: float = Field(default=0.5, ge=0, le=10, description="where a job names none")
+    top_p: float = Field(default=0.3, ge=0, le=1, description="where a job names none")
+    max_tokens: int = Field(default=768, ge=1, description="where a job names none")
+    max_objects: int = Field(default=50, ge=1, description="where a job names none")
+
+    redis_url: RedisUrl = Field(
+        default=SecretStr("redis://localhost:6379/0"), description="redis://, rediss://, unix://"
+    )
+    lanes: Names = Field(default=DEFAULT_LANES, description="lanes to claim from, first ones first (comma-separated)")
+    partition: int = Field(default=0, ge=0, le=99_999, description="partition to claim from")
+    permits: int | None = Field(default=None, ge=1, description="most jobs in flight; by default 2 x max_batch")
+    lease_seconds: float = Field(default=15.0, ge=1, description="silence after which this worker counts as dead")
+    result_ttl_seconds: int = Field(default=86_400, ge=1, description="how long results are kept")
+    log_ttl_seconds: int = Field(default=3_600, ge=1, description="how long the events of an ended job are kept")
+    drain_seconds: float = Field(default=30.0, ge=0, description="grace for jobs in flight at shutdown")
+
+    s3_endpoint: str | None = Field(default=None, description="of the object store; by default the AWS variables'")
+    s3_region: str | None = Field(default=None, description="of the object store; by default the AWS variables'")
+    s3_path_style: bool = Field(default=False, description="address buckets by path instead of by host name")
+    allowed_buckets: Names = Field(default=(), description="bucket or bucket/prefix, comma-separated; empty: all")
+    fetch_timeout_seconds: float = Field(default=20.0, gt=0, description="for one image")
+    fetch_concurrency: int = Field(default=16, ge=1, description="images fetched at once")
+    max_image_bytes: int = Field(default=32 << 20, ge=1, description="of one encoded image")
+    max_image_pixels: int = Field(default=64_000_000, ge=1, description="of one image")
+    image_threads: int | None = Field(default=None, ge=1, description="threads that decode; by default one a core")
+
+    ready_file: Path | None = Field(default=None, description="file written when jobs are claimed, removed at the end")
+    metrics_port: int | None = Field(default=None, ge=1, le=65_535, description="of Prometheus metrics; off by default")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="least level logged")
+    log_format: Literal["auto", "console", "json"] = Field(default="auto", description="auto: console on a terminal")
+
+    @property
+    def free_permits(self) -> int:
+        """Most jobs in flight: enough that the engine's next batch waits for nothing."""
+        return self.permits if self.permits is not None else 2 * self.max_batch
+
+
+def read_config(flags: dict[str, object]) -> WorkerConfig:
+    """Read the configuration from the environment and `flags`, which win; raise `ConfigError` naming each fault."""
+    given = {name: value for name, value in flags.items() if value is not None}
+    try:
+        return WorkerConfig(**given)  # type: ignore[arg-type]
+    except ValidationError as error:
+        raise ConfigError("; ".join(_fault(entry["loc"], entry["msg"]) for entry in error.errors())) from None
+
+
+def _fault(location: tuple[int | str, ...], message: str) -> str:
+    name = str(location[0])
+    wanted = "give it" if message == "Field required" else message.removeprefix("Value error, ")
+    return f"--{name.replace('_', '-')} (STOOP_{name.upper()}): {wanted}"

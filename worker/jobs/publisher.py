@@ -1,0 +1,165 @@
+"""Events and endings on their way to the broker: gathered for a few milliseconds, then written together."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import msgspec
+import structlog
+
+from schemas import event as events
+from schemas.codec import pack
+from schemas.result import Result
+from schemas.state import State
+from worker.errors import QueueUnavailable
+from worker.jobs import outcome as outcomes
+from worker.jobs.broker import Broker, Delivery, EventGroup, Settlement
+
+__all__ = ["Identity", "Publisher"]
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who answers: the worker instance and the model, as results name them."""
+
+    worker: str
+    model: str
+
+
+@dataclass(slots=True)
+class _Track:
+    """What one delivery has said: `next_seq` numbers the next event, `unsent` waits for the next flush."""
+
+    delivery: Delivery
+    next_seq: int
+    unsent: list[events.Event] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Ending:
+    track: _Track
+    outcome: outcomes.Outcome
+    result: Result
+    settled: asyncio.Future[bool]
+
+
+class Publisher:
+    """Numbers the events of each delivery, merges deltas that wait together, and settles.
+
+    One flush writes all that has gathered since the last: events first, then endings. `interval` is in seconds.
+    """
+
+    def __init__(self, broker: Broker, identity: Identity, *, interval: float = 0.02) -> None:
+        self._broker = broker
+        self._identity = identity
+        self._interval = interval
+        self._tracks: dict[str, _Track] = {}
+        self._endings: list[_Ending] = []
+        self._something = asyncio.Event()
+
+    def begin(self, delivery: Delivery) -> None:
+        """Start to speak for a delivery: says `started`, or `restarted` from the second attempt on."""
+        self._tracks[delivery.job_id] = _Track(delivery, delivery.next_seq)
+        kind = events.StartedEvent if delivery.attempt == 1 else events.RestartedEvent
+        self.say(delivery, lambda seq: kind(id=delivery.job_id, seq=seq, attempt=delivery.attempt))
+
+    def say(self, delivery: Delivery, build: Callable[[int], events.Event]) -> None:
+        """Put the event that `build` makes of its number into the next flush."""
+        track = self._tracks[delivery.job_id]
+        said = build(track.next_seq)
+        if track.unsent and (merged := _merge(track.unsent[-1], said)):
+            track.unsent[-1] = merged
+        else:
+            track.unsent.append(said)
+            track.next_seq += 1
+        self._something.set()
+
+    async def settle(self, delivery: Delivery, outcome: outcomes.Outcome, result: Result) -> bool:
+        """End a delivery; True once the broker has it, False if this worker had lost the job."""
+        settled: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        track = self._tracks.pop(delivery.job_id)
+        self._endings.append(_Ending(track, outcome, result, settled))
+        self._something.set()
+        return await settled
+
+    async def run(self) -> None:
+        """Flush for ever, at most once an interval."""
+        while True:
+            await self._something.wait()
+            self._something.clear()
+            await self._flush()
+            await asyncio.sleep(self._interval)
+
+    async def _flush(self) -> None:
+        endings, self._endings = self._endings, []
+        tracks = [*self._tracks.values(), *(ending.track for ending in endings)]
+        groups = [_take_unsent(track) for track in tracks if track.unsent]
+        settlements = [self._settlement(ending) for ending in endings]
+        if groups:
+            await _until_written(lambda: self._broker.append(groups))
+        if settlements:
+            settled = await _until_written(lambda: self._broker.settle(settlements))
+            _resolve(endings, settled)
+
+    def _settlement(self, ending: _Ending) -> Settlement:
+        delivery, seq = ending.track.delivery, ending.track.next_seq
+        result = msgspec.structs.replace(
+            ending.result, attempt=delivery.attempt, worker=self._identity.worker, model=self._identity.model
+        )
+        return Settlement(
+            delivery=delivery,
+            outcome=ending.outcome,
+            seq=seq,
+            event=pack(_last_event(result, seq)),
+            result=pack(result),
+        )
+
+
+async def _until_written(write: Callable[[], Awaitable[list[bool]]]) -> list[bool]:
+    """Write, again and again while Redis is away: an answer is never dropped for that."""
+    longest = 0.1
+    while True:
+        try:
+            return await write()
+        except QueueUnavailable as error:
+            log.warning("events wait for Redis", error=str(error))
+        await asyncio.sleep(random.uniform(longest / 2, longest))
+        longest = min(5.0, 2 * longest)
+
+
+def _take_unsent(track: _Track) -> EventGroup:
+    unsent, track.unsent = track.unsent, []
+    return EventGroup(track.delivery, unsent[0].seq, tuple(pack(said) for said in unsent))
+
+
+def _resolve(endings: list[_Ending], settled: list[bool]) -> None:
+    for ending, ours in zip(endings, settled, strict=True):
+        if not ending.settled.done():
+            ending.settled.set_result(ours)
+
+
+def _merge(before: events.Event, after: events.Event) -> events.Event | None:
+    """Return the two as one event if they are pieces of the same text."""
+    match before, after:
+        case events.DeltaEvent(), events.DeltaEvent():
+            return msgspec.structs.replace(before, text=before.text + after.text)
+        case events.ReasoningEvent(), events.ReasoningEvent():
+            return msgspec.structs.replace(before, text=before.text + after.text)
+        case _:
+            return None
+
+
+def _last_event(result: Result, seq: int) -> events.TerminalEvent:
+    match result.status:
+        case State.COMPLETED:
+            return events.FinishedEvent(id=result.id, seq=seq, attempt=result.attempt, result=result)
+        case State.CANCELLED:
+            return events.CancelledEvent(id=result.id, seq=seq, attempt=result.attempt)
+        case State.EXPIRED:
+            return events.ExpiredEvent(id=result.id, seq=seq, attempt=result.attempt)
+        case _:
+            assert result.failure is not None, "a failed result says why"
+            return events.FailedEvent(id=result.id, seq=seq, attempt=result.attempt, failure=result.failure)

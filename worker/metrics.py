@@ -1,0 +1,59 @@
+"""Every metric of the worker, declared in one place, for Prometheus."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+
+from schemas.result import Result
+
+__all__ = ["Metrics"]
+
+_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+
+
+class Metrics:
+    """Counts what the worker does; each instance has its own registry, so nothing is shared by import."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._settled = Counter(
+            "stoop_jobs_settled",
+            "Deliveries that ended, by outcome and, where it failed, code",
+            ["skill", "outcome", "code"],
+            registry=self.registry,
+        )
+        self._lost = Counter(
+            "stoop_jobs_lost_lease", "Answers discarded because the job was no longer ours", registry=self.registry
+        )
+        self._in_flight = Gauge("stoop_jobs_in_flight", "Claimed and not settled", registry=self.registry)
+        self._tokens = Counter("stoop_tokens", "Tokens of completed jobs", ["kind"], registry=self.registry)
+        self._stage = Histogram(
+            "stoop_stage_seconds",
+            "Time of a completed job in each stage",
+            ["stage"],
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+
+    def serve(self, port: int) -> None:
+        """Answer Prometheus on this port, from a thread of its own."""
+        start_http_server(port, registry=self.registry)
+
+    def in_flight(self, jobs: int) -> None:
+        """Say how many jobs are in flight now."""
+        self._in_flight.set(jobs)
+
+    def settled(self, result: Result, outcome: str, *, ours: bool) -> None:
+        """Count the end of one delivery; `ours` is False when another worker had taken it over."""
+        if not ours:
+            self._lost.inc()
+            return
+        code = result.failure.code.value if result.failure else ""
+        self._settled.labels(result.skill or "unknown", outcome, code).inc()
+        if result.failure is None:
+            self._count_tokens(result)
+
+    def _count_tokens(self, result: Result) -> None:
+        metrics = result.metrics
+        for kind in ("input", "output", "cached"):
+            self._tokens.labels(kind).inc(getattr(metrics, f"{kind}_tokens"))
+        for stage in ("queue", "fetch", "image", "prefill", "decode"):
+            self._stage.labels(stage).observe(getattr(metrics, f"{stage}_time_ms") / 1000)
