@@ -1,0 +1,118 @@
+"""Random values of the contract, for property tests."""
+
+import string
+from typing import Any
+
+from hypothesis import strategies as st
+
+from schemas import event as events
+from schemas.event import Event
+from schemas.failure import Failure, FailureCode
+from schemas.job import Job
+from schemas.result import Metrics, Result
+from schemas.skill import Box, CaptionLength, Grounding, Output, Point, Reasoning, Settings, Skill
+from schemas.state import TERMINAL
+
+__all__ = ["any_events", "any_jobs", "any_json", "any_results"]
+
+text = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+names = st.text(string.ascii_letters + string.digits + "._:-", min_size=1, max_size=128)
+fractions = st.floats(0, 1)
+numbers = st.floats(allow_nan=False, allow_infinity=False)
+any_json = st.recursive(
+    st.none() | st.booleans() | st.integers(-(1 << 63), (1 << 64) - 1) | numbers | text,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3),
+    max_leaves=6,
+)
+metadata = st.dictionaries(text, any_json, max_size=2)
+
+
+def maybe(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.none() | strategy
+
+
+@st.composite
+def boxes(draw: st.DrawFn) -> tuple[float, ...]:
+    (x_min, x_max), (y_min, y_max) = (sorted(draw(st.tuples(fractions, fractions))) for _ in range(2))
+    return (x_min, y_min, x_max, y_max)
+
+
+settings = st.builds(
+    Settings,
+    temperature=maybe(st.floats(0, 10)),
+    top_p=maybe(fractions),
+    max_tokens=maybe(st.integers(1, 1 << 20)),
+    max_objects=maybe(st.integers(1, 1 << 16)),
+    seed=maybe(st.integers(0, (1 << 63) - 1)),
+)
+
+
+@st.composite
+def any_jobs(draw: st.DrawFn) -> Job:
+    """Jobs that pass `check`."""
+    skill = draw(st.sampled_from(Skill))
+    image = draw(text.map("s3://photos/".__add__))
+    refs = draw(maybe(st.lists(st.tuples(fractions, fractions) | boxes(), max_size=3)))
+    return Job(
+        id=draw(names),
+        custom_id=draw(maybe(text.filter(len))),
+        skill=skill,
+        image=image,
+        question=draw(text.filter(len)) if skill is Skill.QUERY else draw(maybe(text)),
+        object=draw(text.filter(len)) if skill in (Skill.DETECT, Skill.POINT) else draw(maybe(text)),
+        length=draw(st.sampled_from(CaptionLength)),
+        reasoning=draw(st.booleans()),
+        spatial_refs=refs if skill is Skill.QUERY else None,
+        settings=draw(settings),
+        stream=draw(st.booleans()),
+        lane=draw(names),
+        deadline=draw(maybe(st.integers(1, (1 << 53) - 1))),
+        max_attempts=draw(maybe(st.integers(1, 100))),
+        idempotency_key=draw(maybe(text.filter(len))),
+        tenant=draw(maybe(names)),
+        metadata=draw(maybe(metadata)),
+        traceparent=draw(maybe(text.filter(len))),
+    )
+
+
+failures = st.builds(Failure, st.sampled_from(FailureCode), text, st.booleans())
+places = st.builds(Point, numbers, numbers)
+groundings = st.builds(Grounding, st.integers(0, 99), st.integers(0, 99), st.lists(st.tuples(numbers, numbers)))
+outputs = st.builds(
+    Output,
+    answer=maybe(text),
+    reasoning=maybe(st.builds(Reasoning, text, st.lists(groundings, max_size=2))),
+    caption=maybe(text),
+    objects=maybe(st.lists(st.builds(Box, numbers, numbers, numbers, numbers), max_size=2)),
+    points=maybe(st.lists(places, max_size=2)),
+)
+any_results: st.SearchStrategy[Result] = st.builds(
+    Result,
+    v=st.just(1),
+    id=names,
+    status=st.sampled_from(sorted(TERMINAL)),
+    skill=maybe(st.sampled_from(Skill)),
+    output=maybe(outputs),
+    failure=maybe(failures),
+    finish_reason=maybe(st.sampled_from(["stop", "length"])),
+    metrics=st.builds(Metrics, input_tokens=st.integers(0, 1 << 20), queue_time_ms=st.floats(0, 1e9)),
+    attempt=st.integers(1, 100),
+    worker=maybe(names),
+    model=maybe(text),
+    custom_id=maybe(text),
+    metadata=maybe(metadata),
+)
+
+numbered = {"v": st.just(1), "id": names, "seq": st.integers(0, 1 << 40), "attempt": st.integers(0, 100)}
+any_events: st.SearchStrategy[Event] = st.one_of(
+    st.builds(events.QueuedEvent, **numbered),
+    st.builds(events.StartedEvent, **numbered),
+    st.builds(events.RestartedEvent, **numbered),
+    st.builds(events.DeltaEvent, text=text, **numbered),
+    st.builds(events.ReasoningEvent, text=text, **numbered),
+    st.builds(events.ObjectEvent, object=st.dictionaries(text, numbers, max_size=4), **numbered),
+    st.builds(events.FinishedEvent, result=any_results, **numbered),
+    st.builds(events.FailedEvent, failure=failures, **numbered),
+    st.builds(events.CancelledEvent, **numbered),
+    st.builds(events.ExpiredEvent, **numbered),
+)

@@ -1,0 +1,76 @@
+import re
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas import names
+from schemas.job import NAME_PATTERN
+
+GENERATED = "0123456789abcdef0123456789abcdef-12"
+
+
+def test_the_keys_are_the_ones_of_the_contract() -> None:
+    assert names.lane("bulk", 3) == "stoop:{3}:jobs:bulk"
+    assert names.dead(3) == "stoop:{3}:dead"
+    assert names.delayed(3) == "stoop:{3}:delayed"
+    assert names.live("w1", 3) == "stoop:{3}:live:w1"
+    assert names.idempotency("k", 3) == "stoop:{3}:idem:k"
+    assert names.job("mine") == "stoop:{0}:job:mine"
+    assert names.result("mine") == "stoop:{0}:result:mine"
+    assert names.events("mine") == "stoop:{0}:events:mine"
+    assert names.log("mine") == "stoop:{0}:log:mine"
+    assert names.CONTROL == "stoop:control"
+
+
+@pytest.mark.parametrize("key", [names.job, names.result, names.events, names.log])
+def test_a_generated_id_names_the_partition_of_its_keys(key: object) -> None:
+    assert callable(key)
+    assert key(GENERATED).startswith("stoop:{12}:")
+
+
+@given(st.integers(0, 99_999))
+def test_a_new_id_says_its_partition(p: int) -> None:
+    made = names.new_id(p)
+    assert names.partition(made) == p
+    assert re.fullmatch(NAME_PATTERN, made)
+
+
+def test_new_ids_differ() -> None:
+    assert len({names.new_id() for _ in range(100)}) == 100
+
+
+@pytest.mark.parametrize(
+    "job_id",
+    [
+        "mine",
+        "mine-3",
+        "1795000000000-3",
+        GENERATED.upper(),
+        GENERATED + "\n",
+        f"x{GENERATED}",
+        GENERATED[:-3],
+        "a" * 128,
+    ],
+)
+def test_any_other_id_is_of_partition_0(job_id: str) -> None:
+    assert names.partition(job_id) == 0
+
+
+@given(st.text(min_size=1, max_size=20), st.integers(1, 64))
+def test_a_key_has_one_partition_of_those_there_are(key: str, partitions: int) -> None:
+    assert 0 <= names.key_partition(key, partitions) < partitions
+
+
+def test_the_partition_of_a_key_is_the_same_in_every_process() -> None:
+    script = "from schemas import names; print([names.key_partition(f'order/{n}', 16) for n in range(8)])"
+    seen = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert seen.strip() == str([names.key_partition(f"order/{n}", 16) for n in range(8)])
+    # Written down: a change would send keys that are in use to another partition.
+    assert [names.key_partition(f"order/{n}", 16) for n in range(8)] == [15, 15, 0, 12, 2, 14, 6, 7]
+
+
+def test_keys_spread_over_the_partitions() -> None:
+    assert {names.key_partition(f"order/{n}", 4) for n in range(64)} == {0, 1, 2, 3}
