@@ -1,0 +1,237 @@
+"""Image addresses to bytes: objects of an S3 store, or images given in the address itself.
+
+boto3 blocks, so its calls run on threads of the fetcher's own; the event loop only waits, and keeps the time.
+"""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeVar
+
+import boto3
+import urllib3
+from botocore import exceptions as aws
+from botocore.client import Config as BotoConfig
+
+from worker.errors import (
+    ConfigError,
+    ImageAddressInvalid,
+    ImageError,
+    ImageForbidden,
+    ImageNotFound,
+    ImageTimeout,
+    ImageTooLarge,
+    StorageUnavailable,
+)
+from worker.jobs.address import ObjectAddress, is_inline, parse_object, unpack_inline
+
+if TYPE_CHECKING:
+    from botocore.response import StreamingBody
+    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_s3.type_defs import GetObjectRequestTypeDef
+
+__all__ = ["FetchConfig", "Fetcher"]
+
+_Value = TypeVar("_Value")
+
+_CHUNK_BYTES = 256 << 10
+_ATTEMPTS = 2  # of the store's client; the job's own attempts come on top
+# the store refuses the worker, not the object: another attempt, on another worker, may have better luck
+_WORKER_AT_FAULT = {
+    "AuthorizationHeaderMalformed",
+    "ExpiredToken",
+    "InvalidAccessKeyId",
+    "InvalidToken",
+    "RequestTimeTooSkewed",
+    "SignatureDoesNotMatch",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FetchConfig:
+    """Where images come from, and what one may cost. Times are in seconds; `timeout` bounds one image in all.
+
+    `endpoint` and `region` of None are left to the AWS variables. `allowed_buckets` has entries `bucket` or
+    `bucket/prefix`; empty allows every bucket that the worker's credentials open.
+    """
+
+    endpoint: str | None = None
+    region: str | None = None
+    path_style: bool = False
+    max_bytes: int = 32 << 20
+    timeout: float = 20.0
+    connect_timeout: float = 3.0
+    read_timeout: float = 10.0
+    allowed_buckets: tuple[str, ...] = ()
+    concurrency: int = 16
+
+
+class Fetcher:
+    """Fetches images, `concurrency` at once; a context manager that ends its threads."""
+
+    def __init__(self, config: FetchConfig) -> None:
+        self._config = config
+        self._client = _connect(config)
+        self._pool = ThreadPoolExecutor(config.concurrency, "fetch")
+        # so that the time of an image begins when its fetch does, not when it joins the pool's queue
+        self._free = asyncio.Semaphore(config.concurrency)
+
+    async def fetch(self, image_uri: str) -> bytes:
+        """Return the encoded image; raises the `ImageError` that says why it cannot be had.
+
+        A key in an `s3://` address is taken as it stands, without percent-decoding.
+        """
+        if is_inline(image_uri):
+            return await self._on_thread(lambda: unpack_inline(image_uri, self._config.max_bytes))
+        address = parse_object(image_uri)
+        if self._config.allowed_buckets and not address.is_within(self._config.allowed_buckets):
+            raise ImageForbidden(f"this worker does not read {address}: its bucket or prefix is not allowed")
+        async with self._free:
+            return await self._download(address)
+
+    async def _download(self, address: ObjectAddress) -> bytes:
+        download = _Download(self._client, address, self._config.max_bytes)
+        try:
+            async with asyncio.timeout(self._config.timeout):
+                return await self._on_thread(download.run)
+        except TimeoutError:
+            raise ImageTimeout(f"{address} did not arrive in {self._config.timeout:g} s") from None
+        finally:
+            download.abort()  # nothing is left to do after a success; the thread of a late one must not linger
+
+    async def _on_thread(self, work: Callable[[], _Value]) -> _Value:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+    def close(self) -> None:
+        """Let go of the connections and threads, without waiting for a thread that still reads; idempotent."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._client.close()
+
+    def __enter__(self) -> "Fetcher":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _Download:
+    """One object on its way: `run` reads it on a thread, `abort` ends that from the event loop."""
+
+    def __init__(self, client: "S3Client", address: ObjectAddress, max_bytes: int) -> None:
+        self._client = client
+        self._address = address
+        self._max_bytes = max_bytes
+        self._body: StreamingBody | None = None  # written by the thread
+        self._aborted = False  # written by the event loop
+
+    def run(self) -> bytes:
+        try:
+            return self._read()
+        except (aws.BotoCoreError, aws.ClientError, urllib3.exceptions.HTTPError, OSError) as error:
+            raise _explain(error, self._address) from error
+
+    def abort(self) -> None:
+        self._aborted = True
+        if body := self._body:
+            # a body that drips never meets its own timeout: from now on its next byte does
+            with contextlib.suppress(AttributeError, OSError, ValueError):
+                body.set_socket_timeout(0.001)
+
+    def _read(self) -> bytes:
+        self._check_wanted()
+        wanted: GetObjectRequestTypeDef = {"Bucket": self._address.bucket, "Key": self._address.key}
+        if self._address.version:
+            wanted["VersionId"] = self._address.version
+        got = self._client.get_object(**wanted)
+        with contextlib.closing(got["Body"]) as body:
+            self._check_size(got.get("ContentLength", 0))
+            self._body = body
+            try:
+                return self._collect(body)
+            finally:
+                self._body = None
+
+    def _collect(self, body: "StreamingBody") -> bytes:
+        chunks: list[bytes] = []
+        size = 0
+        self._check_wanted()
+        while chunk := body.read(_CHUNK_BYTES):
+            chunks.append(chunk)
+            size += len(chunk)
+            self._check_size(size)
+            self._check_wanted()
+        return b"".join(chunks)
+
+    def _check_wanted(self) -> None:
+        if self._aborted:
+            raise ImageTimeout(f"{self._address} was given up")
+
+    def _check_size(self, size: int) -> None:
+        if size > self._max_bytes:
+            raise ImageTooLarge(f"{self._address} has {size} bytes or more: at most {self._max_bytes}")
+
+
+def _connect(config: FetchConfig) -> "S3Client":
+    try:
+        return boto3.session.Session().client(
+            "s3",
+            endpoint_url=config.endpoint,
+            region_name=config.region or os.environ.get("AWS_REGION"),
+            config=BotoConfig(
+                signature_version="s3v4",
+                s3={"addressing_style": "path" if config.path_style else "auto"},
+                connect_timeout=config.connect_timeout,
+                read_timeout=config.read_timeout,
+                retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
+                max_pool_connections=config.concurrency,
+                # servers other than AWS do not all know the newer checksum headers
+                request_checksum_calculation="when_required",
+                response_checksum_validation="when_required",
+            ),
+        )
+    except (aws.BotoCoreError, ValueError) as error:
+        raise ConfigError(f"the object store cannot be addressed: {error}; check its endpoint and region") from error
+
+
+def _explain(error: Exception, address: ObjectAddress) -> ImageError:
+    """Put a store's error into our own words; its own may quote addresses and headers."""
+    if isinstance(error, aws.ClientError):
+        return _explain_refusal(error, address)
+    if isinstance(error, aws.ParamValidationError):
+        return ImageAddressInvalid(f"no object store can have {address}")
+    if isinstance(error, aws.ConnectTimeoutError | aws.ReadTimeoutError | TimeoutError):
+        return ImageTimeout(f"the object store took too long to give {address}")
+    if isinstance(error, aws.NoCredentialsError | aws.PartialCredentialsError):
+        return StorageUnavailable(
+            "this worker has no credentials for the object store: set AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY, or give it a role"
+        )
+    if isinstance(error, aws.IncompleteReadError | aws.ResponseStreamingError):
+        return StorageUnavailable(f"the object store broke off in the middle of {address}")
+    return StorageUnavailable(f"the object store does not answer ({type(error).__name__}): check its endpoint")
+
+
+def _explain_refusal(error: aws.ClientError, address: ObjectAddress) -> ImageError:
+    status_code = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    code = error.response.get("Error", {}).get("Code", "")
+    if code in _WORKER_AT_FAULT:
+        return StorageUnavailable(f"the object store refuses this worker's credentials, clock or region ({code})")
+    if status_code in (404, 405, 410):  # 405: the version is a delete marker
+        what = "bucket" if code == "NoSuchBucket" else "object"
+        return ImageNotFound(f"there is no {what} at {address}")
+    if status_code in (401, 403):
+        return ImageForbidden(
+            f"the object store does not let this worker read {address} ({code}); "
+            "a missing object looks the same to a worker that may not list the bucket"
+        )
+    if status_code == 408 or code == "RequestTimeout":
+        return ImageTimeout(f"the object store took too long to give {address}")
+    if status_code == 400:
+        return ImageAddressInvalid(f"the object store cannot read the address {address} ({code})")
+    return StorageUnavailable(f"the object store answered {status_code} ({code}) for {address}")
