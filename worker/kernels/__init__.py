@@ -1,0 +1,1 @@
+"""One folder an operation: `reference.py` is its definition in plain torch."""

@@ -1,0 +1,27 @@
+"""Pixels to normalised patches. N crops, P patches of a crop, K values of a patch."""
+
+import torch
+from torch import Tensor
+
+__all__ = ["normalised_levels", "patchify"]
+
+
+def normalised_levels(dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return what each of the 256 pixel levels becomes: (256,) of `dtype`, from -1 to 1.
+
+    Each of the three steps rounds to `dtype`, as in Moondream's reference: in bfloat16 half of the levels differ from
+    a value that is rounded once.
+    """
+    return (torch.arange(256, device=device).to(dtype) / 255 - 0.5) / 0.5
+
+
+def patchify(pixels_NHWC: Tensor, patch_size: int, *, dtype: torch.dtype) -> Tensor:
+    """Turn crops (N, side, side, 3) uint8 into patches_NPK of `dtype`.
+
+    Patches go row by row; within a patch, K runs over channel, then row, then column.
+    """
+    crops, height, width, channels = pixels_NHWC.shape
+    rows, cols = height // patch_size, width // patch_size
+    patches = pixels_NHWC.reshape(crops, rows, patch_size, cols, patch_size, channels).permute(0, 1, 3, 5, 2, 4)
+    levels_NPK = patches.reshape(crops, rows * cols, channels * patch_size**2)
+    return normalised_levels(dtype, pixels_NHWC.device)[levels_NPK.int()]

@@ -1,0 +1,3 @@
+from worker.kernels.rope.reference import Rotation, rope, rotation
+
+__all__ = ["Rotation", "rope", "rotation"]

@@ -1,0 +1,46 @@
+"""The local crops' features to one grid of the global crop's size.
+
+L local crops, P patches of a crop (grid²), D feature dim, Y and X the stitched grid's rows and columns.
+"""
+
+from math import isqrt
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+__all__ = ["pool", "stitch", "stitch_pool"]
+
+
+def stitch(features_LPD: Tensor, *, rows: int, cols: int, margin: int) -> Tensor:
+    """Lay rows x cols overlapping crops out as one image; returns stitched_YXD.
+
+    Where crops overlap, each gives up its outer `margin` patches; at the image's own edges it keeps them.
+    """
+    grid = isqrt(features_LPD.shape[1])
+    tiles = features_LPD.reshape(-1, grid, grid, features_LPD.shape[-1])
+    bands = []
+    for row in range(rows):
+        top, bottom = _kept(row, rows, grid, margin)
+        band = [tiles[row * cols + col, top:bottom, slice(*_kept(col, cols, grid, margin))] for col in range(cols)]
+        bands.append(torch.cat(band, dim=1))
+    return torch.cat(bands, dim=0)
+
+
+def pool(stitched_YXD: Tensor, grid: int) -> Tensor:
+    """Average a stitched grid down to grid x grid cells; returns pooled_PD.
+
+    Cell p of an axis of n averages indices floor(p n / grid) up to ceil((p + 1) n / grid): windows may overlap.
+    """
+    pooled_Dgg = functional.adaptive_avg_pool2d(stitched_YXD.permute(2, 0, 1), grid)
+    return pooled_Dgg.flatten(1).transpose(0, 1)
+
+
+def stitch_pool(features_LPD: Tensor, *, rows: int, cols: int, margin: int) -> Tensor:
+    """Stitch, then pool: the local view of one image, as pooled_PD."""
+    stitched_YXD = stitch(features_LPD, rows=rows, cols=cols, margin=margin)
+    return pool(stitched_YXD, isqrt(features_LPD.shape[1]))
+
+
+def _kept(index: int, count: int, grid: int, margin: int) -> tuple[int, int]:
+    return (0 if index == 0 else margin), (grid if index == count - 1 else grid - margin)

@@ -1,0 +1,3 @@
+from worker.kernels.vision_attention.reference import vision_attention
+
+__all__ = ["vision_attention"]

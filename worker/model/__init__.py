@@ -1,0 +1,1 @@
+"""Moondream 2 as functions over weights."""

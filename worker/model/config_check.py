@@ -1,0 +1,89 @@
+"""Whether a configuration can be a model at all."""
+
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+from worker.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from worker.model.config import ModelConfig, RegionConfig, TextConfig, TokenizerConfig, VisionConfig
+
+__all__ = ["check"]
+
+
+def check(config: "ModelConfig") -> None:
+    """Raise `CheckpointError` naming the first thing that cannot be."""
+    text, vision, region = config.text, config.vision, config.region
+    for complaint in (
+        *_sizes(config),
+        *_text(text),
+        *_vision(vision),
+        *_region(region),
+        *_ids(config.tokenizer, text.vocab_size),
+        *_wants(
+            (vision.proj_out_dim == text.dim, "vision.proj_out_dim must equal text.dim"),
+            (region.dim == text.dim, "region.dim must equal text.dim"),
+            (
+                text.prefix_attn == vision.patches + 1,
+                f"text.prefix_attn must be {vision.patches + 1}: one token, then a crop's patches",
+            ),
+        ),
+    ):
+        raise CheckpointError(f"config: {complaint}")
+
+
+def _wants(*rules: tuple[bool, str]) -> Iterator[str]:
+    return (complaint for holds, complaint in rules if not holds)
+
+
+def _sizes(config: "ModelConfig") -> Iterator[str]:
+    for section in ("text", "vision", "region"):
+        part = getattr(config, section)
+        for size in fields(part):
+            found = getattr(part, size.name)
+            if found is not None and found <= 0:
+                yield f"{section}.{size.name} is {found}: it must be positive"
+        if getattr(part, "group_size", None) is not None:
+            yield f"{section}.group_size is set: int4 checkpoints are not read, take the bfloat16 one"
+
+
+def _text(text: "TextConfig") -> Iterator[str]:
+    return _wants(
+        (text.dim % text.n_heads == 0, "text.dim must be a multiple of text.n_heads"),
+        (text.dim % (4 * text.n_heads) == 0, "text.dim / text.n_heads must be a multiple of 4"),
+        (text.n_kv_heads == text.n_heads, "text.n_kv_heads must equal text.n_heads: grouped heads are not read"),
+        (text.max_context > text.prefix_attn, "text.max_context must be over text.prefix_attn"),
+    )
+
+
+def _vision(vision: "VisionConfig") -> Iterator[str]:
+    return _wants(
+        (vision.in_channels == 3, "vision.in_channels must be 3"),
+        (vision.enc_dim % vision.enc_n_heads == 0, "vision.enc_dim must be a multiple of vision.enc_n_heads"),
+        (vision.crop_size % vision.enc_patch_size == 0, "vision.crop_size must be a multiple of vision.enc_patch_size"),
+        (vision.grid > 2 * vision.overlap_margin, "vision.overlap_margin leaves nothing of a crop"),
+    )
+
+
+def _region(region: "RegionConfig") -> Iterator[str]:
+    return _wants(
+        (region.coord_feat_dim % 2 == 0, "region.coord_feat_dim must be even"),
+        (region.size_feat_dim % 2 == 0, "region.size_feat_dim must be even"),
+        (region.size_out_dim % 2 == 0 and region.size_out_dim > 2, "region.size_out_dim must be even, and over 2"),
+    )
+
+
+def _ids(tokenizer: "TokenizerConfig", vocab_size: int) -> Iterator[str]:
+    named: dict[str, tuple[int, ...]] = {
+        known.name: (getattr(tokenizer, known.name),) for known in fields(tokenizer) if known.name.endswith("_id")
+    }
+    templates = tokenizer.templates
+    named |= {f"templates.caption.{length}": ids for length, ids in templates.caption.items()}
+    for skill in ("query", "detect", "point"):
+        affixes = getattr(templates, skill)
+        named[f"templates.{skill}"] = (*affixes.prefix, *affixes.suffix)
+    for name, ids in named.items():
+        for token in ids:
+            if not 0 <= token < vocab_size:
+                yield f"tokenizer.{name} has id {token}: the vocabulary has {vocab_size}"

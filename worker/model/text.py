@@ -1,0 +1,82 @@
+"""The text model: a decoder whose attention is the caller's.
+
+B rows, T tokens packed over rows, C model dim, H heads, D head dim, V vocabulary. T may stand for several leading dims.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from torch import Tensor
+from torch.nn import functional
+
+from worker.kernels.paged_attention import prefix_mask
+from worker.kernels.rope import Rotation, rope, rotation
+from worker.model.config import TextConfig
+from worker.model.layers import layer_norm, linear, mlp
+from worker.model.weights import Attention, TextBlock, TextWeights
+
+__all__ = ["Attend", "dense_attend", "embed", "forward", "logits"]
+
+
+class Attend(Protocol):
+    """Attention of one layer; the caller owns the KV cache and the mask."""
+
+    def __call__(self, layer: int, q_THD: Tensor, k_THD: Tensor, v_THD: Tensor) -> Tensor:
+        """Return o_THD for queries and keys that are already rotated; the scale is 1 / sqrt(D)."""
+
+
+_LayerAttend = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def embed(ids_T: Tensor, weights: TextWeights) -> Tensor:
+    """Return the tokens' embeddings x_TC."""
+    return functional.embedding(ids_T, weights.wte)
+
+
+def forward(x_TC: Tensor, positions_T: Tensor, weights: TextWeights, config: TextConfig, attend: Attend) -> Tensor:
+    """Run the decoder; returns hidden_TC, the residual stream as it is after the last block (no norm).
+
+    `positions_T` are absolute, from 0, image and first token included; in a batch they may be one row for all.
+    """
+    rotation_TF = rotation(positions_T, config.rotary_dim, config.rope_theta, dtype=x_TC.dtype)
+    for layer, block in enumerate(weights.blocks):
+        x_TC = _block(x_TC, rotation_TF, block, config.n_heads, partial(attend, layer))
+    return x_TC
+
+
+def _block(x_TC: Tensor, rotation_TF: Rotation, block: TextBlock, heads: int, attend: _LayerAttend) -> Tensor:
+    # attention and MLP read the same norm; the two sums are in this order, for bfloat16 rounds each
+    normed_TC = layer_norm(x_TC, block.ln)
+    return x_TC + _attention(normed_TC, rotation_TF, block.attn, heads, attend) + mlp(normed_TC, block.mlp)
+
+
+def _attention(x_TC: Tensor, rotation_TF: Rotation, weights: Attention, heads: int, attend: _LayerAttend) -> Tensor:
+    # queries and keys lie side by side as heads, so they are rotated as one
+    qkv_THD = linear(x_TC, weights.qkv).view(*x_TC.shape[:-1], 3 * heads, -1)
+    qk_THD, v_THD = qkv_THD[..., : 2 * heads, :], qkv_THD[..., 2 * heads :, :]
+    q_THD, k_THD = rope(qk_THD, rotation_TF).chunk(2, dim=-2)
+    return linear(attend(q_THD, k_THD, v_THD).flatten(-2), weights.proj)
+
+
+def logits(hidden_BC: Tensor, weights: TextWeights) -> Tensor:
+    """Return logits_BV of the rows' next tokens."""
+    return linear(layer_norm(hidden_BC, weights.post_ln), weights.lm_head)
+
+
+def dense_attend(prefix_len: int) -> Attend:
+    """Return plain attention within x, for training and tests: (…, T, H, D), all positions from 0, no cache.
+
+    Row i sees j when j <= i, or when both are below `prefix_len`; 0 is plain causal.
+    """
+
+    def attend(layer: int, q_THD: Tensor, k_THD: Tensor, v_THD: Tensor) -> Tensor:
+        count = q_THD.shape[-3]
+        mask_TT = prefix_mask(count, count, prefix_len, q_THD.device) if prefix_len > 1 else None
+        q_HTD, k_HTD, v_HTD = (x.transpose(-3, -2) for x in (q_THD, k_THD, v_THD))
+        o_HTD = functional.scaled_dot_product_attention(
+            q_HTD, k_HTD, v_HTD, attn_mask=mask_TT, is_causal=mask_TT is None
+        )
+        return o_HTD.transpose(-3, -2)
+
+    return attend

@@ -1,0 +1,72 @@
+"""The vision encoder, and the projection of its features to image embeddings.
+
+N crops, P patches of a crop, H heads, D feature dim (in attention: head dim), K values of a patch, C text model dim.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from worker.images.crops import Crops
+from worker.kernels.patchify import patchify
+from worker.kernels.stitch_pool import stitch_pool
+from worker.kernels.vision_attention import vision_attention
+from worker.model.config import VisionConfig
+from worker.model.layers import layer_norm, linear, mlp
+from worker.model.weights import Attention, VisionBlock, VisionWeights
+
+__all__ = ["crops_to_encode", "encode", "features", "project"]
+
+
+def encode(
+    crops: Sequence[Crops], weights: VisionWeights, config: VisionConfig, *, device: torch.device, dtype: torch.dtype
+) -> list[Tensor]:
+    """Encode several images at once; returns for each its embeddings (P, C). `dtype` is that of the weights."""
+    if not crops:
+        return []
+    wanted = [image.pixels[: crops_to_encode(image)] for image in crops]
+    pixels_NHWC = torch.from_numpy(np.concatenate(wanted)).to(device)
+    features_NPD = features(pixels_NHWC, weights, config, dtype=dtype)
+    by_image = torch.split(features_NPD, [len(pixels) for pixels in wanted])
+    views = [_global_and_local(own_NPD, image, config) for own_NPD, image in zip(by_image, crops, strict=True)]
+    global_BPD, local_BPD = (torch.stack(side) for side in zip(*views, strict=True))
+    return list(project(global_BPD, local_BPD, weights).unbind(0))
+
+
+def crops_to_encode(image: Crops) -> int:
+    """Return how many of an image's crops the encoder sees: where the one local crop is the global one, only that."""
+    return 1 if image.tiling.count == 1 else 1 + image.tiling.count
+
+
+def features(pixels_NHWC: Tensor, weights: VisionWeights, config: VisionConfig, *, dtype: torch.dtype) -> Tensor:
+    """Run the encoder on crops (N, side, side, 3) uint8; returns features_NPD of `dtype`."""
+    patches_NPK = patchify(pixels_NHWC, config.enc_patch_size, dtype=dtype)
+    x_NPD = linear(patches_NPK, weights.patch_emb) + weights.pos_emb
+    for block in weights.blocks:
+        x_NPD = _block(x_NPD, block, config.enc_n_heads)
+    return layer_norm(x_NPD, weights.post_ln)
+
+
+def project(global_PD: Tensor, local_PD: Tensor, weights: VisionWeights) -> Tensor:
+    """Project the global crop's features and the pooled local ones, side by side; returns embeddings (P, C)."""
+    return mlp(torch.cat((global_PD, local_PD), dim=-1), weights.proj_mlp)
+
+
+def _global_and_local(features_NPD: Tensor, image: Crops, config: VisionConfig) -> tuple[Tensor, Tensor]:
+    if len(features_NPD) == 1:
+        return features_NPD[0], features_NPD[0]  # pooling a single crop changes nothing
+    tiling = image.tiling
+    pooled_PD = stitch_pool(features_NPD[1:], rows=tiling.rows, cols=tiling.cols, margin=config.overlap_margin)
+    return features_NPD[0], pooled_PD
+
+
+def _block(x_NPD: Tensor, block: VisionBlock, heads: int) -> Tensor:
+    x_NPD = x_NPD + _attention(layer_norm(x_NPD, block.ln1), block.attn, heads)
+    return x_NPD + mlp(layer_norm(x_NPD, block.ln2), block.mlp)
+
+
+def _attention(x_NPD: Tensor, weights: Attention, heads: int) -> Tensor:
+    q_NPHD, k_NPHD, v_NPHD = linear(x_NPD, weights.qkv).view(*x_NPD.shape[:-1], 3, heads, -1).unbind(-3)
+    return linear(vision_attention(q_NPHD, k_NPHD, v_NPHD).flatten(-2), weights.proj)
