@@ -1,0 +1,170 @@
+"""A plan laid out on the device.
+
+B sequences, T positions packed over them, P pages, R hidden states that heads read, N entries of a list.
+"""
+
+from collections.abc import Callable
+from collections.abc import Sequence as Several
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from worker.engine.inputs import CoordinateInput, SizeInput, TokenInput
+from worker.engine.sampler import Draws, uniform
+from worker.engine.scheduler import Chunk
+from worker.engine.sequence import Sequence
+from worker.engine.skills import Head
+from worker.images.crops import Crops
+from worker.kernels.paged_attention import PagedLayout
+
+__all__ = ["Batch", "Injection", "Readers", "stage"]
+
+
+@dataclass(frozen=True, slots=True)
+class Injection:
+    """Rows of the packed positions whose embedding is written from values: (N,) coordinates or (N, 2) sizes."""
+
+    rows_N: Tensor
+    values: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Readers:
+    """The sequences that read a head after this batch, and the packed row each reads it from."""
+
+    sequences: tuple[Sequence, ...]
+    rows_R: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """`ids_T` is 0 where something else is fed; `images` are (first row of the image embeddings, crops)."""
+
+    ids_T: Tensor
+    positions_T: Tensor
+    slots_T: Tensor
+    layout: PagedLayout
+    coordinates: Injection
+    sizes: Injection
+    images: tuple[tuple[int, Crops], ...]
+    readers: dict[Head, Readers]
+    draws: Draws
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One chunk and its first packed row."""
+
+    chunk: Chunk
+    first: int
+
+    @property
+    def last(self) -> int:
+        return self.first + self.chunk.end - self.chunk.start - 1
+
+
+def stage(chunks: Several[Chunk], *, page_size: int, bos_id: int, device: torch.device) -> Batch:
+    """Lay chunks out as one packed batch on the device."""
+    firsts = np.cumsum([0, *(chunk.end - chunk.start for chunk in chunks)])
+    rows = [_Row(chunk, int(first)) for chunk, first in zip(chunks, firsts, strict=False)]
+    ids, coordinates, sizes = _inputs(rows, bos_id)
+    positions_T = np.concatenate([np.arange(chunk.start, chunk.end) for chunk in chunks])
+
+    def to_device(values: object, dtype: torch.dtype) -> Tensor:
+        return torch.as_tensor(np.asarray(values), dtype=dtype).to(device, non_blocking=True)
+
+    readers = {head: _readers(rows, head, to_device) for head in Head}
+    return Batch(
+        ids_T=to_device(ids, torch.int64),
+        positions_T=to_device(positions_T, torch.int64),
+        slots_T=to_device(np.concatenate([_slots(chunk, page_size) for chunk in chunks]), torch.int64),
+        layout=_layout(rows, firsts, page_size, to_device),
+        coordinates=_injection(coordinates, (), to_device),
+        sizes=_injection(sizes, (2,), to_device),
+        images=tuple((row.first + 1, _crops(row.chunk)) for row in rows if row.chunk.has_image),
+        readers=readers,
+        draws=_draws(readers[Head.TOKEN].sequences, to_device),
+    )
+
+
+_ToDevice = Callable[[object, torch.dtype], Tensor]
+_Entries = list[tuple[int, object]]
+
+
+def _inputs(rows: Several[_Row], bos_id: int) -> tuple[list[int], _Entries, _Entries]:
+    """Return the ids, and (row, values) of the coordinates and of the sizes."""
+    ids: list[int] = []
+    coordinates: _Entries = []
+    sizes: _Entries = []
+    for row in rows:
+        chunk, sequence = row.chunk, row.chunk.sequence
+        if chunk.has_image:
+            ids += [bos_id] + [0] * (sequence.prefix_len - 1)
+        for fed in sequence.inputs[max(0, chunk.start - sequence.prefix_len) : chunk.end - sequence.prefix_len]:
+            match fed:
+                case TokenInput(token):
+                    ids.append(token)
+                    continue
+                case CoordinateInput(value):
+                    coordinates.append((len(ids), value))
+                case SizeInput(width, height):
+                    sizes.append((len(ids), (width, height)))
+            ids.append(0)
+    return ids, coordinates, sizes
+
+
+def _slots(chunk: Chunk, page_size: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+    positions = np.arange(chunk.start, chunk.end)
+    pages = np.asarray(chunk.sequence.pages, dtype=np.int64)
+    return pages[positions // page_size] * page_size + positions % page_size
+
+
+def _layout(rows: Several[_Row], firsts: object, page_size: int, to_device: _ToDevice) -> PagedLayout:
+    chunks = [row.chunk for row in rows]
+    used = [-(-chunk.end // page_size) for chunk in chunks]
+    table_BP = np.zeros((len(chunks), max(used)), dtype=np.int32)
+    for row, (chunk, count) in enumerate(zip(chunks, used, strict=True)):
+        table_BP[row, :count] = chunk.sequence.pages[:count]
+    return PagedLayout(
+        cu_seqlens_B1=to_device(firsts, torch.int32),
+        context_lens_B=to_device([chunk.end for chunk in chunks], torch.int32),
+        page_table_BP=to_device(table_BP, torch.int32),
+        prefix_lens_B=to_device([chunk.sequence.prefix_len for chunk in chunks], torch.int32),
+        page_size=page_size,
+    )
+
+
+def _injection(entries: _Entries, shape: tuple[int, ...], to_device: _ToDevice) -> Injection:
+    # double, so that nothing is rounded before the region model's own dtype
+    values = np.asarray([value for _, value in entries], dtype=np.float64).reshape(len(entries), *shape)
+    return Injection(to_device([row for row, _ in entries], torch.int64), to_device(values, torch.float64))
+
+
+def _crops(chunk: Chunk) -> Crops:
+    crops = chunk.sequence.request.crops
+    assert crops is not None
+    return crops
+
+
+def _readers(rows: Several[_Row], head: Head, to_device: _ToDevice) -> Readers:
+    reading = [row for row in rows if row.chunk.reads and head in row.chunk.sequence.skill.heads]
+    return Readers(
+        sequences=tuple(row.chunk.sequence for row in reading),
+        rows_R=to_device([row.last for row in reading], torch.int64),
+    )
+
+
+def _draws(sequences: Several[Sequence], to_device: _ToDevice) -> Draws:
+    samplings = [sequence.request.sampling for sequence in sequences]
+    suppressed = [(row, token) for row, sequence in enumerate(sequences) for token in sequence.skill.suppressed]
+    return Draws(
+        temperatures_B=to_device(
+            [0.0 if s.skill.greedy else s.request.sampling.temperature for s in sequences], torch.float64
+        ),
+        top_ps_B=to_device([sampling.top_p for sampling in samplings], torch.float64),
+        uniforms_B=to_device([uniform(s.seed, s.drawn) for s in sequences], torch.float64),
+        suppressed_rows_N=to_device([row for row, _ in suppressed], torch.int64),
+        suppressed_ids_N=to_device([token for _, token in suppressed], torch.int64),
+    )

@@ -1,0 +1,71 @@
+"""How large the engine may be; checked once, when it is made."""
+
+from dataclasses import dataclass
+
+import torch
+
+from worker.errors import ConfigError
+from worker.model.config import TextConfig
+from worker.model.moondream import Moondream
+
+__all__ = ["EngineConfig", "count_pages", "page_bytes"]
+
+_CPU_CONTEXTS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """`page_size` in positions; `pages` None takes what the device has; `max_batch` sequences run at once.
+
+    `token_budget` bounds the positions of one step, `crop_budget` the crops that one step encodes; one image runs
+    even if it alone is over a budget. `memory_reserve` is the fraction of a GPU left for activations.
+    """
+
+    page_size: int = 16
+    pages: int | None = None
+    max_batch: int = 64
+    token_budget: int = 8192
+    crop_budget: int = 64
+    prefix_cache: bool = True
+    memory_reserve: float = 0.15
+
+    def __post_init__(self) -> None:
+        for name in ("page_size", "max_batch", "crop_budget"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}: make it 1 or more")
+        if self.token_budget <= self.max_batch:
+            raise ConfigError(
+                f"token_budget is {self.token_budget}: make it larger than max_batch, {self.max_batch}, "
+                "or a full batch leaves no room for a prompt"
+            )
+        if not 0 <= self.memory_reserve < 1:
+            raise ConfigError(f"memory_reserve is {self.memory_reserve}: make it at least 0 and less than 1")
+
+
+def count_pages(config: EngineConfig, model: Moondream) -> int:
+    """Return how many pages of KV memory to make; `ConfigError` when one full context does not fit."""
+    text = model.config.text
+    if text.max_context % config.page_size:
+        raise ConfigError(f"page_size is {config.page_size}: make it divide the longest context, {text.max_context}")
+    # one full context, and a page to copy from where its cached prefix ends inside a page
+    needed = text.max_context // config.page_size + 1
+    pages = _fitting(config, model, needed) if config.pages is None else config.pages
+    if pages < needed:
+        raise ConfigError(
+            f"{pages} pages of {config.page_size} positions are too few for one full context: give at least {needed}, "
+            "a device with more free memory, or a smaller memory_reserve"
+        )
+    return pages
+
+
+def page_bytes(text: TextConfig, dtype: torch.dtype, page_size: int) -> int:
+    """Return the bytes of one page: keys and values of all layers."""
+    return 2 * text.n_layers * page_size * text.n_heads * text.head_dim * dtype.itemsize
+
+
+def _fitting(config: EngineConfig, model: Moondream, needed: int) -> int:
+    if model.device.type != "cuda":
+        return _CPU_CONTEXTS * needed
+    free, total = torch.cuda.mem_get_info(model.device)
+    spare = free - int(config.memory_reserve * total)
+    return max(0, spare) // page_bytes(model.config.text, model.dtype, config.page_size)

@@ -1,0 +1,91 @@
+"""The page pool: who holds which page of KV memory. It knows numbers, not tensors."""
+
+from collections.abc import Iterable
+
+__all__ = ["PagePool"]
+
+
+class PagePool:
+    """Pages with two counts each: sequences that use a page, and cache nodes that keep it.
+
+    A page is free when both are 0, idle when only the cache keeps it: an idle page can be had by eviction.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._free = list(range(count - 1, -1, -1))
+        self._uses = [0] * count
+        self._keeps = [0] * count
+        self._idle = 0
+
+    @property
+    def free(self) -> int:
+        """Pages that nobody holds."""
+        return len(self._free)
+
+    @property
+    def idle(self) -> int:
+        """Pages that only the cache keeps."""
+        return self._idle
+
+    @property
+    def used(self) -> int:
+        """Pages that sequences use."""
+        return self.count - self.free - self.idle
+
+    def in_use(self, page: int) -> bool:
+        """Say whether a sequence uses the page."""
+        return self._uses[page] > 0
+
+    def allocate(self, count: int) -> list[int]:
+        """Take free pages for a sequence; there must be enough of them."""
+        assert count <= len(self._free), "allocated more pages than are free"
+        pages = [self._free.pop() for _ in range(count)]
+        for page in pages:
+            self._uses[page] = 1
+        return pages
+
+    def retain(self, pages: Iterable[int]) -> None:
+        """Share pages that are held already with one more sequence."""
+        for page in pages:
+            assert self._uses[page] or self._keeps[page], "retained a free page"
+            self._idle -= not self._uses[page]
+            self._uses[page] += 1
+
+    def release(self, pages: Iterable[int]) -> None:
+        """Give back what a sequence allocated or retained."""
+        for page in pages:
+            assert self._uses[page], "released a page that no sequence uses"
+            self._uses[page] -= 1
+            if not self._uses[page]:
+                self._orphan(page)
+
+    def keep(self, pages: Iterable[int]) -> None:
+        """Hold pages for a cache node; they must be held already."""
+        for page in pages:
+            assert self._uses[page] or self._keeps[page], "kept a free page"
+            self._keeps[page] += 1
+
+    def drop(self, pages: Iterable[int]) -> None:
+        """Let go of what a cache node kept."""
+        for page in pages:
+            assert self._keeps[page], "dropped a page that no node keeps"
+            self._keeps[page] -= 1
+            if not self._keeps[page] and not self._uses[page]:
+                self._idle -= 1
+                self._free.append(page)
+
+    def check(self) -> None:
+        """Assert that every page is either free, once, or counted."""
+        free = set(self._free)
+        assert len(free) == len(self._free), "a page is free twice"
+        held = {page for page in range(self.count) if self._uses[page] or self._keeps[page]}
+        assert not free & held, "a page is free and held"
+        assert len(free) + len(held) == self.count, "a page is lost"
+        assert self._idle == sum(not self._uses[page] for page in held), "idle pages are miscounted"
+
+    def _orphan(self, page: int) -> None:
+        if self._keeps[page]:
+            self._idle += 1
+        else:
+            self._free.append(page)

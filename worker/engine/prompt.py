@@ -1,0 +1,49 @@
+"""Tasks to prompts: the inputs that follow the image prefix."""
+
+from worker.engine.inputs import CoordinateInput, Input, SizeInput, TokenInput
+from worker.engine.request import Caption, Detect, Query, SpatialRef, Task
+from worker.model.config import TokenizerConfig
+from worker.model.tokenizer import Tokenizer
+
+__all__ = ["build_prompt"]
+
+
+def build_prompt(task: Task, *, has_image: bool, ids: TokenizerConfig, tokenizer: Tokenizer) -> list[Input]:
+    """Lay a task out by the model's templates; without an image the first input is BOS."""
+    start: list[Input] = [] if has_image else [TokenInput(ids.bos_id)]
+    return start + _build(task, ids, tokenizer)
+
+
+def _build(task: Task, ids: TokenizerConfig, tokenizer: Tokenizer) -> list[Input]:
+    templates = ids.templates
+    if isinstance(task, Caption):
+        return _tokens(templates.caption[task.length])
+    if isinstance(task, Query):
+        refs = [fed for ref in task.spatial_refs for fed in _reference(ref)]
+        question = _tokens(tokenizer.tokenize(task.question))
+        return _tokens(templates.query.prefix) + refs + question + _tokens(_query_end(task, ids))
+    affixes = templates.detect if isinstance(task, Detect) else templates.point
+    # the object's name follows the template as a word, the question does not
+    return _tokens([*affixes.prefix, *tokenizer.tokenize(f" {task.object}"), *affixes.suffix])
+
+
+def _query_end(task: Query, ids: TokenizerConfig) -> tuple[int, ...]:
+    suffix = ids.templates.query.suffix
+    if task.reasoning:
+        return (*suffix, ids.thinking_id)
+    return suffix + suffix if ids.query_double_suffix else suffix
+
+
+def _reference(ref: SpatialRef) -> list[Input]:
+    if len(ref) == 2:
+        return [CoordinateInput(ref[0]), CoordinateInput(ref[1])]
+    x_min, y_min, x_max, y_max = ref
+    return [
+        CoordinateInput((x_min + x_max) / 2),
+        CoordinateInput((y_min + y_max) / 2),
+        SizeInput(x_max - x_min, y_max - y_min),
+    ]
+
+
+def _tokens(ids: list[int] | tuple[int, ...]) -> list[Input]:
+    return [TokenInput(token) for token in ids]

@@ -1,0 +1,38 @@
+"""Logits to token ids, each row by its own rules. B rows, V vocabulary, N suppressed places."""
+
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from torch import Tensor
+
+from worker.kernels.sampling import sample
+
+__all__ = ["Draws", "draw", "uniform"]
+
+_BITS = 24  # as many as a float32 can hold without rounding up to 1
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """How to draw B tokens; (`suppressed_rows_N`, `suppressed_ids_N`) may not be drawn."""
+
+    temperatures_B: Tensor
+    top_ps_B: Tensor
+    uniforms_B: Tensor
+    suppressed_rows_N: Tensor
+    suppressed_ids_N: Tensor
+
+
+def draw(logits_BV: Tensor, draws: Draws) -> Tensor:
+    """Return ids_B int64; writes to the logits."""
+    logits_BV[draws.suppressed_rows_N, draws.suppressed_ids_N] = float("-inf")
+    return sample(logits_BV, draws.temperatures_B, draws.top_ps_B, draws.uniforms_B)
+
+
+def uniform(seed: int, count: int) -> float:
+    """Return the number in [0, 1) for the token that comes after `count` tokens drawn under `seed`.
+
+    A pure function, so a sequence draws the same tokens in any batch, and again after a preemption.
+    """
+    digest = blake2b(f"{seed} {count}".encode(), digest_size=8).digest()
+    return float((int.from_bytes(digest, "little") >> (64 - _BITS)) / (1 << _BITS))

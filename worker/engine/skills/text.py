@@ -1,0 +1,108 @@
+"""Query and caption: reasoning when it was asked for, then the answer, each with a budget of its own."""
+
+from collections.abc import Sequence
+
+from worker.engine.detokenizer import Detokenizer
+from worker.engine.inputs import Input, TokenInput
+from worker.engine.request import (
+    Finished,
+    FinishReason,
+    Output,
+    Query,
+    ReasoningDelta,
+    Request,
+    TextDelta,
+    Usage,
+)
+from worker.engine.skills.protocol import Advance, Head, Reading
+from worker.engine.skills.reasoning import Reasoning
+from worker.model.config import TokenizerConfig
+from worker.model.tokenizer import Tokenizer
+
+__all__ = ["TextSkill"]
+
+
+class TextSkill:
+    """Writes text; the first token of each phase is drawn from all tokens, the later ones from fewer."""
+
+    greedy = False
+
+    def __init__(self, request: Request, *, ids: TokenizerConfig, tokenizer: Tokenizer) -> None:
+        self._id = request.id
+        self._ids = ids
+        self._max_tokens = request.sampling.max_tokens
+        reasons = isinstance(request.task, Query) and request.task.reasoning
+        self._reasoning = Reasoning(tokenizer, ids) if reasons else None
+        self._answering = not reasons
+        self._answer = Detokenizer(tokenizer)
+        self._answered = 0
+
+    @property
+    def heads(self) -> Head:
+        """The token, and in the reasoning a coordinate too."""
+        # a coordinate inside the reasoning is read from the hidden state that gave its token
+        return Head.TOKEN if self._answering else Head.TOKEN | Head.COORDINATE
+
+    @property
+    def suppressed(self) -> tuple[int, ...]:
+        """What would end the phase the wrong way."""
+        if self._answering:
+            return (self._ids.answer_id,) if self._answered else ()
+        assert self._reasoning is not None
+        return (self._ids.eos_id, self._ids.size_id) if self._reasoning.count else ()
+
+    @property
+    def output_tokens(self) -> int:
+        """Tokens of the reasoning and of the answer; those that end a phase are not counted."""
+        return self._answered + (self._reasoning.count if self._reasoning else 0)
+
+    def advance(self, reading: Reading) -> Advance:
+        """Take the next token."""
+        return self._take_answer(reading) if self._answering else self._take_reasoning(reading)
+
+    def finish(self, reason: FinishReason, usage: Usage) -> Sequence[Output]:
+        """End; a request cut short in its reasoning has an empty answer."""
+        outputs = self._close_reasoning() + self._deltas(TextDelta, self._answer.flush())
+        reasoning = self._reasoning
+        finished = Finished(
+            self._id,
+            reason,
+            usage,
+            text=self._answer.text,
+            reasoning=reasoning.text if reasoning else None,
+            grounding=reasoning.grounding if reasoning else (),
+        )
+        return [*outputs, finished]
+
+    def _take_answer(self, reading: Reading) -> Advance:
+        token = reading.token
+        assert token is not None
+        if token == self._ids.eos_id:
+            return Advance(reason=FinishReason.STOP)
+        outputs = self._deltas(TextDelta, self._answer.push(token))
+        self._answered += 1
+        if self._answered == self._max_tokens:
+            return Advance(outputs=outputs, reason=FinishReason.LENGTH)
+        return Advance(inputs=(TokenInput(token),), outputs=outputs)
+
+    def _take_reasoning(self, reading: Reading) -> Advance:
+        assert self._reasoning is not None
+        if reading.token == self._ids.answer_id:
+            return self._start_answer(fed=())  # the token itself is not fed: the suffix says the same
+        fed, text = self._reasoning.take(reading)
+        outputs = self._deltas(ReasoningDelta, text)
+        if self._reasoning.count == self._max_tokens:
+            return self._start_answer(fed=(fed,), outputs=outputs)
+        return Advance(inputs=(fed,), outputs=outputs)
+
+    def _start_answer(self, fed: tuple[Input, ...], outputs: tuple[Output, ...] = ()) -> Advance:
+        outputs += self._close_reasoning()
+        self._answering = True
+        suffix = tuple(TokenInput(token) for token in self._ids.templates.query.suffix)
+        return Advance(inputs=fed + suffix, outputs=outputs)
+
+    def _close_reasoning(self) -> tuple[Output, ...]:
+        return self._deltas(ReasoningDelta, self._reasoning.flush()) if self._reasoning else ()
+
+    def _deltas(self, kind: type[TextDelta] | type[ReasoningDelta], text: str) -> tuple[Output, ...]:
+        return (kind(self._id, text),) if text else ()

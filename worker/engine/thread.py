@@ -1,0 +1,128 @@
+"""The engine in a thread of its own, behind the port that the rest of the worker knows."""
+
+from collections import deque
+from threading import Condition, Thread
+
+from worker.engine.engine import Engine
+from worker.engine.request import Aborted, Deliver, Finished, Output, Refused, Request
+from worker.engine.stats import Stats
+from worker.errors import EngineFault
+
+__all__ = ["EngineThread"]
+
+_IDLE_SECONDS = 0.25  # an idle loop goes round this often, so that `steps` shows it is alive
+
+
+class EngineThread:
+    """Steps the engine while there is work; implements `EnginePort`. `deliver` is called in the engine's thread."""
+
+    def __init__(self, engine: Engine, deliver: Deliver) -> None:
+        self._engine = engine  # touched by the engine's thread alone, once started
+        self._deliver = deliver
+        self._thread = Thread(target=self._loop, name="engine", daemon=True)
+        self._changed = Condition()  # guards the mailbox, the ids in flight, and the two flags
+        self._mailbox: deque[Request | str] = deque()  # requests to submit, ids to abort
+        self._in_flight: set[str] = set()
+        self._stopping = False
+        self._ended = False
+        # written by the engine's thread, read by any
+        self._steps = 0
+        self._fault: Exception | None = None
+        self._stats = engine.stats
+
+    @property
+    def steps(self) -> int:
+        """How many times the loop has gone round, idle rounds too."""
+        return self._steps
+
+    @property
+    def alive(self) -> bool:
+        """Whether the loop takes requests."""
+        return not self._ended
+
+    @property
+    def fault(self) -> Exception | None:
+        """What ended the loop, unless it was stopped."""
+        return self._fault
+
+    @property
+    def stats(self) -> Stats:
+        """The engine's figures as of its last round."""
+        return self._stats
+
+    def start(self) -> None:
+        """Start the loop."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the loop after the step it is in, and wait for that; what has not ended is lost."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._end()
+
+    def submit(self, request: Request) -> None:
+        """Hand a request over; raises `EngineFault` when the loop has ended, ValueError when the id is in flight."""
+        with self._changed:
+            if self._ended:
+                raise EngineFault("the engine has ended: start another")
+            if request.id in self._in_flight:
+                raise ValueError(f"request {request.id} is in flight already")
+            self._in_flight.add(request.id)
+            self._mailbox.append(request)
+            self._changed.notify()
+
+    def abort(self, request_id: str) -> None:
+        """End a request within one step; does nothing if it has ended."""
+        with self._changed:
+            if request_id in self._in_flight:
+                self._mailbox.append(request_id)
+                self._changed.notify()
+
+    def _loop(self) -> None:
+        try:
+            while self._turn():
+                pass
+        except Exception as error:  # the boundary of the engine's thread: whatever it was, the engine is over
+            self._fault = error
+        finally:
+            self._end()
+
+    def _turn(self) -> bool:
+        """Go round once; False when the loop is to end."""
+        for message in self._receive():
+            if isinstance(message, Request):
+                self._engine.submit(message)
+            else:
+                self._engine.abort(message)
+        if self._stopping:
+            return False
+        if not self._engine.idle:
+            self._tell(self._engine.step())
+        self._stats = self._engine.stats
+        self._steps += 1
+        return True
+
+    def _receive(self) -> list[Request | str]:
+        """Take the messages; an idle engine waits a moment for the first."""
+        with self._changed:
+            if self._engine.idle and not self._mailbox and not self._stopping:
+                self._engine.check()
+                self._changed.wait(_IDLE_SECONDS)
+            messages = list(self._mailbox)
+            self._mailbox.clear()
+            return messages
+
+    def _tell(self, outputs: list[Output]) -> None:
+        with self._changed:
+            self._in_flight.difference_update(
+                output.id for output in outputs if isinstance(output, Finished | Refused | Aborted)
+            )
+        if outputs:
+            self._deliver(outputs)
+
+    def _end(self) -> None:
+        with self._changed:
+            self._ended = True
