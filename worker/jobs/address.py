@@ -67,10 +67,13 @@ def unpack_inline(address: str, max_bytes: int) -> bytes:
     """
     if not (match := _INLINE.match(address)):
         raise ImageAddressInvalid("an image given as text must be data:image/<format>;base64,<bytes>")
-    size = (len(address) - match.end()) * 3 // 4 - address.endswith("=") - address.endswith("==")
+    encoded = address[match.end() :]
+    size = len(encoded) * 3 // 4 - encoded[-2:].count("=")
     if size > max_bytes:
         raise ImageTooLarge(f"the image has {size} bytes: at most {max_bytes}")
+    if encoded.endswith("==="):  # which the standard library lets pass
+        raise ImageAddressInvalid("the image's base64 is damaged: too much padding")
     try:
-        return base64.b64decode(address[match.end() :], validate=True)
+        return base64.b64decode(encoded, validate=True)
     except (binascii.Error, ValueError) as error:
         raise ImageAddressInvalid(f"the image's base64 is damaged: {error}") from None
