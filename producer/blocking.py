@@ -64,9 +64,9 @@ class Client:
         """See `AsyncClient.submit_many`."""
         return self._wait(self._client.submit_many(jobs))
 
-    def stream(self, job_id: str) -> Iterator[Event]:
+    def stream(self, job_id: str, timeout: float | None = None) -> Iterator[Event]:
         """See `AsyncClient.stream`."""
-        return self._iterate(self._client.stream(job_id))
+        return self._iterate(self._client.stream(job_id, timeout))
 
     def result(self, job_id: str, timeout: float | None = None) -> Result:
         """See `AsyncClient.result`."""
@@ -88,9 +88,9 @@ class Client:
         """See `AsyncClient.point`."""
         return self._wait(self._client.point(image, object, settings))
 
-    def read_image(self, address: str) -> bytes:
-        """Return the bytes at an `s3://` address; raise `UploadFailed` if they cannot be had."""
-        return self._wait(self._client.images.read(address))
+    def read_image(self, image: "ImageSource") -> bytes:
+        """See `ImageStore.read`."""
+        return self._wait(self._client.images.read(image))
 
     def close(self) -> None:
         """Disconnect and end the thread; idempotent."""

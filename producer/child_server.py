@@ -55,6 +55,7 @@ class ChildServer:
     log: Path
     environment: Mapping[str, str]
     answers: Callable[[int], bool]
+    start_seconds: float = _START_SECONDS
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -68,13 +69,14 @@ class ChildServer:
                 env=self.environment,
                 start_new_session=True,  # Ctrl-C in a terminal is for the parent, which may still need the server
             )
-        deadline = time.monotonic() + _START_SECONDS
+        deadline = time.monotonic() + self.start_seconds
         while not self.answers(self.process.pid):
             if self.process.poll() is not None:
-                raise _EndedEarly(f"{self.name} ended with {self.process.returncode}: {self._last_words()}")
+                raise _EndedEarly(f"{self.name} ended with {self.process.returncode}: {self.last_words()}")
             if time.monotonic() > deadline:
                 self.end(signal.SIGKILL)
-                raise EmbeddedServerError(f"{self.name} did not answer in {_START_SECONDS:g} s: {self._last_words()}")
+                waited = f"{self.start_seconds:g} s"
+                raise EmbeddedServerError(f"{self.name} did not answer in {waited}: {self.last_words()}")
             time.sleep(_POLL_SECONDS)
 
     def end(self, how: signal.Signals) -> None:
@@ -88,7 +90,8 @@ class ChildServer:
             self.process.kill()
             self.process.wait()
 
-    def _last_words(self) -> str:
+    def last_words(self) -> str:
+        """Return the end of what the process has logged."""
         return self.log.read_text(errors="replace")[-1000:].strip() or f"nothing in {self.log}"
 
 

@@ -14,7 +14,7 @@ from producer.jobs import answer, build_job, checked
 from producer.text import TextStream
 from producer.transport import Transport
 from producer.upload import ImageStore
-from schemas.event import CancelledEvent, Event, ExpiredEvent, FailedEvent
+from schemas.event import Event
 from schemas.job import Job
 from schemas.result import Result
 
@@ -64,12 +64,23 @@ class AsyncClient:
         """Put the jobs into their lanes in one go and return their ids."""
         return await self._transport.submit([checked(job) for job in jobs])
 
-    def stream(self, job_id: str) -> AsyncGenerator[Event, None]:
+    async def stream(self, job_id: str, timeout: float | None = None) -> AsyncGenerator[Event, None]:
         """Yield every event of the job, each once and in order, until the terminal one.
 
-        Late subscribers get what they missed. After a `RestartedEvent` what came before it counts no more.
+        Late subscribers get what they missed. After a `RestartedEvent` what came before it counts no more. With a
+        `timeout` (seconds, for the whole of it) raises `TimedOut`; the job goes on.
         """
-        return events.follow(self._transport, job_id)
+        deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
+        async with contextlib.aclosing(events.follow(self._transport, job_id)) as told:
+            while True:
+                try:
+                    async with asyncio.timeout_at(deadline):
+                        event = await anext(told, None)
+                except TimeoutError:
+                    raise TimedOut(job_id, timeout or 0.0) from None
+                if event is None:
+                    return
+                yield event
 
     async def result(self, job_id: str, timeout: float | None = None) -> Result:
         """Wait for the job to complete; raise `JobFailed`, `JobCancelled`, `JobExpired` or `TimedOut` if it does not.
@@ -158,21 +169,7 @@ class AsyncClient:
 
     async def _text(self, job: Job) -> TextStream:
         job_id = await self.submit(job)
-        return TextStream(job_id, self._in_time(job_id))
-
-    async def _in_time(self, job_id: str) -> AsyncGenerator[Event, None]:
-        """Yield the job's events; raise what `result` would where the job does not complete in time."""
-        deadline = asyncio.get_running_loop().time() + self.config.timeout_seconds
-        async with contextlib.aclosing(self.stream(job_id)) as told:
-            while True:
-                try:
-                    async with asyncio.timeout_at(deadline):
-                        event = await anext(told)
-                except TimeoutError:
-                    raise TimedOut(job_id, self.config.timeout_seconds) from None
-                if isinstance(event, FailedEvent | CancelledEvent | ExpiredEvent):
-                    await self.result(job_id)
-                yield event
+        return TextStream(job_id, self.stream(job_id, self.config.timeout_seconds))
 
 
 def _connect(config: "ProducerConfig") -> Transport:

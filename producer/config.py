@@ -24,7 +24,7 @@ class ProducerConfig(BaseSettings):
     Raises `ConfigError` that names each value to change.
     """
 
-    model_config = SettingsConfigDict(env_prefix="STOOP_", frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config = SettingsConfigDict(env_prefix="STOOP_", frozen=True, extra="forbid", env_ignore_empty=True)
 
     redis_url: SecretStr = SecretStr("redis://localhost:6379/0")
     bucket: str | None = Field(default=None, min_length=3, max_length=255)

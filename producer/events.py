@@ -21,7 +21,7 @@ from schemas.failure import Failure, FailureCode
 from schemas.result import Result
 from schemas.state import State
 
-__all__ = ["completed", "follow", "wait"]
+__all__ = ["completed", "ending", "follow", "wait"]
 
 
 async def follow(transport: Transport, job_id: str) -> AsyncGenerator[Event, None]:
@@ -73,6 +73,16 @@ def completed(result: Result) -> Result:
     if result.status is State.EXPIRED:
         raise JobExpired(result.id)
     raise JobFailed(_failure(result), result)
+
+
+def ending(event: TerminalEvent) -> Result:
+    """Return the result that a terminal event tells of; only that of a finished job is whole."""
+    if isinstance(event, FinishedEvent):
+        return event.result
+    if isinstance(event, FailedEvent):
+        return Result(id=event.id, status=State.FAILED, failure=event.failure, attempt=event.attempt)
+    status = State.CANCELLED if isinstance(event, CancelledEvent) else State.EXPIRED
+    return Result(id=event.id, status=status, attempt=event.attempt)
 
 
 async def _missed(transport: Transport, job_id: str, last: int) -> Iterable[Event]:

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from producer.errors import JobRestarted
-from producer.events import completed
-from schemas.event import DeltaEvent, Event, FinishedEvent, ReasoningEvent, RestartedEvent
+from producer.events import completed, ending
+from schemas.event import DeltaEvent, Event, ReasoningEvent, RestartedEvent, TerminalEvent
 from schemas.result import Result
 
 __all__ = ["TextStream"]
@@ -21,7 +21,7 @@ class TextStream:
     """The pieces of one job's answer or caption, as they come; iterate it once.
 
     `reasoning` is {"text", "grounding"}: what the model wrote before the answer is whole once that begins, its
-    grounding once the stream has ended. Raises as `events` does, and `JobRestarted`.
+    grounding once the stream has ended. Raises `JobFailed` and its kin, `TimedOut` and `JobRestarted`.
     """
 
     def __init__(self, job_id: str, events: AsyncGenerator[Event, None]) -> None:
@@ -69,11 +69,11 @@ class TextStream:
             self.reasoning["text"] += event.text
         elif isinstance(event, RestartedEvent):
             self._text = self.reasoning["text"] = ""
-        elif isinstance(event, FinishedEvent):
-            self._finish(event.result)
+        elif isinstance(event, TerminalEvent):
+            self._finish(completed(ending(event)))
 
     def _finish(self, result: Result) -> None:
-        output = completed(result).output
+        output = result.output
         assert output is not None, "a completed job has an output"
         self._ended = True
         self._text = output.answer or output.caption or ""

@@ -5,6 +5,7 @@ boto3 blocks, so each call runs in a thread.
 """
 
 import asyncio
+import base64
 import hashlib
 import io
 import warnings
@@ -51,9 +52,18 @@ class ImageStore:
             return image
         return await asyncio.to_thread(self._upload, image)
 
-    async def read(self, address: str) -> bytes:
-        """Return the bytes at `s3://bucket/key[?versionId=...]`; raise `UploadFailed` if they cannot be had."""
-        return await asyncio.to_thread(self._get, address)
+    async def read(self, image: "ImageSource") -> bytes:
+        """Return the encoded image: of a path, bytes, a Pillow image, `s3://bucket/key[?versionId=...]` or `data:`.
+
+        Raises `ImageUnreadable` or `UploadFailed`.
+        """
+        if not isinstance(image, str) or not is_address(image):
+            return await asyncio.to_thread(_encoded, image)
+        if image.startswith("s3://"):
+            return await asyncio.to_thread(self._get, image)
+        if image.startswith("data:"):
+            return _inline(image)
+        raise ImageUnreadable(f"{image.partition(':')[0]}: images are read by workers only: download it first")
 
     def close(self) -> None:
         """Disconnect; idempotent."""
@@ -150,6 +160,13 @@ def _encoded(image: "ImageSource") -> bytes:
         raise ImageUnreadable(f"{path} is a folder: give one image file") from None
     except OSError as error:
         raise ImageUnreadable(f"cannot read {path}: {error.strerror}") from error
+
+
+def _inline(address: str) -> bytes:
+    try:
+        return base64.b64decode(address.partition(",")[2], validate=True)
+    except ValueError:
+        raise ImageUnreadable("the data: address is not base64") from None
 
 
 def _as_png(image: "PillowImage") -> bytes:

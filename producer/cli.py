@@ -1,0 +1,167 @@
+"""The command line `stoop`: a command is arguments, one client call, one render."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from producer import render
+from producer.blocking import Client
+from producer.commands import CommandGroup
+from producer.config import ProducerConfig
+from producer.errors import (
+    ConfigError,
+    IdempotencyConflict,
+    ImageUnreadable,
+    InvalidJob,
+    JobCancelled,
+    JobExpired,
+    JobFailed,
+    StoopError,
+    TimedOut,
+)
+from producer.options import SkillOptions, with_options
+from schemas.result import Result
+from schemas.skill import CaptionLength
+
+__all__ = ["app", "main"]
+
+_JOB_FAILED, _USAGE, _UNREACHABLE, _TIMED_OUT = 1, 2, 3, 4
+_EXIT_CODES: dict[type[StoopError], int] = {
+    JobFailed: _JOB_FAILED,
+    JobCancelled: _JOB_FAILED,
+    JobExpired: _JOB_FAILED,
+    ConfigError: _USAGE,
+    IdempotencyConflict: _USAGE,
+    ImageUnreadable: _USAGE,
+    InvalidJob: _USAGE,
+    TimedOut: _TIMED_OUT,
+}
+
+_DRAWN = (".png", ".jpg", ".jpeg", ".webp")
+
+_Image = Annotated[str, typer.Argument(help="An image file, or an s3://, https:// or data: address.")]
+_Object = Annotated[str, typer.Argument(help="What to look for, such as 'red car'.")]
+
+app = typer.Typer(
+    cls=CommandGroup,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Ask Moondream about images, through a queue.",
+    epilog="Exit codes: 0 answered, 1 the job failed, 2 wrong usage or configuration, 3 the queue or the object store"
+    " is not reachable or full, 4 no answer in time. Configuration: STOOP_REDIS_URL, STOOP_BUCKET, STOOP_S3_ENDPOINT,"
+    " STOOP_LANE, STOOP_TIMEOUT_SECONDS and the usual AWS variables.",
+)
+
+
+def main() -> None:
+    """Run the command line."""
+    app(prog_name="stoop")
+
+
+@app.command()
+@with_options
+def query(
+    context: typer.Context,
+    image: Annotated[str, typer.Argument(help="An image file or address; left out with --no-image.")],
+    question: Annotated[str | None, typer.Argument(help="What to ask.")] = None,
+    no_image: Annotated[bool, typer.Option("--no-image", help="Ask a question on text alone.")] = False,
+    reasoning: Annotated[bool, typer.Option("--reasoning", help="Let the model think first.")] = False,
+    *,
+    options: SkillOptions,
+) -> None:
+    """Answer a question about an image."""
+    if no_image and question is not None:
+        raise typer.BadParameter("--no-image takes a question and no image")
+    if not no_image and question is None:
+        raise typer.BadParameter("give an image and a question, or --no-image and a question")
+    asked, about = (image, None) if no_image else (question, image)
+    _run(context, options, "query", about, question=asked, reasoning=reasoning)
+
+
+@app.command()
+@with_options
+def caption(
+    context: typer.Context,
+    image: _Image,
+    length: Annotated[CaptionLength, typer.Option(help="How much to say.")] = CaptionLength.NORMAL,
+    *,
+    options: SkillOptions,
+) -> None:
+    """Describe an image."""
+    _run(context, options, "caption", image, length=length)
+
+
+@app.command()
+@with_options
+def detect(context: typer.Context, image: _Image, object: _Object, *, options: SkillOptions) -> None:
+    """Find every such object in an image, as boxes."""
+    _run(context, options, "detect", image, object=object)
+
+
+@app.command()
+@with_options
+def point(context: typer.Context, image: _Image, object: _Object, *, options: SkillOptions) -> None:
+    """Point at every such object in an image."""
+    _run(context, options, "point", image, object=object)
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Where the annotated images go.")] = Path("demo-output"),
+    model: Annotated[str | None, typer.Option(help="Folder of the model; by default the one that comes along.")] = None,
+) -> None:
+    """Run real jobs through Redis, S3 and the engine on this machine, and show them."""
+    with _reported(as_json=False):
+        from producer.demo import run_demo
+
+        completed = run_demo(out, model)
+    raise typer.Exit(0 if completed else _JOB_FAILED)
+
+
+def _run(context: typer.Context, options: SkillOptions, skill: str, image: str | None, **fields: object) -> None:
+    if options.stream and options.json:
+        raise typer.BadParameter("choose --stream or --json")
+    if options.draw and image is None:
+        raise typer.BadParameter("--draw needs an image")
+    if options.draw and options.draw.suffix.lower() not in _DRAWN:
+        raise typer.BadParameter(f"--draw writes {', '.join(_DRAWN)} files")
+    connect: type[Client] = context.obj or Client
+    with _reported(as_json=options.json):
+        config = ProducerConfig().replace(lane=options.lane, timeout_seconds=options.timeout)
+        with connect(config) as client:
+            job = client.prepare(skill, image, settings=options.settings, stream=options.stream, **fields)
+            job_id = client.submit(job)
+            if options.stream:
+                render.print_stream(client.stream(job_id, config.timeout_seconds))
+            result = client.result(job_id)
+            if options.draw and image is not None:
+                _draw(client, options.draw, image, result, label=str(fields.get("object", "")))
+        if not options.stream:
+            render.print_result(result, as_json=options.json)
+
+
+def _draw(client: Client, to: Path, image: str, result: Result, *, label: str) -> None:
+    from producer.draw import draw_output
+
+    assert result.output is not None, "a completed job has an output"
+    drawn = draw_output(client.read_image(image), result.output, label)
+    try:
+        to.parent.mkdir(parents=True, exist_ok=True)
+        drawn.save(to)
+    except OSError as error:
+        raise ConfigError(f"cannot write {to}: {error}") from error
+
+
+@contextlib.contextmanager
+def _reported(*, as_json: bool) -> Iterator[None]:
+    """Turn what the client raises on purpose into one line or one JSON object, and the exit code."""
+    try:
+        yield
+    except StoopError as error:
+        exit_code = _EXIT_CODES.get(type(error), _UNREACHABLE)
+        render.print_error(error, exit_code=exit_code, as_json=as_json)
+        raise typer.Exit(exit_code) from None

@@ -1,0 +1,129 @@
+"""What the demo shows: every job's line while it runs, and the table when all have ended."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from producer.demo.burst import Errand
+from producer.events import ending
+from producer.render import short_answer
+from schemas.event import (
+    DeltaEvent,
+    Event,
+    ObjectEvent,
+    QueuedEvent,
+    ReasoningEvent,
+    RestartedEvent,
+    StartedEvent,
+    TerminalEvent,
+)
+from schemas.result import Result
+from schemas.state import State
+
+__all__ = ["Board", "Line"]
+
+_STYLES = {State.COMPLETED: "green", State.RUNNING: "yellow", State.QUEUED: "dim"}
+
+
+@dataclass(slots=True)
+class Line:
+    """One job as it is shown. Times are in seconds of the monotonic clock."""
+
+    number: int
+    errand: Errand
+    state: State = State.QUEUED
+    text: str = ""
+    submitted: float = field(default_factory=time.monotonic)
+    ended: float | None = None
+    result: Result | None = None
+
+    def tell(self, event: Event) -> None:
+        """Take in the next event of the job."""
+        if isinstance(event, QueuedEvent):
+            return
+        if isinstance(event, StartedEvent | RestartedEvent):
+            self.state, self.text = State.RUNNING, ""
+        elif isinstance(event, DeltaEvent | ReasoningEvent):
+            self.text += event.text
+        elif isinstance(event, ObjectEvent):
+            self.text += "(" + ", ".join(f"{value:.2f}" for value in event.object.values()) + ") "
+        elif isinstance(event, TerminalEvent):
+            self.result, self.ended = ending(event), time.monotonic()
+            self.state, self.text = self.result.status, short_answer(self.result, 1000)
+
+    @property
+    def seconds(self) -> float:
+        """How long the job has taken, from its submission."""
+        return (self.ended or time.monotonic()) - self.submitted
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """The line's cells in the table."""
+        picture = self.errand.picture.name if self.errand.picture else "-"
+        tokens = str(self.result.metrics.output_tokens) if self.result else ""
+        skill = f"{self.errand.skill} {self.errand.subject}"
+        return str(self.number), skill, picture, self.state, tokens, f"{self.seconds:.2f}", _tail(self.text)
+
+
+class Board:
+    """The lines of all jobs, redrawn in place on a terminal; elsewhere one printed line for each job that ends."""
+
+    def __init__(self, errands: Sequence[Errand], console: Console) -> None:
+        self.lines = [Line(number, errand) for number, errand in enumerate(errands, start=1)]
+        self._console = console
+        self._live = Live(get_renderable=self._frame, console=console, refresh_per_second=8, transient=True)
+
+    def __enter__(self) -> "Board":
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def tell(self, line: Line, event: Event) -> None:
+        """Show the next event of a job."""
+        line.tell(event)
+        if line.ended is not None and not self._console.is_terminal:
+            number, skill, picture, state, tokens, seconds, answer = line.cells
+            self._console.print(
+                f"job {number} {state} after {seconds} s: {skill} ({picture}) -> {answer} [{tokens} tokens]",
+                soft_wrap=True,
+                markup=False,
+            )
+
+    def table(self) -> Table:
+        """Return the table of all jobs, with what is true beside what was answered."""
+        table = _columns()
+        table.add_column("truth")
+        for line in self.lines:
+            table.add_row(*line.cells, line.errand.truth, style=_STYLES.get(line.state, "red"))
+        return table
+
+    def _frame(self) -> Table:
+        # the jobs that move are what one wants to see where not all fit on the screen
+        room = max(4, self._console.size.height - 6)
+        order = sorted(
+            self.lines, key=lambda line: (line.state is not State.RUNNING, line.ended is not None, line.number)
+        )
+        table = _columns()
+        for line in sorted(order[:room], key=lambda line: line.number):
+            table.add_row(*line.cells, style=_STYLES.get(line.state, "red"))
+        return table
+
+
+def _columns() -> Table:
+    table = Table("job", "skill", "image", "state", expand=True)
+    table.add_column("tokens", justify="right")
+    table.add_column("s", justify="right")
+    table.add_column("answer", ratio=1, no_wrap=True)
+    return table
+
+
+def _tail(text: str, width: int = 48) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= width else f"…{text[1 - width :]}"

@@ -1,0 +1,134 @@
+"""The demo from start to end; whatever happens, no process and no file but the drawings is left behind."""
+
+import asyncio
+import json
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from producer.child_server import ChildServer
+from producer.client import AsyncClient
+from producer.config import ProducerConfig
+from producer.demo.board import Board, Line
+from producer.demo.burst import Errand, plan_burst
+from producer.demo.pictures import Picture, draw_pictures
+from producer.demo.worker_process import LANE, find_model, last_words, running_worker
+from producer.draw import draw_output
+from producer.embedded import EmbeddedRedis, EmbeddedS3, embedded_redis, embedded_s3
+from schemas.job import Job
+from schemas.state import State
+
+__all__ = ["run_demo"]
+
+_PICTURES, _SEED = 8, 7
+_SETTINGS = {"temperature": 0.0, "max_tokens": 64, "max_objects": 8}
+_SECONDS = 300.0
+_POLL_SECONDS = 0.25
+
+
+def run_demo(out: Path, model: str | None = None, *, console: Console | None = None) -> bool:
+    """Run a burst of jobs, show it, write the drawings to `out`; return whether every job completed."""
+    console = console or Console(highlight=False)
+    model = find_model(model)
+    pictures = draw_pictures(_PICTURES, _SEED)
+    board = Board(plan_burst(pictures), console)
+    with tempfile.TemporaryDirectory(prefix="stoop-demo-") as name:
+        folder = Path(name)
+        with embedded_redis(folder / "redis") as redis, embedded_s3(folder / "s3") as s3:
+            _upload(pictures, s3)
+            console.print(f"Redis at {redis.url}, S3 at {s3.endpoint}; starting a worker on the CPU …", markup=False)
+            with running_worker(folder, model, redis, s3) as worker:
+                seconds = asyncio.run(_run_burst(board, worker, _config(redis, s3)))
+    console.print(board.table())
+    _write_drawings(board, out)
+    completed = sum(line.state is State.COMPLETED for line in board.lines)
+    console.print(
+        f"{completed} of {len(board.lines)} jobs completed in {seconds:.1f} s: {completed / seconds:.1f} jobs/s."
+        f" Drawings are in {out}/"
+    )
+    if _is_untrained(model):
+        console.print("This model is untrained: its answers are noise. What you saw is the way of the jobs.")
+    return completed == len(board.lines)
+
+
+def _upload(pictures: Sequence[Picture], s3: EmbeddedS3) -> None:
+    store = s3.client()
+    for picture in pictures:
+        store.put_object(Bucket=s3.bucket, Key=_key(picture), Body=picture.encoded, ContentType="image/png")
+
+
+def _key(picture: Picture) -> str:
+    return f"demo/{picture.name}.png"
+
+
+def _config(redis: EmbeddedRedis, s3: EmbeddedS3) -> ProducerConfig:
+    return ProducerConfig(
+        redis_url=redis.url,
+        bucket=s3.bucket,
+        s3_endpoint=s3.endpoint,
+        s3_region=s3.region,
+        s3_path_style=True,
+        lane=LANE,
+        timeout_seconds=_SECONDS,
+    )
+
+
+async def _run_burst(board: Board, worker: ChildServer, config: ProducerConfig) -> float:
+    """Submit every job at once and follow them all to their end; return the seconds it took."""
+    with board:
+        started = time.monotonic()
+        following = asyncio.create_task(_follow_all(board, config))
+        ended = asyncio.create_task(_wait_for_end(worker))
+        try:
+            await asyncio.wait({following, ended}, return_when=asyncio.FIRST_COMPLETED)
+            if not following.done():
+                raise last_words(worker)
+            await following
+        finally:
+            for task in (following, ended):
+                task.cancel()
+            await asyncio.gather(following, ended, return_exceptions=True)
+        return time.monotonic() - started
+
+
+async def _follow_all(board: Board, config: ProducerConfig) -> None:
+    async with AsyncClient(config) as client, asyncio.TaskGroup() as group:
+        jobs = [await _prepare(client, line.errand) for line in board.lines]
+        await client.submit_many(jobs)
+        for line, job in zip(board.lines, jobs, strict=True):
+            group.create_task(_follow(board, line, client, job.id))
+
+
+async def _prepare(client: AsyncClient, errand: Errand) -> Job:
+    image = f"s3://{client.config.bucket}/{_key(errand.picture)}" if errand.picture else None
+    return await client.prepare(errand.skill, image, settings=_SETTINGS, stream=True, **errand.fields)
+
+
+async def _follow(board: Board, line: Line, client: AsyncClient, job_id: str) -> None:
+    async for event in client.stream(job_id, _SECONDS):
+        board.tell(line, event)
+
+
+async def _wait_for_end(worker: ChildServer) -> None:
+    while worker.process is not None and worker.process.poll() is None:
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+def _write_drawings(board: Board, out: Path) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    for line in board.lines:
+        picture, result = line.errand.picture, line.result
+        if picture is None or result is None or result.output is None:
+            continue
+        drawn = draw_output(picture.encoded, result.output, str(line.errand.fields.get("object", "")))
+        drawn.save(out / f"{line.number:02}-{line.errand.skill}-{picture.name}.png")
+
+
+def _is_untrained(model: str) -> bool:
+    config = Path(model) / "config.json"
+    if not config.is_file():
+        return False
+    return bool(json.loads(config.read_text()).get("stoop", {}).get("untrained", False))

@@ -1,0 +1,60 @@
+"""The options that every skill's command takes, written once."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from schemas.skill import Settings
+
+__all__ = ["SkillOptions", "with_options"]
+
+
+@dataclass(frozen=True, slots=True)
+class SkillOptions:
+    """How to run one skill and how to show its answer."""
+
+    stream: Annotated[bool, typer.Option("--stream", help="Show the answer while it is written.")] = False
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object, for errors too.")] = False
+    draw: Annotated[Path | None, typer.Option(help="Write the image with the answer drawn on it.")] = None
+    timeout: Annotated[float | None, typer.Option(min=0, help="Seconds to wait for the answer.")] = None
+    temperature: Annotated[float | None, typer.Option(help="0 always takes the likeliest token.")] = None
+    top_p: Annotated[float | None, typer.Option(help="Sample from this share of the likeliest tokens.")] = None
+    max_tokens: Annotated[int | None, typer.Option(help="Most tokens of the answer.")] = None
+    max_objects: Annotated[int | None, typer.Option(help="Most boxes or points.")] = None
+    seed: Annotated[int | None, typer.Option(help="The same seed repeats the same answer.")] = None
+    lane: Annotated[str | None, typer.Option(help="interactive, bulk, or another lane of the workers.")] = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The sampling settings that were given."""
+        given = {name: getattr(self, name) for name in Settings.__struct_fields__}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Turn the command's keyword parameter `options` into one command-line option a field of `SkillOptions`."""
+    names = [field.name for field in fields(SkillOptions)]
+    hints = get_type_hints(SkillOptions, include_extras=True)
+    options = [
+        inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
+        )
+        for field in fields(SkillOptions)
+    ]
+    own = [each for name, each in inspect.signature(command).parameters.items() if name != "options"]
+
+    @wraps(command)
+    def with_collected(**given: Any) -> None:
+        collected = SkillOptions(**{name: given.pop(name) for name in names})
+        command(**given, options=collected)
+
+    # typer reads a command's parameters from both of these
+    signature = inspect.Signature([*own, *options])
+    with_collected.__signature__ = signature  # type: ignore[attr-defined]
+    with_collected.__annotations__ = {name: each.annotation for name, each in signature.parameters.items()}
+    return with_collected
