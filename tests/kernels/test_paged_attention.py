@@ -1,0 +1,122 @@
+"""Paged attention against attention written out row by row, on layouts of every kind."""
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from worker.kernels.paged_attention import PagedLayout, paged_attention, prefix_mask, write_kv
+
+HEADS, HEAD_DIM = 2, 8
+NO_PAGE = 2**30  # reading through it fails
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2}
+
+
+@dataclass(frozen=True)
+class Sequence:
+    context: int
+    rows: int
+    prefix: int
+
+
+@st.composite
+def sequences(draw: st.DrawFn, *, decode: bool = False) -> Sequence:
+    context = draw(st.integers(1, 40))
+    rows = 1 if decode else draw(st.integers(1, context))
+    return Sequence(context, rows, draw(st.one_of(st.just(0), st.integers(0, context))))
+
+
+class Case:
+    """Random queries, keys and values, and the same written to a pool whose other slots are NaN."""
+
+    def __init__(self, batch: list[Sequence], page_size: int, dtype: torch.dtype, seed: int) -> None:
+        random = torch.Generator().manual_seed(seed)
+        self.batch = batch
+        used = [-(-sequence.context // page_size) for sequence in batch]
+        pages = sum(used) + 2
+        order = torch.randperm(pages, generator=random).tolist()
+        table = torch.full((len(batch), max(used) + 1), NO_PAGE, dtype=torch.int32)
+        self.pool = torch.full((2, pages, page_size, HEADS, HEAD_DIM), torch.nan, dtype=dtype)
+        self.keys_values = []
+        for row, sequence in enumerate(batch):
+            own = torch.tensor([order.pop() for _ in range(used[row])])
+            table[row, : used[row]] = own
+            position = torch.arange(sequence.context)
+            kv = torch.randn(2, sequence.context, HEADS, HEAD_DIM, generator=random, dtype=torch.float64).to(dtype)
+            write_kv(kv[0], kv[1], self.pool, own[position // page_size] * page_size + position % page_size)
+            self.keys_values.append(kv)
+        rows = [sequence.rows for sequence in batch]
+        self.queries = torch.randn(sum(rows), HEADS, HEAD_DIM, generator=random, dtype=torch.float64).to(dtype)
+        self.layout = PagedLayout(
+            cu_seqlens_B1=torch.tensor([0, *rows]).cumsum(0).int(),
+            context_lens_B=torch.tensor([sequence.context for sequence in batch], dtype=torch.int32),
+            page_table_BP=table,
+            prefix_lens_B=torch.tensor([sequence.prefix for sequence in batch], dtype=torch.int32),
+            page_size=page_size,
+        )
+
+    def expected(self) -> Tensor:
+        outputs, start = [], 0
+        for sequence, kv in zip(self.batch, self.keys_values, strict=True):
+            for row in range(sequence.rows):
+                position = sequence.context - sequence.rows + row
+                seen = max(position + 1, sequence.prefix if position < sequence.prefix else 0)
+                keys, values = kv[:, :seen].double()
+                scores = torch.einsum("hd,shd->hs", self.queries[start + row].double(), keys) / HEAD_DIM**0.5
+                outputs.append(torch.einsum("hs,shd->hd", scores.softmax(-1), values))
+            start += sequence.rows
+        return torch.stack(outputs)
+
+
+def check(case: Case) -> None:
+    found = paged_attention(case.queries, case.pool, case.layout)
+    tolerance = TOLERANCE[case.pool.dtype]
+    assert found.dtype == case.pool.dtype
+    torch.testing.assert_close(found.double(), case.expected(), rtol=tolerance, atol=tolerance)
+
+
+@settings(max_examples=60)
+@given(st.lists(sequences(), min_size=1, max_size=4), st.sampled_from([1, 3, 16]), st.integers(0, 2**20))
+def test_any_mix_of_prefills_and_decodes(batch: list[Sequence], page_size: int, seed: int) -> None:
+    check(Case(batch, page_size, torch.float64, seed))
+
+
+@settings(max_examples=60)
+@given(st.lists(sequences(decode=True), min_size=1, max_size=6), st.sampled_from([1, 3, 16]), st.integers(0, 2**20))
+def test_any_decode(batch: list[Sequence], page_size: int, seed: int) -> None:
+    check(Case(batch, page_size, torch.float64, seed))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("batch", [[Sequence(37, 37, 30), Sequence(9, 2, 0)], [Sequence(37, 1, 30), Sequence(9, 1, 0)]])
+def test_other_dtypes(batch: list[Sequence], dtype: torch.dtype) -> None:
+    check(Case(batch, 4, dtype, seed=1))
+
+
+def test_a_padding_row_gives_zero_and_disturbs_no_other() -> None:
+    case = Case([Sequence(5, 1, 0), Sequence(5, 1, 0)], 4, torch.float32, seed=2)
+    contexts = torch.tensor([5, 0], dtype=torch.int32)
+    layout = PagedLayout(
+        case.layout.cu_seqlens_B1, contexts, case.layout.page_table_BP, case.layout.prefix_lens_B, page_size=4
+    )
+    found = paged_attention(case.queries, case.pool, layout)
+    torch.testing.assert_close(found[0], case.expected()[0].float())
+    assert torch.equal(found[1], torch.zeros(HEADS, HEAD_DIM))
+
+
+def test_writing_changes_no_other_slot() -> None:
+    pool = torch.zeros(2, 3, 2, HEADS, HEAD_DIM)
+    ones = torch.ones(2, HEADS, HEAD_DIM)
+    write_kv(ones, 2 * ones, pool, torch.tensor([5, 0]))
+    assert pool[0].sum(dim=(-1, -2)).tolist() == [[16, 0], [0, 0], [0, 16]]
+    assert pool[1].sum(dim=(-1, -2)).tolist() == [[32, 0], [0, 0], [0, 32]]
+
+
+def test_the_mask_s_rule() -> None:
+    mask = prefix_mask(q_len=3, context_len=4, prefix_len=3, device=torch.device("cpu"))
+    assert mask.int().tolist() == [[1, 1, 1, 0], [1, 1, 1, 0], [1, 1, 1, 1]]
+    causal = prefix_mask(q_len=3, context_len=3, prefix_len=0, device=torch.device("cpu"))
+    assert causal.int().tolist() == [[1, 0, 0], [1, 1, 0], [1, 1, 1]]

@@ -1,0 +1,83 @@
+from collections import Counter
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from worker.kernels.sampling import sample, top_p_filter
+
+PROBABILITIES = (0.5, 0.3, 0.15, 0.05)
+
+
+def draw(probabilities: list[float], *, temperature: float, top_p: float, uniforms: Tensor) -> Tensor:
+    rows = len(uniforms)
+    logits = torch.tensor(probabilities).log().expand(rows, -1)
+    return sample(logits, torch.full((rows,), temperature), torch.full((rows,), top_p), uniforms)
+
+
+@pytest.mark.parametrize(
+    ("top_p", "kept"),
+    [(0.0, [0.5]), (0.3, [0.5]), (0.5, [0.5, 0.3]), (0.8, [0.5, 0.3]), (0.9, [0.5, 0.3, 0.15]), (1.0, PROBABILITIES)],
+)
+def test_top_p_keeps_the_token_that_crosses_it(top_p: float, kept: list[float]) -> None:
+    found = top_p_filter(torch.tensor([PROBABILITIES]), torch.tensor([top_p]))[0]
+    assert found[found > 0].tolist() == pytest.approx(kept)
+
+
+@pytest.mark.parametrize(
+    ("top_p", "shares"), [(0.3, [1]), (0.5, [0.625, 0.375]), (0.9, [0.5263, 0.3158, 0.1579]), (1.0, PROBABILITIES)]
+)
+def test_what_is_kept_is_drawn_in_its_renormalised_share(top_p: float, shares: list[float]) -> None:
+    order = [2, 0, 3, 1]  # ids in no order of likelihood
+    probabilities = [0.0] * 4
+    for token, probability in zip(order, PROBABILITIES, strict=True):
+        probabilities[token] = probability
+    evenly = (torch.arange(10_000) + 0.5) / 10_000
+    counts = Counter(draw(probabilities, temperature=1.0, top_p=top_p, uniforms=evenly).tolist())
+    assert set(counts) == set(order[: len(shares)])
+    assert [counts[token] / 10_000 for token in order[: len(shares)]] == pytest.approx(shares, abs=2e-4)
+
+
+def test_temperature_sharpens() -> None:
+    evenly = (torch.arange(1000) + 0.5) / 1000
+    ids = draw([0.8, 0.2], temperature=0.5, top_p=1.0, uniforms=evenly)
+    assert (ids == 0).float().mean() == pytest.approx(0.64 / 0.68, abs=2e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_temperature_zero_takes_the_lowest_of_the_largest(dtype: torch.dtype) -> None:
+    logits = torch.tensor([[0, 7, 1, 7], [5, 5, 5, 5]], dtype=dtype)
+    ids = sample(logits, torch.zeros(2), torch.ones(2), torch.full((2,), 0.99))
+    assert ids.tolist() == [1, 0]
+
+
+@given(
+    st.lists(st.floats(-20, 20, width=32), min_size=2, max_size=40),
+    st.floats(0.01, 4),
+    st.floats(0, 1),
+    st.sampled_from([0.0, 0.5, 1 - 2**-24]),
+)
+def test_every_row_draws_a_kept_token_alone_or_in_a_batch(
+    logits: list[float], temperature: float, top_p: float, uniform: float
+) -> None:
+    row = torch.tensor([logits])
+    alone = sample(row, torch.tensor([temperature]), torch.tensor([top_p]), torch.tensor([uniform]))
+    others = torch.stack((row[0].flip(0), row[0], torch.zeros(len(logits))))
+    batch = sample(
+        others,
+        torch.tensor([0.0, temperature, 1.0]),
+        torch.tensor([0.5, top_p, 0.1]),
+        torch.tensor([0.1, uniform, 0.7]),
+    )
+    assert batch[1] == alone[0]
+    probabilities = (row[0] / temperature).softmax(-1)
+    likelier = probabilities[probabilities > probabilities[alone[0]]].sum().item()
+    assert likelier <= top_p + 1e-5
+
+
+def test_a_suppressed_token_is_never_drawn() -> None:
+    logits = torch.tensor([[float("-inf"), 0.0, float("-inf")]]).expand(3, -1)
+    ids = sample(logits, torch.tensor([0.0, 1.0, 1.0]), torch.ones(3), torch.tensor([0.5, 0.0, 1 - 2**-24]))
+    assert ids.tolist() == [1, 1, 1]
