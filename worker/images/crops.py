@@ -30,11 +30,12 @@ def cut(image: Image, geometry: CropGeometry) -> Crops:
     tiling = select_tiling(height, width, geometry)
     side = geometry.crop_size
     pixels = np.empty((1 + tiling.count, side, side, 3), dtype=np.uint8)
-    pixels[0] = _resize(image.pixels, side, side)
+    source = Pillow.fromarray(image.pixels)
+    pixels[0] = _resize(source, side, side)
     if tiling.count == 1:
         pixels[1] = pixels[0]  # the one local crop is the whole image too
     else:
-        _cut_local(_resize(image.pixels, *tiling.size(geometry)), tiling, geometry, pixels[1:])
+        _cut_local(_resize(source, *tiling.size(geometry)), tiling, geometry, pixels[1:])
     return Crops(pixels=pixels, tiling=tiling, digest=image.digest)
 
 
@@ -47,8 +48,5 @@ def _cut_local(
         into[index] = resized[top : top + side, left : left + side]
 
 
-def _resize(pixels: npt.NDArray[np.uint8], height: int, width: int) -> npt.NDArray[np.uint8]:
-    if pixels.shape[:2] == (height, width):
-        return pixels
-    resized = Pillow.fromarray(pixels).resize((width, height), Pillow.Resampling.LANCZOS)
-    return np.asarray(resized)
+def _resize(source: Pillow.Image, height: int, width: int) -> npt.NDArray[np.uint8]:
+    return np.asarray(source.resize((width, height), Pillow.Resampling.LANCZOS))

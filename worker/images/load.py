@@ -2,7 +2,6 @@
 
 import hashlib
 import io
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,29 +40,36 @@ class Image:
 
 
 def load(encoded: bytes, limits: ImageLimits) -> Image:
-    """Decode an image to RGB as the reference does: alpha dropped, palettes expanded, EXIF rotation ignored.
+    """Decode an image's first frame to RGB: alpha dropped, palettes expanded, EXIF rotation ignored.
 
+    This is what Pillow's conversion gives, and so the reference; but 16-bit greyscale keeps its upper 8 bits, as
+    16-bit colour does there, where Pillow would turn nearly all of it white.
     Raises `ImageTooLarge` (bytes or pixels, known before decoding) or `ImageUndecodable`.
     """
     if len(encoded) > limits.max_bytes:
         raise ImageTooLarge(f"the image has {len(encoded)} bytes: at most {limits.max_bytes}")
     try:
-        with warnings.catch_warnings():
-            # our own pixel limit speaks first, with a clearer message
-            warnings.simplefilter("ignore", Pillow.DecompressionBombWarning)
-            return _decode(encoded, limits)
-    except Pillow.DecompressionBombError as error:
+        return Image.of(_decode(encoded, limits))
+    except ImageTooLarge:
+        raise
+    except (Pillow.DecompressionBombError, Pillow.DecompressionBombWarning) as error:
         raise ImageTooLarge(f"the image has too many pixels: at most {limits.max_pixels}") from error
     except UnidentifiedImageError as error:
         raise ImageUndecodable(f"not an image of an accepted format ({', '.join(limits.formats)})") from error
-    except (OSError, ValueError, SyntaxError, EOFError) as error:
-        # what Pillow's readers raise on damaged files
+    except Exception as error:
+        # on hostile bytes Pillow's readers raise nearly everything, from struct.error to AttributeError
         raise ImageUndecodable(f"the image is damaged: {error}") from error
 
 
-def _decode(encoded: bytes, limits: ImageLimits) -> Image:
+def _decode(encoded: bytes, limits: ImageLimits) -> npt.NDArray[np.uint8]:
     with Pillow.open(io.BytesIO(encoded), formats=limits.formats) as opened:
         width, height = opened.size
         if width * height > limits.max_pixels:
             raise ImageTooLarge(f"the image has {width} x {height} pixels: at most {limits.max_pixels}")
-        return Image.of(np.asarray(opened.convert("RGB")))
+        if opened.mode.startswith("I;16"):
+            grey = (np.asarray(opened) >> 8).astype(np.uint8)
+            return np.stack((grey, grey, grey), axis=-1)
+        opened.load()
+        # or Pillow looks for a substitute colour, with a warning, only to drop it
+        opened.info.pop("transparency", None)
+        return np.asarray(opened.convert("RGB"))
