@@ -1,0 +1,176 @@
+"""The producer's side of the queue on Redis: submits by script, reads keys, follows channels on one connection."""
+
+import hashlib
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from importlib import resources
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import ExponentialWithJitterBackoff
+from redis.exceptions import AuthenticationError, NoPermissionError, NoScriptError, RedisError, ResponseError
+
+from producer.errors import ConfigError, IdempotencyConflict, InvalidJob, QueueFull, QueueUnavailable
+from producer.subscriptions import Subscriptions
+from schemas import names
+from schemas.codec import pack
+from schemas.event import QueuedEvent
+from schemas.failure import Rejected
+from schemas.job import Job, check
+from schemas.state import State
+
+__all__ = ["DEFAULT_BOUND", "RedisTransport"]
+
+DEFAULT_BOUND: Final = 1_000_000
+"""Most jobs in a lane for which no bound is given; about 1 KB of Redis memory each."""
+
+_CHUNK = 128
+_TIMEOUT_SECONDS = 10.0
+# Redis answers, but its memory or disk is full, or it is failing over
+_UNFIT = re.compile(r"\b(OOM|READONLY|MISCONF|CLUSTERDOWN|MASTERDOWN|NOREPLICAS)\b|maxmemory|read only replica")
+
+
+class RedisTransport:
+    """The `Transport` on a Redis server (`redis://`, `rediss://` for TLS, `unix://`); connects at first use.
+
+    `bounds` says how many jobs each lane holds, those in flight included. An idempotency key is remembered for
+    `idempotency_ttl` seconds. Every method raises `QueueUnavailable` when Redis cannot be reached, after a few tries.
+    """
+
+    def __init__(self, url: str, *, bounds: Mapping[str, int] | None = None, idempotency_ttl: float = 86_400.0) -> None:
+        self._bounds = dict(bounds or {})
+        self._idempotency_ttl = round(1000 * idempotency_ttl)
+        self._address = _address(url)
+        self._redis = _connect(url)
+        self._subscriptions = Subscriptions(self._redis.connection_pool.make_connection, self._address)
+        self._script = (resources.files("producer") / "scripts" / "submit.lua").read_text()
+        self._digest = hashlib.sha1(self._script.encode(), usedforsecurity=False).hexdigest()
+
+    async def submit(self, jobs: Sequence[Job]) -> list[str]:
+        """Put jobs into their lanes, 128 to a call, each call's all or none; return their ids.
+
+        Raises `InvalidJob`, `QueueFull` or `IdempotencyConflict`. The same jobs may be submitted again after an
+        error: those that are there are not put twice.
+        """
+        chunks = _chunks([_checked(job) for job in jobs])
+        ids = [""] * len(jobs)
+        for chunk in chunks:
+            replies = await self._put([jobs[i] for i in chunk])
+            for i, job_id in zip(chunk, replies, strict=True):
+                ids[i] = job_id
+        return ids
+
+    async def result(self, job_id: str) -> bytes | None:
+        """Read the result's key."""
+        packed: bytes | None = await self._call("GET", names.result(job_id))
+        return packed
+
+    async def state(self, job_id: str) -> str | None:
+        """Read the state in the job's hash."""
+        state: bytes | None = await self._call("HGET", names.job(job_id), "state")
+        return state.decode() if state else None
+
+    async def log(self, job_id: str, after: int = -1) -> list[bytes]:
+        """Read the job's log, where the event `seq` has the id `seq + 1`."""
+        entries = await self._call("XRANGE", names.log(job_id), f"{after + 2}-0", "+")
+        if entries or after >= 0 or await self.state(job_id) != State.QUEUED:
+            return [fields[b"e"] for _, fields in entries]
+        # the first event reaches the log when a worker claims the job
+        return [_queued(job_id)]
+
+    def subscribe(self, job_id: str) -> AbstractAsyncContextManager[AsyncIterator[bytes | None]]:
+        """Follow the job's channel; all subscriptions share one connection."""
+        return self._subscriptions.subscribe(names.events(job_id))
+
+    async def close(self) -> None:
+        """Disconnect and end the subscriptions."""
+        await self._subscriptions.close()
+        await self._redis.aclose()
+
+    async def _put(self, jobs: Sequence[Job]) -> list[str]:
+        lane = jobs[0].lane
+        keys = [names.lane(lane, names.partition(jobs[0].id))]
+        args: list[Any] = [self._bounds.get(lane, DEFAULT_BOUND), self._idempotency_ttl, lane]
+        for job in jobs:
+            keys.append(names.job(job.id))
+            if job.idempotency_key is not None:
+                keys.append(names.idempotency(job.idempotency_key, names.partition(job.id)))
+            args += [job.id, _fingerprint(job), int(job.idempotency_key is not None)]
+            args += [names.events(job.id), pack(job), _queued(job.id)]
+        kind, *rest = await self._run(keys, args)
+        if kind == b"full":
+            raise QueueFull(rest[0] / 1000)
+        if kind == b"conflict":
+            raise IdempotencyConflict(rest[0].decode())
+        return [job_id.decode() for job_id in rest]
+
+    async def _run(self, keys: Sequence[str], args: Sequence[Any]) -> Any:
+        try:
+            return await self._call("EVALSHA", self._digest, len(keys), *keys, *args)
+        except NoScriptError:
+            return await self._call("EVAL", self._script, len(keys), *keys, *args)
+
+    async def _call(self, *command: Any) -> Any:
+        try:
+            return await self._redis.execute_command(*command)  # type: ignore[no-untyped-call]
+        except (AuthenticationError, NoPermissionError) as error:
+            raise QueueUnavailable(f"Redis at {self._address} refuses this client: {error}") from error
+        except ResponseError as error:
+            if not _UNFIT.search(str(error)):
+                raise
+            raise QueueUnavailable(f"Redis at {self._address} takes nothing now: {error}") from error
+        except (RedisError, OSError) as error:
+            raise QueueUnavailable(f"Redis at {self._address}: {error or type(error).__name__}") from error
+
+
+def _connect(url: str) -> "Redis":
+    try:
+        redis: Redis = Redis.from_url(
+            url,
+            protocol=2,
+            socket_timeout=_TIMEOUT_SECONDS,
+            socket_connect_timeout=5.0,
+            # every call may be repeated: submit puts a job once, the others only read
+            retry=Retry(ExponentialWithJitterBackoff(base=0.05, cap=1.0), 4),
+        )
+    except ValueError:
+        # the reason may quote a piece of the URL, and so of a password
+        raise ConfigError("the Redis URL cannot be read: write redis://[user:password@]host[:port][/db]") from None
+    return redis
+
+
+def _address(url: str) -> str:
+    """Return what a message may say of a URL: no user, no password, no options."""
+    try:
+        parts = urlsplit(url)
+        return parts.path if parts.scheme == "unix" else f"{parts.hostname}:{parts.port or 6379}"
+    except ValueError:
+        return "?"
+
+
+def _checked(job: Job) -> Job:
+    try:
+        return check(job)
+    except Rejected as error:
+        raise InvalidJob(error.failure) from error
+
+
+def _chunks(jobs: Sequence[Job]) -> list[list[int]]:
+    """Group the places of jobs that go to one lane of one partition, at most 128 together."""
+    lanes: dict[tuple[int, str], list[int]] = {}
+    for i, job in enumerate(jobs):
+        lanes.setdefault((names.partition(job.id), job.lane), []).append(i)
+    return [places[i : i + _CHUNK] for places in lanes.values() for i in range(0, len(places), _CHUNK)]
+
+
+def _fingerprint(job: Job) -> str:
+    """Return what is the same for the same job under another id, and for no other job."""
+    return hashlib.blake2b(pack(msgspec.structs.replace(job, id="")), digest_size=16).hexdigest()
+
+
+def _queued(job_id: str) -> bytes:
+    return pack(QueuedEvent(id=job_id, seq=0))

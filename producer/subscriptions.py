@@ -1,0 +1,191 @@
+"""Many channels on one connection to Redis, with every loss of messages told to the readers."""
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from redis.exceptions import RedisError, ResponseError
+
+from producer.errors import QueueUnavailable
+
+__all__ = ["Subscriptions"]
+
+log = logging.getLogger(__name__)
+
+_SILENCE_SECONDS = 1.5
+_CONFIRM_SECONDS = 10.0
+_PING_SECONDS = 10.0
+_BACKLOG = 256
+
+
+@dataclass(slots=True, eq=False)
+class _Reader:
+    """What one subscriber has not read yet; None stands for whatever was lost before it."""
+
+    unread: deque[bytes | None] = field(default_factory=deque)
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: bool = False
+
+    def put(self, packed: bytes | None) -> None:
+        if len(self.unread) >= _BACKLOG:
+            # too slow: the log has what is dropped here
+            self.unread.clear()
+            packed = None
+        self.unread.append(packed)
+        self.news.set()
+
+    def end(self) -> None:
+        self.ended = True
+        self.news.set()
+
+    async def messages(self) -> AsyncIterator[bytes | None]:
+        while not self.ended:
+            if self.unread:
+                yield self.unread.popleft()
+                continue
+            self.news.clear()
+            try:
+                async with asyncio.timeout(_SILENCE_SECONDS):
+                    await self.news.wait()
+            except TimeoutError:
+                yield None
+
+
+@dataclass(slots=True, eq=False)
+class _Channel:
+    """The readers of one channel; `confirmed` is set while Redis knows of the subscription."""
+
+    confirmed: asyncio.Event = field(default_factory=asyncio.Event)
+    readers: set[_Reader] = field(default_factory=set)
+    refusal: Exception | None = None
+
+
+class Subscriptions:
+    """Subscribes to a channel while it has readers; reconnects for ever, with backoff, until closed.
+
+    `make_connection` gives a new connection of redis-py that is not of the pool; `address` is for messages.
+    """
+
+    def __init__(self, make_connection: Callable[[], Any], address: str) -> None:
+        self._make_connection = make_connection
+        self._address = address
+        self._channels: dict[str, _Channel] = {}
+        self._connection: Any = None
+        self._task: asyncio.Task[None] | None = None
+        self._trouble = "no reply in time"
+        self._closed = False
+
+    @contextlib.asynccontextmanager
+    async def subscribe(self, name: str) -> AsyncIterator[AsyncIterator[bytes | None]]:
+        """Yield the channel's messages from now on, and None where some may have been lost or after a silence.
+
+        Raises `QueueUnavailable` when Redis does not confirm the subscription in 10 s.
+        """
+        reader, channel = _Reader(), self._channels.setdefault(name, _Channel())
+        channel.readers.add(reader)
+        try:
+            await self._confirmed(name, channel)
+            yield reader.messages()
+        finally:
+            channel.readers.discard(reader)
+            await self._leave(name, channel)
+
+    async def close(self) -> None:
+        """Disconnect; every subscriber's iteration ends."""
+        self._closed = True
+        task, self._task = self._task, None
+        if task:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        for channel in self._channels.values():
+            for reader in channel.readers:
+                reader.end()
+
+    async def _confirmed(self, name: str, channel: _Channel) -> None:
+        if self._closed:
+            raise QueueUnavailable("this transport is closed")
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name="subscriptions")
+        if len(channel.readers) == 1:
+            await self._send("SUBSCRIBE", name)
+        try:
+            async with asyncio.timeout(_CONFIRM_SECONDS):
+                await channel.confirmed.wait()
+        except TimeoutError:
+            raise QueueUnavailable(f"Redis at {self._address} does not answer: {self._trouble}") from None
+        if channel.refusal:
+            raise QueueUnavailable(f"Redis at {self._address}: {channel.refusal}") from channel.refusal
+
+    async def _leave(self, name: str, channel: _Channel) -> None:
+        if not channel.readers and self._channels.get(name) is channel:
+            del self._channels[name]
+            await self._send("UNSUBSCRIBE", name)
+
+    async def _send(self, *command: str) -> None:
+        """Send if there is a connection; a new connection subscribes to all there is then."""
+        if self._connection is not None:
+            with contextlib.suppress(RedisError, OSError):
+                await self._connection.send_command(*command, check_health=False)
+
+    async def _run(self) -> None:
+        tries = 0
+        while True:
+            connection = self._make_connection()
+            try:
+                await connection.connect()
+                self._connection, tries = connection, 0
+                if self._channels:
+                    await self._send("SUBSCRIBE", *self._channels)
+                await self._read(connection)
+            except (RedisError, OSError) as error:
+                self._trouble = str(error) or type(error).__name__
+                log.warning("following Redis at %s again: %s", self._address, self._trouble)
+            finally:
+                self._connection = None
+                await connection.disconnect(nowait=True)
+            await asyncio.sleep(random.uniform(0.5, 1.0) * min(5.0, 0.1 * 2**tries))
+            tries = min(tries + 1, 10)
+
+    async def _read(self, connection: Any) -> None:
+        asked = False
+        while True:
+            try:
+                message = await connection.read_response(timeout=_PING_SECONDS, disconnect_on_error=False)
+            except ResponseError as error:
+                self._refused(error)
+                continue
+            if message is not None:
+                asked = False
+                self._dispatch(message)
+            elif asked:
+                raise OSError("no answer to a ping")
+            else:
+                # a connection that is dead without a word is found out only by asking
+                asked = True
+                await connection.send_command("PING", check_health=False)
+
+    def _dispatch(self, message: Any) -> None:
+        match message:
+            case [b"message", bytes(name), bytes(packed)] if channel := self._channels.get(name.decode()):
+                for reader in channel.readers:
+                    reader.put(packed)
+            case [b"subscribe", bytes(name), int()] if channel := self._channels.get(name.decode()):
+                self._subscribed(channel)
+
+    def _subscribed(self, channel: _Channel) -> None:
+        if channel.confirmed.is_set():
+            # subscribed anew, so there was a while without
+            for reader in channel.readers:
+                reader.put(None)
+        channel.confirmed.set()
+
+    def _refused(self, error: Exception) -> None:
+        for channel in self._channels.values():
+            if not channel.confirmed.is_set():
+                channel.refusal = error
+                channel.confirmed.set()

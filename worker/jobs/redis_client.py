@@ -1,0 +1,111 @@
+"""One connection to Redis as the broker uses it: scripts from files, and which errors pass by themselves."""
+
+import hashlib
+import re
+from collections.abc import Sequence
+from importlib import resources
+from typing import Any
+from urllib.parse import urlsplit
+
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import (
+    AuthenticationError,
+    AuthorizationError,
+    ClusterDownError,
+    MasterDownError,
+    NoPermissionError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+    TryAgainError,
+)
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from worker.errors import ConfigError, QueueUnavailable
+
+__all__ = ["RedisClient", "Script"]
+
+_REFUSALS = (AuthenticationError, AuthorizationError, NoPermissionError)
+_AWAY = (RedisConnectionError, RedisTimeoutError, OSError)
+# Redis answers but cannot serve now: it is full, failing over or loading, or its disk is full. Redis 6 tells of such
+# an error within a script only in words.
+_UNFIT = (ClusterDownError, MasterDownError, OutOfMemoryError, ReadOnlyError, TryAgainError)
+_UNFIT_WORDS = re.compile(r"\b(OOM|READONLY|MISCONF|CLUSTERDOWN|TRYAGAIN|MASTERDOWN|NOREPLICAS|BUSY)\b")
+
+
+class Script:
+    """One Lua script, made of files that are packaged next to this module."""
+
+    def __init__(self, *files: str) -> None:
+        folder = resources.files("worker.jobs") / "scripts"
+        self.text = "\n".join((folder / f"{file}.lua").read_text() for file in files)
+        self.digest = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+
+
+class RedisClient:
+    """Commands and scripts on one Redis; whatever passes by itself is raised as `QueueUnavailable`.
+
+    `timeout` is in seconds and must be longer than any command blocks.
+    """
+
+    def __init__(self, url: str, *, timeout: float) -> None:
+        self.address = _address(url)
+        try:
+            self._redis: Redis = Redis.from_url(
+                url,
+                protocol=2,
+                socket_timeout=timeout,
+                socket_connect_timeout=min(timeout, 5.0),
+                # a call that is repeated unseen could not tell its own trace from another's
+                retry=Retry(NoBackoff(), 0),
+            )
+        except ValueError:
+            # the reason may quote a piece of the URL, and so of a password
+            raise ConfigError("the Redis URL cannot be read: write redis://[user:password@]host[:port][/db]") from None
+
+    async def call(self, *command: Any) -> Any:
+        """Run one command and return its reply as Redis gives it."""
+        try:
+            return await self._redis.execute_command(*command)  # type: ignore[no-untyped-call]
+        except (RedisError, OSError) as error:
+            raise await self._named(error) from error
+
+    async def run(self, script: Script, keys: Sequence[str], args: Sequence[Any]) -> Any:
+        """Run a script, sending its text only where Redis does not have it."""
+        try:
+            return await self.call("EVALSHA", script.digest, len(keys), *keys, *args)
+        except NoScriptError:
+            return await self.call("EVAL", script.text, len(keys), *keys, *args)
+
+    async def close(self) -> None:
+        """Disconnect, also from under a command that blocks."""
+        await self._redis.aclose()
+        await self._redis.connection_pool.disconnect()
+
+    async def _named(self, error: Exception) -> Exception:
+        if isinstance(error, _REFUSALS):
+            return ConfigError(f"Redis at {self.address} refuses this worker: {error}")
+        if isinstance(error, ReadOnlyError) or "READONLY" in str(error):
+            # a failover: only a new connection finds the new master
+            await self._redis.connection_pool.disconnect()
+        if isinstance(error, (*_AWAY, *_UNFIT)) or _is_unfit(error):
+            return QueueUnavailable(f"Redis at {self.address}: {error or type(error).__name__}")
+        return error
+
+
+def _is_unfit(error: Exception) -> bool:
+    return isinstance(error, ResponseError) and _UNFIT_WORDS.search(str(error)) is not None
+
+
+def _address(url: str) -> str:
+    """Return what a log may say of a URL: no user, no password, no options."""
+    try:
+        parts = urlsplit(url)
+        return parts.path if parts.scheme == "unix" else f"{parts.hostname}:{parts.port or 6379}"
+    except ValueError:
+        return "?"
