@@ -14,7 +14,7 @@ from schemas.result import Result
 
 __all__ = ["pack", "peek_id", "unpack_event", "unpack_job", "unpack_result"]
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 class _Peek(msgspec.Struct):
@@ -62,7 +62,7 @@ def peek_id(packed: bytes) -> str | None:
         return None
 
 
-def _unpack(decoder: msgspec.json.Decoder[T], packed: bytes, kind: str) -> T:
+def _unpack(decoder: msgspec.json.Decoder[_T], packed: bytes, kind: str) -> _T:
     try:
         return decoder.decode(packed)
     except msgspec.ValidationError as error:

@@ -31,7 +31,7 @@ __all__ = ["FOLDER", "export", "render"]
 FOLDER: Final = Path(__file__).with_name("json")
 """Where the exported schemas live."""
 
-Schema = dict[str, Any]
+_Schema = dict[str, Any]
 
 
 def render() -> dict[str, str]:
@@ -47,7 +47,7 @@ def export(folder: Path = FOLDER) -> None:
         (folder / name).write_text(text, encoding="utf-8")
 
 
-def _text(name: str, schema: Schema) -> str:
+def _text(name: str, schema: _Schema) -> str:
     for definition in schema["$defs"].values():
         if "description" in definition:  # a docstring: how it is indented differs between versions of Python
             definition["description"] = inspect.cleandoc(definition["description"])
@@ -55,7 +55,7 @@ def _text(name: str, schema: Schema) -> str:
     return msgspec.json.format(msgspec.json.encode(headed), indent=2).decode() + "\n"
 
 
-def _job() -> Schema:
+def _job() -> _Schema:
     schema = msgspec.json.schema(Job)
     fields = schema["$defs"]["Job"]["properties"]
     for field, keywords in _job_limits().items():
@@ -66,7 +66,7 @@ def _job() -> Schema:
     return schema
 
 
-def _job_limits() -> dict[str, Schema]:
+def _job_limits() -> dict[str, _Schema]:
     """Say the limits of `job.check` as keywords; each binds only values of its own type, so null stays allowed."""
     name = {"pattern": f"^{NAME_PATTERN}$", "minLength": 1, "maxLength": ID_LIMIT}
     free = {"minLength": 1, "maxLength": ID_LIMIT}
@@ -88,13 +88,13 @@ def _job_limits() -> dict[str, Schema]:
     }
 
 
-def _exactly(length: int) -> Schema:
+def _exactly(length: int) -> _Schema:
     return {"minItems": length, "maxItems": length}
 
 
-def _needs() -> list[Schema]:
+def _needs() -> list[_Schema]:
     text, image = {"type": "string", "minLength": 1}, {"type": "string"}
-    needs: dict[str, Schema] = {
+    needs: dict[str, _Schema] = {
         "query": {"question": text},
         "caption": {"image": image},
         "detect": {"image": image, "object": text},
@@ -109,15 +109,15 @@ def _needs() -> list[Schema]:
     ]
 
 
-def _event() -> Schema:
+def _event() -> _Schema:
     return _with_terminal_status(msgspec.json.schema(Event))
 
 
-def _result() -> Schema:
+def _result() -> _Schema:
     return _with_terminal_status(msgspec.json.schema(Result))
 
 
-def _with_terminal_status(schema: Schema) -> Schema:
+def _with_terminal_status(schema: _Schema) -> _Schema:
     schema["$defs"]["Result"]["properties"]["status"] = {"enum": sorted(TERMINAL)}
     del schema["$defs"]["State"]
     return schema
