@@ -7,7 +7,8 @@ import structlog
 import torch
 
 from worker.config import WorkerConfig
-from worker.engine.engine import Engine, EngineConfig
+from worker.engine.config import EngineConfig
+from worker.engine.engine import Engine
 from worker.engine.request import Caption, Finished, Request, Sampling
 from worker.errors import ConfigError
 from worker.images import Image, cut

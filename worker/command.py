@@ -56,7 +56,7 @@ def _shown_default(field: FieldInfo) -> str:
         return " (required)"
     if default in (None, ()):
         return ""
-    return f" (default: {','.join(default) if isinstance(default, tuple) else _plain(default)})"
+    return f" (default: {','.join(map(str, default)) if isinstance(default, tuple) else _plain(default)})"
 
 
 def _plain(default: object) -> str:

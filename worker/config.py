@@ -13,8 +13,9 @@ __all__ = ["WorkerConfig", "read_config"]
 
 
 def _split(value: object) -> tuple[str, ...]:
-    parts = value.split(",") if isinstance(value, str) else list(value)  # type: ignore[call-overload]
-    return tuple(part.strip() for part in parts if part.strip())
+    if not isinstance(value, str):
+        return tuple(value)  # type: ignore[arg-type]
+    return tuple(part.strip() for part in value.split(",") if part.strip())
 
 
 def _known_scheme(url: SecretStr) -> SecretStr:
@@ -24,6 +25,7 @@ def _known_scheme(url: SecretStr) -> SecretStr:
 
 
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
+Partitions = Annotated[tuple[Annotated[int, Field(ge=0, le=99_999)], ...], NoDecode, BeforeValidator(_split)]
 RedisUrl = Annotated[SecretStr, AfterValidator(_known_scheme)]
 
 
@@ -43,7 +45,7 @@ class WorkerConfig(BaseSettings):
     pages: int | None = Field(default=None, ge=1, description="pages of KV cache; by default from free memory")
     page_size: int = Field(default=16, ge=1, description="tokens in a page")
     max_batch: int = Field(default=64, ge=1, description="most sequences in one step")
-    token_budget: int = Field(default=4096, ge=1, description="most prefill tokens in one step")
+    token_budget: int = Field(default=8192, ge=1, description="most prefill tokens in one step")
     crop_budget: int = Field(default=64, ge=1, description="most crops encoded in one step")
     prefix_cache: bool = Field(default=True, description="keep the KV of images and prompts for reuse")
 
@@ -56,7 +58,7 @@ class WorkerConfig(BaseSettings):
         default=SecretStr("redis://localhost:6379/0"), description="redis://, rediss://, unix://"
     )
     lanes: Names = Field(default=DEFAULT_LANES, description="lanes to claim from, first ones first (comma-separated)")
-    partition: int = Field(default=0, ge=0, le=99_999, description="partition to claim from")
+    partitions: Partitions = Field(default=(0,), description="partitions to claim from (comma-separated)")
     permits: int | None = Field(default=None, ge=1, description="most jobs in flight; by default 2 x max_batch")
     lease_seconds: float = Field(default=15.0, ge=1, description="silence after which this worker counts as dead")
     result_ttl_seconds: int = Field(default=86_400, ge=1, description="how long results are kept")

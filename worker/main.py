@@ -129,10 +129,10 @@ def _broker_config(config: WorkerConfig, worker: str) -> BrokerConfig:
         url=config.redis_url.get_secret_value(),
         worker=worker,
         lanes=config.lanes,
-        partition=config.partition,
-        lease_seconds=config.lease_seconds,
-        result_ttl_seconds=config.result_ttl_seconds,
-        log_ttl_seconds=config.log_ttl_seconds,
+        partitions=config.partitions,
+        lease=config.lease_seconds,
+        result_ttl=config.result_ttl_seconds,
+        log_ttl=config.log_ttl_seconds,
     )
 
 

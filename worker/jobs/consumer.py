@@ -5,7 +5,6 @@ from collections.abc import Coroutine
 
 import structlog
 
-from worker.errors import QueueUnavailable
 from worker.jobs.broker import Broker
 from worker.jobs.executor import Executor
 from worker.metrics import Metrics
@@ -51,11 +50,7 @@ class Consumer:
         await asyncio.gather(*late, return_exceptions=True)
 
     async def _claim(self, free: int) -> int:
-        try:
-            deliveries = await self._broker.take(free)
-        except QueueUnavailable as error:
-            log.warning("nothing can be claimed", error=str(error))
-            return 0
+        deliveries = await self._broker.take(free)
         for delivery in deliveries:
             task = asyncio.create_task(self._executor.execute(delivery), name=delivery.job_id)
             self._running.add(task)

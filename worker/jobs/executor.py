@@ -85,6 +85,8 @@ class Executor:
         job: Job | None = None
         try:
             job = unpack_job(delivery.packed)
+            if delivery.verdict is not None:
+                return _judged(job, delivery.verdict)
             return await self._run(delivery, job)
         except Rejected as error:
             return _failed(delivery, job, error.failure)
@@ -120,6 +122,13 @@ class Executor:
     def _say(self, delivery: Delivery, job: Job, output: Partial) -> None:
         if job.stream:
             self.publisher.say(delivery, lambda seq: to_event(output, seq=seq, attempt=delivery.attempt))
+
+
+def _judged(job: Job, verdict: outcomes.Cancelled | outcomes.Expired) -> tuple[Outcome, Result]:
+    """A job whose end was decided in its lane does not run."""
+    return verdict, ended(
+        job.id, job, State.EXPIRED if isinstance(verdict, outcomes.Expired) else State.CANCELLED, None
+    )
 
 
 def _failed(delivery: Delivery, job: Job | None, failure: Failure) -> tuple[Outcome, Result]:

@@ -61,8 +61,10 @@ class Publisher:
         self._something = asyncio.Event()
 
     def begin(self, delivery: Delivery) -> None:
-        """Start to speak for a delivery: says `started`, or `restarted` from the second attempt on."""
+        """Start to speak for a delivery: says `started`, or `restarted` from the second attempt on, if it will run."""
         self._tracks[delivery.job_id] = _Track(delivery, delivery.next_seq)
+        if delivery.verdict is not None:
+            return
         kind = events.StartedEvent if delivery.attempt == 1 else events.RestartedEvent
         self.say(delivery, lambda seq: kind(id=delivery.job_id, seq=seq, attempt=delivery.attempt))
 
