@@ -116,10 +116,11 @@ class ImageStore:
 
     def _connect(self) -> "S3Client":
         if self._client is None:
-            import boto3
+            from boto3.session import Session
             from botocore.client import Config
 
-            self._client = boto3.client(
+            # a session of our own: the module's keeps the credentials it has read first
+            self._client = Session().client(
                 "s3",
                 endpoint_url=self._config.s3_endpoint,
                 region_name=self._config.s3_region,

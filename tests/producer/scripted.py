@@ -1,0 +1,142 @@
+"""A queue in memory whose every word a test chooses: what is published and what is logged are told apart."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+
+from schemas.codec import pack, unpack_event
+from schemas.event import (
+    DeltaEvent,
+    Event,
+    FailedEvent,
+    FinishedEvent,
+    ObjectEvent,
+    QueuedEvent,
+    ReasoningEvent,
+    StartedEvent,
+)
+from schemas.failure import Failure
+from schemas.job import Job
+from schemas.result import Metrics, Result
+from schemas.skill import Box, Output, Point, Reasoning, Skill
+from schemas.state import State
+
+Script = Callable[[Job], Iterable[Event]]
+
+
+class ScriptedTransport:
+    """A `Transport`; a `script`, if given, tells the events of each job the moment it is submitted."""
+
+    def __init__(self, script: Script | None = None) -> None:
+        self.script = script
+        self.submitted: list[Job] = []
+        self.logs: dict[str, list[bytes]] = defaultdict(list)
+        self.results: dict[str, bytes] = {}
+        self.subscribed = asyncio.Event()
+        self.closed = 0
+        self._channels: dict[str, list[asyncio.Queue[bytes | None]]] = defaultdict(list)
+
+    async def submit(self, jobs: Sequence[Job]) -> list[str]:
+        self.submitted += jobs
+        for job in jobs if self.script else ():
+            self.tell(*self.script(job))
+        return [job.id for job in jobs]
+
+    def tell(self, *events: Event) -> None:
+        """Log and publish, as a worker does; a terminal event stores its result first."""
+        for event in events:
+            self.log_only(event)
+            self.publish_only(event)
+
+    def log_only(self, event: Event) -> None:
+        if isinstance(event, FinishedEvent):
+            self.results[event.id] = pack(event.result)
+        if isinstance(event, FailedEvent):
+            result = Result(id=event.id, status=State.FAILED, failure=event.failure, worker="w1")
+            self.results[event.id] = pack(result)
+        self.logs[event.id].append(pack(event))
+
+    def publish_only(self, event: Event) -> None:
+        for channel in self._channels[event.id]:
+            channel.put_nowait(pack(event))
+
+    def fall_silent(self, job_id: str) -> None:
+        """Tell every subscriber that events may have been missed."""
+        for channel in self._channels[job_id]:
+            channel.put_nowait(None)
+
+    def watchers(self, job_id: str) -> int:
+        return len(self._channels[job_id])
+
+    async def result(self, job_id: str) -> bytes | None:
+        return self.results.get(job_id)
+
+    async def state(self, job_id: str) -> str | None:
+        return "queued" if job_id in self.logs else None
+
+    async def log(self, job_id: str, after: int = -1) -> list[bytes]:
+        return [packed for packed in self.logs[job_id] if unpack_event(packed).seq > after]
+
+    @asynccontextmanager
+    async def subscribe(self, job_id: str) -> AsyncIterator[AsyncIterator[bytes | None]]:
+        channel: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._channels[job_id].append(channel)
+        self.subscribed.set()
+
+        async def published() -> AsyncIterator[bytes | None]:
+            while True:
+                yield await channel.get()
+
+        try:
+            yield published()
+        finally:
+            self._channels[job_id].remove(channel)
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+CANNED = {
+    Skill.QUERY: Output(answer="two red circles"),
+    Skill.CAPTION: Output(caption="shapes on paper"),
+    Skill.DETECT: Output(objects=[Box(0.1, 0.2, 0.5, 0.6), Box(0.6, 0.1, 0.9, 0.4)]),
+    Skill.POINT: Output(points=[Point(0.25, 0.75)]),
+}
+
+
+def answer(job: Job) -> list[Event]:
+    """A worker's events for a job that completes with the canned output of its skill."""
+    output = CANNED[job.skill]
+    if job.reasoning:
+        output = Output(answer=output.answer, reasoning=Reasoning("I count.", []))
+    told: list[Event] = [QueuedEvent(id=job.id, seq=0), StartedEvent(id=job.id, seq=1, attempt=1)]
+    if output.reasoning:
+        told.append(ReasoningEvent(id=job.id, seq=len(told), attempt=1, text=output.reasoning.text))
+    for piece in (output.answer or output.caption or "").partition(" "):
+        if piece:
+            told.append(DeltaEvent(id=job.id, seq=len(told), attempt=1, text=piece))
+    for box in output.objects or ():
+        place = {"x_min": box.x_min, "y_min": box.y_min, "x_max": box.x_max, "y_max": box.y_max}
+        told.append(ObjectEvent(id=job.id, seq=len(told), attempt=1, object=place))
+    for at in output.points or ():
+        told.append(ObjectEvent(id=job.id, seq=len(told), attempt=1, object={"x": at.x, "y": at.y}))
+    return [*told, FinishedEvent(id=job.id, seq=len(told), attempt=1, result=completed(job.id, job.skill, output))]
+
+
+def completed(job_id: str, skill: Skill, output: Output) -> Result:
+    return Result(
+        id=job_id,
+        status=State.COMPLETED,
+        skill=skill,
+        output=output,
+        finish_reason="stop",
+        metrics=Metrics(input_tokens=740, output_tokens=5),
+        worker="w1",
+        model="tiny",
+    )
+
+
+def failing(failure: Failure) -> Script:
+    """A worker that fails every job so."""
+    return lambda job: [QueuedEvent(id=job.id, seq=0), FailedEvent(id=job.id, seq=1, attempt=1, failure=failure)]

@@ -1,0 +1,79 @@
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from producer import Client, InvalidJob, JobFailed
+from producer.config import ProducerConfig
+from schemas.event import FinishedEvent
+from schemas.failure import Failure, FailureCode
+from tests.producer.scripted import ScriptedTransport, answer, failing
+
+IMAGE = "s3://photos/cat.jpg"
+
+
+@pytest.fixture
+def transport() -> ScriptedTransport:
+    return ScriptedTransport(answer)
+
+
+@pytest.fixture
+def client(transport: ScriptedTransport) -> Iterator[Client]:
+    with Client(ProducerConfig(), transport=transport) as client:
+        yield client
+
+
+def test_skills_answer_as_those_of_the_asynchronous_client(client: Client) -> None:
+    assert client.caption(IMAGE, "short") == {"caption": "shapes on paper"}
+    assert client.query(IMAGE, "how many?") == {"answer": "two red circles"}
+    assert len(client.detect(IMAGE, "cat")["objects"]) == 2
+    assert client.point(IMAGE, "cat") == {"points": [{"x": 0.25, "y": 0.75}]}
+
+
+def test_streams_are_plain_iterators(client: Client) -> None:
+    assert list(client.caption(IMAGE, stream=True)["caption"]) == ["shapes", " ", "on paper"]
+    job_id = client.submit(client.prepare("caption", IMAGE))
+    *_, last = client.stream(job_id)
+    assert isinstance(last, FinishedEvent)
+    assert client.result(job_id) == last.result
+
+
+def test_a_stream_that_is_left_unsubscribes(client: Client, transport: ScriptedTransport) -> None:
+    [job_id] = client.submit_many([client.prepare("caption", IMAGE)])
+    events = client.stream(job_id)
+    assert next(events).seq == 0
+    assert transport.watchers(job_id) == 1
+    events.close()  # type: ignore[attr-defined]
+    assert transport.watchers(job_id) == 0
+
+
+async def test_it_works_where_a_loop_is_running(client: Client) -> None:
+    assert client.caption(IMAGE) == {"caption": "shapes on paper"}
+
+
+def test_threads_share_one_client(client: Client, transport: ScriptedTransport) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda number: client.query(IMAGE, f"question {number}"), range(32)))
+    assert answers == [{"answer": "two red circles"}] * 32
+    assert len({job.id for job in transport.submitted}) == 32
+
+
+def test_errors_are_raised_in_the_caller(client: Client, transport: ScriptedTransport) -> None:
+    with pytest.raises(InvalidJob, match="question"):
+        client.query(IMAGE)
+    transport.script = failing(Failure.of(FailureCode.INTERNAL, "broken"))
+    with pytest.raises(JobFailed, match="broken"):
+        client.caption(IMAGE)
+    with pytest.raises(JobFailed, match="broken"):
+        list(client.caption(IMAGE, stream=True)["caption"])
+
+
+def test_closing_ends_the_thread_and_may_be_done_twice(transport: ScriptedTransport) -> None:
+    before = threading.active_count()
+    client = Client(ProducerConfig(), transport=transport)
+    assert threading.active_count() == before + 1
+    client.close()
+    client.close()
+    assert threading.active_count() == before
+    assert transport.closed == 1

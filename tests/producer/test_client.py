@@ -1,0 +1,148 @@
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import producer
+from producer import AsyncClient, InvalidJob, JobFailed, TimedOut
+from producer.config import ProducerConfig
+from producer.events import follow
+from schemas.failure import Failure, FailureCode
+from schemas.job import Job
+from schemas.skill import CaptionLength, Settings, Skill
+from tests.producer.scripted import ScriptedTransport, answer, failing
+
+IMAGE = "s3://photos/cat.jpg"
+
+
+def connect(transport: ScriptedTransport, **config: Any) -> AsyncClient:
+    return AsyncClient(ProducerConfig(**config), transport=transport)
+
+
+@pytest.mark.parametrize(
+    ("call", "given"),
+    [
+        (lambda client: client.caption(IMAGE, length="short"), {"caption": "shapes on paper"}),
+        (lambda client: client.query(IMAGE, "how many?"), {"answer": "two red circles"}),
+        (lambda client: client.query(question="how many?"), {"answer": "two red circles"}),
+        (
+            lambda client: client.query(IMAGE, "how many?", reasoning=True),
+            {"answer": "two red circles", "reasoning": {"text": "I count.", "grounding": []}},
+        ),
+        (lambda client: client.point(IMAGE, "cat"), {"points": [{"x": 0.25, "y": 0.75}]}),
+    ],
+)
+async def test_skills_have_moondreams_answers(call: Callable[[AsyncClient], Any], given: dict[str, Any]) -> None:
+    async with connect(ScriptedTransport(answer)) as client:
+        assert await call(client) == given
+
+
+async def test_detect_submits_what_was_asked() -> None:
+    transport = ScriptedTransport(answer)
+    async with connect(transport, lane="bulk") as client:
+        assert len((await client.detect(IMAGE, "cat", settings={"max_objects": 2}))["objects"]) == 2
+    [job] = transport.submitted
+    assert (job.skill, job.image, job.object, job.lane) == (Skill.DETECT, IMAGE, "cat", "bulk")
+    assert (job.settings, job.stream) == (Settings(max_objects=2), False)
+
+
+async def test_a_streamed_caption_is_an_iterator_of_its_text() -> None:
+    transport = ScriptedTransport(answer)
+    async with connect(transport) as client:
+        given = await client.caption(IMAGE, stream=True)
+        assert [piece async for piece in given["caption"]] == ["shapes", " ", "on paper"]
+    assert transport.submitted[0].stream
+    assert transport.submitted[0].length is CaptionLength.NORMAL
+
+
+async def test_a_streamed_answer_has_its_reasoning_first() -> None:
+    async with connect(ScriptedTransport(answer)) as client:
+        given = await client.query(IMAGE, "how many?", stream=True, reasoning=True)
+        assert given["reasoning"]["text"] == "I count."
+        assert "".join([piece async for piece in given["answer"]]) == "two red circles"
+
+
+async def test_a_stream_is_the_jobs_events() -> None:
+    transport = ScriptedTransport(answer)
+    async with connect(transport) as client:
+        job_id = await client.submit(Job(id="mine", skill=Skill.QUERY, question="?"))
+        told = [event async for event in client.stream(job_id)]
+        assert told == [event async for event in follow(transport, "mine")]
+        assert (await client.result(job_id)).id == "mine"
+
+
+async def test_a_failed_job_is_raised_with_its_failure_and_result() -> None:
+    failure = Failure.of(FailureCode.IMAGE_NOT_FOUND, "nothing there")
+    async with connect(ScriptedTransport(failing(failure))) as client:
+        with pytest.raises(JobFailed, match="image_not_found: nothing there") as raised:
+            await client.caption(IMAGE)
+        assert raised.value.failure == failure
+        assert raised.value.result.worker == "w1"
+        streamed = await client.caption(IMAGE, stream=True)
+        with pytest.raises(JobFailed, match="image_not_found"):
+            await anext(streamed["caption"])
+
+
+async def test_no_answer_in_time_is_an_error_that_names_the_job() -> None:
+    transport = ScriptedTransport()
+    async with connect(transport, timeout_seconds=0.01) as client:
+        with pytest.raises(TimedOut, match="worker") as raised:
+            await client.query(question="?")
+        assert raised.value.job_id == transport.submitted[0].id
+        streamed = await client.query(question="?", stream=True)
+        with pytest.raises(TimedOut):
+            await anext(streamed["answer"])
+        with pytest.raises(TimedOut):
+            await client.result("unknown", timeout=0.0)
+
+
+async def test_a_stream_that_is_left_unsubscribes() -> None:
+    transport = ScriptedTransport(answer)
+    async with connect(transport) as client:
+        streamed = (await client.caption(IMAGE, stream=True))["caption"]
+        assert await anext(streamed) == "shapes"
+        assert transport.watchers(transport.submitted[0].id) == 1
+        await streamed.aclose()
+        assert transport.watchers(transport.submitted[0].id) == 0
+
+
+async def test_what_is_wrong_is_told_before_anything_is_submitted_or_uploaded() -> None:
+    transport = ScriptedTransport(answer)
+    async with connect(transport) as client:
+        with pytest.raises(InvalidJob, match="temprature"):
+            await client.caption("no-such-file.png", settings={"temprature": 0})
+        with pytest.raises(InvalidJob, match="question"):
+            await client.query(IMAGE)
+        with pytest.raises(InvalidJob, match="id must be"):
+            await client.submit(Job(id="with space", skill=Skill.QUERY, question="?"))
+    assert transport.submitted == []
+
+
+async def test_many_jobs_go_in_one_submission() -> None:
+    transport = ScriptedTransport()
+    async with connect(transport) as client:
+        jobs = [await client.prepare("caption", IMAGE) for _ in range(3)]
+        assert await client.submit_many(jobs) == [job.id for job in jobs]
+    assert transport.submitted == jobs
+
+
+async def test_closing_twice_is_fine() -> None:
+    transport = ScriptedTransport()
+    client = connect(transport)
+    await client.aclose()
+    await client.aclose()
+    assert transport.closed >= 1
+
+
+def test_every_public_name_is_there() -> None:
+    assert sorted(producer.__all__) == list(producer.__all__)
+    assert all(hasattr(producer, name) for name in producer.__all__)
+
+
+def test_the_import_loads_nothing_heavy() -> None:
+    heavy = "{'torch', 'boto3', 'redis', 'pydantic', 'PIL', 'typer', 'worker'}"
+    code = f"import sys, producer; print(sorted({heavy} & set(sys.modules)))"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "[]"

@@ -1,0 +1,54 @@
+from typing import Any
+
+import pytest
+
+from producer.config import ProducerConfig
+from producer.errors import ConfigError
+
+
+@pytest.fixture(autouse=True)
+def no_stoop_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ProducerConfig.model_fields:
+        monkeypatch.delenv(f"STOOP_{name.upper()}", raising=False)
+
+
+def test_variables_are_read_and_arguments_win(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STOOP_LANE", "bulk")
+    monkeypatch.setenv("STOOP_BUCKET", "photos")
+    monkeypatch.setenv("STOOP_S3_PATH_STYLE", "true")
+    config = ProducerConfig(bucket="scans")
+    assert (config.lane, config.bucket, config.s3_path_style) == ("bulk", "scans", True)
+
+
+def test_an_empty_variable_is_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STOOP_BUCKET", "")
+    assert ProducerConfig().bucket is None
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"redis_url": "http://user:hunter2@h"}, "STOOP_REDIS_URL: .*redis://"),
+        ({"s3_endpoint": "localhost:9000"}, "STOOP_S3_ENDPOINT: .*http://"),
+        ({"timeout_seconds": 0}, "STOOP_TIMEOUT_SECONDS"),
+        ({"bukket": "photos"}, "STOOP_BUKKET"),
+    ],
+)
+def test_what_is_wrong_is_named_without_its_value(values: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=told) as raised:
+        ProducerConfig(**values)
+    assert "hunter2" not in str(raised.value)
+
+
+def test_the_password_is_in_no_text() -> None:
+    config = ProducerConfig(redis_url="rediss://user:hunter2@redis.example:6380/1?password=hunter2")
+    assert "hunter2" not in repr(config) + str(config) + config.redis_address
+    assert config.redis_address == "rediss://redis.example:6380/1"
+
+
+def test_a_copy_has_what_was_replaced_and_is_checked() -> None:
+    config = ProducerConfig(redis_url="redis://:secret@h/0", lane="bulk")
+    copy = config.replace(lane=None, timeout_seconds=5.0)
+    assert (copy.lane, copy.timeout_seconds, copy.redis_url) == ("bulk", 5.0, config.redis_url)
+    with pytest.raises(ConfigError):
+        config.replace(timeout_seconds=-1)

@@ -1,0 +1,153 @@
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from producer import events
+from producer.errors import JobCancelled, JobExpired, JobFailed, QueueUnavailable
+from schemas.codec import pack
+from schemas.event import CancelledEvent, DeltaEvent, Event, ExpiredEvent, FailedEvent, RestartedEvent
+from schemas.failure import Failure, FailureCode
+from schemas.job import Job
+from schemas.result import Result
+from schemas.skill import Skill
+from schemas.state import State
+from tests.producer.scripted import ScriptedTransport, answer
+
+JOB = Job(id="a", skill=Skill.QUERY, question="how many?")
+TOLD = answer(JOB)
+
+
+async def gather(transport: ScriptedTransport) -> list[Event]:
+    return [event async for event in events.follow(transport, JOB.id)]
+
+
+async def test_events_come_in_order_as_they_are_published() -> None:
+    transport = ScriptedTransport()
+    following = asyncio.create_task(gather(transport))
+    await transport.subscribed.wait()
+    transport.tell(*TOLD)
+    assert await following == TOLD
+
+
+async def test_who_comes_when_all_is_over_gets_all_from_the_log() -> None:
+    transport = ScriptedTransport()
+    transport.tell(*TOLD)
+    assert await gather(transport) == TOLD
+
+
+async def test_what_is_published_again_is_dropped() -> None:
+    transport = ScriptedTransport()
+    transport.tell(*TOLD[:3])
+    following = asyncio.create_task(gather(transport))
+    await transport.subscribed.wait()
+    for event in TOLD[:3]:
+        transport.publish_only(event)
+    transport.tell(*TOLD[3:])
+    assert await following == TOLD
+
+
+async def test_a_gap_is_filled_from_the_log() -> None:
+    transport = ScriptedTransport()
+    following = asyncio.create_task(gather(transport))
+    await transport.subscribed.wait()
+    transport.tell(*TOLD[:2])
+    for event in TOLD[2:-1]:
+        transport.log_only(event)
+    transport.tell(TOLD[-1])
+    assert await following == TOLD
+
+
+async def test_after_a_silence_the_log_is_read_again() -> None:
+    transport = ScriptedTransport()
+    following = asyncio.create_task(gather(transport))
+    await transport.subscribed.wait()
+    for event in TOLD:
+        transport.log_only(event)
+    transport.fall_silent(JOB.id)
+    assert await following == TOLD
+
+
+async def test_a_restart_is_told() -> None:
+    transport = ScriptedTransport()
+    restarted = RestartedEvent(id=JOB.id, seq=3, attempt=2)
+    rest = [DeltaEvent(id=JOB.id, seq=4, attempt=2, text="x"), CancelledEvent(id=JOB.id, seq=5, attempt=2)]
+    transport.tell(*TOLD[:3], restarted, *rest)
+    assert await gather(transport) == [*TOLD[:3], restarted, *rest]
+
+
+@pytest.mark.parametrize(
+    ("result", "last"),
+    [
+        (Result(id="a", status=State.CANCELLED), CancelledEvent(id="a", seq=0, attempt=1)),
+        (Result(id="a", status=State.EXPIRED), ExpiredEvent(id="a", seq=0, attempt=1)),
+        (
+            Result(id="a", status=State.FAILED, failure=Failure(FailureCode.INTERNAL, "x")),
+            FailedEvent(id="a", seq=0, attempt=1, failure=Failure(FailureCode.INTERNAL, "x")),
+        ),
+    ],
+)
+async def test_when_the_log_has_expired_the_result_tells_the_end(result: Result, last: Event) -> None:
+    transport = ScriptedTransport()
+    transport.results["a"] = pack(result)
+    assert await gather(transport) == [last]
+
+
+async def test_a_log_that_fills_up_while_the_result_is_read_wins_over_it() -> None:
+    class Late(ScriptedTransport):
+        async def result(self, job_id: str) -> bytes | None:
+            if not self.logs[job_id]:
+                self.tell(*TOLD)
+            return await super().result(job_id)
+
+    assert await gather(Late()) == TOLD
+
+
+async def test_no_subscription_is_left_behind_by_who_stops_early() -> None:
+    transport = ScriptedTransport()
+    transport.tell(*TOLD)
+    following = events.follow(transport, JOB.id)
+    assert await anext(following) == TOLD[0]
+    assert transport.watchers(JOB.id) == 1
+    await following.aclose()
+    assert transport.watchers(JOB.id) == 0
+
+
+async def test_a_result_is_found_at_once_or_waited_for() -> None:
+    transport = ScriptedTransport()
+    waiting = asyncio.create_task(events.wait(transport, JOB.id))
+    await transport.subscribed.wait()
+    transport.tell(*TOLD[:3])
+    transport.fall_silent(JOB.id)
+    transport.tell(*TOLD[3:])
+    result = await waiting
+    assert result.output is not None and result.output.answer == "two red circles"
+    assert await events.wait(transport, JOB.id) == result
+    assert transport.watchers(JOB.id) == 0
+
+
+class Ending(ScriptedTransport):
+    @asynccontextmanager
+    async def subscribe(self, job_id: str) -> AsyncIterator[AsyncIterator[bytes | None]]:
+        async def nothing() -> AsyncIterator[bytes | None]:
+            return
+            yield
+
+        yield nothing()
+
+
+async def test_a_subscription_that_ends_is_an_error_not_a_hang() -> None:
+    with pytest.raises(QueueUnavailable, match="job a"):
+        await gather(Ending())
+    with pytest.raises(QueueUnavailable, match="job a"):
+        await events.wait(Ending(), JOB.id)
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [(State.FAILED, JobFailed), (State.CANCELLED, JobCancelled), (State.EXPIRED, JobExpired)],
+)
+def test_every_end_but_completion_is_raised(status: State, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        events.completed(Result(id="a", status=status))

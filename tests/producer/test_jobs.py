@@ -1,0 +1,76 @@
+from typing import Any
+
+import pytest
+
+from producer.errors import InvalidJob
+from producer.jobs import answer, build_job
+from schemas.failure import FailureCode
+from schemas.skill import CaptionLength, Grounding, Output, Reasoning, Settings, Skill
+from tests.producer.scripted import CANNED, completed
+
+
+def test_a_job_has_what_was_given_and_a_fresh_id() -> None:
+    made = [build_job("caption", image="s3://b/k", length="long", settings={"seed": 3}) for _ in range(2)]
+    assert made[0].skill is Skill.CAPTION
+    assert made[0].length is CaptionLength.LONG
+    assert made[0].settings == Settings(seed=3)
+    assert made[0].id != made[1].id
+
+
+def test_none_means_not_given() -> None:
+    job = build_job("query", question="why?", object=None, settings={"top_p": None})
+    assert job.settings == Settings()
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"skill": "describe", "image": "s3://b/k"}, "describe"),
+        ({"skill": "caption"}, "needs an image"),
+        ({"skill": "caption", "image": "s3://b/k", "length": "epic"}, "epic"),
+        ({"skill": "detect", "image": "s3://b/k"}, "object"),
+        ({"skill": "query", "question": 7}, "question"),
+        ({"skill": "query", "question": "?", "settings": {"temprature": 0}}, "did you mean 'temperature'"),
+        ({"skill": "query", "question": "?", "settings": {"temperature": -1}}, "temperature is -1"),
+        ({"skill": "query", "question": "?", "settings": {"max_tokens": "many"}}, "max_tokens"),
+        ({"skill": "query", "question": "?", "qestion": "?"}, "unknown job: 'qestion'"),
+        ({"skill": "query", "question": "?", "spatial_refs": [[0.5, 0.5]]}, "need an image"),
+    ],
+)
+def test_what_is_wrong_is_named(fields: dict[str, Any], told: str) -> None:
+    with pytest.raises(InvalidJob, match=told) as raised:
+        build_job(**fields)
+    assert raised.value.failure.code in (FailureCode.INVALID_ARGUMENT, FailureCode.MALFORMED)
+
+
+@pytest.mark.parametrize(
+    ("skill", "shape"),
+    [
+        (Skill.QUERY, {"answer": "two red circles"}),
+        (Skill.CAPTION, {"caption": "shapes on paper"}),
+        (Skill.POINT, {"points": [{"x": 0.25, "y": 0.75}]}),
+        (
+            Skill.DETECT,
+            {
+                "objects": [
+                    {"x_min": 0.1, "y_min": 0.2, "x_max": 0.5, "y_max": 0.6},
+                    {"x_min": 0.6, "y_min": 0.1, "x_max": 0.9, "y_max": 0.4},
+                ]
+            },
+        ),
+    ],
+)
+def test_answers_have_moondreams_shapes(skill: Skill, shape: dict[str, Any]) -> None:
+    assert answer(completed("a", skill, CANNED[skill])) == shape
+
+
+def test_reasoning_comes_with_its_grounding() -> None:
+    output = Output(answer="one", reasoning=Reasoning("a dog", [Grounding(2, 5, [(0.1, 0.2)])]))
+    assert answer(completed("a", Skill.QUERY, output)) == {
+        "answer": "one",
+        "reasoning": {"text": "a dog", "grounding": [{"start_idx": 2, "end_idx": 5, "points": [(0.1, 0.2)]}]},
+    }
+
+
+def test_no_objects_is_an_empty_list() -> None:
+    assert answer(completed("a", Skill.DETECT, Output(objects=[]))) == {"objects": []}
