@@ -49,7 +49,7 @@ class EmbeddedS3(ServerInUse):
 
     @property
     def environment(self) -> dict[str, str]:
-        """The AWS variables with which another process reaches this server."""
+        """The variables with which another process reaches this server."""
         variables = {
             "AWS_ENDPOINT_URL_S3": self.endpoint,
             "AWS_ACCESS_KEY_ID": self.access_key,
@@ -57,6 +57,9 @@ class EmbeddedS3(ServerInUse):
             "AWS_REGION": self.region,
             "AWS_DEFAULT_REGION": self.region,
         }
+        if self.child:  # a machine that calls the world through a proxy must still call itself directly
+            spared = ",".join(filter(None, (os.environ.get("no_proxy") or os.environ.get("NO_PROXY"), "127.0.0.1")))
+            variables |= {"no_proxy": spared, "NO_PROXY": spared}
         return {name: value for name, value in variables.items() if value is not None}
 
     def client(self) -> "S3Client":
@@ -73,6 +76,7 @@ class EmbeddedS3(ServerInUse):
                 # servers other than AWS do not all know the newer checksum headers
                 request_checksum_calculation="when_required",
                 response_checksum_validation="when_required",
+                proxies={} if self.child else None,
             ),
         )
 

@@ -61,6 +61,14 @@ def test_s3_keeps_objects_over_a_restart(tmp_path: Path) -> None:
         assert [found["Key"] for found in client.list_objects_v2(Bucket=server.bucket)["Contents"]] == [key]
 
 
+def test_s3_is_reached_past_a_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("no_proxy", "example.org")
+    with embedded_s3(tmp_path / "s3") as server:
+        assert server.client().head_bucket(Bucket=server.bucket)
+        assert server.environment["no_proxy"] == "example.org,127.0.0.1"
+
+
 def test_s3_refuses_a_wrong_secret(tmp_path: Path) -> None:
     with embedded_s3(tmp_path / "s3") as server:
         server.secret_key = "wrong"
