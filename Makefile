@@ -1,4 +1,6 @@
 .DEFAULT_GOAL := help
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
 PYTHON ?= python3
 BIN := .venv/bin
 
@@ -8,33 +10,42 @@ help: ## show what can be made
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: .venv/.demo ## run real jobs through Redis, S3 and the engine on this machine
-	$(BIN)/stoop demo
+	@$(BIN)/stoop demo
 
 test: .venv/.test ## run every test that needs no GPU
-	$(BIN)/pytest --cov --cov-report=term:skip-covered
+	$(BIN)/pytest -q --cov --cov-report=term:skip-covered
 
 check: .venv/.test ## lint, types, import contracts, public names, exported JSON Schemas
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
-	$(BIN)/pytest -q tests/project
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/pytest -q tests/project tests/schemas tests/deploy
+	@$(BIN)/python -m tests.project.sizes
 
 bench: .venv/.test ## measure jobs a second through the queue on this machine
 	$(BIN)/python -m benchmarks.queue
 
-gpu: ## run the tests that need a CUDA device, with the Python that has one
+gpu: ## run the tests that need a CUDA device, with the Python that has one (PYTHON=…)
 	$(PYTHON) -m pytest -q -m gpu tests/gpu
 
 clean: ## remove the virtual environment and what was built
-	rm -rf .venv build dist *.egg-info demo-output
+	rm -rf .venv build dist *.egg-info demo-output .coverage .*_cache .hypothesis
 
-.venv/.demo: pyproject.toml
-	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --editable '.[demo]'
-	@touch $@
+# Each marker is one extra of pyproject.toml, installed; it is made anew only when pyproject.toml changes. The extra
+# `test` holds all of `demo`.
+.venv/.demo .venv/.test: .venv/.%: pyproject.toml | $(BIN)/pip
+	@echo "Installing what 'make $*' needs into .venv; the first time takes minutes, most of them for torch:"
+	@$(BIN)/pip install --disable-pip-version-check --editable '.[$*]' | sed -n 's/^Collecting /  /p'
+	@touch $@ $(if $(filter test,$*),.venv/.demo)
 
-.venv/.test: pyproject.toml
-	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --editable '.[test]'
-	@touch $@ .venv/.demo
+# pip is the last thing a new environment gets: an environment without it was interrupted, and is made again.
+$(BIN)/pip:
+	@for python in $(PYTHON) python3.13 python3.12 python3.11; do \
+	  if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	    exec $$python -m venv --clear .venv; \
+	  fi; \
+	done; \
+	echo "Stoop needs Python 3.11 or newer, and $$($(PYTHON) --version 2>&1 || true) is none." >&2; \
+	echo "Install one, or say where it is: make PYTHON=/path/to/python3.12 …" >&2; \
+	exit 1

@@ -78,9 +78,9 @@ def _read(path: Path) -> Module:
 
 def _defined_by(node: ast.stmt) -> list[str]:
     match node:
-        case ast.Assign(value=ast.Call(func=ast.Attribute(attr="get_logger"))):
+        case ast.Assign(value=ast.Call(func=ast.Attribute(attr="get_logger" | "getLogger"))):
             return []
-        case ast.FunctionDef(decorator_list=[ast.Call(func=ast.Attribute(attr="command"))]):
+        case ast.FunctionDef(decorator_list=decorators) if any(".command(" in ast.unparse(each) for each in decorators):
             return []
         case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
             return [name]
