@@ -56,6 +56,8 @@ def read_checkpoint(
     stored: dict[str, _Stored] = {}
     for path in files:
         for name, tensor in _open(path):
+            if name.endswith(".packed"):
+                raise CheckpointError(f"{path} holds int4 weights ({name}): take the bfloat16 checkpoint")
             if name in stored:
                 raise CheckpointError(f"{path} holds tensor {name} a second time")
             stored[name] = tensor

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from worker.errors import CheckpointError
 from worker.model.checkpoint import read_checkpoint
 from worker.model.config import ModelConfig
 from worker.model.download import Download, Source, locate, snapshot
@@ -62,6 +63,8 @@ def load(
     document, config = found.config()
     tensors = read_checkpoint(found.weights, config, device=torch.device(device), dtype=dtype)
     card = document.get("stoop", {})
+    if not isinstance(card, Mapping):
+        raise CheckpointError('config: "stoop" must be an object')
     return Moondream(
         config=config,
         weights=Weights.of(tensors, config),

@@ -1,6 +1,5 @@
 """Text to ids and back, with Moondream's control tokens kept out of what users write."""
 
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from worker.model.config import ModelConfig
 __all__ = ["Tokenizer"]
 
 _END = "<|endoftext|>"
-_CONTROL = re.compile(r"<\|md_reserved_\d+\|>")
+_CONTROL = re.compile(r"<\|(endoftext|md_reserved_\d+)\|>")
 
 
 class Tokenizer:
@@ -22,10 +21,13 @@ class Tokenizer:
     def __init__(self, document: str) -> None:
         """Read the contents of a tokenizer.json; raises `CheckpointError` when it is none."""
         try:
-            self._backend = tokenizers.Tokenizer.from_str(_with_special_controls(document))
+            self._backend = tokenizers.Tokenizer.from_str(document)
         except Exception as error:  # the library raises nothing narrower
             raise CheckpointError(f"not a tokenizer.json: {error}") from error
-        # the spelling of a control token in a question is text, not control
+        # whatever the file's own flags say, control tokens are special: left out of what is read back, and their
+        # spelling in a question is text, not control
+        controls = sorted(spelling for spelling in self._backend.get_vocab() if _CONTROL.fullmatch(spelling))
+        self._backend.add_special_tokens([tokenizers.AddedToken(spelling, special=True) for spelling in controls])
         self._backend.encode_special_tokens = True
 
     @classmethod
@@ -58,8 +60,9 @@ class Tokenizer:
             if self._spelling(end) != _END:
                 return f"id {end} is {self._spelling(end)!r}, not {_END!r}"
         for control in ids.control_ids:
-            if not _CONTROL.fullmatch(self._spelling(control) or ""):
-                return f"id {control} is {self._spelling(control)!r}, not a control token"
+            spelling = self._spelling(control) or ""
+            if spelling == _END or not _CONTROL.fullmatch(spelling):
+                return f"id {control} is {spelling!r}, not a control token"
         size = self._backend.get_vocab_size()
         if size > config.text.vocab_size:
             return f"it has {size} ids, the model {config.text.vocab_size}"
@@ -68,11 +71,3 @@ class Tokenizer:
     def _spelling(self, token: int) -> str | None:
         spelling = self._backend.id_to_token(token)
         return None if spelling is None else str(spelling)
-
-
-def _with_special_controls(document: str) -> str:
-    # whatever the file's own flags say: only special tokens stay out of text, and out of the answer
-    parsed = json.loads(document)
-    for token in parsed.get("added_tokens", ()):
-        token["special"] = token.get("special", False) or bool(_CONTROL.fullmatch(token["content"]))
-    return json.dumps(parsed, ensure_ascii=False)

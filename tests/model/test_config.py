@@ -1,0 +1,112 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.tiny_model import tiny_config
+from worker.errors import CheckpointError
+from worker.model.config import ModelConfig
+
+
+def edited(section: str, **changes: Any) -> dict[str, Any]:
+    document = tiny_config().document()
+    document[section] |= changes
+    return document
+
+
+def test_a_document_reads_back_as_the_config() -> None:
+    config = tiny_config()
+    document = json.loads(json.dumps(config.document()))
+    assert ModelConfig.of(document) == config
+    assert ModelConfig.of({"model_type": "moondream1", "config": document}) == config
+
+
+@pytest.mark.parametrize("released", [{"model_type": "moondream1"}, {"model_type": "moondream1", "config": {}}])
+def test_a_released_repository_gets_the_defaults(released: dict[str, Any]) -> None:
+    config = ModelConfig.of(released)
+    assert (config.text.dim, config.text.n_layers, config.text.vocab_size, config.text.head_dim) == (
+        2048,
+        24,
+        51200,
+        64,
+    )
+    assert (config.text.prefix_attn, config.text.max_context, config.text.rope_theta) == (730, 2048, 10000.0)
+    assert (config.vision.grid, config.vision.patches, config.vision.patch_dim) == (27, 729, 588)
+    assert config.tokenizer.templates.caption["normal"] == (1, 32708, 2, 6382, 3)
+    assert config.tokenizer.templates.detect.prefix == (1, 7235, 476, 2)
+    assert config.tokenizer.query_double_suffix
+
+
+def test_the_crop_geometry_is_the_vision_config_s() -> None:
+    geometry = tiny_config().vision.geometry
+    assert (geometry.crop_size, geometry.patch_size, geometry.overlap_margin, geometry.max_crops) == (378, 14, 4, 12)
+
+
+def test_a_field_left_out_gets_its_default() -> None:
+    document = tiny_config().document()
+    del document["text"]["rope_theta"]
+    assert ModelConfig.of(document).text.rope_theta == 10000.0
+
+
+@pytest.mark.parametrize(
+    ("document", "complaint"),
+    [
+        ({"model_type": "moondream3"}, "only Moondream 2 is read"),
+        ({"model_type": "moondream3", "config": {"skills": ["query"]}}, "'moondream3'"),
+        ({"text": {}}, "vision, region, tokenizer are missing"),
+        (edited("text", moe={"num_experts": 64}), "text has fields this version does not know: moe"),
+        (edited("text", dim="128"), "text.dim is '128': expected int"),
+        (edited("text", dim=True), "text.dim is True: expected int"),
+        (edited("text", n_layers=0), "text.n_layers is 0: it must be positive"),
+        (edited("text", n_heads=3), "multiple of text.n_heads"),
+        (edited("text", n_kv_heads=1), "grouped heads are not read"),
+        (edited("text", group_size=128), "int4 checkpoints are not read"),
+        (edited("text", max_context=730), "text.max_context must be over text.prefix_attn"),
+        (edited("text", prefix_attn=700), "text.prefix_attn must be 730"),
+        (edited("vision", crop_size=379), "vision.crop_size must be a multiple"),
+        (edited("vision", overlap_margin=14), "leaves nothing of a crop"),
+        (edited("vision", proj_out_dim=64), "vision.proj_out_dim must equal text.dim"),
+        (edited("region", dim=64), "region.dim must equal text.dim"),
+        (edited("region", size_out_dim=7), "region.size_out_dim must be even"),
+        (edited("tokenizer", eos_id=50256), "tokenizer.eos_id has id 50256: the vocabulary has 512"),
+        (edited("tokenizer", query_double_suffix=1), "query_double_suffix is 1: expected bool"),
+        (edited("tokenizer", templates={"caption": {"short": [1]}}), "lacks detect, point, query"),
+        (edited("tokenizer", templates=None), "tokenizer.templates must be an object"),
+    ],
+)
+def test_what_cannot_be_is_named(document: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(CheckpointError, match="config: ") as caught:
+        ModelConfig.of(document)
+    assert complaint in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("skill", "section", "complaint"),
+    [
+        ("caption", {}, "templates.caption must map each length"),
+        ("caption", {"short": "describe"}, "templates.caption.short must be a list of token ids"),
+        ("query", {"prefix": [1, 900], "suffix": [3]}, "templates.query has id 900"),
+        ("point", {"prefix": [1.5], "suffix": [3]}, "templates.point.prefix must be a list of token ids"),
+        ("detect", {"before": [1]}, "templates.detect has fields this version does not know: before"),
+    ],
+)
+def test_templates_are_checked(skill: str, section: dict[str, Any], complaint: str) -> None:
+    document = tiny_config().document()
+    document["tokenizer"]["templates"][skill] = section
+    with pytest.raises(CheckpointError) as caught:
+        ModelConfig.of(document)
+    assert complaint in str(caught.value)
+
+
+@pytest.mark.parametrize(("contents", "complaint"), [("{", "is not JSON"), ("[]", "must hold a JSON object")])
+def test_a_file_that_is_no_config_is_named(tmp_path: Path, contents: str, complaint: str) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(contents)
+    with pytest.raises(CheckpointError, match=f"config.json {complaint}"):
+        ModelConfig.read(path)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"cannot read .*config.json"):
+        ModelConfig.read(tmp_path / "config.json")

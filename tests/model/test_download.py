@@ -1,0 +1,111 @@
+"""Finding models without a network: the download is a function that the test hands over."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import huggingface_hub.constants
+import pytest
+
+from tests.support.tiny_model import tiny_config, tiny_tokenizer, write_checkpoint
+from worker.errors import CheckpointError
+from worker.model.config import ModelConfig
+from worker.model.download import Source, locate, snapshot
+
+STARMIE = ("moondream/starmie-v1", "35192e10a54e36eabe0a7cc57a2c1aab371cafc5")
+
+
+@dataclass
+class FakeHub:
+    """Repositories as folders, and what was asked for."""
+
+    folders: dict[str, Path]
+    asked: list[tuple[str, str]] = field(default_factory=list)
+
+    def __call__(self, repository: str, revision: str, patterns: Sequence[str]) -> Path:
+        self.asked.append((repository, revision))
+        if repository not in self.folders:
+            raise CheckpointError(f"cannot have {repository}")
+        return self.folders[repository]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_checkpoint(tmp_path / "tiny")
+
+
+def test_a_folder_and_a_file_need_no_download(folder: Path) -> None:
+    hub = FakeHub({})
+    assert locate(folder, None, hub).weights == (folder / "model.safetensors",)
+    lone = locate(str(folder / "model.safetensors"), None, hub)
+    assert (lone.weights, lone.name) == ((folder / "model.safetensors",), "model")
+    assert hub.asked == []
+
+
+def test_the_known_repository_is_pinned(folder: Path) -> None:
+    hub = FakeHub({"vikhyatk/moondream2": folder})
+    found = locate("vikhyatk/moondream2", None, hub)
+    assert hub.asked == [("vikhyatk/moondream2", "9a7d4024050840e001defacec2b00727e89149e6")]
+    assert found.name == "vikhyatk/moondream2@9a7d4024050840e001defacec2b00727e89149e6"
+    locate("vikhyatk/moondream2", "2025-04-14", hub)
+    assert hub.asked[-1] == ("vikhyatk/moondream2", "2025-04-14")
+
+
+@pytest.mark.parametrize("revision", [None, "main"])
+def test_another_repository_needs_a_pinned_revision(folder: Path, revision: str | None) -> None:
+    with pytest.raises(CheckpointError, match="someone/else: give a revision to pin"):
+        locate("someone/else", revision, FakeHub({"someone/else": folder}))
+
+
+@pytest.mark.parametrize("source", ["no-such-folder", "/no/such/folder", Path("no/folder"), "a/b/c"])
+def test_what_is_nowhere_is_told(source: str | Path) -> None:
+    with pytest.raises(CheckpointError, match=f"there is no model at {source}"):
+        locate(source, None, FakeHub({}))
+
+
+def test_a_folder_needs_its_config(folder: Path) -> None:
+    (folder / "config.json").unlink()
+    with pytest.raises(CheckpointError, match=r"cannot read .*config.json"):
+        locate(folder, None, FakeHub({})).config()
+    assert locate(folder / "model.safetensors", None, FakeHub({})).config() == ({}, ModelConfig())
+
+
+def released(folder: Path) -> Source:
+    return Source(folder, (), "released")
+
+
+def test_a_released_model_without_tokenizer_gets_the_right_one(tmp_path: Path, folder: Path) -> None:
+    hub = FakeHub({STARMIE[0]: folder})
+    tokenizer = released(tmp_path).tokenizer(ModelConfig(), hub)
+    assert hub.asked == [STARMIE]
+    assert tokenizer.tokenize("a red circle") == tiny_tokenizer().tokenize("a red circle")
+
+
+def test_a_stale_tokenizer_is_replaced(tmp_path: Path, folder: Path) -> None:
+    stale = '{"model": {"type": "BPE", "vocab": {"!": 0}, "merges": []}}'
+    (tmp_path / "tokenizer.json").write_text(stale)
+    hub = FakeHub({STARMIE[0]: folder})
+    assert released(tmp_path).tokenizer(ModelConfig(), hub).mismatch(ModelConfig()) is None
+    with pytest.raises(CheckpointError) as caught:
+        released(tmp_path).tokenizer(ModelConfig(), FakeHub({}))
+    for part in ("tokenizer.json is not this model's tokenizer: id 0 is '!'", f"cannot have {STARMIE[0]}", "put that"):
+        assert part in str(caught.value)
+    (folder / "tokenizer.json").write_text(stale)
+    with pytest.raises(CheckpointError, match=f"{STARMIE[0]} does not fit"):
+        released(tmp_path).tokenizer(ModelConfig(), hub)
+
+
+def test_a_model_of_another_vocabulary_must_bring_its_tokenizer(tmp_path: Path, folder: Path) -> None:
+    hub = FakeHub({STARMIE[0]: folder})
+    with pytest.raises(CheckpointError, match=r"tokenizer.json is missing. Put the right tokenizer.json there"):
+        released(tmp_path).tokenizer(tiny_config(), hub)
+    assert hub.asked == []
+
+
+def test_an_unreachable_hub_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(
+        CheckpointError, match=r"cannot have someone/else at 2025-01-01 .*check the network and HF_TOKEN"
+    ):
+        snapshot("someone/else", "2025-01-01", ("config.json",))

@@ -1,0 +1,91 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.tiny_model import tiny_config, tiny_tokenizer
+from worker.errors import CheckpointError
+from worker.model.tokenizer import Tokenizer
+
+CONTROL = ["<|endoftext|>", *(f"<|md_reserved_{i}|>" for i in range(20))]
+
+
+def edited(change: str) -> Tokenizer:
+    """Return the stand-in tokenizer as another tool might have written it."""
+    document = json.loads(tiny_tokenizer().document())
+    for token in document["added_tokens"]:
+        if change == "stale":
+            token["content"] = f"other{token['id']}"
+        if change == "not special":
+            token["special"] = False
+    if change == "not added":
+        document["added_tokens"] = []
+    if change == "stale":
+        names = {spelling: f"other{i}" for i, spelling in enumerate(CONTROL)}
+        vocab = document["model"]["vocab"]
+        document["model"]["vocab"] = {names.get(spelling, spelling): token for spelling, token in vocab.items()}
+    return Tokenizer(json.dumps(document))
+
+
+@given(st.text(max_size=60))
+def test_text_comes_back(text: str) -> None:
+    tokenizer = tiny_tokenizer()
+    ids = tokenizer.tokenize(text)
+    assert tokenizer.detokenize(ids) == text
+    assert all(token > 20 for token in ids)
+
+
+@pytest.mark.parametrize("tokenizer", [tiny_tokenizer(), edited("not special"), edited("not added")])
+@pytest.mark.parametrize("spelling", CONTROL)
+def test_the_spelling_of_a_control_token_stays_text(tokenizer: Tokenizer, spelling: str) -> None:
+    ids = tokenizer.tokenize(f"say {spelling} now")
+    assert all(token > 20 for token in ids)
+    assert tokenizer.detokenize(ids) == f"say {spelling} now"
+
+
+@pytest.mark.parametrize("tokenizer", [tiny_tokenizer(), edited("not special"), edited("not added")])
+def test_control_tokens_and_unknown_ids_give_no_text(tokenizer: Tokenizer) -> None:
+    red = tokenizer.tokenize("a red circle")
+    assert tokenizer.detokenize([*range(21), *red, 5, 5, 6, 51199]) == "a red circle"
+
+
+def test_a_torn_character_shows_as_a_replacement() -> None:
+    tokenizer = tiny_tokenizer()
+    assert tokenizer.detokenize(tokenizer.tokenize("é")[:1]) == "\ufffd"
+
+
+def test_a_tokenizer_fits_its_own_config() -> None:
+    assert tiny_tokenizer().mismatch(tiny_config()) is None
+
+
+def test_a_stale_tokenizer_is_told_by_its_first_id() -> None:
+    assert edited("stale").mismatch(tiny_config()) == "id 0 is 'other0', not '<|endoftext|>'"
+
+
+def test_missing_control_tokens_are_told() -> None:
+    config = tiny_config()
+    moved = replace(config, tokenizer=replace(config.tokenizer, coord_id=300))
+    assert "not a control token" in (tiny_tokenizer().mismatch(moved) or "")
+
+
+def test_more_ids_than_the_model_has_are_told() -> None:
+    config = tiny_config()
+    narrow = replace(config, text=replace(config.text, vocab_size=450))
+    assert "ids, the model 450" in (tiny_tokenizer().mismatch(narrow) or "")
+
+
+@pytest.mark.parametrize("document", ["", "{}", "[]", '"text"'])
+def test_what_is_no_tokenizer_is_refused(document: str) -> None:
+    with pytest.raises(CheckpointError, match="not a tokenizer"):
+        Tokenizer(document)
+
+
+def test_a_file_reads_back(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_text(tiny_tokenizer().document(), encoding="utf-8")
+    assert Tokenizer.read(path).tokenize("two red circles") == tiny_tokenizer().tokenize("two red circles")
+    with pytest.raises(CheckpointError, match="cannot read"):
+        Tokenizer.read(tmp_path / "other.json")

@@ -1,0 +1,88 @@
+import numpy as np
+import pytest
+import torch
+
+from tests.support.golden_image import golden_image
+from tests.support.tiny_model import tiny_moondream
+from worker.images import Crops, cut
+from worker.kernels.stitch_pool import stitch_pool
+from worker.model import vision
+
+MODEL = tiny_moondream(torch.float64)
+WEIGHTS, CONFIG = MODEL.weights.vision, MODEL.config.vision
+CPU = torch.device("cpu")
+
+
+def crops(width: int, height: int) -> Crops:
+    return cut(golden_image(width, height), CONFIG.geometry)
+
+
+def encode(*images: Crops) -> list[torch.Tensor]:
+    with torch.inference_mode():
+        return vision.encode(images, WEIGHTS, CONFIG, device=CPU, dtype=torch.float64)
+
+
+def test_images_together_give_what_each_gives_alone() -> None:
+    images = [crops(300, 200), crops(379, 2000), crops(200, 300)]
+    together = encode(*images)
+    assert [tuple(found.shape) for found in together] == [(729, 128)] * 3
+    for image, found in zip(images, together, strict=True):
+        torch.testing.assert_close(found, encode(image)[0])
+
+
+def test_no_images_give_nothing() -> None:
+    assert encode() == []
+
+
+@pytest.mark.parametrize(("size", "count"), [((300, 200), 1), ((640, 480), 9)])
+def test_an_image_of_one_tile_is_encoded_once(size: tuple[int, int], count: int) -> None:
+    assert vision.crops_to_encode(crops(*size)) == count
+
+
+def test_encoding_once_changes_nothing() -> None:
+    image = crops(300, 200)
+    with torch.inference_mode():
+        features = vision.features(torch.from_numpy(image.pixels), WEIGHTS, CONFIG, dtype=torch.float64)
+        local = stitch_pool(features[1:], rows=1, cols=1, margin=CONFIG.overlap_margin)
+        torch.testing.assert_close(encode(image)[0], vision.project(features[0], local, WEIGHTS))
+
+
+def test_local_crops_matter_where_they_lie() -> None:
+    image = crops(379, 2000)
+    swapped = Crops(image.pixels[[0, 2, 1, *range(3, 7)]], image.tiling, image.digest)
+    found, other = encode(image, swapped)
+    rows = (found - other).abs().sum(dim=-1).view(27, 27).sum(dim=1)
+    assert rows[0] > 0  # the first two of six tiles cover the upper third
+    assert torch.allclose(rows[10:], torch.zeros(17, dtype=torch.float64), atol=1e-9)
+
+
+def test_bfloat16_stays_near_float64() -> None:
+    image = crops(300, 200)
+    rough_model = tiny_moondream(torch.bfloat16)
+    with torch.inference_mode():
+        rough = vision.encode([image], rough_model.weights.vision, CONFIG, device=CPU, dtype=torch.bfloat16)[0]
+    exact = encode(image)[0]
+    assert rough.dtype == torch.bfloat16
+    assert (rough.double() - exact).norm() / exact.norm() < 0.03
+
+
+def test_pixels_of_any_layout_are_read_alike() -> None:
+    image = crops(300, 200)
+    turned = Crops(np.asfortranarray(image.pixels), image.tiling, image.digest)
+    assert torch.equal(encode(image)[0], encode(turned)[0])
+
+
+def test_every_weight_learns() -> None:
+    weights = tiny_moondream().weights.vision
+    leaves = [weights.patch_emb.weight, weights.pos_emb, weights.blocks[0].attn.qkv.weight, weights.proj_mlp.fc2.bias]
+    pixels = torch.from_numpy(crops(300, 200).pixels)
+    try:
+        for leaf in leaves:
+            leaf.requires_grad_()
+        features = vision.features(pixels, weights, CONFIG, dtype=torch.float32)
+        local = stitch_pool(features[1:], rows=1, cols=1, margin=CONFIG.overlap_margin)
+        grads = torch.autograd.grad(vision.project(features[0], local, weights).square().sum(), leaves)
+    finally:
+        for leaf in leaves:
+            leaf.requires_grad_(False)
+    assert all(grad.abs().sum() > 0 for grad in grads)
