@@ -5,6 +5,7 @@ B scenes, K things a scene at most, H rows, W columns, N crops (the global one f
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -55,11 +56,9 @@ class Sheet:
 def pixels(sheet: Sheet) -> Tensor:
     """Return the scenes' decoded images, pixels_B3HW float32 of whole levels; the grain is drawn anew."""
     canvas = _backgrounds(sheet)
-    signed = torch.from_numpy(atlas(_ATLAS_SIDE)).to(canvas.device)
+    signed = _atlas(canvas.device)
     for slot in range(MOST_THINGS):
-        things_B8 = sheet.things_BK8[:, slot]
-        if slot == 0 or bool((things_B8[:, 0] >= 0).any()):
-            _paint(canvas, things_B8, signed)
+        _paint(canvas, sheet.things_BK8[:, slot], signed)
     canvas += torch.randn_like(canvas) * sheet.grounds_B9[:, 7, None, None, None]
     canvas = canvas.round().clamp(0, 255)
     quality_B = sheet.grounds_B9[:, 8]
@@ -78,6 +77,11 @@ def crops(pixels_B3HW: Tensor, geometry: CropGeometry) -> Tensor:
         lefts = [geometry.window * col for col in range(tiling.cols)]
         cut += [resized[..., top : top + side, left : left + side] for top in tops for left in lefts]
     return torch.stack(cut, dim=1).to(torch.uint8).permute(0, 1, 3, 4, 2)
+
+
+@lru_cache(maxsize=4)
+def _atlas(device: torch.device) -> Tensor:
+    return torch.from_numpy(atlas(_ATLAS_SIDE)).to(device)
 
 
 def _backgrounds(sheet: Sheet) -> Tensor:

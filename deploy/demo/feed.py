@@ -1,0 +1,95 @@
+"""Batches for training, made in worker processes; and whole images, as the worker sees them, for exams."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+
+from deploy.demo.drawing import encode
+from deploy.demo.learner import Class, Pages
+from deploy.demo.raster import Sheet, crops, pixels
+from deploy.demo.scenes import Scene, compose, frame, scene
+from deploy.demo.teach import Teacher
+from worker.images import CropGeometry, ImageLimits, cut, load, select_tiling
+
+__all__ = ["Batch", "Mix", "batches", "classes", "seen_scenes"]
+
+_GEOMETRY = CropGeometry()
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """What a batch holds: groups of scenes of one size each; a group of many crops has `crops` of them in all."""
+
+    singles: int = 24
+    single_groups: int = 2
+    crops: int = 144
+    many_groups: int = 2
+    steps: int = 262
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Scenes on the host, not yet drawn, and their pages."""
+
+    sheets: tuple[Sheet, ...]
+    pages: Pages
+
+
+class _Batches(IterableDataset[Batch]):
+    def __init__(self, teacher: Teacher, mix: Mix, seed: int) -> None:
+        self.teacher, self.mix, self.seed = teacher, mix, seed
+
+    def __iter__(self) -> Iterator[Batch]:
+        info = get_worker_info()
+        random = Random(f"train {self.seed} {info.id if info else 0}")
+        while True:
+            groups = [self._group(random, many_crops=False) for _ in range(self.mix.single_groups)]
+            groups += [self._group(random, many_crops=True) for _ in range(self.mix.many_groups)]
+            pages = [self.teacher.page(scene, random, self.mix.steps) for group in groups for scene in group]
+            yield Batch(tuple(Sheet.of(group) for group in groups), Pages.of(pages))
+
+    def _group(self, random: Random, *, many_crops: bool) -> list[Scene]:
+        width, height = frame(random, many_crops=many_crops)
+        count = self.mix.singles
+        if many_crops:
+            count = max(1, self.mix.crops // (1 + select_tiling(height, width, _GEOMETRY).count))
+        return [compose(random, -1, width, height) for _ in range(count)]
+
+
+def batches(teacher: Teacher, mix: Mix, *, seed: int, workers: int) -> Iterator[Batch]:
+    """Return batches without end; another seed gives other scenes."""
+    return iter(DataLoader(_Batches(teacher, mix, seed), batch_size=None, num_workers=workers, prefetch_factor=4 if workers else None))
+
+
+def classes(batch: Batch, device: torch.device) -> list[Class]:
+    """Draw and cut a batch's scenes on a device."""
+    found = []
+    for sheet in batch.sheets:
+        placed = sheet.to(device)
+        tiling = select_tiling(sheet.height, sheet.width, _GEOMETRY)
+        found.append(Class(crops(pixels(placed), _GEOMETRY), placed.things_BK8, tiling))
+    return found
+
+
+class _Seen(Dataset[tuple[Scene, Tensor]]):
+    def __init__(self, seeds: Sequence[tuple[int, bool]]) -> None:
+        self.seeds = seeds
+
+    def __len__(self) -> int:
+        return len(self.seeds)
+
+    def __getitem__(self, index: int) -> tuple[Scene, Tensor]:
+        seed, many_crops = self.seeds[index]
+        shown = scene(seed, many_crops=many_crops)
+        seen = cut(load(encode(shown), ImageLimits()), _GEOMETRY)
+        wanted = seen.pixels[: 1 if seen.tiling.count == 1 else None]
+        return shown, torch.from_numpy(wanted.copy())
+
+
+def seen_scenes(seeds: Sequence[tuple[int, bool]], *, workers: int) -> Iterator[tuple[Scene, Tensor]]:
+    """Return scenes by (seed, many crops), with the crops that the worker cuts from their files."""
+    return iter(DataLoader(_Seen(seeds), batch_size=None, num_workers=workers))
