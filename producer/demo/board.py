@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from rich.console import Console
 from rich.live import Live
@@ -15,7 +15,6 @@ from schemas.event import (
     DeltaEvent,
     Event,
     ObjectEvent,
-    QueuedEvent,
     ReasoningEvent,
     RestartedEvent,
     StartedEvent,
@@ -37,14 +36,12 @@ class Line:
     errand: Errand
     state: State = State.QUEUED
     text: str = ""
-    submitted: float = field(default_factory=time.monotonic)
+    submitted: float | None = None
     ended: float | None = None
     result: Result | None = None
 
     def tell(self, event: Event) -> None:
         """Take in the next event of the job."""
-        if isinstance(event, QueuedEvent):
-            return
         if isinstance(event, StartedEvent | RestartedEvent):
             self.state, self.text = State.RUNNING, ""
         elif isinstance(event, DeltaEvent | ReasoningEvent):
@@ -53,20 +50,21 @@ class Line:
             self.text += "(" + ", ".join(f"{value:.2f}" for value in event.object.values()) + ") "
         elif isinstance(event, TerminalEvent):
             self.result, self.ended = ending(event), time.monotonic()
-            self.state, self.text = self.result.status, short_answer(self.result, 1000)
+            self.state, self.text = self.result.status, short_answer(self.result, 120)
 
     @property
     def seconds(self) -> float:
         """How long the job has taken, from its submission."""
-        return (self.ended or time.monotonic()) - self.submitted
+        return 0.0 if self.submitted is None else (self.ended or time.monotonic()) - self.submitted
 
     @property
     def cells(self) -> tuple[str, ...]:
         """The line's cells in the table."""
         picture = self.errand.picture.name if self.errand.picture else "-"
         tokens = str(self.result.metrics.output_tokens) if self.result else ""
-        skill = f"{self.errand.skill} {self.errand.subject}"
-        return str(self.number), skill, picture, self.state, tokens, f"{self.seconds:.2f}", _tail(self.text)
+        answer = self.text if self.result else _tail(self.text)
+        asked, seconds = self.errand.subject, f"{self.seconds:.2f}"
+        return str(self.number), self.errand.skill, asked, picture, self.state, tokens, seconds, answer
 
 
 class Board:
@@ -89,17 +87,21 @@ class Board:
         """Show the next event of a job."""
         line.tell(event)
         if line.ended is not None and not self._console.is_terminal:
-            number, skill, picture, state, tokens, seconds, answer = line.cells
+            number, skill, asked, picture, state, tokens, seconds, answer = line.cells
             self._console.print(
-                f"job {number} {state} after {seconds} s: {skill} ({picture}) -> {answer} [{tokens} tokens]",
+                f"job {number} {state} after {seconds} s, {tokens} tokens: {skill} {asked} ({picture}): {answer}",
                 soft_wrap=True,
                 markup=False,
             )
 
+    def refresh(self) -> None:
+        """Draw the lines now; on a terminal they are drawn a few times a second anyway."""
+        self._live.refresh()
+
     def table(self) -> Table:
         """Return the table of all jobs, with what is true beside what was answered."""
         table = _columns()
-        table.add_column("truth")
+        table.add_column("truth", no_wrap=True)
         for line in self.lines:
             table.add_row(*line.cells, line.errand.truth, style=_STYLES.get(line.state, "red"))
         return table
@@ -117,13 +119,16 @@ class Board:
 
 
 def _columns() -> Table:
-    table = Table("job", "skill", "image", "state", expand=True)
+    table = Table("job", "skill", expand=True)
+    table.add_column("asked", ratio=2, no_wrap=True)
+    table.add_column("image", no_wrap=True)
+    table.add_column("state", no_wrap=True)
     table.add_column("tokens", justify="right")
     table.add_column("s", justify="right")
-    table.add_column("answer", ratio=1, no_wrap=True)
+    table.add_column("answer", ratio=3, no_wrap=True)
     return table
 
 
-def _tail(text: str, width: int = 48) -> str:
+def _tail(text: str, width: int = 40) -> str:
     text = " ".join(text.split())
     return text if len(text) <= width else f"…{text[1 - width :]}"

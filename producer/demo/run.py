@@ -27,11 +27,12 @@ _PICTURES, _SEED = 8, 7
 _SETTINGS = {"temperature": 0.0, "max_tokens": 64, "max_objects": 8}
 _SECONDS = 300.0
 _POLL_SECONDS = 0.25
+_PLAIN_WIDTH = 150
 
 
 def run_demo(out: Path, model: str | None = None, *, console: Console | None = None) -> bool:
     """Run a burst of jobs, show it, write the drawings to `out`; return whether every job completed."""
-    console = console or Console(highlight=False)
+    console = console or _console()
     model = find_model(model)
     pictures = draw_pictures(_PICTURES, _SEED)
     board = Board(plan_burst(pictures), console)
@@ -52,6 +53,12 @@ def run_demo(out: Path, model: str | None = None, *, console: Console | None = N
     if _is_untrained(model):
         console.print("This model is untrained: its answers are noise. What you saw is the way of the jobs.")
     return completed == len(board.lines)
+
+
+def _console() -> Console:
+    console = Console(highlight=False)
+    # a file or a pipe has no width of its own
+    return console if console.is_terminal else Console(highlight=False, width=_PLAIN_WIDTH)
 
 
 def _upload(pictures: Sequence[Picture], s3: EmbeddedS3) -> None:
@@ -97,8 +104,10 @@ async def _run_burst(board: Board, worker: ChildServer, config: ProducerConfig) 
 async def _follow_all(board: Board, config: ProducerConfig) -> None:
     async with AsyncClient(config) as client, asyncio.TaskGroup() as group:
         jobs = [await _prepare(client, line.errand) for line in board.lines]
+        submitted = time.monotonic()
         await client.submit_many(jobs)
         for line, job in zip(board.lines, jobs, strict=True):
+            line.submitted = submitted
             group.create_task(_follow(board, line, client, job.id))
 
 

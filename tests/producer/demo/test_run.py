@@ -1,0 +1,55 @@
+"""The demo itself: real servers, a real worker process, the real engine on the model that comes along."""
+
+import io
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from producer.child_server import EmbeddedServerError
+from producer.demo import run_demo
+from producer.demo.worker_process import find_model
+
+pytest.importorskip("torch")
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in [name for name in os.environ if name.startswith(("STOOP_", "AWS_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+
+def left_behind(folder: Path) -> list[str]:
+    """What of the demo's own folder is still there, and what still runs in it."""
+    running = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (process / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if str(folder).encode() in command:
+            running.append(command.decode())
+    return [*running, *(str(path) for path in folder.glob("stoop-demo-*"))]
+
+
+def test_every_job_completes_and_nothing_is_left_behind(tmp_path: Path) -> None:
+    out = io.StringIO()
+    assert run_demo(tmp_path / "out", console=Console(file=out, width=160))
+    assert "29 of 29 jobs completed" in out.getvalue()
+    assert "jobs/s" in out.getvalue()
+    assert len(list((tmp_path / "out").glob("*.png"))) == 28
+    assert left_behind(tmp_path) == []
+
+
+def test_a_worker_that_cannot_start_is_told_with_its_own_words(tmp_path: Path) -> None:
+    with pytest.raises(EmbeddedServerError, match="no-such-model"):
+        run_demo(tmp_path / "out", str(tmp_path / "no-such-model"), console=Console(file=io.StringIO()))
+    assert left_behind(tmp_path) == []
+
+
+def test_the_model_comes_along() -> None:
+    assert (Path(find_model(None)) / "config.json").is_file()
+    assert find_model("other") == "other"

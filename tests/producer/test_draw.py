@@ -1,0 +1,54 @@
+import io
+
+import pytest
+from PIL import Image
+
+from producer.draw import COLOURS, draw_output
+from producer.errors import ImageUnreadable
+from schemas.skill import Box, Output, Point
+
+
+def paper(width: int = 300, height: int = 200) -> bytes:
+    written = io.BytesIO()
+    Image.new("RGB", (width, height), "white").save(written, "PNG")
+    return written.getvalue()
+
+
+def rgb(colour: str) -> tuple[int, ...]:
+    return tuple(bytes.fromhex(colour.removeprefix("#")))
+
+
+def test_boxes_are_outlined_where_they_lie() -> None:
+    drawn = draw_output(paper(), Output(objects=[Box(0.2, 0.4, 0.8, 0.9), Box(0.0, 0.0, 0.1, 0.1)]), "cat")
+    assert drawn.size == (300, 200)
+    assert drawn.getpixel((60, 140)) == rgb(COLOURS[0])  # left side of the first
+    assert drawn.getpixel((240, 140)) == rgb(COLOURS[0])  # right side
+    assert drawn.getpixel((150, 180)) == rgb(COLOURS[0])  # bottom
+    assert drawn.getpixel((150, 140)) == (255, 255, 255)  # nothing inside
+    assert drawn.getpixel((30, 10)) == rgb(COLOURS[1])  # right side of the second
+
+
+def test_boxes_the_wrong_way_round_or_outside_the_image_are_drawn_too() -> None:
+    drawn = draw_output(paper(), Output(objects=[Box(0.8, 0.9, 0.2, 0.4), Box(-0.5, -0.5, 1.5, 1.5)]))
+    assert drawn.getpixel((60, 140)) == rgb(COLOURS[0])
+
+
+def test_points_are_dots() -> None:
+    drawn = draw_output(paper(), Output(points=[Point(0.5, 0.5)]), "eye")
+    assert drawn.getpixel((150, 100)) == rgb(COLOURS[0])
+    assert drawn.getpixel((20, 100)) == (255, 255, 255)
+
+
+@pytest.mark.parametrize("output", [Output(answer="a cat " * 40), Output(caption="a cat " * 40)])
+def test_text_is_written_below_the_image(output: Output) -> None:
+    drawn = draw_output(paper(), output)
+    assert drawn.width == 300
+    assert drawn.height > 240
+    above, below = drawn.crop((0, 0, 300, 200)), drawn.crop((0, 200, 300, drawn.height))
+    assert above.convert("L").getextrema() == (255, 255)
+    assert below.convert("L").getextrema()[0] < 64
+
+
+def test_what_is_no_image_cannot_be_drawn_on() -> None:
+    with pytest.raises(ImageUnreadable):
+        draw_output(b"nothing", Output(answer="x"))
