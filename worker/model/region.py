@@ -42,7 +42,9 @@ def read_coordinate(logits_BN: Tensor) -> Tensor:
 def read_size(logits_B2N: Tensor) -> Tensor:
     """Return the likeliest (width, height) of each row, (B, 2) float32 in [2^-10, 1]."""
     bins_B2 = logits_B2N.argmax(dim=-1).float()
-    return torch.pow(2.0, bins_B2 / (logits_B2N.shape[-1] - 1) * _OCTAVES - _OCTAVES)
+    # a divisor that is a tensor, and a power taken in float64: so every device gives the same last digit
+    last = torch.full_like(bins_B2, logits_B2N.shape[-1] - 1)
+    return torch.exp2((bins_B2 / last * _OCTAVES - _OCTAVES).double()).float()
 
 
 def write_coordinate(values_B: Tensor, weights: RegionWeights) -> Tensor:

@@ -12,7 +12,9 @@ def normalised_levels(dtype: torch.dtype, device: torch.device) -> Tensor:
     Each of the three steps rounds to `dtype`, as in Moondream's reference: in bfloat16 half of the levels differ from
     a value that is rounded once.
     """
-    return (torch.arange(256, device=device).to(dtype) / 255 - 0.5) / 0.5
+    levels = torch.arange(256, device=device).to(dtype)
+    # CUDA multiplies by the reciprocal of a plain number, which is not the same: divide by a tensor
+    return (levels / torch.full_like(levels, 255) - 0.5) / 0.5
 
 
 def patchify(pixels_NHWC: Tensor, patch_size: int, *, dtype: torch.dtype) -> Tensor:
