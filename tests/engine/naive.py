@@ -1,0 +1,212 @@
+"""One request after another, the whole sequence computed anew for every step: slow, and plainly right.
+
+Written from the rules of Moondream's reference alone; it shares with the engine only the model, the kernel that
+samples, and the numbers that a seed gives.
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from worker.engine.request import Caption, Detect, FinishReason, Point, Query, Request
+from worker.engine.sampler import uniform
+from worker.kernels.sampling import sample
+from worker.model import region, text, vision
+from worker.model.moondream import Moondream
+
+__all__ = ["Answer", "answer"]
+
+
+@dataclass
+class Answer:
+    text: str = ""
+    reasoning: str | None = None
+    grounding: list[tuple[int, int, list[tuple[float, float]]]] = field(default_factory=list)
+    boxes: list[tuple[float, float, float, float]] = field(default_factory=list)
+    points: list[tuple[float, float]] = field(default_factory=list)
+    reason: FinishReason = FinishReason.STOP
+    input_tokens: int = 0
+    tokens: list[int] = field(default_factory=list)
+
+
+class ContextFull(Exception):
+    pass
+
+
+@torch.inference_mode()
+def answer(model: Moondream, request: Request) -> Answer:
+    return _Run(model, request).go()
+
+
+class _Run:
+    def __init__(self, model: Moondream, request: Request) -> None:
+        self.model, self.request = model, request
+        self.ids = model.config.tokenizer
+        self.answer = Answer()
+        self.x: list[Tensor] = []
+        self.prefix = 0
+        self.drawn = 0
+
+    def go(self) -> Answer:
+        task, templates = self.request.task, self.ids.templates
+        self.feed_token(self.ids.bos_id)
+        if self.request.crops is not None:
+            self.feed_image()
+        if isinstance(task, Caption):
+            self.feed_tokens(templates.caption[task.length])
+        elif isinstance(task, Query):
+            self.feed_query(task)
+        else:
+            affixes = templates.detect if isinstance(task, Detect) else templates.point
+            self.feed_tokens([*affixes.prefix, *self.model.tokenizer.tokenize(" " + task.object), *affixes.suffix])
+        self.answer.input_tokens = len(self.x)
+        try:
+            self.write() if isinstance(task, Query | Caption) else self.find(sized=not isinstance(task, Point))
+        except ContextFull:
+            self.answer.reason = FinishReason.LENGTH
+        return self.answer
+
+    # what is fed
+
+    def feed(self, x_C: Tensor) -> None:
+        if len(self.x) == self.model.config.text.max_context:
+            raise ContextFull
+        self.x.append(x_C)
+
+    def feed_token(self, token: int) -> None:
+        self.feed(text.embed(torch.tensor([token]), self.model.weights.text)[0])
+
+    def feed_tokens(self, tokens: list[int] | tuple[int, ...]) -> None:
+        for token in tokens:
+            self.feed_token(token)
+
+    def feed_coordinate(self, value: float) -> None:
+        self.feed(region.write_coordinate(torch.tensor([value], dtype=torch.float64), self.model.weights.region)[0])
+
+    def feed_size(self, width: float, height: float) -> None:
+        self.feed(region.write_size(torch.tensor([[width, height]]).double(), self.model.weights.region)[0])
+
+    def feed_image(self) -> None:
+        model = self.model
+        (embeddings_PC,) = vision.encode(
+            [self.request.crops],
+            model.weights.vision,
+            model.config.vision,
+            device=torch.device("cpu"),
+            dtype=model.dtype,
+        )
+        self.x += embeddings_PC.unbind(0)
+        self.prefix = len(self.x)
+
+    def feed_query(self, task: Query) -> None:
+        query = self.ids.templates.query
+        self.feed_tokens(query.prefix)
+        for ref in task.spatial_refs:
+            if len(ref) == 2:
+                self.feed_coordinate(ref[0])
+                self.feed_coordinate(ref[1])
+            else:
+                self.feed_coordinate((ref[0] + ref[2]) / 2)
+                self.feed_coordinate((ref[1] + ref[3]) / 2)
+                self.feed_size(ref[2] - ref[0], ref[3] - ref[1])
+        self.feed_tokens(self.model.tokenizer.tokenize(task.question))
+        self.feed_tokens(query.suffix)
+        self.feed_tokens([self.ids.thinking_id] if task.reasoning else query.suffix)
+
+    # what is read
+
+    def hidden(self) -> Tensor:
+        x_TC = torch.stack(self.x)
+        positions_T = torch.arange(len(self.x))
+        attend = text.dense_attend(self.prefix)
+        return text.forward(x_TC, positions_T, self.model.weights.text, self.model.config.text, attend)[-1:]
+
+    def token(self, hidden_1C: Tensor, suppressed: tuple[int, ...] = (), *, greedy: bool = False) -> int:
+        logits_1V = text.logits(hidden_1C, self.model.weights.text)
+        for token in suppressed:
+            logits_1V[0, token] = float("-inf")
+        sampling = self.request.sampling
+        drawn = sample(
+            logits_1V,
+            torch.tensor([0.0 if greedy else sampling.temperature], dtype=torch.float64),
+            torch.tensor([sampling.top_p], dtype=torch.float64),
+            torch.tensor([uniform(sampling.seed or 0, self.drawn)], dtype=torch.float64),
+        )
+        self.drawn += 1
+        self.answer.tokens.append(int(drawn))
+        return int(drawn)
+
+    def coordinate(self, hidden_1C: Tensor) -> float:
+        return float(region.read_coordinate(region.coordinate_logits(hidden_1C, self.model.weights.region)))
+
+    # the skills
+
+    def write(self) -> None:
+        task = self.request.task
+        if isinstance(task, Query) and task.reasoning:
+            self.answer.reasoning = ""
+            self.reason()
+            self.feed_tokens(self.ids.templates.query.suffix)
+        tokens: list[int] = []
+        token = self.token(self.hidden())
+        while token != self.ids.eos_id:
+            tokens.append(token)
+            self.answer.text = self.model.tokenizer.detokenize(tokens)
+            if len(tokens) == self.request.sampling.max_tokens:
+                self.answer.reason = FinishReason.LENGTH
+                return
+            self.feed_token(token)
+            token = self.token(self.hidden(), (self.ids.answer_id,))
+
+    def reason(self) -> None:
+        ids = self.ids
+        chunks: list[tuple[list[int], list[float]]] = [([], [])]
+        generated = 0
+        hidden = self.hidden()
+        token = self.token(hidden)
+        while token != ids.answer_id:
+            if token in (ids.start_ground_points_id, ids.end_ground_id):
+                chunks.append(([], []))
+            chunks[-1][0].append(token)
+            generated += 1
+            value = self.coordinate(hidden)
+            if token == ids.coord_id:
+                chunks[-1][1].append(value)
+            self.ground(chunks)
+            self.feed_coordinate(value) if token == ids.coord_id else self.feed_token(token)
+            if generated == self.request.sampling.max_tokens:
+                return
+            hidden = self.hidden()
+            token = self.token(hidden, (ids.eos_id, ids.size_id))
+
+    def ground(self, chunks: list[tuple[list[int], list[float]]]) -> None:
+        self.answer.reasoning, self.answer.grounding = "", []
+        for tokens, values in chunks:
+            start = len(self.answer.reasoning)
+            self.answer.reasoning += self.model.tokenizer.detokenize(tokens)
+            if len(values) > 1:
+                pairs = [(values[i], values[i + 1]) for i in range(0, len(values) - 1, 2)]
+                self.answer.grounding.append((start, len(self.answer.reasoning), pairs))
+
+    def find(self, *, sized: bool) -> None:
+        count = 0
+        hidden = self.hidden()
+        while self.token(hidden, greedy=True) != self.ids.eos_id:
+            x = self.coordinate(hidden)
+            self.feed_coordinate(x)
+            y = self.coordinate(self.hidden())
+            count += 1
+            limit = count == self.request.sampling.max_objects
+            if sized:
+                self.feed_coordinate(y)
+                logits = region.size_logits(self.hidden(), self.model.weights.region)
+                width, height = region.read_size(logits)[0].tolist()
+                self.answer.boxes.append((x - width / 2, y - height / 2, x + width / 2, y + height / 2))
+            else:
+                self.answer.points.append((x, y))
+            if limit:
+                self.answer.reason = FinishReason.LENGTH
+                return
+            self.feed_size(width, height) if sized else self.feed_coordinate(y)
+            hidden = self.hidden()

@@ -1,0 +1,127 @@
+from worker.engine.inputs import CoordinateInput, TokenInput
+from worker.engine.request import (
+    Caption,
+    Finished,
+    FinishReason,
+    Query,
+    ReasoningDelta,
+    Request,
+    Sampling,
+    Task,
+    TextDelta,
+    Usage,
+)
+from worker.engine.skills import Advance, Head, Reading, TextSkill, start_skill
+from worker.model.config import TokenizerConfig
+
+EOS, ANSWER, COORD, START, END = 0, 3, 5, 7, 9
+USAGE = Usage(0, 0, 0, 0.0, 0.0, 0.0)
+
+
+class Letters:
+    """Ids from 32 on are characters, the others are control tokens."""
+
+    def detokenize(self, ids: list[int]) -> str:
+        return "".join(chr(token) for token in ids if token >= 32)
+
+
+def skill(task: Task, max_tokens: int = 50) -> TextSkill:
+    request = Request("a", task, None, Sampling(max_tokens=max_tokens))
+    started = start_skill(request, ids=TokenizerConfig(), tokenizer=Letters())  # type: ignore[arg-type]
+    assert isinstance(started, TextSkill)
+    return started
+
+
+def say(text: TextSkill, *tokens: int | str, coordinate: float = 0.5) -> Advance:
+    """Let the skill read tokens, or the letters of strings; return its last advance."""
+    last = Advance()
+    for token in tokens:
+        for one in map(ord, token) if isinstance(token, str) else [token]:
+            last = text.advance(Reading(token=one, coordinate=coordinate))
+    return last
+
+
+def finish(text: TextSkill) -> Finished:
+    *_, finished = text.finish(FinishReason.STOP, USAGE)
+    assert isinstance(finished, Finished)
+    return finished
+
+
+def test_an_answer_ends_at_eos_which_is_not_part_of_it() -> None:
+    text = skill(Caption())
+    assert not text.greedy and text.heads == Head.TOKEN
+    assert say(text, "a") == Advance(inputs=(TokenInput(ord("a")),))
+    assert say(text, " ").outputs == (TextDelta("a", "a "),)
+    assert say(text, "b", EOS) == Advance(reason=FinishReason.STOP)
+    finished = Finished("a", FinishReason.STOP, USAGE, text="a b")
+    assert text.finish(FinishReason.STOP, USAGE) == [TextDelta("a", "b"), finished]
+    assert text.output_tokens == 3
+
+
+def test_the_answer_token_is_suppressed_after_the_first_token() -> None:
+    text = skill(Query("?"))
+    assert text.suppressed == ()
+    say(text, "a")
+    assert text.suppressed == (ANSWER,)
+
+
+def test_the_limit_of_tokens_ends_an_answer_without_another_step() -> None:
+    text = skill(Query("?"), max_tokens=2)
+    assert say(text, "ab") == Advance(reason=FinishReason.LENGTH)
+    assert finish(text).text == "ab"
+
+
+def test_reasoning_goes_before_the_answer_and_its_end_is_not_fed() -> None:
+    text = skill(Query("?", reasoning=True))
+    assert text.heads == Head.TOKEN | Head.COORDINATE
+    assert text.suppressed == ()
+    assert say(text, "hm") == Advance(inputs=(TokenInput(ord("m")),))
+    assert text.suppressed == (EOS, 6)
+    assert say(text, ANSWER) == Advance((TokenInput(ANSWER),), (ReasoningDelta("a", "hm"),))
+    assert text.heads == Head.TOKEN and text.suppressed == ()
+    say(text, "yes")
+    assert finish(text) == Finished("a", FinishReason.STOP, USAGE, text="yes", reasoning="hm")
+    assert text.output_tokens == 5
+
+
+def test_reasoning_at_its_limit_is_fed_with_the_suffix_and_the_answer_has_a_budget_of_its_own() -> None:
+    text = skill(Query("?", reasoning=True), max_tokens=2)
+    last = say(text, "hm")
+    assert last == Advance((TokenInput(ord("m")), TokenInput(ANSWER)), (ReasoningDelta("a", "hm"),))
+    assert say(text, "ab").reason is FinishReason.LENGTH
+    assert finish(text).text == "ab"
+
+
+def test_a_coordinate_at_the_limit_is_fed_as_a_coordinate() -> None:
+    text = skill(Query("?", reasoning=True), max_tokens=1)
+    assert say(text, COORD, coordinate=0.25).inputs == (CoordinateInput(0.25), TokenInput(ANSWER))
+
+
+def test_markers_open_chunks_and_coordinates_pair_up_in_them() -> None:
+    text = skill(Query("?", reasoning=True))
+    say(text, "I see ", START, "4 horses")
+    assert say(text, COORD, coordinate=0.25).inputs == (CoordinateInput(0.25),)
+    for value in (0.5, 0.75, 1.0, 0.125):
+        say(text, COORD, coordinate=value)
+    say(text, END, ".", COORD, ANSWER, "4", EOS)
+    finished = finish(text)
+    assert finished.reasoning == "I see 4 horses."
+    (span,) = finished.grounding
+    assert (span.start, span.end) == (6, 14)
+    # the odd fifth is dropped, and so is the lone one of the next chunk
+    assert span.points == ((0.25, 0.5), (0.75, 1.0))
+
+
+def test_a_first_token_may_be_a_coordinate_or_even_eos() -> None:
+    text = skill(Query("?", reasoning=True))
+    assert say(text, COORD, coordinate=0.25).inputs == (CoordinateInput(0.25),)
+    other = skill(Query("?", reasoning=True))
+    assert say(other, EOS) == Advance(inputs=(TokenInput(EOS),))
+
+
+def test_reasoning_cut_short_has_an_empty_answer() -> None:
+    text = skill(Query("?", reasoning=True))
+    say(text, "so far")
+    outputs = text.finish(FinishReason.LENGTH, USAGE)
+    finished = Finished("a", FinishReason.LENGTH, USAGE, reasoning="so far")
+    assert outputs == [ReasoningDelta("a", "far"), finished]

@@ -1,0 +1,79 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.engine.micro import MICRO, crops_of
+from worker.engine.checks import RequestInvalid, check_request
+from worker.engine.request import Caption, Detect, Point, Query, Refusal, Request, Sampling, Task
+from worker.images import Crops, Tiling
+
+CROPS = crops_of(0)
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("task", "crops", "says"),
+    [
+        (Query(" \n"), CROPS, "question is empty"),
+        (Query("?", spatial_refs=((0.1, 0.2),)), None, "need an image"),
+        (Query("?", spatial_refs=((0.1, 0.2, 0.3),)), CROPS, "point .* or a box"),
+        (Query("?", spatial_refs=((0.1, 1.2),)), CROPS, "from 0 to 1"),
+        (Query("?", spatial_refs=((0.1, NAN),)), CROPS, "from 0 to 1"),
+        (Query("?", spatial_refs=((0.5, 0.1, 0.4, 0.2),)), CROPS, "minimum is over"),
+        (Caption("endless"), CROPS, "short, normal"),
+        (Caption("short"), None, "caption needs an image"),
+        (Detect("dog"), None, "detect needs an image"),
+        (Point("dog"), None, "point needs an image"),
+        (Detect(" "), CROPS, "what to detect"),
+        (Point(""), CROPS, "what to point at"),
+    ],
+)
+def test_a_task_that_cannot_run_is_refused_with_what_to_change(task: Task, crops: Crops | None, says: str) -> None:
+    with pytest.raises(RequestInvalid, match=says) as caught:
+        check_request(Request("a", task, crops), MICRO)
+    assert caught.value.refusal is Refusal.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        Sampling(temperature=-0.1),
+        Sampling(temperature=NAN),
+        Sampling(temperature=float("inf")),
+        Sampling(top_p=1.1),
+        Sampling(top_p=NAN),
+        Sampling(max_tokens=0),
+        Sampling(max_objects=0),
+    ],
+)
+def test_sampling_out_of_range_is_refused(sampling: Sampling) -> None:
+    with pytest.raises(RequestInvalid):
+        check_request(Request("a", Query("?"), None, sampling), MICRO)
+
+
+@pytest.mark.parametrize(
+    "crops",
+    [
+        replace(CROPS, tiling=Tiling(2, 2)),
+        replace(CROPS, pixels=np.zeros((2, 12, 12, 3), dtype=np.uint8)),
+        replace(CROPS, pixels=CROPS.pixels.astype(np.float32)),
+    ],
+)
+def test_crops_of_another_geometry_are_refused(crops: Crops) -> None:
+    with pytest.raises(RequestInvalid, match="takes crops of shape"):
+        check_request(Request("a", Caption("short"), crops), MICRO)
+
+
+@pytest.mark.parametrize(
+    ("task", "crops"),
+    [
+        (Query("?"), None),
+        (Query("?", reasoning=True, spatial_refs=((0, 1), (0.2, 0.2, 0.2, 0.9))), CROPS),
+        (Caption("short"), CROPS),
+        (Detect("dog"), CROPS),
+        (Point("dog"), CROPS),
+    ],
+)
+def test_a_good_request_passes(task: Task, crops: Crops | None) -> None:
+    check_request(Request("a", task, crops), MICRO)

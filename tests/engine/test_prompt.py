@@ -1,0 +1,64 @@
+from dataclasses import replace
+
+import pytest
+
+from worker.engine.inputs import CoordinateInput, Input, SizeInput, TokenInput
+from worker.engine.prompt import build_prompt
+from worker.engine.request import Caption, Detect, Point, Query, Task
+from worker.model.config import TokenizerConfig
+
+IDS = TokenizerConfig()
+
+
+class Letters:
+    def tokenize(self, text: str) -> list[int]:
+        return [1000 + ord(letter) for letter in text]
+
+
+def build(task: Task, *, has_image: bool = True, ids: TokenizerConfig = IDS) -> list[Input]:
+    return build_prompt(task, has_image=has_image, ids=ids, tokenizer=Letters())  # type: ignore[arg-type]
+
+
+def tokens(*ids: int) -> list[Input]:
+    return [TokenInput(token) for token in ids]
+
+
+A, SPACE = 1000 + ord("a"), 1000 + ord(" ")
+
+
+@pytest.mark.parametrize(
+    ("task", "ids"),
+    [
+        (Caption("short"), (1, 32708, 2, 12492, 3)),
+        (Caption("normal"), (1, 32708, 2, 6382, 3)),
+        (Query("a"), (1, 15381, 2, A, 3, 3)),
+        (Query("a", reasoning=True), (1, 15381, 2, A, 3, 4)),
+        (Detect("a"), (1, 7235, 476, 2, SPACE, A, 3)),
+        (Point("a"), (1, 2581, 2, SPACE, A, 3)),
+    ],
+)
+def test_prompts_follow_the_templates(task: Task, ids: tuple[int, ...]) -> None:
+    assert build(task) == tokens(*ids)
+
+
+def test_without_an_image_the_prompt_starts_with_bos() -> None:
+    assert build(Query("a"), has_image=False) == tokens(0, 1, 15381, 2, A, 3, 3)
+
+
+def test_the_second_suffix_can_be_switched_off() -> None:
+    ids = replace(IDS, query_double_suffix=False)
+    assert build(Query("a"), ids=ids) == tokens(1, 15381, 2, A, 3)
+    assert build(Query("a", reasoning=True), ids=ids) == tokens(1, 15381, 2, A, 3, 4)
+
+
+def test_spatial_references_stand_before_the_question_in_their_order() -> None:
+    task = Query("a", spatial_refs=((0.25, 0.5, 0.75, 1.0), (0.1, 0.2)))
+    assert build(task) == [
+        *tokens(1, 15381, 2),
+        CoordinateInput(0.5),
+        CoordinateInput(0.75),
+        SizeInput(0.5, 0.5),
+        CoordinateInput(0.1),
+        CoordinateInput(0.2),
+        *tokens(A, 3, 3),
+    ]
