@@ -1,0 +1,22 @@
+# The command line and the client: no torch, no model.
+ARG PYTHON=3.12
+
+FROM python:${PYTHON}-slim AS build
+WORKDIR /src
+RUN python -m venv /opt/stoop
+COPY pyproject.toml README.md LICENSE ./
+RUN mkdir schemas producer worker \
+    && /opt/stoop/bin/pip install --no-cache-dir .
+COPY schemas schemas
+COPY producer producer
+RUN /opt/stoop/bin/pip install --no-cache-dir --no-deps --force-reinstall .
+
+FROM python:${PYTHON}-slim
+RUN useradd --uid 10001 --no-create-home stoop
+COPY --from=build /opt/stoop /opt/stoop
+ENV PATH=/opt/stoop/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    HOME=/tmp
+USER stoop
+ENTRYPOINT ["stoop"]
+CMD ["--help"]

@@ -1,0 +1,149 @@
+"""docker-compose.yml is well formed, and speaks of nothing that is not there."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+from pydantic_settings import BaseSettings
+
+from producer.config import ProducerConfig
+from tests.project.modules import ROOT
+from worker.config import WorkerConfig
+
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+SCHEMA = Draft202012Validator(json.loads(Path(__file__).with_name("compose.schema.json").read_text(encoding="utf-8")))
+WORKERS = ["worker", "worker-gpu"]
+CONFIGS: dict[str, type[BaseSettings]] = {"producer": ProducerConfig, **dict.fromkeys(WORKERS, WorkerConfig)}
+
+# What AWS clients look at by themselves.
+AWS_VARIABLES = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_PROFILE"}
+
+
+def seconds(duration: str) -> float:
+    units = {"s": 1, "m": 60, "h": 3600}
+    return sum(float(amount) * units[unit] for amount, unit in re.findall(r"(\d+)([smh])", duration))
+
+
+def settings(service: str) -> dict[str, str]:
+    """The service's variables, with the defaults of those that come from outside."""
+    given = SERVICES[service].get("environment", {})
+    return {name: re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", value) for name, value in given.items()}
+
+
+def test_it_follows_the_compose_specification() -> None:
+    assert [f"{'.'.join(map(str, error.path))}: {error.message}" for error in SCHEMA.iter_errors(COMPOSE)] == []
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"services": {"a": {"image": "a", "imagee": "b"}}},
+        {"services": {"a": {"profiles": ["cpu"]}}},
+        {"services": {"a": {"image": "a", "stop_grace_period": "soon"}}},
+        {"services": {"a": {"image": "a", "depends_on": {"b": {"condition": "healthy"}}}}},
+        {"services": {"a": {"image": "a", "healthcheck": {"test": ["true"]}}}},
+        {"services": {"a": {"image": "a", "volumes": ["data"]}}},
+        {"service": {}},
+    ],
+    ids=str,
+)
+def test_the_schema_refuses_what_compose_would(broken: dict[str, Any]) -> None:
+    assert not SCHEMA.is_valid({"name": "a", "services": {}} | broken)
+
+
+def test_it_has_the_services_a_user_needs() -> None:
+    assert set(SERVICES) == {"redis", "object-store", "worker", "worker-gpu", "producer"}
+    assert SERVICES["worker"]["profiles"] == ["cpu"]
+    assert SERVICES["worker-gpu"]["profiles"] == ["gpu"]
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_what_a_service_needs_is_there(service: str) -> None:
+    described = SERVICES[service]
+    if build := described.get("build"):
+        assert (ROOT / build["context"] / build["dockerfile"]).is_file()
+    for needed, how in described.get("depends_on", {}).items():
+        assert needed in SERVICES
+        assert how["condition"] != "service_healthy" or "healthcheck" in SERVICES[needed]
+        assert "profiles" not in SERVICES[needed], "it would not be started"
+    for volume in described.get("volumes", []):
+        source = volume.split(":")[0]
+        assert (ROOT / source).is_file() if source.startswith("./") else source in COMPOSE["volumes"]
+
+
+def test_every_volume_is_used() -> None:
+    used = {volume.split(":")[0] for service in SERVICES.values() for volume in service.get("volumes", [])}
+    assert set(COMPOSE["volumes"]) <= used
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_every_variable_is_one_that_is_read(service: str) -> None:
+    for name in settings(service):
+        if name.startswith("STOOP_"):
+            assert name.removeprefix("STOOP_").lower() in CONFIGS[service].model_fields
+        else:
+            assert name in AWS_VARIABLES
+
+
+@pytest.mark.parametrize("service", CONFIGS)
+def test_the_values_are_accepted(service: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in settings(service).items():
+        monkeypatch.setenv(name, value)
+    config = CONFIGS[service]()
+    assert config.model_dump()["s3_endpoint"] == "http://object-store:8333"
+
+
+@pytest.mark.parametrize("service", CONFIGS)
+def test_the_addresses_are_those_of_services(service: str) -> None:
+    for address in (settings(service)["STOOP_REDIS_URL"], settings(service)["STOOP_S3_ENDPOINT"]):
+        host = re.search(r"//([^:/]+):", address)
+        assert host is not None and host[1] in SERVICES[service]["depends_on"]
+
+
+@pytest.mark.parametrize("service", CONFIGS)
+def test_what_we_build_runs_with_few_rights(service: str) -> None:
+    described = SERVICES[service]
+    assert described["read_only"] is True
+    assert described["cap_drop"] == ["ALL"]
+    assert "no-new-privileges:true" in described["security_opt"]
+
+
+@pytest.mark.parametrize("service", WORKERS)
+def test_a_worker_is_healthy_when_its_ready_file_is_there(service: str) -> None:
+    described = SERVICES[service]
+    ready = settings(service)["STOOP_READY_FILE"]
+    assert described["healthcheck"]["test"] == ["CMD", "test", "-f", ready]
+    assert any(mount.startswith(f"{Path(ready).parent}:") for mount in described["tmpfs"])
+
+
+@pytest.mark.parametrize("service", WORKERS)
+def test_a_worker_has_time_to_drain(service: str) -> None:
+    drain = float(settings(service)["STOOP_DRAIN_SECONDS"])
+    assert seconds(SERVICES[service]["stop_grace_period"]) >= drain + 5
+
+
+def test_the_gpu_worker_reserves_a_gpu() -> None:
+    [device] = SERVICES["worker-gpu"]["deploy"]["resources"]["reservations"]["devices"]
+    assert device == {"driver": "nvidia", "count": 1, "capabilities": ["gpu"]}
+    assert "deploy" not in SERVICES["worker"]
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_ports_are_open_to_this_machine_alone(service: str) -> None:
+    assert all(port.startswith("127.0.0.1:") for port in SERVICES[service].get("ports", []))
+
+
+@pytest.mark.parametrize("service", ["redis", "object-store"])
+def test_images_of_others_are_of_one_version(service: str) -> None:
+    assert re.fullmatch(r"[\w/-]+:\d+\.\d+[\w.-]*", SERVICES[service]["image"])
+
+
+def test_the_bucket_is_made_and_named_alike() -> None:
+    assert "-bucket=stoop" in SERVICES["object-store"]["command"]
+    assert settings("producer")["STOOP_BUCKET"] == "stoop"
+    assert settings("worker")["STOOP_ALLOWED_BUCKETS"] == "stoop"
