@@ -32,7 +32,14 @@ def find_model(model: str | None) -> str:
 def running_worker(folder: Path, model: str, redis: EmbeddedRedis, s3: EmbeddedS3) -> Iterator[ChildServer]:
     """Run a worker on this machine's CPU until the end of the `with`; `EmbeddedServerError` with its last words."""
     ready = folder / "worker-is-ready"
-    options = {"model": model, "device": "cpu", "lanes": LANE, "ready-file": str(ready), "threads": str(_threads())}
+    options = {
+        "model": model,
+        "device": "cpu",
+        "threads": str(_threads()),
+        "lanes": LANE,
+        "ready-file": str(ready),
+        "drain-seconds": "1",  # who breaks the demo off does not wait for its jobs
+    }
     worker = ChildServer(
         name="the worker",
         command=[
