@@ -69,7 +69,9 @@ class Executor:
         try:
             outcome, result = await self._answer(delivery)
         except asyncio.CancelledError:
-            outcome, result = outcomes.Released(), ended(delivery.job_id, None, State.QUEUED, None)
+            await self.publisher.settle(delivery, outcomes.Released())
+            log.info("job released", job=delivery.job_id)
+            return
         ours = await self.publisher.settle(delivery, outcome, result)
         kind = type(outcome).__name__.lower()
         self.metrics.settled(result, kind, ours=ours)

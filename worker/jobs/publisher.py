@@ -42,7 +42,7 @@ class _Track:
 class _Ending:
     track: _Track
     outcome: outcomes.Outcome
-    result: Result
+    result: Result | None
     settled: asyncio.Future[bool]
 
 
@@ -79,8 +79,11 @@ class Publisher:
             track.next_seq += 1
         self._something.set()
 
-    async def settle(self, delivery: Delivery, outcome: outcomes.Outcome, result: Result) -> bool:
-        """End a delivery; True once the broker has it, False if this worker had lost the job."""
+    async def settle(self, delivery: Delivery, outcome: outcomes.Outcome, result: Result | None = None) -> bool:
+        """End a delivery; True once the broker has it, False if this worker had lost the job.
+
+        A job that is to run again has no result.
+        """
         settled: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         track = self._tracks.pop(delivery.job_id)
         self._endings.append(_Ending(track, outcome, result, settled))
@@ -108,16 +111,13 @@ class Publisher:
 
     def _settlement(self, ending: _Ending) -> Settlement:
         delivery, seq = ending.track.delivery, ending.track.next_seq
+        if ending.result is None:
+            return Settlement(delivery=delivery, outcome=ending.outcome, seq=seq, event=b"", result=b"")
         result = msgspec.structs.replace(
             ending.result, attempt=delivery.attempt, worker=self._identity.worker, model=self._identity.model
         )
-        return Settlement(
-            delivery=delivery,
-            outcome=ending.outcome,
-            seq=seq,
-            event=pack(_last_event(result, seq)),
-            result=pack(result),
-        )
+        event = pack(_last_event(result, seq))
+        return Settlement(delivery=delivery, outcome=ending.outcome, seq=seq, event=event, result=pack(result))
 
 
 async def _until_written(write: Callable[[], Awaitable[list[bool]]]) -> list[bool]:

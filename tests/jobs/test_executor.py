@@ -1,0 +1,219 @@
+import asyncio
+import io
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from PIL import Image as Pillow
+
+from schemas.codec import pack, unpack_event, unpack_result
+from schemas.event import DeltaEvent, ObjectEvent, StartedEvent
+from schemas.failure import FailureCode
+from schemas.job import Job
+from schemas.result import Result
+from schemas.skill import Box, Skill
+from schemas.state import State
+from tests.support.engine import ScriptedEngine
+from tests.support.recording_broker import RecordingBroker, delivery
+from worker import errors
+from worker.engine.request import (
+    Aborted,
+    BoxFound,
+    Finished,
+    FinishReason,
+    Output,
+    Refusal,
+    Refused,
+    Request,
+    Sampling,
+    TextDelta,
+    Usage,
+)
+from worker.images import CropGeometry, ImageLimits
+from worker.jobs import outcome as outcomes
+from worker.jobs.broker import Delivery
+from worker.jobs.executor import Executor, Studio
+from worker.jobs.publisher import Identity, Publisher
+from worker.jobs.relay import Relay
+from worker.metrics import Metrics
+
+USAGE = Usage(735, 3, 0, prefill_time_ms=1.0, decode_time_ms=1.0, ttft_ms=1.0)
+
+
+def caption(request: Request) -> list[Output]:
+    return [
+        TextDelta(request.id, "A "),
+        TextDelta(request.id, "cat."),
+        Finished(request.id, FinishReason.STOP, USAGE, text="A cat."),
+    ]
+
+
+class Bench:
+    """An executor whose store, engine and broker do what the test says."""
+
+    def __init__(self, answer: Callable[[Request], list[Output]] | None) -> None:
+        picture = io.BytesIO()
+        Pillow.new("RGB", (40, 30), "red").save(picture, "PNG")
+        self.store: dict[str, bytes | Exception] = {"s3://b/red.png": picture.getvalue()}
+        self.broker = RecordingBroker()
+        self.engine = ScriptedEngine(answer)
+        self.metrics = Metrics()
+        relay = Relay(asyncio.get_running_loop())
+        self.engine.deliver = relay.deliver
+        relay.attach(self.engine)
+        self.publisher = Publisher(self.broker, Identity("w", "m"), interval=0)
+        self.pool = ThreadPoolExecutor(1)
+        studio = Studio(self.pool, ImageLimits(), CropGeometry())
+        self.executor = Executor(self, studio, relay, self.publisher, Sampling(), self.metrics)
+
+    async def fetch(self, uri: str) -> bytes:
+        found = self.store.get(uri, errors.ImageNotFound(f"nothing at {uri}"))
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    async def run(self, job: Job | bytes, **fields: object) -> Result:
+        packed = job if isinstance(job, bytes) else pack(job)
+        given = job.id if isinstance(job, Job) else "17-0"
+        await self.executor.execute(delivery(given, packed, **fields))
+        return unpack_result(self.broker.settlements[-1].result)
+
+    @property
+    def outcome(self) -> outcomes.Outcome:
+        return self.broker.settlements[-1].outcome
+
+
+@pytest.fixture
+async def bench() -> AsyncIterator[Bench]:
+    bench = Bench(caption)
+    running = asyncio.create_task(bench.publisher.run())
+    yield bench
+    running.cancel()
+    bench.pool.shutdown()
+
+
+def job(**fields: object) -> Job:
+    return Job(**{"id": "a", "skill": Skill.CAPTION, "image": "s3://b/red.png", **fields})  # type: ignore[arg-type]
+
+
+async def test_a_job_is_fetched_cropped_run_and_answered(bench: Bench) -> None:
+    result = await bench.run(job(custom_id="row", metadata={"k": 1}))
+    assert bench.outcome == outcomes.Completed()
+    assert result.output is not None
+    assert result.output.caption == "A cat."
+    assert (result.status, result.custom_id, result.metadata) == (State.COMPLETED, "row", {"k": 1})
+    assert result.metrics.queue_time_ms == 250
+    crops = bench.engine.requests[0].crops
+    assert crops is not None
+    assert crops.pixels.shape == (2, 378, 378, 3)
+
+
+async def test_tokens_are_told_only_to_who_asked_for_a_stream(bench: Bench) -> None:
+    await bench.run(job(id="quiet"))
+    await bench.run(job(id="loud", stream=True))
+    quiet, loud = ([unpack_event(packed) for packed in bench.broker.events(name)] for name in ("quiet", "loud"))
+    assert not any(isinstance(event, DeltaEvent) for event in quiet)
+    assert isinstance(loud[0], StartedEvent)
+    assert "".join(event.text for event in loud if isinstance(event, DeltaEvent)) == "A cat."
+
+
+async def test_boxes_are_streamed_and_kept(bench: Bench) -> None:
+    box = BoxFound("a", 0.1, 0.2, 0.3, 0.4)
+    bench.engine.answer = lambda request: [box, Finished("a", FinishReason.STOP, USAGE, boxes=(box,))]
+    result = await bench.run(job(skill=Skill.DETECT, object="cat", stream=True))
+    assert result.output is not None
+    assert result.output.objects == [Box(0.1, 0.2, 0.3, 0.4)]
+    places = [event for packed in bench.broker.events("a") if isinstance(event := unpack_event(packed), ObjectEvent)]
+    assert [event.object for event in places] == [{"x_min": 0.1, "y_min": 0.2, "x_max": 0.3, "y_max": 0.4}]
+
+
+async def test_a_query_without_an_image_fetches_nothing(bench: Bench) -> None:
+    await bench.run(job(skill=Skill.QUERY, image=None, question="why?"))
+    assert bench.engine.requests[0].crops is None
+
+
+@pytest.mark.parametrize(
+    ("packed", "code"),
+    [
+        (b"{", FailureCode.MALFORMED),
+        (b"", FailureCode.MALFORMED),
+        (b'{"id":"a","skill":"fly"}', FailureCode.UNSUPPORTED_SKILL),
+        (b'{"id":"a","skill":"caption"}', FailureCode.MALFORMED),
+        (b'{"id":"a","skill":"caption","image":"s3://b/k","settings":{"top_p":2}}', FailureCode.INVALID_ARGUMENT),
+    ],
+)
+async def test_what_is_no_job_is_kept_as_a_dead_letter_with_a_failed_result(
+    bench: Bench, packed: bytes, code: FailureCode
+) -> None:
+    result = await bench.run(packed)
+    assert isinstance(bench.outcome, outcomes.Dead)
+    assert (result.id, result.status) == ("17-0", State.FAILED)
+    assert result.failure is not None
+    assert result.failure.code is code
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.ImageNotFound("x"), FailureCode.IMAGE_NOT_FOUND),
+        (errors.ImageForbidden("x"), FailureCode.IMAGE_FORBIDDEN),
+        (errors.ImageTooLarge("x"), FailureCode.IMAGE_TOO_LARGE),
+        (errors.ImageTimeout("x"), FailureCode.IMAGE_TIMEOUT),
+        (errors.StorageUnavailable("x"), FailureCode.STORAGE_UNAVAILABLE),
+        (errors.ImageAddressInvalid("x"), FailureCode.INVALID_ARGUMENT),
+        (RuntimeError("secret"), FailureCode.INTERNAL),
+    ],
+)
+async def test_a_store_that_fails_gives_the_right_code(bench: Bench, error: Exception, code: FailureCode) -> None:
+    bench.store["s3://b/red.png"] = error
+    result = await bench.run(job())
+    assert result.failure is not None
+    assert (result.failure.code, "secret" in result.failure.message) == (code, False)
+    assert bench.engine.requests == []
+
+
+async def test_bytes_that_are_no_image_are_undecodable(bench: Bench) -> None:
+    bench.store["s3://b/red.png"] = b"<svg/>"
+    result = await bench.run(job())
+    assert result.failure is not None
+    assert result.failure.code is FailureCode.IMAGE_UNDECODABLE
+
+
+async def test_what_the_engine_refuses_fails_with_its_reason(bench: Bench) -> None:
+    bench.engine.answer = lambda request: [Refused(request.id, Refusal.CONTEXT_OVERFLOW, "too long")]
+    result = await bench.run(job())
+    assert result.failure is not None
+    assert (result.failure.code, result.failure.message) == (FailureCode.CONTEXT_OVERFLOW, "too long")
+
+
+async def test_an_aborted_request_is_cancelled(bench: Bench) -> None:
+    bench.engine.answer = lambda request: [Aborted(request.id)]
+    assert (await bench.run(job())).status is State.CANCELLED
+
+
+async def test_an_engine_that_has_ended_is_a_fault_worth_another_try(bench: Bench) -> None:
+    bench.engine.alive = False
+    result = await bench.run(job())
+    assert result.failure is not None
+    assert (result.failure.code, result.failure.retryable) == (FailureCode.ENGINE_FAULT, True)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "state"), [(outcomes.Expired(), State.EXPIRED), (outcomes.Cancelled(), State.CANCELLED)]
+)
+async def test_what_was_decided_in_the_lane_does_not_run(bench: Bench, verdict: outcomes.Outcome, state: State) -> None:
+    result = await bench.run(job(), verdict=verdict)
+    assert (result.status, bench.outcome) == (state, verdict)
+    assert bench.engine.requests == []
+    assert len(bench.broker.events("a")) == 1  # never started
+
+
+async def test_a_drain_releases_what_runs(bench: Bench) -> None:
+    bench.engine.answer = None
+    held: Delivery = delivery("a", pack(job()))
+    run = asyncio.create_task(bench.executor.execute(held))
+    await bench.engine.submitted.wait_for(1)
+    run.cancel()
+    await run
+    assert bench.outcome == outcomes.Released()
+    assert bench.engine.aborted == ["a"]

@@ -1,0 +1,115 @@
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from schemas.codec import unpack_event, unpack_result
+from schemas.event import DeltaEvent, FailedEvent, FinishedEvent, RestartedEvent, StartedEvent
+from schemas.failure import Failure, FailureCode
+from schemas.result import Result
+from schemas.skill import Output, Skill
+from schemas.state import State
+from tests.support.recording_broker import RecordingBroker, delivery
+from worker.errors import QueueUnavailable
+from worker.jobs import outcome as outcomes
+from worker.jobs.broker import Delivery
+from worker.jobs.publisher import Identity, Publisher
+
+DONE = Result(id="a", status=State.COMPLETED, skill=Skill.CAPTION, output=Output(caption="x"))
+
+
+@pytest.fixture
+async def broker() -> RecordingBroker:
+    return RecordingBroker()
+
+
+@pytest.fixture
+async def publisher(broker: RecordingBroker) -> AsyncIterator[Publisher]:
+    publisher = Publisher(broker, Identity(worker="w1", model="m1"), interval=0)
+    running = asyncio.create_task(publisher.run())
+    yield publisher
+    running.cancel()
+
+
+def say(publisher: Publisher, job: Delivery, *texts: str) -> None:
+    for text in texts:
+        publisher.say(job, lambda seq, text=text: DeltaEvent(id=job.job_id, seq=seq, attempt=job.attempt, text=text))
+
+
+async def test_events_are_numbered_from_where_the_job_stood_and_end_with_its_ending(
+    broker: RecordingBroker, publisher: Publisher
+) -> None:
+    job = delivery("a", next_seq=1)
+    publisher.begin(job)
+    say(publisher, job, "one ", "two")
+    assert await publisher.settle(job, outcomes.Completed(), DONE)
+    told = [unpack_event(packed) for packed in broker.events("a")]
+    assert [event.seq for event in told] == [1, 2, 3]
+    assert isinstance(told[0], StartedEvent)
+    assert told[1] == DeltaEvent(id="a", seq=2, attempt=1, text="one two")
+    assert isinstance(told[2], FinishedEvent)
+
+
+async def test_a_result_names_who_answered_and_at_which_attempt(broker: RecordingBroker, publisher: Publisher) -> None:
+    job = delivery("a", attempt=3)
+    publisher.begin(job)
+    await publisher.settle(job, outcomes.Completed(), DONE)
+    result = unpack_result(broker.settlements[0].result)
+    assert (result.worker, result.model, result.attempt) == ("w1", "m1", 3)
+
+
+async def test_a_later_attempt_says_restarted(broker: RecordingBroker, publisher: Publisher) -> None:
+    job = delivery("a", attempt=2)
+    publisher.begin(job)
+    await publisher.settle(job, outcomes.Completed(), DONE)
+    assert isinstance(unpack_event(broker.events("a")[0]), RestartedEvent)
+
+
+async def test_jobs_do_not_mix(broker: RecordingBroker, publisher: Publisher) -> None:
+    jobs = [delivery(name) for name in "ab"]
+    for job in jobs:
+        publisher.begin(job)
+    for text in "123":
+        for job in jobs:
+            say(publisher, job, job.job_id + text)
+    failure = Failure.of(FailureCode.IMAGE_NOT_FOUND, "gone")
+    ends = [
+        (jobs[0], outcomes.Completed(), DONE),
+        (jobs[1], outcomes.Failed(failure), Result(id="b", status=State.FAILED, failure=failure)),
+    ]
+    await asyncio.gather(*(publisher.settle(*end) for end in ends))
+    for job in jobs:
+        text = "".join(
+            event.text for packed in broker.events(job.job_id) if isinstance(event := unpack_event(packed), DeltaEvent)
+        )
+        assert text == "".join(job.job_id + digit for digit in "123")
+    last = unpack_event(broker.events("b")[-1])
+    assert isinstance(last, FailedEvent)
+    assert last.failure == failure
+
+
+async def test_a_lost_job_is_reported_as_not_ours(broker: RecordingBroker, publisher: Publisher) -> None:
+    job = delivery("a")
+    broker.disown("a")
+    publisher.begin(job)
+    assert not await publisher.settle(job, outcomes.Completed(), DONE)
+    assert broker.settlements == []
+
+
+@pytest.mark.parametrize("call", ["append", "settle"])
+async def test_nothing_is_dropped_while_redis_is_away(
+    broker: RecordingBroker, publisher: Publisher, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real: Callable[..., Awaitable[list[bool]]] = getattr(broker, call)
+    refusals = iter([QueueUnavailable("away"), QueueUnavailable("away")])
+
+    async def refuse_twice(*arguments: object) -> list[bool]:
+        for refusal in refusals:
+            raise refusal
+        return await real(*arguments)
+
+    monkeypatch.setattr(broker, call, refuse_twice)
+    job = delivery("a")
+    publisher.begin(job)
+    assert await publisher.settle(job, outcomes.Completed(), DONE)
+    assert [unpack_event(packed).seq for packed in broker.events("a")] == [0, 1]

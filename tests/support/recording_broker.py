@@ -1,0 +1,73 @@
+"""A broker that hands out what a test puts into it and keeps what it is told."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Sequence
+
+from worker.jobs.broker import Delivery, EventGroup, Settlement
+
+__all__ = ["RecordingBroker", "delivery"]
+
+
+def delivery(job_id: str, packed: bytes = b"", **fields: object) -> Delivery:
+    """A first delivery of a job, but for the fields that are given."""
+    given = {"lane": "interactive", "entry_id": f"{job_id}-0", "partition": 0, "attempt": 1, "next_seq": 0}
+    times = {"queued_at": 1000, "claimed_at": 1250}
+    return Delivery(job_id=job_id, packed=packed, **{**given, **times, **fields})  # type: ignore[arg-type]
+
+
+class RecordingBroker:
+    """The `Broker` port over lists."""
+
+    def __init__(self, deliveries: Sequence[Delivery] = ()) -> None:
+        self.queue = list(deliveries)
+        self.bursts: list[int] = []
+        self.settlements: list[Settlement] = []
+        self.extended = 0
+        self.waiting = asyncio.Event()
+        self._events: dict[str, list[bytes]] = defaultdict(list)
+        self._disowned: set[str] = set()
+        self._arrived = asyncio.Event()
+
+    def put(self, *deliveries: Delivery) -> None:
+        self.queue += deliveries
+        self._arrived.set()
+
+    def disown(self, job_id: str) -> None:
+        self._disowned.add(job_id)
+
+    def events(self, job_id: str) -> list[bytes]:
+        return self._events[job_id]
+
+    async def open(self) -> None:
+        pass
+
+    async def take(self, permits: int) -> list[Delivery]:
+        assert permits > 0
+        self._arrived.clear()
+        taken, self.queue = self.queue[:permits], self.queue[permits:]
+        self.bursts.append(len(taken))
+        return taken
+
+    async def wait(self, timeout: float) -> None:
+        self.waiting.set()
+        await self._arrived.wait()
+
+    async def extend(self) -> None:
+        self.extended += 1
+
+    async def append(self, groups: Sequence[EventGroup]) -> list[bool]:
+        for group in groups:
+            self._events[group.delivery.job_id] += group.packed
+        return [group.delivery.job_id not in self._disowned for group in groups]
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+        ours = [settlement.delivery.job_id not in self._disowned for settlement in settlements]
+        for settlement, mine in zip(settlements, ours, strict=True):
+            if mine:
+                self.settlements.append(settlement)
+                self._events[settlement.delivery.job_id].append(settlement.event)
+        return ours
+
+    async def close(self) -> None:
+        pass
