@@ -38,15 +38,23 @@ class RedisTransport:
     """The `Transport` on a Redis server (`redis://`, `rediss://` for TLS, `unix://`); connects at first use.
 
     `bounds` says how many jobs each lane holds, those in flight included. An idempotency key is remembered for
-    `idempotency_ttl` seconds. Every method raises `QueueUnavailable` when Redis cannot be reached, after a few tries.
+    `idempotency_ttl` seconds. A subscriber is given None after `silence` seconds without an event. Every method
+    raises `QueueUnavailable` when Redis cannot be reached, after a few tries.
     """
 
-    def __init__(self, url: str, *, bounds: Mapping[str, int] | None = None, idempotency_ttl: float = 86_400.0) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        bounds: Mapping[str, int] | None = None,
+        idempotency_ttl: float = 86_400.0,
+        silence: float = 1.5,
+    ) -> None:
         self._bounds = dict(bounds or {})
         self._idempotency_ttl = round(1000 * idempotency_ttl)
         self._address = _address(url)
         self._redis = _connect(url)
-        self._subscriptions = Subscriptions(self._redis.connection_pool.make_connection, self._address)
+        self._subscriptions = Subscriptions(self._redis.connection_pool.make_connection, self._address, silence=silence)
         self._script = (resources.files("producer") / "scripts" / "submit.lua").read_text()
         self._digest = hashlib.sha1(self._script.encode(), usedforsecurity=False).hexdigest()
 

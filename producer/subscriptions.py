@@ -17,7 +17,6 @@ __all__ = ["Subscriptions"]
 
 log = logging.getLogger(__name__)
 
-_SILENCE_SECONDS = 1.5
 _CONFIRM_SECONDS = 10.0
 _PING_SECONDS = 10.0
 _BACKLOG = 256
@@ -27,6 +26,7 @@ _BACKLOG = 256
 class _Reader:
     """What one subscriber has not read yet; None stands for whatever was lost before it."""
 
+    silence: float
     unread: deque[bytes | None] = field(default_factory=deque)
     news: asyncio.Event = field(default_factory=asyncio.Event)
     ended: bool = False
@@ -50,7 +50,7 @@ class _Reader:
                 continue
             self.news.clear()
             try:
-                async with asyncio.timeout(_SILENCE_SECONDS):
+                async with asyncio.timeout(self.silence):
                     await self.news.wait()
             except TimeoutError:
                 yield None
@@ -69,11 +69,13 @@ class Subscriptions:
     """Subscribes to a channel while it has readers; reconnects for ever, with backoff, until closed.
 
     `make_connection` gives a new connection of redis-py that is not of the pool; `address` is for messages.
+    `silence` (seconds) without a message gives a reader None.
     """
 
-    def __init__(self, make_connection: Callable[[], Any], address: str) -> None:
+    def __init__(self, make_connection: Callable[[], Any], address: str, *, silence: float) -> None:
         self._make_connection = make_connection
         self._address = address
+        self._silence = silence
         self._channels: dict[str, _Channel] = {}
         self._connection: Any = None
         self._task: asyncio.Task[None] | None = None
@@ -86,7 +88,7 @@ class Subscriptions:
 
         Raises `QueueUnavailable` when Redis does not confirm the subscription in 10 s.
         """
-        reader, channel = _Reader(), self._channels.setdefault(name, _Channel())
+        reader, channel = _Reader(self._silence), self._channels.setdefault(name, _Channel())
         channel.readers.add(reader)
         try:
             await self._confirmed(name, channel)

@@ -153,7 +153,7 @@ class RedisBroker:
                 live = names.live(self._config.worker, partition)
                 keys = [live, *_streams(self._config.lanes, partition)]
                 await self._redis.run(self._leave, keys, [names.GROUP, self._config.worker])
-        except QueueUnavailable as error:
+        except (QueueUnavailable, ConfigError) as error:
             log.warning("the lease is left to run out", error=str(error))
         finally:
             await self._watch.close()

@@ -45,7 +45,7 @@ end
 -- The first event of a submitted job is written only now: a stream of one entry costs 4 KB, in a lane of millions.
 local function log_queued(id, had)
   if had.state == 'queued' and had.seq == '1' and not had.attempt then
-    local event = '{"type":"queued","id":"' .. id .. '","seq":0,"attempt":0,"v":1}'
+    local event = '{"type":"queued","v":1,"id":"' .. id .. '","seq":0,"attempt":0}'
     redis.call('XADD', stem .. 'log:' .. id, '1-0', 'e', event)
   end
 end

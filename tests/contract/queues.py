@@ -1,0 +1,147 @@
+"""The two queues that the contract is tested on, with a look behind the ports of each."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from redis.asyncio import Redis
+
+from producer.redis_transport import RedisTransport
+from producer.transport import Transport
+from schemas import names
+from schemas.job import Job
+from schemas.skill import Skill
+from schemas.state import State
+from tests.support.memory_queue import MemoryBroker, MemoryQueue, MemoryTransport
+from worker.jobs.broker import Broker, Delivery, Settlement
+from worker.jobs.outcome import Completed, Outcome
+from worker.jobs.redis_broker import BrokerConfig, RedisBroker
+
+__all__ = ["InMemory", "OnRedis", "QueueUnderTest", "ending", "new_job"]
+
+
+class QueueUnderTest(Protocol):
+    """Makes the adapters of one queue, and does to it what no port does."""
+
+    def broker(self, worker: str = "worker-1", *, lanes: tuple[str, ...] = names.DEFAULT_LANES) -> Broker: ...
+
+    def transport(self, *, bounds: Mapping[str, int] | None = None, silence: float = 30.0) -> Transport: ...
+
+    async def put(self, lane: str, fields: Mapping[str, str]) -> str:
+        """Do what a raw producer does; return the entry's id."""
+
+    async def change(self, job_id: str, **fields: str) -> None:
+        """Set fields of what the queue knows of a job."""
+
+    async def read(self, job_id: str, field: str) -> str | None: ...
+
+    async def result_ttl(self, job_id: str) -> float: ...
+
+    async def dead(self) -> list[tuple[str, str]]:
+        """Return the job id and failure code of each dead letter."""
+
+    async def depth(self, lane: str) -> int: ...
+
+    async def clear(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class OnRedis:
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._redis: Redis = Redis.from_url(url, protocol=2, decode_responses=True)
+        self._made: list[Any] = []
+
+    def broker(self, worker: str = "worker-1", *, lanes: tuple[str, ...] = names.DEFAULT_LANES) -> RedisBroker:
+        broker = RedisBroker(BrokerConfig(url=self.url, worker=worker, lanes=lanes, result_ttl=100.0))
+        self._made.append(broker)
+        return broker
+
+    def transport(self, *, bounds: Mapping[str, int] | None = None, silence: float = 30.0) -> RedisTransport:
+        transport = RedisTransport(self.url, bounds=bounds, silence=silence)
+        self._made.append(transport)
+        return transport
+
+    async def call(self, *command: Any) -> Any:
+        return await self._redis.execute_command(*command)  # type: ignore[no-untyped-call]
+
+    async def put(self, lane: str, fields: Mapping[str, str]) -> str:
+        flat = [part for field in fields.items() for part in field]
+        return str(await self.call("XADD", f"stoop:{{0}}:jobs:{lane}", "*", *flat))
+
+    async def change(self, job_id: str, **fields: str) -> None:
+        await self.call("HSET", names.job(job_id), *[part for field in fields.items() for part in field])
+
+    async def read(self, job_id: str, field: str) -> str | None:
+        value: str | None = await self.call("HGET", names.job(job_id), field)
+        return value
+
+    async def result_ttl(self, job_id: str) -> float:
+        return float(await self.call("PTTL", names.result(job_id))) / 1000
+
+    async def dead(self) -> list[tuple[str, str]]:
+        letters = await self.call("XRANGE", names.dead(), "-", "+")
+        return [(fields["id"], json.loads(fields["failure"])["code"]) for _, fields in letters]
+
+    async def depth(self, lane: str) -> int:
+        return int(await self.call("XLEN", names.lane(lane)))
+
+    async def clear(self) -> None:
+        await self.call("FLUSHALL")
+
+    async def close(self) -> None:
+        for made in self._made:
+            await made.close()
+        await self._redis.aclose()
+
+
+class InMemory:
+    def __init__(self) -> None:
+        self.queue = MemoryQueue()
+
+    def broker(self, worker: str = "worker-1", *, lanes: tuple[str, ...] = names.DEFAULT_LANES) -> MemoryBroker:
+        return MemoryBroker(self.queue, worker, lanes=lanes, result_ttl=100.0)
+
+    def transport(self, *, bounds: Mapping[str, int] | None = None, silence: float = 30.0) -> MemoryTransport:
+        return MemoryTransport(self.queue, bounds=bounds, silence=silence)
+
+    async def put(self, lane: str, fields: Mapping[str, str]) -> str:
+        return self.queue.put(lane, {name: value.encode() for name, value in fields.items()})
+
+    async def change(self, job_id: str, **fields: str) -> None:
+        for name, value in fields.items():
+            kind = {"cancel": bool, "attempt": int, "state": State}.get(name, str)
+            setattr(self.queue.jobs[job_id], name, kind(value))
+
+    async def read(self, job_id: str, field: str) -> str | None:
+        record = self.queue.jobs.get(job_id)
+        value = getattr(record, field) if record else None
+        return None if value is None else str(value)
+
+    async def result_ttl(self, job_id: str) -> float:
+        return (self.queue.results[job_id][1] - self.queue.now()) / 1000
+
+    async def dead(self) -> list[tuple[str, str]]:
+        return [(letter.job_id, letter.failure.code.value) for letter in self.queue.dead]
+
+    async def depth(self, lane: str) -> int:
+        return len(self.queue.lanes[lane])
+
+    async def clear(self) -> None:
+        self.queue.clear()
+
+    async def close(self) -> None:
+        pass
+
+
+def new_job(**fields: Any) -> Job:
+    """Make a job that nothing is wrong with."""
+    given = {"id": names.new_id(), "skill": Skill.QUERY, "question": "What is it?", "image": "s3://bucket/cat.jpg"}
+    return Job(**{**given, **fields})
+
+
+def ending(delivery: Delivery, outcome: Outcome | None = None, seq: int | None = None) -> Settlement:
+    """Make the settlement of a delivery; completed, and right after its last event, if nothing else is said."""
+    seq = delivery.next_seq if seq is None else seq
+    return Settlement(delivery, outcome or Completed(), seq, b"last of " + delivery.job_id.encode(), b"result")

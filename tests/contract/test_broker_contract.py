@@ -1,0 +1,355 @@
+"""What every broker does, on the queue in memory and on a real Redis."""
+
+import asyncio
+import json
+import time
+
+import pytest
+
+from producer.transport import Transport
+from schemas import names
+from schemas.failure import Failure, FailureCode
+from tests.contract.queues import QueueUnderTest, ending, new_job
+from worker.errors import ConfigError
+from worker.jobs.broker import Broker, EventGroup
+from worker.jobs.outcome import Cancelled, Completed, Dead, Expired, Failed, Outcome, Released, Retry
+
+FAILURE = Failure.of(FailureCode.INTERNAL, "it broke")
+SOON = 5.0
+
+
+def raw(job_id: str = "raw-1", **fields: object) -> dict[str, str]:
+    return {"j": json.dumps({"id": job_id, "skill": "query", "question": "What?", **fields})}
+
+
+async def submit(transport: Transport, count: int, lane: str = "interactive") -> list[str]:
+    return await transport.submit([new_job(lane=lane) for _ in range(count)])
+
+
+async def test_jobs_of_a_lane_come_in_the_order_they_were_submitted(broker: Broker, transport: Transport) -> None:
+    ids = await submit(transport, 5)
+    assert [delivery.job_id for delivery in await broker.take(5)] == ids
+
+
+@pytest.mark.parametrize("permits", [1, 3, 4, 9])
+async def test_a_burst_is_never_larger_than_the_permits(broker: Broker, transport: Transport, permits: int) -> None:
+    await submit(transport, 10)
+    await submit(transport, 10, "bulk")
+    assert len(await broker.take(permits)) == permits
+
+
+async def test_no_permits_claim_nothing(broker: Broker, transport: Transport) -> None:
+    await submit(transport, 1)
+    assert await broker.take(0) == []
+
+
+async def test_what_was_taken_is_not_taken_again(broker: Broker, transport: Transport) -> None:
+    ids = await submit(transport, 3)
+    first, second = await broker.take(2), await broker.take(2)
+    assert [delivery.job_id for delivery in first + second] == ids
+    assert await broker.take(2) == []
+
+
+async def test_interactive_comes_first_and_bulk_has_a_quarter(broker: Broker, transport: Transport) -> None:
+    await submit(transport, 10, "bulk")
+    await submit(transport, 10)
+    assert [delivery.lane for delivery in await broker.take(8)] == ["interactive"] * 6 + ["bulk"] * 2
+
+
+async def test_permits_that_one_lane_leaves_go_to_the_other(broker: Broker, transport: Transport) -> None:
+    await submit(transport, 2)
+    await submit(transport, 10, "bulk")
+    assert [delivery.lane for delivery in await broker.take(8)] == ["interactive"] * 2 + ["bulk"] * 6
+    await submit(transport, 10)
+    assert [delivery.lane for delivery in await broker.take(8)].count("interactive") == 6
+
+
+async def test_a_single_permit_goes_to_bulk_every_fourth_time(broker: Broker, transport: Transport) -> None:
+    await submit(transport, 8)
+    await submit(transport, 8, "bulk")
+    lanes = [(await broker.take(1))[0].lane for _ in range(8)]
+    assert lanes == ["interactive", "interactive", "interactive", "bulk"] * 2
+
+
+async def test_lanes_are_claimed_in_the_order_they_are_named_in(queue: QueueUnderTest) -> None:
+    for lane in ("slow", "urgent", "unknown"):
+        await queue.put(lane, raw(f"in-{lane}"))
+    broker = queue.broker(lanes=("urgent", "slow"))
+    await broker.open()
+    assert [delivery.job_id for delivery in await broker.take(9)] == ["in-urgent", "in-slow"]
+
+
+@pytest.mark.parametrize("lanes", [("two words",), ("{other}",), ("",), ()])
+def test_a_lane_with_an_odd_name_is_refused(queue: QueueUnderTest, lanes: tuple[str, ...]) -> None:
+    with pytest.raises(ConfigError):
+        queue.broker(lanes=lanes)
+
+
+async def test_a_delivery_says_when_it_was_queued_and_claimed(broker: Broker, transport: Transport) -> None:
+    ids = await transport.submit([new_job(id="mine")])
+    [delivery] = await broker.take(1)
+    assert (delivery.job_id, delivery.attempt, delivery.next_seq, delivery.verdict) == ("mine", 1, 1, None)
+    assert ids == ["mine"]
+    assert 0 <= delivery.claimed_at - delivery.queued_at < 60_000
+    assert abs(delivery.claimed_at - 1000 * time.time()) < 60_000
+
+
+async def test_one_raw_entry_is_a_job(queue: QueueUnderTest, broker: Broker) -> None:
+    await queue.put("interactive", raw())
+    [delivery] = await broker.take(1)
+    assert (delivery.job_id, delivery.attempt, delivery.next_seq) == ("raw-1", 1, 0)
+    assert json.loads(delivery.packed)["question"] == "What?"
+    assert await queue.read("raw-1", "state") == "running"
+
+
+async def test_jobs_put_before_the_first_worker_came_are_there(queue: QueueUnderTest) -> None:
+    await queue.put("interactive", raw())
+    broker = queue.broker()
+    await broker.open()
+    assert len(await broker.take(1)) == 1
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"j": "no JSON"},
+        {"j": "[1, 2]"},
+        {"j": "7"},
+        {"j": '{"skill": "query"}'},
+        {"j": '{"id": 7}'},
+        {"j": '{"id": null}'},
+        {"j": '{"id": ""}'},
+        {"j": '{"id": "two words"}'},
+        {"j": json.dumps({"id": "x" * 129})},
+        {"j": json.dumps({"id": "0" * 32 + "-7"})},
+        {"j": "[" * 2000},
+        {"j": ""},
+    ],
+)
+async def test_an_entry_without_a_usable_id_goes_by_its_own(
+    queue: QueueUnderTest, broker: Broker, fields: dict[str, str]
+) -> None:
+    entry = await queue.put("interactive", fields)
+    [delivery] = await broker.take(1)
+    assert (delivery.job_id, delivery.entry_id, delivery.packed) == (entry, entry, fields["j"].encode())
+    failure = Failure.of(FailureCode.MALFORMED, "no job")
+    assert await broker.settle([ending(delivery, Dead(failure))]) == [True]
+    assert await queue.dead() == [(entry, "malformed")]
+
+
+async def test_an_entry_without_a_job_is_delivered_empty(queue: QueueUnderTest, broker: Broker) -> None:
+    entry = await queue.put("interactive", {"x": "1"})
+    [delivery] = await broker.take(1)
+    assert (delivery.job_id, delivery.packed) == (entry, b"")
+
+
+@pytest.mark.parametrize("settled", [False, True])
+async def test_a_duplicate_of_a_raw_id_is_dropped(queue: QueueUnderTest, broker: Broker, settled: bool) -> None:
+    await queue.put("interactive", raw())
+    [first] = await broker.take(1)
+    if settled:
+        await broker.settle([ending(first)])
+    await queue.put("interactive", raw())
+    await queue.put("bulk", raw())
+    await queue.put("interactive", raw("raw-2"))
+    assert [delivery.job_id for delivery in await broker.take(1)] == ["raw-2"], "a duplicate costs no permit"
+    assert await broker.take(4) == []
+    assert await queue.depth("bulk") == 0
+    assert await queue.depth("interactive") == (1 if settled else 2)
+
+
+async def test_a_cancelled_job_comes_with_its_verdict(
+    queue: QueueUnderTest, broker: Broker, transport: Transport
+) -> None:
+    [job_id] = await submit(transport, 1)
+    await queue.change(job_id, cancel="1")
+    [delivery] = await broker.take(1)
+    assert delivery.verdict == Cancelled()
+    assert await broker.settle([ending(delivery, delivery.verdict)]) == [True]
+    assert await transport.state(job_id) == "cancelled"
+
+
+@pytest.mark.parametrize(("minutes", "verdict"), [(-1, Expired()), (1, None)])
+async def test_a_job_after_its_deadline_comes_with_its_verdict(
+    broker: Broker, transport: Transport, minutes: int, verdict: Expired | None
+) -> None:
+    await transport.submit([new_job(deadline=round(1000 * (time.time() + 60 * minutes)))])
+    [delivery] = await broker.take(1)
+    assert delivery.verdict == verdict
+
+
+async def test_events_are_logged_and_published_in_order(broker: Broker, transport: Transport) -> None:
+    job = new_job()
+    async with transport.subscribe(job.id) as published:
+        await transport.submit([job])
+        [delivery] = await broker.take(1)
+        assert await broker.append([EventGroup(delivery, 1, (b"one", b"two"))]) == [True]
+        assert await broker.append([EventGroup(delivery, 3, (b"three",))]) == [True]
+        assert await broker.settle([ending(delivery, seq=4)]) == [True]
+        heard = [await anext(published) for _ in range(5)]
+    assert heard[1:] == [b"one", b"two", b"three", b"last of " + job.id.encode()]
+    assert await transport.log(job.id) == heard
+    assert await transport.log(job.id, after=2) == heard[3:]
+
+
+async def test_an_append_that_is_repeated_tells_nothing_twice(broker: Broker, transport: Transport) -> None:
+    [job_id] = await submit(transport, 1)
+    [delivery] = await broker.take(1)
+    for events in ((b"one", b"two"), (b"one", b"two"), (b"one", b"two", b"three")):
+        assert await broker.append([EventGroup(delivery, 1, events)]) == [True]
+    assert (await transport.log(job_id))[1:] == [b"one", b"two", b"three"]
+
+
+async def test_one_call_serves_many_deliveries(queue: QueueUnderTest, broker: Broker, transport: Transport) -> None:
+    ids = await submit(transport, 3)
+    first, second, third = await broker.take(3)
+    await queue.change(second.job_id, worker="other", attempt="2")
+    assert await broker.append([EventGroup(one, 1, (b"e",)) for one in (first, second, third)]) == [True, False, True]
+    assert await broker.settle([ending(one, seq=2) for one in (first, second, third)]) == [True, False, True]
+    assert [await transport.result(job_id) for job_id in ids] == [b"result", None, b"result"]
+
+
+@pytest.mark.parametrize("taken", [{"worker": "other"}, {"attempt": "2"}, {"entry": "9-9"}, {"state": "queued"}])
+async def test_who_lost_a_job_can_neither_tell_nor_settle(
+    queue: QueueUnderTest, broker: Broker, transport: Transport, taken: dict[str, str]
+) -> None:
+    [job_id] = await submit(transport, 1)
+    [delivery] = await broker.take(1)
+    await queue.change(job_id, **taken)
+    before = await transport.log(job_id)
+    assert await broker.append([EventGroup(delivery, 1, (b"late",))]) == [False]
+    assert await broker.settle([ending(delivery)]) == [False]
+    assert await transport.log(job_id) == before
+    assert await transport.result(job_id) is None
+    assert await queue.depth("interactive") == 1
+
+
+@pytest.mark.parametrize(
+    ("outcome", "state"),
+    [
+        (Completed(), "completed"),
+        (Failed(FAILURE), "failed"),
+        (Dead(FAILURE), "failed"),
+        (Cancelled(), "cancelled"),
+        (Expired(), "expired"),
+    ],
+)
+async def test_to_settle_stores_tells_and_acknowledges_once(
+    queue: QueueUnderTest, broker: Broker, transport: Transport, outcome: Outcome, state: str
+) -> None:
+    [job_id] = await submit(transport, 1)
+    [delivery] = await broker.take(1)
+    assert await broker.settle([ending(delivery, outcome)]) == [True]
+    told = await transport.log(job_id)
+    assert await transport.result(job_id) == b"result"
+    assert await transport.state(job_id) == state
+    assert 90.0 < await queue.result_ttl(job_id) <= 100.0
+    assert int(await queue.read(job_id, "finished_at") or 0) >= delivery.claimed_at
+    assert await queue.depth("interactive") == 0
+    assert len(await queue.dead()) == isinstance(outcome, Dead)
+    assert await broker.settle([ending(delivery, outcome, seq=2)]) == [False]
+    assert await broker.append([EventGroup(delivery, 2, (b"late",))]) == [False]
+    assert await transport.log(job_id) == told
+
+
+async def test_a_released_job_runs_elsewhere_as_the_same_attempt(
+    queue: QueueUnderTest, broker: Broker, transport: Transport
+) -> None:
+    [job_id] = await submit(transport, 1)
+    [first] = await broker.take(1)
+    await broker.append([EventGroup(first, 1, (b"started",))])
+    assert await broker.settle([ending(first, Released(), seq=2)]) == [True]
+    assert (await transport.state(job_id), await transport.result(job_id)) == ("queued", None)
+    other = queue.broker("worker-2")
+    await other.open()
+    [second] = await other.take(1)
+    assert (second.job_id, second.attempt, second.next_seq, second.packed) == (job_id, 1, 2, first.packed)
+    assert await broker.settle([ending(first, Released())]) == [False]
+    assert await other.settle([ending(second)]) == [True]
+    assert len(await transport.log(job_id)) == 3
+    assert await queue.depth("interactive") == 0
+
+
+async def test_a_released_entry_without_an_id_keeps_its_first_one(queue: QueueUnderTest, broker: Broker) -> None:
+    entry = await queue.put("interactive", {"j": "no JSON"})
+    [first] = await broker.take(1)
+    await broker.settle([ending(first, Released())])
+    [second] = await broker.take(1)
+    assert (second.job_id, second.packed) == (entry, b"no JSON")
+    assert second.entry_id != entry
+
+
+async def test_a_retried_job_comes_back_after_its_delay(
+    queue: QueueUnderTest, broker: Broker, transport: Transport
+) -> None:
+    [job_id] = await submit(transport, 1)
+    [first] = await broker.take(1)
+    await broker.append([EventGroup(first, 1, (b"started",))])
+    assert await broker.settle([ending(first, Retry(FAILURE, delay=0.05), seq=2)]) == [True]
+    assert (await transport.state(job_id), await transport.result(job_id)) == ("delayed", None)
+    assert await broker.take(1) == []
+    await broker.wait(SOON)
+    [second] = await broker.take(1)
+    assert (second.job_id, second.attempt, second.next_seq, second.packed) == (job_id, 2, 2, first.packed)
+    assert await broker.settle([ending(first)]) == [False]
+    assert await broker.settle([ending(second)]) == [True]
+    assert await queue.depth("interactive") == 0
+
+
+async def test_a_job_of_an_emptied_queue_is_still_answered_once(
+    queue: QueueUnderTest, broker: Broker, transport: Transport
+) -> None:
+    [job_id] = await submit(transport, 1)
+    [delivery] = await broker.take(1)
+    await queue.clear()
+    assert await broker.append([EventGroup(delivery, 1, (b"on",))]) == [True]
+    assert await broker.settle([ending(delivery, seq=2)]) == [True]
+    assert await broker.settle([ending(delivery, seq=2)]) == [False]
+    assert await transport.result(job_id) == b"result"
+    assert await transport.state(job_id) == "completed"
+
+
+async def test_an_emptied_queue_takes_jobs_again(queue: QueueUnderTest, broker: Broker, transport: Transport) -> None:
+    await queue.clear()
+    assert await broker.take(1) == []
+    ids = await submit(transport, 2)
+    assert [delivery.job_id for delivery in await broker.take(4)] == ids
+
+
+@pytest.mark.parametrize("lane", names.DEFAULT_LANES)
+async def test_a_wait_ends_when_a_job_is_submitted(broker: Broker, transport: Transport, lane: str) -> None:
+    assert await broker.take(1) == []
+    waiting = asyncio.create_task(broker.wait(60.0))
+    await submit(transport, 1, lane)
+    async with asyncio.timeout(SOON):
+        await waiting
+    assert len(await broker.take(1)) == 1
+
+
+async def test_a_wait_ends_at_once_when_a_job_is_there(broker: Broker, transport: Transport) -> None:
+    await submit(transport, 2)
+    await broker.take(1)
+    async with asyncio.timeout(SOON):
+        await broker.wait(60.0)
+
+
+async def test_a_wait_ends_after_its_timeout(broker: Broker) -> None:
+    async with asyncio.timeout(SOON):
+        await broker.wait(0.01)
+
+
+async def test_a_wait_claims_nothing(queue: QueueUnderTest, broker: Broker, transport: Transport) -> None:
+    await submit(transport, 1)
+    await broker.wait(SOON)
+    other = queue.broker("worker-2")
+    await other.open()
+    assert len(await other.take(1)) == 1
+
+
+async def test_a_wait_ends_when_the_broker_is_closed(broker: Broker) -> None:
+    waiting = asyncio.create_task(broker.wait(60.0))
+    await asyncio.gather(*[broker.take(1) for _ in range(3)])
+    await broker.close()
+    async with asyncio.timeout(SOON):
+        await waiting
+    await broker.close()

@@ -1,0 +1,310 @@
+"""What only the broker on a real Redis can show: restarts, lost replies, settings and errors of the server."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from urllib.parse import urlsplit
+
+import pytest
+from redis.exceptions import ResponseError
+from structlog.testing import capture_logs
+
+from producer.embedded import EmbeddedRedis
+from schemas import names
+from schemas.failure import Failure, FailureCode
+from tests.contract.queues import OnRedis, ending, new_job
+from tests.support.lossy_network import LossyNetwork, lossy_network
+from worker.errors import ConfigError, QueueUnavailable
+from worker.jobs.broker import EventGroup
+from worker.jobs.outcome import Completed, Retry
+from worker.jobs.redis_broker import BrokerConfig, RedisBroker
+
+SOON = 10.0
+
+
+@pytest.fixture
+async def queue(redis_url: str) -> AsyncIterator[OnRedis]:
+    queue = OnRedis(redis_url)
+    yield queue
+    await queue.close()
+
+
+@pytest.fixture
+async def broker(queue: OnRedis) -> RedisBroker:
+    broker = queue.broker()
+    await broker.open()
+    return broker
+
+
+@pytest.fixture
+async def network(redis_url: str) -> AsyncIterator[LossyNetwork]:
+    port = urlsplit(redis_url).port
+    assert port
+    async with lossy_network("127.0.0.1", port) as network:
+        yield network
+
+
+@pytest.fixture
+async def far_broker(network: LossyNetwork) -> AsyncIterator[RedisBroker]:
+    broker = RedisBroker(BrokerConfig(url=f"redis://127.0.0.1:{network.port}/0", worker="worker-1"))
+    await broker.open()
+    yield broker
+    await broker.close()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"lanes": ("a b",)},
+        {"lanes": ()},
+        {"lanes": ("a", "a")},
+        {"worker": "{w}"},
+        {"partitions": ()},
+        {"partitions": (1, 1)},
+        {"lease": 0.0},
+    ],
+)
+def test_a_configuration_that_cannot_work_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ConfigError):
+        replace(BrokerConfig(url="redis://localhost", worker="w"), **wrong)  # type: ignore[arg-type]
+
+
+async def test_a_redis_that_may_evict_jobs_is_refused(queue: OnRedis) -> None:
+    await queue.call("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    try:
+        with pytest.raises(ConfigError, match=r"allkeys-lru.*set maxmemory-policy noeviction"):
+            await queue.broker().open()
+    finally:
+        await queue.call("CONFIG", "SET", "maxmemory-policy", "noeviction")
+
+
+async def test_a_redis_that_may_evict_results_is_warned_of(queue: OnRedis) -> None:
+    await queue.call("CONFIG", "SET", "maxmemory-policy", "volatile-lru")
+    try:
+        with capture_logs() as logs:
+            await queue.broker().open()
+    finally:
+        await queue.call("CONFIG", "SET", "maxmemory-policy", "noeviction")
+    assert [entry["policy"] for entry in logs] == ["volatile-lru"]
+
+
+async def test_the_lease_is_renewed_and_given_back(queue: OnRedis, broker: RedisBroker) -> None:
+    live = names.live("worker-1")
+    await queue.call("PEXPIRE", live, 1000)
+    await broker.extend()
+    assert 14_000 < int(await queue.call("PTTL", live)) <= 15_000
+    await broker.close()
+    assert await queue.call("EXISTS", live) == 0
+
+
+async def test_a_consumer_that_holds_a_job_is_not_removed(queue: OnRedis, broker: RedisBroker) -> None:
+    await queue.transport().submit([new_job()])
+    await broker.take(1)
+    await broker.close()
+    groups = await queue.call("XPENDING", names.lane("interactive"), names.GROUP)
+    assert groups["pending"] == 1
+
+
+async def test_a_worker_outlives_a_restart_of_redis(
+    queue: OnRedis, broker: RedisBroker, redis_server: EmbeddedRedis
+) -> None:
+    transport = queue.transport()
+    ids = await transport.submit([new_job()])
+    [held] = await broker.take(1)
+    waiting = asyncio.create_task(broker.wait(60.0))
+    redis_server.kill()
+    assert await broker.take(1) == []
+    for write in (broker.extend(), broker.append([EventGroup(held, 1, (b"e",))]), broker.settle([ending(held)])):
+        with pytest.raises(QueueUnavailable):
+            await write
+    assert not waiting.done()
+    redis_server.restart()
+    assert await broker.append([EventGroup(held, 1, (b"e",))]) == [True]
+    assert await broker.settle([ending(held, seq=2)]) == [True]
+    assert await transport.result(ids[0]) == b"result"
+    ids = await transport.submit([new_job()])
+    async with asyncio.timeout(SOON):
+        await waiting
+    assert [delivery.job_id for delivery in await broker.take(1)] == ids
+
+
+async def test_a_wait_without_redis_ends_after_its_timeout(broker: RedisBroker, redis_server: EmbeddedRedis) -> None:
+    redis_server.kill()
+    try:
+        async with asyncio.timeout(SOON):
+            await broker.wait(0.2)
+    finally:
+        redis_server.restart()
+
+
+async def test_opening_waits_for_redis(queue: OnRedis, redis_server: EmbeddedRedis) -> None:
+    redis_server.kill()
+    opening = asyncio.create_task(queue.broker().open())
+    redis_server.restart()
+    async with asyncio.timeout(SOON):
+        await opening
+
+
+async def test_jobs_whose_claim_never_arrived_are_found_again(
+    queue: OnRedis, network: LossyNetwork, far_broker: RedisBroker
+) -> None:
+    ids = await queue.transport().submit([new_job() for _ in range(3)])
+    [held] = await far_broker.take(1)
+    network.lose_reply_to(b"EVALSHA")
+    assert await far_broker.take(2) == []
+    async with asyncio.timeout(SOON):
+        await far_broker.wait(60.0)
+    found = [*await far_broker.take(1), *await far_broker.take(1)]
+    assert network.losses == 1
+    assert [(delivery.job_id, delivery.attempt) for delivery in (held, *found)] == [(job_id, 1) for job_id in ids]
+    assert await far_broker.settle([ending(delivery) for delivery in (held, *found)]) == [True] * 3
+
+
+async def test_an_entry_deleted_while_its_claim_was_lost_is_forgotten(
+    queue: OnRedis, network: LossyNetwork, far_broker: RedisBroker
+) -> None:
+    entry = await queue.put("interactive", {"j": "no JSON"})
+    network.lose_reply_to(b"EVALSHA")
+    await far_broker.take(1)
+    await queue.call("XDEL", names.lane("interactive"), entry)
+    assert await far_broker.take(1) == []
+    assert (await queue.call("XPENDING", names.lane("interactive"), names.GROUP))["pending"] == 0
+
+
+async def test_a_settlement_whose_reply_was_lost_counts_when_repeated(
+    queue: OnRedis, network: LossyNetwork, far_broker: RedisBroker
+) -> None:
+    transport = queue.transport()
+    [_, job_id] = await transport.submit([new_job(), new_job()])
+    [first, delivery] = await far_broker.take(2)
+    # Redis knows the script from here on
+    assert await far_broker.settle([ending(first)]) == [True]
+    network.lose_reply_to(b"EVALSHA")
+    with pytest.raises(QueueUnavailable):
+        await far_broker.settle([ending(delivery)])
+    assert await transport.state(job_id) == "completed"
+    assert await far_broker.settle([ending(delivery)]) == [True]
+    assert await far_broker.settle([ending(delivery)]) == [False]
+    assert len(await transport.log(job_id)) == 2
+
+
+async def test_a_group_made_anew_gives_no_live_worker_s_job_to_another(queue: OnRedis, broker: RedisBroker) -> None:
+    await queue.transport().submit([new_job()])
+    [held] = await broker.take(1)
+    await queue.call("XGROUP", "DESTROY", names.lane("interactive"), names.GROUP)
+    other = queue.broker("worker-2")
+    await other.open()
+    assert await other.take(1) == []
+    assert await broker.settle([ending(held)]) == [True]
+    assert await queue.depth("interactive") == 0
+
+
+async def test_a_group_made_anew_gives_a_worker_none_of_its_own_twice(queue: OnRedis, broker: RedisBroker) -> None:
+    await queue.transport().submit([new_job()])
+    [held] = await broker.take(1)
+    await queue.call("XGROUP", "DESTROY", names.lane("interactive"), names.GROUP)
+    assert await broker.take(1) == []
+    assert await broker.settle([ending(held)]) == [True]
+
+
+async def test_a_group_made_anew_gives_a_dead_worker_s_job_to_another(queue: OnRedis, broker: RedisBroker) -> None:
+    await queue.transport().submit([new_job()])
+    [lost] = await broker.take(1)
+    await queue.call("DEL", names.live("worker-1"))
+    await queue.call("XGROUP", "DESTROY", names.lane("interactive"), names.GROUP)
+    other = queue.broker("worker-2")
+    await other.open()
+    [delivery] = await other.take(1)
+    assert (delivery.job_id, delivery.attempt) == (lost.job_id, 2)
+    assert await broker.settle([ending(lost)]) == [False]
+    assert await other.settle([ending(delivery)]) == [True]
+
+
+async def test_a_worker_serves_several_partitions(queue: OnRedis) -> None:
+    broker = RedisBroker(BrokerConfig(url=queue.url, worker="worker-1", partitions=(0, 3)))
+    await broker.open()
+    transport = queue.transport()
+    await broker.take(9)
+    waiting = asyncio.create_task(broker.wait(60.0))
+    [far] = await transport.submit([new_job(id=names.new_id(3))])
+    async with asyncio.timeout(SOON):
+        await waiting
+    [near] = await transport.submit([new_job(id=names.new_id(0))])
+    deliveries = await broker.take(9)
+    assert {delivery.job_id: delivery.partition for delivery in deliveries} == {far: 3, near: 0}
+    groups = [EventGroup(delivery, 1, (b"e",)) for delivery in deliveries]
+    assert await broker.append(groups) == [True, True]
+    assert await broker.settle([ending(delivery, seq=2) for delivery in deliveries]) == [True, True]
+    assert [await transport.result(job_id) for job_id in (far, near)] == [b"result", b"result"]
+    await broker.close()
+
+
+async def test_partitions_take_turns(queue: OnRedis) -> None:
+    broker = RedisBroker(BrokerConfig(url=queue.url, worker="worker-1", partitions=(0, 1)))
+    await broker.open()
+    await queue.transport().submit([new_job(id=names.new_id(i % 2)) for i in range(8)])
+    assert {(await broker.take(1))[0].partition for _ in range(2)} == {0, 1}
+    await broker.close()
+
+
+async def test_a_retry_of_an_entry_that_is_gone_is_not_done(queue: OnRedis, broker: RedisBroker) -> None:
+    await queue.transport().submit([new_job()])
+    [delivery] = await broker.take(1)
+    await queue.call("XDEL", names.lane("interactive"), delivery.entry_id)
+    failure = Failure.of(FailureCode.INTERNAL, "it broke")
+    assert await broker.settle([ending(delivery, Retry(failure, 0.0))]) == [False]
+    assert await broker.settle([ending(delivery, Completed())]) == [True]
+
+
+async def test_a_full_redis_is_unavailable_and_then_not(queue: OnRedis, broker: RedisBroker) -> None:
+    await queue.transport().submit([new_job()])
+    [delivery] = await broker.take(1)
+    await queue.call("CONFIG", "SET", "maxmemory", 1)
+    try:
+        with pytest.raises(QueueUnavailable):
+            await broker.settle([ending(delivery)])
+    finally:
+        await queue.call("CONFIG", "SET", "maxmemory", 0)
+    assert await broker.settle([ending(delivery)]) == [True]
+
+
+async def test_an_error_of_the_server_is_told_as_it_is(queue: OnRedis, broker: RedisBroker) -> None:
+    await queue.clear()
+    await queue.call("SET", names.lane("interactive"), "no stream")
+    with pytest.raises(ResponseError, match="WRONGTYPE"):
+        await broker.take(1)
+    with pytest.raises(ResponseError, match="WRONGTYPE"):
+        await queue.broker("worker-2").open()
+
+
+async def test_a_redis_that_refuses_the_worker_is_told(queue: OnRedis) -> None:
+    port = urlsplit(queue.url).port
+    await queue.call("ACL", "SETUSER", "limited", "on", ">hidden-word", "~*", "&*", "+@all", "-xgroup")
+    for user, password in (("limited", "hidden-word"), ("limited", "wrong-word")):
+        config = BrokerConfig(url=f"redis://{user}:{password}@127.0.0.1:{port}/0", worker="w")
+        broker = RedisBroker(config)
+        with pytest.raises(ConfigError, match=rf"127\.0\.0\.1:{port} refuses this worker") as refused:
+            await broker.open()
+        assert password not in f"{refused.value}{config}{broker}"
+        await broker.close()
+    await queue.call("ACL", "DELUSER", "limited")
+
+
+@pytest.mark.parametrize(
+    "url", ["http://:hidden-word@host", "redis://:hidden-word/@host:6379", "redis://h:hidden-word"]
+)
+def test_a_url_that_cannot_be_read_shows_no_password(url: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        RedisBroker(BrokerConfig(url=url, worker="w"))
+    assert "hidden-word" not in str(refused.value)
+
+
+async def test_nobody_is_told_the_password_of_a_redis_that_is_away() -> None:
+    broker = RedisBroker(BrokerConfig(url="redis://user:hidden-word@127.0.0.1:1/0?client_name=me", worker="w"))
+    with capture_logs() as logs:
+        assert await broker.take(1) == []
+        with pytest.raises(QueueUnavailable, match=r"127\.0\.0\.1:1") as away:
+            await broker.extend()
+        await broker.close()
+    assert logs
+    assert "hidden-word" not in f"{logs}{away.value}{broker}"

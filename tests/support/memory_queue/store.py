@@ -1,0 +1,150 @@
+"""All that Redis would hold, in memory."""
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from schemas.codec import pack
+from schemas.event import QueuedEvent
+from schemas.failure import Failure
+from schemas.state import State
+
+__all__ = ["DeadLetter", "Entry", "MemoryQueue", "Reader", "Record", "queued_event"]
+
+_BACKLOG = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of a lane."""
+
+    id: str
+    fields: Mapping[str, bytes]
+
+
+@dataclass(slots=True)
+class Record:
+    """What the queue knows of one job, by the names of the hash's fields."""
+
+    state: State
+    lane: str
+    entry: str
+    queued_at: int
+    seq: int = 0
+    worker: str | None = None
+    attempt: int = 0
+    cancel: bool = False
+    digest: bytes | None = None
+    started_at: int | None = None
+    finished_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """An entry that is kept with its failure."""
+
+    job_id: str
+    lane: str
+    fields: Mapping[str, bytes]
+    failure: Failure
+
+
+@dataclass(slots=True, eq=False)
+class MemoryQueue:
+    """All that Redis would hold; `now` is its clock, in Unix milliseconds."""
+
+    now: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    lanes: dict[str, dict[str, Entry]] = field(default_factory=lambda: defaultdict(dict))
+    unclaimed: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    jobs: dict[str, Record] = field(default_factory=dict)
+    keys: dict[str, str] = field(default_factory=dict)
+    logs: dict[str, dict[int, bytes]] = field(default_factory=lambda: defaultdict(dict))
+    results: dict[str, tuple[bytes, int]] = field(default_factory=dict)
+    delayed: dict[str, tuple[int, Entry]] = field(default_factory=dict)
+    dead: list[DeadLetter] = field(default_factory=list)
+    live: set[str] = field(default_factory=set)
+    readers: dict[str, set["Reader"]] = field(default_factory=lambda: defaultdict(set))
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    entries: int = 0
+
+    def put(self, lane: str, fields: Mapping[str, bytes]) -> str:
+        """Add one entry as a raw producer would; return its id."""
+        self.entries += 1
+        entry = Entry(f"{self.now()}-{self.entries}", dict(fields))
+        self.lanes[lane][entry.id] = entry
+        self.unclaimed[lane].append(entry.id)
+        self.news.set()
+        return entry.id
+
+    def claimable(self, lane: str, most: int) -> Iterator[Entry]:
+        """Yield at most `most` entries that nobody has claimed, claiming them."""
+        taken, self.unclaimed[lane] = self.unclaimed[lane][:most], self.unclaimed[lane][most:]
+        yield from (self.lanes[lane][entry_id] for entry_id in taken)
+
+    def tell(self, job_id: str, seq: int, event: bytes) -> None:
+        """Log and publish one event, once."""
+        if seq < self.jobs[job_id].seq:
+            return
+        self.logs[job_id][seq] = event
+        self.jobs[job_id].seq = seq + 1
+        self.publish(job_id, event)
+
+    def publish(self, job_id: str, event: bytes) -> None:
+        """Give an event to whoever follows the job now."""
+        for reader in self.readers[job_id]:
+            reader.put(event)
+
+    def promote_due(self) -> None:
+        """Put delayed jobs whose time has come back into their lanes."""
+        for job_id, (due, entry) in sorted(self.delayed.items(), key=lambda job: job[1][0]):
+            if due <= self.now():
+                del self.delayed[job_id]
+                record = self.jobs[job_id]
+                record.state, record.entry = State.QUEUED, self.put(record.lane, entry.fields)
+
+    def clear(self) -> None:
+        """Forget everything, as a Redis that is emptied does."""
+        for kept in (self.lanes, self.unclaimed, self.jobs, self.keys, self.logs, self.results, self.delayed):
+            kept.clear()
+        self.dead.clear()
+        self.live.clear()
+
+
+@dataclass(slots=True, eq=False)
+class Reader:
+    """What one subscriber has not read yet."""
+
+    silence: float
+    unread: asyncio.Queue[bytes | None] = field(default_factory=asyncio.Queue)
+    ended: bool = False
+
+    def put(self, packed: bytes | None) -> None:
+        """Give it one event; a reader who is too slow finds None in the place of what it has not read."""
+        if self.unread.qsize() >= _BACKLOG:
+            while not self.unread.empty():
+                self.unread.get_nowait()
+            packed = None
+        self.unread.put_nowait(packed)
+
+    def end(self) -> None:
+        """End its iteration."""
+        self.ended = True
+        self.unread.put_nowait(None)
+
+    async def messages(self) -> AsyncIterator[bytes | None]:
+        """Yield events, and None after a silence."""
+        while not self.ended:
+            try:
+                async with asyncio.timeout(self.silence):
+                    packed = await self.unread.get()
+            except TimeoutError:
+                packed = None
+            if not self.ended:
+                yield packed
+
+
+def queued_event(job_id: str) -> bytes:
+    """Pack the first event of a job."""
+    return pack(QueuedEvent(id=job_id, seq=0))

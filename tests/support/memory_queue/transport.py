@@ -1,0 +1,97 @@
+"""The producer's side of the queue in memory."""
+
+import contextlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+
+import msgspec
+
+from producer.errors import IdempotencyConflict, InvalidJob, QueueFull
+from schemas.codec import pack
+from schemas.failure import Rejected
+from schemas.job import Job, check
+from schemas.state import State
+from tests.support.memory_queue.store import MemoryQueue, Reader, Record, queued_event
+
+__all__ = ["MemoryTransport"]
+
+
+class MemoryTransport:
+    """The `Transport` on a `MemoryQueue`."""
+
+    def __init__(self, queue: MemoryQueue, *, bounds: Mapping[str, int] | None = None, silence: float = 1.5) -> None:
+        self._queue = queue
+        self._silence = silence
+        self._bounds = dict(bounds or {})
+
+    async def submit(self, jobs: Sequence[Job]) -> list[str]:
+        """Put jobs into their lanes: all of them, or none."""
+        fresh: dict[str, Job] = {}
+        ids = [self._place(job, fresh) for job in jobs]
+        for lane, bound in self._bounds.items():
+            if len(self._queue.lanes[lane]) + sum(job.lane == lane for job in fresh.values()) > bound:
+                raise QueueFull(retry_after=1.0)
+        for job in fresh.values():
+            self._put(job)
+        return ids
+
+    async def result(self, job_id: str) -> bytes | None:
+        """Return the result while it is kept."""
+        packed, until = self._queue.results.get(job_id, (None, 0))
+        return packed if self._queue.now() < until else None
+
+    async def state(self, job_id: str) -> str | None:
+        """Return the job's state."""
+        record = self._queue.jobs.get(job_id)
+        return record.state.value if record else None
+
+    async def log(self, job_id: str, after: int = -1) -> list[bytes]:
+        """Return the events after one."""
+        logged = [event for seq, event in sorted(self._queue.logs[job_id].items()) if seq > after]
+        if logged or after >= 0 or await self.state(job_id) != State.QUEUED:
+            return logged
+        return [queued_event(job_id)]
+
+    @contextlib.asynccontextmanager
+    async def subscribe(self, job_id: str) -> AsyncIterator[AsyncIterator[bytes | None]]:
+        """Follow the job."""
+        reader = Reader(self._silence)
+        self._queue.readers[job_id].add(reader)
+        try:
+            yield reader.messages()
+        finally:
+            self._queue.readers[job_id].discard(reader)
+
+    async def close(self) -> None:
+        """End every subscription."""
+        for readers in self._queue.readers.values():
+            for reader in readers:
+                reader.end()
+
+    def _place(self, job: Job, fresh: dict[str, Job]) -> str:
+        try:
+            check(job)
+        except Rejected as error:
+            raise InvalidJob(error.failure) from error
+        keyed = {other.idempotency_key: other.id for other in fresh.values() if other.idempotency_key}
+        known: str = {**keyed, **self._queue.keys}.get(job.idempotency_key or "", job.id)
+        digest = fresh.get(known) and _digest(fresh[known])
+        if known in self._queue.jobs:
+            digest = self._queue.jobs[known].digest or b"?"
+        if digest and digest != _digest(job):
+            raise IdempotencyConflict(known)
+        if not digest:
+            fresh[job.id] = job
+        return known
+
+    def _put(self, job: Job) -> None:
+        entry_id = self._queue.put(job.lane, {"j": pack(job)})
+        self._queue.jobs[job.id] = Record(
+            State.QUEUED, job.lane, entry_id, self._queue.now(), seq=1, digest=_digest(job)
+        )
+        if job.idempotency_key:
+            self._queue.keys[job.idempotency_key] = job.id
+        self._queue.publish(job.id, queued_event(job.id))
+
+
+def _digest(job: Job) -> bytes:
+    return pack(msgspec.structs.replace(job, id=""))
