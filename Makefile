@@ -36,7 +36,7 @@ clean: ## remove the virtual environment and what was built
 # `test` holds all of `demo`.
 .venv/.demo .venv/.test: .venv/.%: pyproject.toml | $(BIN)/pip
 	@echo "Installing what 'make $*' needs into .venv; the first time takes minutes, most of them for torch:"
-	@$(BIN)/pip install --disable-pip-version-check --editable '.[$*]' | sed -n 's/^Collecting /  /p'
+	@$(BIN)/pip install --disable-pip-version-check --editable '.[$*]' | sed -un 's/^Collecting /  /p'
 	@touch $@ $(if $(filter test,$*),.venv/.demo)
 
 # pip is the last thing a new environment gets: an environment without it was interrupted, and is made again.
