@@ -99,6 +99,7 @@ def test_other_dtypes(batch: list[Sequence], dtype: torch.dtype) -> None:
 def test_a_padding_row_gives_zero_and_disturbs_no_other() -> None:
     case = Case([Sequence(5, 1, 0), Sequence(5, 1, 0)], 4, torch.float32, seed=2)
     contexts = torch.tensor([5, 0], dtype=torch.int32)
+    case.layout.page_table_BP[1] = NO_PAGE
     layout = PagedLayout(
         case.layout.cu_seqlens_B1, contexts, case.layout.page_table_BP, case.layout.prefix_lens_B, page_size=4
     )

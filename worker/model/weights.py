@@ -14,11 +14,13 @@ __all__ = [
     "LayerNorm",
     "Linear",
     "RegionWeights",
+    "Shapes",
     "TextBlock",
     "TextWeights",
     "VisionBlock",
     "VisionWeights",
     "Weights",
+    "check_shapes",
     "tensor_shapes",
 ]
 

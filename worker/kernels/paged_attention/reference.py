@@ -15,7 +15,7 @@ __all__ = ["paged_attention", "prefix_mask", "write_kv"]
 
 def write_kv(k_THD: Tensor, v_THD: Tensor, pool: Tensor, slots_T: Tensor) -> None:
     """Store the keys and values of T tokens in their slots (int64) of one layer's pool."""
-    keys, values = pool.flatten(1, 2).unbind(0)
+    keys, values = _slots(pool)
     keys.index_copy_(0, slots_T, k_THD)
     values.index_copy_(0, slots_T, v_THD)
 
@@ -63,16 +63,25 @@ def _prefill(q_THD: Tensor, kv_2SHD: Tensor, prefix_len: int) -> Tensor:
 
 
 def _decode(q_BHD: Tensor, pool: Tensor, layout: PagedLayout) -> Tensor:
-    capacity = layout.page_table_BP.shape[1] * layout.page_size
-    used_BS = torch.arange(capacity, device=q_BHD.device) < layout.context_lens_B[:, None]
-    # entries past the context may name no page at all
-    pages_BP = torch.where(used_BS[:, :: layout.page_size], layout.page_table_BP, 0).long()
-    kv_2BSHD = pool[:, pages_BP].flatten(2, 3)
-    # a masked NaN is still a NaN: what was never written must be wiped, not only masked
-    kv_2BSHD.masked_fill_(~used_BS[:, :, None, None], 0)
-    k_BHSD, v_BHSD = kv_2BSHD.transpose(2, 3)
-    padding_B1 = layout.context_lens_B[:, None] == 0
-    o_BH1D = functional.scaled_dot_product_attention(
-        q_BHD[:, :, None], k_BHSD, v_BHSD, attn_mask=(used_BS | padding_B1)[:, None, None]
+    contexts_B1 = layout.context_lens_B[:, None]
+    padding_B1 = contexts_B1 == 0
+    position_S = torch.arange(layout.page_table_BP.shape[1] * layout.page_size, device=q_BHD.device)
+    seen_BS = position_S < contexts_B1
+    # what lies beyond the context may be NaN, which a mask does not undo: the first position is read in its place
+    read_BS = torch.where(seen_BS, position_S, 0)
+    pages_BP = torch.where(padding_B1, 0, layout.page_table_BP).long()
+    slots_BS = pages_BP.gather(1, read_BS // layout.page_size) * layout.page_size + read_BS % layout.page_size
+    k_BHSD, v_BHSD = (
+        kept.index_select(0, slots_BS.flatten()).view(*slots_BS.shape, *pool.shape[3:]).transpose(1, 2)
+        for kept in _slots(pool)
     )
-    return o_BH1D[:, :, 0]
+    o_BH1D = functional.scaled_dot_product_attention(
+        q_BHD[:, :, None], k_BHSD, v_BHSD, attn_mask=(seen_BS | padding_B1)[:, None, None]
+    )
+    return torch.where(padding_B1[:, :, None], 0, o_BH1D[:, :, 0])
+
+
+def _slots(pool: Tensor) -> tuple[Tensor, Tensor]:
+    """Return a pool's keys and values by slot; a view, so that writing to it writes to the pool."""
+    keys, values = pool.view(2, -1, *pool.shape[3:])
+    return keys, values
