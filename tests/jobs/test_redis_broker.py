@@ -112,6 +112,7 @@ async def test_a_worker_outlives_a_restart_of_redis(
     ids = await transport.submit([new_job()])
     [held] = await broker.take(1)
     waiting = asyncio.create_task(broker.wait(60.0))
+    assert await broker.take(1) == []
     redis_server.kill()
     assert await broker.take(1) == []
     for write in (broker.extend(), broker.append([EventGroup(held, 1, (b"e",))]), broker.settle([ending(held)])):
@@ -139,10 +140,14 @@ async def test_a_wait_without_redis_ends_after_its_timeout(broker: RedisBroker, 
 
 async def test_opening_waits_for_redis(queue: OnRedis, redis_server: EmbeddedRedis) -> None:
     redis_server.kill()
-    opening = asyncio.create_task(queue.broker().open())
-    redis_server.restart()
-    async with asyncio.timeout(SOON):
-        await opening
+    with capture_logs() as logs:
+        opening = asyncio.create_task(queue.broker().open())
+        async with asyncio.timeout(SOON):
+            while not logs:
+                await asyncio.sleep(0)
+            redis_server.restart()
+            await opening
+    assert {entry["event"] for entry in logs} == {"waiting for Redis"}
 
 
 async def test_jobs_whose_claim_never_arrived_are_found_again(

@@ -1,0 +1,161 @@
+"""What only the transport on a real Redis can show: lost connections, settings and errors of the server."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from urllib.parse import urlsplit
+
+import pytest
+from redis.exceptions import ResponseError
+
+from producer.embedded import EmbeddedRedis
+from producer.errors import ConfigError, QueueFull, QueueUnavailable
+from producer.redis_transport import RedisTransport
+from schemas import names
+from schemas.codec import pack
+from schemas.event import QueuedEvent
+from tests.contract.queues import OnRedis, new_job
+from tests.support.lossy_network import LossyNetwork, lossy_network
+
+SOON = 10.0
+
+
+@pytest.fixture
+async def queue(redis_url: str) -> AsyncIterator[OnRedis]:
+    queue = OnRedis(redis_url)
+    yield queue
+    await queue.close()
+
+
+@pytest.fixture
+async def network(redis_url: str) -> AsyncIterator[LossyNetwork]:
+    port = urlsplit(redis_url).port
+    assert port
+    async with lossy_network("127.0.0.1", port) as network:
+        yield network
+
+
+@pytest.fixture
+async def far(network: LossyNetwork) -> AsyncIterator[RedisTransport]:
+    transport = RedisTransport(f"redis://127.0.0.1:{network.port}/0", silence=30.0)
+    yield transport
+    await transport.close()
+
+
+async def test_a_submission_whose_reply_was_lost_is_put_once(
+    queue: OnRedis, network: LossyNetwork, far: RedisTransport
+) -> None:
+    await far.submit([new_job()])  # Redis knows the script from here on
+    job = new_job()
+    network.lose_reply_to(b"EVALSHA")
+    assert await far.submit([job]) == [job.id]
+    assert network.losses == 1
+    assert await queue.depth("interactive") == 2
+
+
+async def test_a_subscriber_whose_connection_was_cut_is_told_and_goes_on(
+    queue: OnRedis, network: LossyNetwork, far: RedisTransport
+) -> None:
+    job = new_job()
+    async with far.subscribe(job.id) as published, asyncio.timeout(SOON):
+        network.cut()
+        assert await anext(published) is None
+        await queue.transport().submit([job])
+        assert await anext(published) == pack(QueuedEvent(id=job.id, seq=0))
+
+
+async def test_a_subscriber_hears_again_after_a_restart_of_redis(queue: OnRedis, redis_server: EmbeddedRedis) -> None:
+    transport, job = queue.transport(), new_job()
+    async with transport.subscribe(job.id) as published, asyncio.timeout(SOON):
+        redis_server.restart()
+        assert await anext(published) is None
+        await transport.submit([job])
+        assert await anext(published) == pack(QueuedEvent(id=job.id, seq=0))
+
+
+async def test_a_redis_that_is_away_is_unavailable() -> None:
+    transport = RedisTransport("redis://user:hidden-word@127.0.0.1:1/0")
+    with pytest.raises(QueueUnavailable, match=r"127\.0\.0\.1:1") as away:
+        await transport.submit([new_job()])
+    assert "hidden-word" not in f"{away.value}{transport}"
+    await transport.close()
+
+
+async def test_a_closed_transport_takes_no_subscribers(queue: OnRedis) -> None:
+    transport = queue.transport()
+    await transport.close()
+    with pytest.raises(QueueUnavailable):
+        async with transport.subscribe("any"):
+            pass
+
+
+async def test_a_full_redis_is_unavailable_and_then_not(queue: OnRedis) -> None:
+    transport, job = queue.transport(), new_job()
+    await queue.call("CONFIG", "SET", "maxmemory", 1)
+    try:
+        with pytest.raises(QueueUnavailable, match="takes nothing now"):
+            await transport.submit([job])
+    finally:
+        await queue.call("CONFIG", "SET", "maxmemory", 0)
+    assert await transport.submit([job]) == [job.id]
+
+
+async def test_an_error_of_the_server_is_told_as_it_is(queue: OnRedis) -> None:
+    await queue.call("SET", names.lane("interactive"), "no stream")
+    with pytest.raises(ResponseError, match="WRONGTYPE"):
+        await queue.transport().submit([new_job()])
+
+
+async def test_a_redis_that_refuses_the_client_is_told(queue: OnRedis, caplog: pytest.LogCaptureFixture) -> None:
+    port = urlsplit(queue.url).port
+    await queue.call("ACL", "SETUSER", "limited", "on", ">hidden-word", "~*", "+@all", "-get", "resetchannels")
+    transport = RedisTransport(f"redis://limited:hidden-word@127.0.0.1:{port}/0")
+    with caplog.at_level(logging.DEBUG, "producer"):
+        with pytest.raises(QueueUnavailable, match="refuses this client"):
+            await transport.result("any")
+        with pytest.raises(QueueUnavailable, match="channel"):
+            async with transport.subscribe("any"):
+                pass
+    await transport.close()
+    await queue.call("ACL", "DELUSER", "limited")
+    assert "hidden-word" not in caplog.text
+
+
+async def test_the_wait_for_room_follows_the_age_of_the_lane(queue: OnRedis) -> None:
+    # two jobs of which the oldest has waited 40 s: a place comes free every 20 s
+    seconds, _ = await queue.call("TIME")
+    for i in (40, 1):
+        await queue.call("XADD", names.lane("interactive"), f"{1000 * (int(seconds) - i)}-0", "j", "{}")
+    with pytest.raises(QueueFull) as full:
+        await queue.transport(bounds={"interactive": 2}).submit([new_job()])
+    assert 19.0 <= full.value.retry_after <= 22.0
+
+
+async def test_an_idempotency_key_is_forgotten_in_time(queue: OnRedis) -> None:
+    await queue.transport().submit([new_job(idempotency_key="a key")])
+    assert 86_000_000 < int(await queue.call("PTTL", names.idempotency("a key"))) <= 86_400_000
+
+
+async def test_a_job_is_known_by_the_partition_in_its_id(queue: OnRedis) -> None:
+    transport, job_id = queue.transport(), names.new_id(5)
+    await transport.submit([new_job(id=job_id, idempotency_key="a key")])
+    assert await transport.state(job_id) == "queued"
+    keys = {await queue.call("EXISTS", key) for key in (names.lane("interactive", 5), names.idempotency("a key", 5))}
+    assert keys == {1}
+
+
+@pytest.mark.parametrize(
+    "url", ["http://:hidden-word@host", "redis://:hidden-word/@host:6379", "redis://h:hidden-word"]
+)
+def test_a_url_that_cannot_be_read_shows_no_password(url: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        RedisTransport(url)
+    assert "hidden-word" not in str(refused.value)
+
+
+async def test_a_socket_s_path_is_an_address(tmp_path: object) -> None:
+    transport = RedisTransport(f"unix://user:hidden-word@{tmp_path}/no.sock")
+    with pytest.raises(QueueUnavailable, match=r"no\.sock") as away:
+        await transport.state("any")
+    assert "hidden-word" not in str(away.value)
+    await transport.close()
