@@ -104,10 +104,10 @@ def embedded_s3(folder: Path) -> Iterator[EmbeddedS3]:
     """Run an S3 server on `folder` (a bucket is a folder, an object a file), with one bucket.
 
     With `STOOP_S3_ENDPOINT` set that server is used instead, with the credentials of the usual AWS variables. The
-    bucket is `STOOP_S3_BUCKET`, or `stoop`, and is made where missing.
+    bucket is `STOOP_BUCKET`, or `stoop`, and is made where missing.
     Raises `EmbeddedServerError` when no server is installed, it does not start, or the bucket cannot be made.
     """
-    bucket = os.environ.get("STOOP_S3_BUCKET", "stoop")
+    bucket = os.environ.get("STOOP_BUCKET", "stoop")
     if endpoint := os.environ.get("STOOP_S3_ENDPOINT"):
         server = _given_s3(endpoint, bucket)
         _make_bucket(server)

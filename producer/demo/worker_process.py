@@ -4,7 +4,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from producer.child_server import ChildServer, EmbeddedServerError
@@ -29,8 +29,13 @@ def find_model(model: str | None) -> str:
 
 
 @contextlib.contextmanager
-def running_worker(folder: Path, model: str, redis: EmbeddedRedis, s3: EmbeddedS3) -> Iterator[ChildServer]:
-    """Run a worker on this machine's CPU until the end of the `with`; `EmbeddedServerError` with its last words."""
+def running_worker(
+    folder: Path, model: str, redis: EmbeddedRedis, s3: EmbeddedS3, flags: Mapping[str, str] | None = None
+) -> Iterator[ChildServer]:
+    """Run a worker on this machine's CPU until the end of the `with`, with more `flags` of `stoop worker` if given.
+
+    Raises `EmbeddedServerError` with its last words when it does not get ready.
+    """
     ready = folder / "worker-is-ready"
     options = {
         "model": model,
@@ -39,6 +44,7 @@ def running_worker(folder: Path, model: str, redis: EmbeddedRedis, s3: EmbeddedS
         "lanes": LANE,
         "ready-file": str(ready),
         "drain-seconds": "1",  # who breaks the demo off does not wait for its jobs
+        **(flags or {}),
     }
     worker = ChildServer(
         name="the worker",

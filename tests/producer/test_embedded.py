@@ -24,7 +24,7 @@ with embedded_redis(folder / "redis") as queue, embedded_s3(folder / "s3") as st
 
 @pytest.fixture(autouse=True)
 def _own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("STOOP_REDIS_URL", "STOOP_S3_ENDPOINT", "STOOP_S3_BUCKET"):
+    for name in ("STOOP_REDIS_URL", "STOOP_S3_ENDPOINT", "STOOP_BUCKET"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -112,7 +112,7 @@ def test_a_given_s3_gets_its_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         for name, value in running.environment.items():
             monkeypatch.setenv(name, value)
         monkeypatch.setenv("STOOP_S3_ENDPOINT", running.endpoint)
-        monkeypatch.setenv("STOOP_S3_BUCKET", "another")
+        monkeypatch.setenv("STOOP_BUCKET", "another")
         with embedded_s3(tmp_path / "unused") as given:
             assert "Contents" not in given.client().list_objects_v2(Bucket="another")
 

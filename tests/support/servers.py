@@ -41,6 +41,6 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[EmbeddedS3]":
 
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("STOOP_S3_ENDPOINT", raising=False)
-        patch.delenv("STOOP_S3_BUCKET", raising=False)
+        patch.delenv("STOOP_BUCKET", raising=False)
         with embedded_s3(tmp_path_factory.mktemp("s3") / "files") as server:
             yield server

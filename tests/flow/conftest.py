@@ -1,0 +1,57 @@
+"""One real worker with the demo's model, on a real Redis and a real S3 server, for all tests of whole flows."""
+
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from producer import AsyncClient
+from producer.config import ProducerConfig
+from producer.demo.pictures import draw_pictures
+from producer.demo.worker_process import find_model, running_worker
+from producer.embedded import EmbeddedS3, embedded_redis
+
+__all__ = ["Service", "client", "service"]
+
+
+@dataclass(frozen=True)
+class Service:
+    """A running service: where its Redis is, its S3 server, and the address of an image in it."""
+
+    redis_url: str
+    s3: EmbeddedS3
+    image: str
+    config: ProducerConfig
+
+
+@pytest.fixture(scope="session")
+def service(s3: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    folder: Path = tmp_path_factory.mktemp("service")
+    [picture] = draw_pictures(1, seed=1)
+    s3.client().put_object(Bucket=s3.bucket, Key="flow/shapes.png", Body=picture.encoded)
+    flags = {"lanes": "interactive,bulk", "max-image-pixels": "1000000", "threads": "1"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("STOOP_REDIS_URL", raising=False)
+        with (
+            embedded_redis(folder / "redis") as redis,
+            running_worker(folder, find_model(None), redis, s3, flags),
+        ):
+            config = ProducerConfig(
+                redis_url=redis.url,
+                bucket=s3.bucket,
+                s3_endpoint=s3.endpoint,
+                s3_region=s3.region,
+                s3_path_style=True,
+                timeout_seconds=60,
+            )
+            with pytest.MonkeyPatch.context() as credentials:
+                for name, value in s3.environment.items():
+                    credentials.setenv(name, value)
+                yield Service(redis.url, s3, f"s3://{s3.bucket}/flow/shapes.png", config)
+
+
+@pytest.fixture
+async def client(service: Service) -> AsyncIterator[AsyncClient]:
+    async with AsyncClient(service.config) as client:
+        yield client
