@@ -26,8 +26,9 @@ check: .venv/.test ## lint, types, import contracts, public names, exported JSON
 bench: .venv/.test ## measure jobs a second through the queue on this machine
 	$(BIN)/python -m benchmarks.queue
 
+# A Python with a CUDA torch often has pytest alone: settings for plugins that it lacks are no error here.
 gpu: ## run the tests that need a CUDA device, with the Python that has one (PYTHON=…)
-	$(PYTHON) -m pytest -q -m gpu tests/gpu
+	$(PYTHON) -m pytest -q -m gpu -o addopts=--strict-markers -W ignore::pytest.PytestConfigWarning tests/gpu
 
 clean: ## remove the virtual environment and what was built
 	rm -rf .venv build dist *.egg-info demo-output .coverage .*_cache .hypothesis

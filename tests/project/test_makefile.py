@@ -2,8 +2,10 @@
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -138,3 +140,20 @@ def test_a_newer_python_beside_an_old_one_is_found(clone: Path) -> None:
     newer.chmod(0o755)
     assert make(clone, "demo").returncode == 0
     assert calls(clone)[0] == "python -m venv --clear .venv"
+
+
+def test_the_gpu_tests_need_pytest_and_none_of_its_plugins() -> None:
+    assert MAKE is not None
+    said = subprocess.run([MAKE, "-n", "gpu", f"PYTHON={sys.executable}"], cwd=ROOT, capture_output=True, text=True)
+    command = [
+        *shlex.split(said.stdout),
+        "--collect-only",
+        "-p",
+        "no:asyncio",
+        "-p",
+        "no:timeout",
+        "-p",
+        "no:pytest_cov",
+    ]
+    collected = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert collected.returncode == 0, collected.stdout
