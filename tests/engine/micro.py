@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 import torch
 
-from tests.support.tiny_model import tiny_tokenizer
+from tests.support.tiny_model import standin_tokenizer
 from worker.engine.config import EngineConfig
 from worker.engine.engine import Engine
 from worker.engine.request import Aborted, Finished, Output, Refused, Request
@@ -22,9 +22,22 @@ from worker.model.config import (
     VisionConfig,
 )
 from worker.model.moondream import Moondream
+from worker.model.tokenizer import Tokenizer
 from worker.model.weights import tensor_shapes
 
-__all__ = ["BRIEF", "GROUNDED", "LIVELY", "MICRO", "crops_of", "drain", "ending", "micro_moondream", "small_engine"]
+__all__ = [
+    "BRIEF",
+    "GROUNDED",
+    "LIVELY",
+    "MICRO",
+    "SILENT",
+    "crops_of",
+    "drain",
+    "ending",
+    "micro_moondream",
+    "micro_tokenizer",
+    "small_engine",
+]
 
 _DIM = 32
 
@@ -60,7 +73,14 @@ MICRO = ModelConfig(
 # what makes a random model end, ground and answer now and then
 LIVELY = ((0, 3.5), (3, 3.5), (5, 4.5), (7, 3.5), (9, 3.5))
 GROUNDED = ((0, 3.5), (3, 4.0), (5, 6.5), (7, 5.0), (9, 5.0))
-BRIEF = ((0, 5.0), (3, 6.0))
+BRIEF = ((0, 4.5), (3, 6.0))
+SILENT = ((0, 7.0),)
+
+
+@lru_cache
+def micro_tokenizer() -> Tokenizer:
+    """Return a tokenizer that knows a few words whole."""
+    return standin_tokenizer(["What colour is the red circle?", "How many are there? This one.", "Why is it so?"], 512)
 
 
 @lru_cache
@@ -71,7 +91,7 @@ def micro_moondream(biases: tuple[tuple[int, float], ...] = LIVELY, dtype: torch
     for token, bias in biases:
         tensors["text.lm_head.bias"][token] += bias
     tensors = {name: tensor.to(dtype) for name, tensor in tensors.items()}
-    return Moondream.of(MICRO, tensors, tiny_tokenizer(), name="micro")
+    return Moondream.of(MICRO, tensors, micro_tokenizer(), name="micro")
 
 
 def _tensor(name: str, shape: tuple[int, ...], random: torch.Generator) -> torch.Tensor:

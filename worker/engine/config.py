@@ -11,6 +11,7 @@ from worker.model.moondream import Moondream
 __all__ = ["EngineConfig", "count_pages", "page_bytes"]
 
 _CPU_CONTEXTS = 8
+_MOST_CONTEXTS = 1024  # more would only be a longer list of free pages
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,4 +69,5 @@ def _fitting(config: EngineConfig, model: Moondream, needed: int) -> int:
         return _CPU_CONTEXTS * needed
     free, total = torch.cuda.mem_get_info(model.device)
     spare = free - int(config.memory_reserve * total)
-    return max(0, spare) // page_bytes(model.config.text, model.dtype, config.page_size)
+    fitting = max(0, spare) // page_bytes(model.config.text, model.dtype, config.page_size)
+    return min(fitting, _MOST_CONTEXTS * needed)

@@ -25,6 +25,7 @@ class EngineThread:
         self._in_flight: set[str] = set()
         self._stopping = False
         self._ended = False
+        self._checked = False  # whether the pages were counted since there was work; the engine's thread's own
         # written by the engine's thread, read by any
         self._steps = 0
         self._fault: Exception | None = None
@@ -92,7 +93,8 @@ class EngineThread:
 
     def _turn(self) -> bool:
         """Go round once; False when the loop is to end."""
-        for message in self._receive():
+        messages = self._receive()
+        for message in messages:
             if isinstance(message, Request):
                 self._engine.submit(message)
             else:
@@ -101,6 +103,10 @@ class EngineThread:
             return False
         if not self._engine.idle:
             self._tell(self._engine.step())
+            self._checked = False
+        elif not self._checked:
+            self._engine.check()
+            self._checked = True
         self._stats = self._engine.stats
         self._steps += 1
         return True
@@ -109,7 +115,6 @@ class EngineThread:
         """Take the messages; an idle engine waits a moment for the first."""
         with self._changed:
             if self._engine.idle and not self._mailbox and not self._stopping:
-                self._engine.check()
                 self._changed.wait(_IDLE_SECONDS)
             messages = list(self._mailbox)
             self._mailbox.clear()

@@ -1,0 +1,158 @@
+"""The thread around the engine; tests wait on what it delivers."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from threading import Condition, get_ident
+
+import pytest
+
+from tests.engine.micro import crops_of, micro_moondream, small_engine
+from worker.engine.engine import Engine
+from worker.engine.request import (
+    Aborted,
+    Caption,
+    Detect,
+    EnginePort,
+    Finished,
+    Output,
+    Query,
+    Refused,
+    Request,
+    Sampling,
+)
+from worker.engine.stats import Stats
+from worker.engine.thread import EngineThread
+from worker.errors import EngineFault
+
+SECONDS = 20.0  # how long a test waits before it fails
+ENDLESS = Sampling(temperature=0.0, max_tokens=60, seed=0)
+
+
+class Inbox:
+    """Keeps what is delivered, and lets a test wait for it."""
+
+    def __init__(self) -> None:
+        self.outputs: list[Output] = []
+        self.threads: set[int] = set()
+        self.changed = Condition()
+
+    def deliver(self, outputs: Sequence[Output]) -> None:
+        with self.changed:
+            assert outputs
+            self.outputs += outputs
+            self.threads.add(get_ident())
+            self.changed.notify_all()
+
+    def wait_for(self, enough: Callable[[], bool]) -> None:
+        with self.changed:
+            assert self.changed.wait_for(enough, SECONDS)
+
+    @property
+    def ends(self) -> list[Output]:
+        return [output for output in self.outputs if isinstance(output, Finished | Refused | Aborted)]
+
+
+@contextmanager
+def running(inbox: Inbox) -> Iterator[EngineThread]:
+    thread = EngineThread(small_engine(), inbox.deliver)
+    thread.start()
+    try:
+        yield thread
+    finally:
+        thread.stop()
+
+
+def test_requests_from_outside_are_answered_in_the_engines_thread() -> None:
+    inbox = Inbox()
+    with running(inbox) as thread:
+        port: EnginePort = thread
+        for index in range(5):
+            port.submit(Request(str(index), Detect("a dog"), crops_of(index % 2), Sampling(max_objects=1)))
+        port.submit(Request("bad", Caption("short")))
+        inbox.wait_for(lambda: len(inbox.ends) == 6)
+        assert port.alive and thread.fault is None
+    assert {end.id for end in inbox.ends} == {"0", "1", "2", "3", "4", "bad"}
+    assert get_ident() not in inbox.threads and len(inbox.threads) == 1
+    assert thread.stats.totals.finished == 5 and thread.stats.totals.refused == 1
+
+
+class Watched(Engine):
+    """Lets a test wait for rounds of the loop: each asks for the stats once."""
+
+    def __init__(self) -> None:
+        self.rounds = 0
+        self.checks = 0
+        self.changed = Condition()
+        super().__init__(micro_moondream())
+
+    @property
+    def stats(self) -> Stats:
+        with self.changed:
+            self.rounds += 1
+            self.changed.notify_all()
+        return super().stats
+
+    def check(self) -> None:
+        self.checks += 1
+        super().check()
+
+
+def test_steps_grow_while_there_is_nothing_to_do_and_pages_are_counted_once() -> None:
+    engine = Watched()
+    thread = EngineThread(engine, Inbox().deliver)
+    thread.start()
+    with engine.changed:
+        assert engine.changed.wait_for(lambda: engine.rounds >= 5, SECONDS)
+    assert thread.steps >= 3
+    thread.stop()
+    assert engine.checks == 1
+
+
+def test_an_abort_ends_a_request_and_frees_its_id() -> None:
+    inbox = Inbox()
+    with running(inbox) as thread:
+        thread.submit(Request("a", Query("what?"), crops_of(0), ENDLESS))
+        thread.abort("a")
+        inbox.wait_for(lambda: len(inbox.ends) == 1)
+        thread.abort("a")
+        thread.abort("never seen")
+        thread.submit(Request("a", Caption("short"), crops_of(0), Sampling(max_tokens=1)))
+        inbox.wait_for(lambda: len(inbox.ends) == 2)
+    assert inbox.ends[0] == Aborted("a")
+    assert isinstance(inbox.ends[1], Finished)
+
+
+def test_an_id_in_flight_is_the_callers_mistake() -> None:
+    thread = EngineThread(small_engine(), Inbox().deliver)
+    thread.submit(Request("a", Query("what?")))
+    with pytest.raises(ValueError, match="in flight"):
+        thread.submit(Request("a", Query("what?")))
+    thread.stop()
+
+
+def test_after_a_stop_nothing_is_taken() -> None:
+    with running(Inbox()) as thread:
+        pass
+    assert not thread.alive and thread.fault is None
+    with pytest.raises(EngineFault, match="start another"):
+        thread.submit(Request("a", Query("what?")))
+    thread.stop()
+
+
+def test_a_fault_ends_the_loop_and_is_kept() -> None:
+    ended = Condition()
+
+    def deliver(outputs: Sequence[Output]) -> None:
+        with ended:
+            ended.notify_all()
+        raise RuntimeError("the device is gone")
+
+    thread = EngineThread(small_engine(), deliver)
+    thread.submit(Request("a", Caption("short")))
+    thread.start()
+    thread._thread.join(SECONDS)
+    assert not thread.alive
+    assert str(thread.fault) == "the device is gone"
+    with pytest.raises(EngineFault):
+        thread.submit(Request("b", Query("what?")))
+    thread.stop()
