@@ -9,7 +9,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
-from redis.asyncio import Redis
+from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialWithJitterBackoff
 from redis.exceptions import AuthenticationError, NoPermissionError, NoScriptError, RedisError, ResponseError
@@ -30,6 +30,7 @@ DEFAULT_BOUND: Final = 1_000_000
 
 _CHUNK = 128
 _TIMEOUT_SECONDS = 10.0
+_CONNECTIONS = 16
 # Redis answers, but its memory or disk is full, or it is failing over
 _UNFIT = re.compile(r"\b(OOM|READONLY|MISCONF|CLUSTERDOWN|MASTERDOWN|NOREPLICAS)\b|maxmemory|read only replica")
 
@@ -137,8 +138,11 @@ class RedisTransport:
 
 def _connect(url: str) -> "Redis":
     try:
-        redis: Redis = Redis.from_url(
+        # thousands of tasks may wait on one client: they share a few connections, in turn
+        pool = BlockingConnectionPool.from_url(
             url,
+            max_connections=_CONNECTIONS,
+            timeout=None,
             protocol=2,
             socket_timeout=_TIMEOUT_SECONDS,
             socket_connect_timeout=5.0,
@@ -148,7 +152,7 @@ def _connect(url: str) -> "Redis":
     except ValueError:
         # the reason may quote a piece of the URL, and so of a password
         raise ConfigError("the Redis URL cannot be read: write redis://[user:password@]host[:port][/db]") from None
-    return redis
+    return Redis.from_pool(pool)
 
 
 def _address(url: str) -> str:

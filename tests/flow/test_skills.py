@@ -67,6 +67,13 @@ async def test_the_same_image_is_encoded_once(client: AsyncClient, service: Serv
     assert cached[1] >= 730, "all but the first find the image's prefix"
 
 
+async def test_hundreds_of_tasks_wait_on_one_client(client: AsyncClient) -> None:
+    jobs = [await client.prepare("query", question="?", settings={"max_tokens": 1}) for _ in range(200)]
+    await client.submit_many(jobs)
+    results = await asyncio.gather(*(client.result(job.id) for job in jobs))
+    assert [result.id for result in results] == [job.id for job in jobs]
+
+
 async def test_a_seed_repeats_an_answer(client: AsyncClient, service: Service) -> None:
     hot = {"temperature": 1.0, "top_p": 1.0, "max_tokens": 12}
     first, again, other = [
