@@ -24,9 +24,9 @@ def _known_scheme(url: SecretStr) -> SecretStr:
     return url
 
 
-Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
-Partitions = Annotated[tuple[Annotated[int, Field(ge=0, le=99_999)], ...], NoDecode, BeforeValidator(_split)]
-RedisUrl = Annotated[SecretStr, AfterValidator(_known_scheme)]
+_Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
+_Partitions = Annotated[tuple[Annotated[int, Field(ge=0, le=99_999)], ...], NoDecode, BeforeValidator(_split)]
+_RedisUrl = Annotated[SecretStr, AfterValidator(_known_scheme)]
 
 
 class WorkerConfig(BaseSettings):
@@ -54,11 +54,11 @@ class WorkerConfig(BaseSettings):
     max_tokens: int = Field(default=768, ge=1, description="where a job names none")
     max_objects: int = Field(default=50, ge=1, description="where a job names none")
 
-    redis_url: RedisUrl = Field(
+    redis_url: _RedisUrl = Field(
         default=SecretStr("redis://localhost:6379/0"), description="redis://, rediss://, unix://"
     )
-    lanes: Names = Field(default=DEFAULT_LANES, description="lanes to claim from, first ones first (comma-separated)")
-    partitions: Partitions = Field(default=(0,), description="partitions to claim from (comma-separated)")
+    lanes: _Names = Field(default=DEFAULT_LANES, description="lanes to claim from, first ones first (comma-separated)")
+    partitions: _Partitions = Field(default=(0,), description="partitions to claim from (comma-separated)")
     permits: int | None = Field(default=None, ge=1, description="most jobs in flight; by default 2 x max_batch")
     lease_seconds: float = Field(default=15.0, ge=1, description="silence after which this worker counts as dead")
     result_ttl_seconds: int = Field(default=86_400, ge=1, description="how long results are kept")
@@ -68,7 +68,7 @@ class WorkerConfig(BaseSettings):
     s3_endpoint: str | None = Field(default=None, description="of the object store; by default the AWS variables'")
     s3_region: str | None = Field(default=None, description="of the object store; by default the AWS variables'")
     s3_path_style: bool = Field(default=False, description="address buckets by path instead of by host name")
-    allowed_buckets: Names = Field(default=(), description="bucket or bucket/prefix, comma-separated; empty: all")
+    allowed_buckets: _Names = Field(default=(), description="bucket or bucket/prefix, comma-separated; empty: all")
     fetch_timeout_seconds: float = Field(default=20.0, gt=0, description="for one image")
     fetch_concurrency: int = Field(default=16, ge=1, description="images fetched at once")
     max_image_bytes: int = Field(default=32 << 20, ge=1, description="of one encoded image")
