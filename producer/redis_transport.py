@@ -85,11 +85,10 @@ class RedisTransport:
 
     async def log(self, job_id: str, after: int = -1) -> list[bytes]:
         """Read the job's log, where the event `seq` has the id `seq + 1`."""
+        # the first event reaches the log when a worker claims the job, so ask in this order: no claim comes between
+        queued = after < 0 and await self.state(job_id) == State.QUEUED
         entries = await self._call("XRANGE", names.log(job_id), f"{after + 2}-0", "+")
-        if entries or after >= 0 or await self.state(job_id) != State.QUEUED:
-            return [fields[b"e"] for _, fields in entries]
-        # the first event reaches the log when a worker claims the job
-        return [_queued(job_id)]
+        return [fields[b"e"] for _, fields in entries] or ([_queued(job_id)] if queued else [])
 
     def subscribe(self, job_id: str) -> AbstractAsyncContextManager[AsyncIterator[bytes | None]]:
         """Follow the job's channel; all subscriptions share one connection."""

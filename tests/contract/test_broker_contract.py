@@ -296,6 +296,16 @@ async def test_a_retried_job_comes_back_after_its_delay(
     assert await queue.depth("interactive") == 0
 
 
+async def test_a_wait_ends_when_a_retried_job_is_due(broker: Broker, transport: Transport) -> None:
+    await submit(transport, 1)
+    [delivery] = await broker.take(1)
+    await broker.settle([ending(delivery, Retry(FAILURE, delay=0.05))])
+    # what the last take saw is acknowledged by now, so nothing but the delay can end this wait
+    async with asyncio.timeout(SOON):
+        await broker.wait(60.0)
+    assert len(await broker.take(1)) == 1
+
+
 async def test_a_job_of_an_emptied_queue_is_still_answered_once(
     queue: QueueUnderTest, broker: Broker, transport: Transport
 ) -> None:

@@ -16,10 +16,11 @@ from tests.contract.queues import OnRedis, ending, new_job
 from tests.support.lossy_network import LossyNetwork, lossy_network
 from worker.errors import ConfigError, QueueUnavailable
 from worker.jobs.broker import EventGroup
-from worker.jobs.outcome import Completed, Retry
+from worker.jobs.outcome import Completed, Dead, Outcome, Released, Retry
 from worker.jobs.redis_broker import BrokerConfig, RedisBroker
 
 SOON = 10.0
+FAILURE = Failure.of(FailureCode.INTERNAL, "it broke")
 
 
 @pytest.fixture
@@ -200,6 +201,8 @@ async def test_a_group_made_anew_gives_no_live_worker_s_job_to_another(queue: On
     other = queue.broker("worker-2")
     await other.open()
     assert await other.take(1) == []
+    pending = await queue.call("XPENDING", names.lane("interactive"), names.GROUP)
+    assert [consumer["name"] for consumer in pending["consumers"]] == ["worker-1"], "it is pending for its owner again"
     assert await broker.settle([ending(held)]) == [True]
     assert await queue.depth("interactive") == 0
 
@@ -252,12 +255,29 @@ async def test_partitions_take_turns(queue: OnRedis) -> None:
     await broker.close()
 
 
+@pytest.mark.parametrize("outcome", [Completed(), Released(), Retry(FAILURE, 60.0), Dead(FAILURE)])
+async def test_what_is_settled_is_pending_no_more(queue: OnRedis, broker: RedisBroker, outcome: Outcome) -> None:
+    await queue.transport().submit([new_job()])
+    [delivery] = await broker.take(1)
+    assert await broker.settle([ending(delivery, outcome)]) == [True]
+    assert (await queue.call("XPENDING", names.lane("interactive"), names.GROUP))["pending"] == 0
+
+
+async def test_what_has_ended_is_forgotten_in_time(queue: OnRedis, broker: RedisBroker) -> None:
+    [job_id] = await queue.transport().submit([new_job()])
+    [delivery] = await broker.take(1)
+    await broker.append([EventGroup(delivery, 1, (b"e",))])
+    assert 0 < int(await queue.call("PTTL", names.log(job_id))) <= 100_000
+    await broker.settle([ending(delivery, seq=2)])
+    assert 0 < int(await queue.call("PTTL", names.job(job_id))) <= 100_000
+    assert 100_000 < int(await queue.call("PTTL", names.log(job_id))) <= 3_600_000
+
+
 async def test_a_retry_of_an_entry_that_is_gone_is_not_done(queue: OnRedis, broker: RedisBroker) -> None:
     await queue.transport().submit([new_job()])
     [delivery] = await broker.take(1)
     await queue.call("XDEL", names.lane("interactive"), delivery.entry_id)
-    failure = Failure.of(FailureCode.INTERNAL, "it broke")
-    assert await broker.settle([ending(delivery, Retry(failure, 0.0))]) == [False]
+    assert await broker.settle([ending(delivery, Retry(FAILURE, 0.0))]) == [False]
     assert await broker.settle([ending(delivery, Completed())]) == [True]
 
 

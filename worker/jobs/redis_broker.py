@@ -120,7 +120,7 @@ class RedisBroker:
 
     async def wait(self, timeout: float) -> None:
         """Wait on connections of its own, which block; nothing is claimed by it."""
-        await self._watch.wait(timeout, reachable_is_enough=bool(self._unanswered))
+        await self._watch.wait(timeout)
 
     async def extend(self) -> None:
         """Set the time to live of this worker's key in each partition back to the whole lease."""

@@ -43,18 +43,15 @@ class Watch:
         due = asyncio.get_running_loop().time() + due_in
         self._due[partition] = min(due, self._due.get(partition, due))
 
-    async def wait(self, timeout: float, *, reachable_is_enough: bool = False) -> None:
+    async def wait(self, timeout: float) -> None:
         """Return at news in a lane, at a delayed job's time or after `timeout` seconds, whatever Redis does meanwhile.
 
-        With `reachable_is_enough` return as soon as Redis answers.
+        What was claimed by a take whose reply was lost is news too: `saw` was not called for it.
         """
         loop, backoff = asyncio.get_running_loop(), Backoff()
         deadline = loop.time() + timeout
         while not self._closed.is_set() and (left := min([deadline, *self._due.values()]) - loop.time()) > 0:
             try:
-                if reachable_is_enough:
-                    await self._redis.call("PING")
-                    return
                 if await self._news(min(left, _BLOCK_SECONDS)):
                     return
                 backoff = Backoff()
