@@ -16,6 +16,8 @@ NAN = float("nan")
     ("task", "crops", "says"),
     [
         (Query(" \n"), CROPS, "question is empty"),
+        (Query("\ud800"), CROPS, "question is not valid Unicode"),
+        (Detect("a \udfff"), CROPS, "object is not valid Unicode"),
         (Query("?", spatial_refs=((0.1, 0.2),)), None, "need an image"),
         (Query("?", spatial_refs=((0.1, 0.2, 0.3),)), CROPS, "point .* or a box"),
         (Query("?", spatial_refs=((0.1, 1.2),)), CROPS, "from 0 to 1"),
@@ -25,8 +27,8 @@ NAN = float("nan")
         (Caption("short"), None, "caption needs an image"),
         (Detect("dog"), None, "detect needs an image"),
         (Point("dog"), None, "point needs an image"),
-        (Detect(" "), CROPS, "what to detect"),
-        (Point(""), CROPS, "what to point at"),
+        (Detect(" "), CROPS, "object is empty"),
+        (Point(""), CROPS, "object is empty"),
     ],
 )
 def test_a_task_that_cannot_run_is_refused_with_what_to_change(task: Task, crops: Crops | None, says: str) -> None:

@@ -289,6 +289,15 @@ def test_an_id_in_flight_cannot_be_submitted_again() -> None:
         engine.submit(request("a", (Caption("short"), 0, GREEDY)))
 
 
+def test_objects_are_found_greedily_whatever_the_temperature() -> None:
+    model = micro_moondream(SILENT)
+    for seed in range(5):
+        hot = Sampling(temperature=100.0, top_p=1.0, seed=seed)
+        told = drain(small_engine(model), [request("a", (Point("circle"), 0, hot))])
+        assert_equal(told["a"], naive.answer(model, request("naive", (Point("circle"), 0, hot))))
+        assert ending(told, "a").reason is FinishReason.STOP
+
+
 def test_no_seed_draws_one() -> None:
     hot = Sampling(temperature=5.0, top_p=1.0, max_tokens=20)
     told = drain(small_engine(max_batch=8), [request(str(i), (Query("What?"), None, hot)) for i in range(6)])

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from worker.engine.request import Caption, Point, Query, Refusal, Request, Sampling, SpatialRef
+from worker.engine.request import Caption, Query, Refusal, Request, Sampling, SpatialRef
 from worker.images.crops import Crops
 from worker.images.tiling import CropGeometry
 from worker.model.config import ModelConfig
@@ -30,8 +30,8 @@ def check_request(request: Request, config: ModelConfig) -> None:
         raise RequestInvalid(f"{type(task).__name__.lower()} needs an image")
     elif isinstance(task, Caption):
         _check_length(task, config)
-    elif not task.object.strip():
-        raise RequestInvalid(f"say what to {'point at' if isinstance(task, Point) else 'detect'}: the object is empty")
+    else:
+        _check_text(task.object, "object")
     if request.crops is not None:
         _check_crops(request.crops, config.vision.geometry)
 
@@ -47,9 +47,17 @@ def _check_sampling(sampling: Sampling) -> None:
         raise RequestInvalid("max_objects must be 1 or more")
 
 
+def _check_text(text: str, name: str) -> None:
+    if not text.strip():
+        raise RequestInvalid(f"the {name} is empty")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:  # half a surrogate pair, which no tokenizer takes
+        raise RequestInvalid(f"the {name} is not valid Unicode") from error
+
+
 def _check_query(task: Query, *, has_image: bool) -> None:
-    if not task.question.strip():
-        raise RequestInvalid("the question is empty")
+    _check_text(task.question, "question")
     if task.spatial_refs and not has_image:
         raise RequestInvalid("spatial_refs need an image")
     for ref in task.spatial_refs:

@@ -89,8 +89,7 @@ class Scheduler:
         draft = _Draft(tokens=self._config.token_budget, crops=self._config.crop_budget)
         self._grow(draft)
         self._continue(draft)
-        if not draft.preempted:  # whoever was sent back would only come and take the pages again
-            self._admit(draft)
+        self._admit(draft)
         # the copies are made before anything else is written, so their sources may go from now on
         self.pool.release(source for source, _ in draft.copies)
         return Plan(tuple(draft.prefills), tuple(draft.decodes), tuple(draft.copies), draft.preempted)
@@ -106,8 +105,11 @@ class Scheduler:
 
     def _grow(self, draft: _Draft) -> None:
         """Give every running sequence pages for its new positions, the oldest first."""
-        for sequence in list(self.running):
-            while sequence in self.running and not self._cover(sequence):
+        served = 0
+        while served < len(self.running):
+            if self._cover(self.running[served]):
+                served += 1
+            else:
                 self._preempt(self.running[-1])
                 draft.preempted += 1
 
