@@ -8,6 +8,7 @@ from worker.engine.sampler import Draws, draw, uniform
 def draws(temperatures: list[float], suppressed: list[tuple[int, int]]) -> Draws:
     count = len(temperatures)
     return Draws(
+        greedy=not any(temperatures),
         temperatures_B=torch.tensor(temperatures, dtype=torch.float64),
         top_ps_B=torch.ones(count, dtype=torch.float64),
         uniforms_B=torch.full((count,), 0.5, dtype=torch.float64),
@@ -19,6 +20,14 @@ def draws(temperatures: list[float], suppressed: list[tuple[int, int]]) -> Draws
 def test_suppressed_ids_are_never_drawn_and_only_in_their_row() -> None:
     logits_BV = torch.tensor([[9.0, 5.0, 1.0]]).repeat(3, 1)
     assert draw(logits_BV, draws([0.0, 0.0, 0.001], [(1, 0), (2, 0), (2, 1)])).tolist() == [0, 1, 2]
+
+
+def test_a_greedy_batch_draws_as_its_rows_would_beside_a_warm_one() -> None:
+    logits_BV = torch.tensor([[1.0, 7.0, 7.0], [9.0, 5.0, 1.0], [2.0, 3.0, 4.0]])
+    suppressed = [(1, 0)]
+    alone = draw(logits_BV.clone(), draws([0.0, 0.0, 0.0], suppressed)).tolist()
+    assert alone == [1, 1, 2]
+    assert draw(logits_BV.clone(), draws([0.0, 0.0, 0.5], suppressed)).tolist()[:2] == alone[:2]
 
 
 def test_nothing_need_be_suppressed() -> None:

@@ -158,11 +158,11 @@ def _readers(rows: Several[_Row], head: Head, to_device: _ToDevice) -> Readers:
 
 def _draws(sequences: Several[Sequence], to_device: _ToDevice) -> Draws:
     samplings = [sequence.request.sampling for sequence in sequences]
+    temperatures = [0.0 if s.skill.greedy else s.request.sampling.temperature for s in sequences]
     suppressed = [(row, token) for row, sequence in enumerate(sequences) for token in sequence.skill.suppressed]
     return Draws(
-        temperatures_B=to_device(
-            [0.0 if s.skill.greedy else s.request.sampling.temperature for s in sequences], torch.float64
-        ),
+        greedy=not any(temperatures),
+        temperatures_B=to_device(temperatures, torch.float64),
         top_ps_B=to_device([sampling.top_p for sampling in samplings], torch.float64),
         uniforms_B=to_device([uniform(s.seed, s.drawn) for s in sequences], torch.float64),
         suppressed_rows_N=to_device([row for row, _ in suppressed], torch.int64),
