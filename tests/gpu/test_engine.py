@@ -77,11 +77,13 @@ def test_float32_answers_as_on_the_cpu() -> None:
 
 
 def test_preemption_on_the_device_changes_no_answer() -> None:
-    asked = requests(12, temperature=0.7)
+    # long answers about one image, whose pages are shared: there is room to start them, but not to end them
+    samplings = [Sampling(temperature=2.0, top_p=1.0, max_tokens=60, seed=seed) for seed in range(12)]
+    asked = [Request(str(s.seed), Query("What?", reasoning=True), crops(0, 300, 300), s) for s in samplings]
     needed = tiny_moondream().config.text.max_context // 16 + 1
-    tight, ours = run(torch.float32, "cuda", asked, pages=2 * needed)
+    tight, ours = run(torch.float32, "cuda", asked, pages=needed)
     _, theirs = run(torch.float32, "cuda", asked)
-    assert tight.stats.pages == 2 * needed
+    assert tight.stats.totals.preemptions > 0
     for request in asked:
         one, other = ending(ours, request.id), ending(theirs, request.id)
         assert isinstance(one, Finished) and isinstance(other, Finished)
