@@ -7,7 +7,7 @@ import structlog
 import torch
 
 from worker.config import WorkerConfig
-from worker.engine.config import EngineConfig
+from worker.engine.config import EngineConfig, page_bytes
 from worker.engine.engine import Engine
 from worker.engine.request import Caption, Finished, Request, Sampling
 from worker.errors import ConfigError
@@ -31,6 +31,7 @@ def boot(config: WorkerConfig) -> tuple[Engine, Moondream]:
     if model.untrained:
         log.warning("this model is untrained: its answers are noise")
     engine = Engine(model, _engine_config(config))
+    _say_memory(config, engine, model)
     _warm_up(engine, model)
     return engine, model
 
@@ -62,6 +63,21 @@ def _engine_config(config: WorkerConfig) -> EngineConfig:
         token_budget=config.token_budget,
         crop_budget=config.crop_budget,
         prefix_cache=config.prefix_cache,
+    )
+
+
+def _say_memory(config: WorkerConfig, engine: Engine, model: Moondream) -> None:
+    pages = engine.stats.pages
+    size = pages * page_bytes(model.config.text, model.dtype, config.page_size)
+    log.info(
+        "KV cache made",
+        pages=pages,
+        page_size=config.page_size,
+        tokens=pages * config.page_size,
+        megabytes=size >> 20,
+        why="asked for" if config.pages else f"fits {model.device.type}",
+        prefix_cache=config.prefix_cache,
+        attention="reference",
     )
 
 
