@@ -65,7 +65,9 @@ class Marks:
         scores = {f"{kind} exact": self.counts[kind, "right"] / self.counts[kind, "all"] for kind in kinds}
         for kind, level in sorted({key for key in self.counts if key[1].startswith("matched")}):
             given, wanted = self.counts[kind, "given"], self.counts[kind, "wanted"]
-            scores[f"{kind} F1 {level.removeprefix('matched ')}"] = 2 * self.counts[kind, level] / max(given + wanted, 1)
+            scores[f"{kind} F1 {level.removeprefix('matched ')}"] = (
+                2 * self.counts[kind, level] / max(given + wanted, 1)
+            )
         return scores
 
     def _found(self, ask: Ask, scene: Scene, reply: Sequence[tuple[float, ...]]) -> bool:
@@ -94,7 +96,9 @@ def _said(ask: Ask, scene: Scene, reply: str) -> bool:
 
 def _matched(reply: Sequence[tuple[float, ...]], things: Sequence[Thing], fit: Fit, bar: float) -> int:
     """Count the replies that fit a thing of their own, best fits first."""
-    fits = sorted(((fit(given, thing), i, j) for i, given in enumerate(reply) for j, thing in enumerate(things)), reverse=True)
+    fits = sorted(
+        ((fit(given, thing), i, j) for i, given in enumerate(reply) for j, thing in enumerate(things)), reverse=True
+    )
     used_replies: set[int] = set()
     used_things: set[int] = set()
     for score, i, j in fits:

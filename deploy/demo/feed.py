@@ -18,25 +18,42 @@ from worker.images import CropGeometry, ImageLimits, cut, load, select_tiling
 __all__ = ["Batch", "Mix", "batches", "classes", "seen_scenes"]
 
 _GEOMETRY = CropGeometry()
+_BLANK_PAGES, _BLANK_STEPS = 16, 48
 
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """What a batch holds: groups of scenes of one size each; a group of many crops has `crops` of them in all."""
+    """What a batch holds: groups of scenes of one size each; a group of many crops has up to `crops` of them in all.
 
-    singles: int = 24
+    However many those are, a batch has `scenes` scenes: its shapes never change.
+    """
+
+    scenes: int = 80
     single_groups: int = 2
     crops: int = 144
     many_groups: int = 2
     steps: int = 262
 
+    @property
+    def most_crops(self) -> int:
+        """Return how many crops a batch has at most."""
+        least_many = self.many_groups * max(1, self.crops // (1 + _GEOMETRY.max_crops))
+        return self.many_groups * self.crops + self.scenes - least_many
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Scenes on the host, not yet drawn, and their pages."""
+    """Scenes on the host, not yet drawn, their pages, and some pages that need no image."""
 
     sheets: tuple[Sheet, ...]
     pages: Pages
+    blank: Pages
+
+    def pin_memory(self) -> "Batch":
+        """Return the batch where the device can fetch it by itself."""
+        return Batch(
+            tuple(sheet.pin_memory() for sheet in self.sheets), self.pages.pin_memory(), self.blank.pin_memory()
+        )
 
 
 class _Batches(IterableDataset[Batch]):
@@ -47,22 +64,28 @@ class _Batches(IterableDataset[Batch]):
         info = get_worker_info()
         random = Random(f"train {self.seed} {info.id if info else 0}")
         while True:
-            groups = [self._group(random, many_crops=False) for _ in range(self.mix.single_groups)]
-            groups += [self._group(random, many_crops=True) for _ in range(self.mix.many_groups)]
+            groups = [self._many(random) for _ in range(self.mix.many_groups)]
+            left = self.mix.scenes - sum(map(len, groups))
+            for group in range(self.mix.single_groups, 0, -1):
+                width, height = frame(random, many_crops=False)
+                groups.append([compose(random, -1, width, height) for _ in range(left // group)])
+                left -= left // group
             pages = [self.teacher.page(scene, random, self.mix.steps) for group in groups for scene in group]
-            yield Batch(tuple(Sheet.of(group) for group in groups), Pages.of(pages))
+            blank = [self.teacher.blank_page(random, _BLANK_STEPS) for _ in range(_BLANK_PAGES)]
+            yield Batch(tuple(Sheet.of(group) for group in groups), Pages.of(pages), Pages.of(blank))
 
-    def _group(self, random: Random, *, many_crops: bool) -> list[Scene]:
-        width, height = frame(random, many_crops=many_crops)
-        count = self.mix.singles
-        if many_crops:
-            count = max(1, self.mix.crops // (1 + select_tiling(height, width, _GEOMETRY).count))
+    def _many(self, random: Random) -> list[Scene]:
+        width, height = frame(random, many_crops=True)
+        count = max(1, self.mix.crops // (1 + select_tiling(height, width, _GEOMETRY).count))
         return [compose(random, -1, width, height) for _ in range(count)]
 
 
 def batches(teacher: Teacher, mix: Mix, *, seed: int, workers: int) -> Iterator[Batch]:
     """Return batches without end; another seed gives other scenes."""
-    return iter(DataLoader(_Batches(teacher, mix, seed), batch_size=None, num_workers=workers, prefetch_factor=4 if workers else None))
+    source = _Batches(teacher, mix, seed)
+    ahead = 4 if workers else None
+    pinned = torch.cuda.is_available()
+    return iter(DataLoader(source, batch_size=None, num_workers=workers, prefetch_factor=ahead, pin_memory=pinned))
 
 
 def classes(batch: Batch, device: torch.device) -> list[Class]:

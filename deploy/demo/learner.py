@@ -25,7 +25,11 @@ __all__ = ["Class", "Learner", "Pages"]
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """Pages of a batch as tensors: `ids_BS`, `values_BS2`, targets, positions and the lesson of each step."""
+    """Pages of a batch as tensors: inputs, targets, positions and the lesson of each step.
+
+    `said_R`, `placed_R` and `sized_R` are the flat indices of the steps that have each kind of target: the host knows
+    them, so that the device need not be asked.
+    """
 
     ids_BS: Tensor
     values_BS2: Tensor
@@ -34,16 +38,23 @@ class Pages:
     size_BS2: Tensor
     position_BS: Tensor
     lesson_BS: Tensor
+    said_R: Tensor
+    placed_R: Tensor
+    sized_R: Tensor
 
     @classmethod
     def of(cls, pages: Sequence[Page]) -> "Pages":
         """Stack pages of one length."""
-        return cls(
-            *(
-                torch.stack([torch.from_numpy(getattr(page, name)) for page in pages])
-                for name in ("ids", "values", "say", "at", "size", "position", "lesson")
-            )
-        )
+        stacked = {
+            name: torch.stack([torch.from_numpy(getattr(page, name)) for page in pages])
+            for name in ("ids", "values", "say", "at", "size", "position", "lesson")
+        }
+        targets = stacked["say"], stacked["at"], stacked["size"][..., 0]
+        return cls(*stacked.values(), *((target.flatten() != NOTHING).nonzero()[:, 0] for target in targets))
+
+    def pin_memory(self) -> "Pages":
+        """Return the pages where the device can fetch them by itself."""
+        return Pages(*(getattr(self, name).pin_memory() for name in self.__slots__))
 
     def to(self, device: torch.device) -> "Pages":
         """Return the pages on a device, ids and targets as int64."""
@@ -69,11 +80,14 @@ class Learner:
     dense: dict[str, Tensor]
     dtype: torch.dtype
     blur: float = 4.0
-    wrap: Callable[[Callable[..., Tensor]], Callable[..., Tensor]] = staticmethod(lambda function: function)
+    most_crops: int = 0  # crops are padded to this many, so that a compiled encoder meets one shape
+    features: Callable[..., Tensor] = vision.features
+    forward: Callable[..., Tensor] = text.forward
 
-    def __post_init__(self) -> None:
-        self._features = self.wrap(vision.features)
-        self._forward = self.wrap(text.forward)
+    def compile(self) -> None:
+        """Compile encoder and decoder: half a minute at the first step, a third less time at every other."""
+        self.features = torch.compile(vision.features, dynamic=False)
+        self.forward = torch.compile(text.forward, dynamic=False)
 
     @staticmethod
     def first_dense(config: ModelConfig) -> dict[str, Tensor]:
@@ -84,17 +98,20 @@ class Learner:
             found |= {f"{name}.weight": torch.zeros(outputs, dim), f"{name}.bias": torch.zeros(outputs)}
         return found
 
-    def losses(self, classes: Sequence[Class], pages: Pages) -> dict[str, Tensor]:
-        """Return the losses of a batch by name; pages follow the classes' scenes in order."""
+    def losses(self, classes: Sequence[Class], pages: Pages, blank: Pages) -> dict[str, Tensor]:
+        """Return the losses of a batch by name; pages follow the classes' scenes in order, `blank` ones have none."""
         weights = Weights.of({name: tensor.to(self.dtype) for name, tensor in self.tensors.items()}, self.config)
         image_BPC, found = self._see(classes, weights)
         hidden_BSC = self._read(image_BPC, pages, weights)
+        found["blank"] = self._said(self._read_blank(blank, weights), blank, weights)
         return found | self._marks(hidden_BSC, pages, weights)
 
     def _see(self, classes: Sequence[Class], weights: Weights) -> tuple[Tensor, dict[str, Tensor]]:
         config = self.config.vision
-        pixels = torch.cat([group.crops_BNSS3.flatten(0, 1) for group in classes])
-        features = self._features(pixels, weights.vision, config, dtype=self.dtype)
+        crops = [group.crops_BNSS3.flatten(0, 1) for group in classes]
+        blank = max(0, self.most_crops - sum(map(len, crops)))
+        pixels = torch.cat((*crops, crops[0].new_zeros((blank, *crops[0].shape[1:]))))
+        features = self.features(pixels, weights.vision, config, dtype=self.dtype)
         views, crop_losses, start = [], [], 0
         for group in classes:
             scenes, count = group.crops_BNSS3.shape[:2]
@@ -107,7 +124,11 @@ class Learner:
         centres, patch = _patches(Tiling(1, 1), config.geometry, image_BPC.device)
         scenes = len(image_BPC)
         image_loss = dense_loss(
-            image_BPC, self._layer("image"), centres[:1].expand(scenes, -1, -1), patch[:1].expand(scenes, -1), things_BK8
+            image_BPC,
+            self._layer("image"),
+            centres[:1].expand(scenes, -1, -1),
+            patch[:1].expand(scenes, -1),
+            things_BK8,
         )
         return image_BPC, {"crop": torch.stack(crop_losses).mean(), "image": image_loss}
 
@@ -138,20 +159,28 @@ class Learner:
         start_T = torch.arange(prefix, device=image_BPC.device).expand(scenes, -1)
         positions_BT = torch.cat((start_T, pages.position_BS), dim=1)
         attend = _Attend(prefix, _page_mask(pages.lesson_BS, prefix))
-        return self._forward(x_BTC, positions_BT, weights.text, self.config.text, attend)[:, prefix:]
+        return self.forward(x_BTC, positions_BT, weights.text, self.config.text, attend)[:, prefix:]
+
+    def _read_blank(self, pages: Pages, weights: Weights) -> Tensor:
+        """Read pages without an image: every step sees those before it, and no more."""
+        x_BSC = text.embed(pages.ids_BS, weights.text)
+        return text.forward(x_BSC, pages.position_BS, weights.text, self.config.text, text.dense_attend(0))
+
+    def _said(self, hidden_BSC: Tensor, pages: Pages, weights: Weights) -> Tensor:
+        logits = text.logits(hidden_BSC.flatten(0, 1).index_select(0, pages.said_R), weights.text).float()
+        losses_R = functional.cross_entropy(logits, pages.say_BS.flatten()[pages.said_R], reduction="none")
+        # a short answer is worth as much as a long one of the square of its length
+        share_R = _share(pages.say_BS != NOTHING, pages.lesson_BS).flatten()[pages.said_R]
+        return (losses_R * share_R).sum() / share_R.sum()
 
     def _marks(self, hidden_BSC: Tensor, pages: Pages, weights: Weights) -> dict[str, Tensor]:
-        said, at, sized = (pages.say_BS != NOTHING), (pages.at_BS != NOTHING), (pages.size_BS2[..., 0] != NOTHING)
-        logits = text.logits(hidden_BSC[said], weights.text).float()
-        losses_R = functional.cross_entropy(logits, pages.say_BS[said], reduction="none")
-        # a short answer is worth as much as a long one of the square of its length
-        share_R = _share(said, pages.lesson_BS)[said]
-        coordinates = region.coordinate_logits(hidden_BSC[at], weights.region).float()
-        sizes = region.size_logits(hidden_BSC[sized], weights.region).float()
+        hidden_XC = hidden_BSC.flatten(0, 1)
+        coordinates = region.coordinate_logits(hidden_XC.index_select(0, pages.placed_R), weights.region).float()
+        sizes = region.size_logits(hidden_XC.index_select(0, pages.sized_R), weights.region).float()
         return {
-            "say": (losses_R * share_R).sum() / share_R.sum(),
-            "at": _blurred(coordinates, pages.at_BS[at], self.blur),
-            "size": _blurred(sizes, pages.size_BS2[sized], 2 * self.blur),
+            "say": self._said(hidden_BSC, pages, weights),
+            "at": _blurred(coordinates, pages.at_BS.flatten()[pages.placed_R], self.blur),
+            "size": _blurred(sizes, pages.size_BS2.flatten(0, 1)[pages.sized_R], 2 * self.blur),
         }
 
 

@@ -25,7 +25,7 @@ _ATLAS_SIDE = 192
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """Scenes as arrays: `things_BK8` kind (-1: none), x, y, w, h, red, green, blue; `grounds_B9` colours and the rest."""
+    """Scenes as arrays: `things_BK8` kind (-1: none), x, y, w, h, red, green, blue; `grounds_B9` the backgrounds."""
 
     things_BK8: Tensor
     grounds_B9: Tensor
@@ -46,6 +46,10 @@ class Sheet:
         ]
         first = scenes[0]
         return cls(torch.from_numpy(things), torch.tensor(grounds, dtype=torch.float32), first.width, first.height)
+
+    def pin_memory(self) -> "Sheet":
+        """Return the sheet where the device can fetch it by itself."""
+        return Sheet(self.things_BK8.pin_memory(), self.grounds_B9.pin_memory(), self.width, self.height)
 
     def to(self, device: torch.device) -> "Sheet":
         """Return the sheet on a device."""

@@ -100,7 +100,9 @@ def _waves(grid: int, dim: int) -> Tensor:
     line = [[wave(2 * pi * rate * at / grid / 4) for rate in rates for wave in (sin, cos)] for at in range(grid)]
     table = torch.tensor(line)
     width = table.shape[1]
-    return torch.cat((table[:, None].expand(grid, grid, width), table[None].expand(grid, grid, width)), -1).flatten(0, 1)
+    return torch.cat((table[:, None].expand(grid, grid, width), table[None].expand(grid, grid, width)), -1).flatten(
+        0, 1
+    )
 
 
 def _texts() -> Iterator[str]:

@@ -6,7 +6,6 @@ B images, H rows, W columns, three channels; pixels are float32 levels from 0 to
 from functools import lru_cache
 from math import cos, pi, sqrt
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -62,14 +61,15 @@ def lanczos_matrix(inputs: int, outputs: int, device: torch.device) -> Tensor:
     """Return the (outputs, inputs) float32 weights of Pillow's LANCZOS filter along one axis."""
     scale = inputs / outputs
     stretch = max(scale, 1.0)
-    centres = (np.arange(outputs) + 0.5) * scale
-    first = np.maximum((centres - 3 * stretch + 0.5).astype(int), 0)[:, None]
-    last = np.minimum((centres + 3 * stretch + 0.5).astype(int), inputs)[:, None]
-    column = np.arange(inputs)[None, :]
-    offset = (column + 0.5 - centres[:, None]) / stretch
-    weights = np.where((column >= first) & (column < last) & (abs(offset) < 3), np.sinc(offset) * np.sinc(offset / 3), 0)
-    weights /= weights.sum(1, keepdims=True)
-    return torch.tensor(weights, dtype=torch.float32, device=device)
+    # on the device: sizes change with every batch, and the host has no time for thousands of sines
+    centres = ((torch.arange(outputs, device=device, dtype=torch.float64) + 0.5) * scale)[:, None]
+    first = (centres - 3 * stretch + 0.5).trunc().clamp(min=0)
+    last = (centres + 3 * stretch + 0.5).trunc().clamp(max=inputs)
+    column = torch.arange(inputs, device=device, dtype=torch.float64)[None, :]
+    offset = (column + 0.5 - centres) / stretch
+    inside = (column >= first) & (column < last) & (offset.abs() < 3)
+    weights = torch.where(inside, torch.sinc(offset) * torch.sinc(offset / 3), 0)
+    return (weights / weights.sum(1, keepdim=True)).float()
 
 
 def _table(base: tuple[tuple[int, ...], ...], quality_B: Tensor) -> Tensor:

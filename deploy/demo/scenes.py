@@ -101,7 +101,9 @@ def frame(random: Random, *, many_crops: bool) -> tuple[int, int]:
             )
         else:
             width, height = random.choice(
-                [(378, 378)] + [(random.randint(230, 378), random.randint(230, 378))] * 4 + [(random.randint(300, 520), 360)]
+                [(378, 378)]
+                + [(random.randint(230, 378), random.randint(230, 378))] * 4
+                + [(random.randint(300, 520), 360)]
             )
             if random.random() < 0.5:
                 width, height = height, width
@@ -141,7 +143,7 @@ class _Scale:
         zoom = sqrt(seen_height / height * seen_width / width)
         floor = _LEAST_ONE if tiling.count == 1 else _LEAST_MANY
         least = max(floor / zoom, _LEAST_PIXELS)
-        most = min(width, height) * (0.36 if tiling.count == 1 else 0.3)
+        most = min(width, height) * 0.42
         return cls(width, height, least, min(most, 2 * least) if small else most)
 
 

@@ -4,6 +4,7 @@ Every figure lives in u in [-aspect, aspect] (to the right) and v in [-1, 1] (do
 negative inside, in units of half the figure's height, exact enough near the edge to smooth it.
 """
 
+from itertools import pairwise
 from math import cos, pi, sin, sqrt
 
 import numpy as np
@@ -31,13 +32,28 @@ _STROKES: dict[str, tuple[tuple[tuple[float, float], ...], ...]] = {
     "3": (((-1, -1), (1, -1), (-0.1, -0.2), (0.6, -0.1), (1, 0.3), (1, 0.65), (0.5, 1), (-0.5, 1), (-1, 0.7)),),
     "4": (((0.5, 1), (0.5, -1), (-1, 0.4), (1, 0.4)),),
     "5": (((1, -1), (-0.9, -1), (-1, -0.1), (0.4, -0.15), (1, 0.25), (1, 0.6), (0.4, 1), (-1, 0.85)),),
-    "6": (((0.7, -1), (-0.3, -0.6), (-1, 0.2), (-1, 0.7), (-0.4, 1), (0.4, 1), (1, 0.7), (1, 0.3), (0.4, 0), (-1, 0.2)),),
+    "6": (
+        ((0.7, -1), (-0.3, -0.6), (-1, 0.2), (-1, 0.7), (-0.4, 1), (0.4, 1), (1, 0.7), (1, 0.3), (0.4, 0), (-1, 0.2)),
+    ),
     "7": (((-1, -1), (1, -1), (-0.3, 1)),),
     "8": (
         ((0, -0.1), (-0.85, -0.45), (-0.85, -0.7), (-0.3, -1), (0.3, -1), (0.85, -0.7), (0.85, -0.45), (0, -0.1)),
         ((0, -0.1), (-1, 0.35), (-1, 0.65), (-0.4, 1), (0.4, 1), (1, 0.65), (1, 0.35), (0, -0.1)),
     ),
-    "9": (((-0.7, 1), (0.3, 0.6), (1, -0.2), (1, -0.7), (0.4, -1), (-0.4, -1), (-1, -0.7), (-1, -0.3), (-0.4, 0), (1, -0.2)),),
+    "9": (
+        (
+            (-0.7, 1),
+            (0.3, 0.6),
+            (1, -0.2),
+            (1, -0.7),
+            (0.4, -1),
+            (-0.4, -1),
+            (-1, -0.7),
+            (-1, -0.3),
+            (-0.4, 0),
+            (1, -0.2),
+        ),
+    ),
 }
 _TIP = 0.5 * (1 + cos(pi / 5))  # half the height of a five-pointed star of radius 1
 _SPAN = sin(2 * pi / 5)  # half its width
@@ -92,7 +108,7 @@ def _star(u: Plane, v: Plane) -> Plane:
 def _digit(kind: str, u: Plane, v: Plane) -> Plane:
     nearest = np.full(np.broadcast(u, v).shape, np.inf, dtype=np.float32)
     for stroke in _STROKES[kind]:
-        for (from_u, from_v), (to_u, to_v) in zip(stroke, stroke[1:], strict=False):
+        for (from_u, from_v), (to_u, to_v) in pairwise(stroke):
             start, step = (from_u * _X, from_v * _Y), ((to_u - from_u) * _X, (to_v - from_v) * _Y)
             share = ((u - start[0]) * step[0] + (v - start[1]) * step[1]) / (step[0] ** 2 + step[1] ** 2)
             share = np.clip(share, 0, 1)

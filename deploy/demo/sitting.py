@@ -24,11 +24,17 @@ _FIRST_SEED = 1_000_000
 
 
 def sit(learner: Learner, tokenizer: Tokenizer, *, count: int, workers: int) -> dict[str, dict[str, float]]:
-    """Return the scores of `count` scenes seen in one crop, of as many seen in many, and of those without local crops."""
-    weights = Weights.of({name: tensor.detach().to(learner.dtype) for name, tensor in learner.tensors.items()}, learner.config)
+    """Return the scores of `count` scenes in one crop, of as many in many, and of these without their local crops."""
+    weights = Weights.of(
+        {name: tensor.detach().to(learner.dtype) for name, tensor in learner.tensors.items()}, learner.config
+    )
     reader = Reader(learner.config, weights, tokenizer)
     scores: dict[str, dict[str, float]] = {}
-    for name, many_crops, blind in (("one crop", False, False), ("many crops", True, False), ("no local crops", True, True)):
+    for name, many_crops, blind in (
+        ("one crop", False, False),
+        ("many crops", True, False),
+        ("no local crops", True, True),
+    ):
         seeds = [(_FIRST_SEED + seed, many_crops) for seed in range(count)]
         marks = Marks()
         for group in _grouped(seen_scenes(seeds, workers=workers)):

@@ -8,10 +8,23 @@ from random import Random
 from deploy.demo.scenes import COLOURS, Scene, Thing
 from deploy.demo.shapes import SHAPES
 
-__all__ = ["ANYTHING", "LENGTHS", "PLACES", "Label", "Question", "captions", "labels", "phrase", "place", "questions"]
+__all__ = [
+    "ANYTHING",
+    "LENGTHS",
+    "PLACES",
+    "Label",
+    "Question",
+    "captions",
+    "labels",
+    "phrase",
+    "place",
+    "questions",
+    "riddle",
+]
 
 LENGTHS = ("short", "normal", "long")
 NOUNS = (*SHAPES, "digit")
+_ANY_SHAPE = "shape"  # every thing but a digit
 PLACES = ("top left", "top", "top right", "left", "centre", "right", "bottom left", "bottom", "bottom right")
 _SURE = 0.03  # how far from a third of the image a centre must be for its place to be asked
 _CLEARLY = 1.35  # how much larger the larger of two must be
@@ -26,7 +39,8 @@ class Label:
 
     def matches(self, thing: Thing) -> bool:
         """Return whether the label names the thing."""
-        return self.colour in (None, thing.colour) and self.noun in (None, thing.noun)
+        fits = self.noun in (None, thing.noun) or (self.noun == _ANY_SHAPE and thing.noun != "digit")
+        return fits and self.colour in (None, thing.colour)
 
     def among(self, things: Iterable[Thing]) -> tuple[Thing, ...]:
         """Return the things the label names, in their order."""
@@ -66,6 +80,12 @@ def captions(scene: Scene) -> dict[str, str]:
     }
 
 
+def riddle(random: Random) -> Question:
+    """Draw a question that needs no image."""
+    first, second = random.sample([*SHAPES, *COLOURS], 2)
+    return Question("alphabet", f"Which comes first in the alphabet: {first} or {second}?", min(first, second))
+
+
 def phrase(thing: Thing) -> str:
     """Return a thing with its article: "a red circle", "an orange 7"."""
     return f"{_article(thing.colour)} {thing.colour} {thing.kind}"
@@ -78,7 +98,7 @@ def place(thing: Thing) -> str:
 
 def questions(scene: Scene, random: Random) -> list[Question]:
     """Draw one question of each kind that the scene has a clear answer to."""
-    asked = [_count(scene, random), _is_there(scene, random)]
+    asked: list[Question | None] = [_count(scene, random), _is_there(scene, random)]
     alone = [thing for thing in scene.things if len(_named(thing).among(scene.things)) == 1]
     asked += _colour(scene, random), _shape(scene, random), _where(alone, random)
     asked += _larger(alone, random), _digit(scene, random)
@@ -93,11 +113,14 @@ def labels(scene: Scene, random: Random, *, absent: float = 0.2) -> Label:
         # close misses teach more than wild ones
         colour = random.choice(list(COLOURS)) if random.random() < 0.6 else colour
         noun = random.choice(NOUNS) if random.random() < 0.6 else noun
+    if random.random() < 0.1:
+        noun = _ANY_SHAPE
     return random.choice([Label(colour, noun), Label(colour, noun), Label(None, noun), Label(colour, None)])
 
 
 def _count(scene: Scene, random: Random) -> Question:
-    label = ANYTHING if random.random() < 0.2 else labels(scene, random, absent=0.15)
+    everything = ANYTHING if random.random() < 0.6 else Label(None, _ANY_SHAPE)
+    label = everything if random.random() < 0.25 else labels(scene, random, absent=0.15)
     name = label.text(plural=True)
     text = random.choice([f"How many {name} are there?", f"How many {name}?", f"Count the {name}."])
     return Question("count", text, str(len(label.among(scene.things))))
@@ -131,7 +154,9 @@ def _shape(scene: Scene, random: Random) -> Question | None:
 
 
 def _where(alone: Sequence[Thing], random: Random) -> Question | None:
-    sure = [thing for thing in alone if all(abs(at - third / 3) > _SURE for at in (thing.x, thing.y) for third in (1, 2))]
+    sure = [
+        thing for thing in alone if all(abs(at - third / 3) > _SURE for at in (thing.x, thing.y) for third in (1, 2))
+    ]
     if not sure:
         return None
     thing = random.choice(sure)
@@ -140,10 +165,7 @@ def _where(alone: Sequence[Thing], random: Random) -> Question | None:
 
 def _larger(alone: Sequence[Thing], random: Random) -> Question | None:
     pairs = [
-        (one, other)
-        for one in alone
-        for other in alone
-        if one.w > _CLEARLY * other.w and one.h > _CLEARLY * other.h
+        (one, other) for one in alone for other in alone if one.w > _CLEARLY * other.w and one.h > _CLEARLY * other.h
     ]
     if not pairs:
         return None

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deploy.demo.scenes import Scene, Thing
-from deploy.demo.speech import ANYTHING, LENGTHS, Label, captions, labels, questions
+from deploy.demo.speech import ANYTHING, LENGTHS, Label, captions, labels, questions, riddle
 from worker.model.config import ModelConfig
 
 __all__ = ["NOTHING", "Lesson", "Page", "Step", "Teacher"]
@@ -79,6 +79,14 @@ class Teacher:
                 room -= len(lesson)
         return self._page(lessons, steps)
 
+    def blank_page(self, random: Random, steps: int) -> Page:
+        """Return one lesson that needs no image, as it is fed: the first token, then the question, from position 0."""
+        asked = riddle(random)
+        lesson = [Step(self.config.tokenizer.bos_id), *self.answer(asked.text, asked.answer)]
+        page = self._page([lesson], steps)
+        page.position[:] = np.arange(steps)
+        return page
+
     def caption(self, scene: Scene, length: str) -> Lesson:
         """Teach one caption."""
         prompt = self.config.tokenizer.templates.caption[length]
@@ -107,7 +115,9 @@ class Teacher:
         ids = self.config.tokenizer
         found = label.among(scene.things)
         name = label.text(plural=len(found) != 1)
-        prompt = self._question(f"How many {label.text(plural=True)} are there?", (*ids.templates.query.suffix, ids.thinking_id))
+        prompt = self._question(
+            f"How many {label.text(plural=True)} are there?", (*ids.templates.query.suffix, ids.thinking_id)
+        )
         lesson = [Step(token) for token in prompt]
         self._say(lesson, self.tokenize("I see"))
         if found:
@@ -170,7 +180,9 @@ class Teacher:
     def _size(self, thing: Thing, random: Random) -> tuple[float, float]:
         last = self.config.region.size_out_dim // 2 - 1
         width, height = (self.size_bin(side) + random.gauss(0, 3) for side in (thing.w, thing.h))
-        return 2 ** (min(width, last) / last * _OCTAVES - _OCTAVES), 2 ** (min(height, last) / last * _OCTAVES - _OCTAVES)
+        return 2 ** (min(width, last) / last * _OCTAVES - _OCTAVES), 2 ** (
+            min(height, last) / last * _OCTAVES - _OCTAVES
+        )
 
     def _page(self, lessons: Sequence[Lesson], steps: int) -> Page:
         page = Page(

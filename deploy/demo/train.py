@@ -12,7 +12,7 @@ import argparse
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import cos, pi
 from pathlib import Path
@@ -32,7 +32,7 @@ from worker.model.tokenizer import Tokenizer
 
 __all__ = ["Trainer", "main"]
 
-_SMOKE_MIX = Mix(singles=2, single_groups=1, crops=9, many_groups=1)
+_SMOKE_MIX = Mix(scenes=3, single_groups=1, crops=13, many_groups=1)
 _WARM_UP = 300  # steps
 _REPORT = 100  # steps
 
@@ -54,7 +54,10 @@ class Trainer:
         adam = rest | {name: t for name, t in self.everything.items() if name.startswith("dense.")}
         self.adam_names = sorted(adam)
         self.adam = torch.optim.AdamW(
-            [adam[name] for name in self.adam_names], betas=(0.9, 0.98), weight_decay=0.0, fused=self.device.type == "cuda"
+            [adam[name] for name in self.adam_names],
+            betas=(0.9, 0.98),
+            weight_decay=0.0,
+            fused=self.device.type == "cuda",
         )
 
     def step(self, batch: Batch) -> dict[str, Tensor]:
@@ -62,9 +65,11 @@ class Trainer:
         share = min(1.0, self.progress.seconds / self.seconds)
         rate = self.rate * min(1.0, (self.progress.steps + 1) / _WARM_UP) * (0.5 + 0.5 * cos(pi * share))
         self.learner.blur = 5.0 * 0.12**share
-        losses = self.learner.losses(classes(batch, self.device), batch.pages.to(self.device))
+        losses = self.learner.losses(
+            classes(batch, self.device), batch.pages.to(self.device), batch.blank.to(self.device)
+        )
         dense = (losses["crop"] + losses["image"]) * (1.0 - 0.8 * share)
-        total = 2 * losses["say"] + losses["at"] + 0.6 * losses["size"] + dense
+        total = 2 * losses["say"] + 0.2 * losses["blank"] + losses["at"] + 0.6 * losses["size"] + dense
         total.backward()
         self.muon.step(rate)
         for group in self.adam.param_groups:
@@ -122,8 +127,10 @@ def build(arguments: argparse.Namespace, device: torch.device) -> tuple[Trainer,
         {name: tensor.to(device).requires_grad_(not name.endswith("_features")) for name, tensor in part.items()}
         for part in (tensors, dense)
     ]
-    wrap: Callable[[Any], Any] = torch.compile(dynamic=True) if arguments.compile else lambda function: function
-    learner = Learner(config, *placed, torch.bfloat16, wrap=wrap)
+    mix = _SMOKE_MIX if arguments.smoke else Mix()
+    learner = Learner(config, *placed, torch.bfloat16, most_crops=mix.most_crops)
+    if arguments.compile:
+        learner.compile()
     trainer = Trainer(learner, progress, arguments.seconds, arguments.rate, device)
     if moments:
         trainer.restore(moments)
@@ -160,6 +167,7 @@ def main() -> None:
     arguments = _arguments()
     device = torch.device("cuda" if torch.cuda.is_available() and not arguments.smoke else "cpu")
     torch.set_float32_matmul_precision("high")
+    torch.backends.cuda.enable_cudnn_sdp(False)  # it plans anew for every batch size
     torch.manual_seed(time.time_ns() % 2**31)
     trainer, tokenizer = build(arguments, device)
     teacher = Teacher(trainer.learner.config, tokenizer.tokenize)
