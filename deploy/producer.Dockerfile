@@ -5,7 +5,8 @@ FROM python:${PYTHON}-slim AS build
 WORKDIR /src
 RUN python -m venv /opt/stoop
 COPY pyproject.toml README.md LICENSE ./
-RUN mkdir schemas producer worker \
+# An empty folder stands for the demo's model: no demo runs in here.
+RUN mkdir -p schemas producer worker deploy/demo/model \
     && /opt/stoop/bin/pip install --no-cache-dir .
 COPY schemas schemas
 COPY producer producer

@@ -9,7 +9,8 @@ WORKDIR /src
 RUN python -m venv /opt/stoop
 # What we depend on changes less often than what we write: it is installed first, around empty packages.
 COPY pyproject.toml README.md LICENSE ./
-RUN mkdir schemas producer worker \
+# An empty folder stands for the demo's model: no demo runs in here.
+RUN mkdir -p schemas producer worker deploy/demo/model \
     && /opt/stoop/bin/pip install --no-cache-dir ".[${EXTRA}]"
 COPY schemas schemas
 COPY producer producer

@@ -2,7 +2,12 @@
 
 import json
 import re
+import shutil
+import subprocess
+import sys
+import zipfile
 from fnmatch import fnmatch
+from pathlib import Path, PurePosixPath
 
 import pytest
 
@@ -21,6 +26,68 @@ def instructions(file: str) -> list[tuple[str, str]]:
 
 def arguments(file: str, instruction: str) -> list[str]:
     return [argument for name, argument in instructions(file) if name == instruction]
+
+
+def is_ignored(path: PurePosixPath) -> bool:
+    """Whether `.dockerignore` keeps the path from the build: the last line that names it or a folder above it decides."""
+    ignored = False
+    for line in (ROOT / ".dockerignore").read_text().splitlines():
+        pattern = line.removeprefix("!").rstrip("/")
+        if not pattern or line.startswith("#"):
+            continue
+        anywhere = pattern.startswith("**/")
+        for above in (path, *path.parents[:-1]):
+            if fnmatch(above.name if anywhere else str(above), pattern.removeprefix("**/")):
+                ignored = not line.startswith("!")
+    return ignored
+
+
+def copy_context(source: str, to: Path) -> None:
+    """Do what COPY does with one file or folder: only what is not ignored reaches the image."""
+    top = ROOT / source
+    for path in top.rglob("*") if top.is_dir() else [top]:
+        relative = path.relative_to(ROOT)
+        if path.is_file() and not is_ignored(PurePosixPath(relative.as_posix())):
+            copied = to / path.relative_to(top) if top.is_dir() else to
+            copied.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, copied)
+
+
+def build_wheels(file: str, folder: Path) -> list[set[str]]:
+    """Follow the Dockerfile's first stage, where each `pip install` builds a wheel; the names of the files in each."""
+    source, wheels = folder / "src", []
+    source.mkdir()
+    build = f"{sys.executable} -m hatchling build -t wheel -d {folder / 'dist'} #"
+    stage = instructions(file)
+    names = [name for name, _ in stage]
+    for name, argument in stage[: names.index("FROM", names.index("FROM") + 1)]:
+        if name == "COPY":
+            *copied, to = argument.split()
+            for path in copied:
+                copy_context(path, source / to / path if to.endswith("/") else source / to)
+        elif name == "RUN" and "pip install" in argument:
+            command = argument.replace("/opt/stoop/bin/pip install", build)
+            subprocess.run(["sh", "-ec", command], cwd=source, check=True, capture_output=True)
+            [wheel] = (folder / "dist").glob("*.whl")
+            with zipfile.ZipFile(wheel) as archive:
+                wheels.append(set(archive.namelist()))
+            wheel.unlink()
+    return wheels
+
+
+@pytest.mark.parametrize(
+    ("file", "packages"),
+    [
+        ("deploy/worker.Dockerfile", {"schemas", "producer", "worker"}),
+        ("deploy/producer.Dockerfile", {"schemas", "producer"}),
+    ],
+)
+def test_it_builds_of_what_it_copies(file: str, packages: set[str], tmp_path: Path) -> None:
+    around, whole = build_wheels(file, tmp_path)
+    assert {name.split("/")[0] for name in around} == {"stoop-0.1.0.dist-info"}
+    assert {name.split("/")[0] for name in whole} == {*packages, "stoop-0.1.0.dist-info"}
+    assert {"producer/scripts/submit.lua", "schemas/json/job.schema.json"} <= whole
+    assert not any(name.startswith("producer/demo/model/") for name in whole), "the demo's model is not needed there"
 
 
 def test_every_dockerfile_is_tested() -> None:
