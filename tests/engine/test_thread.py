@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from threading import Condition, get_ident
+from threading import Condition, Event, get_ident
+from traceback import format_exception
 
 import pytest
 
@@ -139,20 +140,42 @@ def test_after_a_stop_nothing_is_taken() -> None:
     thread.stop()
 
 
-def test_a_fault_ends_the_loop_and_is_kept() -> None:
-    ended = Condition()
+def fail(outputs: Sequence[Output]) -> None:
+    raise RuntimeError("the device is gone")
 
-    def deliver(outputs: Sequence[Output]) -> None:
-        with ended:
-            ended.notify_all()
-        raise RuntimeError("the device is gone")
 
-    thread = EngineThread(small_engine(), deliver)
+def test_a_fault_ends_the_loop_and_is_kept_with_its_traceback() -> None:
+    thread = EngineThread(small_engine(), fail)
     thread.submit(Request("a", Caption("short")))
     thread.start()
     thread._thread.join(SECONDS)
     assert not thread.alive
     assert str(thread.fault) == "the device is gone"
+    assert "in fail" in "".join(format_exception(thread.fault))
     with pytest.raises(EngineFault):
         thread.submit(Request("b", Query("what?")))
     thread.stop()
+
+
+def test_a_fault_tells_the_owner_at_once_in_the_engines_thread() -> None:
+    told: list[tuple[int, bool, str]] = []
+    ended = Event()
+
+    def on_end() -> None:
+        told.append((get_ident(), thread.alive, str(thread.fault)))
+        ended.set()
+
+    thread = EngineThread(small_engine(), fail, on_end)
+    thread.submit(Request("a", Caption("short")))
+    thread.start()
+    assert ended.wait(SECONDS)
+    thread.stop()
+    assert told == [(thread._thread.ident, False, "the device is gone")]
+
+
+def test_a_stop_does_not_tell_the_owner() -> None:
+    told: list[None] = []
+    thread = EngineThread(small_engine(), Inbox().deliver, lambda: told.append(None))
+    thread.start()
+    thread.stop()
+    assert not told and not thread.alive

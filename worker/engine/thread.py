@@ -1,6 +1,7 @@
 """The engine in a thread of its own, behind the port that the rest of the worker knows."""
 
 from collections import deque
+from collections.abc import Callable
 from threading import Condition, Thread
 
 from worker.engine.engine import Engine
@@ -14,11 +15,16 @@ _IDLE_SECONDS = 0.25  # an idle loop goes round this often, so that `steps` show
 
 
 class EngineThread:
-    """Steps the engine while there is work; implements `EnginePort`. `deliver` is called in the engine's thread."""
+    """Steps the engine while there is work; implements `EnginePort`. `deliver` is called in the engine's thread.
 
-    def __init__(self, engine: Engine, deliver: Deliver) -> None:
+    So is `on_end`, once, when a fault has ended the loop: `alive` is False and `fault` is set by then. A stop, which
+    the owner knows of, does not call it.
+    """
+
+    def __init__(self, engine: Engine, deliver: Deliver, on_end: Callable[[], None] | None = None) -> None:
         self._engine = engine  # touched by the engine's thread alone, once started
         self._deliver = deliver
+        self._on_end = on_end
         self._thread = Thread(target=self._loop, name="engine", daemon=True)
         self._changed = Condition()  # guards the mailbox, the ids in flight, and the two flags
         self._mailbox: deque[Request | str] = deque()  # requests to submit, ids to abort
@@ -43,7 +49,7 @@ class EngineThread:
 
     @property
     def fault(self) -> Exception | None:
-        """What ended the loop, unless it was stopped."""
+        """What ended the loop, with its traceback; None while the loop runs and when it was stopped."""
         return self._fault
 
     @property
@@ -90,6 +96,8 @@ class EngineThread:
             self._fault = error
         finally:
             self._end()
+        if self._fault is not None and self._on_end is not None:
+            self._on_end()
 
     def _turn(self) -> bool:
         """Go round once; False when the loop is to end."""
