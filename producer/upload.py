@@ -9,12 +9,13 @@ import base64
 import hashlib
 import io
 import warnings
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, urlsplit
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from producer.errors import ConfigError, ImageUnreadable, UploadFailed
 from schemas import names
+from schemas.address import ObjectAddress, parse_object
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -26,8 +27,12 @@ if TYPE_CHECKING:
 
 __all__ = ["ImageStore", "is_address"]
 
+_T = TypeVar("_T")
+
 _ADDRESSES = ("s3://", "data:", "https://", "http://")
 _ABSENT = ("404", "NoSuchKey", "NotFound")
+# who may not list a bucket is refused where there is nothing; the answer to HEAD has no body to say more
+_PERHAPS_ABSENT = (*_ABSENT, "403")
 
 
 def is_address(image: object) -> bool:
@@ -78,38 +83,48 @@ class ImageStore:
         if bucket is None:
             raise ConfigError("no bucket to upload images to: set STOOP_BUCKET, or give an s3:// address")
         key = f"{names.IMAGE_PREFIX}{hashlib.sha256(encoded).hexdigest()}.{image_format.lower()}"
-        address = f"s3://{bucket}/{key}"
-        if not self._call("head_object", address, Bucket=bucket, Key=key):
-            self._call("put_object", address, Bucket=bucket, Key=key, Body=encoded, ContentType=media_type)
-        return address
+        address = ObjectAddress(bucket, key)
+        there = self._call(address, lambda s3: s3.head_object(Bucket=bucket, Key=key), absent=_PERHAPS_ABSENT)
+        if there is None:
+            self._call(
+                address,
+                lambda s3: s3.put_object(Bucket=bucket, Key=key, Body=encoded, ContentType=media_type),
+                absent=(),
+            )
+        return f"s3://{bucket}/{key}"
 
-    def _get(self, address: str) -> bytes:
-        parts = urlsplit(address)
-        version = parse_qs(parts.query).get("versionId")
-        named = {"Bucket": parts.netloc, "Key": parts.path.removeprefix("/")}
-        got = self._call("get_object", address, **named, **({"VersionId": version[0]} if version else {}))
-        if got is None:
+    def _get(self, image: str) -> bytes:
+        try:
+            address = parse_object(image)
+        except ValueError as error:
+            raise ImageUnreadable(str(error)) from None
+        version: Any = {"VersionId": address.version} if address.version else {}
+        encoded = self._call(
+            address, lambda s3: s3.get_object(Bucket=address.bucket, Key=address.key, **version)["Body"].read()
+        )
+        if encoded is None:
             raise UploadFailed(f"there is nothing at {address}")
-        body: bytes = got["Body"].read()
-        return body
+        return encoded
 
-    def _call(self, operation: str, address: str, **arguments: Any) -> dict[str, Any] | None:
-        """Call the store; None where there is no such object, `UploadFailed` for every other error."""
+    def _call(
+        self, address: ObjectAddress, ask: "Callable[[S3Client], _T]", *, absent: tuple[str, ...] = _ABSENT
+    ) -> _T | None:
+        """Ask the store; None where its code for the error is in `absent`, `UploadFailed` for every other error."""
         from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
+        from urllib3.exceptions import HTTPError
 
         try:
-            reply: dict[str, Any] = getattr(self._connect(), operation)(**arguments)
-            return reply
+            return ask(self._connect())
         except NoCredentialsError as error:
             raise UploadFailed(
                 "no credentials for the object store: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
             ) from error
         except ClientError as error:
             code = error.response.get("Error", {}).get("Code", "")
-            if code in _ABSENT:
+            if code in absent:
                 return None
             raise UploadFailed(_advice(code, address)) from error
-        except BotoCoreError as error:
+        except (BotoCoreError, HTTPError, OSError) as error:
             raise UploadFailed(
                 f"the object store does not answer ({error}): check STOOP_S3_ENDPOINT and the network"
             ) from error
@@ -138,10 +153,9 @@ class ImageStore:
         return self._client
 
 
-def _advice(code: str, address: str) -> str:
-    bucket = urlsplit(address).netloc
+def _advice(code: str, address: ObjectAddress) -> str:
     if code == "NoSuchBucket":
-        return f"there is no bucket {bucket!r}: make it, or set STOOP_BUCKET to one that exists"
+        return f"there is no bucket {address.bucket!r}: make it, or set STOOP_BUCKET to one that exists"
     if code in ("403", "AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch"):
         return f"the object store refuses access to {address} ({code}): check the AWS credentials and their rights"
     return f"the object store answered {code or 'an error'} for {address}"
@@ -174,7 +188,10 @@ def _as_png(image: "PillowImage") -> bytes:
     if not hasattr(image, "save"):
         raise ImageUnreadable(f"{type(image).__name__} is no image: give an address, a path, bytes or a Pillow image")
     written = io.BytesIO()
-    image.convert("RGB").save(written, "PNG")
+    try:
+        image.convert("RGB").save(written, "PNG")
+    except (OSError, ValueError, SyntaxError) as error:  # Pillow decodes at first use
+        raise ImageUnreadable(f"the image cannot be decoded: {error}") from error
     return written.getvalue()
 
 

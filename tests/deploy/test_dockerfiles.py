@@ -29,7 +29,7 @@ def arguments(file: str, instruction: str) -> list[str]:
 
 
 def is_ignored(path: PurePosixPath) -> bool:
-    """Whether `.dockerignore` keeps the path from the build: the last line that names it or a folder above it decides."""
+    """Whether `.dockerignore` keeps the path from the build: the last line to name it or a folder above it decides."""
     ignored = False
     for line in (ROOT / ".dockerignore").read_text().splitlines():
         pattern = line.removeprefix("!").rstrip("/")

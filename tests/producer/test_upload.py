@@ -1,5 +1,8 @@
 import hashlib
 import io
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +25,72 @@ def png(colour: str) -> bytes:
 
 def store(**values: Any) -> ImageStore:
     return ImageStore(ProducerConfig(**values))
+
+
+class Gatekeeper(BaseHTTPRequestHandler):
+    """A store for one who may not list: what is absent is refused. A GET breaks off in the middle."""
+
+    put_status = 200
+    put: bytes
+
+    def do_HEAD(self) -> None:
+        self.answer(403)
+
+    def do_PUT(self) -> None:
+        Gatekeeper.put = self.rfile.read(int(self.headers["Content-Length"]))
+        self.answer(self.put_status)
+
+    def do_GET(self) -> None:
+        self.answer(200, length=1000)
+        self.wfile.write(b"too few")
+        self.close_connection = True
+
+    def answer(self, status: int, *, length: int = 0) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(length))
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Keep the test's output clean."""
+
+
+@pytest.fixture
+def guarded(monkeypatch: pytest.MonkeyPatch) -> Iterator[ImageStore]:
+    """A store whose bucket `Gatekeeper` keeps."""
+    for name, value in {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s", "NO_PROXY": "127.0.0.1"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Gatekeeper) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        endpoint = f"http://127.0.0.1:{server.server_port}"
+        images = store(bucket="photos", s3_endpoint=endpoint, s3_region="us-east-1", s3_path_style=True)
+        yield images
+        images.close()
+        server.shutdown()
+        thread.join()
+
+
+async def test_who_may_not_list_may_still_upload(guarded: ImageStore) -> None:
+    assert (await guarded.address(png("red"))).startswith("s3://photos/uploads/")
+    assert Gatekeeper.put == png("red")
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [(403, "refuses access to s3://photos/uploads/"), (404, "answered 404 for s3://photos/uploads/")],
+)
+async def test_an_upload_that_is_refused_is_told(
+    guarded: ImageStore, monkeypatch: pytest.MonkeyPatch, status: int, told: str
+) -> None:
+    monkeypatch.setattr(Gatekeeper, "put_status", status)
+    with pytest.raises(UploadFailed, match=told):
+        await guarded.address(png("red"))
+
+
+async def test_a_store_that_breaks_off_is_told(guarded: ImageStore) -> None:
+    with pytest.raises(UploadFailed, match="object store"):
+        await guarded.read("s3://photos/cat.png")
 
 
 @pytest.fixture
@@ -80,6 +149,13 @@ async def test_what_is_no_image_is_refused_before_any_upload(tmp_path: Path) -> 
             await images.address(given)  # type: ignore[arg-type]
 
 
+async def test_a_pillow_image_that_turns_out_damaged_is_refused() -> None:
+    whole = io.BytesIO()
+    Image.effect_noise((64, 64), 50).save(whole, "PNG")
+    with Image.open(io.BytesIO(whole.getvalue()[:-2000])) as damaged, pytest.raises(ImageUnreadable, match="decoded"):
+        await store(bucket="photos").address(damaged)
+
+
 async def test_without_a_bucket_it_says_what_to_set() -> None:
     with pytest.raises(ConfigError, match="STOOP_BUCKET"):
         await store().address(png("red"))
@@ -97,6 +173,18 @@ async def test_a_bucket_that_is_not_there_is_named(own: ImageStore, s3: "Embedde
     with pytest.raises(UploadFailed, match="no-such-bucket"):
         await other.address(png("red"))
     other.close()
+
+
+@pytest.mark.parametrize("key", ["#1 a.png", "what?.png", "a/100%25.png", "a+b&c=d.png"])
+async def test_a_key_is_read_as_it_stands(own: ImageStore, s3: "EmbeddedS3", key: str) -> None:
+    s3.client().put_object(Bucket=s3.bucket, Key=key, Body=key.encode())
+    assert await own.read(f"s3://{s3.bucket}/{key}") == key.encode()
+    own.close()
+
+
+async def test_an_address_the_worker_would_refuse_is_refused() -> None:
+    with pytest.raises(ImageUnreadable, match="s3://bucket/key"):
+        await store().read("s3://bucket")
 
 
 async def test_an_object_that_is_not_there_is_named(own: ImageStore, s3: "EmbeddedS3") -> None:

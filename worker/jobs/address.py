@@ -3,56 +3,27 @@
 import base64
 import binascii
 import re
-from dataclasses import dataclass
 
+import schemas.address
+from schemas.address import ObjectAddress
 from worker.errors import ImageAddressInvalid, ImageTooLarge
 
 __all__ = ["ObjectAddress", "is_inline", "parse_object", "unpack_inline"]
 
-# no `:`, so that nobody can name an access point of another account where a bucket belongs
-_OBJECT = re.compile(r"s3://(?P<bucket>[A-Za-z0-9._-]{3,63})/(?P<key>.+?)(?:\?versionId=(?P<version>[^?&/#]+))?", re.S)
 _INLINE = re.compile(r"data:image/[a-z0-9.+-]+;base64,", re.I)
-_KEY_BYTES = 1024  # S3's own limit
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectAddress:
-    """One object, or one version of it. The key is as it was given: never percent-decoded."""
-
-    bucket: str
-    key: str
-    version: str | None = None
-
-    def __str__(self) -> str:
-        # a signed query that was pasted into an address stays out of messages
-        return f"s3://{self.bucket}/{self.key.split('?')[0][:200]}"
-
-    def is_within(self, allowed: tuple[str, ...]) -> bool:
-        """Say whether an entry of `allowed` (`bucket`, or `bucket/prefix` in whole path steps) covers the object."""
-        path = f"{self.bucket}/{self.key}"
-        return any(path == entry or path.startswith(entry.rstrip("/") + "/") for entry in allowed)
 
 
 def parse_object(address: str) -> ObjectAddress:
-    """Read `s3://bucket/key`, with `?versionId=...` at its end or not; all other text of the key is the key's own.
+    """Read `s3://bucket/key[?versionId=...]` by the contract's rule.
 
     Raises `ImageAddressInvalid` for every other address, saying which ones are read.
     """
     if address.lower().startswith(("https://", "http://")):
         raise ImageAddressInvalid("https images are not enabled on this worker: put the image into the object store")
-    if not (match := _OBJECT.fullmatch(address)):
-        raise ImageAddressInvalid("the image address must be s3://bucket/key or data:image/<format>;base64,<bytes>")
-    found = ObjectAddress(match["bucket"], match["key"], match["version"])
-    if any(step in (".", "..") for step in found.key.split("/")):
-        # some stores would resolve them, and so leave an allowed prefix
-        raise ImageAddressInvalid(f"the key of {found} has a step `.` or `..`")
     try:
-        length = len(found.key.encode())
-    except UnicodeEncodeError:
-        raise ImageAddressInvalid("the key of the image is not valid Unicode") from None
-    if length > _KEY_BYTES:
-        raise ImageAddressInvalid(f"the key of the image has {length} bytes: at most {_KEY_BYTES}")
-    return found
+        return schemas.address.parse_object(address)
+    except ValueError as error:
+        raise ImageAddressInvalid(str(error)) from None
 
 
 def is_inline(address: str) -> bool:

@@ -1,0 +1,26 @@
+import pytest
+
+from schemas.address import ObjectAddress, parse_object
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("s3://bucket/key", ObjectAddress("bucket", "key")),
+        ("s3://bucket/#1 a?.jpg", ObjectAddress("bucket", "#1 a?.jpg")),
+        ("s3://bucket/100%25?versionId=3L4k_", ObjectAddress("bucket", "100%25", "3L4k_")),
+        ("s3://bucket/a?b?versionId=1", ObjectAddress("bucket", "a?b", "1")),
+    ],
+)
+def test_a_key_is_taken_as_it_stands(address: str, expected: ObjectAddress) -> None:
+    assert parse_object(address) == expected
+    assert expected.path == f"{expected.bucket}/{expected.key}"
+
+
+@pytest.mark.parametrize(
+    "address", ["", "s3://bucket", "https://h/x?Signature=secret", "s3://b:c/key", "s3://buck/../x"]
+)
+def test_what_is_no_address_is_refused(address: str) -> None:
+    with pytest.raises(ValueError, match=r"address must be|step") as raised:
+        parse_object(address)
+    assert "secret" not in str(raised.value)
