@@ -138,10 +138,12 @@ def _run(context: typer.Context, options: SkillOptions, skill: str, image: str |
             if options.stream:
                 render.print_stream(client.stream(job_id, config.timeout_seconds))
             result = client.result(job_id)
+            if not options.stream:
+                render.print_result(result, as_json=options.json)
             if options.draw and image is not None:
-                _draw(client, options.draw, image, result, label=str(fields.get("object", "")))
-        if not options.stream:
-            render.print_result(result, as_json=options.json)
+                # the answer is out by now: what goes wrong here is told beside it
+                with _reported(as_json=False):
+                    _draw(client, options.draw, image, result, label=str(fields.get("object", "")))
 
 
 def _draw(client: Client, to: Path, image: str, result: Result, *, label: str) -> None:

@@ -1,19 +1,30 @@
-"""Answers, events and errors as a person or a program reads them. Answers go to stdout, all else to stderr."""
+"""Answers, events and errors as a person or a program reads them. Answers go to stdout, all else to stderr.
+
+What a model wrote is printed as it is: it commands neither the terminal nor the library that prints it.
+"""
 
 import json
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from rich.console import Console
-from rich.markup import escape
+from rich.segment import Segment, Segments
+from rich.style import Style
 from rich.table import Table
 
-from producer.errors import JobFailed, StoopError
+from producer.errors import JobFailed, QueueUnavailable, StoopError
 from schemas.event import DeltaEvent, Event, ObjectEvent, ReasoningEvent, RestartedEvent
 from schemas.result import Result
 
-__all__ = ["print_error", "print_result", "print_stream", "short_answer"]
+__all__ = ["legible", "print_error", "print_result", "print_stream", "short_answer"]
+
+# control characters to their pictures (␛ for ESC); those from 0x80 on, which some terminals obey too, have none
+_PICTURES: Final[dict[int, int | str]] = {
+    **{code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t"},
+    0x7F: "␡",
+    **dict.fromkeys(range(0x80, 0xA0), "�"),
+}
 
 
 def print_result(result: Result, *, as_json: bool) -> None:
@@ -24,10 +35,10 @@ def print_result(result: Result, *, as_json: bool) -> None:
     out = Console(highlight=False)
     output = msgspec.to_builtins(result.output)
     if "reasoning" in output:
-        out.print(f"[dim]{escape(output['reasoning']['text'])}[/dim]\n")
+        _write(out, f"{output['reasoning']['text']}\n\n", "dim")
     for name in ("answer", "caption"):
         if name in output:
-            out.print(escape(output[name]), soft_wrap=True)
+            _write(out, f"{output[name]}\n")
     for name in ("objects", "points"):
         if name in output:
             out.print(_table(name, output[name]) if output[name] else f"no {name} found")
@@ -39,11 +50,11 @@ def print_stream(events: Iterable[Event]) -> None:
     out, aside = Console(highlight=False), Console(stderr=True, highlight=False)
     for event in events:
         if isinstance(event, DeltaEvent):
-            out.print(escape(event.text), end="", soft_wrap=True)
+            _write(out, event.text)
         elif isinstance(event, ReasoningEvent):
-            out.print(f"[dim]{escape(event.text)}[/dim]", end="", soft_wrap=True)
+            _write(out, event.text, "dim")
         elif isinstance(event, ObjectEvent):
-            out.print(_places(event.object), soft_wrap=True)
+            _write(out, f"{_places(event.object)}\n")
         elif isinstance(event, RestartedEvent):
             out.print()
             aside.print("(run anew: what was printed before this line counts no more)", style="yellow")
@@ -52,15 +63,25 @@ def print_stream(events: Iterable[Event]) -> None:
 
 def print_error(error: StoopError, *, exit_code: int, as_json: bool) -> None:
     """Print what went wrong and what to do: one line on stderr, or as JSON one object on stdout."""
+    message = str(error)
+    if isinstance(error, QueueUnavailable):
+        message += ": is Redis running there? STOOP_REDIS_URL says where"
     if not as_json:
-        Console(stderr=True, highlight=False).print(f"[red]error:[/red] {escape(str(error))}", soft_wrap=True)
+        aside = Console(stderr=True, highlight=False)
+        _write(aside, "error:", "red")
+        _write(aside, f" {message}\n")
         return
     told: dict[str, Any] = {
-        "error": {"kind": type(error).__name__, "message": str(error), "exit_code": exit_code},
+        "error": {"kind": type(error).__name__, "message": message, "exit_code": exit_code},
     }
     if isinstance(error, JobFailed):
         told["result"] = msgspec.to_builtins(error.result)
     print(json.dumps(told, ensure_ascii=False))
+
+
+def legible(text: str) -> str:
+    """Return the text with signs in place of all control characters but newline and tab."""
+    return text.translate(_PICTURES)
 
 
 def short_answer(result: Result, width: int = 60) -> str:
@@ -74,18 +95,24 @@ def short_answer(result: Result, width: int = 60) -> str:
         text = f"{len(output.points)} points " + ", ".join(_places(msgspec.to_builtins(at)) for at in output.points)
     elif output is not None:
         text = output.answer or output.caption or ""
-    text = " ".join(text.split())
+    text = legible(" ".join(text.split()))
     return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def _write(out: Console, text: str, style: str = "") -> None:
+    """Write the text literally: no markup, no emoji codes, no wrapping; `style` shows on a terminal only."""
+    out.print(Segments([Segment(legible(text), Style.parse(style))]), crop=False)
 
 
 def _print_footer(result: Result) -> None:
     spent = result.metrics
     run_ms = spent.fetch_time_ms + spent.image_time_ms + spent.prefill_time_ms + spent.decode_time_ms
     cut = ", cut at the limit" if result.finish_reason == "length" else ""
-    Console(stderr=True, highlight=False).print(
+    _write(
+        Console(stderr=True, highlight=False),
         f"{spent.output_tokens} tokens{cut} · queued {spent.queue_time_ms:.0f} ms, run {run_ms:.0f} ms"
-        f" · {result.model or 'model unknown'}",
-        style="dim",
+        f" · {result.model or 'model unknown'}\n",
+        "dim",
     )
 
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from producer.demo.burst import Errand
 from producer.events import ending
-from producer.render import short_answer
+from producer.render import legible, short_answer
 from schemas.event import (
     DeltaEvent,
     Event,
@@ -88,11 +89,8 @@ class Board:
         line.tell(event)
         if line.ended is not None and not self._console.is_terminal:
             number, skill, asked, picture, state, tokens, seconds, answer = line.cells
-            self._console.print(
-                f"job {number} {state} after {seconds} s, {tokens} tokens: {skill} {asked} ({picture}): {answer}",
-                soft_wrap=True,
-                markup=False,
-            )
+            told = f"job {number} {state} after {seconds} s, {tokens} tokens: {skill} {asked} ({picture}): {answer}"
+            self._console.print(Text(told), soft_wrap=True)
 
     def refresh(self) -> None:
         """Draw the lines now; on a terminal they are drawn a few times a second anyway."""
@@ -103,7 +101,7 @@ class Board:
         table = _columns()
         table.add_column("truth", no_wrap=True)
         for line in self.lines:
-            table.add_row(*line.cells, line.errand.truth, style=_STYLES.get(line.state, "red"))
+            table.add_row(*map(Text, line.cells), Text(line.errand.truth), style=_STYLES.get(line.state, "red"))
         return table
 
     def _frame(self) -> Table:
@@ -114,7 +112,7 @@ class Board:
         )
         table = _columns()
         for line in sorted(order[:room], key=lambda line: line.number):
-            table.add_row(*line.cells, style=_STYLES.get(line.state, "red"))
+            table.add_row(*map(Text, line.cells), style=_STYLES.get(line.state, "red"))
         return table
 
 
@@ -130,5 +128,5 @@ def _columns() -> Table:
 
 
 def _tail(text: str, width: int = 40) -> str:
-    text = " ".join(text.split())
+    text = legible(" ".join(text.split()))
     return text if len(text) <= width else f"…{text[1 - width :]}"

@@ -162,7 +162,8 @@ def test_a_queue_that_takes_nothing_is_exit_code_3(terminal: Terminal, error: Ex
     terminal.transport.script = refuse
     exit_code, _, err = terminal.run("caption", IMAGE)
     assert exit_code == 3
-    assert err == f"error: {error}\n"
+    assert err.startswith(f"error: {error}")
+    assert len(err.splitlines()) == 1
 
 
 def test_redis_that_is_not_there_is_exit_code_3(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,6 +171,7 @@ def test_redis_that_is_not_there_is_exit_code_3(monkeypatch: pytest.MonkeyPatch)
     done = CliRunner().invoke(app, ["caption", IMAGE])
     assert done.exit_code == 3
     assert done.stderr.startswith("error: Redis at 127.0.0.1:1")
+    assert done.stderr.endswith("is Redis running there? STOOP_REDIS_URL says where\n")
     assert len(done.stderr.splitlines()) == 1
     assert "hunter2" not in done.stderr
 
@@ -183,6 +185,15 @@ def test_the_answer_is_drawn(terminal: Terminal, tmp_path: Path) -> None:
     with Image.open(to) as drawn:
         assert drawn.size == (200, 100)
         assert drawn.getpixel((100, 40)) != (255, 255, 255)
+
+
+@pytest.mark.parametrize("options", [[], ["--stream"], ["--json"]])
+def test_an_answer_that_cannot_be_drawn_is_still_printed(terminal: Terminal, options: list[str]) -> None:
+    exit_code, out, err = terminal.run("caption", "data:image/png;base64,aGk=", "--draw", "drawn.png", *options)
+    assert exit_code == 2
+    assert "shapes on paper" in out
+    assert len(out.splitlines()) == 1
+    assert "error: cannot draw on the image" in err
 
 
 def test_help_lists_the_worker_without_importing_it() -> None:

@@ -5,10 +5,11 @@ from rich.console import Console
 from producer.demo.board import Board
 from producer.demo.burst import Errand
 from producer.jobs import build_job
-from schemas.event import RestartedEvent
+from schemas.event import DeltaEvent, Event, FinishedEvent, RestartedEvent
 from schemas.failure import Failure, FailureCode
+from schemas.skill import Output, Skill
 from schemas.state import State
-from tests.producer.scripted import answer, failing
+from tests.producer.scripted import answer, completed, failing
 
 ASK = Errand("query", None, {"question": "how many?"}, truth="two")
 JOB = build_job("query", question="how many?")
@@ -59,3 +60,17 @@ def test_the_table_has_answers_failures_and_the_truth() -> None:
     assert "two red circles" in out.getvalue()
     assert "context_overflow" in out.getvalue()
     assert "truth" in out.getvalue()
+
+
+def test_answers_are_shown_as_they_are() -> None:
+    text = "a :cat: [red]b[/red] \x1b[2J"
+    running: Event = DeltaEvent(id=JOB.id, seq=1, attempt=1, text=text)
+    ended: Event = FinishedEvent(id=JOB.id, seq=2, result=completed(JOB.id, Skill.QUERY, Output(answer=text)))
+    console, out = shown(terminal=False)
+    board = Board([ASK], console)
+    board.tell(board.lines[0], running)
+    console.print(board.table())
+    board.tell(board.lines[0], ended)
+    console.print(board.table())
+    assert out.getvalue().count("a :cat: [red]b[/red] ␛[2J") == 3
+    assert "\x1b" not in out.getvalue()
