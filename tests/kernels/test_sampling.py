@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from worker.kernels.sampling import sample, top_p_filter
+from worker.kernels.sampling import LEAST_TEMPERATURE, sample, top_p_filter
 
 PROBABILITIES = (0.5, 0.3, 0.15, 0.05)
 
@@ -81,3 +81,23 @@ def test_a_suppressed_token_is_never_drawn() -> None:
     logits = torch.tensor([[float("-inf"), 0.0, float("-inf")]]).expand(3, -1)
     ids = sample(logits, torch.tensor([0.0, 1.0, 1.0]), torch.ones(3), torch.tensor([0.5, 0.0, 1 - 2**-24]))
     assert ids.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("temperature", [5e-324, 1e-45, 1e-38, 1e-20, 9.9e-5])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_a_tiny_temperature_is_greedy(temperature: float, dtype: torch.dtype) -> None:
+    logits = torch.tensor([[0, 5, 1], [-1e4, 3e4, 2e4]], dtype=dtype)
+    cold = torch.full((2,), temperature, dtype=torch.float64)
+    assert sample(logits, cold, torch.ones(2), torch.full((2,), 0.99)).tolist() == [1, 1]
+
+
+def test_the_least_temperature_is_sampled_without_overflow() -> None:
+    logits = torch.tensor([[1e5, 1e5, -1e5, -float("inf")]]).expand(2, -1)
+    least = torch.full((2,), LEAST_TEMPERATURE, dtype=torch.float64)
+    assert sample(logits, least, torch.ones(2), torch.tensor([0.1, 0.9])).tolist() == [0, 1]
+
+
+def test_a_temperature_beyond_float32_draws_evenly_from_what_is_not_suppressed() -> None:
+    logits = torch.tensor([[0.0, 5.0, -float("inf"), 1.0]]).expand(3, -1)
+    hot = torch.full((3,), 1e300, dtype=torch.float64)
+    assert sample(logits, hot, torch.ones(3), torch.tensor([0.1, 0.5, 0.9])).tolist() == [0, 1, 3]

@@ -1,6 +1,7 @@
 """A plan laid out on the device.
 
-B sequences, T positions packed over them, P pages, R hidden states that heads read, N entries of a list.
+B sequences, T positions packed over them, P pages, R hidden states that heads read, S rows that are sampled,
+N entries of a list.
 """
 
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from worker.engine.sequence import Sequence
 from worker.engine.skills import Head
 from worker.images.crops import Crops
 from worker.kernels.paged_attention import PagedLayout
+from worker.kernels.sampling import LEAST_TEMPERATURE
 
 __all__ = ["Batch", "Injection", "Readers", "stage"]
 
@@ -157,14 +159,19 @@ def _readers(rows: Several[_Row], head: Head, to_device: _ToDevice) -> Readers:
 
 
 def _draws(sequences: Several[Sequence], to_device: _ToDevice) -> Draws:
-    samplings = [sequence.request.sampling for sequence in sequences]
-    temperatures = [0.0 if s.skill.greedy else s.request.sampling.temperature for s in sequences]
+    sampled = [row for row, sequence in enumerate(sequences) if _is_sampled(sequence)]
+    drawing = [sequences[row] for row in sampled]
+    samplings = [sequence.request.sampling for sequence in drawing]
     suppressed = [(row, token) for row, sequence in enumerate(sequences) for token in sequence.skill.suppressed]
     return Draws(
-        greedy=not any(temperatures),
-        temperatures_B=to_device(temperatures, torch.float64),
-        top_ps_B=to_device([sampling.top_p for sampling in samplings], torch.float64),
-        uniforms_B=to_device([uniform(s.seed, s.drawn) for s in sequences], torch.float64),
+        rows_S=to_device(sampled, torch.int64),
+        temperatures_S=to_device([sampling.temperature for sampling in samplings], torch.float64),
+        top_ps_S=to_device([sampling.top_p for sampling in samplings], torch.float64),
+        uniforms_S=to_device([uniform(s.seed, s.drawn) for s in drawing], torch.float64),
         suppressed_rows_N=to_device([row for row, _ in suppressed], torch.int64),
         suppressed_ids_N=to_device([token for _, token in suppressed], torch.int64),
     )
+
+
+def _is_sampled(sequence: Sequence) -> bool:
+    return not sequence.skill.greedy and sequence.request.sampling.temperature >= LEAST_TEMPERATURE

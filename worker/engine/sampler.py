@@ -1,4 +1,4 @@
-"""Logits to token ids, each row by its own rules. B rows, V vocabulary, N suppressed places."""
+"""Logits to token ids, each row by its own rules. B rows, S of them not greedy, V vocabulary, N suppressed places."""
 
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -14,25 +14,27 @@ _BITS = 24  # as many as a float32 can hold without rounding up to 1
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """How to draw B tokens; (`suppressed_rows_N`, `suppressed_ids_N`) may not be drawn.
+    """How to draw B tokens: the rows `rows_S` are sampled, all others greedy.
 
-    `greedy` says, on the host, that every temperature is 0.
+    (`suppressed_rows_N`, `suppressed_ids_N`) may not be drawn.
     """
 
-    greedy: bool
-    temperatures_B: Tensor
-    top_ps_B: Tensor
-    uniforms_B: Tensor
+    rows_S: Tensor
+    temperatures_S: Tensor
+    top_ps_S: Tensor
+    uniforms_S: Tensor
     suppressed_rows_N: Tensor
     suppressed_ids_N: Tensor
 
 
 def draw(logits_BV: Tensor, draws: Draws) -> Tensor:
-    """Return ids_B int64; writes to the logits."""
+    """Return ids_B int64; writes to the logits. Only the sampled rows pay for sorting the vocabulary."""
     logits_BV[draws.suppressed_rows_N, draws.suppressed_ids_N] = float("-inf")
-    if draws.greedy:
-        return logits_BV.argmax(dim=-1)  # what `sample` would say, without sorting the vocabulary
-    return sample(logits_BV, draws.temperatures_B, draws.top_ps_B, draws.uniforms_B)
+    ids_B = logits_BV.argmax(dim=-1)
+    if draws.rows_S.numel():
+        sampled_SV = logits_BV[draws.rows_S]
+        ids_B[draws.rows_S] = sample(sampled_SV, draws.temperatures_S, draws.top_ps_S, draws.uniforms_S)
+    return ids_B
 
 
 def uniform(seed: int, count: int) -> float:

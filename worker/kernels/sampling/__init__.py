@@ -1,3 +1,3 @@
-from worker.kernels.sampling.reference import sample, top_p_filter
+from worker.kernels.sampling.reference import LEAST_TEMPERATURE, sample, top_p_filter
 
-__all__ = ["sample", "top_p_filter"]
+__all__ = ["LEAST_TEMPERATURE", "sample", "top_p_filter"]
