@@ -2,11 +2,16 @@
 
 Redis pub/sub drops what a late, slow or disconnected subscriber missed; the log has it. So: subscribe first, read
 the log, drop what repeats, and read the log again whenever `seq` shows a gap or the transport reports a silence.
+Events of a type that is not known here, from a newer worker, count in `seq` and are passed over.
 """
 
-from collections.abc import AsyncGenerator, Iterable
+import contextlib
+from collections.abc import AsyncGenerator, Sequence
+from typing import Final, get_args
 
-from producer.errors import JobCancelled, JobExpired, JobFailed, QueueUnavailable
+import msgspec
+
+from producer.errors import JobCancelled, JobExpired, JobFailed, QueueUnavailable, StoopError
 from producer.transport import Transport
 from schemas.codec import unpack_event, unpack_result
 from schemas.event import (
@@ -17,11 +22,21 @@ from schemas.event import (
     FinishedEvent,
     TerminalEvent,
 )
-from schemas.failure import Failure, FailureCode
+from schemas.failure import Failure, FailureCode, Rejected
 from schemas.result import Result
 from schemas.state import State
 
 __all__ = ["completed", "ending", "follow", "wait"]
+
+
+class _UnknownEvent(msgspec.Struct, frozen=True):
+    """What every event has, of whatever type."""
+
+    type: str
+    seq: int
+
+
+_KNOWN: Final = frozenset(kind.__struct_config__.tag for kind in get_args(Event))
 
 
 async def follow(transport: Transport, job_id: str) -> AsyncGenerator[Event, None]:
@@ -34,15 +49,17 @@ async def follow(transport: Transport, job_id: str) -> AsyncGenerator[Event, Non
         fresh = await _missed(transport, job_id, last)
         while True:
             for event in fresh:
-                yield event
                 last = event.seq
+                if isinstance(event, _UnknownEvent):
+                    continue
+                yield event
                 if isinstance(event, TerminalEvent):
                     return
             try:
                 packed = await anext(published)
             except StopAsyncIteration:
                 raise _ended(job_id) from None
-            told = None if packed is None else unpack_event(packed)
+            told = None if packed is None else _event(packed)
             if told is None or told.seq > last + 1:
                 fresh = await _missed(transport, job_id, last)
             else:
@@ -54,13 +71,13 @@ async def wait(transport: Transport, job_id: str) -> Result:
     async with transport.subscribe(job_id) as published:
         packed = await transport.result(job_id)
         if packed is not None:
-            return unpack_result(packed)
+            return _result(packed)
         async for told in published:
             # the result is stored together with the terminal event, so no other event is a reason to look
-            if told is None or isinstance(unpack_event(told), TerminalEvent):
+            if told is None or isinstance(_event(told), TerminalEvent | _UnknownEvent):
                 packed = await transport.result(job_id)
                 if packed is not None:
-                    return unpack_result(packed)
+                    return _result(packed)
     raise _ended(job_id)
 
 
@@ -85,17 +102,39 @@ def ending(event: TerminalEvent) -> Result:
     return Result(id=event.id, status=status, attempt=event.attempt)
 
 
-async def _missed(transport: Transport, job_id: str, last: int) -> Iterable[Event]:
+async def _missed(transport: Transport, job_id: str, last: int) -> Sequence[Event | _UnknownEvent]:
     """Return the events after `last`: from the log or, where that has none, the terminal one from the result."""
-    logged = [unpack_event(packed) for packed in await transport.log(job_id, last)]
+    logged = [_event(packed) for packed in await transport.log(job_id, last)]
     if logged:
         return logged
     packed = await transport.result(job_id)
     if packed is None:
         return []
     # the job may have ended between the two reads: only a log that is still empty has expired
-    logged = [unpack_event(packed) for packed in await transport.log(job_id, last)]
-    return logged or [_terminal(unpack_result(packed), last + 1)]
+    logged = [_event(packed) for packed in await transport.log(job_id, last)]
+    return logged or [_terminal(_result(packed), last + 1)]
+
+
+def _event(packed: bytes) -> Event | _UnknownEvent:
+    try:
+        return unpack_event(packed)
+    except Rejected as error:
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            unknown = msgspec.json.decode(packed, type=_UnknownEvent)
+            if unknown.type not in _KNOWN:
+                return unknown
+        raise _unreadable(error) from error
+
+
+def _result(packed: bytes) -> Result:
+    try:
+        return unpack_result(packed)
+    except Rejected as error:
+        raise _unreadable(error) from error
+
+
+def _unreadable(error: Rejected) -> StoopError:
+    return StoopError(f"what the queue tells cannot be read ({error}): is a worker newer than this client?")
 
 
 def _terminal(result: Result, seq: int) -> Event:

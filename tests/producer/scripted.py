@@ -58,8 +58,11 @@ class ScriptedTransport:
         self.logs[event.id].append(pack(event))
 
     def publish_only(self, event: Event) -> None:
-        for channel in self._channels[event.id]:
-            channel.put_nowait(pack(event))
+        self.publish_packed(event.id, pack(event))
+
+    def publish_packed(self, job_id: str, packed: bytes) -> None:
+        for channel in self._channels[job_id]:
+            channel.put_nowait(packed)
 
     def fall_silent(self, job_id: str) -> None:
         """Tell every subscriber that events may have been missed."""

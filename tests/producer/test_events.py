@@ -1,11 +1,12 @@
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
 from producer import events
-from producer.errors import JobCancelled, JobExpired, JobFailed, QueueUnavailable
+from producer.errors import JobCancelled, JobExpired, JobFailed, QueueUnavailable, StoopError
 from schemas.codec import pack
 from schemas.event import CancelledEvent, DeltaEvent, Event, ExpiredEvent, FailedEvent, RestartedEvent
 from schemas.failure import Failure, FailureCode
@@ -125,6 +126,74 @@ async def test_a_result_is_found_at_once_or_waited_for() -> None:
     assert result.output is not None and result.output.answer == "two red circles"
     assert await events.wait(transport, JOB.id) == result
     assert transport.watchers(JOB.id) == 0
+
+
+def newer(seq: int) -> bytes:
+    """An event of a type that a newer worker tells."""
+    return json.dumps({"type": "progress", "v": 1, "id": JOB.id, "seq": seq, "share": 0.5}).encode()
+
+
+class Newer(ScriptedTransport):
+    """Whose worker tells its event 2 in a type that is not known here; `live` says whether it is published too."""
+
+    def __init__(self, *, live: bool) -> None:
+        super().__init__()
+        self.live = live
+
+    async def log(self, job_id: str, after: int = -1) -> list[bytes]:
+        return [newer(2) if json.loads(packed)["seq"] == 2 else packed for packed in await super().log(job_id, after)]
+
+    @asynccontextmanager
+    async def subscribe(self, job_id: str) -> AsyncIterator[AsyncIterator[bytes | None]]:
+        async with super().subscribe(job_id) as told:
+
+            async def published() -> AsyncIterator[bytes | None]:
+                async for packed in told:
+                    if packed is None or json.loads(packed)["seq"] != 2:
+                        yield packed
+                    elif self.live:
+                        yield newer(2)
+
+            yield published()
+
+
+@pytest.mark.parametrize("live", [True, False])
+async def test_events_of_an_unknown_type_are_passed_over_and_counted(live: bool) -> None:
+    transport = Newer(live=live)
+    following = asyncio.create_task(gather(transport))
+    await transport.subscribed.wait()
+    transport.tell(*TOLD)
+    assert await following == TOLD[:2] + TOLD[3:]
+    assert await gather(transport) == TOLD[:2] + TOLD[3:]
+
+
+async def test_an_end_of_an_unknown_type_is_read_from_the_result() -> None:
+    transport = ScriptedTransport()
+    following = asyncio.create_task(gather(transport))
+    waiting = asyncio.create_task(events.wait(transport, JOB.id))
+    await transport.subscribed.wait()
+    transport.tell(*TOLD[:-1])
+    transport.results[JOB.id] = pack(Result(id=JOB.id, status=State.CANCELLED))
+    transport.publish_packed(JOB.id, newer(TOLD[-1].seq))
+    assert (await waiting).status is State.CANCELLED
+    transport.fall_silent(JOB.id)
+    assert isinstance((await following)[-1], CancelledEvent)
+
+
+@pytest.mark.parametrize(
+    "packed", [b"no JSON", b"\xff", b'{"type":"progress"}', b'{"type":"delta","v":1,"id":"a","seq":0}', b'{"v":9}']
+)
+async def test_what_cannot_be_read_is_an_error_of_the_client(packed: bytes) -> None:
+    class Odd(ScriptedTransport):
+        async def log(self, job_id: str, after: int = -1) -> list[bytes]:
+            return [packed]
+
+    with pytest.raises(StoopError, match="newer than this client"):
+        await gather(Odd())
+    transport = ScriptedTransport()
+    transport.results[JOB.id] = packed
+    with pytest.raises(StoopError, match="newer than this client"):
+        await events.wait(transport, JOB.id)
 
 
 class Ending(ScriptedTransport):
