@@ -1,10 +1,11 @@
 """The client for code without an event loop: `AsyncClient` behind one private thread."""
 
 import asyncio
+import functools
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
 
 from producer.client import AsyncClient
 from producer.text import TextStream
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Client"]
 
+_P = ParamSpec("_P")
 _T = TypeVar("_T")
 _T_co = TypeVar("_T_co", covariant=True)
 
@@ -29,6 +31,19 @@ class _Closable(Protocol[_T_co]):
     def __aiter__(self) -> AsyncIterator[_T_co]: ...
 
     def aclose(self) -> Coroutine[Any, Any, None]: ...
+
+
+def _answering(
+    method: Callable[Concatenate[AsyncClient, _P], Coroutine[Any, Any, dict[str, Any]]],
+) -> Callable[Concatenate["Client", _P], dict[str, Any]]:
+    """Return the method of `Client` that waits for one of `AsyncClient`, with the same arguments."""
+
+    @functools.wraps(method)
+    def answer(self: "Client", /, *arguments: _P.args, **named: _P.kwargs) -> dict[str, Any]:
+        return self._plain(self._wait(method(self._client, *arguments, **named)))
+
+    answer.__doc__ = f"See `AsyncClient.{method.__name__}`."
+    return answer
 
 
 class Client:
@@ -72,21 +87,10 @@ class Client:
         """See `AsyncClient.result`."""
         return self._wait(self._client.result(job_id, timeout))
 
-    def caption(self, image: "ImageSource", *arguments: Any, **named: Any) -> dict[str, Any]:
-        """See `AsyncClient.caption`, whose further arguments it takes."""
-        return self._plain(self._wait(self._client.caption(image, *arguments, **named)))
-
-    def query(self, *arguments: Any, **named: Any) -> dict[str, Any]:
-        """See `AsyncClient.query`, whose arguments it takes."""
-        return self._plain(self._wait(self._client.query(*arguments, **named)))
-
-    def detect(self, image: "ImageSource", object: str, settings: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """See `AsyncClient.detect`."""
-        return self._wait(self._client.detect(image, object, settings))
-
-    def point(self, image: "ImageSource", object: str, settings: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """See `AsyncClient.point`."""
-        return self._wait(self._client.point(image, object, settings))
+    caption = _answering(AsyncClient.caption)
+    query = _answering(AsyncClient.query)
+    detect = _answering(AsyncClient.detect)
+    point = _answering(AsyncClient.point)
 
     def read_image(self, image: "ImageSource") -> bytes:
         """See `ImageStore.read`."""

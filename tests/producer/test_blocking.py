@@ -1,10 +1,11 @@
+import inspect
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from producer import Client, InvalidJob, JobFailed
+from producer import AsyncClient, Client, InvalidJob, JobFailed
 from producer.config import ProducerConfig
 from schemas.event import FinishedEvent
 from schemas.failure import Failure, FailureCode
@@ -29,6 +30,14 @@ def test_skills_answer_as_those_of_the_asynchronous_client(client: Client) -> No
     assert client.query(IMAGE, "how many?") == {"answer": "two red circles"}
     assert len(client.detect(IMAGE, "cat")["objects"]) == 2
     assert client.point(IMAGE, "cat") == {"points": [{"x": 0.25, "y": 0.75}]}
+
+
+@pytest.mark.parametrize("skill", ["caption", "query", "detect", "point"])
+def test_skills_take_the_arguments_of_the_asynchronous_client(skill: str) -> None:
+    method = getattr(Client, skill)
+    assert inspect.signature(method) == inspect.signature(getattr(AsyncClient, skill))
+    assert method.__doc__ == f"See `AsyncClient.{skill}`."
+    assert not inspect.iscoroutinefunction(method)
 
 
 def test_streams_are_plain_iterators(client: Client) -> None:
