@@ -1,6 +1,7 @@
 """Paged attention against attention written out row by row, on layouts of every kind."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from itertools import accumulate
 
 import pytest
 import torch
@@ -55,6 +56,9 @@ class Case:
             context_lens_B=torch.tensor([sequence.context for sequence in batch], dtype=torch.int32),
             page_table_BP=table,
             prefix_lens_B=torch.tensor([sequence.prefix for sequence in batch], dtype=torch.int32),
+            cu_seqlens=(0, *accumulate(rows)),
+            context_lens=tuple(sequence.context for sequence in batch),
+            prefix_lens=tuple(sequence.prefix for sequence in batch),
             page_size=page_size,
         )
 
@@ -100,12 +104,23 @@ def test_a_padding_row_gives_zero_and_disturbs_no_other() -> None:
     case = Case([Sequence(5, 1, 0), Sequence(5, 1, 0)], 4, torch.float32, seed=2)
     contexts = torch.tensor([5, 0], dtype=torch.int32)
     case.layout.page_table_BP[1] = NO_PAGE
-    layout = PagedLayout(
-        case.layout.cu_seqlens_B1, contexts, case.layout.page_table_BP, case.layout.prefix_lens_B, page_size=4
-    )
+    layout = replace(case.layout, context_lens_B=contexts)
     found = paged_attention(case.queries, case.pool, layout)
     torch.testing.assert_close(found[0], case.expected()[0].float())
     assert torch.equal(found[1], torch.zeros(HEADS, HEAD_DIM))
+
+
+@pytest.mark.parametrize("batch", [[Sequence(37, 37, 30), Sequence(9, 2, 0)], [Sequence(37, 1, 30), Sequence(9, 1, 0)]])
+def test_nothing_is_asked_of_the_device(batch: list[Sequence]) -> None:
+    case = Case(batch, 4, torch.float64, seed=3)
+    tensors = {
+        field.name: value.to("meta")
+        for field in fields(case.layout)
+        if isinstance(value := getattr(case.layout, field.name), Tensor)
+    }
+    # a tensor without data cannot be read on the host
+    found = paged_attention(case.queries.to("meta"), case.pool.to("meta"), replace(case.layout, **tensors))
+    assert found.shape == case.queries.shape
 
 
 def test_writing_changes_no_other_slot() -> None:

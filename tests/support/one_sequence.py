@@ -80,5 +80,8 @@ class OneSequence:
             context_lens_B=int32([self.length]),
             page_table_BP=int32(list(range(self.pages))[::-1])[None],
             prefix_lens_B=int32([self.prefix_len]),
+            cu_seqlens=(0, rows),
+            context_lens=(self.length,),
+            prefix_lens=(self.prefix_len,),
             page_size=self.page_size,
         )

@@ -7,6 +7,7 @@ N entries of a list.
 from collections.abc import Callable
 from collections.abc import Sequence as Several
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 import torch
@@ -69,8 +70,8 @@ class _Row:
 
 def stage(chunks: Several[Chunk], *, page_size: int, bos_id: int, device: torch.device) -> Batch:
     """Lay chunks out as one packed batch on the device."""
-    firsts = np.cumsum([0, *(chunk.end - chunk.start for chunk in chunks)])
-    rows = [_Row(chunk, int(first)) for chunk, first in zip(chunks, firsts, strict=False)]
+    firsts = [0, *accumulate(chunk.end - chunk.start for chunk in chunks)]
+    rows = [_Row(chunk, first) for chunk, first in zip(chunks, firsts, strict=False)]
     ids, coordinates, sizes = _inputs(rows, bos_id)
     positions_T = np.concatenate([np.arange(chunk.start, chunk.end) for chunk in chunks])
 
@@ -123,17 +124,22 @@ def _slots(chunk: Chunk, page_size: int) -> "np.ndarray[tuple[int], np.dtype[np.
     return pages[positions // page_size] * page_size + positions % page_size
 
 
-def _layout(rows: Several[_Row], firsts: object, page_size: int, to_device: _ToDevice) -> PagedLayout:
+def _layout(rows: Several[_Row], firsts: Several[int], page_size: int, to_device: _ToDevice) -> PagedLayout:
     chunks = [row.chunk for row in rows]
     used = [-(-chunk.end // page_size) for chunk in chunks]
     table_BP = np.zeros((len(chunks), max(used)), dtype=np.int32)
     for row, (chunk, count) in enumerate(zip(chunks, used, strict=True)):
         table_BP[row, :count] = chunk.sequence.pages[:count]
+    context_lens = [chunk.end for chunk in chunks]
+    prefix_lens = [chunk.sequence.prefix_len for chunk in chunks]
     return PagedLayout(
         cu_seqlens_B1=to_device(firsts, torch.int32),
-        context_lens_B=to_device([chunk.end for chunk in chunks], torch.int32),
+        context_lens_B=to_device(context_lens, torch.int32),
         page_table_BP=to_device(table_BP, torch.int32),
-        prefix_lens_B=to_device([chunk.sequence.prefix_len for chunk in chunks], torch.int32),
+        prefix_lens_B=to_device(prefix_lens, torch.int32),
+        cu_seqlens=tuple(firsts),
+        context_lens=tuple(context_lens),
+        prefix_lens=tuple(prefix_lens),
         page_size=page_size,
     )
 

@@ -18,10 +18,15 @@ class PagedLayout:
     anything. Work grows with P: pass no wider a table than the longest context needs.
     `prefix_lens_B` int32: so many first positions attend to each other in both directions; 0 is plain causal. The
     positions of a prefix must all be in the cache, or in this call, when one of them is a query.
+    `cu_seqlens`, `context_lens` and `prefix_lens` are the same numbers on the host, so that no layer of a prefill has
+    to wait for the device to tell them; a decode reads the tensors alone.
     """
 
     cu_seqlens_B1: Tensor
     context_lens_B: Tensor
     page_table_BP: Tensor
     prefix_lens_B: Tensor
+    cu_seqlens: tuple[int, ...]
+    context_lens: tuple[int, ...]
+    prefix_lens: tuple[int, ...]
     page_size: int

@@ -4,6 +4,8 @@ B sequences, T query rows packed over sequences, S key positions, H heads, D hea
 One layer's pool is (2, pages, page size, H, D): keys, then values. A slot is page * page size + offset.
 """
 
+from itertools import pairwise
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -24,16 +26,16 @@ def paged_attention(q_THD: Tensor, pool: Tensor, layout: PagedLayout) -> Tensor:
     """Let every query row attend to its sequence's positions in the pool; returns o_THD.
 
     Row i sees position j when j <= i, or when both lie in the prefix. Slots that hold no position of the sequence are
-    never mixed in, whatever is in them. When every sequence has one row, nothing waits for the device.
+    never mixed in, whatever is in them. Nothing waits for the device.
     """
     if q_THD.shape[0] == layout.context_lens_B.shape[0]:
         return _decode(q_THD, pool, layout)
-    bounds = layout.cu_seqlens_B1.tolist()
-    contexts, prefixes = layout.context_lens_B.tolist(), layout.prefix_lens_B.tolist()
+    bounds = pairwise(layout.cu_seqlens)
+    rows = zip(bounds, layout.page_table_BP, layout.context_lens, layout.prefix_lens, strict=True)
     return torch.cat(
         [
-            _prefill(q_THD[start:end], _gather(pool, pages_P, contexts[b], layout.page_size), prefixes[b])
-            for b, (start, end, pages_P) in enumerate(zip(bounds, bounds[1:], layout.page_table_BP, strict=False))
+            _prefill(q_THD[start:end], _gather(pool, pages_P, context_len, layout.page_size), prefix_len)
+            for (start, end), pages_P, context_len, prefix_len in rows
         ]
     )
 
