@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from producer import events
-from producer.errors import TimedOut
+from producer.errors import InvalidJob, TimedOut
 from producer.jobs import answer, build_job, checked
 from producer.text import TextStream
 from producer.transport import Transport
 from producer.upload import ImageStore
 from schemas.event import Event
+from schemas.failure import Rejected
 from schemas.job import Job
 from schemas.result import Result
 
@@ -62,7 +63,10 @@ class AsyncClient:
 
     async def submit_many(self, jobs: Sequence[Job]) -> list[str]:
         """Put the jobs into their lanes in one go and return their ids."""
-        return await self._transport.submit([checked(job) for job in jobs])
+        try:
+            return await self._transport.submit([checked(job) for job in jobs])
+        except Rejected as error:  # text that has no UTF-8, as a command line may hand over
+            raise InvalidJob(error.failure) from error
 
     async def stream(self, job_id: str, timeout: float | None = None) -> AsyncGenerator[Event, None]:
         """Yield every event of the job, each once and in order, until the terminal one.

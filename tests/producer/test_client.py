@@ -146,3 +146,9 @@ def test_the_import_loads_nothing_heavy() -> None:
     code = f"import sys, producer; print(sorted({heavy} & set(sys.modules)))"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "[]"
+
+
+async def test_text_that_cannot_be_written_is_refused() -> None:
+    async with AsyncClient(ProducerConfig(redis_url="redis://127.0.0.1:1")) as client:
+        with pytest.raises(InvalidJob, match="surrogates"):
+            await client.query(IMAGE, "\ud800")
