@@ -4,7 +4,6 @@ B sequences, T positions packed over them, P pages, R hidden states that heads r
 N entries of a list.
 """
 
-from collections.abc import Callable
 from collections.abc import Sequence as Several
 from dataclasses import dataclass
 from itertools import accumulate
@@ -18,6 +17,7 @@ from worker.engine.sampler import Draws, uniform
 from worker.engine.scheduler import Chunk
 from worker.engine.sequence import Sequence
 from worker.engine.skills import Head
+from worker.engine.upload import ToDevice, Upload
 from worker.images.crops import Crops
 from worker.kernels.paged_attention import PagedLayout
 from worker.kernels.sampling import LEAST_TEMPERATURE
@@ -75,11 +75,10 @@ def stage(chunks: Several[Chunk], *, page_size: int, bos_id: int, device: torch.
     ids, coordinates, sizes = _inputs(rows, bos_id)
     positions_T = np.concatenate([np.arange(chunk.start, chunk.end) for chunk in chunks])
 
-    def to_device(values: object, dtype: torch.dtype) -> Tensor:
-        return torch.as_tensor(np.asarray(values), dtype=dtype).to(device, non_blocking=True)
-
+    upload = Upload(device)
+    to_device = upload.to_device
     readers = {head: _readers(rows, head, to_device) for head in Head}
-    return Batch(
+    batch = Batch(
         ids_T=to_device(ids, torch.int64),
         positions_T=to_device(positions_T, torch.int64),
         slots_T=to_device(np.concatenate([_slots(chunk, page_size) for chunk in chunks]), torch.int64),
@@ -90,9 +89,10 @@ def stage(chunks: Several[Chunk], *, page_size: int, bos_id: int, device: torch.
         readers=readers,
         draws=_draws(readers[Head.TOKEN].sequences, to_device),
     )
+    upload.send()
+    return batch
 
 
-_ToDevice = Callable[[object, torch.dtype], Tensor]
 _Entries = list[tuple[int, object]]
 
 
@@ -124,7 +124,7 @@ def _slots(chunk: Chunk, page_size: int) -> "np.ndarray[tuple[int], np.dtype[np.
     return pages[positions // page_size] * page_size + positions % page_size
 
 
-def _layout(rows: Several[_Row], firsts: Several[int], page_size: int, to_device: _ToDevice) -> PagedLayout:
+def _layout(rows: Several[_Row], firsts: Several[int], page_size: int, to_device: ToDevice) -> PagedLayout:
     chunks = [row.chunk for row in rows]
     used = [-(-chunk.end // page_size) for chunk in chunks]
     table_BP = np.zeros((len(chunks), max(used)), dtype=np.int32)
@@ -144,7 +144,7 @@ def _layout(rows: Several[_Row], firsts: Several[int], page_size: int, to_device
     )
 
 
-def _injection(entries: _Entries, shape: tuple[int, ...], to_device: _ToDevice) -> Injection:
+def _injection(entries: _Entries, shape: tuple[int, ...], to_device: ToDevice) -> Injection:
     # double, so that nothing is rounded before the region model's own dtype
     values = np.asarray([value for _, value in entries], dtype=np.float64).reshape(len(entries), *shape)
     return Injection(to_device([row for row, _ in entries], torch.int64), to_device(values, torch.float64))
@@ -156,7 +156,7 @@ def _crops(chunk: Chunk) -> Crops:
     return crops
 
 
-def _readers(rows: Several[_Row], head: Head, to_device: _ToDevice) -> Readers:
+def _readers(rows: Several[_Row], head: Head, to_device: ToDevice) -> Readers:
     reading = [row for row in rows if row.chunk.reads and head in row.chunk.sequence.skill.heads]
     return Readers(
         sequences=tuple(row.chunk.sequence for row in reading),
@@ -164,7 +164,7 @@ def _readers(rows: Several[_Row], head: Head, to_device: _ToDevice) -> Readers:
     )
 
 
-def _draws(sequences: Several[Sequence], to_device: _ToDevice) -> Draws:
+def _draws(sequences: Several[Sequence], to_device: ToDevice) -> Draws:
     sampled = [row for row, sequence in enumerate(sequences) if _is_sampled(sequence)]
     drawing = [sequences[row] for row in sampled]
     samplings = [sequence.request.sampling for sequence in drawing]

@@ -14,6 +14,7 @@ from worker.engine.batch import Batch
 from worker.engine.sampler import draw
 from worker.engine.sequence import Sequence
 from worker.engine.skills import Head, Reading
+from worker.engine.upload import Upload
 from worker.kernels.paged_attention import PagedLayout, paged_attention, write_kv
 from worker.model import region, text, vision
 from worker.model.moondream import Moondream
@@ -55,7 +56,9 @@ class Runner:
     @torch.inference_mode()
     def copy_pages(self, copies: Several[tuple[int, int]]) -> None:
         """Copy whole pages, (from, to), in all layers at once."""
-        sources, targets = torch.tensor(copies, device=self._pool.device).unbind(1)
+        upload = Upload(self._pool.device)
+        sources, targets = upload.to_device(copies, torch.int64).unbind(1)
+        upload.send()
         self._pool[:, :, targets] = self._pool[:, :, sources]
 
     @torch.inference_mode()
