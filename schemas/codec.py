@@ -11,6 +11,7 @@ from schemas.event import Event
 from schemas.failure import FailureCode, Rejected
 from schemas.job import Job, check
 from schemas.result import Result
+from schemas.signature import SigningKeys
 
 __all__ = ["pack", "peek_id", "unpack_event", "unpack_job", "unpack_result"]
 
@@ -39,8 +40,13 @@ def pack(value: Job | Event | Result) -> bytes:
         raise Rejected(FailureCode.INVALID_ARGUMENT, f"cannot be written as JSON: {error}") from error
 
 
-def unpack_job(packed: bytes) -> Job:
-    """Read and check a job; raise `Rejected` (malformed, unsupported_skill, invalid_argument, image_too_large)."""
+def unpack_job(packed: bytes, keys: SigningKeys | None = None) -> Job:
+    """Read and check a job; raise `Rejected` (malformed, unsupported_skill, invalid_argument, image_too_large).
+
+    With `keys` its signature is verified before anything in it is read; without, a signature is not looked at.
+    """
+    if keys is not None:
+        keys.verify(packed)
     return check(_unpack(_JOB, packed, "a job"))
 
 
