@@ -1,12 +1,15 @@
 """What a worker can be told, by flags of `stoop worker` and by `STOOP_*` variables; validated once, at the start."""
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from schemas.allowed import AllowedBuckets
 from schemas.names import DEFAULT_LANES
+from schemas.signature import SigningKeys
 from worker.errors import ConfigError
 
 __all__ = ["WorkerConfig", "read_config"]
@@ -24,8 +27,25 @@ def _known_scheme(url: SecretStr) -> SecretStr:
     return url
 
 
+def _readable(read: Callable[[Iterable[str]], object]) -> AfterValidator:
+    """Check that `read` understands the entries, and keep them as they are."""
+
+    def check(entries: tuple[str, ...]) -> tuple[str, ...]:
+        read(entries)
+        return entries
+
+    return AfterValidator(check)
+
+
+def _known_keys(secret: SecretStr) -> SecretStr:
+    SigningKeys.read(_split(secret.get_secret_value()))
+    return secret
+
+
 _Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
 _Partitions = Annotated[tuple[Annotated[int, Field(ge=0, le=99_999)], ...], NoDecode, BeforeValidator(_split)]
+_Buckets = Annotated[_Names, _readable(AllowedBuckets.read)]
+_Keys = Annotated[SecretStr, AfterValidator(_known_keys)]
 _RedisUrl = Annotated[SecretStr, AfterValidator(_known_scheme)]
 
 
@@ -68,12 +88,20 @@ class WorkerConfig(BaseSettings):
     s3_endpoint: str | None = Field(default=None, description="of the object store; by default the AWS variables'")
     s3_region: str | None = Field(default=None, description="of the object store; by default the AWS variables'")
     s3_path_style: bool = Field(default=False, description="address buckets by path instead of by host name")
-    allowed_buckets: _Names = Field(default=(), description="bucket or bucket/prefix, comma-separated; empty: all")
+    allowed_buckets: _Buckets = Field(
+        default=(), description="bucket, bucket/prefix or tenant=bucket/prefix, comma-separated; empty: all"
+    )
+    allow_https: bool = Field(default=False, description="fetch images from web servers on the public internet")
+    https_hosts: _Names = Field(default=(), description="web servers: host or *.domain, comma-separated; empty: all")
     fetch_timeout_seconds: float = Field(default=20.0, gt=0, description="for one image")
     fetch_concurrency: int = Field(default=16, ge=1, description="images fetched at once")
     max_image_bytes: int = Field(default=32 << 20, ge=1, description="of one encoded image")
     max_image_pixels: int = Field(default=64_000_000, ge=1, description="of one image")
     image_threads: int | None = Field(default=None, ge=1, description="threads that decode; by default one a core")
+
+    signing_keys: _Keys = Field(
+        default=SecretStr(""), description="keyid:secret, comma-separated: run only jobs signed with one of them"
+    )
 
     ready_file: Path | None = Field(default=None, description="file written when jobs are claimed, removed at the end")
     metrics_port: int | None = Field(default=None, ge=1, le=65_535, description="of Prometheus metrics; off by default")
@@ -84,6 +112,16 @@ class WorkerConfig(BaseSettings):
     def free_permits(self) -> int:
         """Most jobs in flight: enough that the engine's next batch waits for nothing."""
         return self.permits if self.permits is not None else 2 * self.max_batch
+
+    @property
+    def allowed(self) -> AllowedBuckets:
+        """What `allowed_buckets` says."""
+        return AllowedBuckets.read(self.allowed_buckets)
+
+    @property
+    def keys(self) -> SigningKeys | None:
+        """What `signing_keys` says; None where jobs need no signature."""
+        return SigningKeys.read(_split(self.signing_keys.get_secret_value()))
 
 
 def read_config(flags: dict[str, object]) -> WorkerConfig:

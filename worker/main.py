@@ -23,6 +23,7 @@ from worker.jobs.broker import Broker
 from worker.jobs.consumer import Consumer
 from worker.jobs.executor import Executor, Studio
 from worker.jobs.fetch import FetchConfig, Fetcher
+from worker.jobs.https_fetch import HttpsConfig, HttpsFetcher
 from worker.jobs.lease import LeaseKeeper
 from worker.jobs.publisher import Identity, Publisher
 from worker.jobs.redis_broker import BrokerConfig, RedisBroker
@@ -62,10 +63,10 @@ async def _serve(config: WorkerConfig, engine: Engine, model: Moondream) -> None
         metrics.serve(config.metrics_port)
     with (
         ThreadPoolExecutor(config.image_threads or os.cpu_count(), "image") as pool,
-        Fetcher(_fetch(config)) as fetcher,
+        Fetcher(_fetch(config), https=_https(config)) as fetcher,
     ):
         studio = Studio(pool, _image_limits(config), model.config.vision.geometry)
-        executor = Executor(fetcher, studio, relay, publisher, _sampling(config), metrics)
+        executor = Executor(fetcher, studio, relay, publisher, _sampling(config), metrics, config.keys)
         consumer = Consumer(broker, executor, permits=config.free_permits, metrics=metrics)
         thread.start()
         try:
@@ -141,10 +142,22 @@ def _fetch(config: WorkerConfig) -> FetchConfig:
         endpoint=config.s3_endpoint,
         region=config.s3_region,
         path_style=config.s3_path_style,
-        allowed_buckets=config.allowed_buckets,
+        allowed=config.allowed,
         max_bytes=config.max_image_bytes,
         timeout=config.fetch_timeout_seconds,
         concurrency=config.fetch_concurrency,
+    )
+
+
+def _https(config: WorkerConfig) -> HttpsFetcher | None:
+    if not config.allow_https:
+        return None
+    return HttpsFetcher(
+        HttpsConfig(
+            hosts=config.https_hosts,
+            max_bytes=config.max_image_bytes,
+            timeout=config.fetch_timeout_seconds,
+        )
     )
 
 

@@ -66,8 +66,8 @@ class Bench:
         studio = Studio(self.pool, ImageLimits(), CropGeometry())
         self.executor = Executor(self, studio, relay, self.publisher, Sampling(), self.metrics)
 
-    async def fetch(self, uri: str) -> bytes:
-        found = self.store.get(uri, errors.ImageNotFound(f"nothing at {uri}"))
+    async def fetch(self, image_uri: str, tenant: str | None = None) -> bytes:
+        found = self.store.get(image_uri, errors.ImageNotFound(f"nothing at {image_uri}"))
         if isinstance(found, Exception):
             raise found
         return found

@@ -27,10 +27,10 @@ class ObjectAddress:
         # a signed query that was pasted into an address stays out of messages
         return f"s3://{self.bucket}/{self.key.split('?')[0][:200]}"
 
-    def is_within(self, allowed: tuple[str, ...]) -> bool:
-        """Say whether an entry of `allowed` (`bucket`, or `bucket/prefix` in whole path steps) covers the object."""
-        path = f"{self.bucket}/{self.key}"
-        return any(path == entry or path.startswith(entry.rstrip("/") + "/") for entry in allowed)
+    @property
+    def path(self) -> str:
+        """The bucket and the key, as entries of allowed buckets name them."""
+        return f"{self.bucket}/{self.key}"
 
 
 def parse_object(address: str) -> ObjectAddress:

@@ -12,6 +12,7 @@ from schemas.codec import unpack_job
 from schemas.failure import Failure, FailureCode, Rejected
 from schemas.job import Job
 from schemas.result import Result
+from schemas.signature import SigningKeys
 from schemas.state import State
 from worker.engine.request import Aborted, Finished, Partial, Refused, Sampling
 from worker.errors import WorkerError
@@ -32,8 +33,8 @@ log = structlog.get_logger(__name__)
 class FetchPort(Protocol):
     """Brings the bytes of an image."""
 
-    async def fetch(self, uri: str) -> bytes:
-        """Return the encoded image; raises an `ImageError`."""
+    async def fetch(self, image_uri: str, tenant: str | None = None) -> bytes:
+        """Return the encoded image for a job of this tenant; raises an `ImageError`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,10 @@ class Studio:
 
 @dataclass(frozen=True, slots=True)
 class Executor:
-    """Runs deliveries; whatever happens to one, it is settled exactly once and the others go on."""
+    """Runs deliveries; whatever happens to one, it is settled exactly once and the others go on.
+
+    With `keys` only jobs that one of them has signed are read; anything else is a dead letter.
+    """
 
     fetcher: FetchPort
     studio: Studio
@@ -62,6 +66,7 @@ class Executor:
     publisher: Publisher
     defaults: Sampling
     metrics: Metrics
+    keys: SigningKeys | None = None
 
     async def execute(self, delivery: Delivery) -> None:
         """Take a delivery to its end. When cancelled (drain), it is released for another worker."""
@@ -86,7 +91,7 @@ class Executor:
     async def _answer(self, delivery: Delivery) -> tuple[Outcome, Result]:
         job: Job | None = None
         try:
-            job = unpack_job(delivery.packed)
+            job = unpack_job(delivery.packed, self.keys)
             if delivery.verdict is not None:
                 return _judged(job, delivery.verdict)
             return await self._run(delivery, job)
@@ -115,7 +120,7 @@ class Executor:
         if job.image is None:
             return None, Timings(queue_ms)
         began = time.perf_counter()
-        encoded = await self.fetcher.fetch(job.image)
+        encoded = await self.fetcher.fetch(job.image, job.tenant)
         fetched = time.perf_counter()
         crops = await self.studio.prepare(encoded)
         ready = time.perf_counter()
