@@ -12,6 +12,7 @@ from producer.transport import Transport
 from schemas.event import Event
 from schemas.job import Job
 from schemas.result import Result
+from schemas.state import State
 
 if TYPE_CHECKING:
     from producer.config import ProducerConfig
@@ -71,6 +72,10 @@ class Client:
     def result(self, job_id: str, timeout: float | None = None) -> Result:
         """See `AsyncClient.result`."""
         return self._wait(self._client.result(job_id, timeout))
+
+    def cancel(self, job_id: str) -> State | None:
+        """See `AsyncClient.cancel`."""
+        return self._wait(self._client.cancel(job_id))
 
     def caption(self, image: "ImageSource", *arguments: Any, **named: Any) -> dict[str, Any]:
         """See `AsyncClient.caption`, whose further arguments it takes."""

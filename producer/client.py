@@ -17,6 +17,7 @@ from producer.upload import ImageStore
 from schemas.event import Event
 from schemas.job import Job
 from schemas.result import Result
+from schemas.state import State
 
 if TYPE_CHECKING:
     from producer.config import ProducerConfig
@@ -93,6 +94,15 @@ class AsyncClient:
                 return events.completed(await events.wait(self._transport, job_id))
         except TimeoutError:
             raise TimedOut(job_id, seconds) from None
+
+    async def cancel(self, job_id: str) -> State | None:
+        """Ask for the end of a job; return the state it was in, None if the queue does not know it (yet).
+
+        A job that waits will not run, one that runs stops within a step; its last event, `cancelled`, tells when. One
+        that has ended stays as it is, and one that gets its answer in that moment has it.
+        """
+        before = await self._transport.cancel(job_id)
+        return None if before is None else State(before)
 
     async def caption(
         self,

@@ -9,7 +9,7 @@ from producer.errors import IdempotencyConflict, InvalidJob, QueueFull
 from schemas.codec import pack
 from schemas.failure import Rejected
 from schemas.job import Job, check
-from schemas.state import State
+from schemas.state import TERMINAL, State
 from tests.support.memory_queue.store import MemoryQueue, Reader, Record, queued_event
 
 __all__ = ["MemoryTransport"]
@@ -43,6 +43,17 @@ class MemoryTransport:
         """Return the job's state."""
         record = self._queue.jobs.get(job_id)
         return record.state.value if record else None
+
+    async def cancel(self, job_id: str) -> str | None:
+        """Flag the job; one that is delayed comes due."""
+        record = self._queue.jobs.get(job_id)
+        if record is None or record.state in TERMINAL:
+            return record and record.state.value
+        record.cancel = True
+        if job_id in self._queue.delayed:
+            self._queue.delayed[job_id] = (0, self._queue.delayed[job_id][1])
+            self._queue.news.set()
+        return record.state.value
 
     async def log(self, job_id: str, after: int = -1) -> list[bytes]:
         """Return the events after one."""
