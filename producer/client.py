@@ -10,7 +10,7 @@ import msgspec
 
 from producer import events
 from producer.errors import TimedOut
-from producer.jobs import answer, build_job, checked
+from producer.jobs import answer, build_job, checked, within
 from producer.text import TextStream
 from producer.transport import Transport
 from producer.upload import ImageStore
@@ -39,6 +39,7 @@ class AsyncClient:
 
         self.config = config or ProducerConfig()
         self.images = ImageStore(self.config)
+        self._allowed = self.config.allowed
         self._transport = transport or _connect(self.config)
 
     async def prepare(
@@ -63,7 +64,7 @@ class AsyncClient:
 
     async def submit_many(self, jobs: Sequence[Job]) -> list[str]:
         """Put the jobs into their lanes in one go and return their ids."""
-        return await self._transport.submit([checked(job) for job in jobs])
+        return await self._transport.submit([within(self._allowed, checked(job)) for job in jobs])
 
     async def stream(self, job_id: str, timeout: float | None = None) -> AsyncGenerator[Event, None]:
         """Yield every event of the job, each once and in order, until the terminal one.
@@ -185,4 +186,4 @@ class AsyncClient:
 def _connect(config: "ProducerConfig") -> Transport:
     from producer.redis_transport import RedisTransport
 
-    return RedisTransport(config.redis_url.get_secret_value())
+    return RedisTransport(config.redis_url.get_secret_value(), keys=config.keys)

@@ -5,19 +5,21 @@ import re
 from collections.abc import Sequence
 from importlib import resources
 from typing import Any
-from urllib.parse import urlsplit
 
-from redis.asyncio import BlockingConnectionPool, Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import ExponentialWithJitterBackoff
-from redis.exceptions import AuthenticationError, NoPermissionError, NoScriptError, RedisError, ResponseError
+from redis.exceptions import (
+    AuthenticationError,
+    NoPermissionError,
+    NoScriptError,
+    RedisClusterException,
+    RedisError,
+    ResponseError,
+)
 
-from producer.errors import ConfigError, QueueUnavailable
+from producer.errors import QueueUnavailable
+from producer.redis_connect import close, connect, make_connection, read_url
 
 __all__ = ["RedisCalls", "Script"]
 
-_TIMEOUT_SECONDS = 10.0
-_CONNECTIONS = 16
 # Redis answers, but its memory or disk is full, or it is failing over
 _UNFIT = re.compile(r"\b(OOM|READONLY|MISCONF|CLUSTERDOWN|MASTERDOWN|NOREPLICAS)\b|maxmemory|read only replica")
 
@@ -31,33 +33,32 @@ class Script:
 
 
 class RedisCalls:
-    """Calls one Redis (`redis://`, `rediss://` for TLS, `unix://`); connects at first use.
+    """Calls the Redis that a URL of `schemas.redis_url` names; connects at first use.
 
     Every call may be repeated unseen, so it must be one that does the same twice. Raises `QueueUnavailable` when Redis
     cannot be reached after a few tries, refuses the client or takes nothing; `address` is what a message may say of it.
     """
 
     def __init__(self, url: str) -> None:
-        self.address = _address(url)
-        self._redis = _connect(url)
+        parsed = read_url(url)
+        self.address = parsed.address
+        self._redis = connect(parsed)
 
-    @property
-    def pool(self) -> BlockingConnectionPool:
-        """Makes the connections; whoever needs one of its own asks it."""
-        pool: BlockingConnectionPool = self._redis.connection_pool  # type: ignore[assignment]
-        return pool
+    def make_connection(self) -> Any:
+        """Return a new connection of redis-py that is the caller's own."""
+        return make_connection(self._redis)
 
     async def call(self, *command: Any) -> Any:
         """Run one command and return its reply as Redis gives it."""
         try:
-            return await self._redis.execute_command(*command)  # type: ignore[no-untyped-call]
+            return await self._redis.execute_command(*command)
         except (AuthenticationError, NoPermissionError) as error:
             raise QueueUnavailable(f"Redis at {self.address} refuses this client: {error}") from error
         except ResponseError as error:
             if not _UNFIT.search(str(error)):
                 raise
             raise QueueUnavailable(f"Redis at {self.address} takes nothing now: {error}") from error
-        except (RedisError, OSError) as error:
+        except (RedisError, RedisClusterException, OSError) as error:
             raise QueueUnavailable(f"Redis at {self.address}: {error or type(error).__name__}") from error
 
     async def run(self, script: Script, keys: Sequence[str], args: Sequence[Any]) -> Any:
@@ -69,31 +70,4 @@ class RedisCalls:
 
     async def close(self) -> None:
         """Disconnect; idempotent."""
-        await self._redis.aclose()
-
-
-def _connect(url: str) -> "Redis":
-    try:
-        # thousands of tasks may wait on one client: they share a few connections, in turn
-        pool = BlockingConnectionPool.from_url(
-            url,
-            max_connections=_CONNECTIONS,
-            timeout=None,
-            protocol=2,
-            socket_timeout=_TIMEOUT_SECONDS,
-            socket_connect_timeout=5.0,
-            retry=Retry(ExponentialWithJitterBackoff(base=0.05, cap=1.0), 4),
-        )
-    except ValueError:
-        # the reason may quote a piece of the URL, and so of a password
-        raise ConfigError("the Redis URL cannot be read: write redis://[user:password@]host[:port][/db]") from None
-    return Redis.from_pool(pool)
-
-
-def _address(url: str) -> str:
-    """Return what a message may say of a URL: no user, no password, no options."""
-    try:
-        parts = urlsplit(url)
-        return parts.path if parts.scheme == "unix" else f"{parts.hostname}:{parts.port or 6379}"
-    except ValueError:
-        return "?"
+        await close(self._redis)

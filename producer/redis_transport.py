@@ -16,6 +16,7 @@ from schemas.codec import pack
 from schemas.event import QueuedEvent
 from schemas.failure import Rejected
 from schemas.job import Job, check
+from schemas.signature import SigningKeys
 from schemas.state import State
 
 __all__ = ["DEFAULT_BOUND", "RedisTransport"]
@@ -29,11 +30,11 @@ _FLAG_TTL = 86_400_000
 
 
 class RedisTransport:
-    """The `Transport` on a Redis server (`redis://`, `rediss://` for TLS, `unix://`); connects at first use.
+    """The `Transport` on the Redis that a URL of `schemas.redis_url` names; connects at first use.
 
     `bounds` says how many jobs each lane holds, those in flight included. An idempotency key is remembered for
-    `idempotency_ttl` seconds. A subscriber is given None after `silence` seconds without an event. Every method
-    raises `QueueUnavailable` when Redis cannot be reached, after a few tries.
+    `idempotency_ttl` seconds. A subscriber is given None after `silence` seconds without an event. With `keys` jobs are
+    signed. Every method raises `QueueUnavailable` when Redis cannot be reached, after a few tries.
     """
 
     def __init__(
@@ -43,12 +44,14 @@ class RedisTransport:
         bounds: Mapping[str, int] | None = None,
         idempotency_ttl: float = 86_400.0,
         silence: float = 1.5,
+        keys: SigningKeys | None = None,
     ) -> None:
+        self._keys = keys
         self._bounds = dict(bounds or {})
         self._idempotency_ttl = round(1000 * idempotency_ttl)
         # every call may be repeated: submit puts a job once, cancel asks for what is asked already, the rest reads
         self._calls = RedisCalls(url)
-        self._subscriptions = Subscriptions(self._calls.pool.make_connection, self._calls.address, silence=silence)
+        self._subscriptions = Subscriptions(self._calls.make_connection, self._calls.address, silence=silence)
         self._submit = Script("producer", "submit")
         self._cancel = Script("producer", "cancel")
 
@@ -90,7 +93,8 @@ class RedisTransport:
     async def cancel(self, job_id: str) -> str | None:
         """Flag the job's hash, and tell the workers of one that runs."""
         message = json.dumps({"verb": "cancel", "id": job_id})
-        keys = [names.job(job_id), names.delayed(names.partition(job_id))]
+        partition = names.partition(job_id)
+        keys = [names.job(job_id), names.delayed(partition), names.bell(partition)]
         state = await self._calls.run(self._cancel, keys, [job_id, names.CONTROL, message, _FLAG_TTL])
         return state.decode() if state else None
 
@@ -98,6 +102,11 @@ class RedisTransport:
         """Disconnect and end the subscriptions."""
         await self._subscriptions.close()
         await self._calls.close()
+
+    def _packed(self, job: Job) -> bytes:
+        if self._keys is None:
+            return pack(job)
+        return self._keys.sign(pack(msgspec.structs.replace(job, signature=None)))
 
     async def _put(self, jobs: Sequence[Job]) -> list[str]:
         lane = jobs[0].lane
@@ -108,7 +117,7 @@ class RedisTransport:
             if job.idempotency_key is not None:
                 keys.append(names.idempotency(job.idempotency_key, names.partition(job.id)))
             args += [job.id, _fingerprint(job), int(job.idempotency_key is not None)]
-            args += [names.events(job.id), pack(job), _queued(job.id)]
+            args += [names.events(job.id), self._packed(job), _queued(job.id)]
         kind, *rest = await self._calls.run(self._submit, keys, args)
         if kind == b"full":
             raise QueueFull(rest[0] / 1000)
@@ -134,7 +143,7 @@ def _chunks(jobs: Sequence[Job]) -> list[list[int]]:
 
 def _fingerprint(job: Job) -> str:
     """Return what is the same for the same job under another id, and for no other job."""
-    return hashlib.blake2b(pack(msgspec.structs.replace(job, id="")), digest_size=16).hexdigest()
+    return hashlib.blake2b(pack(msgspec.structs.replace(job, id="", signature=None)), digest_size=16).hexdigest()
 
 
 def _queued(job_id: str) -> bytes:

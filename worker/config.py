@@ -9,6 +9,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from schemas.allowed import AllowedBuckets
 from schemas.names import DEFAULT_LANES
+from schemas.redis_url import read_redis_url
 from schemas.signature import SigningKeys
 from worker.errors import ConfigError
 
@@ -21,9 +22,8 @@ def _split(value: object) -> tuple[str, ...]:
     return tuple(part.strip() for part in value.split(",") if part.strip())
 
 
-def _known_scheme(url: SecretStr) -> SecretStr:
-    if not url.get_secret_value().startswith(("redis://", "rediss://", "unix://")):
-        raise ValueError("must start with redis://, rediss:// or unix://")
+def _known_url(url: SecretStr) -> SecretStr:
+    read_redis_url(url.get_secret_value())
     return url
 
 
@@ -46,7 +46,7 @@ _Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
 _Partitions = Annotated[tuple[Annotated[int, Field(ge=0, le=99_999)], ...], NoDecode, BeforeValidator(_split)]
 _Buckets = Annotated[_Names, _readable(AllowedBuckets.read)]
 _Keys = Annotated[SecretStr, AfterValidator(_known_keys)]
-_RedisUrl = Annotated[SecretStr, AfterValidator(_known_scheme)]
+_RedisUrl = Annotated[SecretStr, AfterValidator(_known_url)]
 
 
 class WorkerConfig(BaseSettings):
@@ -75,12 +75,18 @@ class WorkerConfig(BaseSettings):
     max_objects: int = Field(default=50, ge=1, description="where a job names none")
 
     redis_url: _RedisUrl = Field(
-        default=SecretStr("redis://localhost:6379/0"), description="redis://, rediss://, unix://"
+        default=SecretStr("redis://localhost:6379/0"),
+        description="redis://, redis+sentinel://, redis+cluster:// (rediss: by TLS) or unix://",
     )
     lanes: _Names = Field(default=DEFAULT_LANES, description="lanes to claim from, first ones first (comma-separated)")
     partitions: _Partitions = Field(default=(0,), description="partitions to claim from (comma-separated)")
     permits: int | None = Field(default=None, ge=1, description="most jobs in flight; by default 2 x max_batch")
     lease_seconds: float = Field(default=15.0, ge=1, description="silence after which this worker counts as dead")
+    max_attempts: int = Field(default=3, ge=1, le=100, description="runs of a job that keeps failing")
+    # one job that crashes the engine does so in a full batch, in a small one and alone
+    max_engine_faults: int = Field(default=4, ge=1, description="crashes of the engine in a row that end the worker")
+    hang_seconds: float = Field(default=60.0, gt=0, description="time without a step after which the engine is hung")
+    restart_seconds: float = Field(default=600.0, gt=0, description="for another engine to get ready after a crash")
     result_ttl_seconds: int = Field(default=86_400, ge=1, description="how long results are kept")
     log_ttl_seconds: int = Field(default=3_600, ge=1, description="how long the events of an ended job are kept")
     drain_seconds: float = Field(default=30.0, ge=0, description="grace for jobs in flight at shutdown")

@@ -146,3 +146,13 @@ def test_the_import_loads_nothing_heavy() -> None:
     code = f"import sys, producer; print(sorted({heavy} & set(sys.modules)))"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "[]"
+
+
+async def test_images_of_another_tenant_are_not_submitted() -> None:
+    transport = ScriptedTransport(answer)
+    async with connect(transport, allowed_buckets="photos,acme=scans/acme") as client:
+        await client.caption(IMAGE)
+        with pytest.raises(InvalidJob, match="not allowed") as raised:
+            await client.submit(await client.prepare("caption", IMAGE, tenant="acme"))
+    assert raised.value.failure.code is FailureCode.IMAGE_FORBIDDEN
+    assert len(transport.submitted) == 1
