@@ -80,12 +80,9 @@ class RedisOperator:
         keys, args = [names.dead(partition)], []
         stem = names.stem(partition)
         for letter in letters:
-            # a lane's name becomes part of a key, so it must be one
-            lane = letter.lane if _NAME.fullmatch(letter.lane) else names.DEFAULT_LANES[0]
-            keys += [
-                names.lane(lane, partition),
-                *(f"{stem}{kind}:{letter.job_id}" for kind in ("job", "result", "log")),
-            ]
+            lane = _home(letter)
+            keys.append(names.lane(lane, partition))
+            keys += [f"{stem}{kind}:{letter.job_id}" for kind in ("job", "result", "log")]
             event = pack(QueuedEvent(id=letter.job_id, seq=0))
             args += [letter.letter, letter.job_id, lane, f"{stem}events:{letter.job_id}", event]
         return [_VERDICTS[code] for code in await self._calls.run(self._redrive, keys, args)]
@@ -101,8 +98,10 @@ class RedisOperator:
         return bool(await self._calls.call("SADD", names.paused(partition), lane))
 
     async def resume(self, lane: str, partition: int = 0) -> bool:
-        """Take the lane out of the set; an idle worker looks again within a second."""
-        return bool(await self._calls.call("SREM", names.paused(partition), lane))
+        """Take the lane out of the set, and wake the workers."""
+        was_paused = await self._calls.call("SREM", names.paused(partition), lane)
+        await self._calls.call("XADD", names.bell(partition), "MAXLEN", 1, "*", "r", 1)
+        return bool(was_paused)
 
     async def close(self) -> None:
         """Disconnect."""

@@ -5,7 +5,8 @@
 local dead = KEYS[1]
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local TOLD = {lane = true, attempt = true, worker = true, failure = true, crashes = true, id = true}
+local TOLD = {id = true, lane = true, attempt = true, crashes = true, worker = true, failure = true, queued_at = true,
+  started_at = true}
 local LIVES = {queued = true, running = true, delayed = true, completed = true}
 
 -- What the entry was before it died: the fields that the workers added to it are left out.
@@ -22,7 +23,8 @@ end
 
 local function redrive(letter, keys, id, lane)
   local entry = redis.call('XADD', keys.lane, '*', unpack(entry_fields(letter, id)))
-  redis.call('HDEL', keys.job, 'attempt', 'worker', 'crashes', 'cancel', 'parked', 'started_at', 'finished_at', 'letter')
+  redis.call('HDEL', keys.job, 'attempt', 'crashes', 'worker', 'home', 'cancel', 'parked', 'started_at', 'finished_at',
+    'letter')
   redis.call('HSET', keys.job, 'state', 'queued', 'lane', lane, 'entry', entry, 'seq', 1, 'queued_at', now)
   redis.call('PERSIST', keys.job)
   redis.call('DEL', keys.result, keys.log)
