@@ -80,6 +80,10 @@ async def front(supervision: Supervision = PATIENT, *arguments: str) -> AsyncIte
             await asyncio.gather(front.running, return_exceptions=True)
 
 
+def open_files() -> set[str]:
+    return {path.name for path in Path("/proc/self/fd").iterdir()}
+
+
 def crops(seed: int, count: int = 3) -> Crops:
     pixels = np.random.default_rng(seed).integers(0, 256, (count, 378, 378, 3), dtype=np.uint8)
     return Crops(pixels, Tiling(1, count - 1), bytes([seed]))
@@ -97,13 +101,13 @@ async def test_requests_go_down_and_outputs_come_up_in_order() -> None:
 async def test_pixels_arrive_as_they_were_and_leave_nothing_open() -> None:
     async with front() as it:
         requests = [Request(str(seed), Caption(), crops(seed, count=2 + seed % 3)) for seed in range(30)]
-        before = set(os.listdir("/proc/self/fd"))
+        before = open_files()
         for request in requests:
             it.engine.submit(request)
         await it.ended(*(request.id for request in requests))
         answers = {output.id: output.text for output in it.outputs if isinstance(output, Finished)}
         assert answers == {request.id: scripted_child.checksum(request) for request in requests}
-        assert set(os.listdir("/proc/self/fd")) <= before
+        assert open_files() <= before
         it.ask("sync", "done")  # the child has let go of a request when it answers a later one
         await it.ended("sync")
         assert "memfd:crops" not in Path(f"/proc/{it.pid}/maps").read_text()
