@@ -32,7 +32,8 @@ _FLAG_TTL = 86_400_000
 class RedisTransport:
     """The `Transport` on the Redis that a URL of `schemas.redis_url` names; connects at first use.
 
-    `bounds` says how many jobs each lane holds, those in flight included. An idempotency key is remembered for
+    `bounds` says how many jobs each lane holds, those in flight included; `tenant_bound` how many of them may be one
+    tenant's. An idempotency key is remembered for
     `idempotency_ttl` seconds. A subscriber is given None after `silence` seconds without an event. With `keys` jobs are
     signed. Every method raises `QueueUnavailable` when Redis cannot be reached, after a few tries.
     """
@@ -42,12 +43,14 @@ class RedisTransport:
         url: str,
         *,
         bounds: Mapping[str, int] | None = None,
+        tenant_bound: int | None = None,
         idempotency_ttl: float = 86_400.0,
         silence: float = 1.5,
         keys: SigningKeys | None = None,
     ) -> None:
         self._keys = keys
         self._bounds = dict(bounds or {})
+        self._tenant_bound = DEFAULT_BOUND if tenant_bound is None else tenant_bound
         self._idempotency_ttl = round(1000 * idempotency_ttl)
         # every call may be repeated: submit puts a job once, cancel asks for what is asked already, the rest reads
         self._calls = RedisCalls(url)
@@ -110,14 +113,15 @@ class RedisTransport:
 
     async def _put(self, jobs: Sequence[Job]) -> list[str]:
         lane = jobs[0].lane
-        keys = [names.lane(lane, names.partition(jobs[0].id))]
-        args: list[Any] = [self._bounds.get(lane, DEFAULT_BOUND), self._idempotency_ttl, lane]
+        partition = names.partition(jobs[0].id)
+        keys = [names.lane(lane, partition), names.tenants(lane, partition), names.bell(partition)]
+        args: list[Any] = [self._bounds.get(lane, DEFAULT_BOUND), self._idempotency_ttl, lane, self._tenant_bound]
         for job in jobs:
             keys.append(names.job(job.id))
             if job.idempotency_key is not None:
                 keys.append(names.idempotency(job.idempotency_key, names.partition(job.id)))
             args += [job.id, _fingerprint(job), int(job.idempotency_key is not None)]
-            args += [names.events(job.id), self._packed(job), _queued(job.id)]
+            args += [names.events(job.id), self._packed(job), _queued(job.id), job.tenant or ""]
         kind, *rest = await self._calls.run(self._submit, keys, args)
         if kind == b"full":
             raise QueueFull(rest[0] / 1000)

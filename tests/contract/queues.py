@@ -23,9 +23,13 @@ __all__ = ["InMemory", "OnRedis", "QueueUnderTest", "ending", "new_job"]
 class QueueUnderTest(Protocol):
     """Makes the adapters of one queue, and does to it what no port does."""
 
-    def broker(self, worker: str = "worker-1", *, lanes: tuple[str, ...] = names.DEFAULT_LANES) -> Broker: ...
+    def broker(
+        self, worker: str = "worker-1", *, lanes: tuple[str, ...] = names.DEFAULT_LANES, tenant_limit: int | None = None
+    ) -> Broker: ...
 
-    def transport(self, *, bounds: Mapping[str, int] | None = None, silence: float = 30.0) -> Transport: ...
+    def transport(
+        self, *, bounds: Mapping[str, int] | None = None, tenant_bound: int | None = None, silence: float = 30.0
+    ) -> Transport: ...
 
     async def put(self, lane: str, fields: Mapping[str, str]) -> str:
         """Do what a raw producer does; return the entry's id."""
@@ -40,7 +44,15 @@ class QueueUnderTest(Protocol):
     async def dead(self) -> list[tuple[str, str]]:
         """Return the job id and failure code of each dead letter."""
 
-    async def depth(self, lane: str) -> int: ...
+    async def depth(self, lane: str) -> int:
+        """Return how many jobs a lane holds, those of its tenants and those in flight included."""
+
+    async def kill(self, worker: str) -> None:
+        """Let a worker's lease run out."""
+
+    async def pause(self, lane: str) -> None: ...
+
+    async def resume(self, lane: str) -> None: ...
 
     async def clear(self) -> None: ...
 
@@ -53,13 +65,18 @@ class OnRedis:
         self._redis: Redis = Redis.from_url(url, protocol=2, decode_responses=True)
         self._made: list[Any] = []
 
-    def broker(self, worker: str = "worker-1", *, lanes: tuple[str, ...] = names.DEFAULT_LANES) -> RedisBroker:
-        broker = RedisBroker(BrokerConfig(url=self.url, worker=worker, lanes=lanes, result_ttl=100.0))
+    def broker(
+        self, worker: str = "worker-1", *, lanes: tuple[str, ...] = names.DEFAULT_LANES, tenant_limit: int | None = None
+    ) -> RedisBroker:
+        config = BrokerConfig(url=self.url, worker=worker, lanes=lanes, result_ttl=100.0, tenant_limit=tenant_limit)
+        broker = RedisBroker(config)
         self._made.append(broker)
         return broker
 
-    def transport(self, *, bounds: Mapping[str, int] | None = None, silence: float = 30.0) -> RedisTransport:
-        transport = RedisTransport(self.url, bounds=bounds, silence=silence)
+    def transport(
+        self, *, bounds: Mapping[str, int] | None = None, tenant_bound: int | None = None, silence: float = 30.0
+    ) -> RedisTransport:
+        transport = RedisTransport(self.url, bounds=bounds, tenant_bound=tenant_bound, silence=silence)
         self._made.append(transport)
         return transport
 
@@ -85,7 +102,18 @@ class OnRedis:
         return [(fields["id"], json.loads(fields["failure"])["code"]) for _, fields in letters]
 
     async def depth(self, lane: str) -> int:
-        return int(await self.call("XLEN", names.lane(lane)))
+        tenants = filter(None, await self.call("ZRANGE", names.tenants(lane), 0, -1))
+        parts = [lane, *(names.tenant_lane(lane, tenant) for tenant in tenants)]
+        return sum([int(await self.call("XLEN", names.lane(part))) for part in parts])
+
+    async def kill(self, worker: str) -> None:
+        await self.call("DEL", names.live(worker))
+
+    async def pause(self, lane: str) -> None:
+        await self.call("SADD", names.paused(), lane)
+
+    async def resume(self, lane: str) -> None:
+        await self.call("SREM", names.paused(), lane)
 
     async def clear(self) -> None:
         await self.call("FLUSHALL")
@@ -100,18 +128,22 @@ class InMemory:
     def __init__(self) -> None:
         self.queue = MemoryQueue()
 
-    def broker(self, worker: str = "worker-1", *, lanes: tuple[str, ...] = names.DEFAULT_LANES) -> MemoryBroker:
-        return MemoryBroker(self.queue, worker, lanes=lanes, result_ttl=100.0)
+    def broker(
+        self, worker: str = "worker-1", *, lanes: tuple[str, ...] = names.DEFAULT_LANES, tenant_limit: int | None = None
+    ) -> MemoryBroker:
+        return MemoryBroker(self.queue, worker, lanes=lanes, result_ttl=100.0, tenant_limit=tenant_limit)
 
-    def transport(self, *, bounds: Mapping[str, int] | None = None, silence: float = 30.0) -> MemoryTransport:
-        return MemoryTransport(self.queue, bounds=bounds, silence=silence)
+    def transport(
+        self, *, bounds: Mapping[str, int] | None = None, tenant_bound: int | None = None, silence: float = 30.0
+    ) -> MemoryTransport:
+        return MemoryTransport(self.queue, bounds=bounds, tenant_bound=tenant_bound, silence=silence)
 
     async def put(self, lane: str, fields: Mapping[str, str]) -> str:
         return self.queue.put(lane, {name: value.encode() for name, value in fields.items()})
 
     async def change(self, job_id: str, **fields: str) -> None:
         for name, value in fields.items():
-            kind = {"cancel": bool, "attempt": int, "state": State}.get(name, str)
+            kind = {"cancel": bool, "attempt": int, "crashes": int, "state": State}.get(name, str)
             setattr(self.queue.jobs[job_id], name, kind(value))
 
     async def read(self, job_id: str, field: str) -> str | None:
@@ -126,7 +158,16 @@ class InMemory:
         return [(letter.job_id, letter.failure.code.value) for letter in self.queue.dead]
 
     async def depth(self, lane: str) -> int:
-        return len(self.queue.lanes[lane])
+        return self.queue.depth(lane)
+
+    async def kill(self, worker: str) -> None:
+        self.queue.live.discard(worker)
+
+    async def pause(self, lane: str) -> None:
+        self.queue.paused.add(lane)
+
+    async def resume(self, lane: str) -> None:
+        self.queue.paused.discard(lane)
 
     async def clear(self) -> None:
         self.queue.clear()

@@ -91,6 +91,10 @@ class MemoryQueue:
         self.news.set()
         return entry.id
 
+    def depth(self, lane: str) -> int:
+        """Count the jobs of a lane, those of its tenants and those in flight included."""
+        return sum(len(held) for name, held in self.lanes.items() if name.partition("/")[0] == lane)
+
     def requeue(self, job_id: str, entry: Entry) -> None:
         """Put a job back to where it belongs now: home, or into the quarantine if its worker died under it."""
         record = self.jobs[job_id]
