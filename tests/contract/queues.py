@@ -9,6 +9,7 @@ from redis.asyncio import Redis
 from producer.redis_transport import RedisTransport
 from producer.transport import Transport
 from schemas import names
+from schemas.failure import Failure, FailureCode
 from schemas.job import Job
 from schemas.skill import Skill
 from schemas.state import State
@@ -17,7 +18,19 @@ from worker.jobs.broker import Broker, Delivery, Settlement
 from worker.jobs.outcome import Completed, Outcome
 from worker.jobs.redis_broker import BrokerConfig, RedisBroker
 
-__all__ = ["InMemory", "OnRedis", "QueueUnderTest", "ending", "new_job"]
+__all__ = [
+    "FAILURE",
+    "InMemory",
+    "OnRedis",
+    "QueueUnderTest",
+    "die_under",
+    "ending",
+    "new_job",
+    "open_broker",
+    "submit",
+]
+
+FAILURE = Failure.of(FailureCode.INTERNAL, "it broke")
 
 
 class QueueUnderTest(Protocol):
@@ -43,6 +56,12 @@ class QueueUnderTest(Protocol):
 
     async def dead(self) -> list[tuple[str, str]]:
         """Return the job id and failure code of each dead letter."""
+
+    async def letters(self) -> list[dict[str, str]]:
+        """Return the fields of each dead letter."""
+
+    async def registry(self) -> dict[str, str]:
+        """Return what each worker told of itself."""
 
     async def depth(self, lane: str) -> int:
         """Return how many jobs a lane holds, those of its tenants and those in flight included."""
@@ -98,8 +117,13 @@ class OnRedis:
         return float(await self.call("PTTL", names.result(job_id))) / 1000
 
     async def dead(self) -> list[tuple[str, str]]:
-        letters = await self.call("XRANGE", names.dead(), "-", "+")
-        return [(fields["id"], json.loads(fields["failure"])["code"]) for _, fields in letters]
+        return [(fields["id"], json.loads(fields["failure"])["code"]) for fields in await self.letters()]
+
+    async def letters(self) -> list[dict[str, str]]:
+        return [fields for _, fields in await self.call("XRANGE", names.dead(), "-", "+")]
+
+    async def registry(self) -> dict[str, str]:
+        return dict(await self.call("HGETALL", names.workers()))
 
     async def depth(self, lane: str) -> int:
         tenants = filter(None, await self.call("ZRANGE", names.tenants(lane), 0, -1))
@@ -157,6 +181,16 @@ class InMemory:
     async def dead(self) -> list[tuple[str, str]]:
         return [(letter.job_id, letter.failure.code.value) for letter in self.queue.dead]
 
+    async def letters(self) -> list[dict[str, str]]:
+        return [
+            {"id": one.job_id, "lane": one.lane, "attempt": str(one.attempt), "crashes": str(one.crashes)}
+            | {name: value.decode() for name, value in one.fields.items() if name != "id"}
+            for one in self.queue.dead
+        ]
+
+    async def registry(self) -> dict[str, str]:
+        return {name: told.decode() for name, told in self.queue.registry.items()}
+
     async def depth(self, lane: str) -> int:
         return self.queue.depth(lane)
 
@@ -186,3 +220,23 @@ def ending(delivery: Delivery, outcome: Outcome | None = None, seq: int | None =
     """Make the settlement of a delivery; completed, and right after its last event, if nothing else is said."""
     seq = delivery.next_seq if seq is None else seq
     return Settlement(delivery, outcome or Completed(), seq, b"last of " + delivery.job_id.encode(), b"result")
+
+
+async def submit(transport: Transport, count: int, lane: str = "interactive") -> list[str]:
+    """Submit jobs that nothing is wrong with; return their ids."""
+    return await transport.submit([new_job(lane=lane) for _ in range(count)])
+
+
+async def open_broker(queue: QueueUnderTest, worker: str) -> Broker:
+    """Start one more worker."""
+    broker = queue.broker(worker)
+    await broker.open()
+    return broker
+
+
+async def die_under(queue: QueueUnderTest, count: int, heir: Broker, name: str = "doomed") -> list[Delivery]:
+    """Let a worker claim jobs and die, and another take them over."""
+    claimed = await (await open_broker(queue, name)).take(count)
+    await queue.kill(name)
+    assert await heir.reclaim() == len(claimed)
+    return claimed
