@@ -96,14 +96,15 @@ class Child:
         with contextlib.suppress(ProcessLookupError):
             self.process.kill()
 
-    async def end(self) -> str:
+    async def end(self, grace: float = _END_SECONDS) -> str:
         """Wait for the end of a child that was stopped, killed or has closed its pipe; return how it ended.
 
-        Raises `EngineFault` if even a kill does not end it, as when a device's driver hangs.
+        After `grace` seconds it is killed. Raises `EngineFault` if even that does not end it, as when a device's
+        driver hangs.
         """
         try:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.process.wait(), _END_SECONDS)
+                await asyncio.wait_for(self.process.wait(), grace)
                 return _say(self.process.returncode)
             self.kill()
             await asyncio.wait_for(self.process.wait(), _END_SECONDS)

@@ -15,6 +15,7 @@ __all__ = ["EngineProcess", "Supervision"]
 
 log = structlog.get_logger(__name__)
 
+_STOP_SECONDS = 1.0  # all that counts has been settled by then
 _LOOKS = 4  # how often in `hang_seconds` progress is looked for
 
 
@@ -128,7 +129,7 @@ class EngineProcess:
             self._newest.stop()
             if self._child is None:
                 self._newest.kill()  # it is not listening yet
-            await self._newest.end()
+            await self._newest.end(grace=_STOP_SECONDS)
 
     async def _launch(self) -> tuple[Child, Ready]:
         child = self._newest = await Child.start(self.program, self.settings)
