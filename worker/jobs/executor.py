@@ -109,7 +109,7 @@ class Executor:
         arrived = asyncio.get_running_loop().time()
         job: Job | None = None
         try:
-            job = unpack_job(delivery.packed, self.keys)
+            job = self._unpack(delivery)
             if delivery.verdict is not None:
                 return _judged(job, delivery.verdict)
             async with asyncio.timeout_at(_deadline(delivery, job, arrived)):
@@ -153,9 +153,16 @@ class Executor:
 
     def _read(self, delivery: Delivery) -> Job | None:
         try:
-            return unpack_job(delivery.packed, self.keys)
+            return self._unpack(delivery)
         except Rejected:
             return None
+
+    def _unpack(self, delivery: Delivery) -> Job:
+        job = unpack_job(delivery.packed, self.keys)
+        if job.id != delivery.job_id:
+            # the entry was claimed under an id of its own, or under that of another job
+            raise Rejected(FailureCode.MALFORMED, "the job's id is not the entry's, or is of another partition")
+        return job
 
     def _failed(self, delivery: Delivery, job: Job | None, failure: Failure) -> _End:
         """A message that is no job is kept as a dead letter; a job that may do better later runs again."""
