@@ -1,7 +1,7 @@
 """The long form: `python -m tests.chaos`, or `make chaos`. Prints a table, writes JSON, fails if a promise was broken.
 
 CHAOS_JOBS (10000), CHAOS_KILLS (20), CHAOS_SEED (0), CHAOS_LEASE (5 s), CHAOS_CASES (all; names with commas between
-them), CHAOS_LIMIT (900 s, for one case), CHAOS_OUT (chaos.json). The cases of one bad job take no number of jobs.
+them), CHAOS_LIMIT (900 s, for one case), CHAOS_OUT (build/chaos.json). The cases of one bad job take no number of jobs.
 """
 
 import asyncio
@@ -37,7 +37,9 @@ def main() -> None:
             print(f"{name} …", flush=True)
             verdicts.append(asyncio.run(CASES[name](Path(folder) / name, load)))
     print(table(verdicts))
-    Path(os.environ.get("CHAOS_OUT", "chaos.json")).write_bytes(as_json(verdicts))
+    out = Path(os.environ.get("CHAOS_OUT", "build/chaos.json"))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_bytes(as_json(verdicts))
     if broken := [one.case for one in verdicts if not one.sound]:
         sys.exit(f"the promise was broken: {', '.join(broken)}")
 

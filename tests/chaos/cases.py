@@ -80,9 +80,10 @@ async def _redis_killed(folder: Path, load: Load, policy: str) -> Verdict:
 
         async def kill() -> None:
             claimed = [job_id for worker in here.workers for job_id in await here.pending_of(worker.pid)]
+            began = time.monotonic()
             here.server.restart()
             await here.redis.config_set("appendfsync", policy)
-            await here.recovers(claimed)
+            await here.recovers(claimed, since=began)
 
         await asyncio.gather(here.submit(questions(load.jobs)), here.at_each_share(kill))
         assert all(worker.returncode is None for worker in here.workers), "a worker outlives its Redis"
@@ -164,6 +165,7 @@ async def stopped_twice(folder: Path, load: Load) -> Verdict:
         [worker] = here.workers
         async with _running(here, [question(f"long-{number}", "sleep 30") for number in range(5)]):
             worker.send(signal.SIGTERM)
+            await worker.until_draining()
             began = time.monotonic()
             await worker.end(signal.SIGTERM)
             seconds = time.monotonic() - began
@@ -210,10 +212,10 @@ async def store_bad(folder: Path, load: Load) -> Verdict:
     """The object store answers 5 % of all GETs with a 500 and 2 % late; a tenth of the images are not there."""
     [picture] = draw_pictures(1, seed=load.seed)
     objects = {f"/images/{number}.png": picture.encoded for number in range(20)}
-    store = FaultyStore(objects, Random(load.seed), failing=0.05, slow=0.02)
+    store = FaultyStore(objects, Random(load.seed), failing=0.05, slow=0.02, slow_seconds=4.0)
     async with faulty_store(store):
         access = {"s3_endpoint": store.endpoint, "s3_path_style": "true", "s3_region": "us-east-1"}
-        async with arena(folder, load, max_attempts="10", fetch_timeout_seconds="0.5", **access) as here:
+        async with arena(folder, load, max_attempts="10", fetch_timeout_seconds="2", **access) as here:
             await here.submit([_picture_job(number) for number in range(load.jobs)])
             here.faults = 0
             verdict = await here.verdict("object store failing")

@@ -22,6 +22,7 @@ class WorkerProcess:
         self._folder = folder
         self._environment = dict(environment)
         self._starts = 0
+        self._ready = folder / "no start yet"
         self._process: asyncio.subprocess.Process | None = None
 
     @property
@@ -48,7 +49,7 @@ class WorkerProcess:
     async def start(self) -> None:
         """Start it, and return when it claims jobs."""
         self._starts += 1
-        ready = self._folder / f"{self.name}-{self._starts}.ready"
+        self._ready = self._folder / f"{self.name}-{self._starts}.ready"
         with self.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -56,12 +57,19 @@ class WorkerProcess:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**self._environment, "STOOP_READY_FILE": str(ready)},
+                env={**self._environment, "STOOP_READY_FILE": str(self._ready)},
             )
+        await self._until(ready=True)
+
+    async def until_draining(self) -> None:
+        """Wait until it claims nothing new."""
+        await self._until(ready=False)
+
+    async def _until(self, *, ready: bool) -> None:
         async with asyncio.timeout(_READY_SECONDS):
-            while not ready.exists():
-                if self._process.returncode is not None:
-                    raise RuntimeError(f"{self.name} ended with {self._process.returncode}: {self.last_words()}")
+            while self._ready.exists() != ready:
+                if self.returncode is not None:
+                    raise RuntimeError(f"{self.name} ended with {self.returncode}: {self.last_words()}")
                 await asyncio.sleep(0.02)
 
     def send(self, signum: signal.Signals) -> None:
