@@ -14,8 +14,8 @@ from producer.redis_transport import RedisTransport
 from schemas import names
 from schemas.codec import unpack_job
 from tests.contract.queues import new_job
-from tests.support.authority import Authority
 from tests.security.redis_process import free_port, running_cluster, running_redis, running_sentinel
+from tests.support.authority import Authority
 from worker.errors import ConfigError, QueueUnavailable
 from worker.jobs.redis_client import RedisClient
 from worker.jobs.redis_connect import make_connection
