@@ -19,7 +19,8 @@ end
 -- Returns id, bytes and deadline. What is put back into a lane carries its `id`, as its entry is a new one.
 local function read(entry, fields)
   local packed = field(fields, 'j') or ''
-  local readable, job = pcall(cjson.decode, packed)
+  -- what is too long to be a job must not hold Redis up
+  local readable, job = pcall(cjson.decode, #packed <= 8388608 and packed or '')
   if not readable or type(job) ~= 'table' then job = {} end
   local id = field(fields, 'id') or job.id
   if not belongs(id) then id = entry end
