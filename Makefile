@@ -4,7 +4,7 @@ SHELL := bash
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help demo test check bench gpu clean
+.PHONY: help demo test chaos check bench gpu clean
 
 help: ## show what can be made
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -14,6 +14,9 @@ demo: .venv/.demo ## run real jobs through Redis, S3 and the engine on this mach
 
 test: .venv/.test ## run every test that needs no GPU
 	$(BIN)/pytest -q --cov --cov-report=term:skip-covered
+
+chaos: .venv/.test ## kill workers, engines and Redis under load (CHAOS_JOBS=… CHAOS_KILLS=… CHAOS_SEED=… CHAOS_CASES=…)
+	$(BIN)/python -m tests.chaos
 
 check: .venv/.test ## lint, types, import contracts, public names, exported JSON Schemas
 	$(BIN)/ruff check .

@@ -13,6 +13,7 @@ from producer.transport import Transport
 from schemas.event import Event
 from schemas.job import Job
 from schemas.result import Result
+from schemas.state import State
 
 if TYPE_CHECKING:
     from producer.config import ProducerConfig
@@ -86,6 +87,10 @@ class Client:
     def result(self, job_id: str, timeout: float | None = None) -> Result:
         """See `AsyncClient.result`."""
         return self._wait(self._client.result(job_id, timeout))
+
+    def cancel(self, job_id: str) -> State | None:
+        """See `AsyncClient.cancel`."""
+        return self._wait(self._client.cancel(job_id))
 
     caption = _answering(AsyncClient.caption)
     query = _answering(AsyncClient.query)

@@ -1,7 +1,5 @@
 """The command line `stoop`: a command is arguments, one client call, one render."""
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -10,35 +8,16 @@ import typer
 from producer import render
 from producer.blocking import Client
 from producer.commands import CommandGroup
+from producer.commands_dead import dead
+from producer.commands_queue import cancel, pause, resume, status, workers
 from producer.config import ProducerConfig
-from producer.errors import (
-    ConfigError,
-    IdempotencyConflict,
-    ImageUnreadable,
-    InvalidJob,
-    JobCancelled,
-    JobExpired,
-    JobFailed,
-    StoopError,
-    TimedOut,
-)
+from producer.errors import ConfigError
 from producer.options import SkillOptions, with_options
+from producer.reporting import EXIT_CODES, FAILED, reported
 from schemas.result import Result
 from schemas.skill import CaptionLength
 
 __all__ = ["app", "main"]
-
-_JOB_FAILED, _USAGE, _UNREACHABLE, _TIMED_OUT = 1, 2, 3, 4
-_EXIT_CODES: dict[type[StoopError], int] = {
-    JobFailed: _JOB_FAILED,
-    JobCancelled: _JOB_FAILED,
-    JobExpired: _JOB_FAILED,
-    ConfigError: _USAGE,
-    IdempotencyConflict: _USAGE,
-    ImageUnreadable: _USAGE,
-    InvalidJob: _USAGE,
-    TimedOut: _TIMED_OUT,
-}
 
 _DRAWN = (".png", ".jpg", ".jpeg", ".webp")
 
@@ -51,10 +30,12 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     help="Ask Moondream about images, through a queue.",
-    epilog="Exit codes: 0 answered, 1 the job failed, 2 wrong usage or configuration, 3 the queue or the object store"
-    " is not reachable or full, 4 no answer in time. Configuration: STOOP_REDIS_URL, STOOP_BUCKET, STOOP_S3_ENDPOINT,"
-    " STOOP_LANE, STOOP_TIMEOUT_SECONDS and the usual AWS variables.",
+    epilog=f"{EXIT_CODES} Configuration: STOOP_REDIS_URL, STOOP_BUCKET, STOOP_S3_ENDPOINT, STOOP_LANE,"
+    " STOOP_TIMEOUT_SECONDS and the usual AWS variables.",
 )
+for _verb in (status, workers, cancel, pause, resume):
+    app.command()(_verb)
+app.add_typer(dead, name="dead")
 
 
 def main() -> None:
@@ -115,11 +96,11 @@ def demo(
     model: Annotated[str | None, typer.Option(help="Folder of the model; by default the one that comes along.")] = None,
 ) -> None:
     """Run real jobs through Redis, S3 and the engine on this machine, and show them."""
-    with _reported(as_json=False):
+    with reported(as_json=False):
         from producer.demo import run_demo
 
         completed = run_demo(out, model)
-    raise typer.Exit(0 if completed else _JOB_FAILED)
+    raise typer.Exit(0 if completed else FAILED)
 
 
 def _run(context: typer.Context, options: SkillOptions, skill: str, image: str | None, **fields: object) -> None:
@@ -130,7 +111,7 @@ def _run(context: typer.Context, options: SkillOptions, skill: str, image: str |
     if options.draw and options.draw.suffix.lower() not in _DRAWN:
         raise typer.BadParameter(f"--draw writes {', '.join(_DRAWN)} files")
     connect: type[Client] = context.obj or Client
-    with _reported(as_json=options.json):
+    with reported(as_json=options.json):
         config = ProducerConfig().replace(lane=options.lane, timeout_seconds=options.timeout)
         with connect(config) as client:
             job = client.prepare(skill, image, settings=options.settings, stream=options.stream, **fields)
@@ -142,7 +123,7 @@ def _run(context: typer.Context, options: SkillOptions, skill: str, image: str |
                 render.print_result(result, as_json=options.json)
             if options.draw and image is not None:
                 # the answer is out by now: what goes wrong here is told beside it
-                with _reported(as_json=False):
+                with reported(as_json=False):
                     _draw(client, options.draw, image, result, label=str(fields.get("object", "")))
 
 
@@ -156,14 +137,3 @@ def _draw(client: Client, to: Path, image: str, result: Result, *, label: str) -
         drawn.save(to)
     except OSError as error:
         raise ConfigError(f"cannot write {to}: {error}") from error
-
-
-@contextlib.contextmanager
-def _reported(*, as_json: bool) -> Iterator[None]:
-    """Turn what the client raises on purpose into one line or one JSON object, and the exit code."""
-    try:
-        yield
-    except StoopError as error:
-        exit_code = _EXIT_CODES.get(type(error), _UNREACHABLE)
-        render.print_error(error, exit_code=exit_code, as_json=as_json)
-        raise typer.Exit(exit_code) from None

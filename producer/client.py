@@ -10,7 +10,7 @@ import msgspec
 
 from producer import events
 from producer.errors import InvalidJob, TimedOut
-from producer.jobs import answer, build_job, checked
+from producer.jobs import answer, build_job, checked, within
 from producer.text import TextStream
 from producer.transport import Transport
 from producer.upload import ImageStore
@@ -18,6 +18,7 @@ from schemas.event import Event
 from schemas.failure import Rejected
 from schemas.job import Job
 from schemas.result import Result
+from schemas.state import State
 
 if TYPE_CHECKING:
     from producer.config import ProducerConfig
@@ -39,6 +40,7 @@ class AsyncClient:
 
         self.config = config or ProducerConfig()
         self.images = ImageStore(self.config)
+        self._allowed = self.config.allowed
         self._transport = transport or _connect(self.config)
 
     async def prepare(
@@ -64,7 +66,7 @@ class AsyncClient:
     async def submit_many(self, jobs: Sequence[Job]) -> list[str]:
         """Put the jobs into their lanes in one go and return their ids."""
         try:
-            return await self._transport.submit([checked(job) for job in jobs])
+            return await self._transport.submit([within(self._allowed, checked(job)) for job in jobs])
         except Rejected as error:  # text that has no UTF-8, as a command line may hand over
             raise InvalidJob(error.failure) from error
 
@@ -97,6 +99,15 @@ class AsyncClient:
                 return events.completed(await events.wait(self._transport, job_id))
         except TimeoutError:
             raise TimedOut(job_id, seconds) from None
+
+    async def cancel(self, job_id: str) -> State | None:
+        """Ask for the end of a job; return the state it was in, None if the queue does not know it (yet).
+
+        A job that waits will not run, one that runs stops within a step; its last event, `cancelled`, tells when. One
+        that has ended stays as it is, and one that gets its answer in that moment has it.
+        """
+        before = await self._transport.cancel(job_id)
+        return None if before is None else State(before)
 
     async def caption(
         self,
@@ -179,4 +190,4 @@ class AsyncClient:
 def _connect(config: "ProducerConfig") -> Transport:
     from producer.redis_transport import RedisTransport
 
-    return RedisTransport(config.redis_url.get_secret_value())
+    return RedisTransport(config.redis_url.get_secret_value(), keys=config.keys)

@@ -1,17 +1,24 @@
 """What a client needs to know, read once from arguments and the environment."""
 
-from typing import Any, Self
+from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, ValidationError, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from producer.errors import ConfigError
 from schemas import names
+from schemas.allowed import AllowedBuckets
+from schemas.redis_url import read_redis_url
+from schemas.signature import SigningKeys
 
 __all__ = ["ProducerConfig"]
 
-_SCHEMES = ("redis", "rediss", "unix")
+
+def _split(value: object) -> tuple[str, ...]:
+    if not isinstance(value, str):
+        return tuple(value)  # type: ignore[arg-type]
+    return tuple(part.strip() for part in value.split(",") if part.strip())
 
 
 class ProducerConfig(BaseSettings):
@@ -20,7 +27,9 @@ class ProducerConfig(BaseSettings):
     `redis_url` may hold a password, so it is kept from repr and messages: print `redis_address`. `bucket` is
     where local images are uploaded to (none: only addresses can be sent). `s3_endpoint`, `s3_region` and
     `s3_path_style` are for stores other than AWS; credentials come from where AWS clients look for them.
-    `timeout_seconds` bounds every wait for an answer that is given no time of its own.
+    `timeout_seconds` bounds every wait for an answer that is given no time of its own. Images outside
+    `allowed_buckets` (`bucket`, `bucket/prefix` or `tenant=bucket/prefix`; empty: all are sent, and the workers decide)
+    are refused here. With `signing_keys` (`keyid:secret`) jobs are signed with the first one.
     Raises `ConfigError` that names each value to change.
     """
 
@@ -31,6 +40,8 @@ class ProducerConfig(BaseSettings):
     s3_endpoint: str | None = None
     s3_region: str | None = None
     s3_path_style: bool = False
+    allowed_buckets: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)] = ()
+    signing_keys: SecretStr = SecretStr("")
     lane: str = names.DEFAULT_LANES[0]
     timeout_seconds: float = Field(default=300.0, gt=0)
 
@@ -44,9 +55,20 @@ class ProducerConfig(BaseSettings):
     @field_validator("redis_url")
     @classmethod
     def _check_redis_url(cls, url: SecretStr) -> SecretStr:
-        if urlsplit(url.get_secret_value()).scheme not in _SCHEMES:
-            raise ValueError("must start with redis://, rediss:// or unix://")
+        read_redis_url(url.get_secret_value())
         return url
+
+    @field_validator("allowed_buckets")
+    @classmethod
+    def _check_allowed_buckets(cls, entries: tuple[str, ...]) -> tuple[str, ...]:
+        AllowedBuckets.read(entries)
+        return entries
+
+    @field_validator("signing_keys")
+    @classmethod
+    def _check_signing_keys(cls, secret: SecretStr) -> SecretStr:
+        SigningKeys.read(_split(secret.get_secret_value()))
+        return secret
 
     @field_validator("s3_endpoint")
     @classmethod
@@ -60,6 +82,16 @@ class ProducerConfig(BaseSettings):
         """The Redis URL without user and password."""
         parts = urlsplit(self.redis_url.get_secret_value())
         return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
+
+    @property
+    def allowed(self) -> AllowedBuckets:
+        """What `allowed_buckets` says."""
+        return AllowedBuckets.read(self.allowed_buckets)
+
+    @property
+    def keys(self) -> SigningKeys | None:
+        """What `signing_keys` says; None where jobs are not signed."""
+        return SigningKeys.read(_split(self.signing_keys.get_secret_value()))
 
     def replace(self, **values: Any) -> Self:
         """Return a copy with the values that are not None, checked anew."""

@@ -5,6 +5,7 @@ StoopError
 ├── InvalidJob             the job breaks the contract; carries the `failure`
 ├── QueueFull              the lane is at its bound; carries `retry_after`
 ├── IdempotencyConflict    another job was submitted under this key; carries its `job_id`
+├── NotFound               the queue knows no such job or dead letter
 ├── QueueUnavailable       Redis cannot be reached or refuses the client
 ├── ImageUnreadable        what was given as the image is none, or cannot be read
 ├── UploadFailed           the object store did not take or give the image
@@ -27,6 +28,7 @@ __all__ = [
     "JobExpired",
     "JobFailed",
     "JobRestarted",
+    "NotFound",
     "QueueFull",
     "QueueUnavailable",
     "StoopError",
@@ -65,6 +67,10 @@ class IdempotencyConflict(StoopError):
     def __init__(self, job_id: str) -> None:
         super().__init__(f"the idempotency key belongs to the different job {job_id}: use another key")
         self.job_id = job_id
+
+
+class NotFound(StoopError, LookupError):
+    """The queue knows no such job or dead letter, or not any more."""
 
 
 class QueueUnavailable(StoopError):

@@ -8,12 +8,13 @@ import msgspec
 
 from producer.errors import InvalidJob
 from schemas import names
+from schemas.allowed import AllowedBuckets
 from schemas.failure import Failure, FailureCode, Rejected
 from schemas.job import Job, check
 from schemas.result import Result
 from schemas.skill import Settings
 
-__all__ = ["answer", "build_job", "checked"]
+__all__ = ["answer", "build_job", "checked", "within"]
 
 
 def build_job(skill: str, *, settings: Mapping[str, Any] | None = None, **fields: Any) -> Job:
@@ -37,6 +38,17 @@ def checked(job: Job) -> Job:
         return check(job)
     except Rejected as rejected:
         raise InvalidJob(rejected.failure) from rejected
+
+
+def within(allowed: AllowedBuckets, job: Job) -> Job:
+    """Return the job if its image lies where the job's tenant may read; raise `InvalidJob` (image_forbidden) if not."""
+    if job.image is None or not job.image.startswith("s3://"):
+        return job
+    path = job.image.removeprefix("s3://").partition("?versionId=")[0]
+    if not allowed.permits(path, job.tenant):
+        message = "the image's bucket or prefix is not allowed for this job's tenant: see STOOP_ALLOWED_BUCKETS"
+        raise InvalidJob(Failure.of(FailureCode.IMAGE_FORBIDDEN, message))
+    return job
 
 
 def answer(result: Result) -> dict[str, Any]:

@@ -1,26 +1,22 @@
 """The producer's side of the queue on Redis: submits by script, reads keys, follows channels on one connection."""
 
 import hashlib
-import re
+import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from importlib import resources
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import msgspec
-from redis.asyncio import BlockingConnectionPool, Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import ExponentialWithJitterBackoff
-from redis.exceptions import AuthenticationError, NoPermissionError, NoScriptError, RedisError, ResponseError
 
-from producer.errors import ConfigError, IdempotencyConflict, InvalidJob, QueueFull, QueueUnavailable
+from producer.errors import IdempotencyConflict, InvalidJob, QueueFull
+from producer.redis_calls import RedisCalls, Script
 from producer.subscriptions import Subscriptions
 from schemas import names
 from schemas.codec import pack
 from schemas.event import QueuedEvent
 from schemas.failure import Rejected
 from schemas.job import Job, check
+from schemas.signature import SigningKeys
 from schemas.state import State
 
 __all__ = ["DEFAULT_BOUND", "RedisTransport"]
@@ -29,18 +25,17 @@ DEFAULT_BOUND: Final = 1_000_000
 """Most jobs in a lane for which no bound is given; about 1 KB of Redis memory each."""
 
 _CHUNK = 128
-_TIMEOUT_SECONDS = 10.0
-_CONNECTIONS = 16
-# Redis answers, but its memory or disk is full, or it is failing over
-_UNFIT = re.compile(r"\b(OOM|READONLY|MISCONF|CLUSTERDOWN|MASTERDOWN|NOREPLICAS)\b|maxmemory|read only replica")
+_FLAG_TTL = 86_400_000
+"""Milliseconds for which a job that the queue does not know yet stays cancelled."""
 
 
 class RedisTransport:
-    """The `Transport` on a Redis server (`redis://`, `rediss://` for TLS, `unix://`); connects at first use.
+    """The `Transport` on the Redis that a URL of `schemas.redis_url` names; connects at first use.
 
-    `bounds` says how many jobs each lane holds, those in flight included. An idempotency key is remembered for
-    `idempotency_ttl` seconds. A subscriber is given None after `silence` seconds without an event. Every method
-    raises `QueueUnavailable` when Redis cannot be reached, after a few tries.
+    `bounds` says how many jobs each lane holds, those in flight included; `tenant_bound` how many of them may be one
+    tenant's. An idempotency key is remembered for
+    `idempotency_ttl` seconds. A subscriber is given None after `silence` seconds without an event. With `keys` jobs are
+    signed. Every method raises `QueueUnavailable` when Redis cannot be reached, after a few tries.
     """
 
     def __init__(
@@ -48,16 +43,20 @@ class RedisTransport:
         url: str,
         *,
         bounds: Mapping[str, int] | None = None,
+        tenant_bound: int | None = None,
         idempotency_ttl: float = 86_400.0,
         silence: float = 1.5,
+        keys: SigningKeys | None = None,
     ) -> None:
+        self._keys = keys
         self._bounds = dict(bounds or {})
+        self._tenant_bound = DEFAULT_BOUND if tenant_bound is None else tenant_bound
         self._idempotency_ttl = round(1000 * idempotency_ttl)
-        self._address = _address(url)
-        self._redis = _connect(url)
-        self._subscriptions = Subscriptions(self._redis.connection_pool.make_connection, self._address, silence=silence)
-        self._script = (resources.files("producer") / "scripts" / "submit.lua").read_text()
-        self._digest = hashlib.sha1(self._script.encode(), usedforsecurity=False).hexdigest()
+        # every call may be repeated: submit puts a job once, cancel asks for what is asked already, the rest reads
+        self._calls = RedisCalls(url)
+        self._subscriptions = Subscriptions(self._calls.make_connection, self._calls.address, silence=silence)
+        self._submit = Script("producer", "submit")
+        self._cancel = Script("producer", "cancel")
 
     async def submit(self, jobs: Sequence[Job]) -> list[str]:
         """Put jobs into their lanes, 128 to a call, each call's all or none; return their ids.
@@ -75,92 +74,60 @@ class RedisTransport:
 
     async def result(self, job_id: str) -> bytes | None:
         """Read the result's key."""
-        packed: bytes | None = await self._call("GET", names.result(job_id))
+        packed: bytes | None = await self._calls.call("GET", names.result(job_id))
         return packed
 
     async def state(self, job_id: str) -> str | None:
         """Read the state in the job's hash."""
-        state: bytes | None = await self._call("HGET", names.job(job_id), "state")
+        state: bytes | None = await self._calls.call("HGET", names.job(job_id), "state")
         return state.decode() if state else None
 
     async def log(self, job_id: str, after: int = -1) -> list[bytes]:
         """Read the job's log, where the event `seq` has the id `seq + 1`."""
         # the first event reaches the log when a worker claims the job, so ask in this order: no claim comes between
         queued = after < 0 and await self.state(job_id) == State.QUEUED
-        entries = await self._call("XRANGE", names.log(job_id), f"{after + 2}-0", "+")
+        entries = await self._calls.call("XRANGE", names.log(job_id), f"{after + 2}-0", "+")
         return [fields[b"e"] for _, fields in entries] or ([_queued(job_id)] if queued else [])
 
     def subscribe(self, job_id: str) -> AbstractAsyncContextManager[AsyncIterator[bytes | None]]:
         """Follow the job's channel; all subscriptions share one connection."""
         return self._subscriptions.subscribe(names.events(job_id))
 
+    async def cancel(self, job_id: str) -> str | None:
+        """Flag the job's hash, and tell the workers of one that runs."""
+        message = json.dumps({"verb": "cancel", "id": job_id})
+        partition = names.partition(job_id)
+        keys = [names.job(job_id), names.delayed(partition), names.bell(partition)]
+        state = await self._calls.run(self._cancel, keys, [job_id, names.CONTROL, message, _FLAG_TTL])
+        return state.decode() if state else None
+
     async def close(self) -> None:
         """Disconnect and end the subscriptions."""
         await self._subscriptions.close()
-        await self._redis.aclose()
+        await self._calls.close()
+
+    def _packed(self, job: Job) -> bytes:
+        if self._keys is None:
+            return pack(job)
+        return self._keys.sign(pack(msgspec.structs.replace(job, signature=None)))
 
     async def _put(self, jobs: Sequence[Job]) -> list[str]:
         lane = jobs[0].lane
-        keys = [names.lane(lane, names.partition(jobs[0].id))]
-        args: list[Any] = [self._bounds.get(lane, DEFAULT_BOUND), self._idempotency_ttl, lane]
+        partition = names.partition(jobs[0].id)
+        keys = [names.lane(lane, partition), names.tenants(lane, partition), names.bell(partition)]
+        args: list[Any] = [self._bounds.get(lane, DEFAULT_BOUND), self._idempotency_ttl, lane, self._tenant_bound]
         for job in jobs:
             keys.append(names.job(job.id))
             if job.idempotency_key is not None:
                 keys.append(names.idempotency(job.idempotency_key, names.partition(job.id)))
             args += [job.id, _fingerprint(job), int(job.idempotency_key is not None)]
-            args += [names.events(job.id), pack(job), _queued(job.id)]
-        kind, *rest = await self._run(keys, args)
+            args += [names.events(job.id), self._packed(job), _queued(job.id), job.tenant or ""]
+        kind, *rest = await self._calls.run(self._submit, keys, args)
         if kind == b"full":
             raise QueueFull(rest[0] / 1000)
         if kind == b"conflict":
             raise IdempotencyConflict(rest[0].decode())
         return [job_id.decode() for job_id in rest]
-
-    async def _run(self, keys: Sequence[str], args: Sequence[Any]) -> Any:
-        try:
-            return await self._call("EVALSHA", self._digest, len(keys), *keys, *args)
-        except NoScriptError:
-            return await self._call("EVAL", self._script, len(keys), *keys, *args)
-
-    async def _call(self, *command: Any) -> Any:
-        try:
-            return await self._redis.execute_command(*command)  # type: ignore[no-untyped-call]
-        except (AuthenticationError, NoPermissionError) as error:
-            raise QueueUnavailable(f"Redis at {self._address} refuses this client: {error}") from error
-        except ResponseError as error:
-            if not _UNFIT.search(str(error)):
-                raise
-            raise QueueUnavailable(f"Redis at {self._address} takes nothing now: {error}") from error
-        except (RedisError, OSError) as error:
-            raise QueueUnavailable(f"Redis at {self._address}: {error or type(error).__name__}") from error
-
-
-def _connect(url: str) -> "Redis":
-    try:
-        # thousands of tasks may wait on one client: they share a few connections, in turn
-        pool = BlockingConnectionPool.from_url(
-            url,
-            max_connections=_CONNECTIONS,
-            timeout=None,
-            protocol=2,
-            socket_timeout=_TIMEOUT_SECONDS,
-            socket_connect_timeout=5.0,
-            # every call may be repeated: submit puts a job once, the others only read
-            retry=Retry(ExponentialWithJitterBackoff(base=0.05, cap=1.0), 4),
-        )
-    except ValueError:
-        # the reason may quote a piece of the URL, and so of a password
-        raise ConfigError("the Redis URL cannot be read: write redis://[user:password@]host[:port][/db]") from None
-    return Redis.from_pool(pool)
-
-
-def _address(url: str) -> str:
-    """Return what a message may say of a URL: no user, no password, no options."""
-    try:
-        parts = urlsplit(url)
-        return parts.path if parts.scheme == "unix" else f"{parts.hostname}:{parts.port or 6379}"
-    except ValueError:
-        return "?"
 
 
 def _checked(job: Job) -> Job:
@@ -180,7 +147,7 @@ def _chunks(jobs: Sequence[Job]) -> list[list[int]]:
 
 def _fingerprint(job: Job) -> str:
     """Return what is the same for the same job under another id, and for no other job."""
-    return hashlib.blake2b(pack(msgspec.structs.replace(job, id="")), digest_size=16).hexdigest()
+    return hashlib.blake2b(pack(msgspec.structs.replace(job, id="", signature=None)), digest_size=16).hexdigest()
 
 
 def _queued(job_id: str) -> bytes:

@@ -24,6 +24,12 @@ class Transport(Protocol):
     async def state(self, job_id: str) -> str | None:
         """Return the job's state, or None if the queue does not know the job."""
 
+    async def cancel(self, job_id: str) -> str | None:
+        """Ask for the end of a job, and return the state it was in, or None if the queue does not know it (yet).
+
+        What waits does not run, what runs is broken off; a job that has ended stays as it is. May be repeated.
+        """
+
     async def log(self, job_id: str, after: int = -1) -> list[bytes]:
         """Return the packed events whose `seq` is greater than `after`, in order."""
 

@@ -11,8 +11,12 @@ from schemas.event import Event
 from schemas.failure import FailureCode, Rejected
 from schemas.job import Job, check
 from schemas.result import Result
+from schemas.signature import SigningKeys
 
-__all__ = ["pack", "peek_id", "unpack_event", "unpack_job", "unpack_result"]
+__all__ = ["PACKED_LIMIT", "pack", "peek_id", "unpack_event", "unpack_job", "unpack_result"]
+
+PACKED_LIMIT: Final = 8 << 20
+"""Most bytes of a job; every job within the limits of its fields has fewer, however its JSON is written."""
 
 _T = TypeVar("_T")
 
@@ -39,8 +43,15 @@ def pack(value: Job | Event | Result) -> bytes:
         raise Rejected(FailureCode.INVALID_ARGUMENT, f"cannot be written as JSON: {error}") from error
 
 
-def unpack_job(packed: bytes) -> Job:
-    """Read and check a job; raise `Rejected` (malformed, unsupported_skill, invalid_argument, image_too_large)."""
+def unpack_job(packed: bytes, keys: SigningKeys | None = None) -> Job:
+    """Read and check a job; raise `Rejected` (malformed, unsupported_skill, invalid_argument, image_too_large).
+
+    With `keys` its signature is verified before anything in it is read; without, a signature is not looked at.
+    """
+    if len(packed) > PACKED_LIMIT:
+        raise Rejected(FailureCode.MALFORMED, f"the job has {len(packed)} bytes: at most {PACKED_LIMIT}")
+    if keys is not None:
+        keys.verify(packed)
     return check(_unpack(_JOB, packed, "a job"))
 
 

@@ -23,6 +23,7 @@ from schemas.job import (
     Job,
 )
 from schemas.result import Result
+from schemas.signature import SIGNATURE_PATTERN
 from schemas.skill import SETTING_RANGES
 from schemas.state import TERMINAL
 
@@ -79,6 +80,7 @@ def _job_limits() -> dict[str, _Schema]:
         "custom_id": free,
         "idempotency_key": free,
         "traceparent": free,
+        "signature": {"pattern": f"^{SIGNATURE_PATTERN}$"},
         "question": {"maxLength": TEXT_LIMIT},
         "object": {"maxLength": TEXT_LIMIT},
         "image": {"pattern": f"^({'|'.join(IMAGE_SCHEMES)})", "maxLength": IMAGE_LIMIT},

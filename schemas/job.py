@@ -6,6 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from schemas.failure import FailureCode, Rejected
+from schemas.signature import SIGNATURE_PATTERN
 from schemas.skill import SETTING_RANGES, CaptionLength, Settings, Skill, SpatialRef
 from schemas.version import Version, current
 
@@ -47,6 +48,7 @@ IMAGE_SCHEMES: Final = ("s3://", "data:image/", "https://")
 """What an image address starts with."""
 
 _NAME: Final = re.compile(NAME_PATTERN)
+_SIGNATURE: Final = re.compile(SIGNATURE_PATTERN)
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -55,7 +57,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `id` comes from the producer (`names.new_id` makes one) and names the job's keys.
     `image` is `s3://bucket/key[?versionId=...]`, `data:image/...;base64,...`, `https://...` (where the worker
     allows it) or absent for a query on text alone. `deadline` is in Unix milliseconds. `custom_id` and
-    `metadata` (at most 1 KiB) come back untouched in the result.
+    `metadata` (at most 1 KiB) come back untouched in the result. `signature` comes last and is written by
+    `schemas.signature`, over the bytes of all the rest.
     """
 
     v: Version = msgspec.field(default_factory=current)
@@ -77,6 +80,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tenant: str | None = None
     metadata: dict[str, Any] | None = None
     traceparent: str | None = None
+    signature: str | None = None
 
 
 def check(job: Job) -> Job:
@@ -108,6 +112,8 @@ def _check_names(job: Job) -> None:
     for field, value in free.items():
         if value is not None and not 1 <= len(value) <= ID_LIMIT:
             raise _invalid(f"{field} must have 1 to {ID_LIMIT} characters")
+    if job.signature is not None and not _SIGNATURE.fullmatch(job.signature):
+        raise _invalid("signature must be <key id>:<64 hex digits>")
 
 
 def _check_texts(job: Job) -> None:

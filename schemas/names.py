@@ -14,6 +14,8 @@ __all__ = [
     "DEFAULT_LANES",
     "GROUP",
     "IMAGE_PREFIX",
+    "QUARANTINES",
+    "bell",
     "dead",
     "delayed",
     "events",
@@ -25,13 +27,24 @@ __all__ = [
     "log",
     "new_id",
     "partition",
+    "paused",
+    "quarantine",
+    "quarantine_lane",
     "result",
     "stem",
+    "tenant_lane",
+    "tenants",
+    "totals",
+    "turn",
+    "workers",
 ]
 
 DEFAULT_LANES: Final = ("interactive", "bulk")
 GROUP: Final = "workers"
 CONTROL: Final = "stoop:control"
+QUARANTINES: Final = ("small", "alone")
+"""Where a job runs after its worker died under it: first in a small batch, then alone."""
+
 IMAGE_PREFIX: Final = "uploads/"
 """Where the client puts images it uploads: `<bucket>/uploads/<sha256 of the bytes>`."""
 
@@ -62,6 +75,51 @@ def stem(p: int) -> str:
 def lane(name: str, p: int = 0) -> str:
     """Name the stream of a lane; a job is one entry with the field `j`."""
     return f"{stem(p)}jobs:{name}"
+
+
+def tenant_lane(lane_name: str, tenant: str) -> str:
+    """Name the part of a lane that is one tenant's; the slash is in no lane's name."""
+    return f"{lane_name}/{tenant}"
+
+
+def tenants(lane_name: str, p: int = 0) -> str:
+    """Name the sorted set of the tenants that have jobs in a lane, by when each had its last turn."""
+    return f"{stem(p)}tenants:{lane_name}"
+
+
+def quarantine_lane(kind: str) -> str:
+    """Name the lane that holds the jobs of one of the `QUARANTINES`."""
+    return f"quarantine:{kind}"
+
+
+def quarantine(kind: str, p: int = 0) -> str:
+    """Name the stream of one of the `QUARANTINES`."""
+    return lane(quarantine_lane(kind), p)
+
+
+def turn(p: int = 0) -> str:
+    """Name the key that holds the one worker which runs quarantined jobs now."""
+    return f"{stem(p)}turn"
+
+
+def paused(p: int = 0) -> str:
+    """Name the set of lanes nothing is claimed from."""
+    return f"{stem(p)}paused"
+
+
+def bell(p: int = 0) -> str:
+    """Name the stream of one entry that wakes idle workers for what no lane's own stream tells them."""
+    return f"{stem(p)}bell"
+
+
+def workers(p: int = 0) -> str:
+    """Name the hash in which each worker tells of itself (JSON)."""
+    return f"{stem(p)}workers"
+
+
+def totals(p: int = 0) -> str:
+    """Name the hash that counts endings by state, and `dead`, `retried` and `reclaimed`."""
+    return f"{stem(p)}totals"
 
 
 def dead(p: int = 0) -> str:

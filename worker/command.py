@@ -8,7 +8,7 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
 from worker.config import WorkerConfig, read_config
-from worker.errors import WorkerError
+from worker.errors import EngineFault, WorkerError
 from worker.logs import configure_logs
 
 __all__ = ["command"]
@@ -17,17 +17,19 @@ __all__ = ["command"]
 def command(**flags: Any) -> None:
     """Claim jobs from Redis and run them in one resident engine, until SIGTERM or Ctrl-C.
 
-    Every flag is also a variable: --page-size is STOOP_PAGE_SIZE.
+    The first signal lets what runs finish, a second one does not. Every flag is also a variable: --page-size is
+    STOOP_PAGE_SIZE.
     """
     try:
         config = read_config(flags)
         configure_logs(config.log_level, config.log_format)
-        from worker.main import serve  # torch is loaded only by a worker whose configuration is right
+        from worker.main import serve  # the parts are loaded only by a worker whose configuration is right
 
         serve(config)
     except WorkerError as error:
         typer.echo(f"stoop worker: {error}", err=True)
-        raise typer.Exit(2) from error
+        # 1: it could not go on, start it again; 2: something must be changed first
+        raise typer.Exit(1 if isinstance(error, EngineFault) else 2) from error
 
 
 def _flag(name: str, field: FieldInfo) -> inspect.Parameter:

@@ -1,12 +1,16 @@
 """What a worker can be told, by flags of `stoop worker` and by `STOOP_*` variables; validated once, at the start."""
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from schemas.allowed import AllowedBuckets
 from schemas.names import DEFAULT_LANES
+from schemas.redis_url import read_redis_url
+from schemas.signature import SigningKeys
 from worker.errors import ConfigError
 
 __all__ = ["WorkerConfig", "read_config"]
@@ -18,15 +22,31 @@ def _split(value: object) -> tuple[str, ...]:
     return tuple(part.strip() for part in value.split(",") if part.strip())
 
 
-def _known_scheme(url: SecretStr) -> SecretStr:
-    if not url.get_secret_value().startswith(("redis://", "rediss://", "unix://")):
-        raise ValueError("must start with redis://, rediss:// or unix://")
+def _known_url(url: SecretStr) -> SecretStr:
+    read_redis_url(url.get_secret_value())
     return url
+
+
+def _readable(read: Callable[[Iterable[str]], object]) -> AfterValidator:
+    """Check that `read` understands the entries, and keep them as they are."""
+
+    def check(entries: tuple[str, ...]) -> tuple[str, ...]:
+        read(entries)
+        return entries
+
+    return AfterValidator(check)
+
+
+def _known_keys(secret: SecretStr) -> SecretStr:
+    SigningKeys.read(_split(secret.get_secret_value()))
+    return secret
 
 
 _Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
 _Partitions = Annotated[tuple[Annotated[int, Field(ge=0, le=99_999)], ...], NoDecode, BeforeValidator(_split)]
-_RedisUrl = Annotated[SecretStr, AfterValidator(_known_scheme)]
+_Buckets = Annotated[_Names, _readable(AllowedBuckets.read)]
+_Keys = Annotated[SecretStr, AfterValidator(_known_keys)]
+_RedisUrl = Annotated[SecretStr, AfterValidator(_known_url)]
 
 
 class WorkerConfig(BaseSettings):
@@ -55,12 +75,18 @@ class WorkerConfig(BaseSettings):
     max_objects: int = Field(default=50, ge=1, description="where a job names none")
 
     redis_url: _RedisUrl = Field(
-        default=SecretStr("redis://localhost:6379/0"), description="redis://, rediss://, unix://"
+        default=SecretStr("redis://localhost:6379/0"),
+        description="redis://, redis+sentinel://, redis+cluster:// (rediss: by TLS) or unix://",
     )
     lanes: _Names = Field(default=DEFAULT_LANES, description="lanes to claim from, first ones first (comma-separated)")
     partitions: _Partitions = Field(default=(0,), description="partitions to claim from (comma-separated)")
     permits: int | None = Field(default=None, ge=1, description="most jobs in flight; by default 2 x max_batch")
     lease_seconds: float = Field(default=15.0, ge=1, description="silence after which this worker counts as dead")
+    max_attempts: int = Field(default=3, ge=1, le=100, description="runs of a job that keeps failing")
+    # one job that crashes the engine does so in a full batch, in a small one and alone
+    max_engine_faults: int = Field(default=4, ge=1, description="crashes of the engine in a row that end the worker")
+    hang_seconds: float = Field(default=60.0, gt=0, description="time without a step after which the engine is hung")
+    restart_seconds: float = Field(default=600.0, gt=0, description="for another engine to get ready after a crash")
     result_ttl_seconds: int = Field(default=86_400, ge=1, description="how long results are kept")
     log_ttl_seconds: int = Field(default=3_600, ge=1, description="how long the events of an ended job are kept")
     drain_seconds: float = Field(default=30.0, ge=0, description="grace for jobs in flight at shutdown")
@@ -68,12 +94,20 @@ class WorkerConfig(BaseSettings):
     s3_endpoint: str | None = Field(default=None, description="of the object store; by default the AWS variables'")
     s3_region: str | None = Field(default=None, description="of the object store; by default the AWS variables'")
     s3_path_style: bool = Field(default=False, description="address buckets by path instead of by host name")
-    allowed_buckets: _Names = Field(default=(), description="bucket or bucket/prefix, comma-separated; empty: all")
+    allowed_buckets: _Buckets = Field(
+        default=(), description="bucket, bucket/prefix or tenant=bucket/prefix, comma-separated; empty: all"
+    )
+    allow_https: bool = Field(default=False, description="fetch images from web servers on the public internet")
+    https_hosts: _Names = Field(default=(), description="web servers: host or *.domain, comma-separated; empty: all")
     fetch_timeout_seconds: float = Field(default=20.0, gt=0, description="for one image")
     fetch_concurrency: int = Field(default=16, ge=1, description="images fetched at once")
     max_image_bytes: int = Field(default=32 << 20, ge=1, description="of one encoded image")
     max_image_pixels: int = Field(default=64_000_000, ge=1, description="of one image")
     image_threads: int | None = Field(default=None, ge=1, description="threads that decode; by default one a core")
+
+    signing_keys: _Keys = Field(
+        default=SecretStr(""), description="keyid:secret, comma-separated: run only jobs signed with one of them"
+    )
 
     ready_file: Path | None = Field(default=None, description="file written when jobs are claimed, removed at the end")
     metrics_port: int | None = Field(default=None, ge=1, le=65_535, description="of Prometheus metrics; off by default")
@@ -84,6 +118,16 @@ class WorkerConfig(BaseSettings):
     def free_permits(self) -> int:
         """Most jobs in flight: enough that the engine's next batch waits for nothing."""
         return self.permits if self.permits is not None else 2 * self.max_batch
+
+    @property
+    def allowed(self) -> AllowedBuckets:
+        """What `allowed_buckets` says."""
+        return AllowedBuckets.read(self.allowed_buckets)
+
+    @property
+    def keys(self) -> SigningKeys | None:
+        """What `signing_keys` says; None where jobs need no signature."""
+        return SigningKeys.read(_split(self.signing_keys.get_secret_value()))
 
 
 def read_config(flags: dict[str, object]) -> WorkerConfig:

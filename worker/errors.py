@@ -12,7 +12,8 @@ WorkerError
 │   ├── ImageAddressInvalid    not an address this worker reads
 │   └── StorageUnavailable
 ├── QueueUnavailable       Redis does not answer; the same call may work later
-├── EngineFault            the engine thread has ended; what it held must run again
+├── EngineFault            the engine has ended and takes nothing
+│   └── EngineCrashed          it ended with the job in it
 └── LeaseLost              this worker no longer owns what it claimed
 
 `jobs/outcome.py` maps each to one failure code.
@@ -21,6 +22,7 @@ WorkerError
 __all__ = [
     "CheckpointError",
     "ConfigError",
+    "EngineCrashed",
     "EngineFault",
     "ImageAddressInvalid",
     "ImageError",
@@ -85,7 +87,11 @@ class QueueUnavailable(WorkerError):
 
 
 class EngineFault(WorkerError):
-    """The engine has ended; what it held must run again."""
+    """The engine has ended and takes nothing; the job may run elsewhere."""
+
+
+class EngineCrashed(EngineFault):
+    """The engine ended with the job in it, which may be why."""
 
 
 class LeaseLost(WorkerError):

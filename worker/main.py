@@ -4,106 +4,159 @@ import asyncio
 import contextlib
 import os
 import secrets
-import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import structlog
 
-from worker.boot import boot
 from worker.config import WorkerConfig
-from worker.engine.engine import Engine
-from worker.engine.request import EnginePort, Sampling
-from worker.engine.thread import EngineThread
+from worker.engine.request import Sampling
+from worker.engine_process.border import EngineSettings, Ready
+from worker.engine_process.child import ENGINE_PROGRAM
+from worker.engine_process.engine_process import EngineProcess, Supervision
+from worker.errors import WorkerError
 from worker.images import ImageLimits
 from worker.jobs.broker import Broker
 from worker.jobs.consumer import Consumer
+from worker.jobs.control import Control
 from worker.jobs.executor import Executor, Studio
 from worker.jobs.fetch import FetchConfig, Fetcher
+from worker.jobs.https_fetch import HttpsConfig, HttpsFetcher
 from worker.jobs.lease import LeaseKeeper
+from worker.jobs.outcome import Cancelled
 from worker.jobs.publisher import Identity, Publisher
 from worker.jobs.redis_broker import BrokerConfig, RedisBroker
 from worker.jobs.relay import Relay
 from worker.metrics import Metrics
-from worker.model.moondream import Moondream
+from worker.roster import Entry
+from worker.shutdown import Shutdown
 
 __all__ = ["serve"]
 
 log = structlog.get_logger(__name__)
 
 
-def serve(config: WorkerConfig) -> None:
-    """Load the model, warm the engine up and claim jobs, until SIGTERM or SIGINT; raises `WorkerError`."""
-    engine, model = boot(config)
-    asyncio.run(_serve(config, engine, model))
+def serve(config: WorkerConfig, *, program: Sequence[str] = ENGINE_PROGRAM) -> None:
+    """Start the engine, claim jobs and run them until SIGTERM or SIGINT; raises `WorkerError`.
+
+    `EngineFault` if the engine ended too often. `program` is the command line of the engine's process.
+    """
+    asyncio.run(_serve(config, program))
 
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
     broker: Broker
-    engine: EnginePort
-    relay: Relay
+    engine: EngineProcess
     publisher: Publisher
     consumer: Consumer
+    lease: LeaseKeeper
+    control: Control
 
 
-async def _serve(config: WorkerConfig, engine: Engine, model: Moondream) -> None:
-    identity = Identity(worker=_instance_name(), model=model.name)
+async def _serve(config: WorkerConfig, program: Sequence[str]) -> None:
+    shutdown, metrics = Shutdown(), Metrics()
     relay = Relay(asyncio.get_running_loop())
-    thread = EngineThread(engine, relay.deliver)
-    relay.attach(thread)
+
+    def lose(request_ids: Sequence[str]) -> None:
+        metrics.engine_fault()
+        relay.lose(request_ids)
+
+    engine = EngineProcess(_engine_settings(config), relay.deliver, lose, _supervision(config), program)
+    relay.attach(engine)
+    try:
+        ready = await shutdown.unless_asked(engine.start())
+        if ready is None:
+            return
+        async with _built(config, ready, relay, engine, metrics) as parts:
+            shutdown.on_signals(parts.consumer.drain, parts.consumer.hurry)
+            await _claim(config, parts)
+    finally:
+        await engine.stop()
+
+
+@contextlib.asynccontextmanager
+async def _built(
+    config: WorkerConfig, ready: Ready, relay: Relay, engine: EngineProcess, metrics: Metrics
+) -> AsyncIterator[_Parts]:
+    """Build everything that stands between the queue and the engine."""
+    identity = Identity(worker=_instance_name(), model=ready.model)
     broker = RedisBroker(_broker_config(config, identity.worker))
     publisher = Publisher(broker, identity)
-    metrics = Metrics()
     if config.metrics_port:
         metrics.serve(config.metrics_port)
     with (
         ThreadPoolExecutor(config.image_threads or os.cpu_count(), "image") as pool,
-        Fetcher(_fetch(config)) as fetcher,
+        Fetcher(_fetch(config), https=_https(config)) as fetcher,
     ):
-        studio = Studio(pool, _image_limits(config), model.config.vision.geometry)
-        executor = Executor(fetcher, studio, relay, publisher, _sampling(config), metrics)
-        consumer = Consumer(broker, executor, permits=config.free_permits, metrics=metrics)
-        thread.start()
+        studio = Studio(pool, _image_limits(config), ready.geometry)
+        executor = Executor(
+            fetcher,
+            studio,
+            relay,
+            publisher,
+            _sampling(config),
+            metrics,
+            attempts=config.max_attempts,
+            keys=config.keys,
+        )
+        consumer = Consumer(broker, executor, permits=config.free_permits, metrics=metrics, ready=engine.running)
+        entry = Entry(identity, config.lanes, config.free_permits)
+        lease = LeaseKeeper(
+            broker,
+            engine,
+            lease=config.lease_seconds,
+            hang=config.hang_seconds,
+            tell=lambda: entry.tell(broker.now(), consumer.in_flight),
+            break_off=consumer.break_off,
+        )
+        control = Control(config.redis_url.get_secret_value(), lambda job_id: consumer.break_off(job_id, Cancelled()))
         try:
-            await _claim(config, identity, _Parts(broker, thread, relay, publisher, consumer))
+            await broker.open()
+            log.info("ready", worker=identity.worker, model=ready.model, lanes=config.lanes, permits=entry.permits)
+            with _ready(config.ready_file, identity.worker):
+                yield _Parts(broker, engine, publisher, consumer, lease, control)
+            log.info("stopped", worker=identity.worker)
         finally:
-            thread.stop()
             await broker.close()
 
 
-async def _claim(config: WorkerConfig, identity: Identity, parts: _Parts) -> None:
-    """Open the queue, claim until a signal or the engine's end, then finish what is in flight."""
-    await parts.broker.open()
-    loop = asyncio.get_running_loop()
-    for signum in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(signum, parts.consumer.drain)
-    lease = LeaseKeeper(parts.broker, parts.engine, lease=config.lease_seconds)
-    keeping = asyncio.create_task(lease.run())
-    publishing = asyncio.create_task(parts.publisher.run())
-    keeping.add_done_callback(lambda ended: _engine_ended(parts) if not ended.cancelled() else None)
-    log.info("ready", worker=identity.worker, model=identity.model, lanes=config.lanes, permits=config.free_permits)
+async def _claim(config: WorkerConfig, parts: _Parts) -> None:
+    """Claim until a signal or the end of a part that must not end, then finish what is in flight."""
+    vital = {
+        asyncio.create_task(running, name=name)
+        for name, running in (
+            ("engine", parts.engine.run()),
+            ("lease", parts.lease.run()),
+            ("publisher", parts.publisher.run()),
+            ("control", parts.control.run()),
+        )
+    }
+    for task in vital:
+        task.add_done_callback(lambda ended: _ended(ended, parts))
     try:
-        with _ready(config.ready_file, identity.worker):
-            await parts.consumer.run()
+        await parts.consumer.run()
         log.info("draining", grace_seconds=config.drain_seconds)
         await parts.consumer.finish(config.drain_seconds)
-        if keeping.done():
-            keeping.result()  # the engine's end is the worker's
+        for task in vital:
+            if task.done():
+                task.result()  # its end is the worker's
     finally:
-        for task in (keeping, publishing):
+        for task in vital:
             task.cancel()
-        await asyncio.gather(keeping, publishing, return_exceptions=True)
-    log.info("stopped", worker=identity.worker)
+        await asyncio.gather(*vital, return_exceptions=True)
 
 
-def _engine_ended(parts: _Parts) -> None:
-    log.error("the engine has ended: what it held fails, and the worker stops")
-    parts.relay.fail()
-    parts.consumer.drain()
+def _ended(task: asyncio.Task[None], parts: _Parts) -> None:
+    if task.cancelled():
+        return
+    error = task.exception()
+    known = isinstance(error, WorkerError)
+    log.error("the worker cannot go on", part=task.get_name(), error=str(error), exc_info=None if known else error)
+    parts.consumer.hurry()
 
 
 @contextlib.contextmanager
@@ -124,6 +177,14 @@ def _instance_name() -> str:
     return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
 
 
+def _engine_settings(config: WorkerConfig) -> EngineSettings:
+    return EngineSettings(**{field.name: getattr(config, field.name) for field in fields(EngineSettings)})
+
+
+def _supervision(config: WorkerConfig) -> Supervision:
+    return Supervision(config.max_engine_faults, config.hang_seconds, config.restart_seconds)
+
+
 def _broker_config(config: WorkerConfig, worker: str) -> BrokerConfig:
     return BrokerConfig(
         url=config.redis_url.get_secret_value(),
@@ -141,10 +202,22 @@ def _fetch(config: WorkerConfig) -> FetchConfig:
         endpoint=config.s3_endpoint,
         region=config.s3_region,
         path_style=config.s3_path_style,
-        allowed_buckets=config.allowed_buckets,
+        allowed=config.allowed,
         max_bytes=config.max_image_bytes,
         timeout=config.fetch_timeout_seconds,
         concurrency=config.fetch_concurrency,
+    )
+
+
+def _https(config: WorkerConfig) -> HttpsFetcher | None:
+    if not config.allow_https:
+        return None
+    return HttpsFetcher(
+        HttpsConfig(
+            hosts=config.https_hosts,
+            max_bytes=config.max_image_bytes,
+            timeout=config.fetch_timeout_seconds,
+        )
     )
 
 

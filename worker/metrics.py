@@ -23,6 +23,7 @@ class Metrics:
         self._lost = Counter(
             "stoop_jobs_lost_lease", "Answers discarded because the job was no longer ours", registry=self.registry
         )
+        self._faults = Counter("stoop_engine_faults", "Crashes and hangs of the engine", registry=self.registry)
         self._in_flight = Gauge("stoop_jobs_in_flight", "Claimed and not settled", registry=self.registry)
         self._tokens = Counter("stoop_tokens", "Tokens of completed jobs", ["kind"], registry=self.registry)
         self._stage = Histogram(
@@ -41,14 +42,21 @@ class Metrics:
         """Say how many jobs are in flight now."""
         self._in_flight.set(jobs)
 
-    def settled(self, result: Result, outcome: str, *, ours: bool) -> None:
-        """Count the end of one delivery; `ours` is False when another worker had taken it over."""
+    def engine_fault(self) -> None:
+        """Count a crash or hang of the engine."""
+        self._faults.inc()
+
+    def settled(self, result: Result | None, outcome: str, *, ours: bool) -> None:
+        """Count the end of one delivery; `ours` is False when another worker had taken it over.
+
+        A job that just goes back has no result.
+        """
         if not ours:
             self._lost.inc()
             return
-        code = result.failure.code.value if result.failure else ""
-        self._settled.labels(result.skill or "unknown", outcome, code).inc()
-        if result.failure is None:
+        code = result.failure.code.value if result and result.failure else ""
+        self._settled.labels((result and result.skill) or "unknown", outcome, code).inc()
+        if result is not None and result.output is not None:
             self._count_tokens(result)
 
     def _count_tokens(self, result: Result) -> None:

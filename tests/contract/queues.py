@@ -9,6 +9,7 @@ from redis.asyncio import Redis
 from producer.redis_transport import RedisTransport
 from producer.transport import Transport
 from schemas import names
+from schemas.failure import Failure, FailureCode
 from schemas.job import Job
 from schemas.skill import Skill
 from schemas.state import State
@@ -17,15 +18,31 @@ from worker.jobs.broker import Broker, Delivery, Settlement
 from worker.jobs.outcome import Completed, Outcome
 from worker.jobs.redis_broker import BrokerConfig, RedisBroker
 
-__all__ = ["InMemory", "OnRedis", "QueueUnderTest", "ending", "new_job"]
+__all__ = [
+    "FAILURE",
+    "InMemory",
+    "OnRedis",
+    "QueueUnderTest",
+    "die_under",
+    "ending",
+    "new_job",
+    "open_broker",
+    "submit",
+]
+
+FAILURE = Failure.of(FailureCode.INTERNAL, "it broke")
 
 
 class QueueUnderTest(Protocol):
     """Makes the adapters of one queue, and does to it what no port does."""
 
-    def broker(self, worker: str = "worker-1", *, lanes: tuple[str, ...] = names.DEFAULT_LANES) -> Broker: ...
+    def broker(
+        self, worker: str = "worker-1", *, lanes: tuple[str, ...] = names.DEFAULT_LANES, tenant_limit: int | None = None
+    ) -> Broker: ...
 
-    def transport(self, *, bounds: Mapping[str, int] | None = None, silence: float = 30.0) -> Transport: ...
+    def transport(
+        self, *, bounds: Mapping[str, int] | None = None, tenant_bound: int | None = None, silence: float = 30.0
+    ) -> Transport: ...
 
     async def put(self, lane: str, fields: Mapping[str, str]) -> str:
         """Do what a raw producer does; return the entry's id."""
@@ -40,7 +57,21 @@ class QueueUnderTest(Protocol):
     async def dead(self) -> list[tuple[str, str]]:
         """Return the job id and failure code of each dead letter."""
 
-    async def depth(self, lane: str) -> int: ...
+    async def letters(self) -> list[dict[str, str]]:
+        """Return the fields of each dead letter."""
+
+    async def registry(self) -> dict[str, str]:
+        """Return what each worker told of itself."""
+
+    async def depth(self, lane: str) -> int:
+        """Return how many jobs a lane holds, those of its tenants and those in flight included."""
+
+    async def kill(self, worker: str) -> None:
+        """Let a worker's lease run out."""
+
+    async def pause(self, lane: str) -> None: ...
+
+    async def resume(self, lane: str) -> None: ...
 
     async def clear(self) -> None: ...
 
@@ -53,13 +84,18 @@ class OnRedis:
         self._redis: Redis = Redis.from_url(url, protocol=2, decode_responses=True)
         self._made: list[Any] = []
 
-    def broker(self, worker: str = "worker-1", *, lanes: tuple[str, ...] = names.DEFAULT_LANES) -> RedisBroker:
-        broker = RedisBroker(BrokerConfig(url=self.url, worker=worker, lanes=lanes, result_ttl=100.0))
+    def broker(
+        self, worker: str = "worker-1", *, lanes: tuple[str, ...] = names.DEFAULT_LANES, tenant_limit: int | None = None
+    ) -> RedisBroker:
+        config = BrokerConfig(url=self.url, worker=worker, lanes=lanes, result_ttl=100.0, tenant_limit=tenant_limit)
+        broker = RedisBroker(config)
         self._made.append(broker)
         return broker
 
-    def transport(self, *, bounds: Mapping[str, int] | None = None, silence: float = 30.0) -> RedisTransport:
-        transport = RedisTransport(self.url, bounds=bounds, silence=silence)
+    def transport(
+        self, *, bounds: Mapping[str, int] | None = None, tenant_bound: int | None = None, silence: float = 30.0
+    ) -> RedisTransport:
+        transport = RedisTransport(self.url, bounds=bounds, tenant_bound=tenant_bound, silence=silence)
         self._made.append(transport)
         return transport
 
@@ -81,11 +117,27 @@ class OnRedis:
         return float(await self.call("PTTL", names.result(job_id))) / 1000
 
     async def dead(self) -> list[tuple[str, str]]:
-        letters = await self.call("XRANGE", names.dead(), "-", "+")
-        return [(fields["id"], json.loads(fields["failure"])["code"]) for _, fields in letters]
+        return [(fields["id"], json.loads(fields["failure"])["code"]) for fields in await self.letters()]
+
+    async def letters(self) -> list[dict[str, str]]:
+        return [fields for _, fields in await self.call("XRANGE", names.dead(), "-", "+")]
+
+    async def registry(self) -> dict[str, str]:
+        return dict(await self.call("HGETALL", names.workers()))
 
     async def depth(self, lane: str) -> int:
-        return int(await self.call("XLEN", names.lane(lane)))
+        tenants = filter(None, await self.call("ZRANGE", names.tenants(lane), 0, -1))
+        parts = [lane, *(names.tenant_lane(lane, tenant) for tenant in tenants)]
+        return sum([int(await self.call("XLEN", names.lane(part))) for part in parts])
+
+    async def kill(self, worker: str) -> None:
+        await self.call("DEL", names.live(worker))
+
+    async def pause(self, lane: str) -> None:
+        await self.call("SADD", names.paused(), lane)
+
+    async def resume(self, lane: str) -> None:
+        await self.call("SREM", names.paused(), lane)
 
     async def clear(self) -> None:
         await self.call("FLUSHALL")
@@ -100,18 +152,22 @@ class InMemory:
     def __init__(self) -> None:
         self.queue = MemoryQueue()
 
-    def broker(self, worker: str = "worker-1", *, lanes: tuple[str, ...] = names.DEFAULT_LANES) -> MemoryBroker:
-        return MemoryBroker(self.queue, worker, lanes=lanes, result_ttl=100.0)
+    def broker(
+        self, worker: str = "worker-1", *, lanes: tuple[str, ...] = names.DEFAULT_LANES, tenant_limit: int | None = None
+    ) -> MemoryBroker:
+        return MemoryBroker(self.queue, worker, lanes=lanes, result_ttl=100.0, tenant_limit=tenant_limit)
 
-    def transport(self, *, bounds: Mapping[str, int] | None = None, silence: float = 30.0) -> MemoryTransport:
-        return MemoryTransport(self.queue, bounds=bounds, silence=silence)
+    def transport(
+        self, *, bounds: Mapping[str, int] | None = None, tenant_bound: int | None = None, silence: float = 30.0
+    ) -> MemoryTransport:
+        return MemoryTransport(self.queue, bounds=bounds, tenant_bound=tenant_bound, silence=silence)
 
     async def put(self, lane: str, fields: Mapping[str, str]) -> str:
         return self.queue.put(lane, {name: value.encode() for name, value in fields.items()})
 
     async def change(self, job_id: str, **fields: str) -> None:
         for name, value in fields.items():
-            kind = {"cancel": bool, "attempt": int, "state": State}.get(name, str)
+            kind = {"cancel": bool, "attempt": int, "crashes": int, "state": State}.get(name, str)
             setattr(self.queue.jobs[job_id], name, kind(value))
 
     async def read(self, job_id: str, field: str) -> str | None:
@@ -125,8 +181,27 @@ class InMemory:
     async def dead(self) -> list[tuple[str, str]]:
         return [(letter.job_id, letter.failure.code.value) for letter in self.queue.dead]
 
+    async def letters(self) -> list[dict[str, str]]:
+        return [
+            {"id": one.job_id, "lane": one.lane, "attempt": str(one.attempt), "crashes": str(one.crashes)}
+            | {name: value.decode() for name, value in one.fields.items() if name != "id"}
+            for one in self.queue.dead
+        ]
+
+    async def registry(self) -> dict[str, str]:
+        return {name: told.decode() for name, told in self.queue.registry.items()}
+
     async def depth(self, lane: str) -> int:
-        return len(self.queue.lanes[lane])
+        return self.queue.depth(lane)
+
+    async def kill(self, worker: str) -> None:
+        self.queue.live.discard(worker)
+
+    async def pause(self, lane: str) -> None:
+        self.queue.paused.add(lane)
+
+    async def resume(self, lane: str) -> None:
+        self.queue.paused.discard(lane)
 
     async def clear(self) -> None:
         self.queue.clear()
@@ -145,3 +220,23 @@ def ending(delivery: Delivery, outcome: Outcome | None = None, seq: int | None =
     """Make the settlement of a delivery; completed, and right after its last event, if nothing else is said."""
     seq = delivery.next_seq if seq is None else seq
     return Settlement(delivery, outcome or Completed(), seq, b"last of " + delivery.job_id.encode(), b"result")
+
+
+async def submit(transport: Transport, count: int, lane: str = "interactive") -> list[str]:
+    """Submit jobs that nothing is wrong with; return their ids."""
+    return await transport.submit([new_job(lane=lane) for _ in range(count)])
+
+
+async def open_broker(queue: QueueUnderTest, worker: str) -> Broker:
+    """Start one more worker."""
+    broker = queue.broker(worker)
+    await broker.open()
+    return broker
+
+
+async def die_under(queue: QueueUnderTest, count: int, heir: Broker, name: str = "doomed") -> list[Delivery]:
+    """Let a worker claim jobs and die, and another take them over."""
+    claimed = await (await open_broker(queue, name)).take(count)
+    await queue.kill(name)
+    assert await heir.reclaim() == len(claimed)
+    return claimed

@@ -9,21 +9,16 @@ import pytest
 from producer.transport import Transport
 from schemas import names
 from schemas.failure import Failure, FailureCode
-from tests.contract.queues import QueueUnderTest, ending, new_job
+from tests.contract.queues import FAILURE, QueueUnderTest, ending, new_job, submit
 from worker.errors import ConfigError
 from worker.jobs.broker import Broker, EventGroup
 from worker.jobs.outcome import Cancelled, Completed, Dead, Expired, Failed, Outcome, Released, Retry
 
-FAILURE = Failure.of(FailureCode.INTERNAL, "it broke")
 SOON = 5.0
 
 
 def raw(job_id: str = "raw-1", **fields: object) -> dict[str, str]:
     return {"j": json.dumps({"id": job_id, "skill": "query", "question": "What?", **fields})}
-
-
-async def submit(transport: Transport, count: int, lane: str = "interactive") -> list[str]:
-    return await transport.submit([new_job(lane=lane) for _ in range(count)])
 
 
 async def test_jobs_of_a_lane_come_in_the_order_they_were_submitted(broker: Broker, transport: Transport) -> None:

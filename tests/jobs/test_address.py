@@ -76,22 +76,8 @@ def test_every_other_key_is_kept_as_it_is(key: str) -> None:
     assert parse_object(f"s3://bucket/{key}") == ObjectAddress("bucket", key)
 
 
-@pytest.mark.parametrize(
-    ("entry", "allowed"),
-    [
-        ("bucket", True),
-        ("bucket/", True),
-        ("bucket/tenant", True),
-        ("bucket/tenant/", True),
-        ("bucket/tenant/key", True),
-        ("bucket/ten", False),
-        ("bucket/tenant/key/more", False),
-        ("buck", False),
-        ("other", False),
-    ],
-)
-def test_allowed_prefixes_end_at_a_step(entry: str, allowed: bool) -> None:
-    assert ObjectAddress("bucket", "tenant/key").is_within(("elsewhere", entry)) is allowed
+def test_the_path_is_what_allowed_buckets_name() -> None:
+    assert parse_object("s3://bucket/a/b?versionId=1").path == "bucket/a/b"
 
 
 @given(st.binary(max_size=300))

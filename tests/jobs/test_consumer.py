@@ -7,6 +7,7 @@ from tests.support.engine import Tally
 from tests.support.recording_broker import RecordingBroker, delivery
 from worker.jobs.broker import Delivery
 from worker.jobs.consumer import Consumer
+from worker.jobs.outcome import Cancelled, Outcome, Released
 from worker.metrics import Metrics
 
 
@@ -17,18 +18,18 @@ class Gate:
         self.started = Tally()
         self.running: dict[str, asyncio.Event] = {}
         self.most = 0
-        self.released: list[str] = []
+        self.ended: dict[str, Outcome] = {}
 
-    async def execute(self, held: Delivery) -> None:
+    async def execute(self, held: Delivery, broken_off: "asyncio.Future[Outcome]") -> None:
         gate = self.running[held.job_id] = asyncio.Event()
         self.most = max(self.most, len(self.running))
         self.started.add()
-        try:
-            await gate.wait()
-        except asyncio.CancelledError:
-            self.released.append(held.job_id)
-        finally:
-            del self.running[held.job_id]
+        opened = asyncio.create_task(gate.wait())
+        await asyncio.wait({opened, broken_off}, return_when=asyncio.FIRST_COMPLETED)
+        opened.cancel()
+        del self.running[held.job_id]
+        if broken_off.done():
+            self.ended[held.job_id] = broken_off.result()
 
 
 @pytest.fixture
@@ -42,8 +43,15 @@ async def broker() -> RecordingBroker:
 
 
 @pytest.fixture
-async def consumer(broker: RecordingBroker, gate: Gate) -> AsyncIterator[Consumer]:
-    consumer = Consumer(broker, gate, permits=4, metrics=Metrics())  # type: ignore[arg-type]
+async def ready() -> asyncio.Event:
+    ready = asyncio.Event()
+    ready.set()
+    return ready
+
+
+@pytest.fixture
+async def consumer(broker: RecordingBroker, gate: Gate, ready: asyncio.Event) -> AsyncIterator[Consumer]:
+    consumer = Consumer(broker, gate, permits=4, metrics=Metrics(), ready=ready)  # type: ignore[arg-type]
     running = asyncio.create_task(consumer.run())
     yield consumer
     consumer.drain()
@@ -84,5 +92,50 @@ async def test_a_drain_claims_nothing_new_finishes_in_grace_and_releases_the_res
     consumer.drain()
     gate.running["0"].set()
     await consumer.finish(grace=0.05)
-    assert sorted(gate.released) == ["1", "2", "3"]
+    assert gate.ended == dict.fromkeys("123", Released())
     assert len(broker.queue) == 6
+
+
+async def test_a_drain_ends_as_soon_as_the_last_job_has(consumer: Consumer, gate: Gate) -> None:
+    await gate.started.wait_for(4)
+    consumer.drain()
+    finishing = asyncio.create_task(consumer.finish(grace=3600))
+    for running in list(gate.running.values()):
+        running.set()
+    await finishing
+    assert gate.ended == {}
+
+
+async def test_a_hurry_releases_at_once(consumer: Consumer, gate: Gate) -> None:
+    await gate.started.wait_for(4)
+    consumer.drain()
+    finishing = asyncio.create_task(consumer.finish(grace=3600))
+    consumer.hurry()
+    await finishing
+    assert gate.ended == dict.fromkeys("0123", Released())
+
+
+async def test_one_run_is_broken_off_and_its_permit_is_free(consumer: Consumer, gate: Gate) -> None:
+    await gate.started.wait_for(4)
+    consumer.break_off("2", Cancelled())
+    consumer.break_off("2", Released())  # too late
+    consumer.break_off("never seen", Cancelled())
+    await gate.started.wait_for(5)
+    assert gate.ended == {"2": Cancelled()}
+    for running in list(gate.running.values()):
+        running.set()
+
+
+async def test_nothing_is_claimed_while_the_engine_is_not_ready(
+    consumer: Consumer, broker: RecordingBroker, gate: Gate, ready: asyncio.Event
+) -> None:
+    await gate.started.wait_for(4)
+    ready.clear()
+    for running in list(gate.running.values()):
+        running.set()
+    while gate.running:
+        await asyncio.sleep(0)
+    assert (gate.started.count, len(broker.queue)) == (4, 6)
+    ready.set()
+    await gate.started.wait_for(8)
+    await end_all(gate, 10)

@@ -8,7 +8,7 @@ from PIL import Image as Pillow
 
 from schemas.codec import pack, unpack_event, unpack_result
 from schemas.event import DeltaEvent, ObjectEvent, StartedEvent
-from schemas.failure import FailureCode
+from schemas.failure import Failure, FailureCode
 from schemas.job import Job
 from schemas.result import Result
 from schemas.skill import Box, Skill
@@ -31,10 +31,10 @@ from worker.engine.request import (
 )
 from worker.images import CropGeometry, ImageLimits
 from worker.jobs import outcome as outcomes
-from worker.jobs.broker import Delivery
 from worker.jobs.executor import Executor, Studio
 from worker.jobs.publisher import Identity, Publisher
 from worker.jobs.relay import Relay
+from worker.jobs.retry import FIRST_SECONDS
 from worker.metrics import Metrics
 
 USAGE = Usage(735, 3, 0, prefill_time_ms=1.0, decode_time_ms=1.0, ttft_ms=1.0)
@@ -58,24 +58,28 @@ class Bench:
         self.broker = RecordingBroker()
         self.engine = ScriptedEngine(answer)
         self.metrics = Metrics()
-        relay = Relay(asyncio.get_running_loop())
+        self.relay = relay = Relay(asyncio.get_running_loop())
         self.engine.deliver = relay.deliver
         relay.attach(self.engine)
         self.publisher = Publisher(self.broker, Identity("w", "m"), interval=0)
+        self.broken_off: asyncio.Future[outcomes.Outcome] = asyncio.get_running_loop().create_future()
         self.pool = ThreadPoolExecutor(1)
         studio = Studio(self.pool, ImageLimits(), CropGeometry())
         self.executor = Executor(self, studio, relay, self.publisher, Sampling(), self.metrics)
 
-    async def fetch(self, uri: str) -> bytes:
-        found = self.store.get(uri, errors.ImageNotFound(f"nothing at {uri}"))
+    async def fetch(self, image_uri: str, tenant: str | None = None) -> bytes:
+        found = self.store.get(image_uri, errors.ImageNotFound(f"nothing at {image_uri}"))
         if isinstance(found, Exception):
             raise found
         return found
 
-    async def run(self, job: Job | bytes, **fields: object) -> Result:
+    async def execute(self, job: Job | bytes, **fields: object) -> None:
         packed = job if isinstance(job, bytes) else pack(job)
         given = job.id if isinstance(job, Job) else "17-0"
-        await self.executor.execute(delivery(given, packed, **fields))
+        await self.executor.execute(delivery(given, packed, **fields), self.broken_off)
+
+    async def run(self, job: Job | bytes, **fields: object) -> Result:
+        await self.execute(job, **fields)
         return unpack_result(self.broker.settlements[-1].result)
 
     @property
@@ -158,18 +162,51 @@ async def test_what_is_no_job_is_kept_as_a_dead_letter_with_a_failed_result(
         (errors.ImageNotFound("x"), FailureCode.IMAGE_NOT_FOUND),
         (errors.ImageForbidden("x"), FailureCode.IMAGE_FORBIDDEN),
         (errors.ImageTooLarge("x"), FailureCode.IMAGE_TOO_LARGE),
-        (errors.ImageTimeout("x"), FailureCode.IMAGE_TIMEOUT),
-        (errors.StorageUnavailable("x"), FailureCode.STORAGE_UNAVAILABLE),
         (errors.ImageAddressInvalid("x"), FailureCode.INVALID_ARGUMENT),
-        (RuntimeError("secret"), FailureCode.INTERNAL),
     ],
 )
-async def test_a_store_that_fails_gives_the_right_code(bench: Bench, error: Exception, code: FailureCode) -> None:
+async def test_a_fault_of_the_jobs_own_fails_at_once(bench: Bench, error: Exception, code: FailureCode) -> None:
     bench.store["s3://b/red.png"] = error
     result = await bench.run(job())
     assert result.failure is not None
-    assert (result.failure.code, "secret" in result.failure.message) == (code, False)
+    assert result.failure.code is code
+    assert bench.outcome == outcomes.Failed(result.failure)
     assert bench.engine.requests == []
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.ImageTimeout("x"), FailureCode.IMAGE_TIMEOUT),
+        (errors.StorageUnavailable("x"), FailureCode.STORAGE_UNAVAILABLE),
+        (RuntimeError("secret"), FailureCode.INTERNAL),
+    ],
+)
+async def test_what_may_pass_is_tried_again_and_then_kept_as_a_dead_letter(
+    bench: Bench, error: Exception, code: FailureCode
+) -> None:
+    bench.store["s3://b/red.png"] = error
+    await bench.execute(job(), attempt=1)
+    assert isinstance(bench.outcome, outcomes.Retry)
+    assert bench.outcome.failure.code is code
+    assert 0 < bench.outcome.delay <= FIRST_SECONDS
+    assert bench.broker.settlements[-1].result == b"", "nobody is told of an end that is none"
+    result = await bench.run(job(), attempt=3)
+    assert isinstance(bench.outcome, outcomes.Dead)
+    assert result.failure == bench.outcome.failure
+    assert result.failure.code is FailureCode.ATTEMPTS_EXHAUSTED
+    assert code.value in result.failure.message
+    assert "secret" not in result.failure.message
+
+
+async def test_a_job_may_say_how_often_it_may_run_and_crashes_do_not_count(bench: Bench) -> None:
+    bench.store["s3://b/red.png"] = errors.StorageUnavailable("x")
+    await bench.execute(job(max_attempts=1))
+    assert isinstance(bench.outcome, outcomes.Dead)
+    await bench.execute(job(max_attempts=5), attempt=4)
+    assert isinstance(bench.outcome, outcomes.Retry)
+    await bench.execute(job(), attempt=4, crashes=2)
+    assert isinstance(bench.outcome, outcomes.Retry)
 
 
 async def test_bytes_that_are_no_image_are_undecodable(bench: Bench) -> None:
@@ -191,11 +228,19 @@ async def test_an_aborted_request_is_cancelled(bench: Bench) -> None:
     assert (await bench.run(job())).status is State.CANCELLED
 
 
-async def test_an_engine_that_has_ended_is_a_fault_worth_another_try(bench: Bench) -> None:
+async def test_a_job_that_no_engine_takes_goes_back_untouched(bench: Bench) -> None:
     bench.engine.alive = False
-    result = await bench.run(job())
-    assert result.failure is not None
-    assert (result.failure.code, result.failure.retryable) == (FailureCode.ENGINE_FAULT, True)
+    await bench.execute(job())
+    assert bench.outcome == outcomes.Released()
+
+
+async def test_a_job_in_an_engine_that_crashes_is_under_suspicion(bench: Bench) -> None:
+    bench.engine.answer = None
+    run = asyncio.create_task(bench.execute(job()))
+    await bench.engine.submitted.wait_for(1)
+    bench.relay.lose(["a"])
+    await run
+    assert bench.outcome == outcomes.Crashed()
 
 
 @pytest.mark.parametrize(
@@ -208,12 +253,36 @@ async def test_what_was_decided_in_the_lane_does_not_run(bench: Bench, verdict: 
     assert len(bench.broker.events("a")) == 1  # never started
 
 
-async def test_a_drain_releases_what_runs(bench: Bench) -> None:
+async def test_a_job_that_crashed_an_engine_alone_is_not_run_again(bench: Bench) -> None:
+    failure = Failure.of(FailureCode.WORKER_LOST, "crashed alone")
+    result = await bench.run(job(), verdict=outcomes.Dead(failure))
+    assert (result.status, result.failure, bench.outcome) == (State.FAILED, failure, outcomes.Dead(failure))
+    assert bench.engine.requests == []
+
+
+@pytest.mark.parametrize("outcome", [outcomes.Released(), outcomes.Cancelled()])
+async def test_a_run_that_is_broken_off_is_aborted_and_settled(bench: Bench, outcome: outcomes.Outcome) -> None:
     bench.engine.answer = None
-    held: Delivery = delivery("a", pack(job()))
-    run = asyncio.create_task(bench.executor.execute(held))
+    run = asyncio.create_task(bench.execute(job(custom_id="row")))
     await bench.engine.submitted.wait_for(1)
-    run.cancel()
+    bench.broken_off.set_result(outcome)
     await run
-    assert bench.outcome == outcomes.Released()
+    assert bench.outcome == outcome
     assert bench.engine.aborted == ["a"]
+    told = bench.broker.settlements[-1].result
+    if isinstance(outcome, outcomes.Cancelled):
+        assert (unpack_result(told).status, unpack_result(told).custom_id) == (State.CANCELLED, "row")
+    else:
+        assert told == b""
+
+
+async def test_a_run_is_broken_off_at_its_deadline_by_the_clock_of_redis(bench: Bench) -> None:
+    bench.engine.answer = None
+    result = await bench.run(job(deadline=5_001_300), claimed_at=5_001_250)  # in 1970, but in 50 ms for Redis
+    assert (result.status, bench.outcome) == (State.EXPIRED, outcomes.Expired())
+    assert bench.engine.aborted == ["a"]
+
+
+async def test_a_deadline_that_is_kept_changes_nothing(bench: Bench) -> None:
+    await bench.run(job(deadline=5_061_250), claimed_at=5_001_250)
+    assert bench.outcome == outcomes.Completed()

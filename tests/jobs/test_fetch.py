@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from producer.embedded import EmbeddedS3
+from schemas.allowed import AllowedBuckets
 from worker.errors import (
     ConfigError,
     ImageAddressInvalid,
@@ -101,10 +102,20 @@ async def test_the_byte_limit_is_exact(store: EmbeddedS3) -> None:
 async def test_buckets_and_prefixes_are_allowed_by_name(store: EmbeddedS3) -> None:
     for key in ("mine/a", "mineral/a"):
         store.client().put_object(Bucket=store.bucket, Key=key, Body=b"bytes")
-    with Fetcher(FetchConfig(allowed_buckets=("other", f"{store.bucket}/mine"))) as fetcher:
+    with Fetcher(FetchConfig(allowed=AllowedBuckets.read(["other", f"{store.bucket}/mine"]))) as fetcher:
         assert await fetcher.fetch(f"s3://{store.bucket}/mine/a") == b"bytes"
         with pytest.raises(ImageForbidden, match="not allowed"):
             await fetcher.fetch(f"s3://{store.bucket}/mineral/a")
+
+
+async def test_a_tenant_reads_its_own_prefix_only(store: EmbeddedS3) -> None:
+    store.client().put_object(Bucket=store.bucket, Key="acme/a", Body=b"bytes")
+    allowed = AllowedBuckets.read([f"acme={store.bucket}/acme", f"rival={store.bucket}/rival"])
+    with Fetcher(FetchConfig(allowed=allowed)) as fetcher:
+        assert await fetcher.fetch(f"s3://{store.bucket}/acme/a", "acme") == b"bytes"
+        for tenant in ("rival", "guest", None):
+            with pytest.raises(ImageForbidden, match="not allowed"):
+                await fetcher.fetch(f"s3://{store.bucket}/acme/a", tenant)
 
 
 async def test_wrong_credentials_are_the_workers_fault(store: EmbeddedS3, monkeypatch: pytest.MonkeyPatch) -> None:

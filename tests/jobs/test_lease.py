@@ -1,42 +1,84 @@
 import asyncio
+from collections.abc import AsyncIterator
 
 import pytest
 
 from tests.support.engine import ScriptedEngine, Tally
-from tests.support.recording_broker import RecordingBroker
-from worker.errors import EngineFault
+from tests.support.recording_broker import RecordingBroker, delivery
+from worker.errors import QueueUnavailable
+from worker.jobs.broker import Held
 from worker.jobs.lease import LeaseKeeper
+from worker.jobs.outcome import Cancelled, Outcome, Released
 
 
 class CountingBroker(RecordingBroker):
     def __init__(self) -> None:
         super().__init__()
         self.beats = Tally()
+        self.away = False
 
-    async def extend(self) -> None:
-        await super().extend()
+    async def extend(self, told: bytes = b"") -> Held:
         self.beats.add()
+        if self.away:
+            raise QueueUnavailable("away")
+        return await super().extend(told)
 
 
-async def test_the_lease_is_kept_while_the_engine_makes_progress() -> None:
-    broker, engine = CountingBroker(), ScriptedEngine()
-    keeping = asyncio.create_task(LeaseKeeper(broker, engine, lease=0.03).run())
-    for beat in range(1, 4):
-        await broker.beats.wait_for(beat)
-        engine.steps += 1
-    keeping.cancel()
+class Keeping:
+    """A keeper at work, and what it broke off."""
+
+    def __init__(self, broker: CountingBroker) -> None:
+        self.broker = broker
+        self.engine = ScriptedEngine()
+        self.broken_off: list[tuple[str, Outcome]] = []
+        self.keeper = LeaseKeeper(
+            broker,
+            self.engine,
+            lease=0.03,
+            hang=0.02,
+            tell=lambda: b'{"permits":4}',
+            break_off=lambda job_id, outcome: self.broken_off.append((job_id, outcome)),
+        )
 
 
-async def test_a_hung_engine_loses_its_lease() -> None:
-    broker, engine = CountingBroker(), ScriptedEngine()
-    keeping = asyncio.create_task(LeaseKeeper(broker, engine, lease=0.003).run())
-    await broker.beats.wait_for(1)
-    with pytest.raises(TimeoutError):  # steps stands still from here on
-        await asyncio.wait_for(broker.beats.wait_for(2), timeout=0.1)
-    keeping.cancel()
+@pytest.fixture
+async def keeping() -> AsyncIterator[Keeping]:
+    keeping = Keeping(CountingBroker())
+    task = asyncio.create_task(keeping.keeper.run())
+    yield keeping
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_the_end_of_the_engine_ends_the_keeping() -> None:
-    engine = ScriptedEngine(alive=False)
-    with pytest.raises(EngineFault):
-        await LeaseKeeper(RecordingBroker(), engine, lease=15).run()
+async def beat(keeping: Keeping, beats: int) -> None:
+    for _ in range(beats):
+        keeping.engine.steps += 1
+        await keeping.broker.beats.wait_for(keeping.broker.beats.count + 1)
+
+
+async def test_the_lease_is_kept_while_the_engine_makes_progress(keeping: Keeping) -> None:
+    await beat(keeping, 8)
+    assert set(keeping.broker.told) == {b'{"permits":4}'}
+    assert keeping.broker.reclaimed >= 7
+
+
+async def test_a_hung_engine_loses_its_lease(keeping: Keeping) -> None:
+    await keeping.broker.beats.wait_for(3)  # steps stands still from the first on
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(keeping.broker.beats.wait_for(4), timeout=0.1)
+    keeping.engine.steps += 1
+    await keeping.broker.beats.wait_for(4)
+
+
+async def test_what_is_cancelled_or_lost_is_broken_off(keeping: Keeping) -> None:
+    keeping.broker.held = Held(lost=(delivery("a"),), cancelled=(delivery("b"),))
+    await beat(keeping, 2)
+    assert {("a", Released()), ("b", Cancelled())} <= set(keeping.broken_off)
+
+
+async def test_it_goes_on_when_redis_was_away(keeping: Keeping) -> None:
+    keeping.broker.away = True
+    await beat(keeping, 2)
+    keeping.broker.away = False
+    await beat(keeping, 2)
+    assert keeping.broker.extended >= 1

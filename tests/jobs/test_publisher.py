@@ -65,6 +65,15 @@ async def test_a_later_attempt_says_restarted(broker: RecordingBroker, publisher
     assert isinstance(unpack_event(broker.events("a")[0]), RestartedEvent)
 
 
+async def test_a_released_run_that_was_heard_says_restarted_at_the_same_attempt(
+    broker: RecordingBroker, publisher: Publisher
+) -> None:
+    job = delivery("a", attempt=1, next_seq=2)
+    publisher.begin(job)
+    await publisher.settle(job, outcomes.Completed(), DONE)
+    assert isinstance(unpack_event(broker.events("a")[0]), RestartedEvent)
+
+
 async def test_jobs_do_not_mix(broker: RecordingBroker, publisher: Publisher) -> None:
     jobs = [delivery(name) for name in "ab"]
     for job in jobs:

@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.engine import ScriptedEngine
 from worker.engine.request import Aborted, Caption, Output, Request, TextDelta
-from worker.errors import EngineFault
+from worker.errors import EngineCrashed, EngineFault
 from worker.jobs.relay import Relay
 
 
@@ -41,15 +41,33 @@ async def test_a_cancelled_wait_aborts_in_the_engine_and_late_outputs_are_droppe
     await asyncio.sleep(0)
 
 
-async def test_when_the_engine_ends_every_wait_ends_with_a_fault() -> None:
+async def test_what_was_in_an_engine_that_ends_ends_with_it_but_not_what_had_been_answered() -> None:
     engine = ScriptedEngine()
     relay = await start(engine)
-    runs = [asyncio.create_task(relay.run(Request(name, Caption()), lambda output: None)) for name in "ab"]
+    runs = [asyncio.create_task(relay.run(Request(name, Caption()), lambda output: None)) for name in "abc"]
+    await engine.submitted.wait_for(3)
+    engine.deliver([engine.finished("a")])
+    relay.lose(["a", "b"])
+    assert (await runs[0]).id == "a"
+    with pytest.raises(EngineCrashed):
+        await runs[1]
+    engine.deliver([engine.finished("c")])
+    assert (await runs[2]).id == "c"
+
+
+async def test_an_id_comes_again_only_when_the_engine_has_let_go_of_it() -> None:
+    engine = ScriptedEngine()
+    relay = await start(engine)
+    first = asyncio.create_task(relay.run(Request("a", Caption()), lambda output: None))
+    await engine.submitted.wait_for(1)
+    first.cancel()
+    again = asyncio.create_task(relay.run(Request("a", Caption()), lambda output: None))
+    await asyncio.wait({first})
+    assert len(engine.requests) == 1
+    engine.deliver([Aborted("a")])
     await engine.submitted.wait_for(2)
-    relay.fail()
-    for run in runs:
-        with pytest.raises(EngineFault):
-            await run
+    engine.deliver([engine.finished("a")])
+    assert (await again).id == "a"
 
 
 async def test_an_engine_that_has_ended_takes_nothing() -> None:

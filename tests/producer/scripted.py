@@ -34,6 +34,8 @@ class ScriptedTransport:
         self.logs: dict[str, list[bytes]] = defaultdict(list)
         self.results: dict[str, bytes] = {}
         self.subscribed = asyncio.Event()
+        self.cancelled: list[str] = []
+        self.states: dict[str, str] = {}
         self.closed = 0
         self._channels: dict[str, list[asyncio.Queue[bytes | None]]] = defaultdict(list)
 
@@ -77,6 +79,10 @@ class ScriptedTransport:
 
     async def state(self, job_id: str) -> str | None:
         return "queued" if job_id in self.logs else None
+
+    async def cancel(self, job_id: str) -> str | None:
+        self.cancelled.append(job_id)
+        return self.states.get(job_id, await self.state(job_id))
 
     async def log(self, job_id: str, after: int = -1) -> list[bytes]:
         return [packed for packed in self.logs[job_id] if unpack_event(packed).seq > after]

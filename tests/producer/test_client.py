@@ -152,3 +152,13 @@ async def test_text_that_cannot_be_written_is_refused() -> None:
     async with AsyncClient(ProducerConfig(redis_url="redis://127.0.0.1:1")) as client:
         with pytest.raises(InvalidJob, match="surrogates"):
             await client.query(IMAGE, "\ud800")
+
+
+async def test_images_of_another_tenant_are_not_submitted() -> None:
+    transport = ScriptedTransport(answer)
+    async with connect(transport, allowed_buckets="photos,acme=scans/acme") as client:
+        await client.caption(IMAGE)
+        with pytest.raises(InvalidJob, match="not allowed") as raised:
+            await client.submit(await client.prepare("caption", IMAGE, tenant="acme"))
+    assert raised.value.failure.code is FailureCode.IMAGE_FORBIDDEN
+    assert len(transport.submitted) == 1

@@ -52,3 +52,30 @@ def test_a_copy_has_what_was_replaced_and_is_checked() -> None:
     assert (copy.lane, copy.timeout_seconds, copy.redis_url) == ("bulk", 5.0, config.redis_url)
     with pytest.raises(ConfigError):
         config.replace(timeout_seconds=-1)
+
+
+def test_where_images_may_lie_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STOOP_ALLOWED_BUCKETS", "photos, acme=scans/2026")
+    allowed = ProducerConfig().allowed
+    assert allowed.permits("photos/a", None)
+    assert allowed.permits("scans/2026/a", "acme")
+    assert not allowed.permits("photos/a", "acme")
+
+
+def test_signing_keys_are_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STOOP_SIGNING_KEYS", "web:sixteen-bytes-of-hunter2")
+    config = ProducerConfig()
+    assert config.keys is not None
+    assert list(config.keys.secrets) == ["web"]
+    assert "hunter2" not in repr(config) + repr(config.keys)
+    for wrong in ("hunter2-without-a-key-id", "web:hunter2"):
+        monkeypatch.setenv("STOOP_SIGNING_KEYS", wrong)
+        with pytest.raises(ConfigError, match="STOOP_SIGNING_KEYS") as raised:
+            ProducerConfig()
+        assert "hunter2" not in str(raised.value)
+
+
+@pytest.mark.parametrize("url", ["redis+sentinel://:hunter2@one,two/jobs", "rediss+cluster://:hunter2@one:7000,two"])
+def test_sentinels_and_clusters_are_urls_too(url: str) -> None:
+    config = ProducerConfig(redis_url=url)
+    assert config.redis_address == url.replace(":hunter2@", "")

@@ -3,7 +3,8 @@ from typing import Any
 import pytest
 
 from producer.errors import InvalidJob
-from producer.jobs import answer, build_job
+from producer.jobs import answer, build_job, within
+from schemas.allowed import AllowedBuckets
 from schemas.failure import FailureCode
 from schemas.skill import CaptionLength, Grounding, Output, Reasoning, Settings, Skill
 from tests.producer.scripted import CANNED, completed
@@ -74,3 +75,28 @@ def test_reasoning_comes_with_its_grounding() -> None:
 
 def test_no_objects_is_an_empty_list() -> None:
     assert answer(completed("a", Skill.DETECT, Output(objects=[]))) == {"objects": []}
+
+
+@pytest.mark.parametrize(
+    ("image", "tenant", "allowed"),
+    [
+        (None, None, True),
+        ("s3://open/a.png", None, True),
+        ("s3://open/a.png", "acme", False),
+        ("s3://scans/acme/a.png?versionId=3", "acme", True),
+        ("s3://scans/one.png?versionId=3", "acme", True),
+        ("s3://scans/acme/../rival/a.png", "acme", False),
+        ("s3://scans/rival/a.png", "acme", False),
+        ("data:image/png;base64,AA==", "acme", True),
+        ("https://example.org/a.png", "acme", True),
+    ],
+)
+def test_images_lie_where_the_tenant_may_read(image: str | None, tenant: str | None, allowed: bool) -> None:
+    rules = AllowedBuckets.read(["open", "acme=scans/acme", "acme=scans/one.png"])
+    job = build_job("query", question="why?", image=image, tenant=tenant)
+    if allowed:
+        assert within(rules, job) is job
+        return
+    with pytest.raises(InvalidJob) as raised:
+        within(rules, job)
+    assert raised.value.failure.code is FailureCode.IMAGE_FORBIDDEN

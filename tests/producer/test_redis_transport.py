@@ -5,15 +5,18 @@ import logging
 from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
 
+import msgspec
 import pytest
+import redis
 from redis.exceptions import ResponseError
 
 from producer.embedded import EmbeddedRedis
 from producer.errors import ConfigError, QueueFull, QueueUnavailable
 from producer.redis_transport import RedisTransport
 from schemas import names
-from schemas.codec import pack
+from schemas.codec import pack, unpack_job
 from schemas.event import QueuedEvent
+from schemas.signature import SigningKeys
 from tests.contract.queues import OnRedis, new_job
 from tests.support.lossy_network import LossyNetwork, lossy_network
 
@@ -159,3 +162,19 @@ async def test_a_socket_s_path_is_an_address(tmp_path: object) -> None:
         await transport.state("any")
     assert "hidden-word" not in str(away.value)
     await transport.close()
+
+
+async def test_with_keys_jobs_are_signed_and_still_the_same_jobs(redis_url: str) -> None:
+    keys = SigningKeys.read(["web:sixteen bytes or more"])
+    signing, plain = RedisTransport(redis_url, keys=keys), RedisTransport(redis_url)
+    job = new_job(idempotency_key="once")
+    try:
+        assert await signing.submit([job]) == [job.id]
+        again = msgspec.structs.replace(job, id=names.new_id())
+        assert await plain.submit([again]) == [job.id], "the signature is no part of what the job is"
+    finally:
+        await signing.close()
+        await plain.close()
+    with redis.Redis.from_url(redis_url) as client:
+        [(_, fields)] = client.xrange(names.lane("interactive"))
+    assert unpack_job(fields[b"j"], keys).id == job.id

@@ -28,6 +28,7 @@ VALID_CHANGES: list[dict[str, Any]] = [
     {"max_attempts": 100},
     {"custom_id": "any text, ä"},
     {"metadata": {}},
+    {"signature": "key.1:" + "0f" * 32},
 ]
 
 # What JSON Schema cannot say.
@@ -60,6 +61,9 @@ INVALID: list[tuple[dict[str, Any], FailureCode]] = [
     ({"idempotency_key": "a" * 129}, FailureCode.INVALID_ARGUMENT),
     ({"traceparent": ""}, FailureCode.INVALID_ARGUMENT),
     ({"traceparent": "a" * 129}, FailureCode.INVALID_ARGUMENT),
+    ({"signature": ""}, FailureCode.INVALID_ARGUMENT),
+    ({"signature": "key:" + "0F" * 32}, FailureCode.INVALID_ARGUMENT),
+    ({"signature": "0f" * 32}, FailureCode.INVALID_ARGUMENT),
     ({"question": "a" * 8193}, FailureCode.INVALID_ARGUMENT),
     ({"skill": "point", **IMAGE, "object": "a" * 8193}, FailureCode.INVALID_ARGUMENT),
     ({"image": ""}, FailureCode.INVALID_ARGUMENT),

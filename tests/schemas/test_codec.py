@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.codec import pack, peek_id, unpack_event, unpack_job, unpack_result
+from schemas.codec import PACKED_LIMIT, pack, peek_id, unpack_event, unpack_job, unpack_result
 from schemas.event import Event
 from schemas.failure import FailureCode, Rejected
 from schemas.job import METADATA_LIMIT, Job
@@ -161,3 +161,10 @@ def test_peek_reads_the_id_or_nothing(packed: bytes, expected: str | None) -> No
 @given(st.binary())
 def test_peek_never_raises(packed: bytes) -> None:
     peek_id(packed)
+
+
+def test_what_is_too_long_to_be_a_job_is_not_even_parsed() -> None:
+    packed = b'{"id":"a","skill":"query","question":"q"' + b" " * PACKED_LIMIT + b"}"
+    with pytest.raises(Rejected, match=f"at most {PACKED_LIMIT}") as raised:
+        unpack_job(packed)
+    assert raised.value.failure.code is FailureCode.MALFORMED

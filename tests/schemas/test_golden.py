@@ -69,6 +69,12 @@ JOBS = {
         metadata={"page": 3, "tags": ["a", None, 0.5, True], "nested": {"empty": {}}},
         traceparent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
     ),
+    "job-signed": Job(
+        id=ID,
+        skill=Skill.CAPTION,
+        image=IMAGE,
+        signature="web-1:aec045bbaa011623e399762cacf59bc5419bf76ba2131df7ee89ec1bdca9b273",
+    ),
 }
 
 EVENTS: dict[str, Event] = {

@@ -12,7 +12,8 @@ __all__ = ["LossyNetwork", "lossy_network"]
 class LossyNetwork:
     """Listens at `port` and passes everything on to a server, until told otherwise.
 
-    `losses` counts the connections that were cut because their reply was to be lost.
+    `losses` counts the connections that were cut because their reply was to be lost. `delay` is how long every piece
+    that is passed on takes, in seconds.
     """
 
     host: str
@@ -20,6 +21,7 @@ class LossyNetwork:
     port: int = 0
     losing: bytes | None = None
     losses: int = 0
+    delay: float = 0.0
     connected: asyncio.Event = field(default_factory=asyncio.Event)
     _writers: set[asyncio.StreamWriter] = field(default_factory=set)
 
@@ -35,7 +37,11 @@ class LossyNetwork:
 
     async def join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Pass one connection on until either side ends it."""
-        upstream_reader, upstream = await asyncio.open_connection(self.host, self.server_port)
+        try:
+            upstream_reader, upstream = await asyncio.open_connection(self.host, self.server_port)
+        except OSError:
+            writer.transport.abort()
+            return
         both = {writer, upstream}
         self._writers |= both
         self.connected.set()
@@ -51,6 +57,7 @@ class LossyNetwork:
             if self.losing and self.losing in read:
                 self.losing = None
                 lost.set()
+            await self._travel()
             server.write(read)
         server.transport.abort()
 
@@ -59,8 +66,13 @@ class LossyNetwork:
             if lost.is_set():
                 self.losses += 1
                 break
+            await self._travel()
             writer.write(read)
         writer.transport.abort()
+
+    async def _travel(self) -> None:
+        if self.delay:
+            await asyncio.sleep(self.delay)
 
 
 @contextlib.asynccontextmanager

@@ -4,7 +4,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
 
-from worker.jobs.broker import Delivery, EventGroup, Settlement
+from worker.jobs.broker import Delivery, EventGroup, Held, Settlement
 
 __all__ = ["RecordingBroker", "delivery"]
 
@@ -24,6 +24,10 @@ class RecordingBroker:
         self.bursts: list[int] = []
         self.settlements: list[Settlement] = []
         self.extended = 0
+        self.reclaimed = 0
+        self.told: list[bytes] = []
+        self.held = Held()
+        self.time = 2000
         self.waiting = asyncio.Event()
         self._events: dict[str, list[bytes]] = defaultdict(list)
         self._disowned: set[str] = set()
@@ -53,8 +57,17 @@ class RecordingBroker:
         self.waiting.set()
         await self._arrived.wait()
 
-    async def extend(self) -> None:
+    async def extend(self, told: bytes = b"") -> Held:
         self.extended += 1
+        self.told.append(told)
+        return self.held
+
+    async def reclaim(self) -> int:
+        self.reclaimed += 1
+        return 0
+
+    def now(self) -> int:
+        return self.time
 
     async def append(self, groups: Sequence[EventGroup]) -> list[bool]:
         for group in groups:

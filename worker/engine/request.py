@@ -216,7 +216,7 @@ Deliver = Callable[[Sequence[Output]], None]
 
 
 class EnginePort(Protocol):
-    """The engine as the rest of the worker sees it; every method may be called from any thread."""
+    """The engine as the rest of the worker sees it, from its event loop."""
 
     @property
     def steps(self) -> int:

@@ -2,11 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
-from worker.jobs.outcome import Cancelled, Expired, Outcome
+from worker.jobs.outcome import Cancelled, Dead, Expired, Outcome
 
-__all__ = ["Broker", "Delivery", "EventGroup", "Settlement"]
+__all__ = ["Broker", "Delivery", "EventGroup", "Held", "Isolation", "Settlement"]
+
+
+class Isolation(StrEnum):
+    """What may run beside a delivery."""
+
+    NONE = "none"  # whatever else there is
+    SMALL = "small"  # only a few others like it: its worker died under it once
+    ALONE = "alone"  # nothing: its worker died under it in a small batch as well
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,8 +23,9 @@ class Delivery:
     """One arrival of a job at this worker; it is settled exactly once.
 
     `job_id` is the id in the job or, where none can be read, the entry's own id. `attempt` is 1 for the first
-    run. `next_seq` is the number of the next event. Times are Redis's, in Unix milliseconds. A delivery with a
-    `verdict` is not to be run, but settled with it: the job was cancelled, or its deadline passed, in its lane.
+    run, `crashes` says how many runs ended with their worker's death; those do not count against the job's attempts.
+    `next_seq` is the number of the next event. Times are Redis's, in Unix milliseconds. A delivery with a `verdict` is
+    not to be run, but settled with it: the job was cancelled, its deadline passed, or it crashed a worker on its own.
     """
 
     job_id: str
@@ -27,7 +37,21 @@ class Delivery:
     next_seq: int
     queued_at: int
     claimed_at: int
-    verdict: Cancelled | Expired | None = None
+    verdict: Cancelled | Expired | Dead | None = None
+    crashes: int = 0
+    isolation: Isolation = Isolation.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What became of the claimed jobs since the last look; in both cases the run is to be broken off.
+
+    `lost` ones belong to another worker by now, or have ended: nothing more can be told of them, and settling them
+    gives False. `cancelled` ones are still this worker's, to be settled as `Cancelled`.
+    """
+
+    lost: tuple[Delivery, ...] = ()
+    cancelled: tuple[Delivery, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +67,7 @@ class EventGroup:
 class Settlement:
     """The end of one delivery: its outcome, the packed last event (`seq` is its number) and packed result.
 
-    Event and result are not looked at when the job is to run again (`Retry`, `Released`).
+    Event and result are not looked at when the job is to run again (`Retry`, `Released`, `Crashed`).
     """
 
     delivery: Delivery
@@ -70,14 +94,32 @@ class Broker(Protocol):
     async def take(self, permits: int) -> list[Delivery]:
         """Claim at most `permits` jobs that are there now, in the order of the lanes, without waiting.
 
-        The last lane has a minimum share: a quarter of the permits or, with fewer than 4, a turn every 4th take.
+        The last lane has a minimum share: a quarter of the permits or, with fewer than 4, a turn every 4th take. Within
+        a lane tenants take turns. Nothing is claimed from a lane that is paused.
+
+        All that is claimed and not settled has the same `isolation`: when quarantined jobs wait and it is this
+        worker's turn to run them, `take` finds nothing until all else is settled, then at most a small batch of
+        them, or one alone; and again nothing until these are settled. `wait` knows of it, and waits for that.
         """
 
     async def wait(self, timeout: float) -> None:
         """Return as soon as a job may be there that the last `take` did not see, or after `timeout` seconds."""
 
-    async def extend(self) -> None:
-        """Renew this worker's lease on all it has claimed."""
+    async def extend(self, told: bytes = b"") -> Held:
+        """Renew this worker's lease on all it has claimed, and say which of that is not to run on.
+
+        `told` is a JSON object for the registry of workers: what this worker tells of itself.
+        """
+
+    async def reclaim(self) -> int:
+        """Take the jobs of dead workers away from them, and return how many there were.
+
+        A worker is dead when its lease has run out. Each of its jobs is put into the quarantine, or back into its lane
+        with a verdict if it had run alone. Call it about three times a lease.
+        """
+
+    def now(self) -> int:
+        """Return Redis's time in Unix ms, as last read and counted on from there; deadlines are meant in it."""
 
     async def append(self, groups: Sequence[EventGroup]) -> list[bool]:
         """Log and publish events; False for a delivery this worker no longer owns (nothing was written)."""
@@ -85,8 +127,9 @@ class Broker(Protocol):
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         """Store result, log and publish the last event, acknowledge, all at once; False where not the owner.
 
-        `Retry` and `Released` put the job back instead; a `Dead` one is kept with its failure as well. A delivery
-        is settled once: False for one that was settled before.
+        `Retry`, `Released` and `Crashed` put the job back instead; a `Dead` one is kept with its failure as well. A
+        delivery is settled once: False for one that was settled before. A job that was cancelled meanwhile and has
+        its answer is answered; one that is put back comes again at once, with its verdict.
         """
 
     async def close(self) -> None:

@@ -1,10 +1,11 @@
 """One delivery, from its bytes to its settlement: the spine of the product, read top to bottom."""
 
 import asyncio
+import random
 import time
 from concurrent.futures import Executor as Pool
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import structlog
 
@@ -12,15 +13,17 @@ from schemas.codec import unpack_job
 from schemas.failure import Failure, FailureCode, Rejected
 from schemas.job import Job
 from schemas.result import Result
+from schemas.signature import SigningKeys
 from schemas.state import State
 from worker.engine.request import Aborted, Finished, Partial, Refused, Sampling
-from worker.errors import WorkerError
+from worker.errors import EngineCrashed, EngineFault, WorkerError
 from worker.images import CropGeometry, Crops, ImageLimits, cut, load
 from worker.jobs import outcome as outcomes
 from worker.jobs.broker import Delivery
 from worker.jobs.outcome import Outcome, code_of
 from worker.jobs.publisher import Publisher
 from worker.jobs.relay import Relay
+from worker.jobs.retry import after_failure
 from worker.jobs.translate import Timings, completed, ended, to_event, to_request
 from worker.metrics import Metrics
 
@@ -28,12 +31,15 @@ __all__ = ["Executor", "FetchPort", "Studio"]
 
 log = structlog.get_logger(__name__)
 
+_End = tuple[Outcome, Result | None]
+"""An outcome and what is told of it; nothing is told of a job that just goes back."""
+
 
 class FetchPort(Protocol):
     """Brings the bytes of an image."""
 
-    async def fetch(self, uri: str) -> bytes:
-        """Return the encoded image; raises an `ImageError`."""
+    async def fetch(self, image_uri: str, tenant: str | None = None) -> bytes:
+        """Return the encoded image for a job of this tenant; raises an `ImageError`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +60,11 @@ class Studio:
 
 @dataclass(frozen=True, slots=True)
 class Executor:
-    """Runs deliveries; whatever happens to one, it is settled exactly once and the others go on."""
+    """Runs deliveries; whatever happens to one, it is settled exactly once and the others go on.
+
+    With `keys` only jobs that one of them has signed are read; anything else is a dead letter.
+    `attempts` is how often a job may run that does not say so itself.
+    """
 
     fetcher: FetchPort
     studio: Studio
@@ -62,16 +72,13 @@ class Executor:
     publisher: Publisher
     defaults: Sampling
     metrics: Metrics
+    attempts: int = 3
+    keys: SigningKeys | None = None
 
-    async def execute(self, delivery: Delivery) -> None:
-        """Take a delivery to its end. When cancelled (drain), it is released for another worker."""
+    async def execute(self, delivery: Delivery, broken_off: "asyncio.Future[Outcome]") -> None:
+        """Take a delivery to its end, or break its run off with the outcome that comes by `broken_off`."""
         self.publisher.begin(delivery)
-        try:
-            outcome, result = await self._answer(delivery)
-        except asyncio.CancelledError:
-            await self.publisher.settle(delivery, outcomes.Released())
-            log.info("job released", job=delivery.job_id)
-            return
+        outcome, result = await self._end(delivery, broken_off)
         ours = await self.publisher.settle(delivery, outcome, result)
         kind = type(outcome).__name__.lower()
         self.metrics.settled(result, kind, ours=ours)
@@ -79,26 +86,49 @@ class Executor:
             "job settled" if ours else "job was no longer ours",
             job=delivery.job_id,
             outcome=kind,
-            code=result.failure.code.value if result.failure else None,
+            code=result.failure.code.value if result and result.failure else None,
             attempt=delivery.attempt,
         )
 
-    async def _answer(self, delivery: Delivery) -> tuple[Outcome, Result]:
+    async def _end(self, delivery: Delivery, broken_off: "asyncio.Future[Outcome]") -> _End:
+        run = asyncio.create_task(self._answer(delivery))
+        try:
+            first: set[asyncio.Future[Any]] = {run, broken_off}
+            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+            if run.done():
+                return run.result()
+        finally:
+            run.cancel()
+        await asyncio.wait({run})
+        outcome = broken_off.result()
+        if isinstance(outcome, outcomes.Cancelled):
+            return outcome, ended(delivery.job_id, self._read(delivery), State.CANCELLED, None)
+        return outcome, None
+
+    async def _answer(self, delivery: Delivery) -> _End:
+        arrived = asyncio.get_running_loop().time()
         job: Job | None = None
         try:
-            job = unpack_job(delivery.packed)
+            job = self._unpack(delivery)
             if delivery.verdict is not None:
                 return _judged(job, delivery.verdict)
-            return await self._run(delivery, job)
+            async with asyncio.timeout_at(_deadline(delivery, job, arrived)):
+                return await self._run(delivery, job)
         except Rejected as error:
-            return _failed(delivery, job, error.failure)
+            return self._failed(delivery, job, error.failure)
+        except TimeoutError:
+            return outcomes.Expired(), ended(delivery.job_id, job, State.EXPIRED, None)
+        except EngineCrashed:
+            return outcomes.Crashed(), None
+        except EngineFault:
+            return outcomes.Released(), None
         except WorkerError as error:
-            return _failed(delivery, job, Failure.of(code_of(error), str(error)))
+            return self._failed(delivery, job, Failure.of(code_of(error), str(error)))
         except Exception:
             log.exception("job met a defect", job=delivery.job_id)
-            return _failed(delivery, job, Failure.of(FailureCode.INTERNAL, "a defect in the worker: see its log"))
+            return self._failed(delivery, job, Failure.of(FailureCode.INTERNAL, "a defect in the worker: see its log"))
 
-    async def _run(self, delivery: Delivery, job: Job) -> tuple[Outcome, Result]:
+    async def _run(self, delivery: Delivery, job: Job) -> _End:
         crops, timings = await self._image(delivery, job)
         request = to_request(job, crops, self.defaults)
         last = await self.relay.run(request, lambda output: self._say(delivery, job, output))
@@ -115,25 +145,51 @@ class Executor:
         if job.image is None:
             return None, Timings(queue_ms)
         began = time.perf_counter()
-        encoded = await self.fetcher.fetch(job.image)
+        encoded = await self.fetcher.fetch(job.image, job.tenant)
         fetched = time.perf_counter()
         crops = await self.studio.prepare(encoded)
         ready = time.perf_counter()
         return crops, Timings(queue_ms, 1000 * (fetched - began), 1000 * (ready - fetched))
+
+    def _read(self, delivery: Delivery) -> Job | None:
+        try:
+            return self._unpack(delivery)
+        except Rejected:
+            return None
+
+    def _unpack(self, delivery: Delivery) -> Job:
+        job = unpack_job(delivery.packed, self.keys)
+        if job.id != delivery.job_id:
+            # the entry was claimed under an id of its own, or under that of another job
+            raise Rejected(FailureCode.MALFORMED, "the job's id is not the entry's, or is of another partition")
+        return job
+
+    def _failed(self, delivery: Delivery, job: Job | None, failure: Failure) -> _End:
+        """A message that is no job is kept as a dead letter; a job that may do better later runs again."""
+        if job is None:
+            return outcomes.Dead(failure), ended(delivery.job_id, None, State.FAILED, failure)
+        attempt, most = delivery.attempt - delivery.crashes, job.max_attempts or self.attempts
+        outcome = after_failure(failure, attempt=attempt, most=most, chance=random.random())
+        if isinstance(outcome, outcomes.Dead):
+            failure = outcome.failure
+        return outcome, ended(delivery.job_id, job, State.FAILED, failure)
 
     def _say(self, delivery: Delivery, job: Job, output: Partial) -> None:
         if job.stream:
             self.publisher.say(delivery, lambda seq: to_event(output, seq=seq, attempt=delivery.attempt))
 
 
-def _judged(job: Job, verdict: outcomes.Cancelled | outcomes.Expired) -> tuple[Outcome, Result]:
+def _deadline(delivery: Delivery, job: Job, arrived: float) -> float | None:
+    """Return the loop's time at which the job is too late: counted from Redis's time when it was claimed."""
+    return None if job.deadline is None else arrived + (job.deadline - delivery.claimed_at) / 1000
+
+
+def _judged(job: Job, verdict: outcomes.Cancelled | outcomes.Expired | outcomes.Dead) -> _End:
     """A job whose end was decided in its lane does not run."""
-    return verdict, ended(
-        job.id, job, State.EXPIRED if isinstance(verdict, outcomes.Expired) else State.CANCELLED, None
-    )
-
-
-def _failed(delivery: Delivery, job: Job | None, failure: Failure) -> tuple[Outcome, Result]:
-    """A message that is no job is kept as a dead letter; a job that cannot run just fails."""
-    outcome = outcomes.Failed(failure) if job else outcomes.Dead(failure)
-    return outcome, ended(delivery.job_id, job, State.FAILED, failure)
+    match verdict:
+        case outcomes.Cancelled():
+            return verdict, ended(job.id, job, State.CANCELLED, None)
+        case outcomes.Expired():
+            return verdict, ended(job.id, job, State.EXPIRED, None)
+        case outcomes.Dead(failure):
+            return verdict, ended(job.id, job, State.FAILED, failure)

@@ -1,4 +1,4 @@
-"""Image addresses to bytes: objects of an S3 store, or images given in the address itself.
+"""Image addresses to bytes: objects of an S3 store, images given in the address itself and, if allowed, web servers'.
 
 boto3 blocks, so its calls run on threads of the fetcher's own; the event loop only waits, and keeps the time.
 """
@@ -17,6 +17,7 @@ import urllib3
 from botocore import exceptions as aws
 from botocore.client import Config as BotoConfig
 
+from schemas.allowed import AllowedBuckets
 from worker.errors import (
     ConfigError,
     ImageAddressInvalid,
@@ -28,6 +29,7 @@ from worker.errors import (
     StorageUnavailable,
 )
 from worker.jobs.address import ObjectAddress, is_inline, parse_object, unpack_inline
+from worker.jobs.https_fetch import HttpsFetcher
 
 if TYPE_CHECKING:
     from botocore.response import StreamingBody
@@ -38,6 +40,7 @@ __all__ = ["FetchConfig", "Fetcher"]
 
 _Value = TypeVar("_Value")
 
+_ALL = AllowedBuckets()
 _CHUNK_BYTES = 256 << 10
 _ATTEMPTS = 2  # of the store's client; the job's own attempts come on top
 # the store refuses the worker, not the object: another attempt, on another worker, may have better luck
@@ -55,8 +58,8 @@ _WORKER_AT_FAULT = {
 class FetchConfig:
     """Where images come from, and what one may cost. Times are in seconds; `timeout` bounds one image in all.
 
-    `endpoint` and `region` of None are left to the AWS variables. `allowed_buckets` has entries `bucket` or
-    `bucket/prefix`; empty allows every bucket that the worker's credentials open.
+    `endpoint` and `region` of None are left to the AWS variables. `allowed` without an entry allows every bucket that
+    the worker's credentials open.
     """
 
     endpoint: str | None = None
@@ -66,29 +69,36 @@ class FetchConfig:
     timeout: float = 20.0
     connect_timeout: float = 3.0
     read_timeout: float = 10.0
-    allowed_buckets: tuple[str, ...] = ()
+    allowed: AllowedBuckets = _ALL
     concurrency: int = 16
 
 
 class Fetcher:
-    """Fetches images, `concurrency` at once; a context manager that ends its threads."""
+    """Fetches images, `concurrency` at once; a context manager that ends its threads.
 
-    def __init__(self, config: FetchConfig) -> None:
+    Without `https` images on web servers are refused.
+    """
+
+    def __init__(self, config: FetchConfig, *, https: HttpsFetcher | None = None) -> None:
         self._config = config
+        self._https = https
         self._client = _connect(config)
         self._pool = ThreadPoolExecutor(config.concurrency, "fetch")
         # so that the time of an image begins when its fetch does, not when it joins the pool's queue
         self._free = asyncio.Semaphore(config.concurrency)
 
-    async def fetch(self, image_uri: str) -> bytes:
-        """Return the encoded image; raises the `ImageError` that says why it cannot be had.
+    async def fetch(self, image_uri: str, tenant: str | None = None) -> bytes:
+        """Return the encoded image for a job of this tenant; raises the `ImageError` that says why it cannot be had.
 
         A key in an `s3://` address is taken as it stands, without percent-decoding.
         """
+        if self._https and image_uri.startswith("https://"):
+            async with self._free:
+                return await self._https.fetch(image_uri)
         if is_inline(image_uri):
             return await self._on_thread(lambda: unpack_inline(image_uri, self._config.max_bytes))
         address = parse_object(image_uri)
-        if self._config.allowed_buckets and not address.is_within(self._config.allowed_buckets):
+        if not self._config.allowed.permits(address.path, tenant):
             raise ImageForbidden(f"this worker does not read {address}: its bucket or prefix is not allowed")
         async with self._free:
             return await self._download(address)

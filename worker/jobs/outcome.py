@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from schemas.failure import Failure, FailureCode
 from worker import errors
 
-__all__ = ["Cancelled", "Completed", "Dead", "Expired", "Failed", "Outcome", "Released", "Retry", "code_of"]
+__all__ = ["Cancelled", "Completed", "Crashed", "Dead", "Expired", "Failed", "Outcome", "Released", "Retry", "code_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,12 @@ class Released:
     """The job goes back to its lane, the attempt not counted."""
 
 
-Outcome = Completed | Failed | Retry | Dead | Cancelled | Expired | Released
+@dataclass(frozen=True, slots=True)
+class Crashed:
+    """The engine died under the job: it goes to the quarantine, the crash counted."""
+
+
+Outcome = Completed | Failed | Retry | Dead | Cancelled | Expired | Released | Crashed
 
 _CODES: dict[type[errors.WorkerError], FailureCode] = {
     errors.ImageNotFound: FailureCode.IMAGE_NOT_FOUND,

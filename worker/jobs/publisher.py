@@ -20,6 +20,8 @@ __all__ = ["Identity", "Publisher"]
 
 log = structlog.get_logger(__name__)
 
+_RUNS_AGAIN = outcomes.Retry | outcomes.Released | outcomes.Crashed
+
 
 @dataclass(frozen=True, slots=True)
 class Identity:
@@ -61,11 +63,13 @@ class Publisher:
         self._something = asyncio.Event()
 
     def begin(self, delivery: Delivery) -> None:
-        """Start to speak for a delivery: says `started`, or `restarted` from the second attempt on, if it will run."""
+        """Start to speak for a delivery; of one that will run say `started`, or `restarted` if it has spoken before."""
         self._tracks[delivery.job_id] = _Track(delivery, delivery.next_seq)
         if delivery.verdict is not None:
             return
-        kind = events.StartedEvent if delivery.attempt == 1 else events.RestartedEvent
+        # a released run leaves the attempt as it was, but not what its watchers have heard
+        fresh = delivery.attempt == 1 and delivery.next_seq <= 1
+        kind = events.StartedEvent if fresh else events.RestartedEvent
         self.say(delivery, lambda seq: kind(id=delivery.job_id, seq=seq, attempt=delivery.attempt))
 
     def say(self, delivery: Delivery, build: Callable[[int], events.Event]) -> None:
@@ -82,7 +86,7 @@ class Publisher:
     async def settle(self, delivery: Delivery, outcome: outcomes.Outcome, result: Result | None = None) -> bool:
         """End a delivery; True once the broker has it, False if this worker had lost the job.
 
-        A job that is to run again has no result.
+        The result of a job that is to run again is not told.
         """
         settled: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         track = self._tracks.pop(delivery.job_id)
@@ -111,7 +115,7 @@ class Publisher:
 
     def _settlement(self, ending: _Ending) -> Settlement:
         delivery, seq = ending.track.delivery, ending.track.next_seq
-        if ending.result is None:
+        if ending.result is None or isinstance(ending.outcome, _RUNS_AGAIN):
             return Settlement(delivery=delivery, outcome=ending.outcome, seq=seq, event=b"", result=b"")
         result = msgspec.structs.replace(
             ending.result, attempt=delivery.attempt, worker=self._identity.worker, model=self._identity.model

@@ -5,22 +5,23 @@ Redis 7 and Valkey. The scripts lie in `scripts/`, and say what each of them rea
 """
 
 import asyncio
-import re
+import contextlib
+import time
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-import msgspec
 import structlog
 from redis.exceptions import ResponseError
 
 from schemas import names
-from schemas.state import State
 from worker.errors import ConfigError, QueueUnavailable
 from worker.jobs import outcome as outcomes
 from worker.jobs.backoff import Backoff
-from worker.jobs.broker import Delivery, EventGroup, Settlement
+from worker.jobs.broker import Delivery, EventGroup, Held, Settlement
+from worker.jobs.broker_claims import Claims, Place, Plan, place_of
+from worker.jobs.broker_config import BrokerConfig
 from worker.jobs.redis_client import RedisClient, Script
+from worker.jobs.redis_rows import in_ms, lane_streams, to_delivery, way_of
 from worker.jobs.redis_watch import Watch
 
 __all__ = ["BrokerConfig", "RedisBroker"]
@@ -29,46 +30,12 @@ log = structlog.get_logger(__name__)
 
 _OPEN_SECONDS = 30.0
 _CALL_SECONDS = 10.0
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 _LOG_LENGTH = 4096
-_VERDICTS: dict[bytes, outcomes.Cancelled | outcomes.Expired | None] = {
-    b"cancelled": outcomes.Cancelled(),
-    b"expired": outcomes.Expired(),
-    b"": None,
-}
+# entries that one call of a script takes from dead workers, so that none holds Redis up
+_RECLAIMED_AT_ONCE = 100
+_NO_LIMIT = 1 << 30
 
 _Written = TypeVar("_Written", EventGroup, Settlement)
-_Place = tuple[int, str, str, int]
-"""Partition, lane, entry and attempt: what tells one delivery from every other."""
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerConfig:
-    """Where the queue is and which part of it one worker instance serves.
-
-    `lanes` are claimed from first to last, the last one having a minimum share. `worker` must be new for each start
-    of a process. Durations are in seconds: `lease` without `extend` and the worker counts as dead; results are
-    kept for `result_ttl`, the events of an ended job for `log_ttl`.
-    """
-
-    url: str = field(repr=False)
-    worker: str
-    lanes: tuple[str, ...] = names.DEFAULT_LANES
-    partitions: tuple[int, ...] = (0,)
-    lease: float = 15.0
-    result_ttl: float = 86_400.0
-    log_ttl: float = 3_600.0
-
-    def __post_init__(self) -> None:
-        for name in (self.worker, *self.lanes):
-            if not _NAME.fullmatch(name):
-                raise ConfigError(f"{name!r} cannot name a lane or worker: use A-Z a-z 0-9 . _ : - (at most 128)")
-        if not self.lanes or len(set(self.lanes)) < len(self.lanes):
-            raise ConfigError("lanes: name at least one, and each once")
-        if not self.partitions or len(set(self.partitions)) < len(self.partitions):
-            raise ConfigError("partitions: name at least one, and each once")
-        if min(self.lease, self.result_ttl, self.log_ttl) < 0.001:
-            raise ConfigError("lease, result_ttl and log_ttl must be at least a millisecond")
 
 
 class RedisBroker:
@@ -77,18 +44,24 @@ class RedisBroker:
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config
         self._redis = RedisClient(config.url, timeout=_CALL_SECONDS)
-        self._watch = Watch(config.url, {p: _streams(config.lanes, p) for p in config.partitions})
-        self._take = Script("claim", "take")
-        self._append = Script("fence", "append")
-        self._settle = Script("fence", "settle")
-        self._leave = Script("leave")
+        watched = {p: [*lane_streams(config.lanes, p), names.bell(p)] for p in config.partitions}
+        self._watch = Watch(config.url, watched)
+        self._take = Script("head", "claim", "tenants", "take")
+        self._append = Script("head", "standing", "fence", "append")
+        self._settle = Script("head", "standing", "fence", "settle")
+        self._extend = Script("head", "standing", "extend")
+        self._reclaim = Script("head", "claim", "reclaim")
+        self._leave = Script("head", "leave")
         self._closed = False
         self._takes = 0
-        self._held: set[_Place] = set()
+        self._claims = Claims(config.small_batch)
+        self._settled = asyncio.Event()
+        # Redis's clock less this process's monotonic one, in ms
+        self._clock = 0
         # partitions whose last take may have claimed what never arrived here
         self._unanswered: set[int] = set()
         # deliveries whose settling may have gone through though no reply arrived
-        self._doubtful: set[_Place] = set()
+        self._doubtful: set[Place] = set()
 
     async def open(self) -> None:
         """Wait for Redis at most 30 s, check it, make the groups and take the lease."""
@@ -97,7 +70,8 @@ class RedisBroker:
             try:
                 await self._check_eviction()
                 await self._make_groups()
-                return await self.extend()
+                await self.extend()
+                return
             except QueueUnavailable as error:
                 if asyncio.get_running_loop().time() > deadline:
                     raise
@@ -108,25 +82,54 @@ class RedisBroker:
         """Claim at most `permits` jobs; partitions take turns to be asked first."""
         share = self._bulk_share(permits)
         turn = self._takes % len(self._config.partitions)
+        self._settled.clear()
         claimed: list[Delivery] = []
         for partition in (*self._config.partitions[turn:], *self._config.partitions[:turn]):
-            if len(claimed) >= permits or self._closed:
-                break
+            plan = self._claims.plan(partition, permits - len(claimed))
+            if plan is None or self._closed:
+                continue
             try:
-                claimed += await self._take_from(partition, permits - len(claimed), share)
+                claimed += await self._take_from(partition, plan, share)
             except QueueUnavailable as error:
                 log.warning("nothing can be claimed", partition=partition, error=str(error))
         return claimed
 
     async def wait(self, timeout: float) -> None:
         """Wait on connections of its own, which block; nothing is claimed by it."""
-        await self._watch.wait(timeout)
+        if not self._claims.blocked:
+            await self._watch.wait(timeout)
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._settled.wait()
 
-    async def extend(self) -> None:
+    async def extend(self, told: bytes = b"") -> Held:
         """Set the time to live of this worker's key in each partition back to the whole lease."""
+        lost: list[Delivery] = []
+        cancelled: list[Delivery] = []
         for partition in self._config.partitions:
-            live = names.live(self._config.worker, partition)
-            await self._redis.call("SET", live, "1", "PX", _ms(self._config.lease))
+            held = [one for one in self._claims.held.values() if one.partition == partition]
+            for delivery, code in zip(held, await self._extend_in(partition, held, told), strict=True):
+                if code != 1 and place_of(delivery) in self._claims.held:
+                    (cancelled if code else lost).append(delivery)
+        return Held(tuple(lost), tuple(cancelled))
+
+    async def reclaim(self) -> int:
+        """Ask, partition by partition and a hundred entries at a time, for what dead workers hold."""
+        handled = 0
+        for partition in self._config.partitions:
+            keys, last = lane_streams(self._config.lanes, partition), _RECLAIMED_AT_ONCE
+            while last >= _RECLAIMED_AT_ONCE and not self._closed:
+                args = [*self._head(partition), partition, _RECLAIMED_AT_ONCE]
+                last = int(await self._redis.run(self._reclaim, keys, args))
+                handled += last
+        if handled:
+            log.warning("jobs of dead workers were taken over", jobs=handled)
+        return handled
+
+    def now(self) -> int:
+        """Return Redis's time as last read, and counted on by this machine's monotonic clock."""
+        return self._clock + _monotonic()
 
     async def append(self, groups: Sequence[EventGroup]) -> list[bool]:
         """Write the events to the jobs' logs, then to their channels."""
@@ -134,12 +137,13 @@ class RedisBroker:
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         """Store results, tell last events and acknowledge."""
-        places = [_place(settlement.delivery) for settlement in settlements]
+        places = [place_of(settlement.delivery) for settlement in settlements]
         doubtful = self._doubtful.intersection(places)
         self._doubtful.update(places)
         codes = await self._by_partition(settlements, self._settle_in)
         self._doubtful.difference_update(places)
-        self._held.difference_update(places)
+        self._claims.drop(places)
+        self._settled.set()
         # 2: settled before, by this worker; that is news only to a caller who never had the answer
         return [code == 1 or (code == 2 and place in doubtful) for code, place in zip(codes, places, strict=True)]
 
@@ -148,16 +152,21 @@ class RedisBroker:
         if self._closed:
             return
         self._closed = True
+        self._settled.set()
         try:
             for partition in self._config.partitions:
-                live = names.live(self._config.worker, partition)
-                keys = [live, *_streams(self._config.lanes, partition)]
-                await self._redis.run(self._leave, keys, [names.GROUP, self._config.worker])
+                keys = [names.live(self._config.worker, partition), names.workers(partition), names.turn(partition)]
+                keys += lane_streams(self._config.lanes, partition)
+                await self._redis.run(self._leave, keys, self._head(partition))
         except (QueueUnavailable, ConfigError) as error:
             log.warning("the lease is left to run out", error=str(error))
         finally:
             await self._watch.close()
             await self._redis.close()
+
+    def _head(self, partition: int) -> list[Any]:
+        """Return what the arguments of every script begin with."""
+        return [names.stem(partition), names.GROUP, self._config.worker]
 
     async def _check_eviction(self) -> None:
         facts = (await self._redis.call("INFO", "memory")) or {}
@@ -173,7 +182,7 @@ class RedisBroker:
 
     async def _make_groups(self) -> None:
         for partition in self._config.partitions:
-            for stream in _streams(self._config.lanes, partition):
+            for stream in lane_streams(self._config.lanes, partition):
                 try:
                     # from 0: what was submitted before the first worker came counts too
                     await self._redis.call("XGROUP", "CREATE", stream, names.GROUP, "0", "MKSTREAM")
@@ -185,25 +194,34 @@ class RedisBroker:
         self._takes += 1
         return permits // 4 if permits >= 4 else int(self._takes % 4 == 0)
 
-    async def _take_from(self, partition: int, permits: int, share: int) -> list[Delivery]:
+    async def _take_from(self, partition: int, plan: Plan, share: int) -> list[Delivery]:
         lost = partition in self._unanswered
         self._unanswered.add(partition)
-        now, due, ends, rows = await self._run_take(partition, permits, share, lost)
-        if not (lost and len(rows) == permits):
+        now, due, ends, rows, holding = await self._run_take(partition, plan, share, lost)
+        if not (lost and len(rows) == plan.permits):
             self._unanswered.discard(partition)
+        self._clock = now - _monotonic()
+        self._claims.hold_back(partition if holding else None)
         self._watch.saw(partition, ends, (due - now) / 1000 if due else None)
-        deliveries = [_delivery(row, partition, now) for row in rows]
-        # a group that was made anew hands out again what this worker is at
-        unheld = [delivery for delivery in deliveries if _place(delivery) not in self._held]
-        self._held.update(map(_place, unheld))
-        return unheld
+        return self._claims.accept([to_delivery(row, partition, now) for row in rows], plan)
 
-    async def _run_take(self, partition: int, permits: int, share: int, lost: bool) -> Any:
+    async def _run_take(self, partition: int, plan: Plan, share: int, lost: bool) -> Any:
         config = self._config
-        held = [f"{place[1]} {place[2]}" for place in self._held if place[0] == partition] if lost else []
-        keys = [*_streams(config.lanes, partition), names.delayed(partition)]
-        head = [names.stem(partition), partition, names.GROUP, config.worker]
-        return await self._redis.run(self._take, keys, [*head, permits, share, int(lost), *held])
+        held = [f"{place[1]} {place[2]}" for place in self._claims.held if place[0] == partition] if lost else []
+        args = [*self._head(partition), partition, plan.permits, share, int(lost), plan.at, int(plan.may_turn)]
+        args += [in_ms(2 * config.lease), config.small_batch, config.tenant_limit or _NO_LIMIT, *held]
+        return await self._redis.run(self._take, lane_streams(config.lanes, partition), args)
+
+    async def _extend_in(self, partition: int, held: list[Delivery], told: bytes) -> list[int]:
+        stem = names.stem(partition)
+        keys = [names.live(self._config.worker, partition), names.workers(partition)]
+        keys += [f"{stem}job:{job.job_id}" for job in held]
+        args: list[Any] = [*self._head(partition), in_ms(self._config.lease), told]
+        for job in held:
+            args += [job.attempt, job.entry_id]
+        now, *codes = await self._redis.run(self._extend, keys, args)
+        self._clock = now - _monotonic()
+        return list(codes)
 
     async def _by_partition(
         self, written: Sequence[_Written], write: Callable[[int, list[_Written]], Coroutine[Any, Any, list[int]]]
@@ -220,7 +238,7 @@ class RedisBroker:
     async def _append_to(self, partition: int, groups: list[EventGroup]) -> list[int]:
         stem, keys = names.stem(partition), []
         # while the job runs its log is kept as long as a result
-        args: list[Any] = [self._config.worker, _ms(self._config.result_ttl), _LOG_LENGTH]
+        args: list[Any] = [*self._head(partition), in_ms(self._config.result_ttl), _LOG_LENGTH]
         for group in groups:
             job = group.delivery
             keys += [f"{stem}job:{job.job_id}", f"{stem}log:{job.job_id}"]
@@ -229,15 +247,14 @@ class RedisBroker:
         return list(await self._redis.run(self._append, keys, args))
 
     async def _settle_in(self, partition: int, settlements: list[Settlement]) -> list[int]:
-        config = self._config
+        stem, config = names.stem(partition), self._config
         keys = [names.dead(partition), names.delayed(partition)]
-        args: list[Any] = [config.worker, _ms(config.log_ttl), _LOG_LENGTH, names.GROUP, _ms(config.result_ttl)]
+        args: list[Any] = [*self._head(partition), in_ms(config.log_ttl), _LOG_LENGTH, in_ms(config.result_ttl)]
         for settlement in settlements:
             job = settlement.delivery
-            stem = names.stem(partition)
             keys += [names.lane(job.lane, partition)]
             keys += [f"{stem}{kind}:{job.job_id}" for kind in ("job", "log", "result")]
-            way, state, extra = _way(settlement.outcome)
+            way, state, extra = way_of(settlement.outcome)
             args += [job.job_id, job.attempt, job.entry_id, f"{stem}events:{job.job_id}", way, state]
             args += [settlement.seq, settlement.event, settlement.result, extra]
         codes = list(await self._redis.run(self._settle, keys, args))
@@ -247,48 +264,5 @@ class RedisBroker:
         return codes
 
 
-def _way(outcome: outcomes.Outcome) -> tuple[str, State, bytes | int]:
-    """Return how the script ends a delivery, the job's state then, and what else that way needs."""
-    match outcome:
-        case outcomes.Completed():
-            return "end", State.COMPLETED, b""
-        case outcomes.Failed():
-            return "end", State.FAILED, b""
-        case outcomes.Cancelled():
-            return "end", State.CANCELLED, b""
-        case outcomes.Expired():
-            return "end", State.EXPIRED, b""
-        case outcomes.Dead(failure):
-            return "dead", State.FAILED, msgspec.json.encode(failure)
-        case outcomes.Retry(delay=delay):
-            return "retry", State.DELAYED, _ms(delay)
-        case outcomes.Released():
-            return "release", State.QUEUED, b""
-
-
-def _delivery(row: list[Any], partition: int, now: int) -> Delivery:
-    lane, entry, job_id, packed, attempt, next_seq, queued_at, verdict = row
-    return Delivery(
-        job_id=job_id.decode(),
-        packed=packed,
-        lane=lane.decode(),
-        entry_id=entry.decode(),
-        partition=partition,
-        attempt=attempt,
-        next_seq=next_seq,
-        queued_at=queued_at,
-        claimed_at=now,
-        verdict=_VERDICTS[verdict],
-    )
-
-
-def _place(delivery: Delivery) -> _Place:
-    return delivery.partition, delivery.lane, delivery.entry_id, delivery.attempt
-
-
-def _streams(lanes: Sequence[str], partition: int) -> list[str]:
-    return [names.lane(lane, partition) for lane in lanes]
-
-
-def _ms(seconds: float) -> int:
-    return max(0, round(1000 * seconds))
+def _monotonic() -> int:
+    return time.monotonic_ns() // 1_000_000

@@ -5,11 +5,7 @@ import re
 from collections.abc import Sequence
 from importlib import resources
 from typing import Any
-from urllib.parse import urlsplit
 
-from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.exceptions import (
     AuthenticationError,
     AuthorizationError,
@@ -19,6 +15,7 @@ from redis.exceptions import (
     NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
+    RedisClusterException,
     RedisError,
     ResponseError,
     TryAgainError,
@@ -27,11 +24,12 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from worker.errors import ConfigError, QueueUnavailable
+from worker.jobs.redis_connect import close, connect, disconnect, read_url
 
 __all__ = ["RedisClient", "Script"]
 
 _REFUSALS = (AuthenticationError, AuthorizationError, NoPermissionError)
-_AWAY = (RedisConnectionError, RedisTimeoutError, OSError)
+_AWAY = (RedisConnectionError, RedisTimeoutError, RedisClusterException, OSError)
 # Redis answers but cannot serve now: it is full, failing over or loading, or its disk is full. Redis 6 tells of such
 # an error within a script only in words.
 _UNFIT = (ClusterDownError, MasterDownError, OutOfMemoryError, ReadOnlyError, TryAgainError)
@@ -54,25 +52,15 @@ class RedisClient:
     """
 
     def __init__(self, url: str, *, timeout: float) -> None:
-        self.address = _address(url)
-        try:
-            self._redis: Redis = Redis.from_url(
-                url,
-                protocol=2,
-                socket_timeout=timeout,
-                socket_connect_timeout=min(timeout, 5.0),
-                # a call that is repeated unseen could not tell its own trace from another's
-                retry=Retry(NoBackoff(), 0),
-            )
-        except ValueError:
-            # the reason may quote a piece of the URL, and so of a password
-            raise ConfigError("the Redis URL cannot be read: write redis://[user:password@]host[:port][/db]") from None
+        parsed = read_url(url)
+        self.address = parsed.address
+        self._redis = connect(parsed, timeout=timeout)
 
     async def call(self, *command: Any) -> Any:
         """Run one command and return its reply as Redis gives it."""
         try:
-            return await self._redis.execute_command(*command)  # type: ignore[no-untyped-call]
-        except (RedisError, OSError) as error:
+            return await self._redis.execute_command(*command)
+        except (RedisError, RedisClusterException, OSError) as error:
             raise await self._named(error) from error
 
     async def run(self, script: Script, keys: Sequence[str], args: Sequence[Any]) -> Any:
@@ -84,15 +72,14 @@ class RedisClient:
 
     async def close(self) -> None:
         """Disconnect, also from under a command that blocks."""
-        await self._redis.aclose()
-        await self._redis.connection_pool.disconnect()
+        await close(self._redis)
 
     async def _named(self, error: Exception) -> Exception:
         if isinstance(error, _REFUSALS):
             return ConfigError(f"Redis at {self.address} refuses this worker: {error}")
         if isinstance(error, ReadOnlyError) or "READONLY" in str(error):
             # a failover: only a new connection finds the new master
-            await self._redis.connection_pool.disconnect()
+            await disconnect(self._redis)
         if isinstance(error, (*_AWAY, *_UNFIT)) or _is_unfit(error):
             return QueueUnavailable(f"Redis at {self.address}: {error or type(error).__name__}")
         return error
@@ -100,12 +87,3 @@ class RedisClient:
 
 def _is_unfit(error: Exception) -> bool:
     return isinstance(error, ResponseError) and _UNFIT_WORDS.search(str(error)) is not None
-
-
-def _address(url: str) -> str:
-    """Return what a log may say of a URL: no user, no password, no options."""
-    try:
-        parts = urlsplit(url)
-        return parts.path if parts.scheme == "unix" else f"{parts.hostname}:{parts.port or 6379}"
-    except ValueError:
-        return "?"

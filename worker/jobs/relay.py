@@ -1,10 +1,10 @@
-"""The engine's outputs, brought from its thread to the coroutine that waits for them."""
+"""The engine's outputs, brought to the coroutine that waits for them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from worker.engine.request import Aborted, EnginePort, Finished, Output, Partial, Refused, Request, Terminal
-from worker.errors import EngineFault
+from worker.errors import EngineCrashed
 
 __all__ = ["Relay"]
 
@@ -12,32 +12,42 @@ __all__ = ["Relay"]
 class Relay:
     """Runs requests on an engine and gives each coroutine the outputs of its own request.
 
-    `deliver` is for the engine's thread; everything else belongs to the event loop.
+    `deliver` and `lose` may be called from any thread; everything else belongs to the event loop.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._engine: EnginePort | None = None
         self._waiting: dict[str, asyncio.Queue[Output | None]] = {}
+        self._inside: dict[str, asyncio.Event] = {}  # what the engine has not let go of, and the signal that it has
 
     def attach(self, engine: EnginePort) -> None:
         """Take the engine that delivers here; the two need each other, so this comes second."""
         self._engine = engine
 
     def deliver(self, outputs: Sequence[Output]) -> None:
-        """Hand over the outputs of one step (engine thread); what comes after the loop has closed is dropped."""
+        """Hand over the outputs of one step; what comes after the loop has closed is dropped."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._dispatch, outputs)
+
+    def lose(self, request_ids: Sequence[str]) -> None:
+        """Say that the engine ended with these in it, after all that it had delivered."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._lose, request_ids)
 
     async def run(self, request: Request, accept: Callable[[Partial], None]) -> Terminal:
         """Run a request: `accept` every output as it comes, return the terminal one.
 
-        Raises `EngineFault` if the engine ends first. When cancelled, the engine is told to abort.
+        Raises `EngineFault` if the engine takes no requests any more, `EngineCrashed` if it ends with this one in it.
+        When cancelled, the engine is told to abort; the same id waits until that has happened.
         """
         assert self._engine is not None, "attach an engine first"
+        while request.id in self._inside:
+            await self._inside[request.id].wait()
+        self._engine.submit(request)
+        self._inside[request.id] = asyncio.Event()
         queue = self._waiting[request.id] = asyncio.Queue()
         try:
-            self._engine.submit(request)
             async for output in _until_terminal(queue):
                 if isinstance(output, Finished | Refused | Aborted):
                     return output
@@ -47,18 +57,25 @@ class Relay:
             raise
         finally:
             del self._waiting[request.id]
-        raise EngineFault("the engine has ended with the job in it")
-
-    def fail(self) -> None:
-        """End every wait with `EngineFault`: the engine is gone."""
-        for queue in self._waiting.values():
-            queue.put_nowait(None)
+        raise EngineCrashed("the engine ended with the job in it")
 
     def _dispatch(self, outputs: Sequence[Output]) -> None:
         for output in outputs:
+            if isinstance(output, Finished | Refused | Aborted):
+                self._let_go(output.id)
             queue = self._waiting.get(output.id)
             if queue is not None:  # an aborted request may still speak once
                 queue.put_nowait(output)
+
+    def _lose(self, request_ids: Sequence[str]) -> None:
+        for request_id in request_ids:
+            self._let_go(request_id)
+            if queue := self._waiting.get(request_id):
+                queue.put_nowait(None)
+
+    def _let_go(self, request_id: str) -> None:
+        if left := self._inside.pop(request_id, None):
+            left.set()
 
 
 async def _until_terminal(queue: "asyncio.Queue[Output | None]") -> AsyncIterator[Output]:

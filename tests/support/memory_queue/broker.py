@@ -4,17 +4,21 @@ import asyncio
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 
 from schemas import names
+from schemas.failure import Failure, FailureCode
 from schemas.state import TERMINAL, State
-from tests.support.memory_queue.store import DeadLetter, Entry, MemoryQueue, Record, queued_event
+from tests.support.memory_queue.store import MOST_CRASHES, DeadLetter, Entry, MemoryQueue, Record, queued_event
 from worker.errors import ConfigError
 from worker.jobs import outcome as outcomes
-from worker.jobs.broker import Delivery, EventGroup, Settlement
+from worker.jobs.broker import Delivery, EventGroup, Held, Isolation, Settlement
+from worker.jobs.broker_claims import Claims, Plan, place_of
 
 __all__ = ["MemoryBroker"]
 
+SMALL_BATCH = 8
+_SMALL, _ALONE = (names.quarantine_lane(kind) for kind in names.QUARANTINES)
+_ISOLATIONS = {names.quarantine_lane(kind): Isolation(kind) for kind in names.QUARANTINES}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 _ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _STATES = {
@@ -36,6 +40,7 @@ class MemoryBroker:
         *,
         lanes: Sequence[str] = names.DEFAULT_LANES,
         result_ttl: float = 86_400.0,
+        tenant_limit: int | None = None,
     ) -> None:
         if not lanes or not all(_NAME.fullmatch(name) for name in (worker, *lanes)):
             raise ConfigError(f"{lanes} cannot name lanes")
@@ -43,7 +48,11 @@ class MemoryBroker:
         self._worker = worker
         self._lanes = tuple(lanes)
         self._result_ttl = result_ttl
+        self._tenant_limit = tenant_limit
         self._takes = 0
+        self._seen = -1
+        self._claims = Claims(SMALL_BATCH)
+        self._settled = asyncio.Event()
         self._closed = asyncio.Event()
 
     async def open(self) -> None:
@@ -53,34 +62,55 @@ class MemoryBroker:
     async def take(self, permits: int) -> list[Delivery]:
         """Claim at most `permits` jobs."""
         self._takes += 1
+        self._settled.clear()
         self._queue.promote_due()
         share = permits // 4 if permits >= 4 else min(permits, int(self._takes % 4 == 0))
-        claimed: dict[str, list[Delivery]] = {lane: [] for lane in self._lanes}
-        self._fill(self._lanes[-1], claimed, share)
-        for lane in self._lanes:
-            self._fill(lane, claimed, permits - sum(map(len, claimed.values())))
-        return [delivery for deliveries in claimed.values() for delivery in deliveries]
+        plan = self._claims.plan(0, permits)
+        if plan is None:
+            return []
+        apart = self._quarantined()
+        if plan.at == "small":
+            found = self._fill(_SMALL, plan.permits)
+        elif apart and plan.may_turn:
+            self._queue.turn = self._worker
+            found = self._fill_apart(apart, plan.permits) if plan.at == "idle" else []
+            self._claims.hold_back(None if plan.at == "idle" else 0)
+        else:
+            found = self._fill_lanes(plan, apart, share)
+        self._seen = -1 if len(found) == permits else self._queue.entries
+        return self._claims.accept(found, plan)
 
     async def wait(self, timeout: float) -> None:
-        """Wait for an entry that nobody has claimed, or for a delayed job."""
+        """Wait for an entry that the last take did not see, for a delayed job or, if that must come first, an end."""
         deadline = self._queue.now() + 1000 * timeout
         while not self._closed.is_set():
-            if any(self._queue.unclaimed[lane] for lane in self._lanes):
+            blocked = self._claims.blocked
+            if not blocked and self._queue.entries > self._seen and self._has_unclaimed():
                 return
-            until = min([deadline, *(due for due, _ in self._queue.delayed.values())])
+            until = deadline if blocked else min([deadline, *(due for due, _ in self._queue.delayed.values())])
             self._queue.news.clear()
-            waiting = [asyncio.ensure_future(self._queue.news.wait()), asyncio.ensure_future(self._closed.wait())]
-            left = max(0.0, (until - self._queue.now()) / 1000)
-            done, pending = await asyncio.wait(waiting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-            for task in pending:
-                task.cancel()
-            await asyncio.gather(*pending, return_exceptions=True)
-            if not done:
+            events = (self._closed, self._settled if blocked else self._queue.news)
+            done = await _first(events, max(0.0, (until - self._queue.now()) / 1000))
+            if not done or blocked:
                 return
 
-    async def extend(self) -> None:
+    async def extend(self, told: bytes = b"") -> Held:
         """Renew the lease."""
         self._queue.live.add(self._worker)
+        if told:
+            self._queue.registry[self._worker] = told
+        held = list(self._claims.held.values())
+        ours = [one for one in held if self._owns(one)]
+        cancelled = [one for one in ours if self._queue.jobs[one.job_id].cancel]
+        return Held(tuple(one for one in held if one not in ours), tuple(cancelled))
+
+    async def reclaim(self) -> int:
+        """Put back what dead workers hold."""
+        return self._queue.reclaim()
+
+    def now(self) -> int:
+        """Return the queue's time."""
+        return self._queue.now()
 
     async def append(self, groups: Sequence[EventGroup]) -> list[bool]:
         """Log and publish events of what this worker owns."""
@@ -88,18 +118,72 @@ class MemoryBroker:
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         """End what this worker owns."""
-        return [self._settle(settlement) for settlement in settlements]
+        settled = [self._settle(settlement) for settlement in settlements]
+        self._claims.drop(place_of(settlement.delivery) for settlement in settlements)
+        self._settled.set()
+        return settled
 
     async def close(self) -> None:
         """Give the lease back."""
         self._closed.set()
         self._queue.live.discard(self._worker)
+        self._queue.registry.pop(self._worker, None)
 
-    def _fill(self, lane: str, claimed: dict[str, list[Delivery]], room: int) -> None:
-        while room > 0 and (entries := list(self._queue.claimable(lane, room))):
-            deliveries = [delivery for entry in entries if (delivery := self._claim(lane, entry))]
-            claimed[lane] += deliveries
-            room -= len(deliveries)
+    def _quarantined(self) -> str | None:
+        turn = self._queue.turn
+        if turn not in (None, self._worker) and turn in self._queue.live:
+            return None
+        return next((lane for lane in (_SMALL, _ALONE) if self._queue.unclaimed[lane]), None)
+
+    def _fill_apart(self, lane: str, permits: int) -> list[Delivery]:
+        return self._fill(lane, min(permits, SMALL_BATCH) if lane == _SMALL else 1)
+
+    def _fill_lanes(self, plan: Plan, apart: str | None, share: int) -> list[Delivery]:
+        if self._queue.turn == self._worker:
+            self._queue.turn = None
+        self._claims.hold_back(None)
+        claimed: dict[str, list[Delivery]] = {lane: [] for lane in self._lanes}
+        claimed[self._lanes[-1]] += self._fill_fairly(self._lanes[-1], share)
+        for lane in self._lanes:
+            claimed[lane] += self._fill_fairly(lane, plan.permits - sum(map(len, claimed.values())))
+        found = [delivery for deliveries in claimed.values() for delivery in deliveries]
+        if apart and not found and plan.at == "idle":
+            self._queue.turn = self._worker
+            return self._fill_apart(apart, plan.permits)
+        return found
+
+    def _fill_fairly(self, lane: str, room: int) -> list[Delivery]:
+        """Give each tenant of a lane, and the lane's own entries, a turn after the other."""
+        if lane in self._queue.paused:
+            return []
+        ring = self._queue.rings[lane]
+        found: list[Delivery] = []
+        if ring and "" not in ring:
+            ring.append("")
+        idle = 0
+        while ring and room > len(found) and idle < len(ring):
+            tenant = ring.pop(0)
+            ring.append(tenant)
+            part = names.tenant_lane(lane, tenant) if tenant else lane
+            one = [] if tenant and self._at_limit(part) else self._fill(part, 1)
+            idle = 0 if one else idle + 1
+            found += one
+        return found if ring else self._fill(lane, room)
+
+    def _at_limit(self, part: str) -> bool:
+        running = len(self._queue.lanes[part]) - len(self._queue.unclaimed[part])
+        return self._tenant_limit is not None and running >= self._tenant_limit
+
+    def _has_unclaimed(self) -> bool:
+        lanes = [lane for lane in self._lanes if lane not in self._queue.paused]
+        parts = [names.tenant_lane(lane, tenant) for lane in lanes for tenant in self._queue.rings[lane]]
+        return any(self._queue.unclaimed[lane] for lane in (*lanes, *parts, _SMALL, _ALONE))
+
+    def _fill(self, lane: str, room: int) -> list[Delivery]:
+        found: list[Delivery] = []
+        while room > len(found) and (entries := list(self._queue.claimable(lane, room - len(found)))):
+            found += [delivery for entry in entries if (delivery := self._claim(lane, entry))]
+        return found
 
     def _claim(self, lane: str, entry: Entry) -> Delivery | None:
         queue, now = self._queue, self._queue.now()
@@ -117,7 +201,6 @@ class MemoryBroker:
             record.attempt + 1,
             now,
         )
-        expired = deadline is not None and deadline <= now
         return Delivery(
             job_id=job_id,
             packed=entry.fields.get("j", b""),
@@ -128,7 +211,9 @@ class MemoryBroker:
             next_seq=record.seq,
             queued_at=record.queued_at,
             claimed_at=now,
-            verdict=outcomes.Cancelled() if record.cancel else outcomes.Expired() if expired else None,
+            verdict=_verdict(record, expired=deadline is not None and deadline <= now),
+            crashes=record.crashes,
+            isolation=_ISOLATIONS.get(lane, Isolation.NONE),
         )
 
     def _owns(self, delivery: Delivery) -> bool:
@@ -155,24 +240,27 @@ class MemoryBroker:
         entry = queue.lanes[delivery.lane].pop(delivery.entry_id, None)
         record = queue.jobs[delivery.job_id]
         match settlement.outcome:
-            case outcomes.Released() | outcomes.Retry() if entry is None:
+            case outcomes.Released() | outcomes.Retry() | outcomes.Crashed() if entry is None:
                 return False
             case outcomes.Released():
                 assert entry is not None
-                record.state, record.attempt = State.QUEUED, record.attempt - 1
-                record.entry = queue.put(delivery.lane, _with_id(entry, delivery.job_id).fields)
+                record.attempt -= 1
+                queue.requeue(delivery.job_id, entry)
+            case outcomes.Crashed():
+                assert entry is not None
+                queue.crash(delivery.job_id, entry)
             case outcomes.Retry(delay=delay):
                 assert entry is not None
                 record.state = State.DELAYED
-                queue.delayed[delivery.job_id] = (
-                    queue.now() + round(1000 * delay),
-                    _with_id(entry, delivery.job_id),
-                )
+                due = queue.now() + (0 if record.cancel else round(1000 * delay))
+                queue.delayed[delivery.job_id] = (due, entry)
                 queue.news.set()
             case outcome:
                 if isinstance(outcome, outcomes.Dead):
                     fields = entry.fields if entry else {}
-                    queue.dead.append(DeadLetter(delivery.job_id, delivery.lane, fields, outcome.failure))
+                    home = (record.home or record.lane).partition("/")[0]
+                    known = (delivery.job_id, home, record.attempt, record.crashes)
+                    queue.dead.append(DeadLetter(*known, fields, outcome.failure))
                 self._finish(settlement)
         return True
 
@@ -198,5 +286,21 @@ def _read(entry: Entry) -> tuple[str, float | None]:
     return given, deadline if isinstance(deadline, int | float) else None
 
 
-def _with_id(entry: Entry, job_id: str) -> Entry:
-    return replace(entry, fields={**entry.fields, "id": job_id.encode()})
+def _verdict(record: Record, *, expired: bool) -> outcomes.Cancelled | outcomes.Expired | outcomes.Dead | None:
+    if record.cancel:
+        return outcomes.Cancelled()
+    if expired:
+        return outcomes.Expired()
+    if record.crashes < MOST_CRASHES:
+        return None
+    return outcomes.Dead(Failure.of(FailureCode.WORKER_LOST, f"its worker died under it {record.crashes} times"))
+
+
+async def _first(events: Sequence[asyncio.Event], timeout: float) -> bool:
+    """Wait until one of the events is set; False after the timeout."""
+    waiting = [asyncio.ensure_future(event.wait()) for event in events]
+    done, pending = await asyncio.wait(waiting, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+    for task in pending:
+        task.cancel()
+    await asyncio.gather(*pending, return_exceptions=True)
+    return bool(done)

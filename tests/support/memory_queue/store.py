@@ -6,14 +6,16 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from schemas import names
 from schemas.codec import pack
 from schemas.event import QueuedEvent
 from schemas.failure import Failure
 from schemas.state import State
 
-__all__ = ["DeadLetter", "Entry", "MemoryQueue", "Reader", "Record", "queued_event"]
+__all__ = ["MOST_CRASHES", "DeadLetter", "Entry", "MemoryQueue", "Reader", "Record", "queued_event"]
 
 _BACKLOG = 256
+MOST_CRASHES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,8 @@ class Record:
     worker: str | None = None
     attempt: int = 0
     cancel: bool = False
+    crashes: int = 0
+    home: str | None = None
     digest: bytes | None = None
     started_at: int | None = None
     finished_at: int | None = None
@@ -43,10 +47,12 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """An entry that is kept with its failure."""
+    """An entry that is kept with its failure; `lane` is the job's home."""
 
     job_id: str
     lane: str
+    attempt: int
+    crashes: int
     fields: Mapping[str, bytes]
     failure: Failure
 
@@ -65,6 +71,10 @@ class MemoryQueue:
     delayed: dict[str, tuple[int, Entry]] = field(default_factory=dict)
     dead: list[DeadLetter] = field(default_factory=list)
     live: set[str] = field(default_factory=set)
+    paused: set[str] = field(default_factory=set)
+    registry: dict[str, bytes] = field(default_factory=dict)
+    rings: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    turn: str | None = None
     readers: dict[str, set["Reader"]] = field(default_factory=lambda: defaultdict(set))
     news: asyncio.Event = field(default_factory=asyncio.Event)
     entries: int = 0
@@ -75,8 +85,40 @@ class MemoryQueue:
         entry = Entry(f"{self.now()}-{self.entries}", dict(fields))
         self.lanes[lane][entry.id] = entry
         self.unclaimed[lane].append(entry.id)
+        base, _, tenant = lane.partition("/")
+        if tenant and tenant not in self.rings[base]:
+            self.rings[base].append(tenant)
         self.news.set()
         return entry.id
+
+    def depth(self, lane: str) -> int:
+        """Count the jobs of a lane, those of its tenants and those in flight included."""
+        return sum(len(held) for name, held in self.lanes.items() if name.partition("/")[0] == lane)
+
+    def requeue(self, job_id: str, entry: Entry) -> None:
+        """Put a job back to where it belongs now: home, or into the quarantine if its worker died under it."""
+        record = self.jobs[job_id]
+        record.home = record.home or record.lane
+        apart = 0 < record.crashes < MOST_CRASHES and not record.cancel
+        record.lane = names.quarantine_lane(names.QUARANTINES[record.crashes - 1]) if apart else record.home
+        record.state, record.entry = State.QUEUED, self.put(record.lane, {**entry.fields, "id": job_id.encode()})
+
+    def crash(self, job_id: str, entry: Entry) -> None:
+        """Put a job back whose worker died under it."""
+        self.jobs[job_id].crashes += 1
+        self.requeue(job_id, entry)
+
+    def reclaim(self) -> int:
+        """Take the jobs of dead workers away from them."""
+        lost = [
+            (job_id, entry)
+            for job_id, record in self.jobs.items()
+            if record.state is State.RUNNING and record.worker not in self.live
+            if (entry := self.lanes[record.lane].pop(record.entry, None))
+        ]
+        for job_id, entry in lost:
+            self.crash(job_id, entry)
+        return len(lost)
 
     def claimable(self, lane: str, most: int) -> Iterator[Entry]:
         """Yield at most `most` entries that nobody has claimed, claiming them."""
@@ -101,13 +143,15 @@ class MemoryQueue:
         for job_id, (due, entry) in sorted(self.delayed.items(), key=lambda job: job[1][0]):
             if due <= self.now():
                 del self.delayed[job_id]
-                record = self.jobs[job_id]
-                record.state, record.entry = State.QUEUED, self.put(record.lane, entry.fields)
+                self.requeue(job_id, entry)
 
     def clear(self) -> None:
         """Forget everything, as a Redis that is emptied does."""
         for kept in (self.lanes, self.unclaimed, self.jobs, self.keys, self.logs, self.results, self.delayed):
             kept.clear()
+        self.rings.clear()
+        self.paused.clear()
+        self.turn = None
         self.dead.clear()
         self.live.clear()
 

@@ -1,15 +1,17 @@
 """The producer's side of the queue in memory."""
 
 import contextlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
 import msgspec
 
 from producer.errors import IdempotencyConflict, InvalidJob, QueueFull
+from schemas import names
 from schemas.codec import pack
 from schemas.failure import Rejected
 from schemas.job import Job, check
-from schemas.state import State
+from schemas.state import TERMINAL, State
 from tests.support.memory_queue.store import MemoryQueue, Reader, Record, queued_event
 
 __all__ = ["MemoryTransport"]
@@ -18,8 +20,16 @@ __all__ = ["MemoryTransport"]
 class MemoryTransport:
     """The `Transport` on a `MemoryQueue`."""
 
-    def __init__(self, queue: MemoryQueue, *, bounds: Mapping[str, int] | None = None, silence: float = 1.5) -> None:
+    def __init__(
+        self,
+        queue: MemoryQueue,
+        *,
+        bounds: Mapping[str, int] | None = None,
+        tenant_bound: int | None = None,
+        silence: float = 1.5,
+    ) -> None:
         self._queue = queue
+        self._tenant_bound = tenant_bound
         self._silence = silence
         self._bounds = dict(bounds or {})
 
@@ -27,9 +37,7 @@ class MemoryTransport:
         """Put jobs into their lanes: all of them, or none."""
         fresh: dict[str, Job] = {}
         ids = [self._place(job, fresh) for job in jobs]
-        for lane, bound in self._bounds.items():
-            if len(self._queue.lanes[lane]) + sum(job.lane == lane for job in fresh.values()) > bound:
-                raise QueueFull(retry_after=1.0)
+        self._check_room(fresh.values())
         for job in fresh.values():
             self._put(job)
         return ids
@@ -43,6 +51,17 @@ class MemoryTransport:
         """Return the job's state."""
         record = self._queue.jobs.get(job_id)
         return record.state.value if record else None
+
+    async def cancel(self, job_id: str) -> str | None:
+        """Flag the job; one that is delayed comes due."""
+        record = self._queue.jobs.get(job_id)
+        if record is None or record.state in TERMINAL:
+            return record.state.value if record else None
+        record.cancel = True
+        if job_id in self._queue.delayed:
+            self._queue.delayed[job_id] = (0, self._queue.delayed[job_id][1])
+            self._queue.news.set()
+        return record.state.value
 
     async def log(self, job_id: str, after: int = -1) -> list[bytes]:
         """Return the events after one."""
@@ -83,14 +102,26 @@ class MemoryTransport:
             fresh[job.id] = job
         return known
 
+    def _check_room(self, fresh: Collection[Job]) -> None:
+        for lane, bound in self._bounds.items():
+            if self._queue.depth(lane) + sum(job.lane == lane for job in fresh) > bound:
+                raise QueueFull(retry_after=1.0)
+        parts = Counter(_part(job) for job in fresh if job.tenant)
+        for part, wanted in parts.items():
+            if self._tenant_bound is not None and len(self._queue.lanes[part]) + wanted > self._tenant_bound:
+                raise QueueFull(retry_after=1.0)
+
     def _put(self, job: Job) -> None:
-        entry_id = self._queue.put(job.lane, {"j": pack(job)})
-        self._queue.jobs[job.id] = Record(
-            State.QUEUED, job.lane, entry_id, self._queue.now(), seq=1, digest=_digest(job)
-        )
+        part = _part(job)
+        entry_id = self._queue.put(part, {"j": pack(job)})
+        self._queue.jobs[job.id] = Record(State.QUEUED, part, entry_id, self._queue.now(), seq=1, digest=_digest(job))
         if job.idempotency_key:
             self._queue.keys[job.idempotency_key] = job.id
         self._queue.publish(job.id, queued_event(job.id))
+
+
+def _part(job: Job) -> str:
+    return names.tenant_lane(job.lane, job.tenant) if job.tenant else job.lane
 
 
 def _digest(job: Job) -> bytes:

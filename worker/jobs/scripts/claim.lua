@@ -1,8 +1,6 @@
--- Loaded before `take`: what an entry of a lane is, and whether this worker may have it.
--- The script that follows uses `claim`; it sets `now` (Unix milliseconds) first.
-local stem, partition, group, worker = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
-local now
-local TERMINAL = {completed = true, failed = true, cancelled = true, expired = true}
+-- Loaded before `take` and `reclaim`: what an entry of a lane is, and whether this worker may have it.
+-- ARGV goes on with: partition.
+local partition = tonumber(ARGV[4])
 
 local function field(fields, name)
   for i = 1, #fields, 2 do
@@ -21,25 +19,29 @@ end
 -- Returns id, bytes and deadline. What is put back into a lane carries its `id`, as its entry is a new one.
 local function read(entry, fields)
   local packed = field(fields, 'j') or ''
-  local readable, job = pcall(cjson.decode, packed)
+  -- what is too long to be a job must not hold Redis up
+  local readable, job = pcall(cjson.decode, #packed <= 8388608 and packed or '')
   if not readable or type(job) ~= 'table' then job = {} end
   local id = field(fields, 'id') or job.id
   if not belongs(id) then id = entry end
   return id, packed, type(job.deadline) == 'number' and job.deadline or nil
 end
 
+local function drop(stream, entry)
+  redis.call('XACK', stream, group, entry)
+  redis.call('XDEL', stream, entry)
+end
+
+-- A duplicate: its job has ended, or lives under another entry.
+local function is_duplicate(had, lane, entry)
+  return had.state and (TERMINAL[had.state] or had.entry ~= entry or had.lane ~= lane)
+end
+
 -- Whose run of this entry goes on: 'ours', 'theirs' (its owner is alive) or nil.
 local function owner(had)
   if had.state ~= 'running' or not had.worker then return nil end
   if had.worker == worker then return 'ours' end
-  return redis.call('EXISTS', stem .. 'live:' .. had.worker) == 1 and 'theirs' or nil
-end
-
-local function look_up(key)
-  local names = {'state', 'lane', 'entry', 'worker', 'attempt', 'seq', 'queued_at', 'cancel'}
-  local had = {}
-  for i, value in ipairs(redis.call('HMGET', key, unpack(names))) do had[names[i]] = value or nil end
-  return had
+  return lives(had.worker) and 'theirs' or nil
 end
 
 -- The first event of a submitted job is written only now: a stream of one entry costs 4 KB, in a lane of millions.
@@ -50,15 +52,21 @@ local function log_queued(id, had)
   end
 end
 
+-- What decides a job's end before it runs, if anything does.
+local function verdict(had, deadline)
+  if had.cancel then return 'cancelled' end
+  if deadline and deadline <= now then return 'expired' end
+  return tonumber(had.crashes or 0) >= MOST_CRASHES and 'lost' or ''
+end
+
 -- Makes this worker the owner of an entry that is pending for it; returns the delivery, or nil if it is not to run:
--- a duplicate (its job has ended, or lives under another entry) is acknowledged and dropped.
+-- a duplicate is acknowledged and dropped.
 local function claim(lane, stream, entry, fields)
   local id, packed, deadline = read(entry, fields)
   local key = stem .. 'job:' .. id
   local had = look_up(key)
-  if had.state and (TERMINAL[had.state] or had.entry ~= entry or had.lane ~= lane) then
-    redis.call('XACK', stream, group, entry)
-    redis.call('XDEL', stream, entry)
+  if is_duplicate(had, lane, entry) then
+    drop(stream, entry)
     return nil
   end
   local whose = owner(had)
@@ -71,6 +79,8 @@ local function claim(lane, stream, entry, fields)
   local queued_at = had.queued_at or entry:match('^%d+')
   redis.call('HSET', key, 'state', 'running', 'lane', lane, 'entry', entry, 'worker', worker, 'attempt', attempt,
     'seq', had.seq or 0, 'queued_at', queued_at, 'started_at', now)
-  local verdict = had.cancel and 'cancelled' or (deadline and deadline <= now and 'expired') or ''
-  return {lane, entry, id, packed, attempt, tonumber(had.seq or 0), tonumber(queued_at), verdict}
+  -- a flag that was there before the job would take the job with it
+  if had.cancel and not had.state then redis.call('PERSIST', key) end
+  return {lane, entry, id, packed, attempt, tonumber(had.seq or 0), tonumber(queued_at), verdict(had, deadline),
+    tonumber(had.crashes or 0)}
 end

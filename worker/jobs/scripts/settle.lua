@@ -1,25 +1,14 @@
 -- Ends many deliveries of one partition: answer stored, last event told, entry acknowledged, all or nothing for each.
 -- KEYS: the dead letters, the delayed jobs, then for each delivery: lane, hash, log, result.
--- ARGV: worker, log_ttl (ms), log_length, group, result_ttl (ms), then for each delivery: id, attempt, entry, channel,
---   way ('end', 'dead', 'retry' or 'release'), state, number of the last event, the event, the result, and for
---   'dead' the failure, for 'retry' the delay (ms).
+-- ARGV goes on with: result_ttl (ms), then for each delivery: id, attempt, entry, channel, way ('end', 'dead', 'retry',
+--   'release' or 'crash'), state, number of the last event, the event, the result, and for 'dead' the failure, for
+--   'retry' the delay (ms).
 -- Returns for each delivery 1; 2 when it had been settled before; 0 when this worker does not own it.
-local group, result_ttl, each = ARGV[4], ARGV[5], 10
-local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local result_ttl, each = ARGV[6], 10
 
--- The entry's fields with `id`, which it must carry where its own place in the stream no longer says it.
 local function copied(lane, entry, id)
   local found = redis.call('XRANGE', lane, entry, entry)[1]
-  if not found then return nil end
-  local fields = {'id', id}
-  for i = 1, #found[2], 2 do
-    if found[2][i] ~= 'id' then
-      fields[#fields + 1] = found[2][i]
-      fields[#fields + 1] = found[2][i + 1]
-    end
-  end
-  return fields
+  return found and with_id(found[2], id)
 end
 
 local function finish(keys, job)
@@ -29,46 +18,61 @@ local function finish(keys, job)
     'finished_at', now)
   redis.call('PEXPIRE', keys.hash, result_ttl)
   redis.call('PEXPIRE', keys.log, log_ttl)
+  count(job.state)
   return true
 end
 
 local ways = {['end'] = finish}
 
-function ways.dead(keys, job)
+-- A dead letter has all that an operator needs, and the entry as it came.
+function ways.dead(keys, job, had)
   local fields = copied(keys.lane, job.entry, job.id) or {'id', job.id}
-  for _, value in ipairs({'lane', keys.lane:match('jobs:(.+)$'), 'attempt', job.attempt, 'worker', worker, 'failure', job.extra}) do
-    fields[#fields + 1] = value
-  end
-  redis.call('XADD', KEYS[1], '*', unpack(fields))
+  local home = (had.home or keys.lane:match('jobs:(.+)$')):match('^[^/]+')
+  local facts = {'lane', home, 'attempt', job.attempt, 'crashes', had.crashes or 0, 'worker', worker, 'failure', job.extra,
+    'queued_at', had.queued_at or 0, 'started_at', had.started_at or 0}
+  for _, fact in ipairs(facts) do fields[#fields + 1] = fact end
+  redis.call('HSET', keys.hash, 'letter', redis.call('XADD', KEYS[1], '*', unpack(fields)))
+  count('dead')
   return finish(keys, job)
 end
 
 -- What is to run again cannot if its entry is gone, as when Redis was emptied: then nothing is done.
-function ways.retry(keys, job)
+function ways.retry(keys, job, had)
   local fields = copied(keys.lane, job.entry, job.id)
   if not fields then return false end
+  local due = had.cancel and now or now + tonumber(job.extra)
   redis.call('HSET', keys.hash, 'state', 'delayed', 'parked', cmsgpack.pack(fields))
-  redis.call('ZADD', KEYS[2], now + tonumber(job.extra), job.id)
+  redis.call('ZADD', KEYS[2], due, job.id)
+  count('retried')
   return true
 end
 
-function ways.release(keys, job)
+function ways.release(keys, job, had)
   local fields = copied(keys.lane, job.entry, job.id)
   if not fields then return false end
-  local entry = redis.call('XADD', keys.lane, '*', unpack(fields))
-  redis.call('HSET', keys.hash, 'state', 'queued', 'entry', entry, 'attempt', tonumber(job.attempt) - 1)
+  redis.call('HSET', keys.hash, 'attempt', tonumber(job.attempt) - 1)
+  requeue(keys.hash, had, fields)
+  return true
+end
+
+function ways.crash(keys, job, had)
+  local fields = copied(keys.lane, job.entry, job.id)
+  if not fields then return false end
+  crashed(keys.hash, had, fields)
   return true
 end
 
 local settled = {}
 for i = 1, (#KEYS - 2) / 4 do
-  local k, a = 3 + 4 * (i - 1), 6 + each * (i - 1)
+  local k, a = 3 + 4 * (i - 1), 7 + each * (i - 1)
   local keys = {lane = KEYS[k], hash = KEYS[k + 1], log = KEYS[k + 2], result = KEYS[k + 3]}
   local job = {id = ARGV[a], attempt = ARGV[a + 1], entry = ARGV[a + 2], channel = ARGV[a + 3], state = ARGV[a + 5],
     seq = tonumber(ARGV[a + 6]), event = ARGV[a + 7], result = ARGV[a + 8], extra = ARGV[a + 9]}
-  local whose = standing(keys.hash, job.attempt, job.entry)
+  local had = look_up(keys.hash)
+  had.lane = had.lane or keys.lane:sub(#stem + #'jobs:' + 1)
+  local whose = standing(had, job.attempt, job.entry)
   settled[i] = whose == 'done' and 2 or 0
-  if whose == 'owner' and ways[ARGV[a + 4]](keys, job) then
+  if whose == 'owner' and ways[ARGV[a + 4]](keys, job, had) then
     redis.call('XACK', keys.lane, group, job.entry)
     redis.call('XDEL', keys.lane, job.entry)
     settled[i] = 1

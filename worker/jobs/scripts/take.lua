@@ -1,20 +1,24 @@
--- Claims at most `permits` jobs of one partition, from the first lane to the last, the last with a minimum share.
--- KEYS: the lanes' streams in order, then the sorted set of delayed jobs.
--- ARGV: stem, partition, group, worker, permits, share, whether the reply of an earlier take was lost ('1'), and then
---   what this worker knows that it holds, each as `lane entry`.
--- Returns {now, when the next delayed job is due (0: none), {each lane's last claimed id}, {deliveries}}.
-local permits, share, reply_lost = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == '1'
-local lanes, delayed = #KEYS - 1, KEYS[#KEYS]
-local time = redis.call('TIME')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
-local found, count = {}, 0
+-- Claims at most `permits` jobs of one partition, from the first lane to the last, the last with a minimum share; or, when
+-- it is this worker's turn, jobs of the quarantine and nothing else.
+-- KEYS: the lanes' streams in order, then those of the quarantine: small batch, alone.
+-- ARGV goes on with: permits, share, whether the reply of an earlier take was lost ('1'), what this worker is at ('idle',
+--   'busy' or 'small': a small batch of the quarantine), whether it may turn to the quarantine now ('1') or only if there
+--   is nothing else, how long its turn may take (ms), the size of a small batch, most jobs in flight of a tenant in a
+--   lane, and then what this worker knows that it holds, each as `lane entry`.
+-- Returns {now, when the next delayed job is due (0: none), {from where on an entry of each stream is news, and one of the
+--   bell}, {deliveries}, 1 if this worker must finish what it holds first}.
+local permits, share, reply_lost, at = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == '1', ARGV[8]
+local may_turn, turn_ttl, batch, cap = ARGV[9] == '1', ARGV[10], tonumber(ARGV[11]), tonumber(ARGV[12])
+local lanes, small, alone, delayed = #KEYS - 2, #KEYS - 1, #KEYS, stem .. 'delayed'
+local turn = stem .. 'turn'
+local found, quiet, total = {}, {}, 0
 
 local function name(stream) return stream:sub(#stem + #'jobs:' + 1) end
 
 local function keep(lane, delivery)
   if delivery then
     found[lane][#found[lane] + 1] = delivery
-    count = count + 1
+    total = total + 1
   end
 end
 
@@ -31,38 +35,43 @@ local function unclaimed(stream, most)
 end
 
 -- Duplicates free their permit, so read on; a few rounds only, that a lane full of them blocks nobody.
-local function fill(lane, most)
+local function fill_from(lane, stream, most)
+  local full = total + most
   for _ = 1, 4 do
-    local room = most - #found[lane]
+    local room = full - total
     if room <= 0 then return end
-    local entries = unclaimed(KEYS[lane], room)
-    for _, entry in ipairs(entries) do
-      keep(lane, claim(name(KEYS[lane]), KEYS[lane], entry[1], entry[2]))
-    end
+    local entries = unclaimed(stream, room)
+    for _, entry in ipairs(entries) do keep(lane, claim(name(stream), stream, entry[1], entry[2])) end
     if #entries < room then return end
   end
+end
+
+local function fill(lane, most)
+  if most <= 0 or quiet[lane] then return end
+  local stream = KEYS[lane]
+  local ring = stem .. 'tenants:' .. name(stream)
+  if redis.call('EXISTS', ring) == 0 then return fill_from(lane, stream, most) end
+  for _, one in ipairs(turns(stream, ring, most, cap)) do fill_from(lane, one.stream, one.count) end
 end
 
 local function promote_due()
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', delayed, '-inf', now, 'LIMIT', 0, permits)) do
     local key = stem .. 'job:' .. id
-    local job = redis.call('HMGET', key, 'lane', 'parked')
+    local parked = redis.call('HGET', key, 'parked')
     redis.call('ZREM', delayed, id)
-    if job[2] then
-      local entry = redis.call('XADD', stem .. 'jobs:' .. job[1], '*', unpack(cmsgpack.unpack(job[2])))
-      redis.call('HSET', key, 'state', 'queued', 'entry', entry)
+    if parked then
+      requeue(key, look_up(key), cmsgpack.unpack(parked))
       redis.call('HDEL', key, 'parked')
     end
   end
 end
 
 -- Claims whose reply never arrived: pending for this worker, which knows nothing of them.
-local function find_again(lane, held)
-  local stream = KEYS[lane]
+local function find_again(lane, stream, held)
   local pending = redis.pcall('XPENDING', stream, group, '-', '+', 10000, worker)
   if pending.err then return end -- no group, so nothing is pending
   for _, claimed in ipairs(pending) do
-    if count >= permits then return end
+    if total >= permits then return end
     if not held[name(stream) .. ' ' .. claimed[1]] then
       local entry = redis.call('XRANGE', stream, claimed[1], claimed[1])[1]
       if entry then
@@ -74,24 +83,101 @@ local function find_again(lane, held)
   end
 end
 
-for lane = 1, lanes do found[lane] = {} end
-promote_due()
-if reply_lost then
+local function find_all_again()
   local held = {}
-  for i = 8, #ARGV do held[ARGV[i]] = true end
-  for lane = 1, lanes do find_again(lane, held) end
+  for i = 13, #ARGV do held[ARGV[i]] = true end
+  find_again(small, KEYS[small], held)
+  find_again(alone, KEYS[alone], held)
+  if total > 0 then return end -- nothing runs beside them
+  for lane = 1, lanes do
+    find_again(lane, KEYS[lane], held)
+    for _, tenant in ipairs(redis.call('ZRANGE', stem .. 'tenants:' .. name(KEYS[lane]), 0, -1)) do
+      if tenant ~= '' then find_again(lane, KEYS[lane] .. '/' .. tenant, held) end
+    end
+  end
 end
-fill(lanes, math.min(share, permits - count))
-for lane = 1, lanes do fill(lane, #found[lane] + permits - count) end
+
+local function fill_lanes()
+  fill(lanes, math.min(share, permits - total))
+  for lane = 1, lanes do fill(lane, permits - total) end
+end
+
+-- Returns which part of the quarantine has jobs that nobody has claimed.
+local function quarantined()
+  for _, lane in ipairs({small, alone}) do
+    local length = redis.call('XLEN', KEYS[lane])
+    if length > 0 and length > in_flight(KEYS[lane]) then return lane end
+  end
+end
+
+-- One living worker at a time runs quarantined jobs, so that the others go on.
+local function is_anothers_turn()
+  local holder = redis.call('GET', turn)
+  return holder and holder ~= worker and lives(holder)
+end
+
+local function begin_turn()
+  if redis.call('GET', turn) ~= worker then redis.call('SET', turn, worker, 'PX', turn_ttl) end
+end
+
+local function end_turn()
+  if redis.call('GET', turn) == worker then redis.call('DEL', turn) end
+end
+
+local function fill_apart(lane)
+  begin_turn()
+  fill_from(lane, KEYS[lane], lane == small and math.min(permits, batch) or 1)
+end
+
+-- Returns whether this worker must finish what it holds before it claims more.
+local function fill_all()
+  if at == 'small' then
+    fill_from(small, KEYS[small], permits - total)
+    return false
+  end
+  local apart = quarantined()
+  if apart and is_anothers_turn() then
+    quiet[small], quiet[alone], apart = true, true, nil
+  end
+  if apart and may_turn then
+    begin_turn()
+    if at == 'idle' and total == 0 then fill_apart(apart) end
+    return total == 0 and at == 'busy'
+  end
+  end_turn()
+  fill_lanes()
+  if apart and total == 0 and at == 'idle' then fill_apart(apart) end
+  return false
+end
+
+-- From where on an entry is news: all that nobody has claimed or, of what may not be claimed now, all that comes.
+local function news(lane)
+  if quiet[lane] then
+    local facts = redis.pcall('XINFO', 'STREAM', KEYS[lane])
+    return facts.err and '0-0' or field(facts, 'last-generated-id')
+  end
+  local groups = redis.pcall('XINFO', 'GROUPS', KEYS[lane])
+  for _, facts in ipairs(groups) do
+    if field(facts, 'name') == group then return field(facts, 'last-delivered-id') end
+  end
+  return '0-0'
+end
+
+for lane = 1, #KEYS do found[lane] = {} end
+if redis.call('EXISTS', stem .. 'paused') == 1 then
+  for lane = 1, lanes do quiet[lane] = redis.call('SISMEMBER', stem .. 'paused', name(KEYS[lane])) == 1 end
+end
+promote_due()
+if reply_lost then find_all_again() end
+local apart_again = #found[small] + #found[alone] > 0
+local holding = permits > total and not apart_again and fill_all()
 
 local ends, deliveries = {}, {}
-for lane = 1, lanes do
-  local groups = redis.pcall('XINFO', 'GROUPS', KEYS[lane])
-  ends[lane] = '0-0'
-  for _, facts in ipairs(groups) do
-    if field(facts, 'name') == group then ends[lane] = field(facts, 'last-delivered-id') end
-  end
+for lane = 1, #KEYS do
+  ends[lane] = news(lane)
   for _, delivery in ipairs(found[lane]) do deliveries[#deliveries + 1] = delivery end
 end
+local bell = redis.call('XREVRANGE', stem .. 'bell', '+', '-', 'COUNT', 1)[1]
+ends[#ends + 1] = bell and bell[1] or '0-0'
 local first = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')
-return {now, first[2] and tonumber(first[2]) or 0, ends, deliveries}
+return {now, first[2] and tonumber(first[2]) or 0, ends, deliveries, holding and 1 or 0}

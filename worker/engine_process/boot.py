@@ -1,4 +1,4 @@
-"""From a configuration to an engine that has answered once."""
+"""From settings to an engine that has answered once."""
 
 import time
 
@@ -6,10 +6,10 @@ import numpy as np
 import structlog
 import torch
 
-from worker.config import WorkerConfig
 from worker.engine.config import EngineConfig, page_bytes
 from worker.engine.engine import Engine
 from worker.engine.request import Caption, Finished, Request, Sampling
+from worker.engine_process.border import EngineSettings
 from worker.errors import ConfigError
 from worker.images import Image, cut
 from worker.model.moondream import Moondream, load
@@ -19,64 +19,66 @@ __all__ = ["boot"]
 log = structlog.get_logger(__name__)
 
 
-def boot(config: WorkerConfig) -> tuple[Engine, Moondream]:
+def boot(settings: EngineSettings) -> tuple[Engine, Moondream]:
     """Load the model, build the engine and warm it up; say in the log what was chosen and why."""
-    if config.threads:
-        torch.set_num_threads(config.threads)
-    device = _choose_device(config)
-    dtype = _choose_dtype(config, device)
+    if settings.threads:
+        torch.set_num_threads(settings.threads)
+    device = _choose_device(settings)
+    dtype = _choose_dtype(settings, device)
     began = time.perf_counter()
-    model = load(config.model, device=device, dtype=dtype, revision=config.revision)
+    model = load(settings.model, device=device, dtype=dtype, revision=settings.revision)
     log.info("model loaded", model=model.name, digest=model.digest, seconds=round(time.perf_counter() - began, 2))
     if model.untrained:
         log.warning("this model is untrained: its answers are noise")
-    engine = Engine(model, _engine_config(config))
-    _say_memory(config, engine, model)
+    engine = Engine(model, _engine_config(settings))
+    _say_memory(settings, engine, model)
     _warm_up(engine, model)
     return engine, model
 
 
-def _choose_device(config: WorkerConfig) -> torch.device:
+def _choose_device(settings: EngineSettings) -> torch.device:
     present = torch.cuda.is_available()
-    if config.device == "cuda" and not present:
+    if settings.device == "cuda" and not present:
         raise ConfigError(
             "--device cuda: torch sees no CUDA device; use --device cpu, or install a CUDA build of torch"
         )
-    name = config.device if config.device != "auto" else "cuda" if present else "cpu"
-    why = "asked for" if config.device != "auto" else "a CUDA device is there" if present else "there is no CUDA device"
+    name = settings.device if settings.device != "auto" else "cuda" if present else "cpu"
+    why = (
+        "asked for" if settings.device != "auto" else "a CUDA device is there" if present else "there is no CUDA device"
+    )
     log.info("device chosen", device=name, why=why, threads=torch.get_num_threads())
     return torch.device(name)
 
 
-def _choose_dtype(config: WorkerConfig, device: torch.device) -> torch.dtype:
+def _choose_dtype(settings: EngineSettings, device: torch.device) -> torch.dtype:
     default = torch.bfloat16 if device.type == "cuda" else torch.float32
-    dtype = default if config.dtype == "auto" else getattr(torch, config.dtype)
-    log.info("dtype chosen", dtype=str(dtype), why="asked for" if config.dtype != "auto" else f"fits {device.type}")
+    dtype = default if settings.dtype == "auto" else getattr(torch, settings.dtype)
+    log.info("dtype chosen", dtype=str(dtype), why="asked for" if settings.dtype != "auto" else f"fits {device.type}")
     return dtype
 
 
-def _engine_config(config: WorkerConfig) -> EngineConfig:
+def _engine_config(settings: EngineSettings) -> EngineConfig:
     return EngineConfig(
-        page_size=config.page_size,
-        pages=config.pages,
-        max_batch=config.max_batch,
-        token_budget=config.token_budget,
-        crop_budget=config.crop_budget,
-        prefix_cache=config.prefix_cache,
+        page_size=settings.page_size,
+        pages=settings.pages,
+        max_batch=settings.max_batch,
+        token_budget=settings.token_budget,
+        crop_budget=settings.crop_budget,
+        prefix_cache=settings.prefix_cache,
     )
 
 
-def _say_memory(config: WorkerConfig, engine: Engine, model: Moondream) -> None:
+def _say_memory(settings: EngineSettings, engine: Engine, model: Moondream) -> None:
     pages = engine.stats.pages
-    size = pages * page_bytes(model.config.text, model.dtype, config.page_size)
+    size = pages * page_bytes(model.config.text, model.dtype, settings.page_size)
     log.info(
         "KV cache made",
         pages=pages,
-        page_size=config.page_size,
-        tokens=pages * config.page_size,
+        page_size=settings.page_size,
+        tokens=pages * settings.page_size,
         megabytes=size >> 20,
-        why="asked for" if config.pages else f"fits {model.device.type}",
-        prefix_cache=config.prefix_cache,
+        why="asked for" if settings.pages else f"fits {model.device.type}",
+        prefix_cache=settings.prefix_cache,
         attention="reference",
     )
 

@@ -1,0 +1,142 @@
+"""`stoop dead`: look at dead letters, send them back to their lanes, or delete them."""
+
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+import typer
+
+from producer.errors import NotFound
+from producer.operator import DeadLetter, Operator, Redriven
+from producer.operator_options import AsJson, Partition, operate
+from producer.render_queue import letter_facts, print_json, print_letter, print_letters, spelled
+
+__all__ = ["dead"]
+
+_PAGE = 100
+_PARTITION = f"{__name__}.partition"
+
+dead = typer.Typer(no_args_is_help=True)
+
+_Named = Annotated[list[str] | None, typer.Argument(help="Letters, or ids of their jobs; none with --all.")]
+_All = Annotated[bool, typer.Option("--all", help="Every letter there is when the command starts.")]
+_Code = Annotated[str | None, typer.Option(help="With --all: only those with this failure code.")]
+
+
+@dead.callback()
+def choose_partition(context: typer.Context, partition: Partition = 0) -> None:
+    """Dead letters: jobs that will not be tried again."""
+    context.meta[_PARTITION] = partition
+
+
+@dead.command("list")
+def list_letters(
+    context: typer.Context,
+    count: Annotated[int, typer.Option(min=1, max=1000, help="At most so many.")] = 20,
+    before: Annotated[str | None, typer.Option(help="Only letters older than this one.")] = None,
+    json: AsJson = False,
+) -> None:
+    """List dead letters, newest first; the next page begins --before the last one shown."""
+    partition = context.meta[_PARTITION]
+    letters = operate(context, lambda queue: queue.letters(count, before=before, partition=partition), as_json=json)
+    if json:
+        print_json([letter_facts(letter) for letter in letters])
+    else:
+        print_letters(letters, time.time())
+
+
+@dead.command("show")
+def show_letter(
+    context: typer.Context,
+    letter: Annotated[str, typer.Argument(help="The letter, or the id of its job.")],
+    json: AsJson = False,
+) -> None:
+    """Show all of one dead letter: its failure, and the job as it came."""
+    found = operate(context, lambda queue: _find(queue, letter, context.meta[_PARTITION]), as_json=json)
+    if json:
+        print_json(letter_facts(found))
+    else:
+        print_letter(found)
+
+
+@dead.command("redrive")
+def redrive_letters(
+    context: typer.Context,
+    letters: _Named = None,
+    everything: _All = False,
+    code: _Code = None,
+    json: AsJson = False,
+) -> None:
+    """Send dead letters back to their lanes: same job id, attempts counted anew."""
+    partition = _checked_choice(context, letters, everything, code)
+
+    async def redrive(queue: Operator) -> Counter[str]:
+        told: Counter[str] = Counter()
+        async for page in _chosen(queue, letters, code, partition):
+            told.update(await queue.redrive(page, partition))
+        return told
+
+    told = operate(context, redrive, as_json=json)
+    if json:
+        print_json({verdict.value: told[verdict] for verdict in Redriven})
+    else:
+        left = told[Redriven.LIVES]
+        lives = f"; {left} left, as their jobs were submitted anew or completed" if left else ""
+        typer.echo(f"{told[Redriven.YES]} sent back to their lanes{lives}")
+
+
+@dead.command("purge")
+def purge_letters(
+    context: typer.Context,
+    letters: _Named = None,
+    everything: _All = False,
+    code: _Code = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    json: AsJson = False,
+) -> None:
+    """Delete dead letters for ever."""
+    partition = _checked_choice(context, letters, everything, code)
+    if everything and not yes:
+        if json:
+            raise typer.BadParameter("--all with --json needs --yes")
+        typer.confirm("Delete all these dead letters for ever?", abort=True)
+
+    async def purge(queue: Operator) -> int:
+        return sum([await queue.purge(page, partition) async for page in _chosen(queue, letters, code, partition)])
+
+    deleted = operate(context, purge, as_json=json)
+    if json:
+        print_json({"purged": deleted})
+    else:
+        typer.echo(f"{deleted} deleted")
+
+
+def _checked_choice(context: typer.Context, letters: list[str] | None, everything: bool, code: str | None) -> int:
+    if bool(letters) == everything:
+        raise typer.BadParameter("name letters, or give --all")
+    if code and not everything:
+        raise typer.BadParameter("--code goes with --all")
+    return int(context.meta[_PARTITION])
+
+
+async def _find(queue: Operator, name: str, partition: int) -> DeadLetter:
+    found = await queue.find(name, partition)
+    if found is None:
+        raise NotFound(f"there is no dead letter {spelled(name)}: `stoop dead list` shows those there are")
+    return found
+
+
+async def _chosen(
+    queue: Operator, named: list[str] | None, code: str | None, partition: int
+) -> AsyncIterator[list[DeadLetter]]:
+    """Yield the letters that are meant, a page at a time: those named, or all that are there now."""
+    if named:
+        found = [await _find(queue, name, partition) for name in named]
+        for start in range(0, len(found), _PAGE):
+            yield found[start : start + _PAGE]
+        return
+    before = None
+    while page := await queue.letters(_PAGE, before=before, partition=partition):
+        before = page[-1].letter
+        yield [letter for letter in page if code is None or letter.code == code]

@@ -1,0 +1,115 @@
+"""The queue as an operator sees it: a narrow port, and the values that cross it.
+
+Whatever a dead letter or a worker's entry says was written by others: escape it before a terminal shows it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol
+
+__all__ = ["DeadLetter", "LaneStatus", "LivingWorker", "Operator", "QueueStatus", "Redriven"]
+
+
+@dataclass(frozen=True, slots=True)
+class LaneStatus:
+    """One lane now: jobs that wait and jobs that run, and the seconds that the oldest waiting one has waited there."""
+
+    lane: str
+    waiting: int
+    in_flight: int
+    oldest_seconds: float | None
+    paused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStatus:
+    """One partition at `at` (Redis's time, Unix ms).
+
+    `quarantined` jobs lost their worker and run again apart from others: `small` in small batches, `alone` by
+    themselves. `totals` count since the queue was made: endings by state, and `dead`, `retried`, `reclaimed`.
+    """
+
+    partition: int
+    at: int
+    lanes: tuple[LaneStatus, ...]
+    delayed: int
+    quarantined: Mapping[str, int]
+    dead: int
+    workers: int
+    totals: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def held(self) -> int:
+        """Jobs that have not ended."""
+        return sum(lane.waiting + lane.in_flight for lane in self.lanes) + self.delayed + sum(self.quarantined.values())
+
+
+@dataclass(frozen=True, slots=True)
+class LivingWorker:
+    """One worker whose lease runs, and what it told of itself (`host`, `pid`, `model`, `permits`, `in_flight`, …)."""
+
+    worker: str
+    partition: int
+    facts: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """One job that will not be tried again; `letter` names it, `at` (Unix ms) is when it was put there.
+
+    `packed` is the entry's job as it came, which may be no job at all. `code` and `message` are of its failure.
+    """
+
+    letter: str
+    job_id: str
+    lane: str
+    attempt: int
+    crashes: int
+    worker: str
+    code: str
+    message: str
+    at: int
+    packed: bytes
+
+
+class Redriven(StrEnum):
+    """What became of one letter that was to be sent back."""
+
+    YES = "redriven"
+    GONE = "gone"  # there is no such letter (any more)
+    LIVES = "lives"  # its job was submitted anew meanwhile, or completed
+
+
+class Operator(Protocol):
+    """Looks at the queue and changes it; no call costs more than one page, however much the queue holds.
+
+    Every method raises `QueueUnavailable` when the queue cannot be reached.
+    """
+
+    async def status(self, lanes: Sequence[str], partition: int = 0) -> QueueStatus:
+        """Count what one partition holds."""
+
+    async def workers(self, partition: int = 0) -> list[LivingWorker]:
+        """List the workers whose lease runs; those that are gone are forgotten."""
+
+    async def letters(self, count: int, *, before: str | None = None, partition: int = 0) -> list[DeadLetter]:
+        """Return at most `count` dead letters, newest first, of those older than the letter `before`."""
+
+    async def find(self, letter_or_job: str, partition: int = 0) -> DeadLetter | None:
+        """Return the dead letter of this name, or that of the job of this id."""
+
+    async def redrive(self, letters: Sequence[DeadLetter], partition: int = 0) -> list[Redriven]:
+        """Send letters back to their lanes: same job id, attempts counted anew. At most a page of them."""
+
+    async def purge(self, letters: Sequence[DeadLetter], partition: int = 0) -> int:
+        """Delete letters for ever, and return how many were there."""
+
+    async def pause(self, lane: str, partition: int = 0) -> bool:
+        """Let no worker claim from the lane until `resume`; submitting goes on. False if it was paused already."""
+
+    async def resume(self, lane: str, partition: int = 0) -> bool:
+        """Let workers claim from the lane again. False if it was not paused."""
+
+    async def close(self) -> None:
+        """Disconnect; idempotent."""

@@ -1,0 +1,162 @@
+"""The operator's side of the queue on Redis: counts by script, dead letters by page, never a scan of all keys."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from producer.operator.port import DeadLetter, LaneStatus, LivingWorker, QueueStatus, Redriven
+from producer.redis_calls import RedisCalls, Script
+from schemas import names
+from schemas.codec import pack
+from schemas.event import QueuedEvent
+from schemas.job import NAME_PATTERN
+
+__all__ = ["RedisOperator"]
+
+_PACKAGE = "producer.operator"
+_LETTER = re.compile(r"\d{1,20}-\d{1,20}")
+_NAME = re.compile(NAME_PATTERN)
+_VERDICTS = {0: Redriven.GONE, 1: Redriven.YES, 2: Redriven.LIVES}
+
+
+class RedisOperator:
+    """The `Operator` on a Redis server; connects at first use."""
+
+    def __init__(self, url: str) -> None:
+        self._calls = RedisCalls(url)
+        self._status = Script(_PACKAGE, "status")
+        self._workers = Script(_PACKAGE, "workers")
+        self._redrive = Script(_PACKAGE, "redrive")
+
+    async def status(self, lanes: Sequence[str], partition: int = 0) -> QueueStatus:
+        """Count in one script call, so that the figures belong together."""
+        p = partition
+        keys = [names.delayed(p), names.dead(p), names.paused(p), names.workers(p), names.totals(p)]
+        keys += [names.quarantine(kind, p) for kind in names.QUARANTINES]
+        for lane in lanes:
+            keys += [names.lane(lane, p), names.tenants(lane, p)]
+        reply = await self._calls.run(self._status, keys, [names.GROUP, *lanes])
+        at, delayed, dead, workers, totals, small, alone, rows = reply
+        return QueueStatus(
+            partition=partition,
+            at=at,
+            lanes=tuple(_lane(lane, row, at) for lane, row in zip(lanes, rows, strict=True)),
+            delayed=delayed,
+            quarantined=dict(zip(names.QUARANTINES, (small, alone), strict=True)),
+            dead=dead,
+            workers=workers,
+            totals={name.decode(): int(count) for name, count in _pairs(totals)},
+        )
+
+    async def workers(self, partition: int = 0) -> list[LivingWorker]:
+        """Read the registry, and drop from it whose live key is gone."""
+        reply = await self._calls.run(self._workers, [names.workers(partition)], [names.live("", partition)])
+        living = [LivingWorker(_text(name), partition, _facts(told)) for name, told in _pairs(reply)]
+        return sorted(living, key=lambda one: one.worker)
+
+    async def letters(self, count: int, *, before: str | None = None, partition: int = 0) -> list[DeadLetter]:
+        """Read one page of the stream, backwards."""
+        newest = "+" if before is None else f"({before}"
+        entries = await self._calls.call("XREVRANGE", names.dead(partition), newest, "-", "COUNT", count)
+        return [_letter(entry, fields) for entry, fields in entries]
+
+    async def find(self, letter_or_job: str, partition: int = 0) -> DeadLetter | None:
+        """Read the letter; a job's hash says which is its own."""
+        letter = letter_or_job
+        if not _LETTER.fullmatch(letter):
+            told = await self._calls.call("HGET", names.job(letter_or_job), "letter")
+            if told is None:
+                return None
+            letter = told.decode()
+        entries = await self._calls.call("XRANGE", names.dead(partition), letter, letter)
+        return _letter(*entries[0]) if entries else None
+
+    async def redrive(self, letters: Sequence[DeadLetter], partition: int = 0) -> list[Redriven]:
+        """Put all of them back in one script call."""
+        if not letters:
+            return []
+        keys, args = [names.dead(partition)], []
+        stem = names.stem(partition)
+        for letter in letters:
+            lane = _home(letter)
+            keys.append(names.lane(lane, partition))
+            keys += [f"{stem}{kind}:{letter.job_id}" for kind in ("job", "result", "log")]
+            event = pack(QueuedEvent(id=letter.job_id, seq=0))
+            args += [letter.letter, letter.job_id, lane, f"{stem}events:{letter.job_id}", event]
+        return [_VERDICTS[code] for code in await self._calls.run(self._redrive, keys, args)]
+
+    async def purge(self, letters: Sequence[DeadLetter], partition: int = 0) -> int:
+        """Delete the entries from the stream; the jobs' results stay for their time."""
+        if not letters:
+            return 0
+        return int(await self._calls.call("XDEL", names.dead(partition), *(letter.letter for letter in letters)))
+
+    async def pause(self, lane: str, partition: int = 0) -> bool:
+        """Add the lane to the set that every take reads."""
+        return bool(await self._calls.call("SADD", names.paused(partition), lane))
+
+    async def resume(self, lane: str, partition: int = 0) -> bool:
+        """Take the lane out of the set, and wake the workers."""
+        was_paused = await self._calls.call("SREM", names.paused(partition), lane)
+        await self._calls.call("XADD", names.bell(partition), "MAXLEN", 1, "*", "r", 1)
+        return bool(was_paused)
+
+    async def close(self) -> None:
+        """Disconnect."""
+        await self._calls.close()
+
+
+def _lane(lane: str, row: Sequence[int], now: int) -> LaneStatus:
+    waiting, in_flight, oldest, paused = row
+    age = max(0.0, (now - oldest) / 1000) if oldest else None
+    return LaneStatus(lane, max(0, waiting), in_flight, age, bool(paused))
+
+
+def _letter(entry: bytes, flat: Mapping[bytes, bytes]) -> DeadLetter:
+    """Read a letter whose every field may be missing or wrong."""
+    said = {name.decode(errors="replace"): value for name, value in flat.items()}
+    failure = _facts(said.get("failure", b""))
+    letter = entry.decode()
+    return DeadLetter(
+        letter=letter,
+        job_id=_text(said.get("id", entry)),
+        lane=_text(said.get("lane", b"")),
+        attempt=_count(said.get("attempt", b"")),
+        crashes=_count(said.get("crashes", b"")),
+        worker=_text(said.get("worker", b"")),
+        code=str(failure.get("code", "unknown")),
+        message=str(failure.get("message", "")),
+        at=int(letter.partition("-")[0]),
+        packed=said.get("j", said.get("m", b"")),
+    )
+
+
+def _home(letter: DeadLetter) -> str:
+    """Return the lane a letter goes back to: where it was, its job's own if that was a quarantine, or the first."""
+    asked = [letter.lane.partition("/")[0], str(_facts(letter.packed).get("lane", ""))]
+    places = {names.quarantine_lane(kind) for kind in names.QUARANTINES}
+    # a lane's name becomes part of a key, so it must be one
+    fit = [lane for lane in asked if len(lane) <= 128 and _NAME.fullmatch(lane) and lane not in places]
+    return fit[0] if fit else names.DEFAULT_LANES[0]
+
+
+def _facts(packed: bytes) -> dict[str, Any]:
+    try:
+        told = msgspec.json.decode(packed)
+    except msgspec.DecodeError:
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _text(said: bytes) -> str:
+    return said.decode(errors="backslashreplace")
+
+
+def _count(said: bytes) -> int:
+    return int(said) if said.isdigit() else 0
+
+
+def _pairs(flat: Sequence[bytes]) -> "zip[tuple[bytes, bytes]]":
+    return zip(flat[::2], flat[1::2], strict=True)

@@ -1,0 +1,50 @@
+-- Sends dead letters of one partition back to their lanes, as if each had just been submitted: same id, no attempts.
+-- KEYS: the dead letters, then for each letter: its lane's stream, its job's hash, result and log.
+-- ARGV: for each letter: the letter, the job's id, the lane, the job's channel, the first event.
+-- Returns for each letter 1; 0 when it is not there; 2 when its job lives, submitted anew by somebody.
+local dead = KEYS[1]
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local TOLD = {id = true, lane = true, attempt = true, crashes = true, worker = true, failure = true, queued_at = true,
+  started_at = true}
+local LIVES = {queued = true, running = true, delayed = true, completed = true}
+
+-- What the entry was before it died: the fields that the workers added to it are left out.
+local function entry_fields(letter, id)
+  local fields = {'id', id}
+  for i = 1, #letter[2], 2 do
+    if not TOLD[letter[2][i]] then
+      fields[#fields + 1] = letter[2][i]
+      fields[#fields + 1] = letter[2][i + 1]
+    end
+  end
+  return fields
+end
+
+local function redrive(letter, keys, id, lane)
+  local entry = redis.call('XADD', keys.lane, '*', unpack(entry_fields(letter, id)))
+  redis.call('HDEL', keys.job, 'attempt', 'crashes', 'worker', 'home', 'cancel', 'parked', 'started_at', 'finished_at',
+    'letter')
+  redis.call('HSET', keys.job, 'state', 'queued', 'lane', lane, 'entry', entry, 'seq', 1, 'queued_at', now)
+  redis.call('PERSIST', keys.job)
+  redis.call('DEL', keys.result, keys.log)
+  redis.call('XDEL', dead, letter[1])
+end
+
+local done = {}
+for i = 1, (#KEYS - 1) / 4 do
+  local k, a = 4 * i - 2, 5 * i - 4
+  local keys = {lane = KEYS[k], job = KEYS[k + 1], result = KEYS[k + 2], log = KEYS[k + 3]}
+  local letter = redis.call('XRANGE', dead, ARGV[a], ARGV[a])[1]
+  local state = redis.call('HGET', keys.job, 'state')
+  if not letter then
+    done[i] = 0
+  elseif state and LIVES[state] then
+    done[i] = 2
+  else
+    redrive(letter, keys, ARGV[a + 1], ARGV[a + 2])
+    redis.call('PUBLISH', ARGV[a + 3], ARGV[a + 4])
+    done[i] = 1
+  end
+end
+return done

@@ -1,0 +1,89 @@
+"""From the queue's URL to a client of redis-py, for one server, the Sentinels' master or a Cluster.
+
+Thousands of tasks may wait on one client: they share a few connections, in turn.
+"""
+
+import asyncio
+import random
+from typing import Any
+
+from redis.asyncio import BlockingConnectionPool, Redis, RedisCluster
+from redis.asyncio.cluster import ClusterNode
+from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
+from redis.backoff import ExponentialWithJitterBackoff
+
+from producer.errors import ConfigError
+from schemas.redis_url import RedisUrl, read_redis_url
+
+__all__ = ["Client", "close", "connect", "make_connection", "read_url"]
+
+Client = Redis | RedisCluster
+
+_TIMEOUT_SECONDS = 10.0
+_CONNECT_SECONDS = 5.0
+_CONNECTIONS = 16
+
+
+class _SentinelPool(SentinelConnectionPool, BlockingConnectionPool):
+    """A pool that asks the Sentinels where the master is, and whose users wait for a connection."""
+
+
+class _Cluster(RedisCluster):
+    """A Cluster whose users take turns: its own pools raise when they are empty."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._turns = asyncio.Semaphore(_CONNECTIONS)
+
+    async def execute_command(self, *command: Any, **options: Any) -> Any:
+        async with self._turns:
+            return await super().execute_command(*command, **options)
+
+
+def read_url(url: str) -> RedisUrl:
+    """Read the URL; raises `ConfigError`, which repeats nothing of it."""
+    try:
+        return read_redis_url(url)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def connect(url: RedisUrl) -> Client:
+    """Make a client, which connects at its first command and repeats each a few times."""
+    options: dict[str, Any] = {
+        "protocol": 2,
+        "socket_timeout": _TIMEOUT_SECONDS,
+        "socket_connect_timeout": _CONNECT_SECONDS,
+        "retry": Retry(ExponentialWithJitterBackoff(base=0.05, cap=1.0), 4),
+    }
+    pool: dict[str, Any] = {"max_connections": _CONNECTIONS, "timeout": None}
+    match url.kind:
+        case "sentinel":
+            sentinel = Sentinel(url.hosts, sentinel_kwargs={**options, **url.sentinel_login}, **options, **url.login)  # type: ignore[no-untyped-call]
+            master: Redis = sentinel.master_for(url.master, connection_pool_class=_SentinelPool, db=url.db, **pool)
+            return master
+        case "cluster":
+            nodes = [ClusterNode(host, port) for host, port in url.hosts]
+            return _Cluster(startup_nodes=nodes, **options, **url.login)
+    try:
+        return Redis.from_pool(BlockingConnectionPool.from_url(url.url, **pool, **options))
+    except ValueError:
+        # the reason may quote a piece of the URL, and so of a password
+        raise ConfigError("the Redis URL cannot be read: write redis://[user:password@]host[:port][/db]") from None
+
+
+def make_connection(client: Client) -> Any:
+    """Return a new connection that is the caller's own; of a Cluster, to any node: a channel reaches them all."""
+    if isinstance(client, Redis):
+        return client.connection_pool.make_connection()  # type: ignore[no-untyped-call]
+    node = random.choice(client.get_nodes() or list(client.nodes_manager.startup_nodes.values()))
+    return node.connection_class(**node.connection_kwargs)
+
+
+async def close(client: Client) -> None:
+    """Disconnect for good, from the Sentinels too."""
+    await client.aclose()
+    if isinstance(client, Redis) and isinstance(client.connection_pool, SentinelConnectionPool):
+        for sentinel in client.connection_pool.sentinel_manager.sentinels:
+            await sentinel.aclose()

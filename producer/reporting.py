@@ -1,0 +1,52 @@
+"""How a command ends that went wrong: one line or one JSON object, and an exit code that a script can read."""
+
+import contextlib
+from collections.abc import Iterator
+
+import typer
+
+from producer import render
+from producer.errors import (
+    ConfigError,
+    IdempotencyConflict,
+    ImageUnreadable,
+    InvalidJob,
+    JobCancelled,
+    JobExpired,
+    JobFailed,
+    NotFound,
+    StoopError,
+    TimedOut,
+)
+
+__all__ = ["EXIT_CODES", "FAILED", "reported"]
+
+FAILED = 1
+_USAGE, _UNREACHABLE, _TIMED_OUT = 2, 3, 4
+_CODES: dict[type[StoopError], int] = {
+    JobFailed: FAILED,
+    JobCancelled: FAILED,
+    JobExpired: FAILED,
+    NotFound: FAILED,
+    ConfigError: _USAGE,
+    IdempotencyConflict: _USAGE,
+    ImageUnreadable: _USAGE,
+    InvalidJob: _USAGE,
+    TimedOut: _TIMED_OUT,
+}
+
+EXIT_CODES = (
+    "Exit codes: 0 done, 1 the job failed or what was named is not there, 2 wrong usage or configuration, 3 the queue"
+    " or the object store is not reachable or full, 4 no answer in time."
+)
+
+
+@contextlib.contextmanager
+def reported(*, as_json: bool) -> Iterator[None]:
+    """Turn what the client raises on purpose into one line or one JSON object, and the exit code."""
+    try:
+        yield
+    except StoopError as error:
+        exit_code = _CODES.get(type(error), _UNREACHABLE)
+        render.print_error(error, exit_code=exit_code, as_json=as_json)
+        raise typer.Exit(exit_code) from None

@@ -1,0 +1,198 @@
+"""A place for chaos: a Redis that may be killed, real workers, a steady load, a ledger and a watcher outside of it."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import ConstantBackoff
+
+from producer.embedded import EmbeddedRedis, embedded_redis
+from producer.errors import QueueFull, QueueUnavailable
+from producer.redis_transport import RedisTransport
+from schemas import names
+from schemas.job import Job
+from schemas.skill import Settings, Skill
+from tests.chaos.ledger import Ledger
+from tests.chaos.verdict import Verdict, judge
+from tests.chaos.watcher import Watcher
+from tests.chaos.workers import WorkerProcess
+
+__all__ = ["Arena", "Load", "arena", "question", "questions"]
+
+_CHUNK = 100
+_OPEN_JOBS = 1500
+"""Accepted and not ended, at most: no worker runs dry, and the load lasts as long as the faults."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How much is done to a queue: jobs, faults, the seed of all chance, the workers' lease in seconds."""
+
+    jobs: int
+    faults: int
+    seed: int = 0
+    lease: float = 5.0
+    workers: int = 3
+    limit: float = 600.0
+
+
+@dataclass(slots=True)
+class Arena:
+    """What a case works with. `recoveries` are the seconds from each fault to the end of each job it hit."""
+
+    load: Load
+    folder: Path
+    settings: dict[str, str]
+    server: EmbeddedRedis
+    redis: Redis
+    ledger: Ledger
+    workers: list[WorkerProcess] = field(default_factory=list)
+    recoveries: list[float] = field(default_factory=list)
+    faults: int = 0
+    chance: Random = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.chance = Random(self.load.seed)
+
+    async def start_workers(self, url: str) -> None:
+        """Start as many workers as the load names, which reach Redis at `url`."""
+        environment = _environment(url, self.load, self.settings)
+        self.workers = [WorkerProcess(self.folder, f"worker-{n}", environment) for n in range(self.load.workers)]
+        await asyncio.gather(*(worker.start() for worker in self.workers))
+
+    async def submit(self, jobs: Iterable[Job]) -> None:
+        """Submit as a producer does that never gives up, keeping the queue filled but not flooded."""
+        transport = RedisTransport(self.server.url)
+        try:
+            for chunk in _chunks(jobs):
+                await self.ledger.until_fewer_open(_OPEN_JOBS)
+                while True:
+                    with contextlib.suppress(QueueUnavailable, QueueFull):
+                        accepted = await transport.submit(chunk)
+                        break
+                    await asyncio.sleep(0.05)
+                await self.ledger.accept(accepted)
+        finally:
+            await transport.close()
+
+    async def at_each_share(self, fault: Callable[[], object]) -> None:
+        """Do something `load.faults` times, spread over the load by the jobs that have ended."""
+        for number in range(self.load.faults):
+            share = (number + 1) / (self.load.faults + 1)
+            await self.ledger.until_ended(int(share * self.load.jobs))
+            done = fault()
+            if asyncio.iscoroutine(done):
+                await done
+            self.faults += 1
+
+    async def pending_of(self, pid: int) -> list[str]:
+        """Return the ids of the jobs that the worker with this process id has claimed and not settled."""
+        found = []
+        for stream in (*map(names.lane, names.DEFAULT_LANES), *map(names.quarantine, names.QUARANTINES)):
+            for consumer in await self.redis.xinfo_consumers(stream, names.GROUP):
+                if f"-{pid}-" not in consumer["name"].decode():
+                    continue
+                claimed = await self.redis.xpending_range(
+                    stream, names.GROUP, min="-", max="+", count=10_000, consumername=consumer["name"]
+                )
+                found += [(stream, each["message_id"]) for each in claimed]
+        pipeline = self.redis.pipeline(transaction=False)
+        for stream, entry in found:
+            pipeline.xrange(stream, entry, entry)
+        entries = [reply[0][1] for reply in await pipeline.execute() if reply]
+        return [(fields.get(b"id") or _id_in(fields[b"j"])).decode() for fields in entries]
+
+    async def recovers(self, job_ids: Sequence[str], *, since: float | None = None) -> None:
+        """Wait for the ends of the jobs that a fault has hit, now if not `since`, and note how long each took."""
+        began = time.monotonic() if since is None else since
+        await self.ledger.until_these_ended(job_ids)
+        ended = self.ledger.account.ended
+        self.recoveries += [max(0.0, ended[job_id][0].at - began) for job_id in job_ids]
+
+    async def verdict(self, case: str) -> Verdict:
+        """Judge, when every job has ended."""
+        await self.ledger.until_these_ended(list(self.ledger.account.accepted))
+        self.ledger.close()
+        return await judge(
+            case, self.folder / "ledger.jsonl", self.redis, faults=self.faults, recoveries=self.recoveries
+        )
+
+
+@contextlib.asynccontextmanager
+async def arena(folder: Path, load: Load, *, start: bool = True, **settings: str) -> AsyncIterator[Arena]:
+    """Set everything up and start the workers; `settings` are more of theirs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    ledger = Ledger(folder / "ledger.jsonl")
+    async with AsyncExitStack() as stack, asyncio.timeout(load.limit):
+        server = stack.enter_context(embedded_redis(folder / "redis"))
+        # the test only reads, so it may ask again when Redis was killed under it
+        redis = Redis.from_url(server.url, protocol=2, retry=Retry(ConstantBackoff(0.05), 100), socket_timeout=10.0)
+        stack.push_async_callback(redis.aclose)
+        watcher = Watcher(server.url, ledger)
+        watching = asyncio.create_task(watcher.run())
+        stack.push_async_callback(_stop, watching)
+        await watcher.following.wait()
+        here = Arena(load, folder, settings, server, redis, ledger)
+        stack.push_async_callback(_end_all, here)
+        if start:
+            await here.start_workers(server.url)
+        yield here
+
+
+def questions(count: int, *, stem: str = "job") -> list[Job]:
+    """Make jobs that take 50 to 300 ms each, so that a fault always finds some that run."""
+    return [question(f"{stem}-{number}", f"sleep {0.05 + 0.05 * (number % 6):.2f}") for number in range(count)]
+
+
+def question(job_id: str, asked: str) -> Job:
+    """Make a job that the scripted engine understands."""
+    return Job(
+        id=job_id, skill=Skill.QUERY, question=asked, settings=Settings(max_tokens=1), lane=names.DEFAULT_LANES[-1]
+    )
+
+
+def _environment(url: str, load: Load, settings: dict[str, str]) -> dict[str, str]:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("STOOP_")}
+    return {
+        **inherited,
+        "STOOP_REDIS_URL": url,
+        "STOOP_LEASE_SECONDS": str(load.lease),
+        "STOOP_LOG_LEVEL": "warning",
+        "STOOP_PERMITS": "64",
+        "AWS_ACCESS_KEY_ID": "any",
+        "AWS_SECRET_ACCESS_KEY": "any",
+        "NO_PROXY": "127.0.0.1",
+        "no_proxy": "127.0.0.1",
+        **{f"STOOP_{name.upper()}": value for name, value in settings.items()},
+    }
+
+
+def _chunks(jobs: Iterable[Job]) -> list[list[Job]]:
+    every = list(jobs)
+    return [every[start : start + _CHUNK] for start in range(0, len(every), _CHUNK)]
+
+
+def _id_in(packed: bytes) -> bytes:
+    return str(json.loads(packed)["id"]).encode()
+
+
+async def _stop(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def _end_all(here: Arena) -> None:
+    for worker in here.workers:
+        with contextlib.suppress(AssertionError, ProcessLookupError):
+            worker.send(signal.SIGCONT)
+            await worker.end(signal.SIGKILL)

@@ -1,0 +1,41 @@
+"""The short form of every case: few jobs, few faults, a short lease; `make chaos` is the long one."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.arena import Load
+from tests.chaos.cases import CASES
+from tests.chaos.verdict import Verdict
+
+LOADS = {
+    "workers_killed": Load(jobs=400, faults=2, lease=1.0),
+    "engines_killed": Load(jobs=400, faults=2, lease=1.0, workers=2),
+    "redis_killed_everysec": Load(jobs=300, faults=2, lease=2.0, workers=2),
+    "redis_killed_always": Load(jobs=300, faults=2, lease=2.0, workers=2),
+    "worker_frozen": Load(jobs=300, faults=1, lease=1.0, workers=2),
+    "poison_among_others": Load(jobs=101, faults=1, lease=2.0),
+    "engine_hung": Load(jobs=41, faults=1, lease=2.0),
+    "stopped_under_load": Load(jobs=300, faults=2, lease=2.0, workers=2),
+    "stopped_twice": Load(jobs=5, faults=1, lease=2.0),
+    "redis_link_bad": Load(jobs=300, faults=3, lease=2.0, workers=2),
+    "store_bad": Load(jobs=100, faults=0, lease=2.0, workers=2),
+}
+RERUN = {"workers_killed", "engines_killed", "worker_frozen", "poison_among_others"}
+
+
+@pytest.fixture(autouse=True)
+def own_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("STOOP_REDIS_URL", raising=False)
+
+
+def test_every_case_has_its_short_form() -> None:
+    assert LOADS.keys() == CASES.keys()
+
+
+@pytest.mark.parametrize("name", LOADS)
+async def test_nothing_is_lost_nor_answered_twice(name: str, tmp_path: Path) -> None:
+    verdict: Verdict = await CASES[name](tmp_path / name, LOADS[name])
+    assert verdict.jobs == LOADS[name].jobs
+    assert (verdict.lost, verdict.twice, verdict.left) == (0, 0, 0), verdict
+    assert bool(verdict.reruns) >= (name in RERUN), "the faults have hit jobs that ran"

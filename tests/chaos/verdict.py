@@ -1,0 +1,121 @@
+"""What a case of chaos comes to: read from the ledger's file and from what the queue holds when all is over."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from redis.asyncio import Redis
+
+from schemas import names
+from tests.chaos import ledger
+
+__all__ = ["Verdict", "as_json", "judge", "quantile", "table"]
+
+_LAST = {"finished", "failed", "cancelled", "expired"}
+_RUNS = {"started", "restarted"}
+_PAGE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The figures of one case.
+
+    `lost` jobs were accepted and have no result; `twice` had more than one last event, on the channel or in the log;
+    `left` is what lanes, pending lists, delayed jobs and quarantines still hold; `reruns` jobs ran more than once.
+    `recovery_p99` is in seconds from a fault to the end of a job that it hit, `recovery_last` to the last such end.
+    """
+
+    case: str
+    jobs: int
+    faults: int
+    seconds: float
+    lost: int
+    twice: int
+    left: int
+    reruns: int
+    endings: dict[str, int]
+    hit: int = 0
+    recovery_p50: float | None = None
+    recovery_p99: float | None = None
+    recovery_last: float | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def sound(self) -> bool:
+        """Whether the promise was kept: none lost, none answered twice, nothing left."""
+        return (self.lost, self.twice, self.left) == (0, 0, 0)
+
+
+async def judge(case: str, path: Path, redis: Redis, *, faults: int, recoveries: Sequence[float]) -> Verdict:
+    """Read the ledger back, and ask the queue for what it kept of each job."""
+    account = ledger.read(path)
+    lost, logged_twice, reruns = 0, 0, 0
+    job_ids = list(account.accepted)
+    for start in range(0, len(job_ids), _PAGE):
+        page = job_ids[start : start + _PAGE]
+        pipeline = redis.pipeline(transaction=False)
+        for job_id in page:
+            pipeline.exists(names.result(job_id))
+            pipeline.xrange(names.log(job_id), "-", "+")
+        replies = await pipeline.execute()
+        for kept, log in zip(replies[::2], replies[1::2], strict=True):
+            types = Counter(msgspec.json.decode(fields[b"e"])["type"] for _, fields in log)
+            lost += not kept
+            logged_twice += sum(types[last] for last in _LAST) > 1
+            reruns += sum(types[run] for run in _RUNS) > 1
+    told_twice = sum(len(endings) > 1 for endings in account.ended.values())
+    times = [*account.accepted.values(), *(ending.at for endings in account.ended.values() for ending in endings)]
+    return Verdict(
+        case=case,
+        jobs=len(job_ids),
+        faults=faults,
+        seconds=round(max(times) - min(times), 2),
+        lost=lost + len(account.open),
+        twice=logged_twice + told_twice,
+        left=await _left(redis),
+        reruns=reruns,
+        endings=dict(Counter(endings[0].how for endings in account.ended.values())),
+        hit=len(recoveries),
+        recovery_p50=quantile(recoveries, 0.5),
+        recovery_p99=quantile(recoveries, 0.99),
+        recovery_last=quantile(recoveries, 1.0),
+    )
+
+
+def quantile(values: Sequence[float], share: float) -> float | None:
+    """Return the value that this share of the values does not exceed, to the millisecond."""
+    return round(sorted(values)[min(len(values) - 1, int(share * len(values)))], 3) if values else None
+
+
+def table(verdicts: Sequence[Verdict]) -> str:
+    """Draw the figures, a case a line."""
+    columns = ("case", "jobs", "faults", "lost", "twice", "left", "reruns", "hit", "p50 s", "p99 s", "last s", "all s")
+    rows = []
+    for one in verdicts:
+        counts = (one.case, one.jobs, one.faults, one.lost, one.twice, one.left, one.reruns, one.hit)
+        times = (one.recovery_p50, one.recovery_p99, one.recovery_last, one.seconds)
+        rows.append((*counts, *("–" if each is None else each for each in times)))
+    lines = [columns, *rows]
+    widths = [max(len(str(line[column])) for line in lines) for column in range(len(columns))]
+    drawn = ["  ".join(str(cell).rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines]
+    notes = [f"{one.case}: {one.endings} {one.facts or ''}".rstrip() for one in verdicts]
+    return "\n".join([*drawn, "", *notes])
+
+
+async def _left(redis: Redis) -> int:
+    lanes = [names.lane(lane) for lane in names.DEFAULT_LANES]
+    lanes += [names.quarantine(kind) for kind in names.QUARANTINES]
+    left: int = await redis.zcard(names.delayed())
+    for lane in lanes:
+        left += await redis.xlen(lane)
+        if await redis.exists(lane):
+            left += sum(group["pending"] for group in await redis.xinfo_groups(lane))
+    return left
+
+
+def as_json(verdicts: Sequence[Verdict]) -> bytes:
+    """Pack the figures."""
+    return msgspec.json.format(msgspec.json.encode([asdict(one) for one in verdicts]), indent=2)

@@ -1,0 +1,230 @@
+"""What becomes of the jobs of dead workers, on the queue in memory and on a real Redis."""
+
+import asyncio
+
+from producer.transport import Transport
+from schemas.failure import FailureCode
+from tests.contract.queues import FAILURE, QueueUnderTest, die_under, ending, new_job, open_broker, submit
+from worker.jobs.broker import Broker, EventGroup, Isolation
+from worker.jobs.outcome import Cancelled, Completed, Crashed, Dead, Released, Retry
+
+SOON = 5.0
+
+
+async def test_the_jobs_of_a_living_worker_are_left_alone(
+    queue: QueueUnderTest, broker: Broker, transport: Transport
+) -> None:
+    await submit(transport, 3)
+    held = await broker.take(3)
+    other = await open_broker(queue, "worker-2")
+    assert await other.reclaim() == 0
+    assert await broker.reclaim() == 0
+    assert await broker.settle([ending(one) for one in held]) == [True] * 3
+
+
+async def test_a_dead_worker_s_jobs_run_again_in_small_batches(
+    queue: QueueUnderTest, broker: Broker, transport: Transport
+) -> None:
+    ids = await submit(transport, 10)
+    lost = await die_under(queue, 10, broker)
+    first = await broker.take(64)
+    assert [(one.job_id, one.attempt, one.crashes, one.isolation) for one in first] == [
+        (job_id, 2, 1, Isolation.SMALL) for job_id in ids[:8]
+    ]
+    assert first[0].packed == lost[0].packed
+    assert await broker.take(64) == [], "a small batch is full"
+    assert await broker.settle([ending(one) for one in first[:4]]) == [True] * 4
+    second = await broker.take(64)
+    assert [one.job_id for one in second] == ids[8:]
+    assert await broker.settle([ending(one) for one in first[4:] + second]) == [True] * 6
+    assert [await transport.state(job_id) for job_id in ids] == ["completed"] * 10
+    assert await queue.depth("interactive") == await queue.depth("quarantine:small") == 0
+
+
+async def test_the_dead_worker_s_late_results_are_fenced(
+    queue: QueueUnderTest, broker: Broker, transport: Transport
+) -> None:
+    [job_id] = await submit(transport, 1)
+    doomed = await open_broker(queue, "doomed")
+    [late] = await doomed.take(1)
+    await queue.kill("doomed")
+    assert await broker.reclaim() == 1
+    held = await doomed.extend()
+    assert (held.lost, held.cancelled) == ((late,), ())
+    assert await doomed.append([EventGroup(late, 1, (b"late",))]) == [False]
+    assert await doomed.settle([ending(late)]) == [False]
+    assert (await doomed.extend()).lost == (), "what was settled is held no more"
+    [again] = await broker.take(1)
+    assert await doomed.settle([ending(late)]) == [False]
+    assert await broker.settle([ending(again)]) == [True]
+    assert (await transport.log(job_id))[1:] == [b"last of " + job_id.encode()]
+
+
+async def test_nothing_runs_beside_a_job_that_crashed_in_a_small_batch(
+    queue: QueueUnderTest, broker: Broker, transport: Transport
+) -> None:
+    [poison, innocent] = await submit(transport, 2)
+    await die_under(queue, 2, broker)
+    await die_under(queue, 2, broker, "doomed-2")
+    await submit(transport, 3)
+    [alone] = await broker.take(64)
+    assert (alone.job_id, alone.attempt, alone.crashes, alone.isolation) == (poison, 3, 2, Isolation.ALONE)
+    assert await broker.take(64) == []
+    await broker.settle([ending(alone)])
+    fresh = await broker.take(64)
+    assert [one.isolation for one in fresh] == [Isolation.NONE] * 3, "the lanes have a turn between"
+    await broker.settle([ending(one) for one in fresh])
+    assert [(one.job_id, one.isolation) for one in await broker.take(64)] == [(innocent, Isolation.ALONE)]
+
+
+async def test_who_crashes_alone_is_a_dead_letter_and_the_others_complete(
+    queue: QueueUnderTest, broker: Broker, transport: Transport
+) -> None:
+    ids = await submit(transport, 20)
+    poison, runs, crashes = ids[7], 0, 0
+    while deliveries := await broker.take(64):
+        for verdict in [one for one in deliveries if one.verdict]:
+            assert isinstance(verdict.verdict, Dead)
+            assert (verdict.job_id, verdict.crashes) == (poison, 3)
+            assert verdict.verdict.failure.code is FailureCode.WORKER_LOST
+            assert "3 times" in verdict.verdict.failure.message
+        runs += sum(one.verdict is None for one in deliveries)
+        killed = any(one.job_id == poison and one.verdict is None for one in deliveries)
+        crashes += killed
+        outcomes = [one.verdict or (Crashed() if killed else Completed()) for one in deliveries]
+        ends = [ending(one, outcome) for one, outcome in zip(deliveries, outcomes, strict=True)]
+        assert await broker.settle(ends) == [True] * len(ends)
+    assert crashes == 3
+    assert runs == 20 + 20 + 8, "each once, all again in small batches, one small batch again alone"
+    states = {job_id: await transport.state(job_id) for job_id in ids}
+    assert states.pop(poison) == "failed"
+    assert set(states.values()) == {"completed"}
+    assert await queue.dead() == [(poison, "worker_lost")]
+
+
+async def test_a_dead_letter_has_all_an_operator_needs(
+    queue: QueueUnderTest, broker: Broker, transport: Transport
+) -> None:
+    [job_id] = await transport.submit([new_job(lane="bulk", tenant="acme")])
+    for _ in range(3):
+        [delivery] = await broker.take(1)
+        await broker.settle([ending(delivery, Crashed())])
+    [condemned] = await broker.take(1)
+    assert condemned.isolation is Isolation.NONE
+    await broker.settle([ending(condemned, condemned.verdict)])
+    [letter] = await queue.letters()
+    known = {name: letter[name] for name in ("id", "lane", "attempt", "crashes", "j")}
+    packed = condemned.packed.decode()
+    assert known == {"id": job_id, "lane": "bulk", "attempt": "4", "crashes": "3", "j": packed}
+
+
+async def test_an_engine_s_crash_is_taken_over_at_once(broker: Broker, transport: Transport) -> None:
+    [job_id] = await submit(transport, 1)
+    [first] = await broker.take(1)
+    assert await broker.settle([ending(first, Crashed())]) == [True]
+    assert (await transport.state(job_id), await transport.result(job_id)) == ("queued", None)
+    [second] = await broker.take(1)
+    assert (second.attempt, second.crashes, second.isolation) == (2, 1, Isolation.SMALL)
+    assert await broker.settle([ending(first, Crashed())]) == [False]
+
+
+async def test_a_busy_worker_finishes_what_it_holds_first(
+    queue: QueueUnderTest, broker: Broker, transport: Transport
+) -> None:
+    await submit(transport, 2)
+    held = await broker.take(2)
+    lost = await submit(transport, 1)
+    await die_under(queue, 1, broker)
+    await submit(transport, 5)
+    assert await broker.take(8) == []
+    waiting = asyncio.create_task(broker.wait(60.0))
+    await submit(transport, 1)
+    await broker.settle([ending(held[0])])
+    async with asyncio.timeout(SOON):
+        await waiting
+    assert await broker.take(8) == [], "one is still held"
+    await broker.settle([ending(held[1])])
+    assert [one.job_id for one in await broker.take(8)] == lost
+
+
+async def test_one_worker_runs_the_quarantine_and_the_others_go_on(
+    queue: QueueUnderTest, broker: Broker, transport: Transport
+) -> None:
+    await submit(transport, 10)
+    await die_under(queue, 10, broker)
+    fresh = await submit(transport, 2)
+    other = await open_broker(queue, "worker-2")
+    apart = await broker.take(4)
+    assert len(apart) == 4
+    assert [one.job_id for one in await other.take(4)] == fresh
+    await queue.kill("worker-1")
+    await other.settle([])
+    idle = await open_broker(queue, "worker-3")
+    assert {one.isolation for one in await idle.take(4)} == {Isolation.SMALL}, "the dead have no turn"
+
+
+async def test_the_quarantine_delays_fresh_jobs_but_never_stops_them(
+    queue: QueueUnderTest, broker: Broker, transport: Transport
+) -> None:
+    await submit(transport, 200)
+    await die_under(queue, 200, broker)
+    [fresh] = await submit(transport, 1)
+    before = 0
+    while (taken := await broker.take(64))[0].job_id != fresh:
+        before += len(taken)
+        await broker.settle([ending(one) for one in taken])
+    assert 0 < before <= 64
+
+
+async def test_an_idle_worker_wakes_for_the_quarantine(
+    queue: QueueUnderTest, broker: Broker, transport: Transport
+) -> None:
+    await submit(transport, 1)
+    doomed = await open_broker(queue, "doomed")
+    await doomed.take(1)
+    assert await broker.take(1) == []
+    waiting = asyncio.create_task(broker.wait(60.0))
+    await queue.kill("doomed")
+    await (await open_broker(queue, "worker-2")).reclaim()
+    async with asyncio.timeout(SOON):
+        await waiting
+    assert len(await broker.take(1)) == 1
+
+
+async def test_a_quarantined_job_that_is_put_back_stays_apart(
+    queue: QueueUnderTest, broker: Broker, transport: Transport
+) -> None:
+    await submit(transport, 1)
+    await die_under(queue, 1, broker)
+    [first] = await broker.take(1)
+    await broker.settle([ending(first, Released())])
+    [second] = await broker.take(1)
+    assert (second.attempt, second.crashes, second.isolation) == (2, 1, Isolation.SMALL)
+    await broker.settle([ending(second, Retry(FAILURE, 0.0))])
+    [third] = await broker.take(1)
+    assert (third.attempt, third.crashes, third.isolation) == (3, 1, Isolation.SMALL)
+    assert await broker.settle([ending(third)]) == [True]
+
+
+async def test_the_same_entry_is_taken_over_once(queue: QueueUnderTest, broker: Broker, transport: Transport) -> None:
+    ids = await submit(transport, 250)
+    await die_under(queue, 250, broker)
+    assert await broker.reclaim() == 0
+    assert [await queue.read(job_id, "crashes") for job_id in ids] == ["1"] * 250
+
+
+async def test_an_entry_that_is_no_job_is_taken_over_as_well(queue: QueueUnderTest, broker: Broker) -> None:
+    entry = await queue.put("interactive", {"j": "no JSON"})
+    await die_under(queue, 1, broker)
+    [delivery] = await broker.take(1)
+    assert (delivery.job_id, delivery.packed, delivery.crashes) == (entry, b"no JSON", 1)
+
+
+async def test_a_cancelled_job_of_a_dead_worker_comes_with_its_verdict(
+    queue: QueueUnderTest, broker: Broker, transport: Transport
+) -> None:
+    [job_id] = await submit(transport, 1)
+    await queue.change(job_id, cancel="1")
+    await die_under(queue, 1, broker)
+    [delivery] = await broker.take(1)
+    assert (delivery.verdict, delivery.isolation) == (Cancelled(), Isolation.NONE)

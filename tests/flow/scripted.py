@@ -1,0 +1,95 @@
+"""Real workers with scripted engines on a Redis of the test's own, and what is left in it at the end."""
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from redis.asyncio import Redis
+
+from producer import AsyncClient
+from producer.config import ProducerConfig
+from schemas import names
+from schemas.codec import unpack_result
+from schemas.event import DeltaEvent, RestartedEvent, StartedEvent
+from schemas.result import Result
+from tests.chaos.workers import WorkerProcess
+
+__all__ = ["Floor", "floor"]
+
+SECONDS = 60.0  # how long a test waits before it fails
+
+
+@dataclass
+class Floor:
+    """A client, a connection to Redis, and the workers that were started."""
+
+    folder: Path
+    redis_url: str
+    client: AsyncClient
+    redis: "Redis[bytes]"
+    workers: list[WorkerProcess] = field(default_factory=list)
+
+    async def worker(self, **settings: object) -> WorkerProcess:
+        """Start a worker with these settings, by their names in its configuration."""
+        path = os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])
+        given = {"redis_url": self.redis_url, "lease_seconds": 2, "permits": 32, **settings}
+        variables = {f"STOOP_{name.upper()}": str(value) for name, value in given.items()}
+        environment = {**os.environ, "PYTHONPATH": path, **variables}
+        worker = WorkerProcess(self.folder, f"worker-{len(self.workers)}", environment)
+        self.workers.append(worker)
+        await worker.start()
+        return worker
+
+    async def submit(self, *questions: str, **fields: object) -> list[str]:
+        """Submit one job for each question, which is what the engine does with it."""
+        jobs = [await self.client.prepare("query", question=question, **fields) for question in questions]  # type: ignore[arg-type]
+        return await self.client.submit_many(jobs)
+
+    async def results(self, job_ids: Sequence[str]) -> list[Result]:
+        """Wait for every job's end, whatever it is."""
+        async with asyncio.timeout(SECONDS):
+            return list(await asyncio.gather(*(self._result(job_id) for job_id in job_ids)))
+
+    async def _result(self, job_id: str) -> Result:
+        async for _ in self.client.stream(job_id):
+            pass
+        packed = await self.redis.get(names.result(job_id))
+        assert packed is not None
+        return unpack_result(packed)
+
+    async def running(self, job_id: str) -> None:
+        """Wait until the engine has said something of a job that is streamed."""
+        async with asyncio.timeout(SECONDS), contextlib.aclosing(self.client.stream(job_id)) as events:
+            async for event in events:
+                if isinstance(event, DeltaEvent):
+                    return
+
+    async def runs(self, job_id: str) -> int:
+        """Count how often a job that has ended was begun."""
+        events = [event async for event in self.client.stream(job_id)]
+        return sum(isinstance(event, StartedEvent | RestartedEvent) for event in events)
+
+    async def left(self) -> dict[str, int]:
+        """Return how many entries each stream of jobs holds, but for those that are empty, and the dead letters."""
+        streams = [names.lane(lane) for lane in names.DEFAULT_LANES]
+        streams += [names.quarantine(kind) for kind in names.QUARANTINES]
+        lengths = {stream: await self.redis.xlen(stream) for stream in [*streams, names.dead(0)]}
+        return {stream: length for stream, length in lengths.items() if length}
+
+
+@contextlib.asynccontextmanager
+async def floor(folder: Path, redis_url: str) -> AsyncIterator[Floor]:
+    """Give a floor; whatever still runs on it at the end is killed."""
+    config = ProducerConfig(redis_url=redis_url, timeout_seconds=SECONDS)
+    async with AsyncClient(config) as client, Redis.from_url(redis_url, protocol=2) as redis:
+        made = Floor(folder, redis_url, client, redis)
+        try:
+            yield made
+        finally:
+            for worker in made.workers:
+                if worker.returncode is None:
+                    await worker.kill()

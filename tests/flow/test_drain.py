@@ -1,0 +1,77 @@
+"""Workers that are told to end, once and twice."""
+
+import asyncio
+import signal
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from schemas import names
+from schemas.state import State
+from tests.flow.scripted import Floor, floor
+
+
+@pytest.fixture
+async def ground(tmp_path: Path, redis_url: str) -> AsyncIterator[Floor]:
+    async with floor(tmp_path, redis_url) as ground:
+        yield ground
+
+
+async def test_under_load_nothing_is_lost_and_no_attempt_is_wasted(ground: Floor) -> None:
+    first = await ground.worker(drain_seconds=1)
+    short = await ground.submit(*["sleep 0.1"] * 200)
+    [long] = await ground.submit("wait", stream=True)
+    short += await ground.submit(*["sleep 0.1"] * 200)
+    await ground.running(long)
+    began = time.monotonic()
+    assert await first.end(signal.SIGTERM) == 0
+    assert time.monotonic() - began < 1 + 5
+    assert await ground.redis.hget(names.job(long), "state") == b"queued"
+    assert await ground.redis.xlen(names.lane("interactive")) > 100, "it stopped claiming"
+    await ground.worker(permits=64)
+    results = await ground.results(short)
+    assert {result.status for result in results} == {State.COMPLETED}
+    assert {result.attempt for result in results} == {1}
+    await ground.client.cancel(long)
+    [result] = await ground.results([long])
+    assert (result.status, result.attempt) == (State.CANCELLED, 1)
+    assert await ground.left() == {}
+
+
+async def test_what_fits_in_the_grace_is_finished(ground: Floor) -> None:
+    worker = await ground.worker(drain_seconds=30)
+    [marker, *jobs] = await ground.submit("wait", *["sleep 0.7"] * 5, stream=True)
+    await ground.running(marker)
+    ending = asyncio.create_task(worker.end(signal.SIGTERM))
+    results = await ground.results(jobs)
+    assert {result.status for result in results} == {State.COMPLETED}
+    await ground.client.cancel(marker)
+    assert await ending == 0
+    assert await ground.left() == {}
+
+
+@pytest.mark.parametrize("question", ["wait", "hang"])
+async def test_a_second_signal_gives_the_jobs_back_at_once(ground: Floor, question: str) -> None:
+    worker = await ground.worker(drain_seconds=600, lease_seconds=60)
+    [job] = await ground.submit("wait", stream=True)
+    await ground.running(job)
+    await ground.submit(question)
+    worker.send(signal.SIGTERM)
+    began = time.monotonic()
+    assert await worker.end(signal.SIGINT) == 0
+    assert time.monotonic() - began < 5
+    assert await ground.redis.hget(names.job(job), "state") == b"queued"
+    assert not [key async for key in ground.redis.scan_iter("stoop:*live:*")], "the lease is given back"
+
+
+async def test_a_worker_that_is_stuck_ends_by_the_last_resort(ground: Floor) -> None:
+    worker = await ground.worker(drain_seconds=600)
+    [job] = await ground.submit("wait", stream=True)
+    await ground.running(job)
+    await ground.redis.execute_command("CLIENT", "PAUSE", 6_000, "ALL")  # longer than the last resort waits
+    worker.send(signal.SIGTERM)
+    began = time.monotonic()
+    assert await worker.end(signal.SIGINT) == 1
+    assert time.monotonic() - began < 5

@@ -1,0 +1,259 @@
+"""The users of deploy/redis/users.acl on a real Redis: each does its whole work, and nothing else.
+
+All tests of the contract run here once more, the workers as `worker` and the callers as `client`.
+"""
+
+import hashlib
+import re
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+import redis
+from redis.exceptions import NoPermissionError
+
+from producer.errors import QueueUnavailable
+from producer.operator.redis_operator import RedisOperator
+from producer.redis_transport import RedisTransport
+from producer.transport import Transport
+from schemas import names
+from tests.contract.queues import FAILURE, OnRedis, ending, new_job
+from tests.contract.test_broker_contract import *  # noqa: F403
+from tests.contract.test_flow_contract import *  # noqa: F403
+from tests.contract.test_transport_contract import *  # noqa: F403
+from tests.project.modules import ROOT
+from tests.security.redis_process import running_redis
+from worker.jobs.broker import Broker
+from worker.jobs.outcome import Dead
+from worker.jobs.redis_broker import RedisBroker
+
+TEMPLATE = (ROOT / "deploy" / "redis" / "users.acl").read_text()
+USERS = re.findall(r"^user (\w+) on", TEMPLATE, re.M)
+JOB, LANE = names.job("a"), names.lane("interactive")
+
+
+@pytest.fixture(scope="module")
+def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """A server with the users of the template, and one for what tests do behind the ports."""
+    folder = tmp_path_factory.mktemp("acl")
+    digests = {f"{user.upper()}_SHA256": hashlib.sha256(f"{user}-password".encode()).hexdigest() for user in USERS}
+    text = re.sub(r"\$\{(\w+)\}", lambda match: digests[match[1]], TEMPLATE)
+    (folder / "users.acl").write_text(text + "user test on >test-password ~* &* +@all\n")
+    with running_redis(folder, "--aclfile", str(folder / "users.acl")) as port:
+        yield port
+
+
+def url(port: int, user: str) -> str:
+    return f"redis://{user}:{user}-password@127.0.0.1:{port}/0"
+
+
+class WithRoles(OnRedis):
+    """The queue on Redis, where each side is the user of its role."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(url(port, "test"))
+        self._port = port
+
+    def broker(self, *args: Any, **settings: Any) -> RedisBroker:
+        self.url = url(self._port, "worker")
+        return super().broker(*args, **settings)
+
+    def transport(self, **settings: Any) -> RedisTransport:
+        self.url = url(self._port, "client")
+        return super().transport(**settings)
+
+
+@pytest.fixture
+async def queue(port: int) -> AsyncIterator[WithRoles]:
+    queue = WithRoles(port)
+    await queue.clear()
+    yield queue
+    await queue.close()
+
+
+@pytest.fixture
+async def on_redis(queue: WithRoles) -> WithRoles:
+    return queue
+
+
+@pytest.fixture
+async def broker(queue: WithRoles) -> AsyncIterator[Broker]:
+    broker = queue.broker()
+    await broker.open()
+    yield broker
+    await broker.close()
+
+
+@pytest.fixture
+async def transport(queue: WithRoles) -> AsyncIterator[Transport]:
+    transport = queue.transport()
+    yield transport
+    await transport.close()
+
+
+async def test_a_producer_submits_and_cancels_and_cannot_read_answers(queue: WithRoles, port: int) -> None:
+    producer = RedisTransport(url(port, "producer"))
+    job = new_job(idempotency_key="once", tenant="acme")
+    try:
+        assert await producer.submit([job]) == [job.id]
+        assert await producer.cancel(job.id) == "queued"
+        for reading in (producer.result(job.id), producer.log(job.id, after=3)):
+            with pytest.raises(QueueUnavailable, match="refuses this client"):
+                await reading
+    finally:
+        await producer.close()
+
+
+async def test_a_reader_reads_and_cannot_submit_or_cancel(queue: WithRoles, port: int, broker: Broker) -> None:
+    job = new_job()
+    await queue.transport().submit([job])
+    reader = RedisTransport(url(port, "reader"))
+    try:
+        async with reader.subscribe(job.id) as published:
+            await broker.settle([ending(delivery) for delivery in await broker.take(1)])
+            assert await anext(published)
+        assert await reader.state(job.id) == "completed"
+        assert await reader.result(job.id)
+        assert await reader.log(job.id)
+        for writing in (reader.submit([new_job()]), reader.cancel(job.id)):
+            with pytest.raises(QueueUnavailable, match="refuses this client"):
+                await writing
+    finally:
+        await reader.close()
+
+
+async def test_an_operator_does_every_verb(queue: WithRoles, port: int, broker: Broker) -> None:
+    await queue.transport().submit([new_job(id="dead-1"), new_job(id="dead-2")])
+    await broker.settle([ending(delivery, Dead(FAILURE)) for delivery in await broker.take(2)])
+    await broker.extend(b'{"pid": 1}')
+    operator = RedisOperator(url(port, "operator"))
+    try:
+        assert (await operator.status(names.DEFAULT_LANES)).dead == 2
+        assert [one.worker for one in await operator.workers()] == ["worker-1"]
+        letters = await operator.letters(10)
+        assert await operator.find("dead-1")
+        assert [code.name for code in await operator.redrive(letters[:1])] == ["YES"]
+        assert await operator.purge(letters[1:]) == 1
+        assert await operator.pause("bulk")
+        assert await operator.resume("bulk")
+    finally:
+        await operator.close()
+
+
+NOBODY = [
+    ("FLUSHALL",),
+    ("FLUSHDB",),
+    ("KEYS", "*"),
+    ("CONFIG", "GET", "*"),
+    ("CONFIG", "SET", "maxmemory-policy", "allkeys-lru"),
+    ("DEBUG", "SLEEP", "0"),
+    ("SCRIPT", "FLUSH"),
+    ("SHUTDOWN", "NOSAVE"),
+    ("ACL", "LIST"),
+    ("CLIENT", "LIST"),
+    ("CLIENT", "KILL", "TYPE", "normal"),
+    ("MONITOR",),
+    ("REPLICAOF", "192.0.2.1", "6379"),
+    ("MODULE", "LIST"),
+    ("SAVE",),
+    ("SWAPDB", "0", "1"),
+    ("MIGRATE", "192.0.2.1", "6379", "a", "0", "1"),
+    ("GET", "somebody-elses"),
+    ("EVAL", "return redis.call('KEYS', '*')", "0"),
+    ("EVAL", "return redis.call('GET', KEYS[1])", "1", "somebody-elses"),
+    ("PUBLISH", "somebody-elses", "x"),
+    ("PSUBSCRIBE", "*"),
+]
+DENIED = {
+    "producer": [
+        ("GET", names.result("a")),
+        ("XRANGE", names.log("a"), "-", "+"),
+        ("XREAD", "STREAMS", names.log("a"), "0"),
+        ("SUBSCRIBE", names.events("a")),
+        ("XDEL", LANE, "1-1"),
+        ("XTRIM", LANE, "MAXLEN", "0"),
+        ("DEL", LANE),
+        ("DEL", JOB),
+        ("XGROUP", "DESTROY", LANE, names.GROUP),
+        ("XREADGROUP", "GROUP", names.GROUP, "w", "STREAMS", LANE, ">"),
+        ("SET", names.live("w"), "1"),
+        ("SADD", names.paused(), "bulk"),
+        ("XRANGE", names.dead(), "-", "+"),
+        ("HGETALL", names.workers()),
+        ("SCAN", "0"),
+        ("EVAL", "return redis.call('GET', KEYS[1])", "1", names.result("a")),
+    ],
+    "reader": [
+        ("SET", names.result("a"), "x"),
+        ("HSET", JOB, "state", "completed"),
+        ("DEL", names.result("a")),
+        ("XADD", LANE, "*", "j", "{}"),
+        ("XADD", names.log("a"), "*", "e", "{}"),
+        ("XRANGE", LANE, "-", "+"),
+        ("XRANGE", names.dead(), "-", "+"),
+        ("GET", names.idempotency("a")),
+        ("PUBLISH", names.events("a"), "x"),
+        ("SUBSCRIBE", names.CONTROL),
+        ("EVALSHA", "0" * 40, "0"),
+        ("SCAN", "0"),
+    ],
+    "client": [
+        ("XDEL", LANE, "1-1"),
+        ("XTRIM", LANE, "MAXLEN", "0"),
+        ("DEL", JOB),
+        ("XREADGROUP", "GROUP", names.GROUP, "w", "STREAMS", LANE, ">"),
+        ("SET", names.live("w"), "1"),
+        ("XRANGE", names.dead(), "-", "+"),
+        ("SCAN", "0"),
+    ],
+    "worker": [
+        ("GET", names.idempotency("a")),
+        ("SET", names.idempotency("a"), "x"),
+        ("XTRIM", LANE, "MAXLEN", "0"),
+        ("SADD", names.paused(), "bulk"),
+        ("SREM", names.paused(), "bulk"),
+        ("RENAME", LANE, JOB),
+        ("EXPIRE", LANE, "1"),
+        ("SCAN", "0"),
+    ],
+    "operator": [("SET", "somebody-elses", "x"), ("SUBSCRIBE", "somebody-elses"), ("SORT", LANE)],
+}
+
+
+@pytest.mark.parametrize("user", USERS)
+def test_what_nobody_may(port: int, user: str) -> None:
+    for command in NOBODY:
+        assert _is_denied(port, user, command), command
+
+
+@pytest.mark.parametrize("user", DENIED)
+def test_what_is_anothers_work(port: int, user: str) -> None:
+    for command in DENIED[user]:
+        assert _is_denied(port, user, command), command
+
+
+def test_nobody_comes_without_a_password(port: int) -> None:
+    with redis.Redis(port=port, protocol=2) as stranger, pytest.raises(redis.AuthenticationError):
+        stranger.ping()
+
+
+def test_a_template_that_was_not_filled_in_starts_nothing(tmp_path: Any) -> None:
+    (tmp_path / "users.acl").write_text(TEMPLATE)
+    with pytest.raises(pytest.fail.Exception), running_redis(tmp_path, "--aclfile", str(tmp_path / "users.acl")):
+        pass
+
+
+def test_every_role_is_tested() -> None:
+    assert set(USERS) == set(DENIED)
+
+
+def _is_denied(port: int, user: str, command: tuple[str, ...]) -> bool:
+    with redis.Redis.from_url(url(port, user), protocol=2) as client:
+        try:
+            client.execute_command(*command)
+        except NoPermissionError:
+            return True
+        except redis.ResponseError as error:
+            # what a script is denied is told in the words of the script's failure
+            return "can't run this command" in str(error) or "No permissions" in str(error) or "NOPERM" in str(error)
+    return False

@@ -1,0 +1,97 @@
+"""A web server by TLS on this machine, and the ports that make a fetcher see it as a host of the public internet."""
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+
+from worker.jobs.https_message import HEAD_BYTES
+
+__all__ = ["Answer", "Web", "answer", "running_web"]
+
+Answer = Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]
+"""Given the head of a request, says on the connection what the test wants."""
+
+PUBLIC = "93.184.215.14"
+
+
+def answer(body: bytes = b"", status: str = "200 OK", **headers: str) -> Answer:
+    """Answer with this, and a right length unless another is given."""
+    fields = {"content_length": str(len(body)), **headers}
+    head = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in fields.items())
+
+    async def say(request: bytes, writer: asyncio.StreamWriter) -> None:
+        writer.write(f"HTTP/1.1 {status}\r\n{head}\r\n".encode() + body)
+
+    return say
+
+
+class Web:
+    """Names and their IP addresses, and what the server says for each path; it remembers what it was asked.
+
+    Every name that is not in `hosts` is at one public address. Whatever is connected to is this server.
+    """
+
+    def __init__(self, trust: ssl.SSLContext) -> None:
+        self.hosts: dict[str, Sequence[str] | OSError] = {}
+        self.paths: Mapping[str, Answer] = {}
+        self.asked: list[bytes] = []
+        self.resolved: list[str] = []
+        self.connected: list[tuple[str, str]] = []
+        self.hung_up = asyncio.Event()
+        self.port = 0
+        self._trust = trust
+
+    async def resolve(self, host: str) -> Sequence[str]:
+        self.resolved.append(host)
+        found = self.hosts.get(host, [PUBLIC])
+        if isinstance(found, OSError):
+            raise found
+        return found
+
+    async def connect(self, ip: str, host: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        self.connected.append((ip, host))
+        return await asyncio.open_connection(
+            "127.0.0.1", self.port, ssl=self._trust, server_hostname=host, limit=HEAD_BYTES
+        )
+
+    async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            request = await reader.readuntil(b"\r\n\r\n")
+            self.asked.append(request)
+            say = self.paths[request.split(b" ")[1].decode()]
+            gone = asyncio.ensure_future(reader.read())
+            saying = asyncio.ensure_future(say(request, writer))
+            await asyncio.wait([gone, saying], return_when=asyncio.FIRST_COMPLETED)
+            if gone.done() and not saying.done():
+                self.hung_up.set()
+            gone.cancel()
+            saying.cancel()
+            await asyncio.gather(gone, saying, return_exceptions=True)
+        except (OSError, asyncio.IncompleteReadError):
+            self.hung_up.set()
+        finally:
+            writer.close()
+
+
+@contextlib.asynccontextmanager
+async def running_web(trust: ssl.SSLContext, context: ssl.SSLContext) -> AsyncIterator[Web]:
+    """Run the server with this TLS context; `trust` is what connections check it with."""
+    web = Web(trust)
+    talks: set[asyncio.Task[None]] = set()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        talks.add(task)
+        await web.talk(reader, writer)
+
+    server = await asyncio.start_server(talk, "127.0.0.1", 0, ssl=context)
+    web.port = server.sockets[0].getsockname()[1]
+    try:
+        yield web
+    finally:
+        server.close()
+        for task in talks:
+            task.cancel()
+        await asyncio.gather(*talks, return_exceptions=True)

@@ -1,0 +1,237 @@
+"""The front's side against real child processes that run a scripted engine."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support import scripted_child
+from worker.engine.request import Aborted, Caption, EnginePort, Finished, Output, Query, Request, TextDelta
+from worker.engine_process.border import EngineSettings
+from worker.engine_process.engine_process import EngineProcess, Supervision
+from worker.errors import ConfigError, EngineFault
+from worker.images import Crops, Tiling
+
+PROGRAM = (sys.executable, "-m", "tests.support.scripted_child")
+SECONDS = 20.0  # how long a test waits before it fails
+PATIENT = Supervision(max_faults=3, hang_seconds=60, restart_seconds=60)
+
+
+class Front:
+    """An engine process and all that it says."""
+
+    def __init__(self, supervision: Supervision, program: Sequence[str]) -> None:
+        self.outputs: list[Output] = []
+        self.lost: list[str] = []
+        self.changed = asyncio.Condition()
+        settings = EngineSettings(model="scripted")
+        self.engine = EngineProcess(settings, self._deliver, self._lose, supervision, program)
+        self.running: asyncio.Task[None] | None = None
+
+    def _deliver(self, outputs: Sequence[Output]) -> None:
+        self.outputs += outputs
+        self._notify()
+
+    def _lose(self, request_ids: Sequence[str]) -> None:
+        self.lost += request_ids
+        self._notify()
+
+    def _notify(self) -> None:
+        task = asyncio.get_running_loop().create_task(self._notify_all())
+        task.add_done_callback(lambda done: done.result())
+
+    async def _notify_all(self) -> None:
+        async with self.changed:
+            self.changed.notify_all()
+
+    async def until(self, met: Callable[[], bool]) -> None:
+        async with self.changed, asyncio.timeout(SECONDS):
+            await self.changed.wait_for(met)
+
+    async def ended(self, *ids: str) -> None:
+        await self.until(lambda: set(ids) <= {output.id for output in self.outputs if isinstance(output, Finished)})
+
+    def ask(self, request_id: str, question: str) -> None:
+        self.engine.submit(Request(request_id, Query(question)))
+
+    @property
+    def pid(self) -> int:
+        assert self.engine._child is not None
+        return self.engine._child.process.pid
+
+
+@contextlib.asynccontextmanager
+async def front(supervision: Supervision = PATIENT, *arguments: str) -> AsyncIterator[Front]:
+    front = Front(supervision, (*PROGRAM, *arguments))
+    try:
+        ready = await front.engine.start()
+        assert ready.model == "scripted"
+        front.running = asyncio.create_task(front.engine.run())
+        yield front
+    finally:
+        await front.engine.stop()
+        if front.running:
+            await asyncio.gather(front.running, return_exceptions=True)
+
+
+def open_files() -> set[str]:
+    return {path.name for path in Path("/proc/self/fd").iterdir()}
+
+
+def crops(seed: int, count: int = 3) -> Crops:
+    pixels = np.random.default_rng(seed).integers(0, 256, (count, 378, 378, 3), dtype=np.uint8)
+    return Crops(pixels, Tiling(1, count - 1), bytes([seed]))
+
+
+async def test_requests_go_down_and_outputs_come_up_in_order() -> None:
+    async with front() as it:
+        port: EnginePort = it.engine
+        port.submit(Request("a", Query("hello")))
+        await it.ended("a")
+        assert it.outputs[0] == TextDelta("a", "hello")
+        assert port.alive
+
+
+async def test_pixels_arrive_as_they_were_and_leave_nothing_open() -> None:
+    async with front() as it:
+        requests = [Request(str(seed), Caption(), crops(seed, count=2 + seed % 3)) for seed in range(30)]
+        before = open_files()
+        for request in requests:
+            it.engine.submit(request)
+        await it.ended(*(request.id for request in requests))
+        answers = {output.id: output.text for output in it.outputs if isinstance(output, Finished)}
+        assert answers == {request.id: scripted_child.checksum(request) for request in requests}
+        assert open_files() <= before
+        it.ask("sync", "done")  # the child has let go of a request when it answers a later one
+        await it.ended("sync")
+        assert "memfd:crops" not in Path(f"/proc/{it.pid}/maps").read_text()
+
+
+async def test_an_abort_ends_a_request_within_a_step() -> None:
+    async with front() as it:
+        it.ask("a", "wait")
+        await it.until(lambda: bool(it.outputs))
+        it.engine.abort("a")
+        it.engine.abort("never seen")
+        await it.until(lambda: Aborted("a") in it.outputs)
+        it.ask("a", "again")
+        await it.ended("a")
+
+
+async def test_an_id_in_flight_is_the_callers_mistake() -> None:
+    async with front() as it:
+        it.ask("a", "wait")
+        with pytest.raises(ValueError, match="in flight"):
+            it.ask("a", "wait")
+
+
+@pytest.mark.parametrize("question", ["die", "fault"])
+async def test_a_crash_loses_what_was_inside_and_nothing_else(question: str) -> None:
+    async with front() as it:
+        first = it.pid
+        it.ask("done", "before")
+        await it.ended("done")
+        it.ask("beside", "wait")
+        it.ask("poison", question)
+        await it.until(lambda: bool(it.lost))
+        assert it.lost == ["beside", "poison"]
+        it.ask("after", "goes to the next child")
+        await it.ended("after")
+        assert it.pid != first
+        assert it.engine.faults == 0, "an answer ends the row of faults"
+
+
+async def test_a_child_that_is_killed_is_replaced_and_what_waits_goes_to_the_next() -> None:
+    async with front() as it:
+        it.ask("inside", "wait")
+        await it.until(lambda: bool(it.outputs))
+        os.kill(it.pid, signal.SIGKILL)
+        await it.until(lambda: bool(it.lost))
+        assert not it.engine.running.is_set()
+        it.ask("waits", "x")
+        it.ask("given up", "x")
+        it.engine.abort("given up")
+        await it.ended("waits")
+        assert Aborted("given up") in it.outputs
+        assert it.engine.running.is_set()
+
+
+async def test_a_loop_that_stands_still_with_work_in_it_is_killed() -> None:
+    async with front(Supervision(max_faults=3, hang_seconds=0.8, restart_seconds=60)) as it:
+        it.ask("hung", "hang")
+        await it.until(lambda: bool(it.lost))
+        it.ask("after", "x")
+        await it.ended("after")
+
+
+async def test_a_stopped_child_counts_as_hung() -> None:
+    async with front(Supervision(max_faults=3, hang_seconds=0.8, restart_seconds=60)) as it:
+        os.kill(it.pid, signal.SIGSTOP)
+        it.ask("a", "x")
+        await it.until(lambda: bool(it.lost))
+        it.ask("after", "x")
+        await it.ended("after")
+
+
+async def test_a_job_longer_than_the_patience_is_no_hang_while_steps_are_made() -> None:
+    async with front(Supervision(max_faults=3, hang_seconds=0.4, restart_seconds=60)) as it:
+        it.ask("long", "sleep 1.2")
+        await it.ended("long")
+        assert it.lost == []
+
+
+async def test_faults_in_a_row_end_it() -> None:
+    async with front() as it:
+        for fault in range(PATIENT.max_faults):
+            await it.engine.running.wait()
+            it.ask(str(fault), "die")
+            await it.until(lambda fault=fault: str(fault) in it.lost)
+        assert it.running is not None
+        with pytest.raises(EngineFault, match="3 faults of the engine in a row"):
+            await it.running
+        assert not it.engine.alive
+        with pytest.raises(EngineFault):
+            it.ask("late", "x")
+
+
+async def test_an_engine_that_cannot_be_built_again_counts_as_faults(tmp_path: Path) -> None:
+    async with front(PATIENT, "--stillborn-after", str(tmp_path / "started")) as it:
+        it.ask("poison", "die")
+        assert it.running is not None
+        with pytest.raises(EngineFault, match="before it was ready"):
+            await it.running
+        assert it.lost == ["poison"]
+
+
+async def test_steps_grow_while_nothing_is_to_do() -> None:
+    async with front() as it:
+        before = it.engine.steps
+        async with asyncio.timeout(SECONDS):
+            while it.engine.steps < before + 3:
+                await asyncio.sleep(0)
+
+
+async def test_a_model_that_does_not_load_is_told_as_the_error_it_was() -> None:
+    with pytest.raises(ConfigError, match="scripted is not fit"):
+        async with front(PATIENT, "--unfit"):
+            pass
+
+
+async def test_a_first_child_that_ends_early_is_a_fault() -> None:
+    with pytest.raises(EngineFault, match="exit code 3"):
+        async with front(PATIENT, "--stillborn"):
+            pass
+
+
+async def test_the_child_knows_no_secret_of_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STOOP_REDIS_URL", "redis://:sesame@host")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "sesame")
+    async with front() as it:
+        assert b"sesame" not in Path(f"/proc/{it.pid}/environ").read_bytes()
+        assert b"sesame" not in Path(f"/proc/{it.pid}/cmdline").read_bytes()

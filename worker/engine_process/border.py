@@ -1,0 +1,80 @@
+"""What crosses between the two processes; nothing here needs torch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from worker.engine.request import Output, Request
+from worker.engine_process.pixels import Layout
+from worker.errors import CheckpointError, ConfigError, WorkerError
+from worker.images.tiling import CropGeometry
+
+__all__ = ["Abort", "EngineSettings", "NotReady", "Ready", "Report", "Submit"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSettings:
+    """What the child must know of the worker's configuration, by the same names: no address and no secret."""
+
+    model: str
+    revision: str | None = None
+    device: str = "auto"
+    dtype: str = "auto"
+    threads: int | None = None
+    pages: int | None = None
+    page_size: int = 16
+    max_batch: int = 64
+    token_budget: int = 8192
+    crop_budget: int = 64
+    prefix_cache: bool = True
+    log_level: str = "info"
+    log_format: str = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The child's first word: the engine has answered once, and this is what the front needs of its model."""
+
+    model: str
+    digest: str
+    geometry: CropGeometry
+
+
+@dataclass(frozen=True, slots=True)
+class NotReady:
+    """The child's only word: the engine cannot be built."""
+
+    error: str
+    message: str
+
+    @classmethod
+    def of(cls, error: WorkerError) -> "NotReady":
+        """Note an error down."""
+        return cls(type(error).__name__, str(error))
+
+    def as_error(self) -> WorkerError:
+        """Return the error again; what is neither of the two that building raises becomes a `WorkerError`."""
+        kinds: dict[str, type[WorkerError]] = {kind.__name__: kind for kind in (ConfigError, CheckpointError)}
+        return kinds.get(self.error, WorkerError)(self.message)
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """A request without its crops; their pixels come beside it as a file, laid out like this."""
+
+    request: Request
+    layout: Layout | None
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """End this request within one step."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The outputs since the last report, and how many steps the engine has made: it grows while the engine lives."""
+
+    steps: int
+    outputs: Sequence[Output]

@@ -1,0 +1,215 @@
+"""The engine behind its port, in a child process that is watched and replaced."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from worker.engine.request import Aborted, Deliver, Finished, Refused, Request
+from worker.engine_process.border import EngineSettings, Ready, Report
+from worker.engine_process.child import ENGINE_PROGRAM, Child
+from worker.errors import EngineFault, WorkerError
+
+__all__ = ["EngineProcess", "Supervision"]
+
+log = structlog.get_logger(__name__)
+
+_STOP_SECONDS = 1.0  # all that counts has been settled by then
+_LOOKS = 4  # how often in `hang_seconds` progress is looked for
+
+
+@dataclass(frozen=True, slots=True)
+class Supervision:
+    """How the front looks after the engine; durations are in seconds.
+
+    Without a step for `hang_seconds` while it has work, the engine counts as hung; a new one has `restart_seconds` to
+    get ready. `max_faults` in a row, nothing having been finished between, end it for good.
+    """
+
+    max_faults: int = 4
+    hang_seconds: float = 60.0
+    restart_seconds: float = 600.0
+
+
+@dataclass(slots=True)
+class _Watchdog:
+    """Counts looks without progress, not time: a front that was stopped itself must not blame the engine."""
+
+    steps: int = -1
+    idle_looks: int = 0
+
+    def sees_hang(self, steps: int, *, busy: bool) -> bool:
+        self.idle_looks = self.idle_looks + 1 if busy and steps == self.steps else 0
+        self.steps = steps
+        return self.idle_looks >= _LOOKS
+
+
+@dataclass(slots=True)
+class EngineProcess:
+    """`EnginePort` over one child after another; belongs to the event loop.
+
+    `deliver` takes the outputs, `lose` the ids that were inside a child when it crashed or hung. What is submitted
+    while a child is being replaced waits for the next one.
+    """
+
+    settings: EngineSettings
+    deliver: Deliver
+    lose: Callable[[Sequence[str]], None]
+    supervision: Supervision = field(default_factory=Supervision)
+    program: Sequence[str] = ENGINE_PROGRAM
+    faults: int = 0
+    _steps: int = 0
+    _alive: bool = True
+    _stopping: bool = False
+    _child: Child | None = None  # the one that is ready
+    _newest: Child | None = None
+    _inside: set[str] = field(default_factory=set)
+    _backlog: dict[str, Request] = field(default_factory=dict)
+    _ready: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def steps(self) -> int:
+        """Signs of progress: steps of the child, and looks at a new one that has time left to get ready."""
+        return self._steps
+
+    @property
+    def alive(self) -> bool:
+        """Whether requests are taken, now or by the next child."""
+        return self._alive
+
+    @property
+    def running(self) -> asyncio.Event:
+        """Set while there is a child that is ready."""
+        return self._ready
+
+    def submit(self, request: Request) -> None:
+        """Hand a request over; raises `EngineFault` if no child will ever take it, ValueError for an id in flight."""
+        if not self._alive:
+            raise EngineFault("the engine has ended: start another worker")
+        if request.id in self._inside or request.id in self._backlog:
+            raise ValueError(f"request {request.id} is in flight already")
+        if self._child is None:
+            self._backlog[request.id] = request
+        else:
+            self._inside.add(request.id)
+            self._child.submit(request)
+
+    def abort(self, request_id: str) -> None:
+        """End a request within one step; does nothing if it has ended."""
+        if self._backlog.pop(request_id, None):
+            self.deliver([Aborted(request_id)])
+        elif self._child is not None and request_id in self._inside:
+            self._child.abort(request_id)
+
+    async def start(self) -> Ready:
+        """Start the first child and wait, however long; raises `ConfigError`, `CheckpointError` or `EngineFault`."""
+        child, ready = await self._launch()
+        self._begin(child)
+        return ready
+
+    async def run(self) -> None:
+        """Watch the child and replace it, until `stop`; raises `EngineFault` at one fault too many."""
+        try:
+            while (child := self._child) is not None:
+                how = await self._watch(child)
+                if self._stopping:
+                    return
+                self._child = None
+                self._ready.clear()
+                self._give_up_inside(how)
+                self._begin(await self._replace(how))
+        finally:
+            self._alive = False
+
+    async def stop(self) -> None:
+        """End the child; what has not ended is lost."""
+        self._stopping, self._alive = True, False
+        if self._newest is not None:
+            self._newest.stop()
+            if self._child is None:
+                self._newest.kill()  # it is not listening yet
+            await self._newest.end(grace=_STOP_SECONDS)
+
+    async def _launch(self) -> tuple[Child, Ready]:
+        child = self._newest = await Child.start(self.program, self.settings)
+        ready = await child.ready()
+        log.info("engine ready", pid=child.process.pid, model=ready.model, digest=ready.digest)
+        return child, ready
+
+    def _begin(self, child: Child) -> None:
+        self._child = child
+        backlog, self._backlog = self._backlog, {}
+        for request in backlog.values():
+            self.submit(request)
+        self._ready.set()
+
+    async def _watch(self, child: Child) -> str:
+        """Read a child's reports until it ends or hangs; return how that came."""
+        reading = asyncio.create_task(self._read(child))
+        watchdog, pause = _Watchdog(), self.supervision.hang_seconds / _LOOKS
+        try:
+            while not reading.done():
+                await asyncio.wait({reading}, timeout=pause)
+                if not reading.done() and watchdog.sees_hang(self._steps, busy=bool(self._inside)):
+                    child.kill()
+                    await asyncio.wait({reading}, timeout=pause)
+                    await child.end()
+                    return f"no step for {self.supervision.hang_seconds:g} s"
+            reading.result()
+            return await child.end()
+        finally:
+            reading.cancel()
+
+    async def _read(self, child: Child) -> None:
+        steps = 0
+        async for report in child.reports():
+            self._steps += report.steps != steps
+            steps = report.steps
+            self._take(report)
+
+    def _take(self, report: Report) -> None:
+        for output in report.outputs:
+            if isinstance(output, Finished | Refused | Aborted):
+                self._inside.discard(output.id)
+            if isinstance(output, Finished):
+                self.faults = 0
+        if report.outputs:
+            self.deliver(report.outputs)
+
+    def _give_up_inside(self, how: str) -> None:
+        lost = sorted(self._inside)
+        self._inside.clear()
+        log.error("the engine has ended under its jobs", how=how, jobs=len(lost))
+        self.lose(lost)
+
+    async def _replace(self, how: str) -> Child:
+        """Start children until one is ready; `how` is why the last one ended."""
+        while True:
+            self.faults += 1
+            if self.faults >= self.supervision.max_faults:
+                raise EngineFault(f"{self.faults} faults of the engine in a row, the last one: {how}")
+            log.warning("starting another engine", faults=self.faults)
+            try:
+                return await self._launch_in_time()
+            except WorkerError as error:
+                how = str(error)
+                log.error("the engine could not be started", error=how)
+
+    async def _launch_in_time(self) -> Child:
+        launching = asyncio.create_task(self._launch())
+        left, pause = self.supervision.restart_seconds, min(1.0, self.supervision.hang_seconds / _LOOKS)
+        try:
+            while left > 0:
+                await asyncio.wait({launching}, timeout=pause)
+                if launching.done():
+                    return launching.result()[0]
+                left -= pause
+                self._steps += 1  # until then the jobs that wait are in good hands
+        finally:
+            launching.cancel()
+            await asyncio.gather(launching, return_exceptions=True)
+        assert self._newest is not None
+        self._newest.kill()
+        await self._newest.end()
+        raise EngineFault(f"the engine was not ready within {self.supervision.restart_seconds:g} s")

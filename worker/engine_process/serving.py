@@ -1,0 +1,133 @@
+"""The child's side: builds an engine, feeds it from the line, and reports what it says until one of the two ends."""
+
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import BinaryIO, NoReturn, Protocol
+
+import structlog
+
+from worker.engine.request import Deliver, EnginePort, Output
+from worker.engine_process.border import Abort, EngineSettings, NotReady, Ready, Report, Submit
+from worker.engine_process.frames import receive, write
+from worker.engine_process.pixels import pick_up
+from worker.errors import EngineFault, WorkerError
+
+__all__ = ["Build", "RunningEngine", "serve_engine"]
+
+log = structlog.get_logger(__name__)
+
+_REPORT_SECONDS = 0.1  # with nothing to tell, the number of steps is told this often
+_END_SECONDS = 5.0
+_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+_OOM_SCORE = "500"
+
+
+class RunningEngine(EnginePort, Protocol):
+    """An engine with a loop of its own."""
+
+    @property
+    def fault(self) -> Exception | None:
+        """What ended the loop, unless it was stopped."""
+
+    def start(self) -> None:
+        """Start the loop."""
+
+    def stop(self) -> None:
+        """End the loop after the step it is in."""
+
+
+Build = Callable[[EngineSettings, Deliver], tuple[RunningEngine, Ready]]
+"""Makes the engine and lets it answer once; raises `WorkerError`."""
+
+
+def serve_engine(build: Build) -> NoReturn:
+    """Run an engine for the process that started this one, and end with it.
+
+    The command line ends in the parent's process id, the socket to read from and the pipe to write to.
+    """
+    parent, down, up = map(int, sys.argv[-3:])
+    _tie_to(parent)
+    for descriptor in (down, up):
+        os.set_inheritable(descriptor, False)
+    with socket.socket(fileno=down) as line, open(up, "wb") as pipe:  # noqa: PTH123 (a descriptor is no path)
+        code = _serve(build, line, pipe)
+    sys.stderr.flush()
+    os._exit(code)  # a broken device may hang an orderly end
+
+
+def _serve(build: Build, line: socket.socket, pipe: BinaryIO) -> int:
+    outbox: SimpleQueue[list[Output]] = SimpleQueue()
+    settings, _ = receive(line)
+    try:
+        engine, ready = build(settings, lambda outputs: outbox.put(list(outputs)))
+    except WorkerError as error:
+        write(pipe, NotReady.of(error))
+        return 2
+    write(pipe, ready)
+    engine.start()
+    threading.Thread(target=_feed, args=(line, engine), name="feed", daemon=True).start()
+    with contextlib.suppress(BrokenPipeError):
+        _report(pipe, engine, outbox)
+    if engine.fault is None:
+        return 0
+    log.error("the engine has ended by a fault", exc_info=engine.fault)
+    return 1
+
+
+def _feed(line: socket.socket, engine: RunningEngine) -> None:
+    """Hand over what comes down the line; its end is the engine's."""
+    with contextlib.suppress(EOFError, ConnectionError, EngineFault):
+        while True:
+            value, file = receive(line)
+            match value:
+                case Submit(request, None):
+                    engine.submit(request)
+                case Submit(request, layout) if layout is not None:
+                    assert file is not None, "pixels come with the request"
+                    engine.submit(replace(request, crops=pick_up(file, layout)))
+                case Abort(id=request_id):
+                    engine.abort(request_id)
+    last_resort = threading.Timer(_END_SECONDS, os._exit, [1])  # a step that hangs
+    last_resort.daemon = True
+    last_resort.start()
+    engine.stop()
+
+
+def _report(pipe: BinaryIO, engine: RunningEngine, outbox: "SimpleQueue[list[Output]]") -> None:
+    """Tell what the engine says and how far it is, until it has ended and all is told."""
+    while True:
+        alive = engine.alive  # asked first: what was said before the end is then still gathered
+        outputs = _gather(outbox)
+        write(pipe, Report(engine.steps, outputs))
+        if not alive and not outputs:
+            return
+
+
+def _gather(outbox: "SimpleQueue[list[Output]]") -> list[Output]:
+    outputs: list[Output] = []
+    with contextlib.suppress(Empty):
+        outputs += outbox.get(timeout=_REPORT_SECONDS)
+        while True:
+            outputs += outbox.get_nowait()
+    return outputs
+
+
+def _tie_to(parent: int) -> None:
+    """Die with the parent, leave the worker's signals to it, and be the one of the two to go for want of memory."""
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, signal.SIG_IGN)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+        with contextlib.suppress(OSError):
+            Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
+    if os.getppid() != parent:
+        os._exit(1)  # it ended before it could be tied to

@@ -1,0 +1,80 @@
+"""What is told to all workers at once, on one channel: so far, that a running job is cancelled."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import structlog
+from redis.exceptions import RedisError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from schemas import names
+from worker.jobs.backoff import Backoff
+from worker.jobs.redis_connect import close, connect, make_connection, read_url
+
+__all__ = ["Control"]
+
+log = structlog.get_logger(__name__)
+
+_QUIET_SECONDS = 10.0
+
+
+class _Order(msgspec.Struct, frozen=True):
+    verb: str
+    id: str = ""
+
+
+class Control:
+    """Listens, and calls `cancel` with the id of each job that is cancelled, whoever runs it.
+
+    What is told while the connection is down is missed; the job's own flag, read with the lease, says it again.
+    """
+
+    def __init__(self, url: str, cancel: Callable[[str], None]) -> None:
+        self._client = connect(read_url(url), timeout=_QUIET_SECONDS)
+        self._cancel = cancel
+
+    async def run(self) -> None:
+        """Listen until cancelled, through every loss of the connection."""
+        backoff = Backoff()
+        try:
+            while True:
+                try:
+                    await self._listen(backoff)
+                except (RedisError, OSError) as error:
+                    log.warning("not listening for cancelled jobs", error=type(error).__name__)
+                await asyncio.sleep(backoff.next())
+        finally:
+            await close(self._client)
+
+    async def _listen(self, backoff: Backoff) -> None:
+        connection = make_connection(self._client)
+        try:
+            await connection.connect()
+            await connection.send_command("SUBSCRIBE", names.CONTROL)
+            asked = False
+            while True:
+                try:
+                    reply = await connection.read_response(timeout=_QUIET_SECONDS, disconnect_on_error=False)
+                except RedisTimeoutError:
+                    if asked:
+                        raise  # no word for twice as long: the connection is dead
+                    await connection.send_command("PING")
+                    asked = True
+                    continue
+                asked, backoff.tries = False, 0
+                self._hear(reply)
+        finally:
+            await connection.disconnect()
+
+    def _hear(self, reply: Any) -> None:
+        if reply[0] != b"message":
+            return
+        try:
+            order = msgspec.json.decode(reply[2], type=_Order)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            log.warning("an order could not be read")
+            return
+        if order.verb == "cancel":
+            self._cancel(order.id)

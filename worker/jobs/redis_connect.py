@@ -1,0 +1,74 @@
+"""From the queue's URL to a client of redis-py, for one server, the Sentinels' master or a Cluster."""
+
+import random
+from typing import Any
+
+from redis.asyncio import Redis, RedisCluster
+from redis.asyncio.cluster import ClusterNode
+from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
+from redis.backoff import NoBackoff
+
+from schemas.redis_url import RedisUrl, read_redis_url
+from worker.errors import ConfigError
+
+__all__ = ["Client", "close", "connect", "disconnect", "make_connection", "read_url"]
+
+Client = Redis | RedisCluster
+
+
+def read_url(url: str) -> RedisUrl:
+    """Read the URL; raises `ConfigError`, which repeats nothing of it."""
+    try:
+        return read_redis_url(url)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def connect(url: RedisUrl, *, timeout: float) -> Client:
+    """Make a client, which connects at its first command and repeats none; `timeout` is in seconds."""
+    options: dict[str, Any] = {
+        "protocol": 2,
+        "socket_timeout": timeout,
+        "socket_connect_timeout": min(timeout, 5.0),
+        # a call that is repeated unseen could not tell its own trace from another's
+        "retry": Retry(NoBackoff(), 0),
+    }
+    match url.kind:
+        case "sentinel":
+            sentinel = Sentinel(url.hosts, sentinel_kwargs={**options, **url.sentinel_login}, **options, **url.login)  # type: ignore[no-untyped-call]
+            master: Redis = sentinel.master_for(url.master, db=url.db)
+            return master
+        case "cluster":
+            nodes = [ClusterNode(host, port) for host, port in url.hosts]
+            return RedisCluster(startup_nodes=nodes, **options, **url.login)
+    try:
+        return Redis.from_url(url.url, **options)
+    except ValueError:
+        # the reason may quote a piece of the URL, and so of a password
+        raise ConfigError("the Redis URL cannot be read: write redis://[user:password@]host[:port][/db]") from None
+
+
+def make_connection(client: Client) -> Any:
+    """Return a new connection that is the caller's own; of a Cluster, to any node: a channel reaches them all."""
+    if isinstance(client, Redis):
+        return client.connection_pool.make_connection()  # type: ignore[no-untyped-call]
+    node = random.choice(client.get_nodes() or list(client.nodes_manager.startup_nodes.values()))
+    return node.connection_class(**node.connection_kwargs)
+
+
+async def disconnect(client: Client) -> None:
+    """Let go of every connection, also from under a command that blocks; the next command connects anew."""
+    if isinstance(client, Redis):
+        await client.connection_pool.disconnect()
+    else:
+        await client.aclose()
+
+
+async def close(client: Client) -> None:
+    """Disconnect for good, from the Sentinels too."""
+    await client.aclose()
+    await disconnect(client)
+    if isinstance(client, Redis) and isinstance(client.connection_pool, SentinelConnectionPool):
+        for sentinel in client.connection_pool.sentinel_manager.sentinels:
+            await sentinel.aclose()

@@ -1,0 +1,57 @@
+-- Takes jobs away from workers whose lease has run out, at most `most` a call.
+-- KEYS: the lanes' streams. ARGV goes on with: most.
+-- Returns how many entries were handled; when that is `most` there may be more.
+-- Only what dead workers hold is looked at, so the call costs nothing that grows with the depth of a lane or with what
+-- the living hold. What is handled is theirs no more, so the next call goes on where this one stopped.
+local most, handled = tonumber(ARGV[5]), 0
+
+-- A stream of a lane, then those of its tenants.
+local function parts(stream)
+  local all = {stream}
+  for _, tenant in ipairs(redis.call('ZRANGE', stem .. 'tenants:' .. stream:sub(#stem + #'jobs:' + 1), 0, -1)) do
+    if tenant ~= '' then all[#all + 1] = stream .. '/' .. tenant end
+  end
+  return all
+end
+
+-- Returns the workers that are dead and known to a stream's group.
+local function dead_consumers(stream)
+  local dead = {}
+  local consumers = redis.pcall('XINFO', 'CONSUMERS', stream, group)
+  for _, facts in ipairs(consumers.err and {} or consumers) do
+    local name = field(facts, 'name')
+    if name ~= worker and not lives(name) then dead[#dead + 1] = name end
+  end
+  return dead
+end
+
+-- The hash says who owns a job; the pending entry alone proves nothing.
+local function take_away(stream, entry)
+  local lane = stream:sub(#stem + #'jobs:' + 1)
+  local found = redis.call('XRANGE', stream, entry, entry)[1]
+  if not found then return redis.call('XACK', stream, group, entry) end
+  local id = read(entry, found[2])
+  local key = stem .. 'job:' .. id
+  local had = look_up(key)
+  if is_duplicate(had, lane, entry) then return drop(stream, entry) end
+  local whose = owner(had)
+  if whose then return redis.call('XCLAIM', stream, group, had.worker, 0, entry, 'JUSTID') end
+  had.lane = had.lane or lane
+  crashed(key, had, with_id(found[2], id))
+  drop(stream, entry)
+end
+
+for _, lane in ipairs(KEYS) do
+  for _, stream in ipairs(parts(lane)) do
+    for _, name in ipairs(dead_consumers(stream)) do
+      local pending = handled < most and redis.call('XPENDING', stream, group, '-', '+', most - handled, name) or {}
+      for _, held in ipairs(pending) do take_away(stream, held[1]) end
+      handled = handled + #pending
+      -- removed only when it holds nothing: removing it would lose what it holds
+      if #redis.call('XPENDING', stream, group, '-', '+', 1, name) == 0 then
+        redis.call('XGROUP', 'DELCONSUMER', stream, group, name)
+      end
+    end
+  end
+end
+return handled

@@ -1,0 +1,10 @@
+-- Loaded before whatever writes for a job that this worker has claimed.
+
+-- The fence. Returns 'owner'; 'done' when this very delivery has been settled; nil when the job is another's.
+-- A job of which Redis knows nothing (it was emptied) has no other owner: its answer is still worth keeping.
+local function standing(had, attempt, entry)
+  if not had.state then return 'owner' end
+  if had.worker ~= worker or had.attempt ~= attempt or had.entry ~= entry then return nil end
+  if had.state == 'running' then return 'owner' end
+  return 'done'
+end

@@ -1,0 +1,57 @@
+-- Loaded before `take`: how many jobs each tenant of a lane gets now.
+-- A lane's tenants are members of a sorted set, the one whose last turn is longest ago first; '' stands for the lane's
+-- own stream, where the jobs without a tenant are.
+
+local function in_flight(stream)
+  local pending = redis.pcall('XPENDING', stream, group)
+  return pending.err and 0 or pending[1]
+end
+
+-- Returns who has jobs waiting that may run now, first in turn first; who has none goes to the end.
+local function in_turn(stream, ring, most, cap)
+  local waiting = {}
+  for _, tenant in ipairs(redis.call('ZRANGE', ring, 0, 2 * most + 8)) do
+    local own = tenant == '' and stream or stream .. '/' .. tenant
+    local length, running = redis.call('XLEN', own), in_flight(own)
+    local ready = length - running
+    if tenant ~= '' then ready = math.min(ready, cap - running) end
+    if tenant ~= '' and length == 0 then
+      redis.call('ZREM', ring, tenant)
+      redis.call('DEL', own)
+    else
+      waiting[#waiting + 1] = {tenant = tenant, stream = own, ready = ready, count = 0}
+    end
+  end
+  return waiting
+end
+
+-- Shares `most` jobs out, one each and round after round.
+local function share_out(waiting, most)
+  local given = true
+  while given and most > 0 do
+    given = false
+    for _, one in ipairs(waiting) do
+      if most > 0 and one.count < one.ready then
+        one.count, most, given = one.count + 1, most - 1, true
+      end
+    end
+  end
+end
+
+-- Returns {stream, count} for each that has a turn now.
+local function turns(stream, ring, most, cap)
+  local last = redis.call('ZREVRANGE', ring, 0, 0, 'WITHSCORES')[2] or 0
+  redis.call('ZADD', ring, 'NX', last + 1, '')
+  local waiting = in_turn(stream, ring, most, cap)
+  share_out(waiting, most)
+  local chosen, turn = {}, last + 2
+  for _, one in ipairs(waiting) do
+    if one.count > 0 then chosen[#chosen + 1] = one end
+    if one.count > 0 or one.ready <= 0 then
+      redis.call('ZADD', ring, 'XX', turn, one.tenant)
+      turn = turn + 1
+    end
+  end
+  if redis.call('ZCARD', ring) == 1 then redis.call('DEL', ring) end
+  return chosen
+end
