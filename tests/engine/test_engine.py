@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.engine import naive
+from tests.engine.audit import audit
 from tests.engine.micro import (
     BRIEF,
     GROUNDED,
@@ -166,7 +167,7 @@ def play(engine: Engine, arrivals: list[tuple[int, Spec]], aborts: dict[int, int
                 engine.abort(str(index))
         for output in engine.step():
             told[output.id].append(output)
-        engine._scheduler.pool.check()
+        audit(engine._scheduler.pool)
         if engine.idle and step > 20:
             break
     assert engine.idle
