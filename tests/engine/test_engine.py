@@ -175,17 +175,6 @@ def play(engine: Engine, arrivals: list[tuple[int, Spec]], aborts: dict[int, int
     return told
 
 
-def test_preempted_requests_are_computed_again_and_answer_the_same() -> None:
-    long = Sampling(temperature=1.0, top_p=0.95, max_tokens=40, max_objects=10, seed=4)
-    wanted: list[Spec] = [(task, index % 3, long) for index, task in enumerate(IMAGE_TASKS)]
-    for cached in (True, False):
-        engine = small_engine(pages=25, prefix_cache=cached)
-        told = play(engine, [(0, spec) for spec in wanted], aborts={})
-        assert engine.stats.totals.preemptions > 0
-        for index, spec in enumerate(wanted):
-            assert_equal(told[str(index)], expected(LIVELY, spec))
-
-
 @pytest.mark.parametrize("task", [Query("what?", reasoning=True), Caption("long"), Detect("a cross"), Point("a ring")])
 def test_the_released_crop_sizes_answer_as_the_naive_loop(task: Task) -> None:
     model = tiny_moondream(torch.float64)
