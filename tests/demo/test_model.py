@@ -1,12 +1,24 @@
 """The checkpoint that comes with the project: it must see, not only run."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 import torch
 
 from benchmarks.accuracy import ask, draw_errands, score
 from worker.model.moondream import load
 from worker.model.weights import tensor_shapes
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """A model this small gains little from a second thread, and loses much where other tests want it too."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
 
 MODEL = Path(__file__).parents[2] / "deploy" / "demo" / "model"
 
