@@ -47,7 +47,7 @@ def dense_loss(
     holds_GP = inside_GP & (offset_GP2.abs().amax(-1) <= 0.5)
 
     said = functional.linear(features_GPD, layer["weight"], layer["bias"]).float()
-    kinds, colours, holds, shape = said.split([1 + len(KINDS), 1 + len(COLOURS), 1, 4], dim=-1)
+    kinds, colours, holds, shape = torch.split(said, [1 + len(KINDS), 1 + len(COLOURS), 1, 4], dim=-1)
     kind_GP = torch.where(inside_GP, thing_GP8[..., 0].long() + 1, 0)
     colour_GP = torch.where(inside_GP, colour_of(thing_GP8[..., 5:8]) + 1, 0)
     loss_GP = functional.cross_entropy(kinds.movedim(-1, 1), kind_GP, reduction="none")

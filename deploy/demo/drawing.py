@@ -35,12 +35,12 @@ def encode(scene: Scene) -> bytes:
 
 
 def _background(background: Background, width: int, height: int) -> npt.NDArray[np.float32]:
-    start, end = np.float32(background.start), np.float32(background.end)
+    start, end = np.array([background.start, background.end], dtype=np.float32)
     count = height if background.downwards else width
     share = ((np.arange(count, dtype=np.float32) + 0.5) / count)[:, None]
     line = start + (end - start) * share
     line = line[:, None] if background.downwards else line[None, :]
-    return np.broadcast_to(line, (height, width, 3)).copy()
+    return np.broadcast_to(line, (height, width, 3)).astype(np.float32)
 
 
 def _paint(canvas: npt.NDArray[np.float32], thing: Thing) -> None:
@@ -53,4 +53,4 @@ def _paint(canvas: npt.NDArray[np.float32], thing: Thing) -> None:
     v = ((rows.astype(np.float32) + 0.5 - thing.y * height) / half).astype(np.float32)[:, None]
     cover = np.clip(0.5 - distance(thing.kind, *np.broadcast_arrays(u, v)) * half, 0, 1)[..., None]
     window = canvas[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
-    window += (np.float32(thing.rgb) - window) * cover.astype(np.float32)
+    window += (np.array(thing.rgb, dtype=np.float32) - window) * cover.astype(np.float32)

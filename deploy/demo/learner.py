@@ -115,11 +115,12 @@ class Learner:
         views, crop_losses, start = [], [], 0
         for group in classes:
             scenes, count = group.crops_BNSS3.shape[:2]
-            features_BNPD = features[start : start + scenes * count].unflatten(0, (scenes, count))
+            features_BNPD = features[start : start + scenes * count].view(scenes, count, *features.shape[1:])
             start += scenes * count
             views.append((features_BNPD[:, 0], _local(features_BNPD, group.tiling, config.overlap_margin)))
             crop_losses.append(self._crop_loss(features_BNPD, group))
-        image_BPC = vision.project(*(torch.cat(side) for side in zip(*views, strict=True)), weights.vision)
+        global_BPD, local_BPD = (torch.cat(side) for side in zip(*views, strict=True))
+        image_BPC = vision.project(global_BPD, local_BPD, weights.vision)
         things_BK8 = torch.cat([group.things_BK8 for group in classes])
         centres, patch = _patches(Tiling(1, 1), config.geometry, image_BPC.device)
         scenes = len(image_BPC)
@@ -227,7 +228,7 @@ def _local(features_BNPD: Tensor, tiling: Tiling, margin: int) -> Tensor:
     scenes, _, _, dim = features_BNPD.shape
     side_by_side = features_BNPD[:, 1:].permute(1, 2, 0, 3).flatten(2)
     pooled = stitch_pool(side_by_side, rows=tiling.rows, cols=tiling.cols, margin=margin)
-    return pooled.unflatten(1, (scenes, dim)).transpose(0, 1)
+    return pooled.view(-1, scenes, dim).transpose(0, 1)
 
 
 @lru_cache(maxsize=64)

@@ -48,7 +48,7 @@ class Muon:
 
 def _orthogonal(matrices_BOI: Tensor) -> Tensor:
     """Return matrices with the same singular vectors and singular values near 1 (Newton and Schulz's iteration)."""
-    x = matrices_BOI.bfloat16()
+    x: Tensor = matrices_BOI.bfloat16()
     tall = x.shape[-2] > x.shape[-1]
     x = x.mT if tall else x
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
@@ -56,4 +56,4 @@ def _orthogonal(matrices_BOI: Tensor) -> Tensor:
     for _ in range(_STEPS):
         square = x @ x.mT
         x = a * x + (b * square + c * square @ square) @ x
-    return x.mT if tall else x
+    return x.transpose(-2, -1) if tall else x

@@ -84,7 +84,8 @@ def _rounded(plane_BCHW: Tensor, table_B88: Tensor) -> Tensor:
         [[cos((2 * x + 1) * u * pi / 16) * (sqrt(1 / 8) if u == 0 else 0.5) for x in range(8)] for u in range(8)],
         device=plane_BCHW.device,
     )
-    blocks = plane_BCHW.unflatten(-1, (-1, 8)).unflatten(2, (-1, 8))
+    scenes, channels, height, width = plane_BCHW.shape
+    blocks = plane_BCHW.reshape(scenes, channels, height // 8, 8, width // 8, 8)
     step = table_B88[:, None, None, :, None, :]
     coefficients = torch.einsum("uy,bciyjx,vx->bciujv", wave, blocks, wave)
     coefficients = (coefficients / step).round() * step

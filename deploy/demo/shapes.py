@@ -6,13 +6,14 @@ negative inside, in units of half the figure's height, exact enough near the edg
 
 from itertools import pairwise
 from math import cos, pi, sin, sqrt
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 __all__ = ["ATLAS_REACH", "DIGITS", "KINDS", "SHAPES", "aspect", "atlas", "distance"]
 
-Plane = npt.NDArray[np.float32]
+Plane = npt.NDArray[Any]
 
 SHAPES = ("circle", "square", "triangle", "star", "cross", "ring")
 DIGITS = tuple("0123456789")
@@ -67,22 +68,24 @@ def aspect(kind: str) -> float:
 
 def distance(kind: str, u: Plane, v: Plane) -> Plane:
     """Return the signed distance of each (u, v) to the figure's edge, negative inside."""
+    found: Plane
     match kind:
         case "circle":
-            return np.sqrt(u * u + v * v) - 1
+            found = np.sqrt(u * u + v * v) - 1
         case "ring":
-            return np.abs(np.sqrt(u * u + v * v) - 0.75) - 0.25
+            found = np.abs(np.sqrt(u * u + v * v) - 0.75) - 0.25
         case "square":
-            return np.maximum(np.abs(u), np.abs(v)) - 1
+            found = np.maximum(np.abs(u), np.abs(v)) - 1
         case "triangle":
-            return np.maximum(v - 1, (2 * np.abs(u) - v - 1) / np.float32(sqrt(5)))
+            found = np.maximum(v - 1, (2 * np.abs(u) - v - 1) / np.float32(sqrt(5)))
         case "cross":
             across, along = np.abs(u), np.abs(v)
-            return np.minimum(np.maximum(across - 1, along - 0.34), np.maximum(along - 1, across - 0.34))
+            found = np.minimum(np.maximum(across - 1, along - 0.34), np.maximum(along - 1, across - 0.34))
         case "star":
-            return _star(u * np.float32(_SPAN), v * np.float32(_TIP) + np.float32(_TIP - 1))
+            found = _star(u * np.float32(_SPAN), v * np.float32(_TIP) + np.float32(_TIP - 1))
         case _:
-            return _digit(kind, u, v)
+            found = _digit(kind, u, v)
+    return found
 
 
 def atlas(side: int) -> Plane:
@@ -102,7 +105,8 @@ def _star(u: Plane, v: Plane) -> Plane:
     inner_u, inner_v = _NOTCH * sin(pi / 5), -_NOTCH * cos(pi / 5)
     edge_u, edge_v = inner_u, inner_v + 1
     length = sqrt(edge_u * edge_u + edge_v * edge_v)
-    return (u * np.float32(edge_v / length)) - ((v + 1) * np.float32(edge_u / length))
+    off: Plane = (u * np.float32(edge_v / length)) - ((v + 1) * np.float32(edge_u / length))
+    return off
 
 
 def _digit(kind: str, u: Plane, v: Plane) -> Plane:

@@ -70,7 +70,7 @@ class Trainer:
         )
         dense = (losses["crop"] + losses["image"]) * (1.0 - 0.8 * share)
         total = 2 * losses["say"] + 0.2 * losses["blank"] + losses["at"] + 0.6 * losses["size"] + dense
-        total.backward()
+        torch.autograd.backward(total)
         self.muon.step(rate)
         for group in self.adam.param_groups:
             group["lr"] = rate
@@ -123,12 +123,12 @@ def build(arguments: argparse.Namespace, device: torch.device) -> tuple[Trainer,
     config = smoke_config(tokenizer) if arguments.smoke else demo_config(tokenizer)
     tensors = {name: stored.get(name, tensor) for name, tensor in first_tensors(config).items()}
     dense = {name: stored.get(f"dense.{name}", tensor) for name, tensor in Learner.first_dense(config).items()}
-    placed = [
+    placed, dense = (
         {name: tensor.to(device).requires_grad_(not name.endswith("_features")) for name, tensor in part.items()}
         for part in (tensors, dense)
-    ]
+    )
     mix = _SMOKE_MIX if arguments.smoke else Mix()
-    learner = Learner(config, *placed, torch.bfloat16, most_crops=mix.most_crops)
+    learner = Learner(config, placed, dense, torch.bfloat16, most_crops=mix.most_crops)
     if arguments.compile:
         learner.compile()
     trainer = Trainer(learner, progress, arguments.seconds, arguments.rate, device)
@@ -140,7 +140,9 @@ def build(arguments: argparse.Namespace, device: torch.device) -> tuple[Trainer,
 def run(trainer: Trainer, feed: Iterator[Batch], arguments: argparse.Namespace) -> None:
     """Train until the seconds are spent, `--until` is reached, or the steps of a smoke run are done."""
     progress, last = trainer.progress, time.monotonic()
-    end, saved, sums = min(arguments.seconds, arguments.until or arguments.seconds), last, {}
+    end, saved = min(arguments.seconds, arguments.until or arguments.seconds), last
+    sums: dict[str, Tensor] = {}
+    reported = progress.steps
     while progress.seconds < end and progress.steps < (arguments.steps or progress.steps + 1):
         losses = trainer.step(next(feed))
         for name, loss in losses.items():
@@ -148,9 +150,9 @@ def run(trainer: Trainer, feed: Iterator[Batch], arguments: argparse.Namespace) 
         now = time.monotonic()
         progress.seconds, last = progress.seconds + now - last, now
         if progress.steps % _REPORT == 0 or arguments.smoke:
-            means = {name: round(float(total) / (1 if arguments.smoke else _REPORT), 4) for name, total in sums.items()}
-            _note(progress, {"losses": means})
-            sums = {}
+            count = progress.steps - reported
+            _note(progress, {"losses": {name: round(float(total) / count, 4) for name, total in sums.items()}})
+            sums, reported = {}, progress.steps
         if now - saved > arguments.save_every:
             trainer.save(arguments.out)
             saved = now

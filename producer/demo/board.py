@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from producer.demo.burst import Errand
+from producer.demo.check import is_right
 from producer.events import ending
 from producer.render import legible, short_answer
 from schemas.event import (
@@ -59,6 +60,11 @@ class Line:
         return 0.0 if self.submitted is None else (self.ended or time.monotonic()) - self.submitted
 
     @property
+    def is_right(self) -> bool:
+        """Whether the job has ended with the right answer."""
+        return self.result is not None and is_right(self.errand, self.result.output)
+
+    @property
     def cells(self) -> tuple[str, ...]:
         """The line's cells in the table."""
         picture = self.errand.picture.name if self.errand.picture else "-"
@@ -97,11 +103,14 @@ class Board:
         self._live.refresh()
 
     def table(self) -> Table:
-        """Return the table of all jobs, with what is true beside what was answered."""
-        table = _columns()
-        table.add_column("truth", no_wrap=True)
+        """Return the table of all jobs, with what was expected beside what was answered."""
+        table = _columns("answered")
+        table.add_column("expected", ratio=2, no_wrap=True)
+        table.add_column("right")
         for line in self.lines:
-            table.add_row(*map(Text, line.cells), Text(line.errand.truth), style=_STYLES.get(line.state, "red"))
+            expected, right = Text(line.errand.truth), "yes" if line.is_right else "no"
+            style = _STYLES.get(line.state, "red")
+            table.add_row(*map(Text, line.cells), expected, right, style=style if line.is_right else "red")
         return table
 
     def _frame(self) -> Table:
@@ -110,20 +119,20 @@ class Board:
         order = sorted(
             self.lines, key=lambda line: (line.state is not State.RUNNING, line.ended is not None, line.number)
         )
-        table = _columns()
+        table = _columns("answer")
         for line in sorted(order[:room], key=lambda line: line.number):
             table.add_row(*map(Text, line.cells), style=_STYLES.get(line.state, "red"))
         return table
 
 
-def _columns() -> Table:
+def _columns(answer: str) -> Table:
     table = Table("job", "skill", expand=True)
     table.add_column("asked", ratio=2, no_wrap=True)
     table.add_column("image", no_wrap=True)
     table.add_column("state", no_wrap=True)
     table.add_column("tokens", justify="right")
     table.add_column("s", justify="right")
-    table.add_column("answer", ratio=3, no_wrap=True)
+    table.add_column(answer, ratio=3, no_wrap=True)
     return table
 
 

@@ -11,12 +11,12 @@ __all__ = ["Errand", "plan_burst"]
 
 @dataclass(frozen=True, slots=True)
 class Errand:
-    """One job to submit: its skill, its picture, the fields of the job, and the truth where it is known."""
+    """One job to submit: its skill, its picture, the fields of the job, and what a right answer says."""
 
     skill: str
     picture: Picture | None
     fields: dict[str, Any] = field(default_factory=dict)
-    truth: str = ""
+    truth: str = field(default="", kw_only=True)
 
     @property
     def subject(self) -> str:
@@ -33,7 +33,8 @@ def plan_burst(pictures: Sequence[Picture]) -> list[Errand]:
 
 def _about(picture: Picture, number: int) -> Iterator[Errand]:
     shape = picture.shapes[0]
-    yield Errand("caption", picture, {"length": "short" if number % 2 else "normal"})
+    everything = ", ".join(shape.name for shape in picture.shapes)
+    yield Errand("caption", picture, {"length": "short" if number % 2 else "normal"}, truth=everything)
     yield Errand("detect", picture, {"object": shape.name}, truth=f"{picture.count(shape.name)} boxes")
     if number % 2 == 0:
         how_many = {"question": "How many shapes are there?", "reasoning": number == 0}

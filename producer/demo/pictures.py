@@ -31,10 +31,11 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """An image file and what is in it."""
+    """An image file, its (width, height) in pixels, and what is in it."""
 
     name: str
     encoded: bytes
+    size: tuple[int, int]
     shapes: tuple[Shape, ...]
 
     def count(self, name: str) -> int:
@@ -57,7 +58,7 @@ def _draw(name: str, random: Random, size: tuple[int, int]) -> Picture:
         _paint(pen, shape)
     written = io.BytesIO()
     canvas.save(written, "PNG")
-    return Picture(name, written.getvalue(), shapes)
+    return Picture(name, written.getvalue(), size, shapes)
 
 
 def _place(random: Random, cell: int, size: tuple[int, int]) -> Shape:

@@ -14,6 +14,7 @@ from producer.client import AsyncClient
 from producer.config import ProducerConfig
 from producer.demo.board import Board, Line
 from producer.demo.burst import Errand, plan_burst
+from producer.demo.montage import draw_montage
 from producer.demo.pictures import Picture, draw_pictures
 from producer.demo.worker_process import LANE, find_model, last_words, running_worker
 from producer.draw import draw_output
@@ -27,11 +28,16 @@ _PICTURES, _SEED = 8, 7
 _SETTINGS = {"temperature": 0.0, "max_tokens": 64, "max_objects": 8}
 _SECONDS = 300.0
 _POLL_SECONDS = 0.25
-_PLAIN_WIDTH = 150
+_PLAIN_WIDTH = 170
+_LEAST_RIGHT = 0.9
+_MONTAGE = "montage.png"
 
 
 def run_demo(out: Path, model: str | None = None, *, console: Console | None = None) -> bool:
-    """Run a burst of jobs, show it, write the drawings to `out`; return whether every job completed."""
+    """Run a burst of jobs, show it, write the drawings to `out`.
+
+    Returns whether every job completed and, of a model that was trained, nine of ten answers are right.
+    """
     console = console or _console()
     model = find_model(model)
     pictures = draw_pictures(_PICTURES, _SEED)
@@ -46,13 +52,17 @@ def run_demo(out: Path, model: str | None = None, *, console: Console | None = N
     console.print(board.table())
     _write_drawings(board, out)
     completed = sum(line.state is State.COMPLETED for line in board.lines)
+    right = sum(line.is_right for line in board.lines)
+    count = len(board.lines)
     console.print(
-        f"{completed} of {len(board.lines)} jobs completed in {seconds:.1f} s: {completed / seconds:.1f} jobs/s."
-        f" Drawings are in {out}/"
+        f"{completed} of {count} jobs completed in {seconds:.1f} s: {completed / seconds:.1f} jobs/s."
+        f" Drawings are in {out}/, all of them in {out}/{_MONTAGE}"
     )
     if _is_untrained(model):
         console.print("This model is untrained: its answers are noise. What you saw is the way of the jobs.")
-    return completed == len(board.lines)
+        return completed == count
+    console.print(f"{right} of {count} answers are right.")
+    return completed == count and right >= _LEAST_RIGHT * count
 
 
 def _console() -> Console:
@@ -134,6 +144,7 @@ def _write_drawings(board: Board, out: Path) -> None:
             continue
         drawn = draw_output(picture.encoded, result.output, str(line.errand.fields.get("object", "")))
         drawn.save(out / f"{line.number:02}-{line.errand.skill}-{picture.name}.png")
+    draw_montage(board.lines).save(out / _MONTAGE)
 
 
 def _is_untrained(model: str) -> bool:

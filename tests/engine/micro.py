@@ -7,6 +7,7 @@ from functools import lru_cache
 import numpy as np
 import torch
 
+from tests.engine.audit import audit
 from tests.support.tiny_model import standin_tokenizer
 from worker.engine.config import EngineConfig
 from worker.engine.engine import Engine
@@ -128,6 +129,7 @@ def drain(engine: Engine, requests: list[Request], most: int = 2000) -> dict[str
             told[output.id].append(output)
     assert engine.idle, "the engine does not come to an end"
     engine.check()
+    audit(engine._scheduler.pool)
     return told
 
 

@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.engine.audit import audit
 from worker.engine.pages import PagePool
 
 
@@ -17,7 +18,7 @@ def test_pages_are_free_used_or_idle() -> None:
     pool.release([first])
     pool.drop([first])
     assert (pool.free, pool.idle, pool.used) == (4, 0, 0)
-    pool.check()
+    audit(pool)
 
 
 def test_a_shared_page_stays_until_the_last_lets_go() -> None:
@@ -49,6 +50,15 @@ def test_a_lost_page_is_noticed() -> None:
         pool.check()
 
 
+def test_pages_miscounted_so_that_the_sum_is_right_are_noticed_by_the_audit() -> None:
+    pool = PagePool(2)
+    (page,) = pool.allocate(1)
+    pool._uses[page] = 0
+    pool.check()
+    with pytest.raises(AssertionError, match="lost"):
+        audit(pool)
+
+
 @given(st.lists(st.tuples(st.sampled_from(["allocate", "retain", "release", "keep", "drop"]), st.integers(0, 50))))
 def test_counts_add_up_after_any_moves(moves: list[tuple[str, int]]) -> None:
     pool = PagePool(5)
@@ -68,7 +78,7 @@ def test_counts_add_up_after_any_moves(moves: list[tuple[str, int]]) -> None:
             pool.release([used.pop(number % len(used))])
         elif move == "drop" and kept:
             pool.drop([kept.pop(number % len(kept))])
-        pool.check()
+        audit(pool)
         assert pool.used == len(set(used))
         assert pool.idle == len(set(kept) - set(used))
         assert pool.free == 5 - len(set(used) | set(kept))

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.engine.audit import audit
 from worker.engine.inputs import CoordinateInput, Input, TokenInput
 from worker.engine.pages import PagePool
 from worker.engine.prefix_cache import Match, PrefixCache
@@ -49,7 +50,7 @@ class Pages:
             self.held[pages[position // self.page_size], position % self.page_size] = (history[position], position)
         self.cache.insert(digest, prefix, inputs, pages)
         self.pool.release(pages)
-        self.pool.check()
+        audit(self.pool)
         return match
 
     def slot(self, pages: list[int], position: int) -> object:

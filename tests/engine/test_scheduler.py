@@ -1,6 +1,7 @@
 """Plans, step by step, with sequences that need no model."""
 
 from tests.engine import micro
+from tests.engine.audit import audit
 from worker.engine.config import EngineConfig
 from worker.engine.inputs import TokenInput
 from worker.engine.pages import PagePool
@@ -38,7 +39,7 @@ def turn(scheduler: Scheduler) -> Plan:
     for chunk in plan.chunks:
         if chunk.end == chunk.sequence.length:
             chunk.sequence.inputs.append(TokenInput(7))
-    scheduler.pool.check()
+    audit(scheduler.pool)
     return plan
 
 

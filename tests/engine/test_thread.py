@@ -7,7 +7,7 @@ from traceback import format_exception
 
 import pytest
 
-from tests.engine.micro import crops_of, micro_moondream, small_engine
+from tests.engine.micro import MICRO, crops_of, micro_moondream, small_engine
 from worker.engine.engine import Engine
 from worker.engine.request import (
     Aborted,
@@ -107,6 +107,34 @@ def test_steps_grow_while_there_is_nothing_to_do_and_pages_are_counted_once() ->
     assert thread.steps >= 3
     thread.stop()
     assert engine.checks == 1
+
+
+class Progress(Engine):
+    """Notes how far `steps` of its thread grows inside each step."""
+
+    def __init__(self) -> None:
+        self.grown: list[int] = []
+        self.thread: EngineThread | None = None
+        super().__init__(micro_moondream())
+
+    def step(self) -> list[Output]:
+        assert self.thread is not None
+        before = self.thread.steps
+        outputs = super().step()
+        self.grown.append(self.thread.steps - before)
+        return outputs
+
+
+def test_steps_grow_inside_a_step_with_every_layer() -> None:
+    engine, inbox = Progress(), Inbox()
+    engine.thread = EngineThread(engine, inbox.deliver)
+    engine.thread.submit(Request("a", Caption("short"), crops_of(0), Sampling(temperature=0, max_tokens=3)))
+    engine.thread.start()
+    inbox.wait_for(lambda: len(inbox.ends) == 1)
+    engine.thread.stop()
+    first, *later = engine.grown
+    assert first > MICRO.vision.enc_n_layers + MICRO.text.n_layers
+    assert all(grown > MICRO.text.n_layers for grown in later)
 
 
 def test_an_abort_ends_a_request_and_frees_its_id() -> None:

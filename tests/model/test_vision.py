@@ -30,6 +30,19 @@ def test_images_together_give_what_each_gives_alone() -> None:
         torch.testing.assert_close(found, encode(image)[0])
 
 
+def test_many_crops_are_encoded_few_at_a_time_and_each_block_is_told() -> None:
+    calls: list[int] = []
+    image = crops(379, 2000)
+    pixels_NHWC = torch.from_numpy(np.concatenate([image.pixels] * 3))
+    with torch.inference_mode():
+        found = vision.features(
+            pixels_NHWC, WEIGHTS, CONFIG, dtype=torch.float64, after_block=lambda: calls.append(len(calls))
+        )
+        alone = vision.features(pixels_NHWC[:7], WEIGHTS, CONFIG, dtype=torch.float64)
+    assert len(pixels_NHWC) == 21 and len(calls) == 2 * CONFIG.enc_n_layers
+    torch.testing.assert_close(found, alone.repeat(3, 1, 1))
+
+
 def test_no_images_give_nothing() -> None:
     assert encode() == []
 

@@ -32,16 +32,22 @@ class Engine:
         self._model = model
         self._clock = clock
         self._scheduler = Scheduler(self.config, PagePool(pages))
-        self._runner = Runner(model, pages=pages, page_size=self.config.page_size)
+        self._runner = Runner(model, pages=pages, page_size=self.config.page_size, mark=self._mark)
         self._sequences: dict[str, Sequence] = {}
         self._outbox: list[Output] = []  # what is told without a step: refusals and aborts
         self._arrivals = count()
         self._totals = Totals()
+        self._marks = 0
 
     @property
     def idle(self) -> bool:
         """Whether a step would do nothing."""
         return not self._sequences and not self._outbox
+
+    @property
+    def marks(self) -> int:
+        """Grows while a step gets on, with each layer of the model at the least; any thread may read it."""
+        return self._marks
 
     @property
     def stats(self) -> Stats:
@@ -75,6 +81,7 @@ class Engine:
         started = self._clock()
         plan = self._scheduler.schedule()
         results = self._run(plan)
+        self._mark()
         self._scheduler.commit(plan)
         outputs = self._take_outbox() + self._advance(collect(results))
         self._count(plan, started)
@@ -84,6 +91,9 @@ class Engine:
         """Assert that no page is lost; to be called when idle."""
         self._scheduler.pool.check()
         assert self._sequences or not self._scheduler.pool.used, "pages are held by nobody"
+
+    def _mark(self) -> None:
+        self._marks += 1
 
     def _open(self, request: Request) -> Sequence:
         config = self._model.config

@@ -220,7 +220,7 @@ class EnginePort(Protocol):
 
     @property
     def steps(self) -> int:
-        """How many times the loop has gone round, idle rounds too: it grows while the engine is alive."""
+        """Grows while the engine makes progress: with each round of its loop, idle or not, and inside a long step."""
 
     @property
     def alive(self) -> bool:

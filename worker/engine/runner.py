@@ -3,7 +3,7 @@
 T packed positions, C model dim, H heads, D head dim, R rows that read a head.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Several
 from dataclasses import dataclass
 
@@ -33,23 +33,29 @@ class HeadValues:
 
 @dataclass(frozen=True, slots=True)
 class _PagedAttend:
-    """Attention of a batch over the KV pool (layers, 2, pages, page size, H, D)."""
+    """Attention of a batch over the KV pool (layers, 2, pages, page size, H, D); a mark for each layer."""
 
     pool: Tensor
     slots_T: Tensor
     layout: PagedLayout
+    mark: Callable[[], None]
 
     def __call__(self, layer: int, q_THD: Tensor, k_THD: Tensor, v_THD: Tensor) -> Tensor:
+        self.mark()
         write_kv(k_THD, v_THD, self.pool[layer], self.slots_T)
         return paged_attention(q_THD, self.pool[layer], self.layout)
 
 
 class Runner:
-    """Owns the KV pool; gives device tensors back and waits for nothing."""
+    """Owns the KV pool; gives device tensors back and waits for nothing.
 
-    def __init__(self, model: Moondream, *, pages: int, page_size: int) -> None:
+    `mark` is called between the parts of its work, the longest of which is one layer of the model.
+    """
+
+    def __init__(self, model: Moondream, *, pages: int, page_size: int, mark: Callable[[], None]) -> None:
         config = model.config.text
         self._model = model
+        self._mark = mark
         shape = (config.n_layers, 2, pages, page_size, config.n_heads, config.head_dim)
         self._pool = torch.zeros(shape, dtype=model.dtype, device=model.device)
 
@@ -77,9 +83,15 @@ class Runner:
     def _encode(self, batch: Batch) -> list[Tensor]:
         if not batch.images:
             return []
-        crops = [crops for _, crops in batch.images]
         model = self._model
-        return vision.encode(crops, model.weights.vision, model.config.vision, device=model.device, dtype=model.dtype)
+        return vision.encode(
+            [crops for _, crops in batch.images],
+            model.weights.vision,
+            model.config.vision,
+            device=model.device,
+            dtype=model.dtype,
+            after_block=self._mark,
+        )
 
     def _embed(self, batch: Batch) -> Tensor:
         weights = self._model.weights
@@ -93,7 +105,7 @@ class Runner:
         return x_TC
 
     def _forward(self, batch: Batch, x_TC: Tensor) -> Tensor:
-        attend = _PagedAttend(self._pool, batch.slots_T, batch.layout)
+        attend = _PagedAttend(self._pool, batch.slots_T, batch.layout, self._mark)
         return text.forward(x_TC, batch.positions_T, self._model.weights.text, self._model.config.text, attend)
 
     def _read(self, batch: Batch, hidden_TC: Tensor) -> list[HeadValues]:

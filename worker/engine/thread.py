@@ -22,7 +22,7 @@ class EngineThread:
     """
 
     def __init__(self, engine: Engine, deliver: Deliver, on_end: Callable[[], None] | None = None) -> None:
-        self._engine = engine  # touched by the engine's thread alone, once started
+        self._engine = engine  # once started, others than the engine's thread read its marks alone
         self._deliver = deliver
         self._on_end = on_end
         self._thread = Thread(target=self._loop, name="engine", daemon=True)
@@ -33,14 +33,14 @@ class EngineThread:
         self._ended = False
         self._checked = False  # whether the pages were counted since there was work; the engine's thread's own
         # written by the engine's thread, read by any
-        self._steps = 0
+        self._rounds = 0
         self._fault: Exception | None = None
         self._stats = engine.stats
 
     @property
     def steps(self) -> int:
-        """How many times the loop has gone round, idle rounds too."""
-        return self._steps
+        """Rounds of the loop, idle ones too, and the marks of the engine's progress inside them."""
+        return self._rounds + self._engine.marks
 
     @property
     def alive(self) -> bool:
@@ -116,7 +116,7 @@ class EngineThread:
             self._engine.check()
             self._checked = True
         self._stats = self._engine.stats
-        self._steps += 1
+        self._rounds += 1
         return True
 
     def _receive(self) -> list[Request | str]:

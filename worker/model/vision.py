@@ -3,7 +3,7 @@
 N crops, P patches of a crop, H heads, D feature dim (in attention: head dim), K values of a patch, C text model dim.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -19,16 +19,27 @@ from worker.model.weights import Attention, VisionBlock, VisionWeights
 
 __all__ = ["crops_to_encode", "encode", "features", "project"]
 
+_CROPS_AT_ONCE = 16  # fill a GPU, and are a few seconds a block on a small CPU
+
 
 def encode(
-    crops: Sequence[Crops], weights: VisionWeights, config: VisionConfig, *, device: torch.device, dtype: torch.dtype
+    crops: Sequence[Crops],
+    weights: VisionWeights,
+    config: VisionConfig,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    after_block: Callable[[], None] | None = None,
 ) -> list[Tensor]:
-    """Encode several images at once; returns for each its embeddings (P, C). `dtype` is that of the weights."""
+    """Encode several images at once; returns for each its embeddings (P, C). `dtype` is that of the weights.
+
+    `after_block` is called after each block of the encoder for each few crops, so that a caller may see it get on.
+    """
     if not crops:
         return []
     wanted = [image.pixels[: crops_to_encode(image)] for image in crops]
     pixels_NHWC = torch.from_numpy(np.concatenate(wanted)).to(device)
-    features_NPD = features(pixels_NHWC, weights, config, dtype=dtype)
+    features_NPD = features(pixels_NHWC, weights, config, dtype=dtype, after_block=after_block)
     by_image = torch.split(features_NPD, [len(pixels) for pixels in wanted])
     views = [_global_and_local(own_NPD, image, config) for own_NPD, image in zip(by_image, crops, strict=True)]
     global_BPD, local_BPD = (torch.stack(side) for side in zip(*views, strict=True))
@@ -40,13 +51,25 @@ def crops_to_encode(image: Crops) -> int:
     return 1 if image.tiling.count == 1 else 1 + image.tiling.count
 
 
-def features(pixels_NHWC: Tensor, weights: VisionWeights, config: VisionConfig, *, dtype: torch.dtype) -> Tensor:
-    """Run the encoder on crops (N, side, side, 3) uint8; returns features_NPD of `dtype`."""
-    patches_NPK = patchify(pixels_NHWC, config.enc_patch_size, dtype=dtype)
-    x_NPD = linear(patches_NPK, weights.patch_emb) + weights.pos_emb
-    for block in weights.blocks:
-        x_NPD = _block(x_NPD, block, config.enc_n_heads)
-    return layer_norm(x_NPD, weights.post_ln)
+def features(
+    pixels_NHWC: Tensor,
+    weights: VisionWeights,
+    config: VisionConfig,
+    *,
+    dtype: torch.dtype,
+    after_block: Callable[[], None] | None = None,
+) -> Tensor:
+    """Run the encoder on crops (N, side, side, 3) uint8, as `encode` does; returns features_NPD of `dtype`."""
+    found = []
+    for group_NHWC in torch.split(pixels_NHWC, _CROPS_AT_ONCE):
+        patches_NPK = patchify(group_NHWC, config.enc_patch_size, dtype=dtype)
+        x_NPD = linear(patches_NPK, weights.patch_emb) + weights.pos_emb
+        for block in weights.blocks:
+            x_NPD = _block(x_NPD, block, config.enc_n_heads)
+            if after_block is not None:
+                after_block()
+        found.append(layer_norm(x_NPD, weights.post_ln))
+    return torch.cat(found)
 
 
 def project(global_PD: Tensor, local_PD: Tensor, weights: VisionWeights) -> Tensor:

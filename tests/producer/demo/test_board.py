@@ -17,7 +17,7 @@ JOB = build_job("query", question="how many?")
 
 def shown(*, terminal: bool) -> tuple[Console, io.StringIO]:
     out = io.StringIO()
-    return Console(file=out, force_terminal=terminal, width=120, height=40), out
+    return Console(file=out, force_terminal=terminal, width=180, height=40), out
 
 
 def test_off_a_terminal_each_job_is_one_line_when_it_ends() -> None:
@@ -59,7 +59,7 @@ def test_the_table_has_answers_failures_and_the_truth() -> None:
     console.print(board.table())
     assert "two red circles" in out.getvalue()
     assert "context_overflow" in out.getvalue()
-    assert "truth" in out.getvalue()
+    assert "expected" in out.getvalue()
 
 
 def test_answers_are_shown_as_they_are() -> None:

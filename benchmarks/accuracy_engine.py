@@ -1,0 +1,59 @@
+"""The exam's requests to the engine itself."""
+
+from pathlib import Path
+
+import torch
+
+from deploy.demo.drawing import encode
+from deploy.demo.exam import Ask, Reply
+from deploy.demo.scenes import Scene
+from worker.engine.engine import Engine
+from worker.engine.request import Caption, Detect, Finished, Point, Query, Request, Sampling, Task
+from worker.images import Crops, ImageLimits, cut, load
+from worker.model.moondream import load as load_model
+
+__all__ = ["ask_engine"]
+
+_AT_ONCE = 256  # requests in flight
+_MODEL = Path(__file__).parents[1] / "deploy" / "demo" / "model"
+
+
+def ask_engine(errands: list[tuple[Scene, Ask]], model: str | None) -> list[Reply]:
+    """Return the reply to each errand: greedy, in bfloat16 on a CUDA device, else in float32 on the CPU."""
+    cuda = torch.cuda.is_available()
+    dtype = torch.bfloat16 if cuda else torch.float32
+    loaded = load_model(model or _MODEL, device="cuda" if cuda else "cpu", dtype=dtype)
+    engine = Engine(loaded)
+    replies: dict[int, Reply] = {}
+    for start in range(0, len(errands), _AT_ONCE):
+        cuts: dict[int, Crops] = {}
+        for number, (shown, wanted) in enumerate(errands[start : start + _AT_ONCE], start):
+            if shown.seed not in cuts:
+                cuts[shown.seed] = cut(load(encode(shown), ImageLimits()), loaded.config.vision.geometry)
+            engine.submit(Request(str(number), _task(wanted), cuts[shown.seed], Sampling(temperature=0.0)))
+        while not engine.idle:
+            for output in engine.step():
+                if isinstance(output, Finished):
+                    number = int(output.id)
+                    replies[number] = _reply(errands[number][1], output)
+    return [replies[number] for number in range(len(errands))]
+
+
+def _task(wanted: Ask) -> Task:
+    match wanted.skill:
+        case "query":
+            return Query(wanted.text, reasoning=wanted.reasoning)
+        case "caption":
+            return Caption(wanted.text)
+        case "detect":
+            return Detect(wanted.text)
+        case _:
+            return Point(wanted.text)
+
+
+def _reply(wanted: Ask, output: Finished) -> Reply:
+    if wanted.skill == "detect":
+        return [(box.x_min, box.y_min, box.x_max, box.y_max) for box in output.boxes]
+    if wanted.skill == "point":
+        return [(point.x, point.y) for point in output.points]
+    return output.text

@@ -1,0 +1,69 @@
+"""Whoever is preempted, and however often, answers as alone."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.engine.micro import LIVELY, MICRO, micro_moondream, small_engine
+from tests.engine.test_engine import IMAGE_TASKS, Spec, assert_equal, expected, play
+from worker.engine.config import EngineConfig
+from worker.engine.engine import Engine
+from worker.engine.request import Detect, Point, Query, Sampling, Task
+
+# prompts so long that two fill most of the smallest pool, and answers long enough to overfill it; few, for the naive
+# loop, which is slow, to meet them all soon
+ENDLESS = ((0, -100.0), (3, -100.0), (5, 4.0))
+LONG = "red circle, blue one"
+LONG_TASKS: list[tuple[Task, int | None]] = [
+    (Query(LONG), 0),
+    (Query(LONG, reasoning=True), 0),
+    (Query(LONG), 1),
+    (Detect(LONG), 0),
+    (Point(LONG), 1),
+    (Query(3 * LONG, reasoning=True), None),
+]
+GROWING = [
+    Sampling(temperature=0.0, max_tokens=16, max_objects=6, seed=4),
+    Sampling(temperature=1.0, top_p=0.95, max_tokens=14, max_objects=5, seed=5),
+]
+long_specs = st.builds(lambda task, sampling: (*task, sampling), st.sampled_from(LONG_TASKS), st.sampled_from(GROWING))
+
+
+def test_preempted_requests_are_computed_again_and_answer_the_same() -> None:
+    long = Sampling(temperature=1.0, top_p=0.95, max_tokens=40, max_objects=10, seed=4)
+    wanted: list[Spec] = [(task, index % 3, long) for index, task in enumerate(IMAGE_TASKS)]
+    for cached in (True, False):
+        engine = small_engine(pages=25, prefix_cache=cached)
+        told = play(engine, [(0, spec) for spec in wanted], aborts={})
+        assert engine.stats.totals.preemptions > 0
+        for index, spec in enumerate(wanted):
+            assert_equal(told[str(index)], expected(LIVELY, spec))
+
+
+@st.composite
+def tight_configs(draw: st.DrawFn) -> EngineConfig:
+    """Pools in which no two long sequences can grow to their ends."""
+    page_size = draw(st.sampled_from([2, 4, 8]))
+    return EngineConfig(
+        page_size=page_size,
+        pages=MICRO.text.max_context // page_size + 1 + draw(st.integers(0, 1)),
+        max_batch=draw(st.integers(3, 5)),
+        token_budget=draw(st.sampled_from([32, 64, 200])),
+        prefix_cache=draw(st.sampled_from([False, False, True])),  # what is shared leaves room
+    )
+
+
+def test_preemptions_change_no_answer_in_any_schedule() -> None:
+    preemptions: list[int] = []
+
+    @settings(max_examples=200)
+    @given(config=tight_configs(), arrivals=st.lists(st.tuples(st.integers(0, 2), long_specs), min_size=3, max_size=3))
+    def any_schedule(config: EngineConfig, arrivals: list[tuple[int, Spec]]) -> None:
+        engine = Engine(micro_moondream(ENDLESS), config)
+        told = play(engine, arrivals, aborts={})
+        preemptions.append(engine.stats.totals.preemptions)
+        for index, (_, spec) in enumerate(arrivals):
+            assert_equal(told[str(index)], expected(ENDLESS, spec))
+
+    any_schedule()
+    assert len(preemptions) >= 200
+    assert sum(map(bool, preemptions)) > 0.4 * len(preemptions), "too few schedules preempted anybody"
