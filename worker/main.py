@@ -58,7 +58,7 @@ class _Parts:
 
 
 async def _serve(config: WorkerConfig, program: Sequence[str]) -> None:
-    shutdown, metrics = Shutdown(), Metrics()
+    shutdown, metrics = Shutdown(grace=config.drain_seconds), Metrics()
     relay = Relay(asyncio.get_running_loop())
 
     def lose(request_ids: Sequence[str]) -> None:
@@ -76,6 +76,7 @@ async def _serve(config: WorkerConfig, program: Sequence[str]) -> None:
             await _claim(config, parts)
     finally:
         await engine.stop()
+        shutdown.close()
 
 
 @contextlib.asynccontextmanager
@@ -145,9 +146,16 @@ async def _claim(config: WorkerConfig, parts: _Parts) -> None:
             if task.done():
                 task.result()  # its end is the worker's
     finally:
-        for task in vital:
+        await _end(vital)
+
+
+async def _end(tasks: set[asyncio.Task[None]]) -> None:
+    """Cancel tasks until they have ended: Python 3.11 loses a cancellation that meets the end of a `wait_for`."""
+    left = tasks
+    while left:
+        for task in left:
             task.cancel()
-        await asyncio.gather(*vital, return_exceptions=True)
+        _, left = await asyncio.wait(left, timeout=0.5)
 
 
 def _ended(task: asyncio.Task[None], parts: _Parts) -> None:
