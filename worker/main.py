@@ -202,6 +202,7 @@ def _broker_config(config: WorkerConfig, worker: str) -> BrokerConfig:
         lease=config.lease_seconds,
         result_ttl=config.result_ttl_seconds,
         log_ttl=config.log_ttl_seconds,
+        tenant_limit=config.tenant_limit,
     )
 
 
