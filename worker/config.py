@@ -86,7 +86,9 @@ class WorkerConfig(BaseSettings):
     max_attempts: int = Field(default=3, ge=1, le=100, description="runs of a job that keeps failing")
     # one job that crashes the engine does so in a full batch, in a small one and alone
     max_engine_faults: int = Field(default=4, ge=1, description="crashes of the engine in a row that end the worker")
-    hang_seconds: float = Field(default=60.0, gt=0, description="time without a step after which the engine is hung")
+    hang_seconds: float | None = Field(
+        default=None, gt=0, description="time without a step after which the engine is hung; by default 60, on cpu 600"
+    )
     restart_seconds: float = Field(default=600.0, gt=0, description="for another engine to get ready after a crash")
     result_ttl_seconds: int = Field(default=86_400, ge=1, description="how long results are kept")
     log_ttl_seconds: int = Field(default=3_600, ge=1, description="how long the events of an ended job are kept")

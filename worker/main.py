@@ -19,7 +19,6 @@ from worker.engine_process.child import ENGINE_PROGRAM
 from worker.engine_process.engine_process import EngineProcess, Supervision
 from worker.errors import WorkerError
 from worker.images import ImageLimits
-from worker.jobs.broker import Broker
 from worker.jobs.consumer import Consumer
 from worker.jobs.control import Control
 from worker.jobs.executor import Executor, Studio
@@ -49,7 +48,7 @@ def serve(config: WorkerConfig, *, program: Sequence[str] = ENGINE_PROGRAM) -> N
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    broker: Broker
+    identity: Identity
     engine: EngineProcess
     publisher: Publisher
     consumer: Consumer
@@ -110,7 +109,7 @@ async def _built(
             broker,
             engine,
             lease=config.lease_seconds,
-            hang=config.hang_seconds,
+            hang=engine.patience,
             tell=lambda: entry.tell(broker.now(), consumer.in_flight),
             break_off=consumer.break_off,
         )
@@ -118,8 +117,7 @@ async def _built(
         try:
             await broker.open()
             log.info("ready", worker=identity.worker, model=ready.model, lanes=config.lanes, permits=entry.permits)
-            with _ready(config.ready_file, identity.worker):
-                yield _Parts(broker, engine, publisher, consumer, lease, control)
+            yield _Parts(identity, engine, publisher, consumer, lease, control)
             log.info("stopped", worker=identity.worker)
         finally:
             await broker.close()
@@ -139,7 +137,8 @@ async def _claim(config: WorkerConfig, parts: _Parts) -> None:
     for task in vital:
         task.add_done_callback(lambda ended: _ended(ended, parts))
     try:
-        await parts.consumer.run()
+        with _ready(config.ready_file, parts.identity.worker):
+            await parts.consumer.run()
         log.info("draining", grace_seconds=config.drain_seconds)
         await parts.consumer.finish(config.drain_seconds)
         for task in vital:
