@@ -56,3 +56,19 @@ async def test_it_listens_again_after_a_cut(redis: "Redis[bytes]", ears: Ears) -
     await order(redis, b'{"verb":"cancel","id":"b"}')
     await ears.tally.wait_for(2)
     assert ears.heard == ["a", "b"]
+
+
+async def test_it_listens_on_after_a_silence(redis: "Redis[bytes]", redis_url: str) -> None:
+    ears = Ears()
+    running = asyncio.create_task(Control(redis_url, ears.cancel, quiet=0.02).run())
+    try:
+        async with asyncio.timeout(20):
+            while (await redis.info("commandstats")).get("cmdstat_ping", {"calls": 0})["calls"] < 3:
+                await asyncio.sleep(0.01)
+        assert not running.done()
+        await order(redis, b'{"verb":"cancel","id":"a"}')
+        await ears.tally.wait_for(1)
+    finally:
+        running.cancel()
+        await asyncio.wait({running}, timeout=5)
+    assert ears.heard == ["a"]
