@@ -137,10 +137,12 @@ async def _claim(config: WorkerConfig, parts: _Parts) -> None:
     for task in vital:
         task.add_done_callback(lambda ended: _ended(ended, parts))
     try:
-        with _ready(config.ready_file, parts.identity.worker):
-            await parts.consumer.run()
-        log.info("draining", grace_seconds=config.drain_seconds)
-        await parts.consumer.finish(config.drain_seconds)
+        try:
+            with _ready(config.ready_file, parts.identity.worker):
+                await parts.consumer.run()
+        finally:
+            log.info("draining", grace_seconds=config.drain_seconds)
+            await parts.consumer.finish(config.drain_seconds)
         for task in vital:
             if task.done():
                 task.result()  # its end is the worker's
@@ -162,7 +164,8 @@ def _ended(task: asyncio.Task[None], parts: _Parts) -> None:
         return
     error = task.exception()
     known = isinstance(error, WorkerError)
-    log.error("the worker cannot go on", part=task.get_name(), error=str(error), exc_info=None if known else error)
+    said = str(error) if known else type(error).__name__
+    log.error("the worker cannot go on", part=task.get_name(), error=said, exc_info=None if known else error)
     parts.consumer.hurry()
 
 
