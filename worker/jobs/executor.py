@@ -136,8 +136,9 @@ class Executor:
 
     async def _run(self, delivery: Delivery, job: Job) -> _End:
         crops, timings = await self._image(delivery, job)
-        request = to_request(job, crops, self.defaults)
-        last = await self.relay.run(request, lambda output: self._say(delivery, job, output))
+        running = self.relay.run(to_request(job, crops, self.defaults), lambda output: self._say(delivery, job, output))
+        del crops  # a job in flight has its pixels in memory once
+        last = await running
         match last:
             case Finished():
                 return outcomes.Completed(), completed(job, last, timings)
