@@ -37,7 +37,7 @@ OUTCOMES: list[Outcome] = [
     Crashed(),
 ]
 PERMITS = st.sampled_from([1, 3, 9, 64])
-PLANS = st.lists(st.sampled_from([*OUTCOMES, None, None]), min_size=1, max_size=4)
+PLANS = st.lists(st.sampled_from([*OUTCOMES, None, None, None, None, None]), min_size=1, max_size=4)
 
 _T = TypeVar("_T")
 
@@ -253,9 +253,12 @@ class BrokerMachine(RuleBasedStateMachine):
         worker = data.draw(st.sampled_from([one for one in self.workers if one.lives and one.held]))
         self.do(self.queue.kill(worker.name))
         worker.lives = False
-        heir = self.a_living_worker()
+        self.a_living_worker()
         if noticed:
+            heir = data.draw(st.sampled_from([one for one in self.workers if one.lives]))
+            self.take_by(heir, 3)
             self.reclaim_by(heir)
+            self.take_by(heir, 3)
 
     @precondition(lambda self: any(not worker.lives for worker in self.workers))
     @rule(data=st.data())

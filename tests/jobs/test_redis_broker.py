@@ -270,6 +270,21 @@ async def test_the_flag_of_a_job_cancelled_before_it_came_does_not_take_the_job_
     assert [await queue.call("PTTL", names.job(job_id)) for job_id in ("submitted", "raw")] == [-1, -1]
 
 
+async def test_entries_without_an_id_that_came_to_two_lanes_at_once_are_both_kept(
+    queue: OnRedis, broker: RedisBroker
+) -> None:
+    for lane in ("interactive", "bulk"):
+        await queue.call("XADD", names.lane(lane), "5-1", "j", "no JSON")
+    both = await broker.take(8)
+    # the last lane has its share first
+    assert {one.lane: one.job_id for one in both} == {"interactive": "5-1.interactive", "bulk": "5-1"}
+    await broker.settle([ending(one, Crashed()) for one in both])
+    again = await broker.take(8)
+    assert {one.job_id for one in again} == {"5-1", "5-1.interactive"}
+    assert await broker.settle([ending(one, Dead(FAILURE)) for one in again]) == [True, True]
+    assert {job_id for job_id, _ in await queue.dead()} == {"5-1", "5-1.interactive"}
+
+
 async def test_an_entry_deleted_while_its_claim_was_lost_is_forgotten(
     queue: OnRedis, network: LossyNetwork, far_broker: RedisBroker
 ) -> None:
