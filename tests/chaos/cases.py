@@ -95,7 +95,7 @@ async def worker_frozen(folder: Path, load: Load) -> Verdict:
     async with arena(folder, load) as here:
         fenced = 0
 
-        async def freeze() -> None:
+        async def freeze() -> bool:
             nonlocal fenced
             worker = here.chance.choice(here.workers)
             worker.send(signal.SIGSTOP)
@@ -103,6 +103,7 @@ async def worker_frozen(folder: Path, load: Load) -> Verdict:
             await here.recovers(claimed)
             fenced += len(claimed)
             worker.send(signal.SIGCONT)
+            return bool(claimed)
 
         await asyncio.gather(here.submit(questions(load.jobs)), here.at_each_share(freeze))
         # what a thawed worker still holds it tells before it ends
