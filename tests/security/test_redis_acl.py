@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 import redis
+from redis.backoff import NoBackoff
 from redis.exceptions import NoPermissionError
+from redis.retry import Retry
 
 from producer.errors import QueueUnavailable
 from producer.operator.redis_operator import RedisOperator
@@ -247,7 +249,8 @@ def test_what_is_anothers_work(port: int, user: str) -> None:
 
 
 def test_nobody_comes_without_a_password(port: int) -> None:
-    with redis.Redis(port=port, protocol=2) as stranger, pytest.raises(redis.AuthenticationError):
+    once = Retry(NoBackoff(), 0)
+    with redis.Redis(port=port, protocol=2, retry=once) as stranger, pytest.raises(redis.AuthenticationError):
         stranger.ping()
 
 
