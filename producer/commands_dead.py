@@ -25,7 +25,7 @@ _Code = Annotated[str | None, typer.Option(help="With --all: only those with thi
 
 
 @dead.callback()
-def choose_partition(context: typer.Context, partition: Partition = 0) -> None:
+def _choose_partition(context: typer.Context, partition: Partition = 0) -> None:
     """Dead letters: jobs that will not be tried again."""
     context.meta[_PARTITION] = partition
 

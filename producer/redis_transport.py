@@ -119,7 +119,7 @@ class RedisTransport:
         for job in jobs:
             keys.append(names.job(job.id))
             if job.idempotency_key is not None:
-                keys.append(names.idempotency(job.idempotency_key, names.partition(job.id)))
+                keys.append(names.idempotency(job.idempotency_key, names.partition(job.id), job.tenant))
             args += [job.id, _fingerprint(job), int(job.idempotency_key is not None)]
             args += [names.events(job.id), self._packed(job), _queued(job.id), job.tenant or ""]
         kind, *rest = await self._calls.run(self._submit, keys, args)

@@ -76,7 +76,7 @@ def print_workers(living: Sequence[LivingWorker]) -> None:
         return
     columns = ("host", "pid", "model", "lanes", "in_flight", "permits", "version")
     table = Table(
-        "worker", *(name.replace("_", " ") for name in columns), title=f"{len(living)} workers", title_justify="left"
+        "worker", *(name.replace("_", " ") for name in columns), title="workers", title_justify="left"
     )
     for one in living:
         table.add_row(spelled(one.worker), *(spelled(_told(one.facts.get(name, "?")), 40) for name in columns))

@@ -137,9 +137,9 @@ def live(worker: str, p: int = 0) -> str:
     return f"{stem(p)}live:{worker}"
 
 
-def idempotency(key: str, p: int = 0) -> str:
-    """Name the key that holds the id of the job submitted under an idempotency key."""
-    return f"{stem(p)}idem:{key}"
+def idempotency(key: str, p: int = 0, tenant: str | None = None) -> str:
+    """Name the key that holds the id of the job submitted under an idempotency key; each tenant has keys of its own."""
+    return f"{stem(p)}idem:{key}" if tenant is None else f"{stem(p)}idem/{tenant}/{key}"
 
 
 def job(job_id: str) -> str:

@@ -81,11 +81,14 @@ class WorkerConfig(BaseSettings):
     lanes: _Names = Field(default=DEFAULT_LANES, description="lanes to claim from, first ones first (comma-separated)")
     partitions: _Partitions = Field(default=(0,), description="partitions to claim from (comma-separated)")
     permits: int | None = Field(default=None, ge=1, description="most jobs in flight; by default 2 x max_batch")
+    tenant_limit: int | None = Field(default=None, ge=1, description="most jobs of a tenant in flight in a lane")
     lease_seconds: float = Field(default=15.0, ge=1, description="silence after which this worker counts as dead")
     max_attempts: int = Field(default=3, ge=1, le=100, description="runs of a job that keeps failing")
     # one job that crashes the engine does so in a full batch, in a small one and alone
     max_engine_faults: int = Field(default=4, ge=1, description="crashes of the engine in a row that end the worker")
-    hang_seconds: float = Field(default=60.0, gt=0, description="time without a step after which the engine is hung")
+    hang_seconds: float | None = Field(
+        default=None, gt=0, description="time without a step after which the engine is hung; by default 60, on cpu 600"
+    )
     restart_seconds: float = Field(default=600.0, gt=0, description="for another engine to get ready after a crash")
     result_ttl_seconds: int = Field(default=86_400, ge=1, description="how long results are kept")
     log_ttl_seconds: int = Field(default=3_600, ge=1, description="how long the events of an ended job are kept")
@@ -105,8 +108,8 @@ class WorkerConfig(BaseSettings):
     max_image_pixels: int = Field(default=64_000_000, ge=1, description="of one image")
     image_threads: int | None = Field(default=None, ge=1, description="threads that decode; by default one a core")
 
-    signing_keys: _Keys = Field(
-        default=SecretStr(""), description="keyid:secret, comma-separated: run only jobs signed with one of them"
+    signing_keys: _Keys | None = Field(
+        default=None, description="keyid:secret, comma-separated: run only jobs signed with one of them"
     )
 
     ready_file: Path | None = Field(default=None, description="file written when jobs are claimed, removed at the end")
@@ -127,7 +130,7 @@ class WorkerConfig(BaseSettings):
     @property
     def keys(self) -> SigningKeys | None:
         """What `signing_keys` says; None where jobs need no signature."""
-        return SigningKeys.read(_split(self.signing_keys.get_secret_value()))
+        return SigningKeys.read(_split(self.signing_keys.get_secret_value())) if self.signing_keys else None
 
 
 def read_config(flags: dict[str, object]) -> WorkerConfig:

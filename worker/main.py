@@ -19,7 +19,6 @@ from worker.engine_process.child import ENGINE_PROGRAM
 from worker.engine_process.engine_process import EngineProcess, Supervision
 from worker.errors import WorkerError
 from worker.images import ImageLimits
-from worker.jobs.broker import Broker
 from worker.jobs.consumer import Consumer
 from worker.jobs.control import Control
 from worker.jobs.executor import Executor, Studio
@@ -49,7 +48,7 @@ def serve(config: WorkerConfig, *, program: Sequence[str] = ENGINE_PROGRAM) -> N
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    broker: Broker
+    identity: Identity
     engine: EngineProcess
     publisher: Publisher
     consumer: Consumer
@@ -58,7 +57,7 @@ class _Parts:
 
 
 async def _serve(config: WorkerConfig, program: Sequence[str]) -> None:
-    shutdown, metrics = Shutdown(), Metrics()
+    shutdown, metrics = Shutdown(grace=config.drain_seconds), Metrics()
     relay = Relay(asyncio.get_running_loop())
 
     def lose(request_ids: Sequence[str]) -> None:
@@ -76,6 +75,7 @@ async def _serve(config: WorkerConfig, program: Sequence[str]) -> None:
             await _claim(config, parts)
     finally:
         await engine.stop()
+        shutdown.close()
 
 
 @contextlib.asynccontextmanager
@@ -109,7 +109,7 @@ async def _built(
             broker,
             engine,
             lease=config.lease_seconds,
-            hang=config.hang_seconds,
+            hang=engine.patience,
             tell=lambda: entry.tell(broker.now(), consumer.in_flight),
             break_off=consumer.break_off,
         )
@@ -117,8 +117,7 @@ async def _built(
         try:
             await broker.open()
             log.info("ready", worker=identity.worker, model=ready.model, lanes=config.lanes, permits=entry.permits)
-            with _ready(config.ready_file, identity.worker):
-                yield _Parts(broker, engine, publisher, consumer, lease, control)
+            yield _Parts(identity, engine, publisher, consumer, lease, control)
             log.info("stopped", worker=identity.worker)
         finally:
             await broker.close()
@@ -138,16 +137,26 @@ async def _claim(config: WorkerConfig, parts: _Parts) -> None:
     for task in vital:
         task.add_done_callback(lambda ended: _ended(ended, parts))
     try:
-        await parts.consumer.run()
-        log.info("draining", grace_seconds=config.drain_seconds)
-        await parts.consumer.finish(config.drain_seconds)
+        try:
+            with _ready(config.ready_file, parts.identity.worker):
+                await parts.consumer.run()
+        finally:
+            log.info("draining", grace_seconds=config.drain_seconds)
+            await parts.consumer.finish(config.drain_seconds)
         for task in vital:
             if task.done():
                 task.result()  # its end is the worker's
     finally:
-        for task in vital:
+        await _end(vital)
+
+
+async def _end(tasks: set[asyncio.Task[None]]) -> None:
+    """Cancel tasks until they have ended: Python 3.11 loses a cancellation that meets the end of a `wait_for`."""
+    left = tasks
+    while left:
+        for task in left:
             task.cancel()
-        await asyncio.gather(*vital, return_exceptions=True)
+        _, left = await asyncio.wait(left, timeout=0.5)
 
 
 def _ended(task: asyncio.Task[None], parts: _Parts) -> None:
@@ -155,7 +164,8 @@ def _ended(task: asyncio.Task[None], parts: _Parts) -> None:
         return
     error = task.exception()
     known = isinstance(error, WorkerError)
-    log.error("the worker cannot go on", part=task.get_name(), error=str(error), exc_info=None if known else error)
+    said = str(error) if known else type(error).__name__
+    log.error("the worker cannot go on", part=task.get_name(), error=said, exc_info=None if known else error)
     parts.consumer.hurry()
 
 
@@ -194,6 +204,7 @@ def _broker_config(config: WorkerConfig, worker: str) -> BrokerConfig:
         lease=config.lease_seconds,
         result_ttl=config.result_ttl_seconds,
         log_ttl=config.log_ttl_seconds,
+        tenant_limit=config.tenant_limit,
     )
 
 

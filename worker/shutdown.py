@@ -17,24 +17,30 @@ log = structlog.get_logger(__name__)
 LAST_RESORT_SECONDS: Final = 4.5
 """How long after the second signal the process ends whatever it is at."""
 
+_LATE_SECONDS = 15.0  # for what has to be done after the grace
+
 _Given = TypeVar("_Given")
 
 
 class Shutdown:
     """Counts SIGTERM and SIGINT; made in the main thread, within a running event loop.
 
+    Work in flight has `grace` seconds after the first. A process that has not ended a while after that, or soon after
+    the second, is ended whatever it is at.
+
     `drain` is called at the first one, `hurry` at the second, both in the event loop. They may be set later: what has
     been missed is called then.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, grace: float) -> None:
+        self._grace = grace
         self._loop = asyncio.get_running_loop()
         self._count = 0
         self._asked = asyncio.Event()
         self._calls: list[Callable[[], None]] = []
+        self._last_resorts: list[threading.Timer] = []
         # not the loop's own way: a loop that is stuck would never see the second signal
-        for signum in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(signum, self._heard)
+        self._before = {signum: signal.signal(signum, self._heard) for signum in (signal.SIGTERM, signal.SIGINT)}
 
     @property
     def asked(self) -> bool:
@@ -58,12 +64,21 @@ class Shutdown:
         await asyncio.gather(task, return_exceptions=True)
         return None
 
+    def close(self) -> None:
+        """Leave the signals to whoever had them before: the end has been reached."""
+        for signum, before in self._before.items():
+            signal.signal(signum, before)
+        for last_resort in self._last_resorts:
+            last_resort.cancel()
+
     def _heard(self, signum: int, frame: FrameType | None) -> None:
         self._count += 1
-        if self._count == 2:
-            last_resort = threading.Timer(LAST_RESORT_SECONDS, os._exit, [1])
+        if self._count <= 2:
+            seconds = self._grace + _LATE_SECONDS if self._count == 1 else LAST_RESORT_SECONDS
+            last_resort = threading.Timer(seconds, os._exit, [1])
             last_resort.daemon = True
             last_resort.start()
+            self._last_resorts.append(last_resort)
         self._loop.call_soon_threadsafe(self._tell, self._count)
 
     def _tell(self, count: int) -> None:

@@ -32,15 +32,20 @@ def main() -> None:
     # tests use servers of their own, never somebody's
     os.environ.pop("STOOP_REDIS_URL", None)
     verdicts: list[Verdict] = []
+    broken: list[str] = []
     with tempfile.TemporaryDirectory(prefix="stoop-chaos-") as folder:
         for name in wanted:
             print(f"{name} …", flush=True)
-            verdicts.append(asyncio.run(CASES[name](Path(folder) / name, load)))
+            try:
+                verdicts.append(asyncio.run(CASES[name](Path(folder) / name, load)))
+            except (AssertionError, TimeoutError, RuntimeError) as error:
+                broken.append(f"{name} ({type(error).__name__}: {error})")
     print(table(verdicts))
     out = Path(os.environ.get("CHAOS_OUT", "build/chaos.json"))
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_bytes(as_json(verdicts))
-    if broken := [one.case for one in verdicts if not one.sound]:
+    broken += [one.case for one in verdicts if not one.sound]
+    if broken:
         sys.exit(f"the promise was broken: {', '.join(broken)}")
 
 

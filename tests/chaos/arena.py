@@ -86,14 +86,17 @@ class Arena:
             await transport.close()
 
     async def at_each_share(self, fault: Callable[[], object]) -> None:
-        """Do something `load.faults` times, spread over the load by the jobs that have ended."""
+        """Do something `load.faults` times, spread over the load by the jobs that have ended.
+
+        What gives False has hit nothing, and does not count.
+        """
         for number in range(self.load.faults):
             share = (number + 1) / (self.load.faults + 1)
             await self.ledger.until_ended(int(share * self.load.jobs))
             done = fault()
             if asyncio.iscoroutine(done):
-                await done
-            self.faults += 1
+                done = await done
+            self.faults += done is not False
 
     async def pending_of(self, pid: int) -> list[str]:
         """Return the ids of the jobs that the worker with this process id has claimed and not settled."""

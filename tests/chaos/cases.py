@@ -95,7 +95,7 @@ async def worker_frozen(folder: Path, load: Load) -> Verdict:
     async with arena(folder, load) as here:
         fenced = 0
 
-        async def freeze() -> None:
+        async def freeze() -> bool:
             nonlocal fenced
             worker = here.chance.choice(here.workers)
             worker.send(signal.SIGSTOP)
@@ -103,6 +103,7 @@ async def worker_frozen(folder: Path, load: Load) -> Verdict:
             await here.recovers(claimed)
             fenced += len(claimed)
             worker.send(signal.SIGCONT)
+            return bool(claimed)
 
         await asyncio.gather(here.submit(questions(load.jobs)), here.at_each_share(freeze))
         # what a thawed worker still holds it tells before it ends
@@ -114,7 +115,7 @@ async def worker_frozen(folder: Path, load: Load) -> Verdict:
 
 async def poison_among_others(folder: Path, load: Load) -> Verdict:
     """One job kills the engine whenever it runs, in a batch with a hundred others."""
-    async with arena(folder, replace(load, workers=2), max_engine_faults="10") as here:
+    async with arena(folder, replace(load, workers=1), max_engine_faults="10") as here:
         await here.submit([*questions(50), question("poison", "die"), *questions(50, stem="other")])
         here.faults = 1
         verdict = await here.verdict("poison among 100")
@@ -123,7 +124,7 @@ async def poison_among_others(folder: Path, load: Load) -> Verdict:
 
 async def engine_hung(folder: Path, load: Load) -> Verdict:
     """One job hangs the engine whenever it runs: the front notices, ends the engine, and the others go on."""
-    async with arena(folder, replace(load, workers=2), max_engine_faults="10", hang_seconds="1") as here:
+    async with arena(folder, replace(load, workers=1), max_engine_faults="10", hang_seconds="1") as here:
         await here.submit([*questions(20), question("hanging", "hang"), *questions(20, stem="other")])
         here.faults = 1
         verdict = await here.verdict("engine hung")

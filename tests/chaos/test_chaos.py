@@ -9,17 +9,17 @@ from tests.chaos.cases import CASES
 from tests.chaos.verdict import Verdict
 
 LOADS = {
-    "workers_killed": Load(jobs=400, faults=2, lease=1.0),
-    "engines_killed": Load(jobs=400, faults=2, lease=1.0, workers=2),
-    "redis_killed_everysec": Load(jobs=300, faults=2, lease=2.0, workers=2),
-    "redis_killed_always": Load(jobs=300, faults=2, lease=2.0, workers=2),
+    "workers_killed": Load(jobs=300, faults=1, lease=1.0, workers=2),
+    "engines_killed": Load(jobs=300, faults=1, lease=1.0, workers=2),
+    "redis_killed_everysec": Load(jobs=200, faults=2, lease=2.0, workers=1),
+    "redis_killed_always": Load(jobs=200, faults=1, lease=2.0, workers=1),
     "worker_frozen": Load(jobs=300, faults=1, lease=1.0, workers=2),
     "poison_among_others": Load(jobs=101, faults=1, lease=2.0),
     "engine_hung": Load(jobs=41, faults=1, lease=2.0),
-    "stopped_under_load": Load(jobs=300, faults=2, lease=2.0, workers=2),
+    "stopped_under_load": Load(jobs=300, faults=1, lease=2.0, workers=2),
     "stopped_twice": Load(jobs=5, faults=1, lease=2.0),
-    "redis_link_bad": Load(jobs=300, faults=3, lease=2.0, workers=2),
-    "store_bad": Load(jobs=100, faults=0, lease=2.0, workers=2),
+    "redis_link_bad": Load(jobs=200, faults=2, lease=2.0, workers=1),
+    "store_bad": Load(jobs=60, faults=0, lease=2.0, workers=1),
 }
 RERUN = {"workers_killed", "engines_killed", "worker_frozen", "poison_among_others"}
 

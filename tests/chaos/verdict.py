@@ -66,14 +66,15 @@ async def judge(case: str, path: Path, redis: Redis, *, faults: int, recoveries:
             lost += not kept
             logged_twice += sum(types[last] for last in _LAST) > 1
             reruns += sum(types[run] for run in _RUNS) > 1
-    told_twice = sum(len(endings) > 1 for endings in account.ended.values())
+    # an event may still come for a result that was found; two events may not
+    told_twice = sum(sum(ending.told for ending in endings) > 1 for endings in account.ended.values())
     times = [*account.accepted.values(), *(ending.at for endings in account.ended.values() for ending in endings)]
     return Verdict(
         case=case,
         jobs=len(job_ids),
         faults=faults,
         seconds=round(max(times) - min(times), 2),
-        lost=lost + len(account.open),
+        lost=lost,
         twice=logged_twice + told_twice,
         left=await _left(redis),
         reruns=reruns,

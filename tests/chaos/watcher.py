@@ -52,7 +52,7 @@ class Watcher:
     async def _note(self, packed: bytes) -> None:
         event = json.loads(packed)
         if event["type"] in _LAST:
-            await self._ledger.end(event["id"], event["type"])
+            await self._ledger.end(event["id"], event["type"], told=True)
 
     async def _catch_up(self, connection: Redis) -> None:
         """Ask for the results of jobs whose last event was not heard."""
@@ -64,7 +64,7 @@ class Watcher:
             ):
                 if packed is not None and job_id not in self._ledger.account.ended:
                     status = json.loads(packed)["status"]
-                    await self._ledger.end(job_id, _STATES.get(status, status))
+                    await self._ledger.end(job_id, _STATES.get(status, status), told=False)
 
     def _connect(self) -> Redis:
         return Redis.from_url(self._url, protocol=2, socket_timeout=10.0, retry=Retry(NoBackoff(), 0))

@@ -1,7 +1,7 @@
 """The two queues that the contract is tested on, with a look behind the ports of each."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from redis.asyncio import Redis
@@ -101,6 +101,13 @@ class OnRedis:
 
     async def call(self, *command: Any) -> Any:
         return await self._redis.execute_command(*command)  # type: ignore[no-untyped-call]
+
+    async def call_all(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
+        """Run commands in one go; return their replies."""
+        async with self._redis.pipeline(transaction=False) as pipe:
+            for command in commands:
+                pipe.execute_command(*command)
+            return list(await pipe.execute())
 
     async def put(self, lane: str, fields: Mapping[str, str]) -> str:
         flat = [part for field in fields.items() for part in field]

@@ -1,11 +1,13 @@
 """The broker on a real Redis against a model of it, in every order of events that hypothesis can think of."""
 
 import asyncio
+import itertools
 from collections import Counter
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -34,6 +36,8 @@ OUTCOMES: list[Outcome] = [
     Released(),
     Crashed(),
 ]
+PERMITS = st.sampled_from([1, 3, 9, 64])
+PLANS = st.lists(st.sampled_from([*OUTCOMES, None, None, None, None, None]), min_size=1, max_size=4)
 
 _T = TypeVar("_T")
 
@@ -96,7 +100,7 @@ class Worker:
 
 
 class BrokerMachine(RuleBasedStateMachine):
-    """Jobs, two workers with more to follow those that die, and an operator; all they do, in any order."""
+    """Jobs, three workers with more to follow those that die, and an operator; all they do, in any order."""
 
     def __init__(self, url: str) -> None:
         super().__init__()
@@ -116,8 +120,11 @@ class BrokerMachine(RuleBasedStateMachine):
     def start(self) -> None:
         self.do(self.queue.clear())
         self.transport = self.queue.transport()
-        self.hire()
-        self.hire()
+        for _ in range(3):
+            self.hire()
+
+    def a_living_worker(self) -> Worker:
+        return next((worker for worker in self.workers if worker.lives), None) or self.hire()
 
     def hire(self) -> Worker:
         worker = Worker(name := f"worker-{len(self.workers)}", self.queue.broker(name))
@@ -125,7 +132,11 @@ class BrokerMachine(RuleBasedStateMachine):
         self.workers.append(worker)
         return worker
 
-    @rule(lane=st.sampled_from(LANES), tenant=st.sampled_from([None, None, "a", "b"]), count=st.integers(1, 12))
+    @rule(
+        lane=st.sampled_from(LANES),
+        tenant=st.sampled_from([None, None, "a", "b"]),
+        count=st.sampled_from([1, 2, 3, 10]),
+    )
     def submit(self, lane: str, tenant: str | None, count: int) -> None:
         for job_id in self.do(self.transport.submit([new_job(lane=lane, tenant=tenant) for _ in range(count)])):
             self.jobs[job_id] = ModelJob(lane)
@@ -144,17 +155,48 @@ class BrokerMachine(RuleBasedStateMachine):
         self.do(self.queue.put(lane, {"j": f'{{"id": "{job_id}"}}'}))
         self.duplicates = True
 
-    @rule(data=st.data(), permits=st.sampled_from([1, 3, 9, 64]))
-    def take(self, data: st.DataObject, permits: int) -> None:
+    @precondition(lambda self: self.jobs)
+    @rule(data=st.data(), permits=PERMITS, outcomes=PLANS)
+    def work(self, data: st.DataObject, permits: int, outcomes: list[Outcome | None]) -> None:
+        """Claim, and end some of what is held; who lost the lease unawares can only try to end."""
+        worker = data.draw(st.sampled_from(self.workers))
+        if worker.lives:
+            self.take_by(worker, permits)
+        self.settle_some(worker, outcomes)
+
+    @precondition(lambda self: self.jobs)
+    @rule(data=st.data(), rounds=st.lists(st.tuples(PERMITS, PLANS), min_size=2, max_size=5))
+    def work_on(self, data: st.DataObject, rounds: list[tuple[int, list[Outcome | None]]]) -> None:
         worker = data.draw(st.sampled_from([one for one in self.workers if one.lives]))
+        for permits, outcomes in rounds:
+            self.take_by(worker, permits)
+            self.settle_some(worker, outcomes)
+
+    @precondition(lambda self: self.jobs)
+    @rule(data=st.data(), times=st.integers(1, 4))
+    def crash_again_and_again(self, data: st.DataObject, times: int) -> None:
+        worker = data.draw(st.sampled_from([one for one in self.workers if one.lives]))
+        for _ in range(times):
+            self.take_by(worker, 64)
+            self.settle_some(worker, [Crashed()])
+
+    def take_by(self, worker: Worker, permits: int) -> None:
         expected = self.claimable(worker, permits)
         deliveries = self.do(worker.broker.take(permits))
+        self.promote_due()
         self.paused_took_nothing(deliveries)
-        self.due -= set(self.due)
         assert len(deliveries) <= permits
         assert expected is None or len(deliveries) == expected
         for delivery in deliveries:
             self.accept(worker, delivery)
+
+    def promote_due(self) -> None:
+        """Follow what a take did: it puts delayed jobs that are due back, as many as it has permits."""
+        if self.due:
+            delayed = set(self.do(self.queue.call("ZRANGE", names.delayed(), 0, -1)))
+            for job_id in self.due - delayed:
+                self.jobs[job_id].requeue()
+            self.due &= delayed
 
     def claimable(self, worker: Worker, permits: int) -> int | None:
         """Say how many jobs a take must bring, where the model knows."""
@@ -175,8 +217,6 @@ class BrokerMachine(RuleBasedStateMachine):
 
     def accept(self, worker: Worker, delivery: Delivery) -> None:
         job = self.jobs[delivery.job_id]
-        if job.state == "delayed":
-            job.requeue()
         assert job.state == "queued"
         job.state, job.owner, job.attempt = "running", worker.name, job.attempt + 1
         worker.held.setdefault(delivery.job_id, []).append(delivery)
@@ -184,14 +224,10 @@ class BrokerMachine(RuleBasedStateMachine):
         assert (type(delivery.verdict) if delivery.verdict else None) is job.verdict
         assert delivery.verdict or job.crashes == 0 or job.apart is not Isolation.NONE
 
-    @precondition(lambda self: any(worker.held for worker in self.workers))
-    @rule(data=st.data(), outcome=st.sampled_from(OUTCOMES), share=st.sampled_from([1, 4, 100]))
-    def settle(self, data: st.DataObject, outcome: Outcome, share: int) -> None:
-        worker = data.draw(st.sampled_from([one for one in self.workers if one.held]))
-        self.settle_all(worker, worker.deliveries[:share], outcome)
-
-    def settle_all(self, worker: Worker, deliveries: list[Delivery], outcome: Outcome) -> None:
-        ends = [ending(one, one.verdict or outcome) for one in deliveries]
+    def settle_some(self, worker: Worker, outcomes: list[Outcome | None]) -> None:
+        """End each delivery with the outcome whose turn it is, or leave it (None)."""
+        planned = zip(worker.deliveries, itertools.cycle(outcomes), strict=False)
+        ends = [ending(one, one.verdict or outcome) for one, outcome in planned if outcome]
         settled = self.do(worker.broker.settle(ends))
         for end, ours in zip(ends, settled, strict=True):
             delivery, job = end.delivery, self.jobs[end.delivery.job_id]
@@ -211,13 +247,20 @@ class BrokerMachine(RuleBasedStateMachine):
         latest = worker.held[delivery.job_id][-1]
         return job.owner == worker.name and delivery is latest and job.attempt == delivery.attempt
 
-    @rule(data=st.data())
-    def die(self, data: st.DataObject) -> None:
-        worker = data.draw(st.sampled_from([one for one in self.workers if one.lives]))
+    @precondition(lambda self: any(worker.lives and worker.held for worker in self.workers))
+    @rule(data=st.data(), noticed=st.booleans())
+    def die(self, data: st.DataObject, noticed: bool) -> None:
+        worker = data.draw(st.sampled_from([one for one in self.workers if one.lives and one.held]))
         self.do(self.queue.kill(worker.name))
         worker.lives = False
-        self.hire()
+        self.a_living_worker()
+        if noticed:
+            heir = data.draw(st.sampled_from([one for one in self.workers if one.lives]))
+            self.take_by(heir, 3)
+            self.reclaim_by(heir)
+            self.take_by(heir, 3)
 
+    @precondition(lambda self: any(not worker.lives for worker in self.workers))
     @rule(data=st.data())
     def reclaim(self, data: st.DataObject) -> None:
         self.reclaim_by(data.draw(st.sampled_from([one for one in self.workers if one.lives])))
@@ -229,10 +272,13 @@ class BrokerMachine(RuleBasedStateMachine):
         for job in lost:
             job.crash()
 
+    @precondition(lambda self: any(worker.held for worker in self.workers))
     @rule(data=st.data())
     def extend(self, data: st.DataObject) -> None:
-        """A worker that was frozen comes back with this, and learns what it has lost."""
-        worker = data.draw(st.sampled_from(self.workers))
+        self.beat(data.draw(st.sampled_from([one for one in self.workers if one.held])))
+
+    def beat(self, worker: Worker) -> None:
+        """Renew a lease; a worker that was frozen comes back with this, and learns what it has lost."""
         held = self.do(worker.broker.extend())
         worker.lives = True
         ours = [one for one in worker.deliveries if self.owns(worker, one)]
@@ -243,9 +289,10 @@ class BrokerMachine(RuleBasedStateMachine):
         assert {one.entry_id for one in held.cancelled} == cancelled
 
     @precondition(lambda self: self.jobs)
-    @rule(data=st.data())
-    def cancel(self, data: st.DataObject) -> None:
-        job_id = data.draw(st.sampled_from(list(self.jobs)))
+    @rule(data=st.data(), state=st.sampled_from(["running", "delayed", "queued", "completed"]))
+    def cancel(self, data: st.DataObject, state: str) -> None:
+        jobs = [job_id for job_id, job in self.jobs.items() if job.state == state] or list(self.jobs)
+        job_id = data.draw(st.sampled_from(jobs))
         job = self.jobs[job_id]
         known = self.do(self.transport.cancel(job_id))
         if known is None:
@@ -257,23 +304,32 @@ class BrokerMachine(RuleBasedStateMachine):
             job.cancelled = True
             if job.state == "delayed":
                 self.due.add(job_id)
+        for worker in self.workers:
+            if worker.lives and job_id in worker.held:
+                self.beat(worker)
 
+    @precondition(lambda self: self.jobs)
     @rule(lane=st.sampled_from(LANES))
+    def pause_or_resume(self, lane: str) -> None:
+        self.resume() if self.paused else self.pause(lane)
+
     def pause(self, lane: str) -> None:
         self.do(self.queue.pause(lane))
         self.paused.add(lane)
 
-    @rule()
     def resume(self) -> None:
         for lane in self.paused:
             self.do(self.queue.resume(lane))
         self.paused.clear()
 
+    @precondition(lambda self: any(job.state == "delayed" for job in self.jobs.values()))
     @rule()
     def time_passes(self) -> None:
-        for job_id in self.do(self.queue.call("ZRANGE", names.delayed(), 0, -1)):
-            self.do(self.queue.call("ZADD", names.delayed(), "XX", 0, job_id))
-            self.due.add(job_id)
+        delayed = [job_id for job_id, job in self.jobs.items() if job.state == "delayed"]
+        if delayed:
+            scores = [part for job_id in delayed for part in (0, job_id)]
+            self.do(self.queue.call("ZADD", names.delayed(), "XX", *scores))
+            self.due.update(delayed)
 
     @invariant()
     def nothing_runs_beside_a_quarantined_job_but_what_may(self) -> None:
@@ -297,54 +353,56 @@ class BrokerMachine(RuleBasedStateMachine):
             self.runner.close()
 
     def drain(self) -> None:
-        """Let every worker die, and one new one finish all there is."""
+        """Let all workers die but one, and that one finish all there is."""
         self.resume()
         self.time_passes()
-        last = self.hire()
-        for worker in self.workers[:-1]:
-            self.do(self.queue.kill(worker.name))
-            worker.lives = False
+        last = self.a_living_worker()
+        for worker in self.workers:
+            if worker is not last and worker.lives:
+                self.do(self.queue.kill(worker.name))
+                worker.lives = False
         self.reclaim_by(last)
         for _ in range(len(self.jobs) + 8):
-            for delivery in self.do(last.broker.take(64)):
-                self.accept(last, delivery)
-            if not last.held and not any(job.endings == 0 for job in self.jobs.values()):
+            self.take_by(last, 64)
+            if not last.held and all(job.endings for job in self.jobs.values()):
                 return
-            self.settle_all(last, last.deliveries, Completed())
+            self.settle_some(last, [Completed()])
             self.time_passes()
 
     def check_the_end(self) -> None:
-        states = {job_id: self.do(self.transport.state(job_id)) for job_id in self.jobs}
-        assert states == {job_id: job.state for job_id, job in self.jobs.items()}
-        assert all(job.endings == 1 for job in self.jobs.values()), "no job is lost"
-        for job_id, job in self.jobs.items():
-            assert self.do(self.queue.read(job_id, "attempt")) == str(job.attempt)
-            assert int(self.do(self.queue.read(job_id, "crashes")) or 0) == job.crashes
-            assert self.do(self.transport.result(job_id)) == b"result"
-            told = self.do(self.transport.log(job_id))
-            assert told.count(b"last of " + job_id.encode()) == 1
+        """No job is lost, each has one result, and Redis holds nothing else."""
+        assert {job.endings for job in self.jobs.values()} <= {1}
+        fields = ("state", "attempt", "crashes")
+        found = self.do(self.queue.call_all([("HMGET", names.job(job_id), *fields) for job_id in self.jobs]))
+        expected = [[job.state, str(job.attempt), str(job.crashes or "") or None] for job in self.jobs.values()]
+        assert found == expected
+        results = self.do(self.queue.call_all([("GET", names.result(job_id)) for job_id in self.jobs]))
+        assert set(results) <= {"result"}
+        logs = self.do(self.queue.call_all([("XREVRANGE", names.log(job_id), "+", "-") for job_id in self.jobs]))
+        for job_id, told in zip(self.jobs, logs, strict=True):
+            lasts = [event["e"] for _, event in told if event["e"].startswith("last of")]
+            assert lasts == [told[0][1]["e"]] == [f"last of {job_id}"]
         self.check_that_nothing_is_left()
 
     def check_that_nothing_is_left(self) -> None:
-        for stream in self.do(self.queue.call("KEYS", f"{names.stem(0)}jobs:*")):
-            assert self.do(self.queue.call("XLEN", stream)) == 0
-            assert self.do(self.queue.call("XPENDING", stream, names.GROUP))["pending"] == 0
+        streams = self.do(self.queue.call("KEYS", f"{names.stem(0)}jobs:*"))
+        assert not any(self.do(self.queue.call_all([("XLEN", stream) for stream in streams])))
+        groups = self.do(self.queue.call_all([("XINFO", "GROUPS", stream) for stream in streams]))
+        assert not any(group[group.index("pending") + 1] for known in groups for group in known)
         assert self.do(self.queue.call("ZCARD", names.delayed())) == 0
-        assert len(self.do(self.queue.letters())) == self.letters
+        assert self.do(self.queue.call("XLEN", names.dead())) == self.letters
         totals = {name: int(count) for name, count in self.do(self.queue.call("HGETALL", names.totals())).items()}
         states = Counter(job.state for job in self.jobs.values())
-        told = {
-            "dead": self.letters,
-            "retried": self.retried,
-            "reclaimed": sum(job.crashes for job in self.jobs.values()),
-        }
+        crashes = sum(job.crashes for job in self.jobs.values())
+        told = {"dead": self.letters, "retried": self.retried, "reclaimed": crashes}
         assert totals == {name: count for name, count in {**states, **told}.items() if count}
 
 
+@pytest.mark.timeout(400)
 def test_the_broker_does_what_the_model_does(redis_url: str) -> None:
     checks = settings(
         max_examples=500,
-        stateful_step_count=20,
+        stateful_step_count=12,
         deadline=None,
         derandomize=True,
         suppress_health_check=list(HealthCheck),

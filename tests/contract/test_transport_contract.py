@@ -62,6 +62,17 @@ async def test_the_same_key_is_the_same_job(queue: QueueUnderTest, transport: Tr
     assert await queue.depth("interactive") == 2
 
 
+async def test_tenants_do_not_share_idempotency_keys(transport: Transport) -> None:
+    """Or one could learn the id of another's job, and with it read the answer."""
+    jobs = [
+        new_job(idempotency_key="a key", tenant=tenant, question=f"{tenant}?") for tenant in ("acme", "rival", None)
+    ]
+    jobs.append(new_job(idempotency_key="acme/a key"))
+    for job in jobs:
+        assert await transport.submit([job]) == [job.id]
+    assert await transport.submit(jobs) == [job.id for job in jobs]
+
+
 async def test_the_same_key_twice_in_a_call_is_one_job(queue: QueueUnderTest, transport: Transport) -> None:
     first, second = new_job(idempotency_key="a key"), new_job(idempotency_key="a key")
     assert await transport.submit([first, second]) == [first.id, first.id]

@@ -1,6 +1,7 @@
 """Engines that die, hang and are killed under their jobs, in real workers."""
 
 import asyncio
+import json
 import os
 import signal
 import time
@@ -78,6 +79,10 @@ async def test_an_engine_that_only_crashes_ends_the_worker_and_loses_no_job(grou
     assert "2 faults of the engine in a row" in worker.last_words()
     states = [await ground.redis.hget(names.job(job), "state") for job in jobs]
     assert set(states) == {b"queued"}
+    crashes = [int(await ground.redis.hget(names.job(job), "crashes") or 0) for job in jobs]
+    ends = [json.loads(line) for line in worker.log.read_text().splitlines() if "ended under its jobs" in line]
+    assert len(ends) == 2
+    assert sum(crashes) == sum(end["jobs"] for end in ends), "the last crash counts too"
     assert sum((await ground.left()).values()) == len(jobs)
 
 

@@ -10,13 +10,21 @@ import pytest
 
 from schemas import names
 from schemas.state import State
-from tests.flow.scripted import Floor, floor
+from tests.flow.scripted import SECONDS, Floor, floor
 
 
 @pytest.fixture
 async def ground(tmp_path: Path, redis_url: str) -> AsyncIterator[Floor]:
     async with floor(tmp_path, redis_url) as ground:
         yield ground
+
+
+def engines(ground: Floor) -> list[int]:
+    """The engines of workers that have been started, ready or not."""
+    try:
+        return [engine for worker in ground.workers for engine in worker.children]
+    except (AssertionError, OSError):
+        return []
 
 
 async def test_under_load_nothing_is_lost_and_no_attempt_is_wasted(ground: Floor) -> None:
@@ -75,3 +83,13 @@ async def test_a_worker_that_is_stuck_ends_by_the_last_resort(ground: Floor) -> 
     began = time.monotonic()
     assert await worker.end(signal.SIGINT) == 1
     assert time.monotonic() - began < 5
+
+
+async def test_a_worker_that_is_still_starting_ends_at_once(ground: Floor) -> None:
+    starting = asyncio.create_task(ground.worker())
+    async with asyncio.timeout(SECONDS):
+        while not engines(ground):
+            await asyncio.sleep(0)
+    ground.workers[0].send(signal.SIGTERM)
+    with pytest.raises(RuntimeError, match="ended with 0"):
+        await starting

@@ -180,6 +180,7 @@ async def test_a_fault_of_the_jobs_own_fails_at_once(bench: Bench, error: Except
         (errors.ImageTimeout("x"), FailureCode.IMAGE_TIMEOUT),
         (errors.StorageUnavailable("x"), FailureCode.STORAGE_UNAVAILABLE),
         (RuntimeError("secret"), FailureCode.INTERNAL),
+        (TimeoutError("secret"), FailureCode.INTERNAL),
     ],
 )
 async def test_what_may_pass_is_tried_again_and_then_kept_as_a_dead_letter(

@@ -15,8 +15,8 @@ from schemas.failure import Failure, FailureCode
 from tests.contract.queues import OnRedis, ending, new_job
 from tests.support.lossy_network import LossyNetwork, lossy_network
 from worker.errors import ConfigError, QueueUnavailable
-from worker.jobs.broker import EventGroup
-from worker.jobs.outcome import Completed, Dead, Outcome, Released, Retry
+from worker.jobs.broker import EventGroup, Isolation
+from worker.jobs.outcome import Cancelled, Completed, Crashed, Dead, Outcome, Released, Retry
 from worker.jobs.redis_broker import BrokerConfig, RedisBroker
 
 SOON = 10.0
@@ -63,6 +63,9 @@ async def far_broker(network: LossyNetwork) -> AsyncIterator[RedisBroker]:
         {"partitions": ()},
         {"partitions": (1, 1)},
         {"lease": 0.0},
+        {"small_batch": 0},
+        {"tenant_limit": 0},
+        {"lanes": ("interactive", "quarantine:small")},
     ],
 )
 def test_a_configuration_that_cannot_work_is_refused(wrong: dict[str, object]) -> None:
@@ -166,6 +169,122 @@ async def test_jobs_whose_claim_never_arrived_are_found_again(
     assert await far_broker.settle([ending(delivery) for delivery in (held, *found)]) == [True] * 3
 
 
+async def test_a_small_batch_whose_claim_never_arrived_is_found_again_and_nothing_beside_it(
+    queue: OnRedis, network: LossyNetwork, far_broker: RedisBroker
+) -> None:
+    ids = await queue.transport().submit([new_job() for _ in range(3)])
+    doomed = queue.broker("doomed")
+    await doomed.open()
+    await doomed.take(3)
+    await queue.call("DEL", names.live("doomed"))
+    assert await far_broker.reclaim() == 3
+    await queue.transport().submit([new_job()])
+    assert await far_broker.take(0) == []
+    network.lose_reply_to(b"EVALSHA")
+    assert await far_broker.take(8) == []
+    found = await far_broker.take(8)
+    assert [(one.job_id, one.isolation) for one in found] == [(job_id, Isolation.SMALL) for job_id in ids]
+    assert await far_broker.settle([ending(one) for one in found]) == [True] * 3
+
+
+async def test_a_takeover_whose_reply_was_lost_counts_each_crash_once(
+    queue: OnRedis, network: LossyNetwork, far_broker: RedisBroker
+) -> None:
+    [job_id] = await queue.transport().submit([new_job()])
+    doomed = queue.broker("doomed")
+    await doomed.open()
+    await doomed.take(1)
+    await queue.call("DEL", names.live("doomed"))
+    assert await queue.broker("worker-2").reclaim() == 1
+    network.lose_reply_to(b"EVALSHA")
+    with pytest.raises(QueueUnavailable):
+        await far_broker.reclaim()
+    assert await far_broker.reclaim() == 0
+    assert await queue.read(job_id, "crashes") == "1"
+
+
+async def test_a_dead_worker_s_consumer_is_removed_once_it_holds_nothing(queue: OnRedis, broker: RedisBroker) -> None:
+    await queue.transport().submit([new_job() for _ in range(3)])
+    doomed = queue.broker("doomed")
+    await doomed.open()
+    await doomed.take(3)
+    await queue.call("DEL", names.live("doomed"))
+    await broker.reclaim()
+    consumers = await queue.call("XINFO", "CONSUMERS", names.lane("interactive"), names.GROUP)
+    assert consumers == []
+
+
+async def test_an_entry_that_was_deleted_is_taken_over_in_silence(queue: OnRedis, broker: RedisBroker) -> None:
+    await queue.transport().submit([new_job()])
+    doomed = queue.broker("doomed")
+    await doomed.open()
+    [lost] = await doomed.take(1)
+    await queue.call("DEL", names.live("doomed"))
+    await queue.call("XDEL", names.lane("interactive"), lost.entry_id)
+    assert await broker.reclaim() == 1
+    assert (await queue.call("XPENDING", names.lane("interactive"), names.GROUP))["pending"] == 0
+
+
+async def test_who_leaves_gives_its_turn_in_the_quarantine_back(queue: OnRedis, broker: RedisBroker) -> None:
+    await queue.transport().submit([new_job()])
+    [delivery] = await broker.take(1)
+    await broker.settle([ending(delivery, Crashed())])
+    assert len(await broker.take(1)) == 1
+    assert await queue.call("GET", names.turn()) == "worker-1"
+    await broker.close()
+    assert await queue.call("EXISTS", names.turn()) == 0
+
+
+async def test_a_turn_that_takes_too_long_goes_to_another(queue: OnRedis, broker: RedisBroker) -> None:
+    await queue.transport().submit([new_job() for _ in range(2)])
+    [held, crashed] = await broker.take(2)
+    await broker.settle([ending(crashed, Crashed())])
+    assert await broker.take(1) == [], "it must finish what it holds"
+    other = queue.broker("worker-2")
+    await other.open()
+    assert await other.take(1) == []
+    assert 0 < int(await queue.call("PTTL", names.turn())) <= 30_000
+    await queue.call("DEL", names.turn())
+    assert [one.job_id for one in await other.take(1)] == [crashed.job_id]
+    await queue.transport().submit([new_job()])
+    assert len(await broker.take(1)) == 1, "it is another's turn, so this worker goes on"
+    assert await broker.settle([ending(held)]) == [True]
+
+
+async def test_a_tenant_that_has_no_jobs_leaves_nothing_behind(queue: OnRedis, broker: RedisBroker) -> None:
+    await queue.transport().submit([new_job(tenant="acme")])
+    assert await broker.settle([ending(one) for one in await broker.take(1)]) == [True]
+    assert await broker.take(1) == []
+    assert await queue.call("EXISTS", names.lane("interactive/acme"), names.tenants("interactive")) == 0
+
+
+async def test_the_flag_of_a_job_cancelled_before_it_came_does_not_take_the_job_with_it(
+    queue: OnRedis, broker: RedisBroker
+) -> None:
+    transport = queue.transport()
+    for job_id in ("submitted", "raw"):
+        await transport.cancel(job_id)
+    await transport.submit([new_job(id="submitted")])
+    await queue.put("interactive", {"j": '{"id": "raw"}'})
+    assert {one.verdict for one in await broker.take(2)} == {Cancelled()}
+    assert [await queue.call("PTTL", names.job(job_id)) for job_id in ("submitted", "raw")] == [-1, -1]
+
+
+async def test_entries_without_an_id_that_came_to_two_lanes_at_once_are_both_kept(
+    queue: OnRedis, broker: RedisBroker
+) -> None:
+    for lane in ("interactive", "bulk"):
+        await queue.call("XADD", names.lane(lane), "5-1", "j", "no JSON")
+    both = await broker.take(8)
+    # the last lane has its share first
+    assert {one.lane: one.job_id for one in both} == {"interactive": "5-1.interactive", "bulk": "5-1"}
+    await broker.settle([ending(one, Crashed()) for one in both])
+    again = await broker.take(8)
+    assert {one.job_id for one in again} == {"5-1", "5-1.interactive"}
+    assert await broker.settle([ending(one, Dead(FAILURE)) for one in again]) == [True, True]
+    assert {job_id for job_id, _ in await queue.dead()} == {"5-1", "5-1.interactive"}
+
+
 async def test_an_entry_deleted_while_its_claim_was_lost_is_forgotten(
     queue: OnRedis, network: LossyNetwork, far_broker: RedisBroker
 ) -> None:
@@ -255,7 +374,7 @@ async def test_partitions_take_turns(queue: OnRedis) -> None:
     await broker.close()
 
 
-@pytest.mark.parametrize("outcome", [Completed(), Released(), Retry(FAILURE, 60.0), Dead(FAILURE)])
+@pytest.mark.parametrize("outcome", [Completed(), Released(), Crashed(), Retry(FAILURE, 60.0), Dead(FAILURE)])
 async def test_what_is_settled_is_pending_no_more(queue: OnRedis, broker: RedisBroker, outcome: Outcome) -> None:
     await queue.transport().submit([new_job()])
     [delivery] = await broker.take(1)

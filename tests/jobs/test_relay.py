@@ -1,10 +1,13 @@
 import asyncio
+import weakref
 
+import numpy as np
 import pytest
 
 from tests.support.engine import ScriptedEngine
 from worker.engine.request import Aborted, Caption, Output, Request, TextDelta
 from worker.errors import EngineCrashed, EngineFault
+from worker.images import Crops, Tiling
 from worker.jobs.relay import Relay
 
 
@@ -75,3 +78,18 @@ async def test_an_engine_that_has_ended_takes_nothing() -> None:
     relay = await start(engine)
     with pytest.raises(EngineFault):
         await relay.run(Request("a", Caption()), lambda output: None)
+
+
+async def test_a_request_that_runs_is_held_by_the_engine_alone() -> None:
+    engine = ScriptedEngine()
+    relay = await start(engine)
+    crops = Crops(np.zeros((2, 8, 8, 3), dtype=np.uint8), Tiling(1, 1), b"")
+    gone = weakref.ref(crops.pixels)
+    running = relay.run(Request("a", Caption(), crops), lambda output: None)
+    del crops
+    run = asyncio.create_task(running)
+    await engine.submitted.wait_for(1)
+    engine.requests.clear()
+    assert gone() is None
+    engine.deliver([engine.finished("a")])
+    await run

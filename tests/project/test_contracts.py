@@ -22,11 +22,13 @@ PLANTED = [
     ("The worker's layers", "worker/kernels/__init__.py", "import worker.model.text"),
     ("The worker's layers", "worker/engine/request.py", "import worker.jobs.outcome"),
     ("The worker's layers", "worker/jobs/outcome.py", "import worker.main"),
+    ("The worker's layers", "worker/jobs/outcome.py", "import worker.engine_process.border"),
     ("Jobs know the engine only as engine.request", "worker/jobs/translate.py", "import worker.engine.scheduler"),
     ("Jobs know the engine only as engine.request", "worker/jobs/translate.py", "from worker.model import text"),
     ("Nothing left of the engine imports torch", "worker/images/crops.py", "import torch"),
     ("Nothing left of the engine imports torch", "producer/config.py", "import torch.nn"),
     ("Nothing left of the engine imports torch", "worker/jobs/broker.py", "import torch"),
+    ("Nothing left of the engine imports torch", "worker/main.py", "import worker.engine_process.boot"),
     (
         "Nothing right of jobs knows the wire, an event loop or a configuration",
         "worker/engine/request.py",

@@ -18,6 +18,7 @@ def test_the_keys_are_the_ones_of_the_contract() -> None:
     assert names.delayed(3) == "stoop:{3}:delayed"
     assert names.live("w1", 3) == "stoop:{3}:live:w1"
     assert names.idempotency("k", 3) == "stoop:{3}:idem:k"
+    assert names.idempotency("k", 3, "acme") == "stoop:{3}:idem/acme/k"
     assert names.job("mine") == "stoop:{0}:job:mine"
     assert names.result("mine") == "stoop:{0}:result:mine"
     assert names.events("mine") == "stoop:{0}:events:mine"

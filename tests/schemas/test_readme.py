@@ -60,6 +60,14 @@ def test_the_table_of_keys_has_every_key() -> None:
     table = {coded(name)[0] for name, *_ in rows("Keys and channels")}
     built = {
         names.lane("<lane>"),
+        names.lane(names.tenant_lane("<lane>", "<tenant>")),
+        names.tenants("<lane>"),
+        names.quarantine("<kind>"),
+        names.turn(),
+        names.paused(),
+        names.bell(),
+        names.workers(),
+        names.totals(),
         names.job("<id>"),
         names.result("<id>"),
         names.events("<id>"),

@@ -6,11 +6,14 @@ All tests of the contract run here once more, the workers as `worker` and the ca
 import hashlib
 import re
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
+from redis.backoff import NoBackoff
 from redis.exceptions import NoPermissionError
+from redis.retry import Retry
 
 from producer.errors import QueueUnavailable
 from producer.operator.redis_operator import RedisOperator
@@ -21,6 +24,7 @@ from tests.contract.queues import FAILURE, OnRedis, ending, new_job
 from tests.contract.test_broker_contract import *  # noqa: F403
 from tests.contract.test_flow_contract import *  # noqa: F403
 from tests.contract.test_transport_contract import *  # noqa: F403
+from tests.flow.scripted import floor
 from tests.project.modules import ROOT
 from tests.security.redis_process import running_redis
 from worker.jobs.broker import Broker
@@ -102,6 +106,18 @@ async def test_a_producer_submits_and_cancels_and_cannot_read_answers(queue: Wit
                 await reading
     finally:
         await producer.close()
+
+
+async def test_a_whole_worker_needs_no_more(queue: WithRoles, port: int, tmp_path: Path) -> None:
+    async with floor(tmp_path, url(port, "client")) as ground:
+        await ground.worker(redis_url=url(port, "worker"))
+        [short, *_] = jobs = await ground.submit("anything", *["sleep 0.1"] * 5)
+        [waiting] = await ground.submit("wait", stream=True, tenant="acme")
+        await ground.running(waiting)
+        await ground.client.cancel(waiting)
+        results = await ground.results([*jobs, waiting])
+    assert [result.status.value for result in results] == ["completed"] * 6 + ["cancelled"]
+    assert await queue.read(short, "state") == "completed"
 
 
 async def test_a_reader_reads_and_cannot_submit_or_cancel(queue: WithRoles, port: int, broker: Broker) -> None:
@@ -233,11 +249,12 @@ def test_what_is_anothers_work(port: int, user: str) -> None:
 
 
 def test_nobody_comes_without_a_password(port: int) -> None:
-    with redis.Redis(port=port, protocol=2) as stranger, pytest.raises(redis.AuthenticationError):
+    once = Retry(NoBackoff(), 0)
+    with redis.Redis(port=port, protocol=2, retry=once) as stranger, pytest.raises(redis.AuthenticationError):
         stranger.ping()
 
 
-def test_a_template_that_was_not_filled_in_starts_nothing(tmp_path: Any) -> None:
+def test_a_template_that_was_not_filled_in_starts_nothing(tmp_path: Path) -> None:
     (tmp_path / "users.acl").write_text(TEMPLATE)
     with pytest.raises(pytest.fail.Exception), running_redis(tmp_path, "--aclfile", str(tmp_path / "users.acl")):
         pass

@@ -1,3 +1,5 @@
+import signal
+
 import typer
 from typer.testing import CliRunner
 
@@ -30,7 +32,9 @@ def test_without_a_model_it_says_what_to_give() -> None:
     assert "--model (STOOP_MODEL): give it" in result.output
 
 
-def test_a_folder_that_is_no_model_is_named(tmp_path) -> None:
+def test_a_folder_that_is_no_model_is_named_and_the_signals_are_left_as_they_were(tmp_path) -> None:
+    before = signal.getsignal(signal.SIGINT)
     result = run("--model", str(tmp_path), "--device", "cpu", "--log-level", "error")
     assert result.exit_code == 2
     assert str(tmp_path) in result.output
+    assert signal.getsignal(signal.SIGINT) is before

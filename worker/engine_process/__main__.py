@@ -14,7 +14,8 @@ def build(settings: EngineSettings, deliver: Deliver) -> tuple[EngineThread, Rea
     """Load the model and build the engine; raises `ConfigError` or `CheckpointError`."""
     configure_logs(settings.log_level, settings.log_format)
     engine, model = boot(settings)
-    return EngineThread(engine, deliver), Ready(model.name, model.digest, model.config.vision.geometry)
+    ready = Ready(model.name, model.digest, model.config.vision.geometry, model.device.type)
+    return EngineThread(engine, deliver), ready
 
 
 if __name__ == "__main__":

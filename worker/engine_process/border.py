@@ -37,6 +37,7 @@ class Ready:
     model: str
     digest: str
     geometry: CropGeometry
+    device: str = "cpu"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,8 @@ __all__ = ["EngineProcess", "Supervision"]
 log = structlog.get_logger(__name__)
 
 _STOP_SECONDS = 1.0  # all that counts has been settled by then
+_PATIENCE = {"cpu": 600.0}  # there one step may prefill thousands of tokens, for minutes
+_USUAL_PATIENCE = 60.0
 _LOOKS = 4  # how often in `hang_seconds` progress is looked for
 
 
@@ -23,12 +25,12 @@ _LOOKS = 4  # how often in `hang_seconds` progress is looked for
 class Supervision:
     """How the front looks after the engine; durations are in seconds.
 
-    Without a step for `hang_seconds` while it has work, the engine counts as hung; a new one has `restart_seconds` to
-    get ready. `max_faults` in a row, nothing having been finished between, end it for good.
+    Without a step for `hang_seconds` while it has work, the engine counts as hung; by default that fits the device. A
+    new one has `restart_seconds` to get ready. `max_faults` in a row, nothing having been finished between, end it.
     """
 
     max_faults: int = 4
-    hang_seconds: float = 60.0
+    hang_seconds: float | None = None
     restart_seconds: float = 600.0
 
 
@@ -50,7 +52,7 @@ class EngineProcess:
     """`EnginePort` over one child after another; belongs to the event loop.
 
     `deliver` takes the outputs, `lose` the ids that were inside a child when it crashed or hung. What is submitted
-    while a child is being replaced waits for the next one.
+    while a child is being replaced waits for the next one. `patience` is for how many seconds there may be no step.
     """
 
     settings: EngineSettings
@@ -59,6 +61,7 @@ class EngineProcess:
     supervision: Supervision = field(default_factory=Supervision)
     program: Sequence[str] = ENGINE_PROGRAM
     faults: int = 0
+    patience: float = _USUAL_PATIENCE
     _steps: int = 0
     _alive: bool = True
     _stopping: bool = False
@@ -105,6 +108,8 @@ class EngineProcess:
     async def start(self) -> Ready:
         """Start the first child and wait, however long; raises `ConfigError`, `CheckpointError` or `EngineFault`."""
         child, ready = await self._launch()
+        usual = _PATIENCE.get(ready.device, _USUAL_PATIENCE)
+        self.patience = self.supervision.hang_seconds or usual
         self._begin(child)
         return ready
 
@@ -147,7 +152,7 @@ class EngineProcess:
     async def _watch(self, child: Child) -> str:
         """Read a child's reports until it ends or hangs; return how that came."""
         reading = asyncio.create_task(self._read(child))
-        watchdog, pause = _Watchdog(), self.supervision.hang_seconds / _LOOKS
+        watchdog, pause = _Watchdog(), self.patience / _LOOKS
         try:
             while not reading.done():
                 await asyncio.wait({reading}, timeout=pause)
@@ -155,7 +160,7 @@ class EngineProcess:
                     child.kill()
                     await asyncio.wait({reading}, timeout=pause)
                     await child.end()
-                    return f"no step for {self.supervision.hang_seconds:g} s"
+                    return f"no step for {self.patience:g} s"
             reading.result()
             return await child.end()
         finally:
@@ -198,7 +203,7 @@ class EngineProcess:
 
     async def _launch_in_time(self) -> Child:
         launching = asyncio.create_task(self._launch())
-        left, pause = self.supervision.restart_seconds, min(1.0, self.supervision.hang_seconds / _LOOKS)
+        left, pause = self.supervision.restart_seconds, min(1.0, self.patience / _LOOKS)
         try:
             while left > 0:
                 await asyncio.wait({launching}, timeout=pause)

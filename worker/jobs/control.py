@@ -28,12 +28,14 @@ class _Order(msgspec.Struct, frozen=True):
 class Control:
     """Listens, and calls `cancel` with the id of each job that is cancelled, whoever runs it.
 
-    What is told while the connection is down is missed; the job's own flag, read with the lease, says it again.
+    What is told while the connection is down is missed; the job's own flag, read with the lease, says it again. After
+    `quiet` seconds without a word it asks whether the connection still lives.
     """
 
-    def __init__(self, url: str, cancel: Callable[[str], None]) -> None:
-        self._client = connect(read_url(url), timeout=_QUIET_SECONDS)
+    def __init__(self, url: str, cancel: Callable[[str], None], *, quiet: float = _QUIET_SECONDS) -> None:
+        self._client = connect(read_url(url), timeout=quiet)
         self._cancel = cancel
+        self._quiet = quiet
 
     async def run(self) -> None:
         """Listen until cancelled, through every loss of the connection."""
@@ -55,11 +57,11 @@ class Control:
             await connection.send_command("SUBSCRIBE", names.CONTROL)
             asked = False
             while True:
-                try:
-                    reply = await connection.read_response(timeout=_QUIET_SECONDS, disconnect_on_error=False)
-                except RedisTimeoutError:
+                # None after so many quiet seconds; redis-py raises only for a time that its connection was made with
+                reply = await connection.read_response(timeout=self._quiet, disconnect_on_error=False)
+                if reply is None:
                     if asked:
-                        raise  # no word for twice as long: the connection is dead
+                        raise RedisTimeoutError("no word for twice as long: the connection is dead")
                     await connection.send_command("PING")
                     asked = True
                     continue

@@ -112,12 +112,9 @@ class Executor:
             job = self._unpack(delivery)
             if delivery.verdict is not None:
                 return _judged(job, delivery.verdict)
-            async with asyncio.timeout_at(_deadline(delivery, job, arrived)):
-                return await self._run(delivery, job)
+            return await self._run_in_time(delivery, job, arrived)
         except Rejected as error:
             return self._failed(delivery, job, error.failure)
-        except TimeoutError:
-            return outcomes.Expired(), ended(delivery.job_id, job, State.EXPIRED, None)
         except EngineCrashed:
             return outcomes.Crashed(), None
         except EngineFault:
@@ -128,10 +125,20 @@ class Executor:
             log.exception("job met a defect", job=delivery.job_id)
             return self._failed(delivery, job, Failure.of(FailureCode.INTERNAL, "a defect in the worker: see its log"))
 
+    async def _run_in_time(self, delivery: Delivery, job: Job, arrived: float) -> _End:
+        try:
+            async with asyncio.timeout_at(_deadline(delivery, job, arrived)) as limit:
+                return await self._run(delivery, job)
+        except TimeoutError:
+            if not limit.expired():
+                raise  # somebody else's
+            return outcomes.Expired(), ended(delivery.job_id, job, State.EXPIRED, None)
+
     async def _run(self, delivery: Delivery, job: Job) -> _End:
         crops, timings = await self._image(delivery, job)
-        request = to_request(job, crops, self.defaults)
-        last = await self.relay.run(request, lambda output: self._say(delivery, job, output))
+        running = self.relay.run(to_request(job, crops, self.defaults), lambda output: self._say(delivery, job, output))
+        del crops  # a job in flight has its pixels in memory once
+        last = await running
         match last:
             case Finished():
                 return outcomes.Completed(), completed(job, last, timings)

@@ -123,8 +123,6 @@ class RedisBroker:
                 args = [*self._head(partition), partition, _RECLAIMED_AT_ONCE]
                 last = int(await self._redis.run(self._reclaim, keys, args))
                 handled += last
-        if handled:
-            log.warning("jobs of dead workers were taken over", jobs=handled)
         return handled
 
     def now(self) -> int:

@@ -1,5 +1,6 @@
 """One connection to Redis as the broker uses it: scripts from files, and which errors pass by themselves."""
 
+import asyncio
 import hashlib
 import re
 from collections.abc import Sequence
@@ -58,10 +59,16 @@ class RedisClient:
 
     async def call(self, *command: Any) -> Any:
         """Run one command and return its reply as Redis gives it."""
+        task = asyncio.current_task()
+        asked = task.cancelling() if task else 0
         try:
-            return await self._redis.execute_command(*command)
+            reply = await self._redis.execute_command(*command)
         except (RedisError, RedisClusterException, OSError) as error:
             raise await self._named(error) from error
+        if task and task.cancelling() > asked:
+            # on Python 3.11 a cancellation is lost that comes just when redis-py has sent something
+            raise asyncio.CancelledError
+        return reply
 
     async def run(self, script: Script, keys: Sequence[str], args: Sequence[Any]) -> Any:
         """Run a script, sending its text only where Redis does not have it."""

@@ -42,21 +42,23 @@ class Relay:
         When cancelled, the engine is told to abort; the same id waits until that has happened.
         """
         assert self._engine is not None, "attach an engine first"
-        while request.id in self._inside:
-            await self._inside[request.id].wait()
+        request_id = request.id
+        while request_id in self._inside:
+            await self._inside[request_id].wait()
         self._engine.submit(request)
-        self._inside[request.id] = asyncio.Event()
-        queue = self._waiting[request.id] = asyncio.Queue()
+        del request  # its pixels are the engine's now
+        self._inside[request_id] = asyncio.Event()
+        queue = self._waiting[request_id] = asyncio.Queue()
         try:
             async for output in _until_terminal(queue):
                 if isinstance(output, Finished | Refused | Aborted):
                     return output
                 accept(output)
         except asyncio.CancelledError:
-            self._engine.abort(request.id)
+            self._engine.abort(request_id)
             raise
         finally:
-            del self._waiting[request.id]
+            del self._waiting[request_id]
         raise EngineCrashed("the engine ended with the job in it")
 
     def _dispatch(self, outputs: Sequence[Output]) -> None:

@@ -29,7 +29,10 @@ end
 local function lane(stream, tenants, name)
   local sum = {0, 0, 0, redis.call('SISMEMBER', KEYS[3], name)}
   add(sum, stream)
-  for _, tenant in ipairs(redis.call('ZRANGE', tenants, 0, most_tenants - 1)) do add(sum, stream .. '/' .. tenant) end
+  for _, tenant in ipairs(redis.call('ZRANGE', tenants, 0, most_tenants - 1)) do
+    -- the empty one stands for jobs without a tenant, which are in the lane's own stream
+    if tenant ~= '' then add(sum, stream .. '/' .. tenant) end
+  end
   return sum
 end
 

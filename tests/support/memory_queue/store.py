@@ -65,7 +65,7 @@ class MemoryQueue:
     lanes: dict[str, dict[str, Entry]] = field(default_factory=lambda: defaultdict(dict))
     unclaimed: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     jobs: dict[str, Record] = field(default_factory=dict)
-    keys: dict[str, str] = field(default_factory=dict)
+    keys: dict[tuple[str | None, str | None], str] = field(default_factory=dict)
     logs: dict[str, dict[int, bytes]] = field(default_factory=lambda: defaultdict(dict))
     results: dict[str, tuple[bytes, int]] = field(default_factory=dict)
     delayed: dict[str, tuple[int, Entry]] = field(default_factory=dict)

@@ -91,8 +91,8 @@ class MemoryTransport:
             check(job)
         except Rejected as error:
             raise InvalidJob(error.failure) from error
-        keyed = {other.idempotency_key: other.id for other in fresh.values() if other.idempotency_key}
-        known: str = {**keyed, **self._queue.keys}.get(job.idempotency_key or "", job.id)
+        keyed = {_key(other): other.id for other in fresh.values() if other.idempotency_key}
+        known: str = {**keyed, **self._queue.keys}.get(_key(job), job.id)
         digest = fresh.get(known) and _digest(fresh[known])
         if known in self._queue.jobs:
             digest = self._queue.jobs[known].digest or b"?"
@@ -116,7 +116,7 @@ class MemoryTransport:
         entry_id = self._queue.put(part, {"j": pack(job)})
         self._queue.jobs[job.id] = Record(State.QUEUED, part, entry_id, self._queue.now(), seq=1, digest=_digest(job))
         if job.idempotency_key:
-            self._queue.keys[job.idempotency_key] = job.id
+            self._queue.keys[_key(job)] = job.id
         self._queue.publish(job.id, queued_event(job.id))
 
 
@@ -126,3 +126,8 @@ def _part(job: Job) -> str:
 
 def _digest(job: Job) -> bytes:
     return pack(msgspec.structs.replace(job, id=""))
+
+
+def _key(job: Job) -> tuple[str | None, str | None]:
+    """Return what an idempotency key is known by: each tenant has keys of its own."""
+    return job.tenant, job.idempotency_key

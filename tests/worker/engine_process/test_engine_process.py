@@ -72,6 +72,7 @@ async def front(supervision: Supervision = PATIENT, *arguments: str) -> AsyncIte
     try:
         ready = await front.engine.start()
         assert ready.model == "scripted"
+        assert front.engine.patience == (supervision.hang_seconds or 600)
         front.running = asyncio.create_task(front.engine.run())
         yield front
     finally:
@@ -177,6 +178,11 @@ async def test_a_stopped_child_counts_as_hung() -> None:
         await it.until(lambda: bool(it.lost))
         it.ask("after", "x")
         await it.ended("after")
+
+
+async def test_the_patience_fits_the_device() -> None:
+    async with front(Supervision()):
+        pass
 
 
 async def test_a_job_longer_than_the_patience_is_no_hang_while_steps_are_made() -> None:

@@ -16,14 +16,21 @@ local function belongs(id)
   return partition == 0
 end
 
+-- An entry without an id of its own goes by the entry's; another lane may have had one of the same millisecond.
+local function own_name(lane, entry)
+  local other = redis.call('HMGET', stem .. 'job:' .. entry, 'home', 'lane')
+  local home = other[1] or other[2]
+  return (not home or home == lane) and entry or entry .. '.' .. lane:gsub('/', '.')
+end
+
 -- Returns id, bytes and deadline. What is put back into a lane carries its `id`, as its entry is a new one.
-local function read(entry, fields)
+local function read(lane, entry, fields)
   local packed = field(fields, 'j') or ''
   -- what is too long to be a job must not hold Redis up
   local readable, job = pcall(cjson.decode, #packed <= 8388608 and packed or '')
   if not readable or type(job) ~= 'table' then job = {} end
   local id = field(fields, 'id') or job.id
-  if not belongs(id) then id = entry end
+  if not belongs(id) then id = own_name(lane, entry) end
   return id, packed, type(job.deadline) == 'number' and job.deadline or nil
 end
 
@@ -62,7 +69,7 @@ end
 -- Makes this worker the owner of an entry that is pending for it; returns the delivery, or nil if it is not to run:
 -- a duplicate is acknowledged and dropped.
 local function claim(lane, stream, entry, fields)
-  local id, packed, deadline = read(entry, fields)
+  local id, packed, deadline = read(lane, entry, fields)
   local key = stem .. 'job:' .. id
   local had = look_up(key)
   if is_duplicate(had, lane, entry) then

@@ -30,7 +30,7 @@ local function take_away(stream, entry)
   local lane = stream:sub(#stem + #'jobs:' + 1)
   local found = redis.call('XRANGE', stream, entry, entry)[1]
   if not found then return redis.call('XACK', stream, group, entry) end
-  local id = read(entry, found[2])
+  local id = read(lane, entry, found[2])
   local key = stem .. 'job:' .. id
   local had = look_up(key)
   if is_duplicate(had, lane, entry) then return drop(stream, entry) end

@@ -1,0 +1,100 @@
+from dataclasses import replace
+
+import pytest
+
+from tests.support.recording_broker import delivery
+from worker.jobs.broker import Delivery, Isolation
+from worker.jobs.broker_claims import Claims, Plan, place_of
+
+PARTITION = 0
+
+
+def apart(job_id: str, isolation: Isolation = Isolation.SMALL) -> Delivery:
+    return replace(delivery(job_id), isolation=isolation)
+
+
+def begin(claims: Claims, *deliveries: Delivery) -> None:
+    plan = claims.plan(PARTITION, 64)
+    assert plan is not None
+    claims.accept(deliveries, plan)
+
+
+def end(claims: Claims, *deliveries: Delivery) -> None:
+    claims.drop([place_of(one) for one in deliveries])
+
+
+def test_an_idle_worker_may_turn_to_the_quarantine() -> None:
+    assert Claims(8).plan(PARTITION, 64) == Plan(64, "idle", may_turn=True)
+
+
+def test_a_busy_worker_is_told_to_be_busy() -> None:
+    claims = Claims(8)
+    begin(claims, delivery("a"))
+    assert claims.plan(PARTITION, 63) == Plan(63, "busy", may_turn=True)
+    assert not claims.blocked
+
+
+@pytest.mark.parametrize("permits", [0, -1])
+def test_without_permits_there_is_no_plan(permits: int) -> None:
+    assert Claims(8).plan(PARTITION, permits) is None
+
+
+def test_a_small_batch_is_filled_up_but_no_further() -> None:
+    claims = Claims(4)
+    begin(claims, apart("a"), apart("b"))
+    assert claims.plan(PARTITION, 64) == Plan(2, "small", may_turn=False)
+    assert claims.plan(PARTITION, 1) == Plan(1, "small", may_turn=False)
+    begin(claims, apart("c"), apart("d"))
+    assert claims.plan(PARTITION, 64) is None
+    assert claims.blocked
+
+
+def test_nothing_is_claimed_beside_a_job_alone() -> None:
+    claims = Claims(8)
+    begin(claims, apart("a", Isolation.ALONE))
+    assert claims.plan(PARTITION, 64) is None
+    end(claims, apart("a", Isolation.ALONE))
+    assert claims.plan(PARTITION, 64) == Plan(64, "idle", may_turn=False)
+
+
+def test_after_a_turn_the_lanes_are_asked_once() -> None:
+    claims = Claims(8)
+    begin(claims, apart("a"))
+    end(claims, apart("a"))
+    begin(claims)
+    assert claims.plan(PARTITION, 64) == Plan(64, "idle", may_turn=True)
+
+
+def test_a_turn_ends_after_eight_small_batches() -> None:
+    claims = Claims(2)
+    begin(claims, apart("0"), apart("1"))
+    for i in range(2, 16):
+        end(claims, apart(str(i - 1)))
+        begin(claims, apart(str(i)))
+    end(claims, apart("15"))
+    assert claims.plan(PARTITION, 64) is None, "one is still held, and the turn is over"
+
+
+def test_nothing_of_another_partition_runs_beside_a_quarantined_job() -> None:
+    claims = Claims(8)
+    begin(claims, apart("a"))
+    assert claims.plan(1, 64) is None
+
+
+def test_who_waits_for_a_quarantine_asks_that_partition_alone() -> None:
+    claims = Claims(8)
+    begin(claims, delivery("a"))
+    claims.hold_back(1)
+    assert (claims.plan(0, 64), claims.plan(1, 64)) == (None, Plan(64, "busy", may_turn=True))
+    assert claims.blocked
+    claims.hold_back(None)
+    assert claims.plan(0, 64) is not None
+
+
+def test_what_is_held_is_not_accepted_again() -> None:
+    claims = Claims(8)
+    plan = claims.plan(PARTITION, 64)
+    assert plan is not None
+    assert claims.accept([delivery("a")], plan) == [delivery("a")]
+    assert claims.accept([delivery("a"), delivery("b")], plan) == [delivery("b")]
+    assert claims.accept([delivery("a", attempt=2)], plan) == [delivery("a", attempt=2)]

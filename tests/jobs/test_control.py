@@ -1,0 +1,74 @@
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from redis.asyncio import Redis
+
+from schemas import names
+from tests.support.engine import Tally
+from worker.jobs.control import Control
+
+
+class Ears:
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+        self.tally = Tally()
+
+    def cancel(self, job_id: str) -> None:
+        self.heard.append(job_id)
+        self.tally.add()
+
+
+@pytest.fixture
+async def redis(redis_url: str) -> AsyncIterator["Redis[bytes]"]:
+    async with Redis.from_url(redis_url, protocol=2) as redis:
+        yield redis
+
+
+@pytest.fixture
+async def ears(redis_url: str) -> AsyncIterator[Ears]:
+    ears = Ears()
+    running = asyncio.create_task(Control(redis_url, ears.cancel).run())
+    yield ears
+    while not running.done():
+        running.cancel()
+        await asyncio.wait({running}, timeout=0.5)
+
+
+async def order(redis: "Redis[bytes]", message: bytes) -> None:
+    """Publish until somebody listens."""
+    async with asyncio.timeout(20):
+        while not await redis.publish(names.CONTROL, message):
+            await asyncio.sleep(0)
+
+
+async def test_a_cancelled_job_is_told_and_what_is_no_order_is_passed_over(redis: "Redis[bytes]", ears: Ears) -> None:
+    for message in (b"{", b'{"verb":"dance"}', b'{"id":"x"}', b'{"verb":"cancel","id":"a"}'):
+        await order(redis, message)
+    await ears.tally.wait_for(1)
+    assert ears.heard == ["a"]
+
+
+async def test_it_listens_again_after_a_cut(redis: "Redis[bytes]", ears: Ears) -> None:
+    await order(redis, b'{"verb":"cancel","id":"a"}')
+    await ears.tally.wait_for(1)
+    assert await redis.client_kill_filter(_type="pubsub")
+    await order(redis, b'{"verb":"cancel","id":"b"}')
+    await ears.tally.wait_for(2)
+    assert ears.heard == ["a", "b"]
+
+
+async def test_it_listens_on_after_a_silence(redis: "Redis[bytes]", redis_url: str) -> None:
+    ears = Ears()
+    running = asyncio.create_task(Control(redis_url, ears.cancel, quiet=0.02).run())
+    try:
+        async with asyncio.timeout(20):
+            while (await redis.info("commandstats")).get("cmdstat_ping", {"calls": 0})["calls"] < 3:
+                await asyncio.sleep(0.01)
+        assert not running.done()
+        await order(redis, b'{"verb":"cancel","id":"a"}')
+        await ears.tally.wait_for(1)
+    finally:
+        running.cancel()
+        await asyncio.wait({running}, timeout=5)
+    assert ears.heard == ["a"]

@@ -1,0 +1,69 @@
+import asyncio
+import os
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from worker.engine_process.frames import receive, receive_soon, send, write
+
+Line = tuple[socket.socket, socket.socket]
+
+
+@pytest.fixture
+def line() -> Iterator[Line]:
+    here, there = socket.socketpair()
+    with here, there:
+        yield here, there
+
+
+def test_values_arrive_whole_and_in_order_however_large(line: Line) -> None:
+    values = [b"x" * 5_000_000, {"a": 1}, b""]
+    sending = threading.Thread(target=lambda: [send(line[0], value) for value in values])
+    sending.start()
+    assert [receive(line[1]) for _ in values] == [(value, None) for value in values]
+    sending.join()
+
+
+def test_each_file_stays_with_its_value(line: Line) -> None:
+    for text in (b"one", None, b"two"):
+        if text is None:
+            send(line[0], text)
+            continue
+        reader, writer = os.pipe()
+        os.write(writer, text)
+        send(line[0], text, reader)
+        os.close(reader)
+        os.close(writer)
+    for _ in range(3):
+        value, file = receive(line[1])
+        assert (file is None) == (value is None)
+        if file is not None:
+            assert os.read(file, 10) == value
+            os.close(file)
+
+
+@pytest.mark.parametrize("cut", [0, 3, 8, 20])
+def test_the_end_in_the_middle_of_a_frame_is_an_end(line: Line, cut: int) -> None:
+    frame = struct.pack("!Q", 100) + b"x" * 100
+    line[0].sendall(frame[:cut])
+    line[0].close()
+    with pytest.raises(EOFError):
+        receive(line[1])
+
+
+async def test_a_pipe_is_read_in_the_loop() -> None:
+    up, into = os.pipe()
+    reader = asyncio.StreamReader()
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(up, "rb", buffering=0)
+    )
+    with os.fdopen(into, "wb") as pipe:
+        write(pipe, ["first"])
+        write(pipe, "second")
+    assert [await receive_soon(reader), await receive_soon(reader)] == [["first"], "second"]
+    with pytest.raises(EOFError):
+        await receive_soon(reader)
+    transport.close()

@@ -1,0 +1,38 @@
+from schemas.failure import Failure, FailureCode
+from schemas.result import Metrics as Times
+from schemas.result import Result
+from schemas.skill import Output, Skill
+from schemas.state import State
+from worker.metrics import Metrics
+
+DONE = Result(
+    id="a", status=State.COMPLETED, skill=Skill.CAPTION, output=Output(caption="x"), metrics=Times(output_tokens=3)
+)
+
+
+def value(metrics: Metrics, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(name, labels)
+
+
+def test_each_end_is_counted_by_its_outcome_and_tokens_only_for_an_answer() -> None:
+    metrics = Metrics()
+    failure = Failure.of(FailureCode.STORAGE_UNAVAILABLE, "x")
+    metrics.settled(DONE, "completed", ours=True)
+    metrics.settled(Result(id="b", status=State.FAILED, skill=Skill.CAPTION, failure=failure), "retry", ours=True)
+    metrics.settled(Result(id="c", status=State.CANCELLED, skill=Skill.CAPTION), "cancelled", ours=True)
+    metrics.settled(None, "crashed", ours=True)
+    settled = "stoop_jobs_settled_total"
+    assert value(metrics, settled, skill="caption", outcome="completed", code="") == 1
+    assert value(metrics, settled, skill="caption", outcome="retry", code="storage_unavailable") == 1
+    assert value(metrics, settled, skill="unknown", outcome="crashed", code="") == 1
+    assert value(metrics, "stoop_tokens_total", kind="output") == 3
+    assert value(metrics, "stoop_stage_seconds_count", stage="decode") == 1
+
+
+def test_what_another_worker_took_over_is_counted_apart() -> None:
+    metrics = Metrics()
+    metrics.settled(DONE, "completed", ours=False)
+    metrics.engine_fault()
+    assert value(metrics, "stoop_jobs_lost_lease_total") == 1
+    assert value(metrics, "stoop_jobs_settled_total", skill="caption", outcome="completed", code="") is None
+    assert value(metrics, "stoop_engine_faults_total") == 1
