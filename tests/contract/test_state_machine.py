@@ -189,6 +189,13 @@ class BrokerMachine(RuleBasedStateMachine):
         assert expected is None or len(deliveries) == expected
         for delivery in deliveries:
             self.accept(worker, delivery)
+        self.nothing_runs_beside_a_quarantined_job_but_what_may(worker)
+
+    def nothing_runs_beside_a_quarantined_job_but_what_may(self, worker: Worker) -> None:
+        kinds = Counter(one.isolation for one in worker.deliveries)
+        assert len(kinds) <= 1
+        assert kinds[Isolation.SMALL] <= SMALL_BATCH
+        assert kinds[Isolation.ALONE] <= 1
 
     def promote_due(self) -> None:
         """Follow what a take did: it puts delayed jobs that are due back, as many as it has permits."""
@@ -247,18 +254,20 @@ class BrokerMachine(RuleBasedStateMachine):
         latest = worker.held[delivery.job_id][-1]
         return job.owner == worker.name and delivery is latest and job.attempt == delivery.attempt
 
-    @precondition(lambda self: any(worker.lives and worker.held for worker in self.workers))
-    @rule(data=st.data(), noticed=st.booleans())
-    def die(self, data: st.DataObject, noticed: bool) -> None:
-        worker = data.draw(st.sampled_from([one for one in self.workers if one.lives and one.held]))
-        self.do(self.queue.kill(worker.name))
-        worker.lives = False
-        self.a_living_worker()
+    @precondition(lambda self: self.jobs)
+    @rule(data=st.data(), permits=st.tuples(PERMITS, PERMITS), outcomes=PLANS, noticed=st.booleans())
+    def die(self, data: st.DataObject, permits: tuple[int, int], outcomes: list[Outcome | None], noticed: bool) -> None:
+        """One worker dies with what it has just claimed; another, busy itself, takes that over and works on."""
+        doomed = data.draw(st.sampled_from([one for one in self.workers if one.lives]))
+        self.take_by(doomed, permits[0])
+        self.do(self.queue.kill(doomed.name))
+        doomed.lives = False
+        heir = self.a_living_worker()
+        self.take_by(heir, permits[1])
         if noticed:
-            heir = data.draw(st.sampled_from([one for one in self.workers if one.lives]))
-            self.take_by(heir, 3)
             self.reclaim_by(heir)
-            self.take_by(heir, 3)
+            self.take_by(heir, 9)
+            self.settle_some(heir, outcomes)
 
     @precondition(lambda self: any(not worker.lives for worker in self.workers))
     @rule(data=st.data())
@@ -330,14 +339,6 @@ class BrokerMachine(RuleBasedStateMachine):
             scores = [part for job_id in delayed for part in (0, job_id)]
             self.do(self.queue.call("ZADD", names.delayed(), "XX", *scores))
             self.due.update(delayed)
-
-    @invariant()
-    def nothing_runs_beside_a_quarantined_job_but_what_may(self) -> None:
-        for worker in self.workers:
-            kinds = Counter(one.isolation for one in worker.deliveries)
-            assert len(kinds) <= 1
-            assert kinds[Isolation.SMALL] <= SMALL_BATCH
-            assert kinds[Isolation.ALONE] <= 1
 
     @invariant()
     def no_job_ends_twice(self) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 import redis
-from redis.backoff import NoBackoff
+import redis.backoff
+import redis.retry
 from redis.exceptions import NoPermissionError
-from redis.retry import Retry
 
 from producer.errors import QueueUnavailable
 from producer.operator.redis_operator import RedisOperator
@@ -249,7 +249,7 @@ def test_what_is_anothers_work(port: int, user: str) -> None:
 
 
 def test_nobody_comes_without_a_password(port: int) -> None:
-    once = Retry(NoBackoff(), 0)
+    once = redis.retry.Retry(redis.backoff.NoBackoff(), 0)
     with redis.Redis(port=port, protocol=2, retry=once) as stranger, pytest.raises(redis.AuthenticationError):
         stranger.ping()
 

@@ -26,6 +26,7 @@ class FaultyStore:
     slow_seconds: float = 1.0
     port: int = 0
     told: Counter[str] = field(default_factory=Counter)
+    _writers: set[asyncio.StreamWriter] = field(default_factory=set)
 
     @property
     def endpoint(self) -> str:
@@ -33,11 +34,20 @@ class FaultyStore:
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one connection's requests until it ends."""
+        self._writers.add(writer)
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
                 await self._respond(head.split(b" ")[1].decode().partition("?")[0], writer)
-        writer.close()
+        self._writers.discard(writer)
+        writer.transport.abort()
+
+    async def hang_up(self) -> None:
+        """End every connection there is."""
+        writers = list(self._writers)
+        for writer in writers:
+            writer.transport.abort()
+        await asyncio.gather(*(writer.wait_closed() for writer in writers), return_exceptions=True)
 
     async def _respond(self, path: str, writer: asyncio.StreamWriter) -> None:
         if self.chance.random() < self.slow:
@@ -66,3 +76,4 @@ async def faulty_store(store: FaultyStore) -> AsyncIterator[FaultyStore]:
         yield store
     finally:
         server.close()
+        await store.hang_up()
