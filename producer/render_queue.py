@@ -75,9 +75,7 @@ def print_workers(living: Sequence[LivingWorker]) -> None:
         Console(stderr=True).print("no worker's lease runs: start one with `stoop worker`")
         return
     columns = ("host", "pid", "model", "lanes", "in_flight", "permits", "version")
-    table = Table(
-        "worker", *(name.replace("_", " ") for name in columns), title="workers", title_justify="left"
-    )
+    table = Table("worker", *(name.replace("_", " ") for name in columns), title="workers", title_justify="left")
     for one in living:
         table.add_row(spelled(one.worker), *(spelled(_told(one.facts.get(name, "?")), 40) for name in columns))
     Console(highlight=False).print(table)

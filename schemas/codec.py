@@ -50,6 +50,8 @@ def unpack_job(packed: bytes, keys: SigningKeys | None = None) -> Job:
     """
     if len(packed) > PACKED_LIMIT:
         raise Rejected(FailureCode.MALFORMED, f"the job has {len(packed)} bytes: at most {PACKED_LIMIT}")
+    if not packed:
+        raise Rejected(FailureCode.MALFORMED, "the entry has no field `j`: put the job there, as JSON")
     if keys is not None:
         keys.verify(packed)
     return check(_unpack(_JOB, packed, "a job"))

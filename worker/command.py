@@ -1,6 +1,7 @@
 """The command line of `stoop worker`: one flag for each field of the configuration."""
 
 import inspect
+from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
@@ -8,7 +9,7 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
 from worker.config import WorkerConfig, read_config
-from worker.errors import EngineFault, WorkerError
+from worker.errors import ConfigError, EngineFault, WorkerError
 from worker.logs import configure_logs
 
 __all__ = ["command"]
@@ -23,6 +24,7 @@ def command(**flags: Any) -> None:
     try:
         config = read_config(flags)
         configure_logs(config.log_level, config.log_format)
+        _clear(config.ready_file)
         from worker.main import serve  # the parts are loaded only by a worker whose configuration is right
 
         serve(config)
@@ -30,6 +32,16 @@ def command(**flags: Any) -> None:
         typer.echo(f"stoop worker: {error}", err=True)
         # 1: it could not go on, start it again; 2: something must be changed first
         raise typer.Exit(1 if isinstance(error, EngineFault) else 2) from error
+
+
+def _clear(ready_file: Path | None) -> None:
+    """Remove what a crashed worker left, and find out before anything is loaded whether the file can be written."""
+    try:
+        if ready_file is not None:
+            ready_file.touch()
+            ready_file.unlink()
+    except OSError as error:
+        raise ConfigError(f"--ready-file (STOOP_READY_FILE): {error}") from error
 
 
 def _flag(name: str, field: FieldInfo) -> inspect.Parameter:

@@ -65,8 +65,8 @@ class WorkerConfig(BaseSettings):
     pages: int | None = Field(default=None, ge=1, description="pages of KV cache; by default from free memory")
     page_size: int = Field(default=16, ge=1, description="tokens in a page")
     max_batch: int = Field(default=64, ge=1, description="most sequences in one step")
-    token_budget: int = Field(default=8192, ge=1, description="most prefill tokens in one step")
-    crop_budget: int = Field(default=64, ge=1, description="most crops encoded in one step")
+    token_budget: int | None = Field(default=None, ge=1, description="most tokens in one step; by default the device's")
+    crop_budget: int | None = Field(default=None, ge=1, description="most crops in one step; by default the device's")
     prefix_cache: bool = Field(default=True, description="keep the KV of images and prompts for reuse")
 
     temperature: float = Field(default=0.5, ge=0, le=10, description="where a job names none")
@@ -106,7 +106,9 @@ class WorkerConfig(BaseSettings):
     fetch_concurrency: int = Field(default=16, ge=1, description="images fetched at once")
     max_image_bytes: int = Field(default=32 << 20, ge=1, description="of one encoded image")
     max_image_pixels: int = Field(default=64_000_000, ge=1, description="of one image")
-    image_threads: int | None = Field(default=None, ge=1, description="threads that decode; by default one a core")
+    image_threads: int | None = Field(
+        default=None, ge=1, description="threads that decode; by default one a core, 8 at most"
+    )
 
     signing_keys: _Keys | None = Field(
         default=None, description="keyid:secret, comma-separated: run only jobs signed with one of them"

@@ -37,6 +37,8 @@ __all__ = ["serve"]
 
 log = structlog.get_logger(__name__)
 
+_MOST_IMAGE_THREADS = 8
+
 
 def serve(config: WorkerConfig, *, program: Sequence[str] = ENGINE_PROGRAM) -> None:
     """Start the engine, claim jobs and run them until SIGTERM or SIGINT; raises `WorkerError`.
@@ -66,6 +68,7 @@ async def _serve(config: WorkerConfig, program: Sequence[str]) -> None:
 
     engine = EngineProcess(_engine_settings(config), relay.deliver, lose, _supervision(config), program)
     relay.attach(engine)
+    metrics.watch_engine(lambda: engine.figures)
     try:
         ready = await shutdown.unless_asked(engine.start())
         if ready is None:
@@ -89,7 +92,7 @@ async def _built(
     if config.metrics_port:
         metrics.serve(config.metrics_port)
     with (
-        ThreadPoolExecutor(config.image_threads or os.cpu_count(), "image") as pool,
+        ThreadPoolExecutor(config.image_threads or _image_threads(), "image") as pool,
         Fetcher(_fetch(config), https=_https(config)) as fetcher,
     ):
         studio = Studio(pool, _image_limits(config), ready.geometry)
@@ -180,6 +183,12 @@ def _ready(path: Path | None, worker: str) -> Iterator[None]:
         yield
     finally:
         path.unlink(missing_ok=True)
+
+
+def _image_threads() -> int:
+    """Use the cores this process may use, but not all of a large machine: each thread may hold a whole image."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, _MOST_IMAGE_THREADS)
 
 
 def _instance_name() -> str:

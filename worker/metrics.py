@@ -1,12 +1,28 @@
 """Every metric of the worker, declared in one place, for Prometheus."""
 
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from schemas.result import Result
 
 __all__ = ["Metrics"]
 
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+
+
+@dataclass(frozen=True, slots=True)
+class _EngineFigures(Collector):
+    read: Callable[[], Mapping[str, float]]
+
+    def collect(self) -> Iterator[Metric]:
+        for name, value in self.read().items():
+            stem, total, _ = name.partition("_total")
+            family = CounterMetricFamily if total else GaugeMetricFamily
+            yield family(f"stoop_engine_{stem}", f"The engine's {stem.replace('_', ' ')}", value=value)
 
 
 class Metrics:
@@ -37,6 +53,10 @@ class Metrics:
     def serve(self, port: int) -> None:
         """Answer Prometheus on this port, from a thread of its own."""
         start_http_server(port, registry=self.registry)
+
+    def watch_engine(self, read: Callable[[], Mapping[str, float]]) -> None:
+        """Tell the engine's own figures too, as `stoop_engine_<name>`, read whenever Prometheus asks."""
+        self.registry.register(_EngineFigures(read))
 
     def in_flight(self, jobs: int) -> None:
         """Say how many jobs are in flight now."""

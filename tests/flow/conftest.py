@@ -8,7 +8,7 @@ import pytest
 
 from producer import AsyncClient
 from producer.config import ProducerConfig
-from producer.demo.pictures import draw_pictures
+from producer.demo.pictures import Picture, draw_pictures
 from producer.demo.worker_process import find_model, running_worker
 from producer.embedded import EmbeddedS3, embedded_redis
 
@@ -17,10 +17,11 @@ __all__ = ["Service", "client", "service"]
 
 @dataclass(frozen=True)
 class Service:
-    """A running service: where its Redis is, its S3 server, and the address of an image in it."""
+    """A running service: where its Redis is, its S3 server, and a picture with its address in it."""
 
     redis_url: str
     s3: EmbeddedS3
+    picture: Picture
     image: str
     config: ProducerConfig
 
@@ -48,7 +49,7 @@ def service(s3: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             with pytest.MonkeyPatch.context() as credentials:
                 for name, value in s3.environment.items():
                     credentials.setenv(name, value)
-                yield Service(redis.url, s3, f"s3://{s3.bucket}/flow/shapes.png", config)
+                yield Service(redis.url, s3, picture, f"s3://{s3.bucket}/flow/shapes.png", config)
 
 
 @pytest.fixture

@@ -93,6 +93,7 @@ def test_an_entry_without_the_jobs_field_is_answered(connection: "redis.Redis[by
     result = wait(connection, add(connection, b"{}", field="x"))
     assert result.failure is not None
     assert result.failure.code is FailureCode.MALFORMED
+    assert "no field `j`" in result.failure.message
 
 
 def test_wrong_jobs_fail_with_their_code_and_the_worker_goes_on(

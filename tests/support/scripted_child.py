@@ -56,6 +56,7 @@ class ScriptedLoop:
         self.steps = 0
         self.alive = True
         self.fault: Exception | None = None
+        self.figures: dict[str, float] = {}
         self._deliver = deliver
         self._changed = Condition()
         self._mailbox: deque[Request | str] = deque()

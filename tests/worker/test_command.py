@@ -32,6 +32,19 @@ def test_without_a_model_it_says_what_to_give() -> None:
     assert "--model (STOOP_MODEL): give it" in result.output
 
 
+def test_a_ready_file_that_cannot_be_written_is_told_before_anything_is_loaded(tmp_path) -> None:
+    result = run("--model", "m", "--ready-file", str(tmp_path / "absent" / "ready"))
+    assert result.exit_code == 2
+    assert "--ready-file (STOOP_READY_FILE)" in result.output
+
+
+def test_a_ready_file_that_a_crash_left_is_removed(tmp_path) -> None:
+    stale = tmp_path / "ready"
+    stale.touch()
+    run("--model", str(tmp_path), "--device", "cpu", "--ready-file", str(stale), "--log-level", "error")
+    assert not stale.exists()
+
+
 def test_a_folder_that_is_no_model_is_named_and_the_signals_are_left_as_they_were(tmp_path) -> None:
     before = signal.getsignal(signal.SIGINT)
     result = run("--model", str(tmp_path), "--device", "cpu", "--log-level", "error")

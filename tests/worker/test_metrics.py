@@ -1,8 +1,11 @@
+from prometheus_client import generate_latest
+
 from schemas.failure import Failure, FailureCode
 from schemas.result import Metrics as Times
 from schemas.result import Result
 from schemas.skill import Output, Skill
 from schemas.state import State
+from worker.engine.stats import Stats, Totals
 from worker.metrics import Metrics
 
 DONE = Result(
@@ -36,3 +39,14 @@ def test_what_another_worker_took_over_is_counted_apart() -> None:
     assert value(metrics, "stoop_jobs_lost_lease_total") == 1
     assert value(metrics, "stoop_jobs_settled_total", skill="caption", outcome="completed", code="") is None
     assert value(metrics, "stoop_engine_faults_total") == 1
+
+
+def test_the_engines_figures_are_read_when_prometheus_asks() -> None:
+    metrics, figures = Metrics(), dict[str, float]()
+    metrics.watch_engine(lambda: figures)
+    assert b"stoop_engine" not in generate_latest(metrics.registry).replace(b"stoop_engine_faults", b"")
+    figures.update(Stats(Totals(steps=7), waiting=2, running=3, pages=40, pages_used=5, pages_idle=6).figures)
+    told = generate_latest(metrics.registry).decode()
+    assert "stoop_engine_steps_total 7.0" in told
+    assert "stoop_engine_waiting 2.0" in told
+    assert "stoop_engine_pages_idle 6.0" in told

@@ -1,6 +1,6 @@
 """What the engine has done and what it holds, for metrics."""
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 
 from worker.engine.request import Usage
 from worker.engine.scheduler import Plan, Scheduler, crops_of
@@ -71,6 +71,12 @@ class Stats:
     pages: int
     pages_used: int
     pages_idle: int
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """All of it by name; the totals end in `_total`."""
+        held = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "totals"}
+        return {**held, **{f"{name}_total": value for name, value in asdict(self.totals).items()}}
 
     @classmethod
     def of(cls, totals: Totals, scheduler: Scheduler) -> "Stats":

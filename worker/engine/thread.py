@@ -57,6 +57,11 @@ class EngineThread:
         """The engine's figures as of its last round."""
         return self._stats
 
+    @property
+    def figures(self) -> dict[str, float]:
+        """The same figures by name, for who cannot know the engine's own types."""
+        return self._stats.figures
+
     def start(self) -> None:
         """Start the loop."""
         self._thread.start()

@@ -18,6 +18,9 @@ __all__ = ["boot"]
 
 log = structlog.get_logger(__name__)
 
+# tokens and crops in one step: a GPU wants large steps; on a CPU a large step is one in which nobody hears anything
+_BUDGETS = {"cuda": (8192, 64), "cpu": (2048, 16)}
+
 
 def boot(settings: EngineSettings) -> tuple[Engine, Moondream]:
     """Load the model, build the engine and warm it up; say in the log what was chosen and why."""
@@ -30,7 +33,7 @@ def boot(settings: EngineSettings) -> tuple[Engine, Moondream]:
     log.info("model loaded", model=model.name, digest=model.digest, seconds=round(time.perf_counter() - began, 2))
     if model.untrained:
         log.warning("this model is untrained: its answers are noise")
-    engine = Engine(model, _engine_config(settings))
+    engine = Engine(model, _engine_config(settings, device))
     _say_memory(settings, engine, model)
     _warm_up(engine, model)
     return engine, model
@@ -57,13 +60,14 @@ def _choose_dtype(settings: EngineSettings, device: torch.device) -> torch.dtype
     return dtype
 
 
-def _engine_config(settings: EngineSettings) -> EngineConfig:
+def _engine_config(settings: EngineSettings, device: torch.device) -> EngineConfig:
+    tokens, crops = _BUDGETS[device.type]
     return EngineConfig(
         page_size=settings.page_size,
         pages=settings.pages,
         max_batch=settings.max_batch,
-        token_budget=settings.token_budget,
-        crop_budget=settings.crop_budget,
+        token_budget=settings.token_budget or tokens,
+        crop_budget=settings.crop_budget or crops,
         prefix_cache=settings.prefix_cache,
     )
 

@@ -1,6 +1,6 @@
 """What crosses between the two processes; nothing here needs torch."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from worker.engine.request import Output, Request
@@ -23,8 +23,8 @@ class EngineSettings:
     pages: int | None = None
     page_size: int = 16
     max_batch: int = 64
-    token_budget: int = 8192
-    crop_budget: int = 64
+    token_budget: int | None = None
+    crop_budget: int | None = None
     prefix_cache: bool = True
     log_level: str = "info"
     log_format: str = "auto"
@@ -75,7 +75,11 @@ class Abort:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The outputs since the last report, and how many steps the engine has made: it grows while the engine lives."""
+    """The outputs since the last report, and how many steps the engine has made: it grows while the engine lives.
+
+    `figures` are the engine's own, by name; those that end in `_total` begin anew with each child.
+    """
 
     steps: int
     outputs: Sequence[Output]
+    figures: Mapping[str, float]

@@ -1,7 +1,7 @@
 """The engine behind its port, in a child process that is watched and replaced."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -62,6 +62,7 @@ class EngineProcess:
     program: Sequence[str] = ENGINE_PROGRAM
     faults: int = 0
     patience: float = _USUAL_PATIENCE
+    figures: Mapping[str, float] = field(default_factory=dict)
     _steps: int = 0
     _alive: bool = True
     _stopping: bool = False
@@ -174,6 +175,7 @@ class EngineProcess:
             self._take(report)
 
     def _take(self, report: Report) -> None:
+        self.figures = report.figures
         for output in report.outputs:
             if isinstance(output, Finished | Refused | Aborted):
                 self._inside.discard(output.id)

@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -37,6 +37,10 @@ class RunningEngine(EnginePort, Protocol):
     @property
     def fault(self) -> Exception | None:
         """What ended the loop, unless it was stopped."""
+
+    @property
+    def figures(self) -> Mapping[str, float]:
+        """What the engine has done and holds, by name."""
 
     def start(self) -> None:
         """Start the loop."""
@@ -107,7 +111,7 @@ def _report(pipe: BinaryIO, engine: RunningEngine, outbox: "SimpleQueue[list[Out
     while True:
         alive = engine.alive  # asked first: what was said before the end is then still gathered
         outputs = _gather(outbox)
-        write(pipe, Report(engine.steps, outputs))
+        write(pipe, Report(engine.steps, outputs, engine.figures))
         if not alive and not outputs:
             return
 
