@@ -40,7 +40,8 @@ def test_every_job_completes_and_nothing_is_left_behind(tmp_path: Path) -> None:
     assert run_demo(tmp_path / "out", console=Console(file=out, width=160))
     assert "29 of 29 jobs completed" in out.getvalue()
     assert "jobs/s" in out.getvalue()
-    assert len(list((tmp_path / "out").glob("*.png"))) == 28
+    assert "29 of 29 answers are right" in out.getvalue()
+    assert len(list((tmp_path / "out").glob("*.png"))) == 29, "one for each job with an image, and the montage"
     assert left_behind(tmp_path) == []
 
 
