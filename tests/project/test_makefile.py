@@ -144,7 +144,10 @@ def test_a_newer_python_beside_an_old_one_is_found(clone: Path) -> None:
 
 def test_the_gpu_tests_need_pytest_and_none_of_its_plugins() -> None:
     assert MAKE is not None
-    said = subprocess.run([MAKE, "-n", "gpu", f"PYTHON={sys.executable}"], cwd=ROOT, capture_output=True, text=True)
+    asked = [MAKE, "-n", "--no-print-directory", "gpu", f"PYTHON={sys.executable}"]
+    # not as a part of the make that may run these tests
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    said = subprocess.run(asked, cwd=ROOT, env=environment, capture_output=True, text=True)
     command = [
         *shlex.split(said.stdout),
         "--collect-only",
