@@ -1,12 +1,16 @@
 """Shared by all tests. Imports nothing that a bare GPU machine lacks: the fixtures import what they need."""
 
 import contextlib
+import os
 
 import pytest
 
 from tests.support.servers import redis_server, redis_url, s3
 
 __all__ = ["pytest_collection_modifyitems", "redis_server", "redis_url", "s3"]
+
+# before torch is imported: several threads of it on busy cores wait for each other, many times longer than one works
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 with contextlib.suppress(ImportError):
     from hypothesis import settings
