@@ -30,10 +30,6 @@ class ObjectAddress:
         """The bucket and the key, as entries of allowed buckets name them."""
         return f"{self.bucket}/{self.key}"
 
-    def is_within(self, allowed: tuple[str, ...]) -> bool:
-        """Say whether an entry of `allowed` (`bucket`, or `bucket/prefix` in whole path steps) covers the object."""
-        return any(self.path == entry or self.path.startswith(entry.rstrip("/") + "/") for entry in allowed)
-
 
 def parse_object(address: str) -> ObjectAddress:
     """Read `s3://bucket/key`, with `?versionId=...` at its end or not; all other text of the key is the key's own.

@@ -12,9 +12,8 @@ WorkerError
 │   ├── ImageAddressInvalid    not an address this worker reads
 │   └── StorageUnavailable
 ├── QueueUnavailable       Redis does not answer; the same call may work later
-├── EngineFault            the engine has ended and takes nothing
-│   └── EngineCrashed          it ended with the job in it
-└── LeaseLost              this worker no longer owns what it claimed
+└── EngineFault            the engine has ended and takes nothing
+    └── EngineCrashed          it ended with the job in it
 
 `jobs/outcome.py` maps each to one failure code.
 """
@@ -31,7 +30,6 @@ __all__ = [
     "ImageTimeout",
     "ImageTooLarge",
     "ImageUndecodable",
-    "LeaseLost",
     "QueueUnavailable",
     "StorageUnavailable",
     "WorkerError",
@@ -92,7 +90,3 @@ class EngineFault(WorkerError):
 
 class EngineCrashed(EngineFault):
     """The engine ended with the job in it, which may be why."""
-
-
-class LeaseLost(WorkerError):
-    """This worker no longer owns what it claimed."""

@@ -66,7 +66,6 @@ _CODES: dict[type[errors.WorkerError], FailureCode] = {
     errors.ImageAddressInvalid: FailureCode.INVALID_ARGUMENT,
     errors.StorageUnavailable: FailureCode.STORAGE_UNAVAILABLE,
     errors.EngineFault: FailureCode.ENGINE_FAULT,
-    errors.LeaseLost: FailureCode.WORKER_LOST,
 }
 
 
