@@ -1,0 +1,36 @@
+"""Which definition of an operation runs: its Triton kernel, or the plain torch of its reference.
+
+A dispatcher asks `uses_kernel` and imports its `kernel` module only then, so that a CPU run never imports Triton:
+
+    if uses_kernel(x, weight):
+        from worker.kernels.some_op.kernel import some_op as launch
+
+        return launch(x, weight)
+    return reference.some_op(x, weight)
+"""
+
+from functools import cache
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor
+
+__all__ = ["has_triton", "uses_kernel"]
+
+_DTYPES = frozenset({torch.bfloat16, torch.float16, torch.float32, torch.uint8, torch.float8_e4m3fn})
+
+
+@cache
+def has_triton() -> bool:
+    """Say whether Triton is installed, without importing it."""
+    return find_spec("triton") is not None
+
+
+def uses_kernel(first: Tensor, *others: Tensor) -> bool:
+    """Say whether the kernel is to run: on CUDA with Triton, where nothing asks for gradients or for float64.
+
+    `first` decides on the device and the dtype; the others matter for gradients alone.
+    """
+    if not first.is_cuda or first.dtype not in _DTYPES or not has_triton():
+        return False
+    return not (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (first, *others)))
