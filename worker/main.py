@@ -95,7 +95,7 @@ async def _built(
         ThreadPoolExecutor(config.image_threads or _image_threads(), "image") as pool,
         Fetcher(_fetch(config), https=_https(config)) as fetcher,
     ):
-        studio = Studio(pool, _image_limits(config), ready.geometry)
+        studio = Studio(pool, _image_limits(config), ready.geometry if ready.device == "cpu" else None)
         executor = Executor(
             fetcher,
             studio,

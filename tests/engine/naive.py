@@ -51,7 +51,7 @@ class _Run:
     def go(self) -> Answer:
         task, templates = self.request.task, self.ids.templates
         self.feed_token(self.ids.bos_id)
-        if self.request.crops is not None:
+        if self.request.image is not None:
             self.feed_image()
         if isinstance(task, Caption):
             self.feed_tokens(templates.caption[task.length])
@@ -90,7 +90,7 @@ class _Run:
     def feed_image(self) -> None:
         model = self.model
         (embeddings_PC,) = vision.encode(
-            [self.request.crops],
+            [self.request.image],
             model.weights.vision,
             model.config.vision,
             device=torch.device("cpu"),

@@ -86,6 +86,7 @@ def configs(draw: st.DrawFn) -> EngineConfig:
         token_budget=draw(st.sampled_from([max_batch + 1, 20, 40, 200])),
         crop_budget=draw(st.sampled_from([1, 4, 16])),
         prefix_cache=draw(st.booleans()),
+        lookahead=draw(st.booleans()),
     )
 
 

@@ -6,9 +6,10 @@ from worker.engine.config import EngineConfig
 from worker.engine.inputs import TokenInput
 from worker.engine.pages import PagePool
 from worker.engine.request import Caption, Detect, Query, Request
-from worker.engine.scheduler import Chunk, Plan, Scheduler, crops_of
+from worker.engine.scheduler import Chunk, Plan, Scheduler
 from worker.engine.sequence import Sequence
 from worker.engine.skills import SpatialSkill
+from worker.model import vision
 
 PREFIX = 26
 
@@ -24,6 +25,7 @@ def sequence(arrival: int, length: int, image: int | None = None, *, size: int =
         prefix_len=PREFIX if crops else 0,
         inputs=[TokenInput(1000 * arrival + index) for index in range(length)],
         seed=0,
+        crops=vision.crops_to_encode(crops, micro.MICRO.vision) if crops else 0,
     )
 
 
@@ -89,7 +91,7 @@ def test_the_crop_budget_bounds_what_is_encoded_but_one_image_always_is() -> Non
     work = scheduler(token_budget=400, crop_budget=2)
     large = [sequence(arrival, 2, image=arrival, size=20) for arrival in (0, 1)]
     small = [sequence(arrival, 2, image=arrival) for arrival in (2, 3)]
-    assert [crops_of(one) for one in (large[0], small[0])] == [5, 1]
+    assert [one.crops for one in (large[0], small[0])] == [5, 1]
     for one in large + small:
         work.add(one)
     encoded = [[chunk.sequence.arrival for chunk in turn(work).prefills] for _ in range(3)]

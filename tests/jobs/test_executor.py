@@ -107,7 +107,7 @@ async def test_a_job_is_fetched_cropped_run_and_answered(bench: Bench) -> None:
     assert result.output.caption == "A cat."
     assert (result.status, result.custom_id, result.metadata) == (State.COMPLETED, "row", {"k": 1})
     assert result.metrics.queue_time_ms == 250
-    crops = bench.engine.requests[0].crops
+    crops = bench.engine.requests[0].image
     assert crops is not None
     assert crops.pixels.shape == (2, 378, 378, 3)
 
@@ -133,7 +133,7 @@ async def test_boxes_are_streamed_and_kept(bench: Bench) -> None:
 
 async def test_a_query_without_an_image_fetches_nothing(bench: Bench) -> None:
     await bench.run(job(skill=Skill.QUERY, image=None, question="why?"))
-    assert bench.engine.requests[0].crops is None
+    assert bench.engine.requests[0].image is None
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ _USAGE = Usage(1, 1, 0, prefill_time_ms=1.0, decode_time_ms=1.0, ttft_ms=1.0)
 
 def checksum(request: Request) -> str:
     """The answer to a caption."""
-    return "none" if request.crops is None else str(zlib.crc32(request.crops.pixels.tobytes()))
+    return "none" if request.image is None else str(zlib.crc32(request.image.pixels.tobytes()))
 
 
 class ScriptedLoop:

@@ -1,7 +1,6 @@
-"""A plan laid out on the device.
+"""Prefills of a plan laid out on the device.
 
-B sequences, T positions packed over them, P pages, R hidden states that heads read, S rows that are sampled,
-N entries of a list.
+B sequences, T positions packed over them, P pages, R hidden states that heads read, N entries of a list.
 """
 
 from collections.abc import Sequence as Several
@@ -13,16 +12,15 @@ import torch
 from torch import Tensor
 
 from worker.engine.inputs import CoordinateInput, SizeInput, TokenInput
-from worker.engine.sampler import Draws, uniform
+from worker.engine.readings import Reads, draws_of
+from worker.engine.sampler import Draws
 from worker.engine.scheduler import Chunk
-from worker.engine.sequence import Sequence
 from worker.engine.skills import Head
 from worker.engine.upload import ToDevice, Upload
-from worker.images.crops import Crops
+from worker.images import Crops, Image
 from worker.kernels.paged_attention import PagedLayout
-from worker.kernels.sampling import LEAST_TEMPERATURE
 
-__all__ = ["Batch", "Injection", "Readers", "stage"]
+__all__ = ["Batch", "Injection", "stage"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +32,11 @@ class Injection:
 
 
 @dataclass(frozen=True, slots=True)
-class Readers:
-    """The sequences that read a head after this batch, and the packed row each reads it from."""
-
-    sequences: tuple[Sequence, ...]
-    rows_R: Tensor
-
-
-@dataclass(frozen=True, slots=True)
 class Batch:
-    """`ids_T` is 0 where something else is fed; `images` are (first row of the image embeddings, crops)."""
+    """`ids_T` is 0 where something else is fed; `images` are (first row of the image embeddings, image).
+
+    `reads` is who reads heads after it, each from the packed row `rows_R`; None when nobody does.
+    """
 
     ids_T: Tensor
     positions_T: Tensor
@@ -51,9 +44,9 @@ class Batch:
     layout: PagedLayout
     coordinates: Injection
     sizes: Injection
-    images: tuple[tuple[int, Crops], ...]
-    readers: dict[Head, Readers]
-    draws: Draws
+    images: tuple[tuple[int, Crops | Image], ...]
+    rows_R: Tensor
+    reads: Reads | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +62,15 @@ class _Row:
 
 
 def stage(chunks: Several[Chunk], *, page_size: int, bos_id: int, device: torch.device) -> Batch:
-    """Lay chunks out as one packed batch on the device."""
+    """Lay chunks out as one packed batch on the device; what they are fed must be known."""
     firsts = [0, *accumulate(chunk.end - chunk.start for chunk in chunks)]
     rows = [_Row(chunk, first) for chunk, first in zip(chunks, firsts, strict=False)]
+    reading = [row for row in rows if row.chunk.reads]
     ids, coordinates, sizes = _inputs(rows, bos_id)
     positions_T = np.concatenate([np.arange(chunk.start, chunk.end) for chunk in chunks])
 
     upload = Upload(device)
     to_device = upload.to_device
-    readers = {head: _readers(rows, head, to_device) for head in Head}
     batch = Batch(
         ids_T=to_device(ids, torch.int64),
         positions_T=to_device(positions_T, torch.int64),
@@ -85,9 +78,9 @@ def stage(chunks: Several[Chunk], *, page_size: int, bos_id: int, device: torch.
         layout=_layout(rows, firsts, page_size, to_device),
         coordinates=_injection(coordinates, (), to_device),
         sizes=_injection(sizes, (2,), to_device),
-        images=tuple((row.first + 1, _crops(row.chunk)) for row in rows if row.chunk.has_image),
-        readers=readers,
-        draws=_draws(readers[Head.TOKEN].sequences, to_device),
+        images=tuple((row.first + 1, _image(row.chunk)) for row in rows if row.chunk.has_image),
+        rows_R=to_device([row.last for row in reading], torch.int64),
+        reads=_reads(reading, to_device) if reading else None,
     )
     upload.send()
     return batch
@@ -150,34 +143,19 @@ def _injection(entries: _Entries, shape: tuple[int, ...], to_device: ToDevice) -
     return Injection(to_device([row for row, _ in entries], torch.int64), to_device(values, torch.float64))
 
 
-def _crops(chunk: Chunk) -> Crops:
-    crops = chunk.sequence.request.crops
-    assert crops is not None
-    return crops
+def _image(chunk: Chunk) -> Crops | Image:
+    image = chunk.sequence.request.image
+    assert image is not None
+    return image
 
 
-def _readers(rows: Several[_Row], head: Head, to_device: ToDevice) -> Readers:
-    reading = [row for row in rows if row.chunk.reads and head in row.chunk.sequence.skill.heads]
-    return Readers(
-        sequences=tuple(row.chunk.sequence for row in reading),
-        rows_R=to_device([row.last for row in reading], torch.int64),
+def _reads(rows: Several[_Row], to_device: ToDevice) -> Reads:
+    sequences = tuple(row.chunk.sequence for row in rows)
+    numbers, suppressed = draws_of(sequences)
+    temperatures_R, top_ps_R, uniforms_R = to_device(numbers, torch.float64).unbind(0)
+    return Reads(
+        sequences=sequences,
+        seats_R=to_device([sequence.seat for sequence in sequences], torch.int64),
+        draws=Draws(temperatures_R, top_ps_R, uniforms_R, to_device(suppressed, torch.int32)),
+        regions=any(sequence.heads is not Head.TOKEN for sequence in sequences),
     )
-
-
-def _draws(sequences: Several[Sequence], to_device: ToDevice) -> Draws:
-    sampled = [row for row, sequence in enumerate(sequences) if _is_sampled(sequence)]
-    drawing = [sequences[row] for row in sampled]
-    samplings = [sequence.request.sampling for sequence in drawing]
-    suppressed = [(row, token) for row, sequence in enumerate(sequences) for token in sequence.skill.suppressed]
-    return Draws(
-        rows_S=to_device(sampled, torch.int64),
-        temperatures_S=to_device([sampling.temperature for sampling in samplings], torch.float64),
-        top_ps_S=to_device([sampling.top_p for sampling in samplings], torch.float64),
-        uniforms_S=to_device([uniform(s.seed, s.drawn) for s in drawing], torch.float64),
-        suppressed_rows_N=to_device([row for row, _ in suppressed], torch.int64),
-        suppressed_ids_N=to_device([token for _, token in suppressed], torch.int64),
-    )
-
-
-def _is_sampled(sequence: Sequence) -> bool:
-    return not sequence.skill.greedy and sequence.request.sampling.temperature >= LEAST_TEMPERATURE

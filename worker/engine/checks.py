@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from worker.engine.request import Caption, Query, Refusal, Request, Sampling, SpatialRef
-from worker.images.crops import Crops
+from worker.images import Crops
 from worker.images.tiling import CropGeometry
 from worker.model.config import ModelConfig
 
@@ -25,15 +25,15 @@ def check_request(request: Request, config: ModelConfig) -> None:
     _check_sampling(request.sampling)
     task = request.task
     if isinstance(task, Query):
-        _check_query(task, has_image=request.crops is not None)
-    elif request.crops is None:
+        _check_query(task, has_image=request.image is not None)
+    elif request.image is None:
         raise RequestInvalid(f"{type(task).__name__.lower()} needs an image")
     elif isinstance(task, Caption):
         _check_length(task, config)
     else:
         _check_text(task.object, "object")
-    if request.crops is not None:
-        _check_crops(request.crops, config.vision.geometry)
+    if isinstance(request.image, Crops):
+        _check_crops(request.image, config.vision.geometry)
 
 
 def _check_sampling(sampling: Sampling) -> None:

@@ -20,6 +20,8 @@ class EngineConfig:
 
     `token_budget` bounds the positions of one step, `crop_budget` the crops that one step encodes; one image runs
     even if it alone is over a budget. `memory_reserve` is the fraction of a GPU left for activations.
+    `lookahead` starts each step before the last one's readings are known, so that a GPU never waits for the host; it
+    costs a row where a request ends unforeseen. None does so on a GPU.
     """
 
     page_size: int = 16
@@ -29,6 +31,7 @@ class EngineConfig:
     crop_budget: int = 64
     prefix_cache: bool = True
     memory_reserve: float = 0.15
+    lookahead: bool | None = None
 
     def __post_init__(self) -> None:
         for name in ("page_size", "max_batch", "crop_budget"):

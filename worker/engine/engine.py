@@ -5,17 +5,18 @@ from itertools import count
 from secrets import randbits
 from time import perf_counter
 
-from worker.engine.batch import Batch, stage
 from worker.engine.checks import RequestInvalid, check_request
 from worker.engine.config import EngineConfig, count_pages
 from worker.engine.pages import PagePool
 from worker.engine.prompt import build_prompt
 from worker.engine.request import Aborted, FinishReason, Output, Refusal, Refused, Request
-from worker.engine.runner import HeadValues, Runner, collect
-from worker.engine.scheduler import Chunk, Plan, Scheduler
+from worker.engine.readings import Readings
+from worker.engine.runner import Runner
+from worker.engine.scheduler import Plan, Scheduler
 from worker.engine.sequence import Sequence, Times
-from worker.engine.skills import Reading, start_skill
+from worker.engine.skills import Advance, Ahead, Reading, start_skill
 from worker.engine.stats import Stats, Totals
+from worker.model import vision
 from worker.model.moondream import Moondream
 
 __all__ = ["Engine"]
@@ -32,7 +33,11 @@ class Engine:
         self._model = model
         self._clock = clock
         self._scheduler = Scheduler(self.config, PagePool(pages))
-        self._runner = Runner(model, pages=pages, page_size=self.config.page_size, mark=self._mark)
+        self._runner = Runner(model, self.config, pages=pages, mark=self._mark)
+        self._looks_ahead = (
+            model.device.type == "cuda" if self.config.lookahead is None else self.config.lookahead
+        )
+        self._ahead = Readings((), ())  # of the last step, if that was not waited for
         self._sequences: dict[str, Sequence] = {}
         self._outbox: list[Output] = []  # what is told without a step: refusals and aborts
         self._arrivals = count()
@@ -77,13 +82,22 @@ class Engine:
         self._outbox.append(Aborted(request_id))
 
     def step(self) -> list[Output]:
-        """Schedule, stage, run, sample, advance; returns what there is to tell, in order for each request."""
+        """Schedule, stage, run, sample, advance; returns what there is to tell, in order for each request.
+
+        Looking ahead, the outputs are those of the step before, which the device had finished while this one was made.
+        """
         started = self._clock()
         plan = self._scheduler.schedule()
-        results = self._run(plan)
+        self._note_start(plan)
+        readings = self._runner.run(plan)
         self._mark()
         self._scheduler.commit(plan)
-        outputs = self._take_outbox() + self._advance(collect(results))
+        due = readings
+        if self._looks_ahead:
+            due, self._ahead = self._ahead, readings
+        outputs = self._take_outbox() + self._advance(due)
+        if self._looks_ahead:
+            self._look_ahead(readings)
         self._count(plan, started)
         return outputs
 
@@ -99,12 +113,13 @@ class Engine:
         config = self._model.config
         check_request(request, config)
         ids, tokenizer = config.tokenizer, self._model.tokenizer
-        has_image = request.crops is not None
+        has_image = request.image is not None
         sequence = Sequence(
             request=request,
             skill=start_skill(request, ids=ids, tokenizer=tokenizer),
             arrival=next(self._arrivals),
             prefix_len=config.text.prefix_attn if has_image else 0,
+            crops=vision.crops_to_encode(request.image, config.vision) if request.image is not None else 0,
             inputs=build_prompt(request.task, has_image=has_image, ids=ids, tokenizer=tokenizer),
             seed=randbits(63) if request.sampling.seed is None else request.sampling.seed,
             times=Times(submitted=self._clock()),
@@ -116,36 +131,41 @@ class Engine:
             )
         return sequence
 
-    def _run(self, plan: Plan) -> list[HeadValues]:
-        for chunk in plan.chunks:
+    def _note_start(self, plan: Plan) -> None:
+        for chunk in plan.prefills:
             if chunk.sequence.times.started is None:
                 chunk.sequence.times.started = self._clock()
-        if plan.copies:
-            self._runner.copy_pages(plan.copies)
-        results = self._runner.prefill(self._stage(plan.prefills)) if plan.prefills else []
-        return results + (self._runner.decode(self._stage(plan.decodes)) if plan.decodes else [])
 
-    def _stage(self, chunks: tuple[Chunk, ...]) -> Batch:
-        bos_id, device = self._model.config.tokenizer.bos_id, self._model.device
-        return stage(chunks, page_size=self.config.page_size, bos_id=bos_id, device=device)
-
-    def _advance(self, readings: dict[Sequence, Reading]) -> list[Output]:
+    def _advance(self, readings: Readings) -> list[Output]:
+        found = list(readings.collect())
         now = self._clock()
-        return [output for sequence, reading in readings.items() for output in self._take(sequence, reading, now)]
+        return [output for sequence, reading in found for output in self._take(sequence, reading, now)]
 
     def _take(self, sequence: Sequence, reading: Reading, now: float) -> list[Output]:
         """Give a reading to the sequence's skill, and the skill's inputs to the sequence."""
+        if self._sequences.get(sequence.request.id) is not sequence:
+            return []  # it was aborted after the step was started
         if sequence.times.first_token is None:
             sequence.times.first_token = now
         sequence.drawn += reading.token is not None
+        expected, sequence.unread = sequence.unread, None
         advance = sequence.skill.advance(reading)
         reason = advance.reason
         if sequence.length + len(advance.inputs) > self._model.config.text.max_context:
             reason = reason or FinishReason.LENGTH
-        if reason is None:
-            sequence.inputs += advance.inputs
-            return list(advance.outputs)
-        return [*advance.outputs, *self._finish(sequence, reason, now)]
+        if reason is not None:
+            return [*advance.outputs, *self._finish(sequence, reason, now)]
+        if expected is not None and not _is_as_expected(sequence, advance, expected):
+            sequence.turn_back(sequence.length)
+        sequence.inputs += advance.inputs
+        return list(advance.outputs)
+
+    def _look_ahead(self, readings: Readings) -> None:
+        """Let the sequences of the step that was just started go on, fed with what the device is about to read."""
+        for sequence in readings.sequences:
+            alive = self._sequences.get(sequence.request.id) is sequence
+            if alive and sequence.length < self._model.config.text.max_context:
+                sequence.unread = sequence.skill.ahead
 
     def _finish(self, sequence: Sequence, reason: FinishReason, now: float) -> list[Output]:
         self._scheduler.remove(sequence)
@@ -159,6 +179,13 @@ class Engine:
         return outputs
 
     def _count(self, plan: Plan, started: float) -> None:
-        assert plan.chunks or not self._scheduler.waiting, "nobody runs and somebody waits"
+        waits = self._scheduler.waiting and self._scheduler.waiting[0].unread is None
+        assert plan.chunks or not waits or self._looks_ahead, "nobody runs and somebody waits"
         if plan.chunks:
             self._totals = self._totals.with_step(plan, self._clock() - started)
+
+
+def _is_as_expected(sequence: Sequence, advance: Advance, expected: Ahead) -> bool:
+    """Say whether the step ahead was right about what it was fed and about what it reads."""
+    skill = sequence.skill
+    return len(advance.inputs) == 1 and (skill.heads, skill.suppressed) == (expected.heads, expected.suppressed)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from worker.images.crops import Crops
+from worker.images import Crops, Image
 
 __all__ = [
     "Aborted",
@@ -43,7 +43,7 @@ SpatialRef = tuple[float, ...]
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Answer a question, about the image if the request has crops."""
+    """Answer a question, about the image if the request has one."""
 
     question: str
     reasoning: bool = False
@@ -90,11 +90,14 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One unit of the engine's work; `crops` is None for a query on text alone."""
+    """One unit of the engine's work; `image` is None for a query on text alone.
+
+    An image comes cut into crops, or whole for the device to cut, which is quick only on a GPU.
+    """
 
     id: str
     task: Task
-    crops: Crops | None = None
+    image: Crops | Image | None = None
     sampling: Sampling = field(default_factory=Sampling)
 
 

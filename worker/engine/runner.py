@@ -1,97 +1,122 @@
 """Batches through the model: encode, prefill, decode, and the heads.
 
-T packed positions, C model dim, H heads, D head dim, R rows that read a head.
+T packed positions, B rows of a decode, C model dim, H heads, D head dim, R rows that read heads.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from collections.abc import Sequence as Several
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.profiler import record_function
 
-from worker.engine.batch import Batch
-from worker.engine.sampler import draw
+from worker.engine.batch import Batch, stage
+from worker.engine.config import EngineConfig
+from worker.engine.decode_rows import UNREAD, DecodeRows, RowsOnDevice
+from worker.engine.readings import Readings, Seats, read_heads
+from worker.engine.inputs import TokenInput
+from worker.engine.sampler import Draws
+from worker.engine.scheduler import Chunk, Plan
 from worker.engine.sequence import Sequence
-from worker.engine.skills import Head, Reading
+from worker.engine.skills import Fed, Head
 from worker.engine.upload import Upload
-from worker.kernels.paged_attention import PagedLayout, paged_attention, write_kv
-from worker.model import region, text, vision
+from worker.kernels.paged_attention import PagedLayout
+from worker.kernels.rotate_write import rotation_table
+from worker.model import paged_text, region, text, vision
 from worker.model.moondream import Moondream
 
-__all__ = ["HeadValues", "Runner", "collect"]
-
-
-@dataclass(frozen=True, slots=True)
-class HeadValues:
-    """What one head says, still on the device: (R,) ids or coordinates, (R, 2) sizes, in the order of `sequences`."""
-
-    head: Head
-    sequences: tuple[Sequence, ...]
-    values: Tensor
-
-
-@dataclass(frozen=True, slots=True)
-class _PagedAttend:
-    """Attention of a batch over the KV pool (layers, 2, pages, page size, H, D); a mark for each layer."""
-
-    pool: Tensor
-    slots_T: Tensor
-    layout: PagedLayout
-    mark: Callable[[], None]
-
-    def __call__(self, layer: int, q_THD: Tensor, k_THD: Tensor, v_THD: Tensor) -> Tensor:
-        self.mark()
-        write_kv(k_THD, v_THD, self.pool[layer], self.slots_T)
-        return paged_attention(q_THD, self.pool[layer], self.layout)
+__all__ = ["Runner"]
 
 
 class Runner:
-    """Owns the KV pool; gives device tensors back and waits for nothing.
+    """Owns the KV pool and the seats; starts work on the device and waits for nothing.
 
     `mark` is called between the parts of its work, the longest of which is one layer of the model.
     """
 
-    def __init__(self, model: Moondream, *, pages: int, page_size: int, mark: Callable[[], None]) -> None:
-        config = model.config.text
+    def __init__(self, model: Moondream, config: EngineConfig, *, pages: int, mark: Callable[[], None]) -> None:
+        shape = model.config.text
         self._model = model
         self._mark = mark
-        shape = (config.n_layers, 2, pages, page_size, config.n_heads, config.head_dim)
-        self._pool = torch.zeros(shape, dtype=model.dtype, device=model.device)
+        self._page_size = config.page_size
+        pool_shape = (shape.n_layers, 2, pages, config.page_size, shape.n_heads, shape.head_dim)
+        self._pool = torch.zeros(pool_shape, dtype=model.dtype, device=model.device)
+        self._rotations_SF2 = rotation_table(
+            shape.max_context, shape.rotary_dim, shape.rope_theta, dtype=model.dtype, device=model.device
+        )
+        self._seats = Seats.of(config.max_batch + 1, model.device)
+        self._rows = DecodeRows(
+            config.max_batch,
+            max_context=shape.max_context,
+            page_size=config.page_size,
+            spare_seat=config.max_batch,
+            device=model.device,
+        )
 
     @torch.inference_mode()
-    def copy_pages(self, copies: Several[tuple[int, int]]) -> None:
+    def run(self, plan: Plan) -> Readings:
+        """Start a step: copies, prefills, decodes; returns what the heads will have said."""
+        if plan.copies:
+            self._copy_pages(plan.copies)
+        sequences: list[Sequence] = []
+        parts: list[Tensor] = []
+        for chunks, start in ((plan.prefills, self._prefill), (plan.decodes, self._decode)):
+            if any(chunk.reads for chunk in chunks):
+                sequences += [chunk.sequence for chunk in chunks if chunk.reads]
+            if chunks and (part := start(chunks)) is not None:
+                parts.append(part)
+        return Readings(sequences, parts)
+
+    def _copy_pages(self, copies: Several[tuple[int, int]]) -> None:
         """Copy whole pages, (from, to), in all layers at once."""
         upload = Upload(self._pool.device)
         sources, targets = upload.to_device(copies, torch.int64).unbind(1)
         upload.send()
         self._pool[:, :, targets] = self._pool[:, :, sources]
 
-    @torch.inference_mode()
-    def prefill(self, batch: Batch) -> list[HeadValues]:
+    def _prefill(self, chunks: Several[Chunk]) -> Tensor | None:
         """Compute several positions a sequence, encoding the images that are among them."""
-        x_TC = self._embed(batch)
-        for (first, _), embeddings_PC in zip(batch.images, self._encode(batch), strict=True):
-            x_TC[first : first + embeddings_PC.shape[0]] = embeddings_PC
-        return self._read(batch, self._forward(batch, x_TC))
+        model = self._model
+        bos_id = model.config.tokenizer.bos_id
+        batch = stage(chunks, page_size=self._page_size, bos_id=bos_id, device=model.device)
+        embeddings = self._encode(batch)
+        with record_function("stoop.prefill"):
+            x_TC = self._embed(batch)
+            for (first, _), embeddings_PC in zip(batch.images, embeddings, strict=True):
+                x_TC[first : first + embeddings_PC.shape[0]] = embeddings_PC
+            hidden_TC = self._forward(x_TC, batch.positions_T, batch.slots_T, batch.layout)
+        reads = batch.reads
+        if reads is None:
+            return None
+        with record_function("stoop.heads"):
+            return self._read(hidden_TC[batch.rows_R], reads.seats_R, reads.draws, regions=reads.regions)
 
-    @torch.inference_mode()
-    def decode(self, batch: Batch) -> list[HeadValues]:
+    def _decode(self, chunks: Several[Chunk]) -> Tensor:
         """Compute one position a sequence."""
-        return self._read(batch, self._forward(batch, self._embed(batch)))
+        self._rows.fill(chunks)
+        width = max(-(-chunk.end // self._page_size) for chunk in chunks)
+        regions = any(_takes_regions(chunk.sequence) for chunk in chunks)
+        with record_function("stoop.decode"):
+            return self._step(self._rows.on_device(len(chunks), width), regions=regions)
+
+    def _step(self, rows: RowsOnDevice, *, regions: bool) -> Tensor:
+        x_BC = self._feed(rows, regions=regions)
+        hidden_BC = self._forward(x_BC, rows.positions_B, rows.slots_B, rows.layout)
+        return self._read(hidden_BC, rows.seats_B, rows.draws, regions=regions)
 
     def _encode(self, batch: Batch) -> list[Tensor]:
         if not batch.images:
             return []
         model = self._model
-        return vision.encode(
-            [crops for _, crops in batch.images],
-            model.weights.vision,
-            model.config.vision,
-            device=model.device,
-            dtype=model.dtype,
-            after_block=self._mark,
-        )
+        with record_function("stoop.vision"):
+            return vision.encode(
+                [image for _, image in batch.images],
+                model.weights.vision,
+                model.config.vision,
+                device=model.device,
+                dtype=model.dtype,
+                after_block=self._mark,
+            )
 
     def _embed(self, batch: Batch) -> Tensor:
         weights = self._model.weights
@@ -104,46 +129,36 @@ class Runner:
                 x_TC[injection.rows_N] = write(injection.values, weights.region)
         return x_TC
 
-    def _forward(self, batch: Batch, x_TC: Tensor) -> Tensor:
-        attend = _PagedAttend(self._pool, batch.slots_T, batch.layout, self._mark)
-        return text.forward(x_TC, batch.positions_T, self._model.weights.text, self._model.config.text, attend)
+    def _feed(self, rows: RowsOnDevice, *, regions: bool) -> Tensor:
+        """Embed each row's input, unread ones from their seats."""
+        weights, seats = self._model.weights, self._seats
+        unread_B = rows.ids_B == UNREAD
+        ids_B = torch.where(unread_B, seats.tokens_S[rows.seats_B], rows.ids_B)
+        x_BC = text.embed(ids_B, weights.text)
+        if not regions:
+            return x_BC
+        x_B, y_B = rows.values_2B
+        coordinates_B = torch.where(unread_B, seats.coordinates_S[rows.seats_B].double(), x_B)
+        sizes_B2 = torch.where(unread_B[:, None], seats.sizes_S2[rows.seats_B].double(), torch.stack((x_B, y_B), dim=1))
+        marked_B = (rows.fed_B == Fed.MARKED.value) & (ids_B == self._model.config.tokenizer.coord_id)
+        is_coordinate_B = marked_B | (rows.fed_B == Fed.COORDINATE.value)
+        is_size_B = rows.fed_B == Fed.SIZE.value
+        x_BC = torch.where(is_coordinate_B[:, None], region.write_coordinate(coordinates_B, weights.region), x_BC)
+        return torch.where(is_size_B[:, None], region.write_size(sizes_B2, weights.region), x_BC)
 
-    def _read(self, batch: Batch, hidden_TC: Tensor) -> list[HeadValues]:
-        return [
-            HeadValues(head, readers.sequences, self._values(head, hidden_TC[readers.rows_R], batch))
-            for head, readers in batch.readers.items()
-            if readers.sequences
-        ]
+    def _forward(self, x_TC: Tensor, positions_T: Tensor, slots_T: Tensor, layout: PagedLayout) -> Tensor:
+        pages = paged_text.Pages(positions_T, slots_T, layout, self._pool, self._rotations_SF2, self._mark)
+        return paged_text.forward(x_TC, pages, self._model.weights.text, self._model.config.text.n_heads)
 
-    def _values(self, head: Head, hidden_RC: Tensor, batch: Batch) -> Tensor:
+    def _read(self, hidden_RC: Tensor, seats_R: Tensor, draws: Draws, *, regions: bool) -> Tensor:
         weights = self._model.weights
-        if head is Head.TOKEN:
-            return draw(text.logits(hidden_RC, weights.text), batch.draws)
-        if head is Head.COORDINATE:
-            return region.read_coordinate(region.coordinate_logits(hidden_RC, weights.region))
-        return region.read_size(region.size_logits(hidden_RC, weights.region))
+        return read_heads(hidden_RC, seats_R, draws, weights=weights, seats=self._seats, regions=regions)
 
 
-def collect(results: Iterable[HeadValues]) -> dict[Sequence, Reading]:
-    """Bring head values to the host, which waits for the device once, and put them together by sequence."""
-    results = list(results)
-    if not results:
-        return {}
-    # doubles hold every id and every float32
-    flat = torch.cat([result.values.double().flatten() for result in results]).tolist()
-    found: dict[Sequence, dict[Head, list[float]]] = {}
-    for result in results:
-        width = result.values.numel() // len(result.sequences)
-        for sequence in result.sequences:
-            found.setdefault(sequence, {})[result.head] = flat[:width]
-            del flat[:width]
-    return {sequence: _reading(values) for sequence, values in found.items()}
-
-
-def _reading(values: dict[Head, list[float]]) -> Reading:
-    token, coordinate, size = (values.get(head) for head in (Head.TOKEN, Head.COORDINATE, Head.SIZE))
-    return Reading(
-        token=int(token[0]) if token else None,
-        coordinate=coordinate[0] if coordinate else None,
-        size=(size[0], size[1]) if size else None,
-    )
+def _takes_regions(sequence: Sequence) -> bool:
+    """Say whether a decode feeds or reads more than tokens."""
+    if sequence.heads is not Head.TOKEN:
+        return True
+    if sequence.unread is not None:
+        return sequence.unread.fed is not Fed.TOKEN
+    return not isinstance(sequence.inputs[-1], TokenInput)

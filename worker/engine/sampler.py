@@ -1,40 +1,39 @@
-"""Logits to token ids, each row by its own rules. B rows, S of them not greedy, V vocabulary, N suppressed places."""
+"""Logits to token ids, each row by its own rules. B rows, V vocabulary."""
 
 from dataclasses import dataclass
 from hashlib import blake2b
 
 from torch import Tensor
 
-from worker.kernels.sampling import sample
+from worker.engine.sequence import Sequence
+from worker.kernels.sampling import LEAST_TEMPERATURE, sample
 
-__all__ = ["Draws", "draw", "uniform"]
+__all__ = ["MOST_SUPPRESSED", "Draws", "draw", "is_sampled", "uniform"]
+
+MOST_SUPPRESSED = 2
+"""No row has more ids that may not be drawn."""
 
 _BITS = 24  # as many as a float32 can hold without rounding up to 1
 
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """How to draw B tokens: the rows `rows_S` are sampled, all others greedy.
+    """How to draw B tokens: (B,) float64 each, and int32 `suppressed_B2`, which may not be drawn; -1 is none."""
 
-    (`suppressed_rows_N`, `suppressed_ids_N`) may not be drawn.
-    """
-
-    rows_S: Tensor
-    temperatures_S: Tensor
-    top_ps_S: Tensor
-    uniforms_S: Tensor
-    suppressed_rows_N: Tensor
-    suppressed_ids_N: Tensor
+    temperatures_B: Tensor
+    top_ps_B: Tensor
+    uniforms_B: Tensor
+    suppressed_B2: Tensor
 
 
 def draw(logits_BV: Tensor, draws: Draws) -> Tensor:
-    """Return ids_B int64; writes to the logits. Only the sampled rows pay for sorting the vocabulary."""
-    logits_BV[draws.suppressed_rows_N, draws.suppressed_ids_N] = float("-inf")
-    ids_B = logits_BV.argmax(dim=-1)
-    if draws.rows_S.numel():
-        sampled_SV = logits_BV[draws.rows_S]
-        ids_B[draws.rows_S] = sample(sampled_SV, draws.temperatures_S, draws.top_ps_S, draws.uniforms_S)
-    return ids_B
+    """Return ids_B int64."""
+    return sample(logits_BV, draws.temperatures_B, draws.top_ps_B, draws.uniforms_B, draws.suppressed_B2)
+
+
+def is_sampled(sequence: Sequence) -> bool:
+    """Say whether a sequence's tokens are drawn by chance."""
+    return not sequence.skill.greedy and sequence.request.sampling.temperature >= LEAST_TEMPERATURE
 
 
 def uniform(seed: int, count: int) -> float:

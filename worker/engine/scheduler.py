@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from worker.engine.config import EngineConfig
 from worker.engine.pages import PagePool
 from worker.engine.prefix_cache import Match, PrefixCache
-from worker.engine.sequence import Sequence
-from worker.model.vision import crops_to_encode
+from worker.engine.sequence import NO_SEAT, Sequence
 
-__all__ = ["Chunk", "Plan", "Scheduler", "crops_of"]
+__all__ = ["Chunk", "Plan", "Scheduler"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +72,7 @@ class Scheduler:
         self.waiting: list[Sequence] = []  # by arrival
         self.running: list[Sequence] = []  # by arrival
         self._config = config
+        self._seats = list(range(config.max_batch - 1, -1, -1))
         self._cache = PrefixCache(pool, config.page_size) if config.prefix_cache else None
 
     def add(self, sequence: Sequence) -> None:
@@ -81,7 +81,7 @@ class Scheduler:
 
     def remove(self, sequence: Sequence) -> None:
         """Forget a sequence, wherever it is, and take its pages back."""
-        (self.running if sequence in self.running else self.waiting).remove(sequence)
+        (self.waiting if sequence.seat == NO_SEAT else self.running).remove(sequence)
         self._strip(sequence)
 
     def schedule(self) -> Plan:
@@ -128,9 +128,10 @@ class Scheduler:
                 return
             self.waiting.remove(sequence)
             insort(self.running, sequence, key=_arrival)
-            if not match.length and sequence.request.crops is not None:
-                draft.crops -= crops_of(sequence)
-                draft.encoding.add(sequence.request.crops.digest)
+            sequence.seat = self._seats.pop()
+            if not match.length and sequence.digest is not None:
+                draft.crops -= sequence.crops
+                draft.encoding.add(sequence.digest)
             if sequence.hit_len is None:
                 sequence.hit_len = match.length
             self._prefill(sequence, draft)
@@ -140,6 +141,8 @@ class Scheduler:
         for sequence in list(self.waiting):
             if len(self.running) == self._config.max_batch or draft.tokens <= 0:
                 return
+            if sequence.unread is not None:
+                return  # it was preempted while it was read: what it is fed is known in the next step
             if not (self._cache and sequence.digest in draft.encoding):
                 yield sequence
 
@@ -153,7 +156,7 @@ class Scheduler:
             return True
         if not draft.prefills and not draft.encoding:
             return True  # an image too large for any step has one to itself
-        return sequence.prefix_len <= draft.tokens and crops_of(sequence) <= draft.crops
+        return sequence.prefix_len <= draft.tokens and sequence.crops <= draft.crops
 
     def _house(self, sequence: Sequence, match: Match, draft: _Draft) -> bool:
         """Give a sequence its pages, shared, copied and new, if that leaves each running one a page to grow."""
@@ -184,6 +187,9 @@ class Scheduler:
         self.pool.release(sequence.pages)
         sequence.pages = []
         sequence.cached_len = 0
+        if sequence.seat != NO_SEAT:
+            self._seats.append(sequence.seat)
+            sequence.seat = NO_SEAT
 
     def _cover(self, sequence: Sequence) -> bool:
         """Give a sequence pages for all it knows; False when there are not enough."""
@@ -205,8 +211,3 @@ class Scheduler:
 def _arrival(sequence: Sequence) -> int:
     return sequence.arrival
 
-
-def crops_of(sequence: Sequence) -> int:
-    """Count the crops that encoding a sequence's image takes."""
-    assert sequence.request.crops is not None
-    return crops_to_encode(sequence.request.crops)

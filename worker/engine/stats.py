@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass, fields, replace
 
 from worker.engine.request import Usage
-from worker.engine.scheduler import Plan, Scheduler, crops_of
+from worker.engine.scheduler import Plan, Scheduler
 
 __all__ = ["Stats", "Totals"]
 
@@ -37,7 +37,7 @@ class Totals:
             prefill_tokens=self.prefill_tokens + sum(chunk.end - chunk.start for chunk in plan.prefills),
             decode_tokens=self.decode_tokens + len(plan.decodes),
             images_encoded=self.images_encoded + len(images),
-            crops_encoded=self.crops_encoded + sum(map(crops_of, images)),
+            crops_encoded=self.crops_encoded + sum(sequence.crops for sequence in images),
             preemptions=self.preemptions + plan.preempted,
         )
 

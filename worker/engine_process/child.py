@@ -125,11 +125,11 @@ class Child:
                     send(self._line, value)
 
     def _tell_request(self, request: Request) -> None:
-        if request.crops is None:
+        if request.image is None:
             send(self._line, Submit(request, None))
             return
-        with laid_out(request.crops) as (file, layout):
-            send(self._line, Submit(replace(request, crops=None), layout), file)
+        with laid_out(request.image) as (file, layout):
+            send(self._line, Submit(replace(request, image=None), layout), file)
 
 
 def _say(code: int | None) -> str:

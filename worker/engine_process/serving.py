@@ -97,7 +97,7 @@ def _feed(line: socket.socket, engine: RunningEngine) -> None:
                     engine.submit(request)
                 case Submit(request, layout) if layout is not None:
                     assert file is not None, "pixels come with the request"
-                    engine.submit(replace(request, crops=pick_up(file, layout)))
+                    engine.submit(replace(request, image=pick_up(file, layout)))
                 case Abort(id=request_id):
                     engine.abort(request_id)
     last_resort = threading.Timer(_END_SECONDS, os._exit, [1])  # a step that hangs

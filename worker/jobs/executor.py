@@ -17,7 +17,7 @@ from schemas.signature import SigningKeys
 from schemas.state import State
 from worker.engine.request import Aborted, Finished, Partial, Refused, Sampling
 from worker.errors import EngineCrashed, EngineFault, WorkerError
-from worker.images import CropGeometry, Crops, ImageLimits, cut, load
+from worker.images import CropGeometry, Crops, Image, ImageLimits, cut, load
 from worker.jobs import outcome as outcomes
 from worker.jobs.broker import Delivery
 from worker.jobs.outcome import Outcome, code_of
@@ -44,18 +44,22 @@ class FetchPort(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Studio:
-    """Turns encoded images into crops on a pool of threads, under the worker's limits."""
+    """Makes encoded images ready for the engine on a pool of threads, under the worker's limits.
+
+    Without a `geometry` they stay whole: the engine's device cuts them into crops.
+    """
 
     pool: Pool
     limits: ImageLimits
-    geometry: CropGeometry
+    geometry: CropGeometry | None
 
-    async def prepare(self, encoded: bytes) -> Crops:
-        """Load and cut one image; raises `ImageTooLarge` or `ImageUndecodable`."""
+    async def prepare(self, encoded: bytes) -> Crops | Image:
+        """Load one image, and cut it; raises `ImageTooLarge` or `ImageUndecodable`."""
         return await asyncio.get_running_loop().run_in_executor(self.pool, self._prepare, encoded)
 
-    def _prepare(self, encoded: bytes) -> Crops:
-        return cut(load(encoded, self.limits), self.geometry)
+    def _prepare(self, encoded: bytes) -> Crops | Image:
+        image = load(encoded, self.limits)
+        return image if self.geometry is None else cut(image, self.geometry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +139,9 @@ class Executor:
             return outcomes.Expired(), ended(delivery.job_id, job, State.EXPIRED, None)
 
     async def _run(self, delivery: Delivery, job: Job) -> _End:
-        crops, timings = await self._image(delivery, job)
-        running = self.relay.run(to_request(job, crops, self.defaults), lambda output: self._say(delivery, job, output))
-        del crops  # a job in flight has its pixels in memory once
+        image, timings = await self._image(delivery, job)
+        running = self.relay.run(to_request(job, image, self.defaults), lambda output: self._say(delivery, job, output))
+        del image  # a job in flight has its pixels in memory once
         last = await running
         match last:
             case Finished():
@@ -147,16 +151,16 @@ class Executor:
             case Aborted():
                 return outcomes.Cancelled(), ended(job.id, job, State.CANCELLED, None)
 
-    async def _image(self, delivery: Delivery, job: Job) -> tuple[Crops | None, Timings]:
+    async def _image(self, delivery: Delivery, job: Job) -> tuple[Crops | Image | None, Timings]:
         queue_ms = float(max(0, delivery.claimed_at - delivery.queued_at))
         if job.image is None:
             return None, Timings(queue_ms)
         began = time.perf_counter()
         encoded = await self.fetcher.fetch(job.image, job.tenant)
         fetched = time.perf_counter()
-        crops = await self.studio.prepare(encoded)
+        image = await self.studio.prepare(encoded)
         ready = time.perf_counter()
-        return crops, Timings(queue_ms, 1000 * (fetched - began), 1000 * (ready - fetched))
+        return image, Timings(queue_ms, 1000 * (fetched - began), 1000 * (ready - fetched))
 
     def _read(self, delivery: Delivery) -> Job | None:
         try:

@@ -9,7 +9,7 @@ from schemas.result import Metrics, Result
 from schemas.skill import Box, Grounding, Output, Point, Reasoning, Skill
 from schemas.state import State
 from worker.engine import request as engine
-from worker.images import Crops
+from worker.images import Crops, Image
 
 __all__ = ["Timings", "completed", "ended", "to_event", "to_request"]
 
@@ -23,7 +23,7 @@ class Timings:
     image_ms: float = 0.0
 
 
-def to_request(job: Job, crops: Crops | None, defaults: engine.Sampling) -> engine.Request:
+def to_request(job: Job, image: Crops | Image | None, defaults: engine.Sampling) -> engine.Request:
     """Say a job in the engine's words; what its settings leave out takes the defaults."""
     settings = {
         field.name: value
@@ -33,7 +33,7 @@ def to_request(job: Job, crops: Crops | None, defaults: engine.Sampling) -> engi
     return engine.Request(
         id=job.id,
         task=_task(job),
-        crops=crops,
+        image=image,
         sampling=dataclasses.replace(defaults, **settings),
     )
 

@@ -9,21 +9,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from worker.images.crops import Crops
+from worker.images import Crops, Image, Tiling, select_tiling
 from worker.kernels.patchify import patchify
 from worker.kernels.stitch_pool import stitch_pool
 from worker.kernels.vision_attention import vision_attention
 from worker.model.config import VisionConfig
+from worker.model.crops import cut_on_device
 from worker.model.layers import layer_norm, linear, mlp
 from worker.model.weights import Attention, VisionBlock, VisionWeights
 
-__all__ = ["crops_to_encode", "encode", "features", "project"]
+__all__ = ["crops_to_encode", "encode", "features", "project", "tiling_of"]
 
 _CROPS_AT_ONCE = 16  # fill a GPU, and are a few seconds a block on a small CPU
 
 
 def encode(
-    crops: Sequence[Crops],
+    images: Sequence[Crops | Image],
     weights: VisionWeights,
     config: VisionConfig,
     *,
@@ -33,22 +34,41 @@ def encode(
 ) -> list[Tensor]:
     """Encode several images at once; returns for each its embeddings (P, C). `dtype` is that of the weights.
 
-    `after_block` is called after each block of the encoder for each few crops, so that a caller may see it get on.
+    Those that are whole are cut into crops on the device. `after_block` is called after each block of the encoder for
+    each few crops, so that a caller may see it get on.
     """
-    if not crops:
+    if not images:
         return []
-    wanted = [image.pixels[: crops_to_encode(image)] for image in crops]
-    pixels_NHWC = torch.from_numpy(np.concatenate(wanted)).to(device)
-    features_NPD = features(pixels_NHWC, weights, config, dtype=dtype, after_block=after_block)
-    by_image = torch.split(features_NPD, [len(pixels) for pixels in wanted])
-    views = [_global_and_local(own_NPD, image, config) for own_NPD, image in zip(by_image, crops, strict=True)]
+    pixels = [_crops_on_device(image, config, device) for image in images]
+    features_NPD = features(torch.cat(pixels), weights, config, dtype=dtype, after_block=after_block)
+    by_image = torch.split(features_NPD, [len(crops_NHWC) for crops_NHWC in pixels])
+    tilings = [tiling_of(image, config) for image in images]
+    views = [_global_and_local(own_NPD, tiling, config) for own_NPD, tiling in zip(by_image, tilings, strict=True)]
     global_BPD, local_BPD = (torch.stack(side) for side in zip(*views, strict=True))
     return list(project(global_BPD, local_BPD, weights).unbind(0))
 
 
-def crops_to_encode(image: Crops) -> int:
+def crops_to_encode(image: Crops | Image, config: VisionConfig) -> int:
     """Return how many of an image's crops the encoder sees: where the one local crop is the global one, only that."""
-    return 1 if image.tiling.count == 1 else 1 + image.tiling.count
+    count = tiling_of(image, config).count
+    return 1 if count == 1 else 1 + count
+
+
+def tiling_of(image: Crops | Image, config: VisionConfig) -> Tiling:
+    """Return how the local crops of an image lie, cut or to be cut."""
+    return image.tiling if isinstance(image, Crops) else select_tiling(*image.pixels.shape[:2], config.geometry)
+
+
+def _crops_on_device(image: Crops | Image, config: VisionConfig, device: torch.device) -> Tensor:
+    """Return the crops to encode, (N, side, side, 3) uint8, on the device; nothing waits for it."""
+    if isinstance(image, Crops):
+        return _to_device(image.pixels[: crops_to_encode(image, config)], device)
+    return cut_on_device(_to_device(image.pixels, device), config.geometry)
+
+
+def _to_device(pixels: "np.ndarray[tuple[int, ...], np.dtype[np.uint8]]", device: torch.device) -> Tensor:
+    on_host = torch.from_numpy(pixels)
+    return on_host.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else on_host
 
 
 def features(
@@ -77,10 +97,9 @@ def project(global_PD: Tensor, local_PD: Tensor, weights: VisionWeights) -> Tens
     return mlp(torch.cat((global_PD, local_PD), dim=-1), weights.proj_mlp)
 
 
-def _global_and_local(features_NPD: Tensor, image: Crops, config: VisionConfig) -> tuple[Tensor, Tensor]:
+def _global_and_local(features_NPD: Tensor, tiling: Tiling, config: VisionConfig) -> tuple[Tensor, Tensor]:
     if len(features_NPD) == 1:
         return features_NPD[0], features_NPD[0]  # pooling a single crop changes nothing
-    tiling = image.tiling
     pooled_PD = stitch_pool(features_NPD[1:], rows=tiling.rows, cols=tiling.cols, margin=config.overlap_margin)
     return features_NPD[0], pooled_PD
 

@@ -1,13 +1,13 @@
 """One object a sequence that knows what to read next and what to make of it."""
 
 from worker.engine.request import Caption, Query, Request
-from worker.engine.skills.protocol import Advance, Head, Reading, Skill
+from worker.engine.skills.protocol import Advance, Ahead, Fed, Head, Reading, Skill
 from worker.engine.skills.spatial import SpatialSkill
 from worker.engine.skills.text import TextSkill
 from worker.model.config import TokenizerConfig
 from worker.model.tokenizer import Tokenizer
 
-__all__ = ["Advance", "Head", "Reading", "Skill", "SpatialSkill", "TextSkill", "start_skill"]
+__all__ = ["Advance", "Ahead", "Fed", "Head", "Reading", "Skill", "SpatialSkill", "TextSkill", "start_skill"]
 
 
 def start_skill(request: Request, *, ids: TokenizerConfig, tokenizer: Tokenizer) -> Skill:

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Flag, auto
+from enum import Enum, Flag, auto
 from typing import Protocol
 
 from worker.engine.inputs import Input
 from worker.engine.request import FinishReason, Output, Usage
 
-__all__ = ["Advance", "Head", "Reading", "Skill"]
+__all__ = ["Advance", "Ahead", "Fed", "Head", "Reading", "Skill"]
 
 
 class Head(Flag):
@@ -29,6 +29,28 @@ class Reading:
     token: int | None = None
     coordinate: float | None = None
     size: tuple[float, float] | None = None
+
+
+class Fed(Enum):
+    """Which part of a reading becomes the next input."""
+
+    TOKEN = auto()
+    COORDINATE = auto()
+    SIZE = auto()
+    MARKED = auto()
+    """The coordinate where the token is the coordinate mark, else the token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """What follows a reading that is not known yet, if it neither ends the sequence nor turns it.
+
+    `fed` becomes the next input; `heads` and `suppressed` speak of the reading after that.
+    """
+
+    fed: Fed
+    heads: Head
+    suppressed: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +76,10 @@ class Skill(Protocol):
     @property
     def greedy(self) -> bool:
         """Whether the most likely token is taken whatever the temperature."""
+
+    @property
+    def ahead(self) -> Ahead | None:
+        """What follows the next reading in the usual case; None when that reading ends or turns the sequence."""
 
     @property
     def output_tokens(self) -> int:

@@ -9,7 +9,7 @@ from enum import Enum, auto
 
 from worker.engine.inputs import CoordinateInput, SizeInput
 from worker.engine.request import BoxFound, Detect, Finished, FinishReason, Output, PointFound, Request, Usage
-from worker.engine.skills.protocol import Advance, Head, Reading
+from worker.engine.skills.protocol import Advance, Ahead, Fed, Head, Reading
 
 __all__ = ["SpatialSkill"]
 
@@ -43,6 +43,17 @@ class SpatialSkill:
     def heads(self) -> Head:
         """The first decides whether there is one more object, and gives its x."""
         return _HEADS[self._next]
+
+    @property
+    def ahead(self) -> Ahead | None:
+        """The next of x, y and size, and after the last of them the x of one more object."""
+        if self._next is _Next.X:
+            return Ahead(Fed.COORDINATE, Head.COORDINATE)
+        if self._next is _Next.Y and self._sized:
+            return Ahead(Fed.COORDINATE, Head.SIZE)
+        if len(self._found) + 1 == self._max_objects:
+            return None
+        return Ahead(Fed.SIZE if self._sized else Fed.COORDINATE, _HEADS[_Next.X])
 
     def advance(self, reading: Reading) -> Advance:
         """Take the next of x, y and size."""

@@ -14,7 +14,7 @@ from worker.engine.request import (
     TextDelta,
     Usage,
 )
-from worker.engine.skills.protocol import Advance, Head, Reading
+from worker.engine.skills.protocol import Advance, Ahead, Fed, Head, Reading
 from worker.engine.skills.reasoning import Reasoning
 from worker.model.config import TokenizerConfig
 from worker.model.tokenizer import Tokenizer
@@ -50,6 +50,17 @@ class TextSkill:
             return (self._ids.answer_id,) if self._answered else ()
         assert self._reasoning is not None
         return (self._ids.eos_id, self._ids.size_id) if self._reasoning.count else ()
+
+    @property
+    def ahead(self) -> Ahead | None:
+        """One more token of the same phase."""
+        ids = self._ids
+        if self._answering:
+            last = self._answered + 1 == self._max_tokens
+            return None if last else Ahead(Fed.TOKEN, Head.TOKEN, (ids.answer_id,))
+        assert self._reasoning is not None
+        last = self._reasoning.count + 1 == self._max_tokens
+        return None if last else Ahead(Fed.MARKED, Head.TOKEN | Head.COORDINATE, (ids.eos_id, ids.size_id))
 
     @property
     def output_tokens(self) -> int:
