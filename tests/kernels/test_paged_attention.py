@@ -123,12 +123,35 @@ def test_nothing_is_asked_of_the_device(batch: list[Sequence]) -> None:
     assert found.shape == case.queries.shape
 
 
+@pytest.mark.parametrize("batch", [[Sequence(37, 37, 30), Sequence(9, 2, 0)], [Sequence(37, 1, 30), Sequence(9, 1, 0)]])
+def test_a_float8_pool_says_about_the_same(batch: list[Sequence]) -> None:
+    case = Case(batch, 4, torch.float32, seed=5)
+    found = paged_attention(case.queries, case.pool.to(torch.float8_e4m3fn), case.layout)
+    torch.testing.assert_close(found.double(), case.expected(), rtol=0, atol=0.2)
+
+
+@pytest.mark.parametrize("rows", [1, 7])
+def test_output_goes_to_the_first_columns_of_a_wider_buffer(rows: int) -> None:
+    case = Case([Sequence(9, rows, 0), Sequence(8, 1, 0)], 4, torch.float32, seed=6)
+    out = torch.full((rows + 1, HEADS * HEAD_DIM + 3), torch.nan)
+    found = paged_attention(case.queries, case.pool, case.layout, out_TM=out)
+    assert found.data_ptr() == out.data_ptr() and out[:, HEADS * HEAD_DIM :].isnan().all()
+    torch.testing.assert_close(found.double(), case.expected(), rtol=1e-5, atol=1e-5)
+
+
 def test_writing_changes_no_other_slot() -> None:
     pool = torch.zeros(2, 3, 2, HEADS, HEAD_DIM)
     ones = torch.ones(2, HEADS, HEAD_DIM)
     write_kv(ones, 2 * ones, pool, torch.tensor([5, 0]))
     assert pool[0].sum(dim=(-1, -2)).tolist() == [[16, 0], [0, 0], [0, 16]]
     assert pool[1].sum(dim=(-1, -2)).tolist() == [[32, 0], [0, 0], [0, 32]]
+
+
+def test_what_has_no_slot_is_not_written() -> None:
+    pool = torch.zeros(2, 3, 2, HEADS, HEAD_DIM)
+    ones = torch.ones(3, HEADS, HEAD_DIM)
+    write_kv(ones, ones, pool, torch.tensor([-1, 2, -1]))
+    assert pool[0].sum(dim=(-1, -2)).tolist() == [[0, 0], [16, 0], [0, 0]]
 
 
 def test_the_mask_s_rule() -> None:

@@ -16,25 +16,39 @@ __all__ = ["paged_attention", "prefix_mask", "write_kv"]
 
 
 def write_kv(k_THD: Tensor, v_THD: Tensor, pool: Tensor, slots_T: Tensor) -> None:
-    """Store the keys and values of T tokens in their slots (int64) of one layer's pool."""
-    keys, values = _slots(pool)
-    keys.index_copy_(0, slots_T, k_THD)
-    values.index_copy_(0, slots_T, v_THD)
+    """Store the keys and values of T tokens in their slots (int64) of one layer's pool; a slot below 0 stores nothing.
+
+    A float8_e4m3fn pool takes the values as they are, the largest cut to its range.
+    """
+    kept_N = (slots_T >= 0).nonzero()[:, 0]
+    for slots, x_THD in zip(_slots(pool), (k_THD, v_THD), strict=True):
+        slots.index_copy_(0, slots_T[kept_N], _stored(x_THD[kept_N], pool.dtype))
 
 
-def paged_attention(q_THD: Tensor, pool: Tensor, layout: PagedLayout) -> Tensor:
+def paged_attention(q_THD: Tensor, pool: Tensor, layout: PagedLayout, *, out_TM: Tensor | None = None) -> Tensor:
     """Let every query row attend to its sequence's positions in the pool; returns o_THD.
+
+    `out_TM` takes the output in its first H D columns, and is what is returned, in part; its other columns stay.
 
     Row i sees position j when j <= i, or when both lie in the prefix. Slots that hold no position of the sequence are
     never mixed in, whatever is in them. Nothing waits for the device.
     """
+    o_THD = _attend(q_THD, pool, layout)
+    if out_TM is None:
+        return o_THD
+    part_TC = out_TM[:, : o_THD.shape[1] * o_THD.shape[2]]
+    part_TC.copy_(o_THD.flatten(1))
+    return part_TC.view(o_THD.shape)
+
+
+def _attend(q_THD: Tensor, pool: Tensor, layout: PagedLayout) -> Tensor:
     if q_THD.shape[0] == layout.context_lens_B.shape[0]:
         return _decode(q_THD, pool, layout)
     bounds = pairwise(layout.cu_seqlens)
     rows = zip(bounds, layout.page_table_BP, layout.context_lens, layout.prefix_lens, strict=True)
     return torch.cat(
         [
-            _prefill(q_THD[start:end], _gather(pool, pages_P, context_len, layout.page_size), prefix_len)
+            _prefill(q_THD[start:end], _gather(pool, pages_P, context_len).to(q_THD.dtype), prefix_len)
             for (start, end), pages_P, context_len, prefix_len in rows
         ]
     )
@@ -47,9 +61,10 @@ def prefix_mask(q_len: int, context_len: int, prefix_len: int, device: torch.dev
     return (key_S <= row_T1) | ((row_T1 < prefix_len) & (key_S < prefix_len))
 
 
-def _gather(pool: Tensor, pages_P: Tensor, context_len: int, page_size: int) -> Tensor:
-    used = -(-context_len // page_size)
-    return pool[:, pages_P[:used].long()].flatten(1, 2)[:, :context_len]
+def _gather(pool: Tensor, pages_P: Tensor, context_len: int) -> Tensor:
+    used = -(-context_len // pool.shape[2])
+    pages = _bits(pool)[:, pages_P[:used].long()]
+    return pages.flatten(1, 2)[:, :context_len].view(pool.dtype)
 
 
 def _prefill(q_THD: Tensor, kv_2SHD: Tensor, prefix_len: int) -> Tensor:
@@ -73,10 +88,7 @@ def _decode(q_BHD: Tensor, pool: Tensor, layout: PagedLayout) -> Tensor:
     read_BS = torch.where(seen_BS, position_S, 0)
     pages_BP = torch.where(padding_B1, 0, layout.page_table_BP).long()
     slots_BS = pages_BP.gather(1, read_BS // layout.page_size) * layout.page_size + read_BS % layout.page_size
-    k_BHSD, v_BHSD = (
-        kept.index_select(0, slots_BS.flatten()).view(*slots_BS.shape, *pool.shape[3:]).transpose(1, 2)
-        for kept in _slots(pool)
-    )
+    k_BHSD, v_BHSD = (kept[slots_BS].view(pool.dtype).to(q_BHD.dtype).transpose(1, 2) for kept in _slots(pool))
     o_BH1D = functional.scaled_dot_product_attention(
         q_BHD[:, :, None], k_BHSD, v_BHSD, attn_mask=(seen_BS | padding_B1)[:, None, None]
     )
@@ -84,6 +96,18 @@ def _decode(q_BHD: Tensor, pool: Tensor, layout: PagedLayout) -> Tensor:
 
 
 def _slots(pool: Tensor) -> tuple[Tensor, Tensor]:
-    """Return a pool's keys and values by slot; a view, so that writing to it writes to the pool."""
-    keys, values = pool.view(2, -1, *pool.shape[3:])
+    """Return a pool's keys and values by slot, as `_bits`; a view, so that writing to it writes to the pool."""
+    keys, values = _bits(pool).view(2, -1, *pool.shape[3:])
     return keys, values
+
+
+def _stored(x_THD: Tensor, dtype: torch.dtype) -> Tensor:
+    if dtype == torch.float8_e4m3fn:
+        largest = torch.finfo(dtype).max
+        x_THD = x_THD.clamp(-largest, largest)
+    return _bits(x_THD.to(dtype))
+
+
+def _bits(x: Tensor) -> Tensor:
+    # torch gathers and scatters bytes, but no float8
+    return x.view(torch.uint8) if x.dtype == torch.float8_e4m3fn else x

@@ -1,0 +1,79 @@
+"""The kernels on the cases of the reference's own tests."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.kernels.test_paged_attention import HEAD_DIM, HEADS, NO_PAGE, Case, Sequence
+from worker.kernels.paged_attention import reference
+from worker.kernels.paged_attention.decode import Ranges, decode, ranges_for
+from worker.kernels.paged_attention.prefill import Tile, prefill
+
+WIDTH, BESIDE = HEADS * HEAD_DIM, 3
+TOLERANCE = {torch.float32: 1e-5, torch.float16: 5e-3}
+DECODES = [Sequence(context, 1, 0) for context in (1, 15, 16, 17, 33, 40, 3, 39)]
+PREFILLS = [Sequence(40, 40, 33), Sequence(37, 20, 0), Sequence(9, 1, 0), Sequence(33, 3, 30), Sequence(17, 17, 17)]
+
+
+def poisoned(case: Case) -> Tensor:
+    return torch.full((len(case.queries), WIDTH + BESIDE), torch.nan, dtype=case.queries.dtype)
+
+
+def check(found: Tensor, out: Tensor, case: Case) -> None:
+    tolerance = TOLERANCE[case.queries.dtype]
+    torch.testing.assert_close(found.double(), case.expected(), rtol=tolerance, atol=tolerance)
+    assert found.data_ptr() == out.data_ptr() and out[:, WIDTH:].isnan().all()
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("ranges", [Ranges(1, block=16), Ranges(4, block=16), Ranges(2, block=8)], ids=str)
+def test_decode(dtype: torch.dtype, ranges: Ranges) -> None:
+    case = Case(DECODES, 4, dtype, seed=1)
+    out = poisoned(case)
+    # twice: what is left behind by one call does not disturb the next
+    for _ in range(2):
+        found = decode(case.queries, case.pool, case.layout, out_TM=out, ranges=ranges)
+        check(found, out, case)
+
+
+def test_every_context_from_1_to_40() -> None:
+    case = Case([Sequence(context, 1, 0) for context in range(1, 41)], 3, torch.float32, seed=2)
+    out = poisoned(case)
+    check(decode(case.queries, case.pool, case.layout, out_TM=out, ranges=Ranges(2, block=16)), out, case)
+
+
+@pytest.mark.parametrize("splits", [1, 4])
+def test_a_padding_row_gives_zero_and_disturbs_no_other(splits: int) -> None:
+    case = Case([Sequence(40, 1, 0), Sequence(5, 1, 0)], 4, torch.float32, seed=3)
+    case.layout.page_table_BP[1] = NO_PAGE
+    layout = replace(case.layout, context_lens_B=torch.tensor([40, 0], dtype=torch.int32))
+    found = decode(case.queries, case.pool, layout, ranges=Ranges(splits, block=8))
+    torch.testing.assert_close(found[0], case.expected()[0].float())
+    assert torch.equal(found[1], torch.zeros(HEADS, HEAD_DIM))
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("page_size", [4, 3])
+def test_prefill(dtype: torch.dtype, page_size: int) -> None:
+    case = Case(PREFILLS, page_size, dtype, seed=4)
+    out = poisoned(case)
+    check(prefill(case.queries, case.pool, case.layout, out_TM=out, tile=Tile(16, block=16)), out, case)
+
+
+@pytest.mark.parametrize("batch", [DECODES[:3], PREFILLS[:2]])
+def test_a_float8_pool(batch: list[Sequence]) -> None:
+    case = Case(batch, 4, torch.float32, seed=5)
+    pool = case.pool.to(torch.float8_e4m3fn)
+    expected = reference.paged_attention(case.queries, pool, case.layout)
+    launch = decode if batch[0].rows == 1 else prefill
+    torch.testing.assert_close(launch(case.queries, pool, case.layout), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("batch", "positions", "splits"),
+    [(1, 912, 16), (1, 2048, 16), (8, 2048, 16), (64, 912, 2), (128, 912, 1), (1, 40, 1)],
+)
+def test_small_batches_are_split(batch: int, positions: int, splits: int) -> None:
+    assert ranges_for(batch, 32, positions).splits == splits

@@ -1,0 +1,224 @@
+# mypy: disable-error-code="import-untyped, no-untyped-call, no-untyped-def, untyped-decorator"
+# ruff: noqa: PLR0913
+"""Attention of one query row a sequence. Letters as in `reference`; B sequences, so B rows.
+
+A program takes one head of one sequence and one of at most SPLITS ranges of its positions. Each of the BLOCK positions
+that it reads at once keeps a softmax of its own, so that no warp waits for another before the end. The last program
+of a head to end adds the ranges up.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from math import e, log2, sqrt
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from worker.kernels.paged_attention.layout import PagedLayout
+
+__all__ = ["Ranges", "decode", "ranges_for"]
+
+_PROGRAMS = 4096
+"""So many fill the device, several times over; fewer are split further."""
+
+_MOST_SPLITS = 16
+_LOWEST = tl.constexpr(-1e30)
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """How the work is cut: `splits` is a power of two, and so is `block`, the positions read at once."""
+
+    splits: int
+    block: int = 64
+    warps: int = 4
+    stages: int = 3
+
+
+def ranges_for(batch: int, heads: int, positions: int) -> Ranges:
+    """Choose the ranges for `batch` sequences of at most `positions`; shapes alone decide, for they are captured."""
+    block = Ranges(1).block
+    wanted = max(1, _PROGRAMS // (batch * heads))
+    most = triton.next_power_of_2(triton.cdiv(positions, block))
+    return Ranges(min(1 << (wanted.bit_length() - 1), most, _MOST_SPLITS))
+
+
+def decode(
+    q_BHD: Tensor, pool: Tensor, layout: PagedLayout, *, out_TM: Tensor | None = None, ranges: Ranges | None = None
+) -> Tensor:
+    """As `reference.paged_attention` for one row a sequence; it can be captured, and lengths may change in between.
+
+    D is a power of two; the pool may be of another dtype than q. Calls on one device must follow each other: they
+    share the counters of ended programs.
+    """
+    batch, heads, head_dim = q_BHD.shape
+    table_BP = layout.page_table_BP
+    if ranges is None:
+        ranges = ranges_for(batch, heads, table_BP.shape[1] * layout.page_size)
+    q_BC = q_BHD.reshape(batch, heads * head_dim)
+    out_BM = torch.empty_like(q_BC, memory_format=torch.contiguous_format) if out_TM is None else out_TM
+    shape = (batch, heads, ranges.splits) if ranges.splits > 1 else (1,)
+    parts = torch.empty((*shape, head_dim), dtype=torch.float32, device=q_BHD.device)
+    sums = torch.empty((*shape, 2), dtype=torch.float32, device=q_BHD.device)
+    kernel: Any = _decode
+    kernel[(heads, ranges.splits, batch)](
+        q_BC,
+        pool[0],
+        pool[1],
+        table_BP,
+        layout.context_lens_B,
+        out_BM,
+        parts,
+        sums,
+        _arrivals(q_BHD.device, max(_PROGRAMS, batch * heads)),
+        q_BC.stride(0),
+        table_BP.stride(0),
+        out_BM.stride(0),
+        log2(e) / sqrt(head_dim),
+        H=heads,
+        D=head_dim,
+        PAGE=layout.page_size,
+        SPLITS=ranges.splits,
+        BLOCK=ranges.block,
+        STAGES=ranges.stages,
+        num_warps=ranges.warps,
+    )
+    return out_BM[:, : heads * head_dim].view(q_BHD.shape)
+
+
+@cache
+def _arrivals(device: torch.device, count: int) -> Tensor:
+    """Return the counters of the programs that have ended, all zero: each call leaves them so."""
+    return torch.zeros(count, dtype=torch.int32, device=device)
+
+
+@triton.jit
+def _decode(
+    q_ptr,
+    keys_ptr,
+    values_ptr,
+    table_ptr,
+    contexts_ptr,
+    out_ptr,
+    parts_ptr,
+    sums_ptr,
+    arrivals_ptr,
+    q_stride,
+    table_stride,
+    out_stride,
+    scale,
+    H: tl.constexpr,
+    D: tl.constexpr,
+    PAGE: tl.constexpr,
+    SPLITS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    head = tl.program_id(0)
+    split = tl.program_id(1)
+    row = tl.program_id(2)
+    context = tl.load(contexts_ptr + row)
+    blocks = tl.maximum(tl.cdiv(context, BLOCK), 1)
+    each = tl.cdiv(blocks, SPLITS)
+    active = tl.cdiv(blocks, each)
+    if split >= active:
+        return
+    channel = tl.arange(0, D)
+    q = tl.load(q_ptr + row * q_stride + head * D + channel).to(tl.float32) * scale
+    first = split * each * BLOCK
+    last = tl.minimum(first + each * BLOCK, context)
+    top, total, mixed = _read(
+        q,
+        keys_ptr + head * D,
+        values_ptr + head * D,
+        table_ptr + row * table_stride,
+        first,
+        last,
+        H,
+        D,
+        PAGE,
+        BLOCK,
+        STAGES,
+    )
+    peak, whole, mix = _merge(top, total, mixed)
+    target_ptr = out_ptr + row * out_stride + head * D + channel
+    if SPLITS == 1:
+        tl.store(target_ptr, (mix / tl.maximum(whole, 1e-30)).to(out_ptr.dtype.element_ty))
+    else:
+        if active == 1:
+            tl.store(target_ptr, (mix / tl.maximum(whole, 1e-30)).to(out_ptr.dtype.element_ty))
+        else:
+            pair = row * H + head
+            part = pair * SPLITS + split
+            tl.store(parts_ptr + part * D + channel, mix)
+            tl.store(sums_ptr + part * 2, peak)
+            tl.store(sums_ptr + part * 2 + 1, whole)
+            # all threads have written before one of them says so
+            tl.debug_barrier()
+            ended = tl.atomic_add(arrivals_ptr + pair, 1, sem="acq_rel")
+            if ended == active - 1:
+                _add_up(parts_ptr + pair * SPLITS * D, sums_ptr + pair * SPLITS * 2, target_ptr, active, D, SPLITS)
+                tl.store(arrivals_ptr + pair, 0)
+
+
+@triton.jit
+def _read(
+    q,
+    keys_ptr,
+    values_ptr,
+    table_ptr,
+    first,
+    last,
+    H: tl.constexpr,
+    D: tl.constexpr,
+    PAGE: tl.constexpr,
+    BLOCK: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """Return the running softmax of each place of a block: its peak, its sum and its mixture of values."""
+    place = tl.arange(0, BLOCK)
+    channel = tl.arange(0, D)
+    top = tl.full((BLOCK,), _LOWEST, tl.float32)
+    total = tl.zeros((BLOCK,), tl.float32)
+    mixed = tl.zeros((BLOCK, D), tl.float32)
+    for start in tl.range(first, last, BLOCK, num_stages=STAGES):
+        # the last position stands in for those beyond it, whose slots may hold NaN
+        position = tl.minimum(start + place, last - 1)
+        page = tl.load(table_ptr + position // PAGE).to(tl.int64)
+        slot = page * PAGE + position % PAGE
+        source = slot[:, None] * (H * D) + channel[None, :]
+        k = tl.load(keys_ptr + source).to(tl.float32)
+        v = tl.load(values_ptr + source).to(tl.float32)
+        score = tl.where(start + place < last, tl.sum(k * q[None, :], 1), float("-inf"))
+        higher = tl.maximum(top, score)
+        decay = tl.exp2(top - higher)
+        weight = tl.exp2(score - higher)
+        total = total * decay + weight
+        mixed = mixed * decay[:, None] + weight[:, None] * v
+        top = higher
+    return top, total, mixed
+
+
+@triton.jit
+def _merge(tops, totals, mixed):
+    """Return the softmax of all places together."""
+    peak = tl.max(tops, 0)
+    share = tl.exp2(tops - peak)
+    return peak, tl.sum(totals * share, 0), tl.sum(mixed * share[:, None], 0)
+
+
+@triton.jit
+def _add_up(parts_ptr, sums_ptr, target_ptr, active, D: tl.constexpr, SPLITS: tl.constexpr):
+    split = tl.arange(0, SPLITS)
+    channel = tl.arange(0, D)
+    # past the nearest cache, which may hold what was there before
+    there = split < active
+    tops = tl.load(sums_ptr + split * 2, mask=there, other=_LOWEST, cache_modifier=".cg")
+    totals = tl.load(sums_ptr + split * 2 + 1, mask=there, other=0.0, cache_modifier=".cg")
+    source = split[:, None] * D + channel[None, :]
+    mixed = tl.load(parts_ptr + source, mask=there[:, None], other=0.0, cache_modifier=".cg")
+    _, whole, mix = _merge(tops, totals, mixed)
+    tl.store(target_ptr, (mix / whole).to(target_ptr.dtype.element_ty))

@@ -1,0 +1,215 @@
+# mypy: disable-error-code="import-untyped, no-untyped-call, no-untyped-def, untyped-decorator"
+# ruff: noqa: PLR0913
+"""Attention of many query rows a sequence. Letters as in `reference`.
+
+A program takes one head of ROWS query rows of one sequence. Row i sees the positions up to its limit, which is i, or
+the prefix's last position when i lies in the prefix; limits never fall from row to row. So what the tile's first row
+sees, all see without a mask, and what its last row does not see, none does.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from math import e, log2, sqrt
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from worker.kernels.paged_attention.layout import PagedLayout
+
+__all__ = ["Tile", "prefill", "tile_for"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """The query rows of a program and the positions that it reads at once, powers of two of at least 16."""
+
+    rows: int
+    block: int = 64
+    warps: int = 4
+    stages: int = 3
+
+
+def tile_for(longest: int, dtype: torch.dtype) -> Tile:
+    """Choose the tile when no sequence has more than `longest` query rows of `dtype`."""
+    if dtype == torch.float32:
+        # exact products are made without the tensor cores, of registers
+        return Tile(rows=32, block=32, stages=2)
+    return Tile(rows=64) if longest <= 64 else Tile(rows=128)
+
+
+def prefill(
+    q_THD: Tensor, pool: Tensor, layout: PagedLayout, *, out_TM: Tensor | None = None, tile: Tile | None = None
+) -> Tensor:
+    """As `reference.paged_attention`, with D a power of two of at least 16; the pool may be of another dtype than q."""
+    rows, heads, head_dim = q_THD.shape
+    longest = max(end - start for start, end in pairwise(layout.cu_seqlens))
+    if tile is None:
+        tile = tile_for(longest, q_THD.dtype)
+    q_TC = q_THD.reshape(rows, heads * head_dim)
+    out = torch.empty_like(q_TC, memory_format=torch.contiguous_format) if out_TM is None else out_TM
+    kernel: Any = _prefill
+    kernel[(triton.cdiv(longest, tile.rows), len(layout.context_lens), heads)](
+        q_TC,
+        pool[0],
+        pool[1],
+        layout.page_table_BP,
+        layout.cu_seqlens_B1,
+        layout.context_lens_B,
+        layout.prefix_lens_B,
+        out,
+        q_TC.stride(0),
+        layout.page_table_BP.stride(0),
+        out.stride(0),
+        log2(e) / sqrt(head_dim),
+        H=heads,
+        D=head_dim,
+        PAGE=layout.page_size,
+        ROWS=tile.rows,
+        BLOCK=tile.block,
+        STAGES=tile.stages,
+        num_warps=tile.warps,
+    )
+    return out[:, : heads * head_dim].view(q_THD.shape)
+
+
+@triton.jit
+def _prefill(
+    q_ptr,
+    keys_ptr,
+    values_ptr,
+    table_ptr,
+    starts_ptr,
+    contexts_ptr,
+    prefixes_ptr,
+    out_ptr,
+    q_stride,
+    table_stride,
+    out_stride,
+    scale,
+    H: tl.constexpr,
+    D: tl.constexpr,
+    PAGE: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    tile = tl.program_id(0)
+    sequence = tl.program_id(1)
+    head = tl.program_id(2)
+    start = tl.load(starts_ptr + sequence)
+    count = tl.load(starts_ptr + sequence + 1) - start
+    if tile * ROWS >= count:
+        return
+    context = tl.load(contexts_ptr + sequence)
+    prefix = tl.load(prefixes_ptr + sequence)
+    row = tile * ROWS + tl.arange(0, ROWS)
+    channel = tl.arange(0, D)
+    inside = (row < count)[:, None]
+    place = (start + row)[:, None]
+    q = tl.load(q_ptr + place * q_stride + head * D + channel[None, :], mask=inside, other=0.0)
+
+    before = context - count
+    limit = _limit(before + row, prefix, context)
+    unmasked = (_limit(before + tile * ROWS, prefix, context) + 1) // BLOCK * BLOCK
+    last = _limit(before + tl.minimum(tile * ROWS + ROWS, count) - 1, prefix, context) + 1
+    table_ptr += sequence * table_stride
+    keys_ptr += head * D
+    values_ptr += head * D
+    top = tl.full((ROWS,), float("-inf"), tl.float32)
+    total = tl.zeros((ROWS,), tl.float32)
+    mixed = tl.zeros((ROWS, D), tl.float32)
+    top, total, mixed = _visit(
+        top,
+        total,
+        mixed,
+        q,
+        keys_ptr,
+        values_ptr,
+        table_ptr,
+        limit,
+        0,
+        unmasked,
+        context,
+        scale,
+        H,
+        D,
+        PAGE,
+        BLOCK,
+        STAGES,
+        False,
+    )
+    top, total, mixed = _visit(
+        top,
+        total,
+        mixed,
+        q,
+        keys_ptr,
+        values_ptr,
+        table_ptr,
+        limit,
+        unmasked,
+        last,
+        context,
+        scale,
+        H,
+        D,
+        PAGE,
+        BLOCK,
+        STAGES,
+        True,
+    )
+    target_ptr = out_ptr + place * out_stride + head * D + channel[None, :]
+    tl.store(target_ptr, (mixed / total[:, None]).to(out_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _limit(row, prefix, context):
+    """Return the last position that a row sees."""
+    return tl.minimum(tl.where(row < prefix, prefix - 1, row), context - 1)
+
+
+@triton.jit
+def _visit(
+    top,
+    total,
+    mixed,
+    q,
+    keys_ptr,
+    values_ptr,
+    table_ptr,
+    limit,
+    first,
+    last,
+    context,
+    scale,
+    H: tl.constexpr,
+    D: tl.constexpr,
+    PAGE: tl.constexpr,
+    BLOCK: tl.constexpr,
+    STAGES: tl.constexpr,
+    MASKED: tl.constexpr,
+):
+    """Take the positions from `first` to `last` into the rows' running softmax."""
+    channel = tl.arange(0, D)
+    for start in tl.range(first, last, BLOCK, num_stages=STAGES):
+        position = start + tl.arange(0, BLOCK)
+        # the last position stands in for those beyond it, whose slots may hold NaN
+        source = tl.minimum(position, context - 1) if MASKED else position
+        page = tl.load(table_ptr + source // PAGE).to(tl.int64)
+        slot = page * PAGE + source % PAGE
+        offset = slot[:, None] * (H * D) + channel[None, :]
+        k = tl.load(keys_ptr + offset).to(q.dtype)
+        v = tl.load(values_ptr + offset).to(q.dtype)
+        score = tl.dot(q, tl.trans(k), input_precision="ieee")
+        if MASKED:
+            score = tl.where(position[None, :] <= limit[:, None], score, float("-inf"))
+        higher = tl.maximum(top, tl.max(score, 1) * scale)
+        weight = tl.exp2(score * scale - higher[:, None])
+        decay = tl.exp2(top - higher)
+        total = total * decay + tl.sum(weight, 1)
+        mixed = tl.dot(weight.to(q.dtype), v, mixed * decay[:, None], input_precision="ieee")
+        top = higher
+    return top, total, mixed
