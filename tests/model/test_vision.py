@@ -49,7 +49,7 @@ def test_no_images_give_nothing() -> None:
 
 @pytest.mark.parametrize(("size", "count"), [((300, 200), 1), ((640, 480), 9)])
 def test_an_image_of_one_tile_is_encoded_once(size: tuple[int, int], count: int) -> None:
-    assert vision.crops_to_encode(crops(*size)) == count
+    assert vision.crops_to_encode(crops(*size), CONFIG) == count
 
 
 def test_encoding_once_changes_nothing() -> None:

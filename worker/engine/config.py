@@ -18,8 +18,9 @@ _MOST_CONTEXTS = 1024  # more would only be a longer list of free pages
 class EngineConfig:
     """`page_size` in positions; `pages` None takes what the device has; `max_batch` sequences run at once.
 
-    `token_budget` bounds the positions of one step, `crop_budget` the crops that one step encodes; one image runs
-    even if it alone is over a budget. `memory_reserve` is the fraction of a GPU left for activations.
+    `token_budget` bounds the positions of one step, `crop_budget` the crops that one step encodes, `stall_crops` the
+    same while somebody decodes, and so how long a decode waits for images; one image runs even if it alone is over a
+    budget. `memory_reserve` is the fraction of a GPU left for activations.
     `lookahead` starts each step before the last one's readings are known, so that a GPU never waits for the host; it
     costs a row where a request ends unforeseen. None does so on a GPU.
     """
@@ -29,12 +30,13 @@ class EngineConfig:
     max_batch: int = 64
     token_budget: int = 8192
     crop_budget: int = 64
+    stall_crops: int = 27
     prefix_cache: bool = True
     memory_reserve: float = 0.15
     lookahead: bool | None = None
 
     def __post_init__(self) -> None:
-        for name in ("page_size", "max_batch", "crop_budget"):
+        for name in ("page_size", "max_batch", "crop_budget", "stall_crops"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}: make it 1 or more")
         if self.token_budget <= self.max_batch:

@@ -53,12 +53,11 @@ class _Block:
         counts = (_LONGS * capacity, _DOUBLES * capacity, capacity * (1 + MOST_SUPPRESSED + pages))
         sizes = (8 * counts[0], 8 * counts[1], 4 * counts[2])
         self.bytes = torch.zeros(sum(sizes), dtype=torch.uint8, device=device, pin_memory=pinned)
-        longs, doubles, ints = self.bytes.split(sizes)
+        longs, doubles, ints = self.bytes.split(sizes)  # type: ignore[no-untyped-call]
         self.longs = longs.view(torch.int64).view(_LONGS, capacity)
         self.doubles = doubles.view(torch.float64).view(_DOUBLES, capacity)
-        contexts, suppressed, table = ints.view(torch.int32).split(
-            (capacity, MOST_SUPPRESSED * capacity, pages * capacity)
-        )
+        parts = [capacity, MOST_SUPPRESSED * capacity, pages * capacity]
+        contexts, suppressed, table = torch.split(ints.view(torch.int32), parts)
         self.contexts = contexts
         self.suppressed = suppressed.view(capacity, MOST_SUPPRESSED)
         self.table = table.view(capacity, pages)
@@ -75,22 +74,24 @@ class _OnHost:
         self.contexts: npt.NDArray[np.int32] = block.contexts.numpy()
         self.suppressed: npt.NDArray[np.int32] = block.suppressed.numpy()
         self.table: npt.NDArray[np.int32] = block.table.numpy()
-        self.sent = torch.cuda.Event() if pinned else None
+        self.sent = torch.cuda.Event() if pinned else None  # type: ignore[no-untyped-call]
 
 
 class DecodeRows:
-    """`capacity` rows, of which a step may use fewer: the others are padding. `spare_seat` is nobody's."""
+    """`capacity` rows of up to `pages` pages, of which a step may use fewer: the others are padding.
+
+    `spare_seat` is nobody's.
+    """
 
     def __init__(
         self, capacity: int, *, max_context: int, page_size: int, spare_seat: int, device: torch.device
     ) -> None:
-        pages = -(-max_context // page_size)
-        self.capacity = capacity
+        self.pages = -(-max_context // page_size)
         self._page_size = page_size
         self._spare_seat = spare_seat
-        self._ring = [_OnHost(capacity, pages, pinned=device.type == "cuda") for _ in range(_COPIES)]
+        self._ring = [_OnHost(capacity, self.pages, pinned=device.type == "cuda") for _ in range(_COPIES)]
         self._turn = 0
-        self._device = _Block(capacity, pages, device)
+        self._device = _Block(capacity, self.pages, device)
 
     def fill(self, chunks: Several[Chunk]) -> None:
         """Lay decodes out and start the copy; waits only for a copy that was started `_COPIES` fills ago."""

@@ -9,8 +9,8 @@ from worker.engine.checks import RequestInvalid, check_request
 from worker.engine.config import EngineConfig, count_pages
 from worker.engine.pages import PagePool
 from worker.engine.prompt import build_prompt
-from worker.engine.request import Aborted, FinishReason, Output, Refusal, Refused, Request
 from worker.engine.readings import Readings
+from worker.engine.request import Aborted, FinishReason, Output, Refusal, Refused, Request
 from worker.engine.runner import Runner
 from worker.engine.scheduler import Plan, Scheduler
 from worker.engine.sequence import Sequence, Times
@@ -34,9 +34,7 @@ class Engine:
         self._clock = clock
         self._scheduler = Scheduler(self.config, PagePool(pages))
         self._runner = Runner(model, self.config, pages=pages, mark=self._mark)
-        self._looks_ahead = (
-            model.device.type == "cuda" if self.config.lookahead is None else self.config.lookahead
-        )
+        self._looks_ahead = model.device.type == "cuda" if self.config.lookahead is None else self.config.lookahead
         self._ahead = Readings((), ())  # of the last step, if that was not waited for
         self._sequences: dict[str, Sequence] = {}
         self._outbox: list[Output] = []  # what is told without a step: refusals and aborts
@@ -100,6 +98,10 @@ class Engine:
             self._look_ahead(readings)
         self._count(plan, started)
         return outputs
+
+    def warm_up(self) -> None:
+        """Make ready now what else is made when first needed, which takes seconds on a GPU."""
+        self._runner.warm_up()
 
     def check(self) -> None:
         """Assert that no page is lost; to be called when idle."""

@@ -89,7 +89,7 @@ class Readings:
         """Send `parts`, each (rows, 1 or 4) on the device, which together have a row for each sequence."""
         self._asked = [(sequence, sequence.turns) for sequence in sequences]
         self._parts = [_to_host(part) for part in parts]
-        self._arrival = torch.cuda.Event() if parts and parts[0].is_cuda else None
+        self._arrival = torch.cuda.Event() if parts and parts[0].is_cuda else None  # type: ignore[no-untyped-call]
         if self._arrival is not None:
             self._arrival.record()
 

@@ -5,6 +5,7 @@ T packed positions, B rows of a decode, C model dim, H heads, D head dim, R rows
 
 from collections.abc import Callable
 from collections.abc import Sequence as Several
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -13,16 +14,19 @@ from torch.profiler import record_function
 from worker.engine.batch import Batch, stage
 from worker.engine.config import EngineConfig
 from worker.engine.decode_rows import UNREAD, DecodeRows, RowsOnDevice
-from worker.engine.readings import Readings, Seats, read_heads
+from worker.engine.graphs import DecodeGraphs
 from worker.engine.inputs import TokenInput
+from worker.engine.readings import Readings, Seats, read_heads
 from worker.engine.sampler import Draws
 from worker.engine.scheduler import Chunk, Plan
 from worker.engine.sequence import Sequence
 from worker.engine.skills import Fed, Head
 from worker.engine.upload import Upload
+from worker.kernels.backend import has_triton
 from worker.kernels.paged_attention import PagedLayout
 from worker.kernels.rotate_write import rotation_table
-from worker.model import paged_text, region, text, vision
+from worker.model import merged_text, paged_text, region, text, vision
+from worker.model.merged_text import MergedBlock, merge
 from worker.model.moondream import Moondream
 
 __all__ = ["Runner"]
@@ -52,6 +56,16 @@ class Runner:
             spare_seat=config.max_batch,
             device=model.device,
         )
+        self._merged: tuple[MergedBlock, ...] = ()
+        self._graphs: DecodeGraphs | None = None
+        if model.device.type == "cuda" and has_triton() and model.dtype is not torch.float64:
+            self._prepare_graphs(config.max_batch)
+
+    @torch.inference_mode()
+    def warm_up(self) -> None:
+        """Make ready what would else be made while somebody waits."""
+        if self._graphs is not None:
+            self._graphs.capture()
 
     @torch.inference_mode()
     def run(self, plan: Plan) -> Readings:
@@ -84,7 +98,8 @@ class Runner:
             x_TC = self._embed(batch)
             for (first, _), embeddings_PC in zip(batch.images, embeddings, strict=True):
                 x_TC[first : first + embeddings_PC.shape[0]] = embeddings_PC
-            hidden_TC = self._forward(x_TC, batch.positions_T, batch.slots_T, batch.layout)
+            pages = self._pages(batch.positions_T, batch.slots_T, batch.layout)
+            hidden_TC = paged_text.forward(x_TC, pages, model.weights.text, model.config.text.n_heads)
         reads = batch.reads
         if reads is None:
             return None
@@ -93,15 +108,30 @@ class Runner:
 
     def _decode(self, chunks: Several[Chunk]) -> Tensor:
         """Compute one position a sequence."""
+        regions = any(_takes_regions(chunk.sequence) for chunk in chunks)
+        if self._graphs is not None:
+            replay = self._graphs.ready(len(chunks), regions=regions)
+            self._rows.fill(chunks)
+            with record_function("stoop.decode"):
+                return replay()[: len(chunks)]
         self._rows.fill(chunks)
         width = max(-(-chunk.end // self._page_size) for chunk in chunks)
-        regions = any(_takes_regions(chunk.sequence) for chunk in chunks)
-        with record_function("stoop.decode"):
-            return self._step(self._rows.on_device(len(chunks), width), regions=regions)
+        return self._step(self._rows.on_device(len(chunks), width), regions=regions)
+
+    def _prepare_graphs(self, most: int) -> None:
+        self._merged = merge(self._model.weights.text)
+        on_device = cache(lambda rows: self._rows.on_device(rows, self._rows.pages))
+        self._graphs = DecodeGraphs(
+            lambda rows, regions: self._step(on_device(rows), regions=regions), lambda: self._rows.fill(()), most
+        )
 
     def _step(self, rows: RowsOnDevice, *, regions: bool) -> Tensor:
         x_BC = self._feed(rows, regions=regions)
-        hidden_BC = self._forward(x_BC, rows.positions_B, rows.slots_B, rows.layout)
+        pages = self._pages(rows.positions_B, rows.slots_B, rows.layout)
+        if self._merged:
+            hidden_BC = merged_text.step(x_BC, pages, self._merged)
+        else:
+            hidden_BC = paged_text.forward(x_BC, pages, self._model.weights.text, self._model.config.text.n_heads)
         return self._read(hidden_BC, rows.seats_B, rows.draws, regions=regions)
 
     def _encode(self, batch: Batch) -> list[Tensor]:
@@ -146,9 +176,8 @@ class Runner:
         x_BC = torch.where(is_coordinate_B[:, None], region.write_coordinate(coordinates_B, weights.region), x_BC)
         return torch.where(is_size_B[:, None], region.write_size(sizes_B2, weights.region), x_BC)
 
-    def _forward(self, x_TC: Tensor, positions_T: Tensor, slots_T: Tensor, layout: PagedLayout) -> Tensor:
-        pages = paged_text.Pages(positions_T, slots_T, layout, self._pool, self._rotations_SF2, self._mark)
-        return paged_text.forward(x_TC, pages, self._model.weights.text, self._model.config.text.n_heads)
+    def _pages(self, positions_T: Tensor, slots_T: Tensor, layout: PagedLayout) -> paged_text.Pages:
+        return paged_text.Pages(positions_T, slots_T, layout, self._pool, self._rotations_SF2, self._mark)
 
     def _read(self, hidden_RC: Tensor, seats_R: Tensor, draws: Draws, *, regions: bool) -> Tensor:
         weights = self._model.weights

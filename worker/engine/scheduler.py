@@ -117,6 +117,8 @@ class Scheduler:
         decoding = [sequence for sequence in self.running if sequence.pending == 1]
         draft.decodes = [Chunk(sequence, sequence.cached_len, sequence.length) for sequence in decoding]
         draft.tokens -= len(decoding)
+        if decoding:
+            draft.crops = min(draft.crops, self._config.stall_crops)
         for sequence in self.running:
             if sequence.pending > 1 and draft.tokens > 0:
                 self._prefill(sequence, draft)
@@ -210,4 +212,3 @@ class Scheduler:
 
 def _arrival(sequence: Sequence) -> int:
     return sequence.arrival
-

@@ -25,7 +25,7 @@ class Sequence:
     """Positions [0, prefix_len) are BOS and the image; position prefix_len + i is `inputs[i]`.
 
     While `unread` is set there is one position more: its input is a reading that is still on the device, in the
-    sequence's `seat`, and the skill has not seen it. `turns` counts how often a reading was not the one looked ahead to.
+    sequence's `seat`, and the skill has not seen it. `turns` counts how often a reading was not as looked ahead to.
     Positions [0, cached_len) are in the KV pages; `pages` covers at least these. Losing the pages loses
     nothing else: all positions can be computed again from the request and the inputs.
     """

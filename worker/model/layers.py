@@ -1,24 +1,74 @@
-"""What the encoder, the decoder and the region model are made of. C model dim."""
+"""What the encoder, the decoder and the region model are made of.
 
+T rows (may stand for several leading dims), C model dim, F inner dim.
+"""
+
+from typing import NamedTuple
+
+import torch
 from torch import Tensor
 from torch.nn import functional
 
+from worker.kernels import fp8
 from worker.kernels import layer_norm as norm
-from worker.model.weights import MLP, LayerNorm, Linear
+from worker.model.weights import MLP, AnyLinear, LayerNorm, Linear
 
-__all__ = ["layer_norm", "linear", "mlp"]
+__all__ = ["Fp8Rows", "Rows", "add_layer_norm", "layer_norm", "layer_norm_for", "linear", "mlp"]
 
 
-def linear(x_C: Tensor, weights: Linear) -> Tensor:
+class Fp8Rows(NamedTuple):
+    """Rows (T, C) float8_e4m3fn, and the scale (T, 1) float32 of each."""
+
+    values_TC: Tensor
+    scales_T1: Tensor
+
+
+Rows = Tensor | Fp8Rows
+"""What a linear layer takes: an fp8 layer quantises a tensor itself, where nobody did so in a pass before."""
+
+
+def linear(x_TC: Rows, weights: AnyLinear) -> Tensor:
     """Return x W^T + b."""
-    return functional.linear(x_C, weights.weight, weights.bias)
+    if isinstance(weights, Linear):
+        assert isinstance(x_TC, Tensor), "rows are quantised for fp8 layers alone"
+        return functional.linear(x_TC, weights.weight, weights.bias)
+    values_TC, scales_T1 = x_TC if isinstance(x_TC, Fp8Rows) else fp8.quantise_rows(x_TC)
+    return fp8.scaled_linear(values_TC, scales_T1, weights)
 
 
-def layer_norm(x_C: Tensor, weights: LayerNorm) -> Tensor:
+def layer_norm(x_TC: Tensor, weights: LayerNorm) -> Tensor:
     """Normalise over the last dim."""
-    return norm.layer_norm(x_C, weights.weight, weights.bias)
+    return norm.layer_norm(x_TC, weights.weight, weights.bias)
 
 
-def mlp(x_C: Tensor, weights: MLP) -> Tensor:
+def layer_norm_for(reader: AnyLinear, x_TC: Tensor, weights: LayerNorm) -> Rows:
+    """Normalise over the last dim, as rows for the linear layer that reads them."""
+    if isinstance(reader, fp8.Fp8Linear):
+        return Fp8Rows(*norm.layer_norm_fp8(x_TC, weights.weight, weights.bias))
+    return layer_norm(x_TC, weights)
+
+
+def add_layer_norm(
+    x_TC: Tensor, added: tuple[Tensor, ...], weights: LayerNorm, *, reader: AnyLinear | None = None
+) -> tuple[Tensor, Rows]:
+    """Return the sum, rounded after each addition, and its norm as rows for the linear layer that reads them."""
+    if isinstance(reader, fp8.Fp8Linear):
+        sum_TC, rows = norm.add_layer_norm_fp8(x_TC, added, weights.weight, weights.bias)
+        return sum_TC, Fp8Rows(*rows)
+    return norm.add_layer_norm(x_TC, added, weights.weight, weights.bias)
+
+
+def mlp(x_TC: Rows, weights: MLP) -> Tensor:
     """Return Linear, tanh-GELU, Linear of x."""
-    return linear(functional.gelu(linear(x_C, weights.fc1), approximate="tanh"), weights.fc2)
+    return linear(_inner(x_TC, weights.fc1), weights.fc2)
+
+
+def _inner(x_TC: Rows, fc1: AnyLinear) -> Rows:
+    if isinstance(fc1, fp8.Fp8Linear):
+        return Fp8Rows(*fp8.gelu_fp8(linear(x_TC, fc1)))
+    assert isinstance(x_TC, Tensor), "rows are quantised for fp8 layers alone"
+    if x_TC.is_cuda and not torch.is_grad_enabled():
+        # the product and the activation in one pass: a fifth less time for the two
+        inner_TF: Tensor = torch._addmm_activation(fc1.bias, x_TC.flatten(0, -2), fc1.weight.t(), use_gelu=True)
+        return inner_TF.view(*x_TC.shape[:-1], -1)
+    return functional.gelu(linear(x_TC, fc1), approximate="tanh")

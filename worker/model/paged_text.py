@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from worker.kernels.layer_norm import add_layer_norm
 from worker.kernels.paged_attention import PagedLayout, paged_attention
 from worker.kernels.rotate_write import rotate_and_write
-from worker.model.layers import layer_norm, linear, mlp
+from worker.model.layers import Rows, add_layer_norm, layer_norm_for, linear, mlp
 from worker.model.weights import TextBlock, TextWeights
 
 __all__ = ["Pages", "forward"]
@@ -40,17 +39,17 @@ class Pages:
 
 def forward(x_TC: Tensor, pages: Pages, weights: TextWeights, heads: int) -> Tensor:
     """Run the decoder; returns hidden_TC, the residual stream as it is after the last block (no norm)."""
-    normed_TC = layer_norm(x_TC, weights.blocks[0].ln)
+    rows = layer_norm_for(weights.blocks[0].attn.qkv, x_TC, weights.blocks[0].ln)
     for layer, block in enumerate(weights.blocks):
         pages.mark()
-        added = _attention(normed_TC, layer, block, pages, heads), mlp(normed_TC, block.mlp)
+        added = _attention(rows, layer, block, pages, heads), mlp(rows, block.mlp)
         if layer + 1 == len(weights.blocks):
             break
-        following = weights.blocks[layer + 1].ln
-        x_TC, normed_TC = add_layer_norm(x_TC, added, following.weight, following.bias)
+        following = weights.blocks[layer + 1]
+        x_TC, rows = add_layer_norm(x_TC, added, following.ln, reader=following.attn.qkv)
     # the two sums are in this order, for bfloat16 rounds each
     return x_TC + added[0] + added[1]
 
 
-def _attention(x_TC: Tensor, layer: int, block: TextBlock, pages: Pages, heads: int) -> Tensor:
+def _attention(x_TC: Rows, layer: int, block: TextBlock, pages: Pages, heads: int) -> Tensor:
     return linear(pages.attend(layer, linear(x_TC, block.attn.qkv), heads), block.attn.proj)

@@ -4,8 +4,10 @@ N crops, P patches of a crop, H heads, D feature dim (in attention: head dim), K
 """
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -15,12 +17,12 @@ from worker.kernels.stitch_pool import stitch_pool
 from worker.kernels.vision_attention import vision_attention
 from worker.model.config import VisionConfig
 from worker.model.crops import cut_on_device
-from worker.model.layers import layer_norm, linear, mlp
-from worker.model.weights import Attention, VisionBlock, VisionWeights
+from worker.model.layers import Rows, add_layer_norm, layer_norm_for, linear, mlp
+from worker.model.weights import Attention, VisionWeights
 
 __all__ = ["crops_to_encode", "encode", "features", "project", "tiling_of"]
 
-_CROPS_AT_ONCE = 16  # fill a GPU, and are a few seconds a block on a small CPU
+_CROPS_AT_ONCE = 16  # on a CPU, where more would be too long a time without a sign of life
 
 
 def encode(
@@ -56,7 +58,10 @@ def crops_to_encode(image: Crops | Image, config: VisionConfig) -> int:
 
 def tiling_of(image: Crops | Image, config: VisionConfig) -> Tiling:
     """Return how the local crops of an image lie, cut or to be cut."""
-    return image.tiling if isinstance(image, Crops) else select_tiling(*image.pixels.shape[:2], config.geometry)
+    if isinstance(image, Crops):
+        return image.tiling
+    height, width, _ = image.pixels.shape
+    return select_tiling(height, width, config.geometry)
 
 
 def _crops_on_device(image: Crops | Image, config: VisionConfig, device: torch.device) -> Tensor:
@@ -66,9 +71,12 @@ def _crops_on_device(image: Crops | Image, config: VisionConfig, device: torch.d
     return cut_on_device(_to_device(image.pixels, device), config.geometry)
 
 
-def _to_device(pixels: "np.ndarray[tuple[int, ...], np.dtype[np.uint8]]", device: torch.device) -> Tensor:
-    on_host = torch.from_numpy(pixels)
-    return on_host.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else on_host
+def _to_device(pixels: npt.NDArray[np.uint8], device: torch.device) -> Tensor:
+    if device.type != "cuda":
+        return torch.from_numpy(pixels if pixels.flags.writeable else pixels.copy())
+    pinned = torch.empty(pixels.shape, dtype=torch.uint8, pin_memory=True)
+    np.copyto(pinned.numpy(), pixels)
+    return pinned.to(device, non_blocking=True)
 
 
 def features(
@@ -80,15 +88,22 @@ def features(
     after_block: Callable[[], None] | None = None,
 ) -> Tensor:
     """Run the encoder on crops (N, side, side, 3) uint8, as `encode` does; returns features_NPD of `dtype`."""
+    groups = [pixels_NHWC] if pixels_NHWC.is_cuda else torch.split(pixels_NHWC, _CROPS_AT_ONCE)
     found = []
-    for group_NHWC in torch.split(pixels_NHWC, _CROPS_AT_ONCE):
+    for group_NHWC in groups:
         patches_NPK = patchify(group_NHWC, config.enc_patch_size, dtype=dtype)
         x_NPD = linear(patches_NPK, weights.patch_emb) + weights.pos_emb
-        for block in weights.blocks:
-            x_NPD = _block(x_NPD, block, config.enc_n_heads)
+        rows = layer_norm_for(weights.blocks[0].attn.qkv, x_NPD, weights.blocks[0].ln1)
+        for block, following in pairwise((*weights.blocks, None)):
+            assert block is not None
+            attended_NPD = _attention(rows, block.attn, config.enc_n_heads)
+            x_NPD, rows = add_layer_norm(x_NPD, (attended_NPD,), block.ln2, reader=block.mlp.fc1)
+            norm, reader = (following.ln1, following.attn.qkv) if following else (weights.post_ln, None)
+            x_NPD, rows = add_layer_norm(x_NPD, (mlp(rows, block.mlp),), norm, reader=reader)
             if after_block is not None:
                 after_block()
-        found.append(layer_norm(x_NPD, weights.post_ln))
+        assert isinstance(rows, Tensor)
+        found.append(rows)
     return torch.cat(found)
 
 
@@ -104,11 +119,7 @@ def _global_and_local(features_NPD: Tensor, tiling: Tiling, config: VisionConfig
     return features_NPD[0], pooled_PD
 
 
-def _block(x_NPD: Tensor, block: VisionBlock, heads: int) -> Tensor:
-    x_NPD = x_NPD + _attention(layer_norm(x_NPD, block.ln1), block.attn, heads)
-    return x_NPD + mlp(layer_norm(x_NPD, block.ln2), block.mlp)
-
-
-def _attention(x_NPD: Tensor, weights: Attention, heads: int) -> Tensor:
-    q_NPHD, k_NPHD, v_NPHD = linear(x_NPD, weights.qkv).view(*x_NPD.shape[:-1], 3, heads, -1).unbind(-3)
+def _attention(x_NPD: Rows, weights: Attention, heads: int) -> Tensor:
+    qkv_NPC = linear(x_NPD, weights.qkv)
+    q_NPHD, k_NPHD, v_NPHD = qkv_NPC.view(*qkv_NPC.shape[:-1], 3, heads, -1).unbind(-3)
     return linear(vision_attention(q_NPHD, k_NPHD, v_NPHD).flatten(-2), weights.proj)

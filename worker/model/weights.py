@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from worker.errors import CheckpointError
+from worker.kernels.fp8 import Fp8Linear
 from worker.model.config import ModelConfig
 
 __all__ = [
     "MLP",
+    "AnyLinear",
     "Attention",
     "LayerNorm",
     "Linear",
@@ -33,6 +35,10 @@ class Linear:
     bias: Tensor
 
 
+AnyLinear = Linear | Fp8Linear
+"""A linear layer of a block, as it comes in a checkpoint or quantised."""
+
+
 @dataclass(frozen=True, slots=True)
 class LayerNorm:
     """`weight` and `bias` of the normalised dim."""
@@ -45,16 +51,16 @@ class LayerNorm:
 class MLP:
     """Linear, tanh-GELU, Linear."""
 
-    fc1: Linear
-    fc2: Linear
+    fc1: AnyLinear
+    fc2: AnyLinear
 
 
 @dataclass(frozen=True, slots=True)
 class Attention:
     """`qkv` makes queries, keys and values in this order; `proj` takes the heads' outputs."""
 
-    qkv: Linear
-    proj: Linear
+    qkv: AnyLinear
+    proj: AnyLinear
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,15 @@ from worker.kernels.rope import rope, rotation
 __all__ = ["rotate_and_write", "rotate_write_gelu", "rotation_table"]
 
 
-def rotation_table(max_context: int, rotary_dim: int, theta: float, device: torch.device) -> Tensor:
-    """Return table_SF2: the cosine and the sine of every position and frequency, float32."""
+def rotation_table(
+    max_context: int, rotary_dim: int, theta: float, device: torch.device, *, dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """Return table_SF2: the cosine and the sine of every position and frequency, for activations of `dtype`.
+
+    It is float32, float64 for float64 activations.
+    """
     positions_S = torch.arange(max_context, device=device)
-    return torch.stack(rotation(positions_S, rotary_dim, theta, dtype=torch.float32), dim=-1)
+    return torch.stack(rotation(positions_S, rotary_dim, theta, dtype=dtype), dim=-1)
 
 
 def rotate_and_write(

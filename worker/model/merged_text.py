@@ -1,0 +1,75 @@
+"""A decode step of the text model with half as many matrix products, each of twice the size.
+
+Both parts of a block read the same norm and both end in the same sum. So the rows of qkv and fc1 make one product, and
+the columns of proj and fc2 another: fewer and longer reads of the weights, which is all that a decode does.
+
+B rows, C model dim, F inner dim of the MLP, H heads, D head dim.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from worker.kernels.paged_attention import paged_attention
+from worker.kernels.rotate_write import rotate_write_gelu
+from worker.model.layers import Rows, add_layer_norm, layer_norm, linear
+from worker.model.paged_text import Pages
+from worker.model.weights import AnyLinear, LayerNorm, Linear, TextBlock, TextWeights
+
+__all__ = ["MergedBlock", "merge", "step"]
+
+
+@dataclass(frozen=True, slots=True)
+class MergedBlock:
+    """`first` makes qkv and the MLP's inner values, (3C + F, C); `second` takes attention and MLP, (C, C + F)."""
+
+    ln: LayerNorm
+    first: Linear
+    second: Linear
+
+
+def merge(weights: TextWeights) -> tuple[MergedBlock, ...]:
+    """Lay each block's weights side by side; the tensors in `weights` become views of them: nothing is held twice."""
+    return tuple(_merge(block) for block in weights.blocks)
+
+
+def step(x_BC: Tensor, pages: Pages, blocks: tuple[MergedBlock, ...]) -> Tensor:
+    """Run the decoder on one position a sequence; returns hidden_BC like `paged_text.forward`, rounded less often."""
+    inner = blocks[0].first.weight.shape[0] - 3 * x_BC.shape[1]
+    rows: Rows = layer_norm(x_BC, blocks[0].ln)
+    for layer, block in enumerate(blocks):
+        joined_BM = x_BC.new_empty(x_BC.shape[0], x_BC.shape[1] + inner)
+        _attend(linear(rows, block.first), joined_BM, layer, pages)
+        added_BC = linear(joined_BM, block.second)
+        if layer + 1 == len(blocks):
+            break
+        x_BC, rows = add_layer_norm(x_BC, (added_BC,), blocks[layer + 1].ln)
+    return x_BC + added_BC
+
+
+def _attend(made_BN: Tensor, joined_BM: Tensor, layer: int, pages: Pages) -> None:
+    """Fill `joined_BM`: the heads' outputs, then the MLP's activations."""
+    pool = pages.pool[layer]
+    q_BHD = rotate_write_gelu(made_BN, pages.positions_T, pages.rotations_SF2, pool, pages.slots_T, out_TM=joined_BM)
+    paged_attention(q_BHD, pool, pages.layout, out_TM=joined_BM)
+
+
+def _merge(block: TextBlock) -> MergedBlock:
+    qkv, proj, fc1, fc2 = map(_plain, (block.attn.qkv, block.attn.proj, block.mlp.fc1, block.mlp.fc2))
+    first = Linear(torch.cat((qkv.weight, fc1.weight)), torch.cat((qkv.bias, fc1.bias)))
+    second = Linear(torch.cat((proj.weight, fc2.weight), dim=1), proj.bias + fc2.bias)
+    rows, columns = qkv.weight.shape[0], proj.weight.shape[1]
+    for part, whole in (
+        (qkv.weight, first.weight[:rows]),
+        (fc1.weight, first.weight[rows:]),
+        (proj.weight, second.weight[:, :columns]),
+        (fc2.weight, second.weight[:, columns:]),
+    ):
+        part.set_(whole)  # type: ignore[call-overload]
+    return MergedBlock(block.ln, first, second)
+
+
+def _plain(linear: AnyLinear) -> Linear:
+    assert isinstance(linear, Linear), "a decode reads weights as they came"
+    return linear
