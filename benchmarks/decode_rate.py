@@ -1,0 +1,65 @@
+"""Tokens a second while every request in flight decodes, and none prefills or has ended."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from statistics import fmean, median
+
+from benchmarks.engine_run import EngineRun, Record
+from benchmarks.figures import Quantiles
+from benchmarks.workloads import Ask
+
+__all__ = ["DecodeRate", "decode_lines", "decode_rate", "steady"]
+
+_ROUNDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeRate:
+    """Steady decode steps at one batch size; `mean_context` in positions, `step` the times between steps."""
+
+    batch: int
+    steps: int
+    mean_context: float
+    seconds: float
+    tokens_per_second: float
+    step: Quantiles | None
+
+
+def decode_rate(running: EngineRun, asks: Iterator[Ask], batch: int) -> DecodeRate:
+    """Return the median of a few rounds, each with requests of its own."""
+    rounds = [steady(running.together(list(islice(asks, batch)))) for _ in range(_ROUNDS)]
+    middle = median(found.tokens_per_second for found in rounds)
+    return min(rounds, key=lambda found: abs(found.tokens_per_second - middle))
+
+
+def steady(records: Sequence[Record]) -> DecodeRate:
+    """Look at the time from the last request's first token to the first one's end."""
+    began, ended = max(record.told[0] for record in records), min(record.ended for record in records)
+    told = [[stamp for stamp in record.told if began <= stamp <= ended] for record in records]
+    stamps = sorted({stamp for own in told for stamp in own})
+    if len(stamps) < 2:
+        raise SystemExit(f"{len(records)} requests never decoded together: is max_batch smaller?")
+    before = [sum(stamp < began for stamp in record.told) for record in records]
+    contexts = [
+        record.input_tokens + first + len(own) / 2 for record, first, own in zip(records, before, told, strict=True)
+    ]
+    return DecodeRate(
+        batch=len(records),
+        steps=len(stamps) - 1,
+        mean_context=fmean(contexts),
+        seconds=stamps[-1] - stamps[0],
+        tokens_per_second=sum(len(own) - (own[0] == stamps[0]) for own in told) / (stamps[-1] - stamps[0]),
+        step=Quantiles.of([later - earlier for earlier, later in pairwise(stamps)]),
+    )
+
+
+def decode_lines(found: Sequence[DecodeRate]) -> list[str]:
+    """Return a table."""
+    lines = [f"{'batch':>9}{'steps':>9}{'context':>9}{'tok/s':>10}{'step p50/95/99 ms':>24}"]
+    for rate in found:
+        step = "-" if rate.step is None else f"{rate.step.p50:.3g}/{rate.step.p95:.3g}/{rate.step.p99:.3g}"
+        lines.append(
+            f"{rate.batch:>9}{rate.steps:>9}{rate.mean_context:>9.0f}{rate.tokens_per_second:>10.1f}{step:>24}"
+        )
+    return lines

@@ -1,0 +1,191 @@
+"""Requests through the engine as the worker runs it: JPEGs are loaded in a pool of threads, the engine has its own."""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from random import Random
+from threading import Lock
+from typing import Any
+
+from benchmarks.photos import Format
+from benchmarks.workloads import Ask
+from worker.engine.engine import Engine
+from worker.engine.request import Aborted, Finished, Output, Refused, Request
+from worker.engine.thread import EngineThread
+from worker.images import CropGeometry, ImageLimits, cut, load
+
+__all__ = ["EngineRun", "Photos", "Record", "prepare", "to_request"]
+
+_IMAGE_THREADS = 8  # as many as a worker takes at most
+_PATIENCE_SECONDS = 120.0
+
+Photos = dict[Format, list[bytes]]
+"""JPEGs by shape and number."""
+
+
+def prepare(jpeg: bytes, geometry: CropGeometry, on_device: bool) -> Any:
+    """Load a JPEG; cut it into crops here, unless the device is to do that."""
+    image = load(jpeg, ImageLimits())
+    return image if on_device else cut(image, geometry)
+
+
+def to_request(name: str, ask: Ask, picture: Any) -> Request:
+    """Say a question in the engine's words; `picture` is what `prepare` returned."""
+    return Request(name, ask.task, picture, ask.sampling)
+
+
+@dataclass(slots=True)
+class Record:
+    """One request: seconds on one clock. `arrived` is when its JPEG was handed over, `told` when outputs came."""
+
+    arrived: float
+    submitted: float = 0.0
+    ended: float = 0.0
+    ttft: float = 0.0
+    tokens: int = 0
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    told: list[float] = field(default_factory=list)
+
+
+class EngineRun:
+    """A started engine that is asked by many; `with` ends it. A request that does not complete ends the run."""
+
+    def __init__(self, engine: Engine, geometry: CropGeometry, photos: Photos, *, on_device: bool = False) -> None:
+        self._geometry = geometry
+        self._photos = photos
+        self._on_device = on_device
+        self._pool = ThreadPoolExecutor(min(_IMAGE_THREADS, os.cpu_count() or 1), thread_name_prefix="images")
+        self._engine = EngineThread(engine, self._deliver, self._give_up)
+        self._records: dict[int, Record] = {}
+        self._in_flight = 0
+        self._lock = Lock()  # guards the two
+        self._ends: SimpleQueue[int | BaseException] = SimpleQueue()  # numbers as they end; a fault ends all
+        self.step_hook: Callable[[], None] | None = (
+            None  # called in the engine's thread, after a step that told something
+        )
+
+    def __enter__(self) -> "EngineRun":
+        self._engine.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._engine.stop()
+
+    def closed_loop(self, asks: Iterator[Ask], concurrency: int, *, most: int, seconds: float) -> list[Record]:
+        """Keep `concurrency` requests in flight until `most` have ended or the time is over; return them as they ended.
+
+        All that is in flight at the end is waited for, and left out.
+        """
+        with self._lock:
+            self._records.clear()
+        ended: list[int] = []
+        until = time.perf_counter() + seconds
+        for number in range(concurrency):
+            self._ask(number, next(asks), time.perf_counter())
+        started = concurrency
+        while len(ended) < most and time.perf_counter() < until:
+            ended.append(self._next_end())
+            self._ask(started, next(asks), time.perf_counter())
+            started += 1
+        records = [self._records[number] for number in ended]
+        self._drain()
+        return records
+
+    def together(self, asks: Sequence[Ask]) -> list[Record]:
+        """Ask all at the same moment: the engine gets them when the last photo is loaded; return them in order."""
+        with self._lock:
+            self._records.clear()
+        pictures = list(self._pool.map(self._prepare, asks))
+        now = time.perf_counter()
+        for number, (ask, picture) in enumerate(zip(asks, pictures, strict=True)):
+            self._note(number, now)
+            self._submit(number, ask, picture)
+        self._drain()
+        return [self._records[number] for number in range(len(asks))]
+
+    def open_loop(self, asks: Iterator[Ask], rate: float, *, seconds: float, seed: int) -> tuple[list[Record], int]:
+        """Let requests arrive at random, `rate` a second on average; return those that came and how many were left.
+
+        A request's latency counts from when it was due, so that a late one is no excuse for the next. What is left at
+        the end of the time is waited for.
+        """
+        random = Random(seed)
+        with self._lock:
+            self._records.clear()
+        began = time.perf_counter()
+        due, number = began + random.expovariate(rate), 0
+        while due < began + seconds:
+            time.sleep(max(0.0, due - time.perf_counter()))
+            self._ask(number, next(asks), due)
+            due, number = due + random.expovariate(rate), number + 1
+        left = self._in_flight
+        self._drain()
+        return [self._records[number] for number in range(number)], left
+
+    def _ask(self, number: int, ask: Ask, arrived: float) -> None:
+        self._note(number, arrived)
+        self._pool.submit(self._load_and_submit, number, ask)
+
+    def _note(self, number: int, arrived: float) -> None:
+        with self._lock:
+            self._records[number] = Record(arrived)
+            self._in_flight += 1
+
+    def _prepare(self, ask: Ask) -> Any:
+        return prepare(
+            self._photos[ask.shape][ask.photo % len(self._photos[ask.shape])], self._geometry, self._on_device
+        )
+
+    def _load_and_submit(self, number: int, ask: Ask) -> None:
+        try:
+            self._submit(number, ask, self._prepare(ask))
+        except BaseException as error:  # the boundary of a pool's thread: the run must hear of it
+            self._ends.put(error)
+
+    def _submit(self, number: int, ask: Ask, picture: Any) -> None:
+        self._records[number].submitted = time.perf_counter()
+        self._engine.submit(to_request(str(number), ask, picture))
+
+    def _deliver(self, outputs: Sequence[Output]) -> None:
+        now = time.perf_counter()
+        for name in {output.id for output in outputs}:
+            self._records[int(name)].told.append(now)
+        for output in outputs:
+            if isinstance(output, Finished):
+                self._end(int(output.id), output, now)
+            elif isinstance(output, Refused | Aborted):
+                self._ends.put(RuntimeError(f"the engine did not run a request: {output}"))
+        if self.step_hook is not None:
+            self.step_hook()
+
+    def _end(self, number: int, output: Finished, now: float) -> None:
+        record = self._records[number]
+        usage = output.usage
+        record.ended, record.tokens = now, usage.output_tokens
+        record.input_tokens, record.cached_tokens = usage.input_tokens, usage.cached_tokens
+        record.ttft = record.submitted - record.arrived + usage.ttft_ms / 1e3
+        with self._lock:
+            self._in_flight -= 1
+        self._ends.put(number)
+
+    def _give_up(self) -> None:
+        self._ends.put(self._engine.fault or RuntimeError("the engine ended"))
+
+    def _next_end(self) -> int:
+        try:
+            end = self._ends.get(timeout=_PATIENCE_SECONDS)
+        except Empty:
+            raise RuntimeError(f"no request has ended for {_PATIENCE_SECONDS:g} s") from None
+        if isinstance(end, BaseException):
+            raise end
+        return end
+
+    def _drain(self) -> None:
+        """Wait until nothing is in flight and every end was taken."""
+        while self._in_flight or not self._ends.empty():
+            self._next_end()

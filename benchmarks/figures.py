@@ -1,0 +1,142 @@
+"""Records to figures, and figures to a file with the machine they are of."""
+
+import importlib.metadata
+import json
+import os
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from benchmarks.engine_run import Record
+
+__all__ = ["Figures", "Quantiles", "lines", "machine", "summarise", "write_json"]
+
+
+@dataclass(frozen=True, slots=True)
+class Quantiles:
+    """Of some times in milliseconds."""
+
+    p50: float
+    p95: float
+    p99: float
+
+    @classmethod
+    def of(cls, seconds: Sequence[float]) -> "Quantiles | None":
+        """Take the nearest ranks; None of nothing."""
+        if not seconds:
+            return None
+        ordered = sorted(seconds)
+        return cls(*(1e3 * ordered[round(share * (len(ordered) - 1))] for share in (0.5, 0.95, 0.99)))
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What one load gave; `offered` is the requests in flight, or with `open_loop` the arrivals a second.
+
+    Latency is from the JPEG's bytes to the last output. `cached_requests` found their photo in the prefix cache.
+    `left` requests were waiting or running when the arrivals ended.
+    """
+
+    offered: float
+    open_loop: bool
+    requests: int
+    seconds: float
+    requests_per_second: float
+    tokens_per_second: float
+    cached_requests: int
+    latency: Quantiles | None
+    ttft: Quantiles | None
+    inter_token: Quantiles | None
+    left: int = 0
+
+
+def summarise(
+    records: Sequence[Record], offered: float, *, began: float, open_loop: bool = False, left: int = 0
+) -> Figures:
+    """Sum up requests that ended between `began` (seconds, on their clock) and the last of their ends."""
+    seconds = max(record.ended for record in records) - began
+    return Figures(
+        offered=offered,
+        open_loop=open_loop,
+        requests=len(records),
+        seconds=seconds,
+        requests_per_second=len(records) / seconds,
+        tokens_per_second=sum(record.tokens for record in records) / seconds,
+        cached_requests=sum(record.cached_tokens > 0 for record in records),
+        latency=Quantiles.of([record.ended - record.arrived for record in records]),
+        ttft=Quantiles.of([record.ttft for record in records]),
+        inter_token=Quantiles.of([gap for record in records for gap in _gaps(record)]),
+        left=left,
+    )
+
+
+def _gaps(record: Record) -> list[float]:
+    """Return the times between tokens; none where outputs are not one a token."""
+    if len(record.told) != record.tokens:
+        return []
+    return [later - earlier for earlier, later in pairwise(record.told)]
+
+
+def machine(device: str) -> dict[str, Any]:
+    """Say what ran, on what, and when."""
+    import torch
+
+    cuda = device.startswith("cuda")
+    return {
+        "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+        "device": torch.cuda.get_device_name() if cuda else _processor(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda if cuda else None,
+        "triton": _version("triton"),
+        "flashinfer": _version("flashinfer-python"),
+    }
+
+
+def _processor() -> str:
+    try:
+        facts = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.machine()
+    names = [fact.partition(":")[2].strip() for fact in facts if fact.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def write_json(document: Mapping[str, Any], out: Path | None, name: str) -> None:
+    """Write to `out`, or to `name`.json in the folder that the variable OUT names, or nowhere."""
+    folder = os.environ.get("OUT")
+    path = out or (Path(folder) / f"{name}.json" if folder else None)
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(document, indent=2, default=asdict) + "\n", encoding="utf-8")
+        print(f"wrote {path}")
+
+
+def lines(found: Sequence[Figures]) -> list[str]:
+    """Return a table; times in milliseconds."""
+    columns = "".join(f"{name:>22}" for name in ("latency p50/95/99", "TTFT p50/95/99", "per token p50/95/99"))
+    return [f"{'load':>9}{'requests':>9}{'req/s':>9}{'tok/s':>9}{columns}  cached  left", *map(_line, found)]
+
+
+def _line(figures: Figures) -> str:
+    times = "".join(f"{_times(each):>22}" for each in (figures.latency, figures.ttft, figures.inter_token))
+    rates = f"{figures.requests_per_second:>9.2f}{figures.tokens_per_second:>9.1f}"
+    load = f"{figures.offered:.3g}{'/s' if figures.open_loop else ''}"
+    return f"{load:>9}{figures.requests:>9}{rates}{times}{figures.cached_requests:>8}{figures.left:>6}"
+
+
+def _times(quantiles: Quantiles | None) -> str:
+    return "-" if quantiles is None else "/".join(f"{value:.4g}" for value in asdict(quantiles).values())

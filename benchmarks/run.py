@@ -1,0 +1,125 @@
+"""The engine's speed: closed loops of so many requests in flight, or arrivals at random, faster and faster.
+
+    python -m benchmarks.run direct --concurrency 1,4,16,64,256 --requests 400
+    python -m benchmarks.run direct --open-loop --rate 20 --rate-seconds 10
+    python -m benchmarks.run decode --concurrency 1,64
+
+Nothing is timed unless the answers are right. A first `concurrency` requests warm each closed loop up, and are left
+out like those that are in flight at its end. The last lines are a table; --out writes JSON.
+"""
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import asdict
+from itertools import count, islice
+from typing import Any
+
+from benchmarks.decode_rate import DecodeRate, decode_lines, decode_rate
+from benchmarks.engine_run import EngineRun
+from benchmarks.figures import Figures, lines, machine, summarise, write_json
+from benchmarks.setup import Bench, add_flags, photos_of
+from benchmarks.workloads import WORKLOADS, Ask
+
+__all__ = ["closed_loop", "main"]
+
+_FASTER = 1.25  # each rate of the open loop, to the one before
+_MOST_RATES = 24
+_OVERLOADED = 0.95  # of the arrivals answered in time
+_WARM_UP = 64
+_CHECKED = 6
+
+
+def main(words: list[str] | None = None) -> dict[str, Any]:
+    """Measure, print, and return what was written."""
+    arguments = _parser().parse_args(words)
+    workload = WORKLOADS[arguments.workload]
+    loads = [int(load) for load in arguments.concurrency.split(",")]
+    bench = Bench.of(arguments)
+    # with more photos than the cache holds, those that come again have been forgotten
+    most = bench.held_images + 2 * max(loads)
+    photos = photos_of(map(workload.ask, range(_needed(loads, arguments))), arguments.photos, most=most)
+    checked = bench.check(map(workload.ask, range(_CHECKED)), photos)
+    asks = map(workload.ask, count(_CHECKED))
+    with bench.run(photos) as running:
+        found, table = _measure(running, asks, loads, arguments)
+    document = {
+        "kind": _kind(arguments),
+        "workload": workload.name,
+        "about": workload.about,
+        **bench.settings,
+        "machine": machine(arguments.device),
+        "checked": asdict(checked),
+        "figures": [asdict(figures) for figures in found],
+    }
+    write_json(document, arguments.out, arguments.label or f"run-{workload.name}-{document['kind']}")
+    print(f"{workload.name}: {workload.about}. {arguments.model}, {arguments.dtype}, {document['machine']['device']}")
+    print("\n".join(table))
+    return document
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("workload", choices=WORKLOADS)
+    parser.add_argument("--concurrency", default="1,4,16,64,256", help="requests in flight, one load after another")
+    parser.add_argument("--requests", type=int, default=400, help="for each load; at least twice its concurrency")
+    parser.add_argument("--open-loop", action="store_true", help="arrivals at random until the engine falls behind")
+    parser.add_argument("--rate", type=float, default=5.0, help="first arrivals a second of the open loop")
+    parser.add_argument("--rate-seconds", type=float, default=10.0, help="for each rate of the open loop")
+    parser.add_argument("--label", help="name of the figures' file")
+    add_flags(parser)
+    return parser
+
+
+def _kind(arguments: argparse.Namespace) -> str:
+    if arguments.workload == "decode":
+        return "decode"
+    return "open" if arguments.open_loop else "closed"
+
+
+def _needed(loads: list[int], arguments: argparse.Namespace) -> int:
+    """Return how many questions may be asked: a ramp may ask more, and then shows some photos again."""
+    closed = sum(max(arguments.requests, 2 * load) + 2 * load + 1 for load in loads)
+    return _CHECKED + 2 * _WARM_UP + (3 * sum(loads) if arguments.workload == "decode" else closed)
+
+
+def _measure(
+    running: EngineRun, asks: Iterator[Ask], loads: list[int], arguments: argparse.Namespace
+) -> tuple[list[Figures] | list[DecodeRate], list[str]]:
+    """Return the figures, and a table of them."""
+    most = min(max(loads), _WARM_UP)
+    if arguments.workload == "decode":
+        running.together(list(islice(asks, most)))
+        rates = [decode_rate(running, asks, load) for load in loads]
+        return rates, decode_lines(rates)
+    running.closed_loop(asks, most, most=1, seconds=arguments.seconds)
+    if arguments.open_loop:
+        found = list(_ramp(running, asks, arguments.rate, arguments.rate_seconds))
+    else:
+        wanted, seconds = arguments.requests, arguments.seconds
+        found = [closed_loop(running, asks, load, requests=wanted, seconds=seconds) for load in loads]
+    return found, lines(found)
+
+
+def closed_loop(running: EngineRun, asks: Iterator[Ask], load: int, *, requests: int, seconds: float) -> Figures:
+    """Measure `requests` (at least twice the load) that end after the first `load` have."""
+    records = running.closed_loop(asks, load, most=load + max(requests, 2 * load), seconds=seconds)
+    if len(records) <= load:
+        raise SystemExit(f"only {len(records)} of {load} in flight ended in {seconds:g} s: give --seconds more")
+    return summarise(records[load:], load, began=records[load - 1].ended)
+
+
+def _ramp(running: EngineRun, asks: Iterator[Ask], rate: float, seconds: float) -> Iterator[Figures]:
+    """Raise the rate until fewer than it arrive are answered in time."""
+    for step in range(_MOST_RATES):
+        records, left = running.open_loop(asks, rate, seconds=seconds, seed=step)
+        if not records:
+            raise SystemExit(f"nobody came in {seconds:g} s at {rate:g} a second: raise --rate or --rate-seconds")
+        figures = summarise(records, rate, began=records[0].arrived, open_loop=True, left=left)
+        yield figures
+        if figures.requests_per_second < _OVERLOADED * len(records) / seconds:
+            return
+        rate *= _FASTER
+
+
+if __name__ == "__main__":
+    main()

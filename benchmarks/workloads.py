@@ -1,0 +1,95 @@
+"""What the benchmarks ask: each workload is a list without end of questions about photos, the same in every run.
+
+Every answer is greedy and as long as is said here: the random models of `full_size` never stop by themselves.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from benchmarks.photos import LARGE, SMALL, Format
+from worker.engine.request import Caption, Detect, Point, Query, Sampling, Task
+
+__all__ = ["WORKLOADS", "Ask", "Workload", "photos_for"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A task about photo number `photo` of a shape; `tokens` of text, or that many `objects`, are the whole answer."""
+
+    task: Task
+    photo: int
+    shape: Format = LARGE
+    tokens: int = 1
+    objects: int = 1
+
+    @property
+    def sampling(self) -> Sampling:
+        """Greedy, and ended by its limits alone."""
+        return Sampling(temperature=0.0, max_tokens=self.tokens, max_objects=self.objects)
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """`ask` gives the question of each number."""
+
+    name: str
+    about: str
+    ask: Callable[[int], Ask]
+
+
+def photos_for(asks: Iterable[Ask]) -> dict[Format, int]:
+    """Return how many photos of each shape these questions need."""
+    counts: dict[Format, int] = {}
+    for ask in asks:
+        counts[ask.shape] = max(counts.get(ask.shape, 0), ask.photo + 1)
+    return counts
+
+
+def _question(number: int, length: int = 15) -> str:
+    """Return one of many different questions: in the models of `full_size` a character is a token."""
+    return f"What is no. {number}? ".ljust(length, "?")[:length]
+
+
+def _query(number: int, tokens: int) -> Ask:
+    return Ask(Query(_question(number)), photo=number, tokens=tokens)
+
+
+def _mixed(number: int) -> Ask:
+    """Every photo is asked about twice, and half of the answers are short."""
+    photo = number // 2
+    tasks: tuple[tuple[Task, int, int], ...] = (
+        (Query(_question(number)), 3, 1),
+        (Query(_question(number)), 3, 1),
+        (Query(_question(number)), 30, 1),
+        (Caption(), 128, 1),
+        (Query(_question(number)), 3, 1),
+        (Detect("red circle"), 1, 10),
+        (Query(_question(number)), 30, 1),
+        (Point("blue square"), 1, 5),
+    )
+    task, tokens, objects = tasks[number % len(tasks)]
+    return Ask(task, photo, tokens=tokens, objects=objects)
+
+
+_ALL = (
+    Workload("direct", "query, 3 tokens, every photo new", lambda number: _query(number, 3)),
+    Workload("cot", "query, 30 tokens, every photo new", lambda number: _query(number, 30)),
+    Workload("caption", "caption, 128 tokens, every photo new", lambda number: Ask(Caption(), number, tokens=128)),
+    Workload("detect", "detect, 10 objects, every photo new", lambda number: Ask(Detect("dog"), number, objects=10)),
+    Workload(
+        "same-image",
+        "query, 3 tokens, every question new, one photo",
+        lambda number: Ask(Query(_question(number)), photo=0, tokens=3),
+    ),
+    Workload("mixed", "all skills, 3 to 128 tokens, two questions a photo", _mixed),
+    # 730 positions of the image and 106 of the prompt: 900 in the middle of 128 tokens
+    Workload(
+        "decode",
+        "query, 128 tokens, context 836 to 964: decode steps alone are timed",
+        lambda number: Ask(Query(_question(number, 101)), number, shape=SMALL, tokens=128),
+    ),
+)
+
+WORKLOADS: Final[Mapping[str, Workload]] = MappingProxyType({workload.name: workload for workload in _ALL})
