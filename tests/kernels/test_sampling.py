@@ -22,8 +22,17 @@ def draw(probabilities: list[float], *, temperature: float, top_p: float, unifor
     [(0.0, [0.5]), (0.3, [0.5]), (0.5, [0.5, 0.3]), (0.8, [0.5, 0.3]), (0.9, [0.5, 0.3, 0.15]), (1.0, PROBABILITIES)],
 )
 def test_top_p_keeps_the_token_that_crosses_it(top_p: float, kept: list[float]) -> None:
-    found = top_p_filter(torch.tensor([PROBABILITIES]), torch.tensor([top_p]))[0]
-    assert found[found > 0].tolist() == pytest.approx(kept)
+    for order in ([0, 1, 2, 3], [3, 1, 0, 2]):
+        probabilities = torch.tensor([PROBABILITIES])[:, order]
+        found = top_p_filter(probabilities, torch.tensor([top_p]))
+        assert sorted(found[found > 0].tolist(), reverse=True) == pytest.approx(kept)
+        assert torch.equal(found[found > 0], probabilities[found > 0])
+
+
+@pytest.mark.parametrize(("top_p", "kept"), [(0.3, 1), (0.4, 4), (0.7, 4), (0.9, 4), (0.99, 5)])
+def test_what_is_as_likely_as_the_token_that_crosses_stays_with_it(top_p: float, kept: int) -> None:
+    probabilities = torch.tensor([[0.2, 0.03125, 0.2, 0.36875, 0.2, 0.0]], dtype=torch.float64)
+    assert (top_p_filter(probabilities, torch.tensor([top_p]).double())[0] > 0).sum() == kept
 
 
 @pytest.mark.parametrize(
@@ -77,10 +86,25 @@ def test_every_row_draws_a_kept_token_alone_or_in_a_batch(
     assert likelier <= top_p + 1e-5
 
 
+def test_tokens_are_drawn_in_the_order_of_their_ids() -> None:
+    evenly = (torch.arange(100) + 0.5) / 100
+    ids = draw([0.2, 0.5, 0.1, 0.2], temperature=1.0, top_p=0.95, uniforms=evenly)
+    assert ids.tolist() == [0] * 20 + [1] * 50 + [2] * 10 + [3] * 20
+
+
 def test_a_suppressed_token_is_never_drawn() -> None:
     logits = torch.tensor([[float("-inf"), 0.0, float("-inf")]]).expand(3, -1)
     ids = sample(logits, torch.tensor([0.0, 1.0, 1.0]), torch.ones(3), torch.tensor([0.5, 0.0, 1 - 2**-24]))
     assert ids.tolist() == [1, 1, 1]
+
+
+def test_a_row_may_not_choose_what_is_suppressed_for_it() -> None:
+    logits = torch.tensor([[9.0, 5.0, 1.0]]).expand(5, -1)
+    suppressed = torch.tensor([[-1, -1], [0, -1], [-1, 0], [1, 0], [0, 0]], dtype=torch.int32)
+    for temperature in (0.0, 0.01):
+        warm = torch.full((5,), temperature)
+        ids = sample(logits, warm, torch.ones(5), torch.full((5,), 0.5), suppressed)
+        assert ids.tolist() == [0, 1, 1, 2, 1]
 
 
 @pytest.mark.parametrize("temperature", [5e-324, 1e-45, 1e-38, 1e-20, 9.9e-5])
