@@ -12,7 +12,10 @@ PACKAGES = ("schemas", "producer", "worker")
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """One function: `lines` from its `def` to its end, docstring and all; `parameters` without self and cls."""
+    """One function: `lines` from its `def` to its end, docstring and all; `parameters` without self and cls.
+
+    Device functions have no `parameters`: there is nothing to gather pointers, strides and constants in.
+    """
 
     name: str
     lines: int
@@ -95,4 +98,6 @@ def _defined_by(node: ast.stmt) -> list[str]:
 def _measure(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Function:
     given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
     named = [argument.arg for argument in given if argument.arg not in ("self", "cls")]
+    if any(ast.unparse(decorator) == "triton.jit" for decorator in node.decorator_list):
+        named = []
     return Function(node.name, (node.end_lineno or node.lineno) - node.lineno + 1, len(named))
