@@ -1,14 +1,39 @@
-"""Layer normalisation. C model dim."""
+"""Layer normalisation. T rows (may stand for several leading dims), C model dim."""
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-__all__ = ["layer_norm"]
+from worker.kernels.fp8 import reference as fp8
 
-_EPSILON = 1e-5
+__all__ = ["EPSILON", "add_layer_norm", "add_layer_norm_fp8", "layer_norm", "layer_norm_fp8"]
+
+EPSILON = 1e-5
 
 
-def layer_norm(x_C: Tensor, weight_C: Tensor, bias_C: Tensor) -> Tensor:
+def layer_norm(x_TC: Tensor, weight_C: Tensor, bias_C: Tensor) -> Tensor:
     """Normalise over the last dim: statistics in at least float32, input and output in the same dtype."""
-    return functional.layer_norm(x_C, torch.Size(weight_C.shape), weight_C, bias_C, _EPSILON)
+    return functional.layer_norm(x_TC, torch.Size(weight_C.shape), weight_C, bias_C, EPSILON)
+
+
+def add_layer_norm(x_TC: Tensor, added: tuple[Tensor, ...], weight_C: Tensor, bias_C: Tensor) -> tuple[Tensor, Tensor]:
+    """Add one or two tensors like x to it, one after the other; return sum_TC and its layer norm.
+
+    The sum is rounded to the dtype after each addition, as (x + a) + b is.
+    """
+    for other_TC in added:
+        x_TC = x_TC + other_TC
+    return x_TC, layer_norm(x_TC, weight_C, bias_C)
+
+
+def layer_norm_fp8(x_TC: Tensor, weight_C: Tensor, bias_C: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the layer norm's rows, rounded to x's dtype, as float8_e4m3fn and the float32 scale of each."""
+    return fp8.quantise_rows(layer_norm(x_TC, weight_C, bias_C))
+
+
+def add_layer_norm_fp8(
+    x_TC: Tensor, added: tuple[Tensor, ...], weight_C: Tensor, bias_C: Tensor
+) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """Return sum_TC as `add_layer_norm` does, and its layer norm as `layer_norm_fp8` does."""
+    sum_TC, normed_TC = add_layer_norm(x_TC, added, weight_C, bias_C)
+    return sum_TC, fp8.quantise_rows(normed_TC)

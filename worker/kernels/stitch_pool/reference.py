@@ -1,6 +1,7 @@
 """The local crops' features to one grid of the global crop's size.
 
-L local crops, P patches of a crop (grid²), D feature dim, Y and X the stitched grid's rows and columns.
+L local crops, P patches of a crop (grid²), D feature dim, Y and X the stitched grid's rows and columns; B images,
+N crops of all of them.
 """
 
 from math import isqrt
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-__all__ = ["pool", "stitch", "stitch_pool"]
+__all__ = ["global_and_local", "pool", "stitch", "stitch_pool"]
 
 
 def stitch(features_LPD: Tensor, *, rows: int, cols: int, margin: int) -> Tensor:
@@ -40,6 +41,20 @@ def stitch_pool(features_LPD: Tensor, *, rows: int, cols: int, margin: int) -> T
     """Stitch, then pool: the local view of one image, as pooled_PD."""
     stitched_YXD = stitch(features_LPD, rows=rows, cols=cols, margin=margin)
     return pool(stitched_YXD, isqrt(features_LPD.shape[1]))
+
+
+def global_and_local(features_NPD: Tensor, tilings_B4: Tensor, *, margin: int) -> Tensor:
+    """Lay each image's global features and its pooled local ones side by side: views (B, P, 2 D).
+
+    A row of `tilings_B4` int32 is an image: the index of its global crop, of its first local crop, rows, cols. Where
+    the one local crop is the global one, both indices are the same.
+    """
+    views = []
+    for whole, first, rows, cols in tilings_B4.tolist():
+        local_LPD = features_NPD[first : first + rows * cols]
+        local_PD = stitch_pool(local_LPD, rows=rows, cols=cols, margin=margin)
+        views.append(torch.cat((features_NPD[whole], local_PD), dim=-1))
+    return torch.stack(views)
 
 
 def _kept(index: int, count: int, grid: int, margin: int) -> tuple[int, int]:

@@ -1,0 +1,60 @@
+"""The layer norm kernel against its reference."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from worker.kernels.layer_norm import kernel, reference
+
+TOLERANCE = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}
+
+
+def inputs(rows: int, width: int, dtype: torch.dtype) -> tuple[Tensor, tuple[Tensor, Tensor], Tensor, Tensor]:
+    random = torch.Generator().manual_seed(width)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=random).to(dtype)
+
+    return 3 * draw(rows, width) + 1, (draw(rows, width), draw(rows, width)), 1 + 0.1 * draw(width), draw(width)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("width", [2, 72, 128, 1152, 2048])
+def test_normalises(width: int, dtype: torch.dtype) -> None:
+    x, _, weight, bias = inputs(3, width, dtype)
+    expected = reference.layer_norm(x, weight, bias)
+    close = TOLERANCE[dtype]
+    torch.testing.assert_close(kernel.layer_norm(x, weight, bias), expected, rtol=close, atol=close)
+
+
+# the interpreter cuts sums in bfloat16 off, where a device rounds
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("count", [1, 2])
+def test_sums_are_rounded_one_after_the_other(count: int, dtype: torch.dtype) -> None:
+    x, added, weight, bias = inputs(3, 1152, dtype)
+    summed, normed = kernel.add_layer_norm(x, added[:count], weight, bias)
+    expected_sum, expected = reference.add_layer_norm(x, added[:count], weight, bias)
+    assert torch.equal(summed, expected_sum)
+    torch.testing.assert_close(normed, expected, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+
+
+def test_leading_dims_and_strides_are_free() -> None:
+    x, _, weight, bias = inputs(6, 72, torch.float32)
+    strided = x.view(2, 3, 72).transpose(0, 1)
+    found = kernel.layer_norm(strided, weight, bias)
+    torch.testing.assert_close(found, reference.layer_norm(strided, weight, bias), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("width", [72, 1152])
+def test_rows_go_straight_to_fp8(width: int) -> None:
+    x, added, weight, bias = inputs(3, width, torch.float32)
+    summed, (values, scale) = kernel.add_layer_norm_fp8(x, added, weight, bias)
+    expected_sum, expected = reference.add_layer_norm(x, added, weight, bias)
+    assert torch.equal(summed, expected_sum)
+    assert (values.dtype, scale.shape) == (torch.float8_e4m3fn, (3, 1))
+    # the interpreter halves what it rounds up to a power of two
+    close = torch.isclose(values.float() * scale, expected, rtol=2**-4, atol=scale.max().item() * 2**-9)
+    assert close.float().mean() > 0.95
+    alone = kernel.layer_norm_fp8(summed, weight, bias)
+    assert torch.equal(alone[0].float(), values.float())
+    assert torch.equal(alone[1], scale)

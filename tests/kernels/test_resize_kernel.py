@@ -1,0 +1,16 @@
+"""The resizing kernel against its reference."""
+
+import pytest
+import torch
+
+from worker.kernels.resize import kernel, reference
+
+
+@pytest.mark.parametrize(
+    "sizes", [(1, 1, 3, 5), (20, 100, 9, 30), (100, 7, 40, 60), (17, 33, 17, 33), (9, 50, 1, 1), (40, 40, 31, 50)]
+)
+def test_equal_to_the_bit(sizes: tuple[int, int, int, int]) -> None:
+    high, wide, height, width = sizes
+    random = torch.Generator().manual_seed(wide)
+    pixels = torch.randint(0, 256, (high, wide, 3), dtype=torch.uint8, generator=random)
+    assert torch.equal(kernel.resize(pixels, height, width), reference.resize(pixels, height, width))

@@ -1,0 +1,47 @@
+"""Linear layers in fp8. T rows, C input dim, N output dim."""
+
+import torch
+from torch import Tensor
+
+from worker.kernels.backend import uses_kernel
+from worker.kernels.fp8 import reference
+from worker.kernels.fp8.reference import Fp8Linear, quantise_weight
+
+__all__ = ["Fp8Linear", "gelu_fp8", "quantise_rows", "quantise_weight", "scaled_linear"]
+
+
+def quantise_rows(x_TC: Tensor) -> tuple[Tensor, Tensor]:
+    """Return rows as float8_e4m3fn, and scale_T1 float32: a row's largest magnitude becomes 448, fp8's largest."""
+    if uses_kernel(x_TC):
+        from worker.kernels.fp8.kernel import quantise_rows as launch
+
+        return launch(x_TC)
+    return reference.quantise_rows(x_TC)
+
+
+def gelu_fp8(x_TC: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the tanh-GELU of rows, rounded to their dtype, as `quantise_rows` does."""
+    if uses_kernel(x_TC):
+        from worker.kernels.fp8.kernel import gelu_fp8 as launch
+
+        return launch(x_TC)
+    return reference.gelu_fp8(x_TC)
+
+
+def scaled_linear(x8_TC: Tensor, scale_T1: Tensor, weights: Fp8Linear, *, fast: bool = True) -> Tensor:
+    """Return x W^T + b of quantised rows, of the bias's dtype (bfloat16 on CUDA).
+
+    `fast` lets the tensor cores accumulate with fewer bits. CUDA needs C and N that are multiples of 16.
+    """
+    if not x8_TC.is_cuda:
+        return reference.scaled_linear(x8_TC, scale_T1, weights)
+    y_TN = torch._scaled_mm(
+        x8_TC.reshape(-1, x8_TC.shape[-1]),
+        weights.weight.t(),
+        scale_a=scale_T1.reshape(-1, 1),
+        scale_b=weights.scale_N[None],
+        bias=weights.bias,
+        out_dtype=weights.bias.dtype,
+        use_fast_accum=fast,
+    )
+    return y_TN.view(*x8_TC.shape[:-1], -1)

@@ -1,0 +1,41 @@
+# mypy: disable-error-code="import-untyped, no-untyped-call, no-untyped-def, untyped-decorator"
+# ruff: noqa: PLR0913
+"""What kernels that hold a row of any width in registers have in common.
+
+A row of C values is held as two parts whose sizes are powers of two: 1152 as 1024 + 128, and not as 2048 padded.
+"""
+
+import triton
+import triton.language as tl
+
+__all__ = ["parts", "store_fp8", "warps"]
+
+_FEW_ROWS = 1024
+
+
+def parts(count: int) -> tuple[int, int]:
+    """Return the sizes of a row's two parts, for rows of `count` values (at least 2); the second may need a mask."""
+    first = 1 << ((count - 1).bit_length() - 1)
+    return first, triton.next_power_of_2(count - first)
+
+
+def warps(rows: int, count: int) -> int:
+    """Return how many warps share a row: one is fastest where rows fill the device, more where there are few rows."""
+    if rows < _FEW_ROWS:
+        return 8 if count > 4096 else 4
+    return max(1, min(8, count // 1024))
+
+
+@triton.jit
+def store_fp8(head, tail, values, scales, row, C: tl.constexpr, HEAD: tl.constexpr, TAIL: tl.constexpr):
+    """Store a row's float32 parts as float8 `values` and their scale; what lies beyond C in `tail` must be zero."""
+    cols = tl.arange(0, HEAD)
+    tail_cols = HEAD + tl.arange(0, TAIL)
+    largest = tl.maximum(tl.max(tl.abs(head), axis=0), tl.max(tl.abs(tail), axis=0))
+    scale = tl.maximum(largest, 1e-12) / 448.0
+    inverse = 1.0 / scale
+    start = values + row * C
+    fp8 = values.dtype.element_ty
+    tl.store(start + cols, (head * inverse).to(fp8))
+    tl.store(start + tail_cols, (tail * inverse).to(fp8), mask=tail_cols < C)
+    tl.store(scales + row, scale)

@@ -1,0 +1,140 @@
+# mypy: disable-error-code="import-untyped, no-untyped-call, no-untyped-def, untyped-decorator"
+# ruff: noqa: PLR0913
+"""Layer norm in one pass, with what is added before and the rounding to fp8 after. T rows, C model dim."""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from worker.kernels.fp8.rows import parts, store_fp8, warps
+from worker.kernels.layer_norm.reference import EPSILON
+
+__all__ = ["add_layer_norm", "add_layer_norm_fp8", "layer_norm", "layer_norm_fp8"]
+
+_Added = tuple[Tensor, ...]
+
+
+def layer_norm(x_TC: Tensor, weight_C: Tensor, bias_C: Tensor) -> Tensor:
+    """See the reference."""
+    normed_TC = torch.empty_like(x_TC, memory_format=torch.contiguous_format)
+    _launch(x_TC, (), weight_C, bias_C, (None, normed_TC, None))
+    return normed_TC
+
+
+def add_layer_norm(x_TC: Tensor, added: _Added, weight_C: Tensor, bias_C: Tensor) -> tuple[Tensor, Tensor]:
+    """See the reference."""
+    sum_TC, normed_TC = (torch.empty_like(x_TC, memory_format=torch.contiguous_format) for _ in range(2))
+    _launch(x_TC, added, weight_C, bias_C, (sum_TC, normed_TC, None))
+    return sum_TC, normed_TC
+
+
+def layer_norm_fp8(x_TC: Tensor, weight_C: Tensor, bias_C: Tensor) -> tuple[Tensor, Tensor]:
+    """See the reference."""
+    values_TC, scale_T1 = _fp8_like(x_TC)
+    _launch(x_TC, (), weight_C, bias_C, (None, values_TC, scale_T1))
+    return values_TC, scale_T1
+
+
+def add_layer_norm_fp8(
+    x_TC: Tensor, added: _Added, weight_C: Tensor, bias_C: Tensor
+) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """See the reference."""
+    sum_TC = torch.empty_like(x_TC, memory_format=torch.contiguous_format)
+    values_TC, scale_T1 = _fp8_like(x_TC)
+    _launch(x_TC, added, weight_C, bias_C, (sum_TC, values_TC, scale_T1))
+    return sum_TC, (values_TC, scale_T1)
+
+
+def _fp8_like(x_TC: Tensor) -> tuple[Tensor, Tensor]:
+    values_TC = torch.empty(x_TC.shape, dtype=torch.float8_e4m3fn, device=x_TC.device)
+    return values_TC, torch.empty((*x_TC.shape[:-1], 1), dtype=torch.float32, device=x_TC.device)
+
+
+def _launch(
+    x_TC: Tensor, added: _Added, weight_C: Tensor, bias_C: Tensor, into: tuple[Tensor | None, Tensor, Tensor | None]
+) -> None:
+    x_TC = x_TC.contiguous()
+    first_TC, second_TC = (added[i].contiguous() if i < len(added) else x_TC for i in range(2))
+    sum_TC, normed_TC, scale_T1 = into
+    width = x_TC.shape[-1]
+    rows = x_TC.numel() // width
+    head, tail = parts(width)
+    _add_layer_norm[(rows,)](
+        x_TC,
+        first_TC,
+        second_TC,
+        weight_C,
+        bias_C,
+        x_TC if sum_TC is None else sum_TC,
+        normed_TC,
+        x_TC if scale_T1 is None else scale_T1,
+        EPSILON=EPSILON,
+        C=width,
+        HEAD=head,
+        TAIL=tail,
+        ADDED=len(added),
+        FP8=scale_T1 is not None,
+        num_warps=warps(rows, width),
+    )
+
+
+@triton.jit
+def _add_layer_norm(
+    x,
+    first,
+    second,
+    weight,
+    bias,
+    summed,
+    normed,
+    scales,
+    EPSILON: tl.constexpr,
+    C: tl.constexpr,
+    HEAD: tl.constexpr,
+    TAIL: tl.constexpr,
+    ADDED: tl.constexpr,
+    FP8: tl.constexpr,
+):  # one program a row
+    row = tl.program_id(0).to(tl.int64)
+    start = row * C
+    cols = tl.arange(0, HEAD)
+    tail_cols = HEAD + tl.arange(0, TAIL)
+    inside = tail_cols < C
+
+    head = tl.load(x + start + cols)
+    tail = tl.load(x + start + tail_cols, mask=inside, other=0.0)
+    if ADDED > 0:
+        head = _rounded_sum(head, tl.load(first + start + cols))
+        tail = _rounded_sum(tail, tl.load(first + start + tail_cols, mask=inside, other=0.0))
+    if ADDED > 1:
+        head = _rounded_sum(head, tl.load(second + start + cols))
+        tail = _rounded_sum(tail, tl.load(second + start + tail_cols, mask=inside, other=0.0))
+    if ADDED > 0:
+        tl.store(summed + start + cols, head)
+        tl.store(summed + start + tail_cols, tail, mask=inside)
+
+    head = head.to(tl.float32)
+    tail = tail.to(tl.float32)
+    mean = (tl.sum(head, axis=0) + tl.sum(tail, axis=0)) / C
+    head = head - mean
+    tail = tl.where(inside, tail - mean, 0.0)
+    variance = (tl.sum(head * head, axis=0) + tl.sum(tail * tail, axis=0)) / C
+    scale = 1.0 / tl.sqrt(variance + EPSILON)
+    head = head * scale * tl.load(weight + cols).to(tl.float32) + tl.load(bias + cols).to(tl.float32)
+    tail_weight = tl.load(weight + tail_cols, mask=inside, other=0.0).to(tl.float32)
+    tail_bias = tl.load(bias + tail_cols, mask=inside, other=0.0).to(tl.float32)
+    tail = tail * scale * tail_weight + tail_bias
+
+    head = head.to(x.dtype.element_ty)
+    tail = tail.to(x.dtype.element_ty)
+    if FP8:
+        store_fp8(head.to(tl.float32), tail.to(tl.float32), normed, scales, row, C, HEAD, TAIL)
+    else:
+        tl.store(normed + start + cols, head)
+        tl.store(normed + start + tail_cols, tail, mask=inside)
+
+
+@triton.jit
+def _rounded_sum(x, y):
+    return (x.to(tl.float32) + y.to(tl.float32)).to(x.dtype)

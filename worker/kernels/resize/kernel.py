@@ -1,0 +1,93 @@
+# mypy: disable-error-code="import-untyped, no-untyped-call, no-untyped-def, untyped-decorator"
+# ruff: noqa: PLR0913
+"""Pillow's LANCZOS in two passes that gather, in Pillow's integers. H and W rows and columns, C channels."""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from worker.kernels.resize.taps import columns_first, device_taps
+
+__all__ = ["resize"]
+
+_ROWS, _COLS = 8, 128
+
+
+def resize(pixels_HWC: Tensor, height: int, width: int) -> Tensor:
+    """See the reference; equal to it to the bit. Images have fewer than 2^31 values."""
+    pixels_HWC = pixels_HWC.contiguous()
+    high, wide, _ = pixels_HWC.shape
+    if columns_first(high, wide, height, width):
+        return _rows(_columns(pixels_HWC, height), width)
+    return _columns(_rows(pixels_HWC, width), height)
+
+
+def _rows(pixels_HWC: Tensor, width: int) -> Tensor:
+    high, wide, channels = pixels_HWC.shape
+    found = torch.empty((high, width, channels), dtype=torch.uint8, device=pixels_HWC.device)
+    first, weights = device_taps(wide, width, pixels_HWC.device)
+    _resize_rows[_grid(high, width * channels)](
+        pixels_HWC, found, first, weights, high, wide, width, len(weights),
+        CHANNELS=channels, ROWS=_ROWS, COLS=_COLS,
+    )  # fmt: skip
+    return found
+
+
+def _columns(pixels_HWC: Tensor, height: int) -> Tensor:
+    high, width, channels = pixels_HWC.shape
+    found = torch.empty((height, width, channels), dtype=torch.uint8, device=pixels_HWC.device)
+    first, weights = device_taps(high, height, pixels_HWC.device)
+    _resize_columns[_grid(height, width * channels)](
+        pixels_HWC, found, first, weights, high, height, width * channels, len(weights), ROWS=_ROWS, COLS=_COLS
+    )
+    return found
+
+
+def _grid(rows: int, values: int) -> tuple[int, int]:
+    return triton.cdiv(values, _COLS), triton.cdiv(rows, _ROWS)
+
+
+# sizes differ from image to image: nothing is compiled anew for what divides them
+@triton.jit(do_not_specialize=["high", "wide", "width", "count"])
+def _resize_rows(
+    pixels, into, first, weights, high, wide, width, count,
+    CHANNELS: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
+):  # fmt: skip
+    rows = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    values = tl.program_id(0) * COLS + tl.arange(0, COLS)
+    inside = (rows[:, None] < high) & (values[None, :] < width * CHANNELS)
+    channels = values % CHANNELS
+    cols = tl.minimum(values // CHANNELS, width - 1)
+    start = tl.load(first + cols)
+    sources = pixels + tl.minimum(rows, high - 1)[:, None] * (wide * CHANNELS) + channels[None, :]
+    sums = tl.full([ROWS, COLS], 1 << 21, tl.int32)
+    for tap in range(count):
+        weight = tl.load(weights + tap * width + cols)
+        at = tl.minimum(start + tap, wide - 1) * CHANNELS
+        sums += weight[None, :] * tl.load(sources + at[None, :]).to(tl.int32)
+    tl.store(into + rows[:, None] * (width * CHANNELS) + values[None, :], _level(sums), mask=inside)
+
+
+@triton.jit(do_not_specialize=["high", "height", "across", "count"])
+def _resize_columns(
+    pixels, into, first, weights, high, height, across, count, ROWS: tl.constexpr, COLS: tl.constexpr
+):  # `across` values of a row
+    rows = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    values = tl.program_id(0) * COLS + tl.arange(0, COLS)
+    inside = (rows[:, None] < height) & (values[None, :] < across)
+    near = tl.minimum(rows, height - 1)
+    start = tl.load(first + near)
+    sources = pixels + tl.minimum(values, across - 1)[None, :]
+    sums = tl.full([ROWS, COLS], 1 << 21, tl.int32)
+    for tap in range(count):
+        weight = tl.load(weights + tap * height + near)
+        at = tl.minimum(start + tap, high - 1) * across
+        sums += weight[:, None] * tl.load(sources + at[:, None]).to(tl.int32)
+    tl.store(into + rows[:, None] * across + values[None, :], _level(sums), mask=inside)
+
+
+@triton.jit
+def _level(sums):
+    # 22 fraction bits; the half is in the sums already
+    return tl.minimum(tl.maximum(sums >> 22, 0), 255).to(tl.uint8)

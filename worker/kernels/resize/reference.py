@@ -1,0 +1,42 @@
+"""Pillow's LANCZOS as two matrix products. H and W rows and columns, C channels."""
+
+import torch
+from torch import Tensor
+
+from worker.kernels.resize.taps import BITS, columns_first, device_taps
+
+__all__ = ["resize"]
+
+
+def resize(pixels_HWC: Tensor, height: int, width: int) -> Tensor:
+    """Resize uint8 pixels to (height, width, C) uint8, in the order of passes that Pillow chooses.
+
+    Sums are of integers, exact in float64: the result is Pillow's.
+    """
+    high, wide, _ = pixels_HWC.shape
+    exact_HWC = pixels_HWC.double()
+    if columns_first(high, wide, height, width):
+        return _rows(_columns(exact_HWC, height), width).to(torch.uint8)
+    return _columns(_rows(exact_HWC, width), height).to(torch.uint8)
+
+
+def _rows(pixels_HWC: Tensor, width: int) -> Tensor:
+    matrix = _matrix(pixels_HWC.shape[1], width, pixels_HWC.device)
+    return _rounded(torch.einsum("xw,hwc->hxc", matrix, pixels_HWC))
+
+
+def _columns(pixels_HWC: Tensor, height: int) -> Tensor:
+    matrix = _matrix(pixels_HWC.shape[0], height, pixels_HWC.device)
+    return _rounded(torch.einsum("yh,hwc->ywc", matrix, pixels_HWC))
+
+
+def _matrix(size: int, resized: int, device: torch.device) -> Tensor:
+    first, weights = device_taps(size, resized, device)
+    # what lies beyond the last pixel has no weight: let it fall on the last one
+    inputs = (first + torch.arange(len(weights), device=device)[:, None]).clamp(max=size - 1)
+    matrix = torch.zeros((resized, size), dtype=torch.float64, device=device)
+    return matrix.scatter_add_(1, inputs.t().long(), weights.t().double())
+
+
+def _rounded(sums: Tensor) -> Tensor:
+    return ((sums + (1 << (BITS - 1))) / (1 << BITS)).floor().clamp(0, 255)

@@ -1,0 +1,62 @@
+"""What Pillow's LANCZOS adds up for each pixel along one axis: its coefficients, to the bit."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import __version__ as pillow_version
+from torch import Tensor
+
+__all__ = ["BITS", "Taps", "columns_first", "device_taps", "taps"]
+
+BITS = 22
+"""Coefficients are integers of so many fraction bits; sums of products with pixels fit 32 bits."""
+
+_LOBES = 3
+_CHOOSES_ORDER = int(pillow_version.split(".")[0]) >= 13
+
+
+@dataclass(frozen=True, slots=True)
+class Taps:
+    """Output pixel i adds up inputs from `first[i]` on, times `weights[:, i]`; unused weights are zero.
+
+    `first` (out,) and `weights` (taps, out) are int32.
+    """
+
+    first: npt.NDArray[np.int32]
+    weights: npt.NDArray[np.int32]
+
+
+def taps(size: int, resized: int) -> Taps:
+    """Return the taps that resize an axis of `size` pixels to `resized`."""
+    scale = size / resized
+    reach = max(scale, 1.0)
+    centres = (np.arange(resized) + 0.5) * scale
+    first = np.maximum((centres - _LOBES * reach + 0.5).astype(np.int64), 0)
+    end = np.minimum((centres + _LOBES * reach + 0.5).astype(np.int64), size)
+    inputs = first + np.arange((end - first).max())[:, None]
+    weights = np.where(inputs < end, _lanczos((inputs - centres + 0.5) / reach), 0.0)
+    weights /= weights.sum(axis=0)
+    fixed = np.trunc(weights * (1 << BITS) + np.copysign(0.5, weights))
+    return Taps(first.astype(np.int32), fixed.astype(np.int32))
+
+
+def columns_first(high: int, wide: int, height: int, width: int) -> bool:
+    """Say whether Pillow resizes the columns of pixels before the rows, as 13 does where the height shrinks far more.
+
+    The levels between the two passes are rounded, so that the order is seen in the result.
+    """
+    return _CHOOSES_ORDER and height < high and high - height > 2 * (wide - width)
+
+
+@lru_cache(maxsize=512)
+def device_taps(size: int, resized: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return `first` and `weights` of `taps` on a device."""
+    found = taps(size, resized)
+    return torch.from_numpy(found.first).to(device), torch.from_numpy(found.weights).to(device)
+
+
+def _lanczos(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    return np.where(np.abs(x) < _LOBES, np.sinc(x) * np.sinc(x / _LOBES), 0.0)

@@ -1,0 +1,29 @@
+"""Attention from torch's libraries: cuDNN where it is there, for it is the fastest of them at a head dim of 72."""
+
+from functools import cache
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+__all__ = ["vision_attention"]
+
+
+def vision_attention(q_NPHD: Tensor, k_NPHD: Tensor, v_NPHD: Tensor) -> Tensor:
+    """See the reference; where cuDNN does not take these, torch chooses: flash attention, as a rule."""
+    q_NHPD, k_NHPD, v_NHPD = (x.transpose(-3, -2) for x in (q_NPHD, k_NPHD, v_NPHD))
+    if q_NHPD.is_cuda and q_NHPD.dim() == 4 and _has_cudnn(q_NHPD.dtype, q_NHPD.shape[-1], q_NHPD.device):
+        # asked for directly: a context that allows one library alone costs more time than the launch
+        found = torch.ops.aten._scaled_dot_product_cudnn_attention(q_NHPD, k_NHPD, v_NHPD, None, False)
+        o_NHPD: Tensor = found[0]
+    else:
+        o_NHPD = functional.scaled_dot_product_attention(q_NHPD, k_NHPD, v_NHPD)
+    return o_NHPD.transpose(-3, -2)
+
+
+@cache
+def _has_cudnn(dtype: torch.dtype, dim: int, device: torch.device) -> bool:
+    x_NHPD = torch.empty((1, 1, 64, dim), dtype=dtype, device=device)
+    return torch.backends.cuda.can_use_cudnn_attention(
+        torch.backends.cuda.SDPAParams(x_NHPD, x_NHPD, x_NHPD, None, 0.0, False, False)
+    )
