@@ -19,12 +19,8 @@ PREFIX = 730
 DECODES = [(1, 900), (8, 900), (16, 900), (64, 900), (128, 900), (64, 2000)]
 PREFILLS = [(8, 750, 0), (1, 750, 0), (8, 20, 730), (8, 750, -PREFIX)]
 """Sequences, rows of each, and positions that are in the cache; less than none: plain causal."""
-RANGES = [
-    Ranges(splits, block, warps, stages)
-    for splits in (1, 2, 4, 8, 16)
-    for block, warps in ((32, 2), (64, 4), (128, 4), (128, 8))
-    for stages in (2, 3, 4)
-]
+SPLITS = {1: (8, 16, 32), 16: (2, 4, 8), 64: (1, 2, 4)}
+RANGES = [(block, warps, stages) for block, warps in ((32, 2), (64, 4), (128, 4), (128, 8)) for stages in (2, 3, 4)]
 TILES = [
     Tile(rows, block, warps, stages)
     for rows, block, warps in ((128, 64, 4), (128, 64, 8), (128, 128, 8), (128, 128, 4), (64, 64, 4), (128, 32, 4))
@@ -126,9 +122,9 @@ def rows() -> list[Row]:
 def alternatives() -> list[Row]:
     """Return other ways to cut the work."""
     decodes = [
-        decode_row(batch, 900, ranges=ranges)
-        for batch in (1, 16, 64)
-        for ranges in RANGES
-        if ranges.splits <= 1024 // batch
+        decode_row(batch, 900, ranges=Ranges(splits, *others))
+        for batch, several in SPLITS.items()
+        for splits in several
+        for others in RANGES
     ]
     return [*decodes, *(prefill_row(8, 750, 0, tile) for tile in TILES)]

@@ -31,7 +31,7 @@ def check(found: Tensor, expected: Tensor, bound: float) -> None:
 
 def microseconds(call: Callable[[], object]) -> float:
     """Return the median time of a call whose inputs are not in the cache."""
-    from triton.testing import do_bench
+    from triton.testing import do_bench  # type: ignore[import-untyped]
 
     return float(do_bench(call, warmup=50, rep=200, return_mode="median")) * 1e3
 
@@ -49,7 +49,7 @@ def microseconds_captured(calls: Sequence[Callable[[], object]]) -> float:
 
     run()
     torch.cuda.synchronize()
-    return float(do_bench_cudagraph(run, rep=100, return_mode="median")) * 1e3 / len(calls)
+    return float(do_bench_cudagraph(run, rep=40, return_mode="median")) * 1e3 / len(calls)
 
 
 def print_table(rows: Sequence[Row]) -> None:

@@ -1,0 +1,162 @@
+"""Rotation, writing to the pool and attention over pages as compiled kernels, at the sizes of Moondream 2."""
+
+from dataclasses import replace
+from itertools import accumulate
+
+import pytest
+import torch
+from torch import Tensor
+
+from worker.kernels.paged_attention import PagedLayout, paged_attention, reference
+from worker.kernels.paged_attention.decode import Ranges, decode
+from worker.kernels.rotate_write import reference as plain
+from worker.kernels.rotate_write import rotate_and_write, rotate_write_gelu, rotation_table
+
+HEADS, HEAD_DIM, PAGE, PREFIX, MLP = 32, 64, 16, 730, 8192
+WIDTH = HEADS * HEAD_DIM
+BOUND = {torch.bfloat16: 5e-3, torch.float16: 1e-3, torch.float32: 1e-5}
+NO_PAGE = 2**30
+
+Rows = list[tuple[int, int, int]]
+"""The context, the query rows and the prefix of each sequence."""
+
+
+def layout_of(rows: Rows) -> PagedLayout:
+    """Return a layout whose pages are mixed; what lies beyond the used ones would fail if it were read."""
+    contexts, counts, prefixes = (tuple(column) for column in zip(*rows, strict=True))
+    used = [-(-context // PAGE) for context in contexts]
+    order = torch.randperm(sum(used)).int().split(used)
+    table = torch.full((len(rows), max(used) + 1), NO_PAGE, dtype=torch.int32)
+    for row, pages in enumerate(order):
+        table[row, : len(pages)] = pages
+    return PagedLayout(
+        cu_seqlens_B1=torch.tensor((0, *accumulate(counts)), dtype=torch.int32, device="cuda"),
+        context_lens_B=torch.tensor(contexts, dtype=torch.int32, device="cuda"),
+        page_table_BP=table.to("cuda"),
+        prefix_lens_B=torch.tensor(prefixes, dtype=torch.int32, device="cuda"),
+        cu_seqlens=(0, *accumulate(counts)),
+        context_lens=contexts,
+        prefix_lens=prefixes,
+        page_size=PAGE,
+    )
+
+
+def filled(layout: PagedLayout, dtype: torch.dtype) -> Tensor:
+    """Return a pool that is NaN wherever no position lies."""
+    pages = sum(-(-context // PAGE) for context in layout.context_lens)
+    pool = torch.full((2, pages, PAGE, HEADS, HEAD_DIM), torch.nan, dtype=dtype, device="cuda")
+    for row, context in enumerate(layout.context_lens):
+        positions = torch.arange(context, device="cuda")
+        pages_S = layout.page_table_BP[row].long()[positions // PAGE]
+        pool[:, pages_S, positions % PAGE] = torch.randn(2, context, HEADS, HEAD_DIM, device="cuda").to(dtype)
+    return pool
+
+
+def queries(layout: PagedLayout, dtype: torch.dtype) -> Tensor:
+    return torch.randn(layout.cu_seqlens[-1], HEADS, HEAD_DIM, device="cuda").to(dtype)
+
+
+def error(found: Tensor, expected: Tensor) -> float:
+    return ((found.double() - expected.double()).norm() / expected.double().norm()).item()
+
+
+DECODES: dict[str, Rows] = {
+    "one": [(900, 1, 0)],
+    "short": [(context, 1, 0) for context in range(1, 41)],
+    "many": [(context, 1, PREFIX) for context in range(737, 737 + 3 * 64, 3)],
+    "more than fill the device": [(100 + context, 1, 0) for context in range(200)],
+}
+PREFILLS: dict[str, Rows] = {
+    "images": [(750, 750, PREFIX)] * 8,
+    "of every kind": [(750, 750, PREFIX), (2048, 129, PREFIX), (64, 64, 0), (65, 1, 0), (300, 300, 0), (731, 1, 730)],
+    "short over a cached prefix": [(750, 20, PREFIX), (737, 7, PREFIX), (800, 64, PREFIX)],
+    "the prefix alone": [(730, 730, PREFIX), (128, 128, 128)],
+}
+
+
+@pytest.mark.parametrize("dtype", BOUND)
+@pytest.mark.parametrize("rows", DECODES.values(), ids=DECODES.keys())
+def test_decode(rows: Rows, dtype: torch.dtype) -> None:
+    layout = layout_of(rows)
+    pool, q = filled(layout, dtype), queries(layout, dtype)
+    out = torch.full((len(rows), WIDTH + MLP), torch.nan, dtype=dtype, device="cuda")
+    found = paged_attention(q, pool, layout, out_TM=out)
+    assert error(found, reference.paged_attention(q.double(), pool, layout)) < BOUND[dtype]
+    assert out[:, WIDTH:].isnan().all()
+
+
+@pytest.mark.parametrize("ranges", [Ranges(1), Ranges(2), Ranges(8, 32), Ranges(16, 128, 8, 2)], ids=str)
+def test_decode_in_any_number_of_ranges(ranges: Ranges) -> None:
+    layout = layout_of(DECODES["many"])
+    pool, q = filled(layout, torch.bfloat16), queries(layout, torch.bfloat16)
+    expected = reference.paged_attention(q.double(), pool, layout)
+    # again and again: the counters of ended programs are left as they were found
+    for _ in range(20):
+        assert error(decode(q, pool, layout, ranges=ranges), expected) < BOUND[torch.bfloat16]
+
+
+def test_a_captured_decode_follows_the_lengths() -> None:
+    whole = layout_of([(2048, 1, 0)] * 4)
+    pool, q = filled(whole, torch.bfloat16), queries(whole, torch.bfloat16)
+    layout = replace(whole, context_lens_B=whole.context_lens_B.clone())
+    paged_attention(q, pool, layout)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = paged_attention(q, pool, layout)
+    for contexts in ([2048] * 4, [1, 0, 65, 900], [0, 0, 0, 0], [730, 1024, 16, 17]):
+        layout.context_lens_B.copy_(torch.tensor(contexts))
+        q.normal_()
+        graph.replay()
+        expected = reference.paged_attention(q.double(), pool, layout)
+        assert (found[layout.context_lens_B == 0] == 0).all()
+        if any(contexts):
+            assert error(found, expected) < BOUND[torch.bfloat16]
+
+
+@pytest.mark.parametrize("dtype", BOUND)
+@pytest.mark.parametrize("rows", PREFILLS.values(), ids=PREFILLS.keys())
+def test_prefill(rows: Rows, dtype: torch.dtype) -> None:
+    layout = layout_of(rows)
+    pool, q = filled(layout, dtype), queries(layout, dtype)
+    out = torch.full((len(q), WIDTH + 8), torch.nan, dtype=dtype, device="cuda")
+    found = paged_attention(q, pool, layout, out_TM=out)
+    assert error(found, reference.paged_attention(q.double(), pool, layout)) < BOUND[dtype]
+    assert out[:, WIDTH:].isnan().all()
+
+
+@pytest.mark.parametrize("rows", [DECODES["many"], PREFILLS["of every kind"]], ids=["decode", "prefill"])
+def test_a_float8_pool(rows: Rows) -> None:
+    layout = layout_of(rows)
+    pool, q = filled(layout, torch.bfloat16).to(torch.float8_e4m3fn), queries(layout, torch.bfloat16)
+    expected = reference.paged_attention(q.double(), pool, layout)
+    assert error(paged_attention(q, pool, layout), expected) < BOUND[torch.bfloat16]
+
+
+@pytest.mark.parametrize("count", [1, 64, 8192])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_rotate_and_write(count: int, dtype: torch.dtype) -> None:
+    pages = count // PAGE + 2
+    slots = torch.randperm(pages * PAGE, device="cuda")[:count]
+    slots[1::7] = -1
+    positions = torch.arange(count, device="cuda") % 2048
+    table = rotation_table(2048, HEAD_DIM // 2, 10000.0, torch.device("cuda"))
+    rows = torch.randn(count, 3 * WIDTH + MLP, device="cuda").to(dtype)
+    pools = [torch.full((2, pages, PAGE, HEADS, HEAD_DIM), 5.0, dtype=dtype, device="cuda") for _ in range(3)]
+    outs = [torch.full((count, WIDTH + MLP), 7.0, dtype=dtype, device="cuda") for _ in range(2)]
+    expected = plain.rotate_write_gelu(rows, positions, table, pools[0], slots, out_TM=outs[0])
+    found = rotate_write_gelu(rows, positions, table, pools[1], slots, out_TM=outs[1])
+    for one, other in ((found, expected), (pools[1], pools[0]), (outs[1], outs[0])):
+        torch.testing.assert_close(one, other, rtol=8e-3 if dtype == torch.bfloat16 else 1e-5, atol=1e-5)
+    alone = rotate_and_write(rows[:, : 3 * WIDTH], positions, table, pools[2], slots, heads=HEADS)
+    assert torch.equal(alone, found) and torch.equal(pools[2], pools[1])
+
+
+def test_rotate_and_write_to_a_float8_pool() -> None:
+    rows = (200 * torch.randn(64, 3 * WIDTH, device="cuda")).bfloat16()
+    table = rotation_table(2048, HEAD_DIM // 2, 10000.0, torch.device("cuda"))
+    slots, positions = torch.randperm(80, device="cuda")[:64], torch.arange(64, device="cuda")
+    pools = [torch.zeros(2, 5, PAGE, HEADS, HEAD_DIM, device="cuda").to(torch.float8_e4m3fn) for _ in range(2)]
+    plain.rotate_and_write(rows, positions, table, pools[0], slots, heads=HEADS)
+    rotate_and_write(rows, positions, table, pools[1], slots, heads=HEADS)
+    assert pools[1].float().abs().max() == 448
+    assert error(pools[1].float(), pools[0].float()) < 1e-3
