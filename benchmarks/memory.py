@@ -16,10 +16,10 @@ from typing import Any, Final
 
 import torch
 
+from benchmarks.bench import Bench, add_flags, photos_of
 from benchmarks.engine_run import EngineRun
 from benchmarks.figures import machine, write_json
 from benchmarks.photos import SMALL
-from benchmarks.setup import Bench, add_flags, photos_of
 from benchmarks.workloads import Ask
 from worker.engine.request import Query
 

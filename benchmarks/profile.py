@@ -20,8 +20,8 @@ import torch
 from torch.profiler import ProfilerActivity
 from torch.profiler import profile as Profiler
 
+from benchmarks.bench import Bench, add_flags, photos_of
 from benchmarks.figures import machine, write_json
-from benchmarks.setup import Bench, add_flags, photos_of
 from benchmarks.trace import Stage, Times, read_trace
 from benchmarks.workloads import WORKLOADS
 

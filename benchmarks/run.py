@@ -14,10 +14,10 @@ from dataclasses import asdict
 from itertools import count, islice
 from typing import Any
 
+from benchmarks.bench import Bench, add_flags, photos_of
 from benchmarks.decode_rate import DecodeRate, decode_lines, decode_rate
 from benchmarks.engine_run import EngineRun
 from benchmarks.figures import Figures, lines, machine, summarise, write_json
-from benchmarks.setup import Bench, add_flags, photos_of
 from benchmarks.workloads import WORKLOADS, Ask
 
 __all__ = ["closed_loop", "main"]
@@ -79,7 +79,7 @@ def _kind(arguments: argparse.Namespace) -> str:
 def _needed(loads: list[int], arguments: argparse.Namespace) -> int:
     """Return how many questions may be asked: a ramp may ask more, and then shows some photos again."""
     closed = sum(max(arguments.requests, 2 * load) + 2 * load + 1 for load in loads)
-    return _CHECKED + 2 * _WARM_UP + (3 * sum(loads) if arguments.workload == "decode" else closed)
+    return _CHECKED + 2 * min(max(loads), _WARM_UP) + (3 * sum(loads) if arguments.workload == "decode" else closed)
 
 
 def _measure(

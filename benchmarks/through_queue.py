@@ -24,12 +24,12 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from benchmarks.bench import add_flags, photos_of
 from benchmarks.engine_run import Photos, Record
 from benchmarks.figures import lines, machine, summarise, write_json
 from benchmarks.full_size import DTYPES, SIZES
 from benchmarks.photos import Format
 from benchmarks.processes import cpu_seconds, descendants
-from benchmarks.setup import add_flags, photos_of
 from benchmarks.workloads import WORKLOADS, Ask
 from producer import AsyncClient
 from producer.child_server import ChildServer
@@ -51,7 +51,7 @@ def main(words: list[str] | None = None) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="stoop-through-queue-", dir=arguments.folder) as name:
         folder = Path(name)
         model = _model(arguments, folder)
-        direct = _engine_direct(arguments, model, folder / "direct.json")
+        direct = _read(arguments.direct or _engine_direct(arguments, model, folder / "direct.json"))
         wanted = 2 * load + max(arguments.requests, 2 * load) + 1
         photos = photos_of(map(workload.ask, range(wanted)), arguments.photos, most=wanted)
         with embedded_redis(folder / "redis") as redis, embedded_s3(folder / "s3") as s3:
@@ -81,6 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--concurrency", type=int, default=64)
     parser.add_argument("--requests", type=int, default=400)
     parser.add_argument("--folder", type=Path, help="where the servers and the model's folder go, /dev/shm say")
+    parser.add_argument("--direct", type=Path, help="figures of the engine alone, if they have just been measured")
     parser.add_argument("--worker", nargs="*", default=[], metavar="FLAG=VALUE", help="flags of `stoop worker`")
     add_flags(parser)
     return parser
@@ -96,7 +97,7 @@ def _model(arguments: argparse.Namespace, folder: Path) -> str:
     return str(folder / "model")
 
 
-def _engine_direct(arguments: argparse.Namespace, model: str, out: Path) -> dict[str, Any]:
+def _engine_direct(arguments: argparse.Namespace, model: str, out: Path) -> Path:
     options = {
         "model": model,
         "concurrency": arguments.concurrency,
@@ -111,7 +112,11 @@ def _engine_direct(arguments: argparse.Namespace, model: str, out: Path) -> dict
     program += [word for name, value in options.items() for word in (f"--{name}", str(value))]
     program += ["--engine", *arguments.engine, *(["--on-device"] if arguments.on_device else [])]
     subprocess.run(program, check=True)
-    found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
+    return out
+
+
+def _read(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return found
 
 

@@ -70,7 +70,7 @@ class Bench:
     def check(self, asks: Iterable[Ask], photos: Photos) -> Checked:
         """Check the answers to these questions; raise `WrongAnswers` if nothing may be timed."""
         arguments = self.arguments
-        precision = arguments.precision or str(self.model.dtype).removeprefix("torch.")
+        precision = arguments.precision or _precision(self.engine.config, self.model.dtype)
         checked = check_engine(
             self.engine, self.model, list(asks), photos, precision=precision, on_device=arguments.on_device
         )
@@ -82,6 +82,13 @@ def photos_of(asks: Iterable[Ask], folder: Path, *, most: int) -> Photos:
     """Return the photos for these questions, at most so many of a shape: the next ones begin anew with the first."""
     counts: dict[Format, int] = photos_for(asks)
     return {shape: make_photos(min(count, most), shape, folder) for shape, count in counts.items()}
+
+
+def _precision(config: EngineConfig, dtype: torch.dtype) -> str:
+    """Return whose bounds hold: whatever of the engine is in fp8 makes all of it less exact."""
+    if any("fp8" in field.name and getattr(config, field.name) for field in fields(config)):
+        return "fp8"
+    return str(dtype).removeprefix("torch.")
 
 
 def _settings(pairs: Iterable[str]) -> dict[str, Any]:

@@ -1,0 +1,44 @@
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks.bench import photos_of
+from benchmarks.check import WrongAnswers, check_engine
+from benchmarks.full_size import open_model
+from benchmarks.workloads import WORKLOADS, Ask
+from worker.engine.config import EngineConfig
+from worker.engine.engine import Engine
+from worker.model.moondream import Moondream
+
+ASKS = [WORKLOADS["mixed"].ask(number) for number in range(8)]  # every skill, two questions a photo
+
+
+def engine(model: Moondream) -> Engine:
+    return Engine(model, EngineConfig(pages=300))
+
+
+def check(engine: Engine, model: Moondream, asks: list[Ask], photos: Path) -> float:
+    precision = str(model.dtype).removeprefix("torch.")
+    jpegs = photos_of(asks, photos, most=8)
+    return check_engine(engine, model, asks, jpegs, precision=precision).mean_regret
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_right_engine_passes(dtype: torch.dtype, photos: Path) -> None:
+    model = open_model("tiny", device="cpu", dtype=dtype)
+    assert check(engine(model), model, ASKS, photos) < 0.002
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_an_engine_of_another_model_does_not(dtype: torch.dtype, photos: Path) -> None:
+    model, other = (open_model("tiny", device="cpu", dtype=dtype, seed=seed) for seed in (1, 2))
+    with pytest.raises(WrongAnswers, match="the mean may be"):
+        check(engine(other), model, ASKS, photos)
+
+
+def test_answers_that_end_early_are_wrong(photos: Path) -> None:
+    model = open_model("tiny", device="cpu", dtype=torch.float32)
+    model.weights.text.lm_head.bias[model.config.tokenizer.eos_id] = 1e4
+    with pytest.raises(WrongAnswers, match="was answered with"):
+        check(engine(model), model, ASKS, photos)

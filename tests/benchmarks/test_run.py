@@ -1,0 +1,41 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks import run
+from tests.benchmarks.conftest import Words
+
+
+@pytest.mark.parametrize("workload", ["direct", "mixed", "same-image"])
+def test_a_closed_loop_is_measured(workload: str, words: Words, tmp_path: Path) -> None:
+    document = run.main(words(workload, "--concurrency", "1,2", "--requests", "8"))
+    assert json.loads((tmp_path / "figures.json").read_text()) == document
+    assert [figures["offered"] for figures in document["figures"]] == [1, 2]
+    for figures in document["figures"]:
+        assert figures["requests"] == 8
+        assert figures["requests_per_second"] == pytest.approx(8 / figures["seconds"])
+        assert 0 < figures["ttft"]["p50"] <= figures["latency"]["p50"] <= figures["latency"]["p99"]
+        assert figures["cached_requests"] == {"direct": 0, "mixed": 4, "same-image": 8}[workload]
+
+
+def test_an_open_loop_ends_when_the_engine_falls_behind(words: Words) -> None:
+    load = ("--concurrency", "2", "--requests", "8")
+    document = run.main(words("direct", *load, "--open-loop", "--rate", "300", "--rate-seconds", "0.2"))
+    last = document["figures"][-1]
+    assert last["open_loop"]
+    assert last["requests_per_second"] < 0.95 * last["requests"] / 0.2
+    assert last["left"] > 0
+
+
+def test_decode_counts_steps_of_whole_batches(words: Words) -> None:
+    document = run.main(words("decode", "--concurrency", "1,2"))
+    one, two = document["figures"]
+    assert (one["batch"], two["batch"]) == (1, 2)
+    assert one["steps"] == 127  # of 128 tokens
+    assert one["mean_context"] == pytest.approx(17 + 106 + 64, abs=2)
+
+
+def test_fields_of_the_engine_that_it_has_not_are_told(words: Words) -> None:
+    with pytest.raises(SystemExit, match="max_batch"):
+        run.main([*words("direct"), "--engine", "batch=3"])
