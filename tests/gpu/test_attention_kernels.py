@@ -25,7 +25,7 @@ def layout_of(rows: Rows) -> PagedLayout:
     """Return a layout whose pages are mixed; what lies beyond the used ones would fail if it were read."""
     contexts, counts, prefixes = (tuple(column) for column in zip(*rows, strict=True))
     used = [-(-context // PAGE) for context in contexts]
-    order = torch.randperm(sum(used)).int().split(used)
+    order = torch.split(torch.randperm(sum(used)).int(), used)
     table = torch.full((len(rows), max(used) + 1), NO_PAGE, dtype=torch.int32)
     for row, pages in enumerate(order):
         table[row, : len(pages)] = pages
@@ -57,7 +57,7 @@ def queries(layout: PagedLayout, dtype: torch.dtype) -> Tensor:
 
 
 def error(found: Tensor, expected: Tensor) -> float:
-    return ((found.double() - expected.double()).norm() / expected.double().norm()).item()
+    return float((found.double() - expected.double()).norm() / expected.double().norm())
 
 
 DECODES: dict[str, Rows] = {

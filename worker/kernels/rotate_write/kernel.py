@@ -128,6 +128,7 @@ def _rotate(
     real = tl.load(source_ptr + head * D + pair, mask=inside, other=0.0).to(tl.float32)
     imaginary = tl.load(source_ptr + head * D + F + pair, mask=inside, other=0.0).to(tl.float32)
     turned = tl.interleave(real * cos - imaginary * sin, real * sin + imaginary * cos)
+    turned = turned.to(source_ptr.dtype.element_ty)
     channel = tl.arange(0, 2 * F_BLOCK)[None, :]
     tl.store(target_ptr + head * D + channel, _fit(turned, target_ptr), mask=(head < H) & (channel < 2 * F))
     _copy(source_ptr, target_ptr, H, H_BLOCK, D, 2 * F, D - 2 * F, REST_BLOCK)
@@ -150,7 +151,7 @@ def _copy(
         channel = tl.arange(0, BLOCK)[None, :]
         place = head * D + FIRST + channel
         inside = (head < H) & (channel < COUNT)
-        x = tl.load(source_ptr + place, mask=inside, other=0.0).to(tl.float32)
+        x = tl.load(source_ptr + place, mask=inside, other=0.0)
         tl.store(target_ptr + place, _fit(x, target_ptr), mask=inside)
 
 
@@ -168,5 +169,5 @@ def _gelu(source_ptr, target_ptr, block, COLUMNS: tl.constexpr, BLOCK: tl.conste
 def _fit(x, target_ptr):
     """Return x in the target's dtype; what float8_e4m3fn cannot hold becomes its largest."""
     if target_ptr.dtype.element_ty == tl.float8e4nv:
-        x = tl.minimum(tl.maximum(x, -448.0), 448.0)
+        x = tl.minimum(tl.maximum(x.to(tl.float32), -448.0), 448.0)
     return x.to(target_ptr.dtype.element_ty)

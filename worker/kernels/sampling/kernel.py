@@ -40,7 +40,7 @@ def sample(
     suppressed_B2: Tensor | None = None,
     shape: Shape | None = None,
 ) -> Tensor:
-    """As `reference.sample`, in float32 and in one launch, for a vocabulary of at most 65536."""
+    """As `reference.sample`, in one launch, for a vocabulary of at most 65536."""
     count, vocabulary = logits_BV.shape
     shape = shape or Shape()
     if vocabulary > 1 << 16:
@@ -103,7 +103,7 @@ def _sample(
         top_p = tl.load(top_ps_ptr + row).to(tl.float32)
         if top_p < 1.0:
             weight = tl.where(weight >= _least_kept(weight, top_p * tl.sum(weight)), weight, 0.0)
-        chosen = _draw(weight, tl.load(uniforms_ptr + row).to(tl.float32), V, ROWS, COLS)
+        chosen = _draw(weight, tl.load(uniforms_ptr + row).to(tl.float64), V, ROWS, COLS)
     tl.store(ids_ptr + row, chosen.to(tl.int64))
 
 
@@ -126,16 +126,15 @@ def _least_kept(weight, share):
 def _draw(weight, uniform, V: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr):
     """Return the token at which the running sum of the weights passes the uniform's share of the whole."""
     line = tl.arange(0, ROWS)
-    sums = tl.sum(weight, 1)
+    sums = tl.sum(weight, 1).to(tl.float64)
     passed = tl.cumsum(sums, 0)
     target = uniform * tl.max(passed)
     # rounding may leave nothing beyond the target: then it is the last that has a weight
     last = tl.max(tl.where(sums > 0, line, 0))
     at = tl.minimum(tl.min(tl.where(passed > target, line, ROWS)), last)
-    before = tl.max(tl.where(line < at, passed, 0.0))
+    left = (target - tl.max(tl.where(line < at, passed, 0.0))).to(tl.float32)
     col = tl.arange(0, COLS)
     here = tl.sum(tl.where(line[:, None] == at, weight, 0.0), 0)
-    passed_here = before + tl.cumsum(here, 0)
     last_here = tl.max(tl.where(here > 0, col, 0))
-    found = tl.min(tl.where((passed_here > target) & (here > 0), col, COLS))
+    found = tl.min(tl.where((tl.cumsum(here, 0) > left) & (here > 0), col, COLS))
     return tl.minimum(at * COLS + tl.minimum(found, last_here), V - 1)

@@ -20,8 +20,8 @@ def sample(
 
     A temperature under `LEAST_TEMPERATURE` takes the largest logit (the lowest id among equals). Otherwise the
     probabilities are softmax(logits / temperature), cut by `top_p_filter`; the token is where their cumulative sum, in
-    the order of ids, passes the row's uniform in [0, 1). Arithmetic is float32, float64 for float64 logits.
-    `suppressed_B2` int32 are ids that a row may not choose; -1 is none.
+    the order of ids, passes the row's uniform in [0, 1). Probabilities are float32, float64 for float64 logits;
+    their sums are float64. `suppressed_B2` int32 are ids that a row may not choose; -1 is none.
     """
     if suppressed_B2 is not None:
         logits_BV = _suppress(logits_BV, suppressed_B2)
@@ -56,13 +56,14 @@ def _draw(logits_RV: Tensor, temperatures_R: Tensor, top_ps_R: Tensor, uniforms_
     # an infinite divisor would make NaN of a suppressed logit
     divisor_R = temperatures_R.to(precise).clamp(max=torch.finfo(precise).max)
     probabilities_RV = torch.softmax(logits_RV.to(precise) / divisor_R[:, None], dim=-1)
-    cumulative_RV = _running_sum(top_p_filter(probabilities_RV, top_ps_R.to(precise)))
+    cumulative_RV = _running_sum(top_p_filter(probabilities_RV, top_ps_R))
     total_R = cumulative_RV[:, -1]
     # u * total may round up to total, where no entry would pass it
-    target_R = torch.minimum(uniforms_R.to(precise) * total_R, torch.nextafter(total_R, torch.zeros_like(total_R)))
+    target_R = torch.minimum(uniforms_R.double() * total_R, torch.nextafter(total_R, torch.zeros_like(total_R)))
     return (cumulative_RV <= target_R[:, None]).sum(dim=-1)
 
 
 def _running_sum(x_BV: Tensor) -> Tensor:
+    x_BV = x_BV.double()
     # CUDA sums a lone row by another algorithm, whose rounding may differ: a second row keeps it to the common one
     return torch.cat((x_BV, x_BV)).cumsum(dim=-1)[:1] if len(x_BV) == 1 else x_BV.cumsum(dim=-1)
