@@ -48,8 +48,8 @@ def _grid(rows: int, values: int) -> tuple[int, int]:
     return triton.cdiv(values, _COLS), triton.cdiv(rows, _ROWS)
 
 
-# sizes differ from image to image: nothing is compiled anew for what divides them
-@triton.jit(do_not_specialize=["high", "wide", "width", "count"])
+# sizes differ from image to image: nothing is compiled anew for what divides them, or an address
+@triton.jit(do_not_specialize=["first", "high", "wide", "width", "count"])
 def _resize_rows(
     pixels, into, first, weights, high, wide, width, count,
     CHANNELS: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
@@ -69,7 +69,7 @@ def _resize_rows(
     tl.store(into + rows[:, None] * (width * CHANNELS) + values[None, :], _level(sums), mask=inside)
 
 
-@triton.jit(do_not_specialize=["high", "height", "across", "count"])
+@triton.jit(do_not_specialize=["first", "high", "height", "across", "count"])
 def _resize_columns(
     pixels, into, first, weights, high, height, across, count, ROWS: tl.constexpr, COLS: tl.constexpr
 ):  # `across` values of a row

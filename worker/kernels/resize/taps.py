@@ -53,9 +53,13 @@ def columns_first(high: int, wide: int, height: int, width: int) -> bool:
 
 @lru_cache(maxsize=512)
 def device_taps(size: int, resized: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return `first` and `weights` of `taps` on a device."""
+    """Return `first` and `weights` of `taps` on a device; nothing waits for it."""
     found = taps(size, resized)
-    return torch.from_numpy(found.first).to(device), torch.from_numpy(found.weights).to(device)
+    packed = torch.from_numpy(np.concatenate((found.weights, found.first[None])))
+    if device.type == "cuda":
+        packed = packed.pin_memory()
+    on_device = packed.to(device, non_blocking=True)
+    return on_device[-1], on_device[:-1]
 
 
 def _lanczos(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

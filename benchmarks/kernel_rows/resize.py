@@ -1,0 +1,40 @@
+"""Pixels to crops on the device, against Pillow on one core of the host."""
+
+from functools import partial
+from time import perf_counter
+
+import numpy as np
+import torch
+
+from benchmarks.kernel_rows.row import Row, check, microseconds
+from worker.images import CropGeometry, Image, cut
+from worker.kernels.resize import resize
+from worker.model.crops import cut_on_device
+
+__all__ = ["rows"]
+
+SIZES = [(480, 640), (600, 850), (3000, 4000)]
+GEOMETRY = CropGeometry()
+
+
+def measure(high: int, wide: int) -> list[Row]:
+    image = Image.of(np.random.default_rng(0).integers(0, 256, (high, wide, 3), dtype=np.uint8))
+    pixels = torch.from_numpy(image.pixels).cuda()
+    started = perf_counter()
+    expected = cut(image, GEOMETRY).pixels
+    pillow_us = (perf_counter() - started) * 1e6
+    found = cut_on_device(pixels, GEOMETRY)
+    check(found.cpu(), torch.from_numpy(expected[: len(found)]), 0)
+    one = microseconds(partial(resize, pixels, 378, 378))
+    whole = microseconds(partial(cut_on_device, pixels, GEOMETRY))
+    shape = f"{high} x {wide}"
+    rate = f"{pixels.numel() / one / 1e6:.3f} TB/s"
+    return [
+        Row("resize to 378 x 378", shape, one, None, "", rate),
+        Row("cut into crops", f"{shape}, {len(found)} crops", whole, pillow_us, "Pillow, one core", ""),
+    ]
+
+
+def rows() -> list[Row]:
+    """Return images of several sizes."""
+    return [row for size in SIZES for row in measure(*size)]

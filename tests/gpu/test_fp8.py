@@ -1,0 +1,82 @@
+"""fp8 layers on the device, against exact arithmetic on what was given."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from worker.kernels import fp8, layer_norm
+from worker.kernels.fp8 import Fp8Linear
+from worker.kernels.layer_norm import reference as norm_reference
+
+SHAPES = [(1152, 3456), (1152, 1152), (1152, 4304), (4304, 1152), (2048, 6144), (2048, 8192), (8192, 2048)]
+HALF_STEP = 2**-4  # of three bits of mantissa
+
+
+@pytest.fixture(autouse=True)
+def drawn_alike() -> None:
+    torch.manual_seed(0)
+
+
+def randn(*shape: int) -> Tensor:
+    return torch.randn(*shape, device="cuda").bfloat16()
+
+
+def error(found: Tensor, expected: Tensor) -> float:
+    expected = expected.float()
+    return ((found.float() - expected).norm() / expected.norm()).item()
+
+
+def near(rows: tuple[Tensor, Tensor], expected: Tensor) -> None:
+    values, scale = rows
+    assert (values.dtype, scale.dtype) == (torch.float8_e4m3fn, torch.float32)
+    torch.testing.assert_close(
+        values.float() * scale, expected.float(), rtol=1.2 * HALF_STEP, atol=scale.max().item() * 2**-9
+    )
+    assert error(values.float() * scale, expected) < 4e-2
+
+
+@pytest.mark.parametrize("rows", [1, 17, 750, 20412])
+@pytest.mark.parametrize(("width", "out"), SHAPES)
+@pytest.mark.parametrize("fast", [True, False])
+def test_a_linear_layer(rows: int, width: int, out: int, fast: bool) -> None:
+    x, weight, bias = randn(rows, width), randn(out, width) / width**0.5, randn(out)
+    found = fp8.scaled_linear(*fp8.quantise_rows(x), Fp8Linear.of(weight, bias), fast=fast)
+    assert (found.shape, found.dtype) == ((rows, out), torch.bfloat16)
+    assert error(found, functional.linear(x.float(), weight.float(), bias.float())) < 4e-2
+
+
+def test_rows_and_channels_of_very_different_sizes() -> None:
+    x = randn(64, 1152) * torch.logspace(-3, 3, 64, device="cuda").bfloat16()[:, None]
+    weight = randn(1152, 1152) * torch.logspace(-3, 3, 1152, device="cuda").bfloat16()[:, None]
+    bias = torch.zeros(1152, device="cuda", dtype=torch.bfloat16)
+    found = fp8.scaled_linear(*fp8.quantise_rows(x), Fp8Linear.of(weight, bias))
+    exact = functional.linear(x.double(), weight.double())
+    errors = (found.double() - exact).norm(dim=-1) / exact.norm(dim=-1)
+    assert errors.max() < 6e-2
+
+
+@pytest.mark.parametrize("rows", [1, 17, 20412])
+@pytest.mark.parametrize("width", [1152, 2048, 4304, 8192])
+def test_rows_to_fp8(rows: int, width: int) -> None:
+    x = 4 * randn(rows, width)
+    near(fp8.quantise_rows(x), x)
+    near(fp8.gelu_fp8(x), functional.gelu(x.float(), approximate="tanh").bfloat16())
+
+
+@pytest.mark.parametrize("rows", [1, 17, 20412])
+@pytest.mark.parametrize(("width", "count"), [(1152, 1), (2048, 2)])
+def test_norms_go_straight_to_fp8(rows: int, width: int, count: int) -> None:
+    x, weight, bias = randn(rows, width), 1 + 0.1 * randn(width), randn(width)
+    added = tuple(randn(rows, width) for _ in range(count))
+    expected_sum, _ = norm_reference.add_layer_norm(x, added, weight, bias)
+    summed, quantised = layer_norm.add_layer_norm_fp8(x, added, weight, bias)
+    assert torch.equal(summed, expected_sum)
+    exact = norm_reference.layer_norm(expected_sum.float(), weight.float(), bias.float())
+    near(quantised, exact.bfloat16())
+    near(layer_norm.layer_norm_fp8(summed, weight, bias), exact.bfloat16())
+
+
+def test_a_row_of_zeros_stays_zero() -> None:
+    values, scale = fp8.quantise_rows(torch.zeros(2, 1152, device="cuda", dtype=torch.bfloat16))
+    assert (values.float() * scale == 0).all()

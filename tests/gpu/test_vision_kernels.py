@@ -1,0 +1,113 @@
+"""The vision encoder's kernels, compiled and at full size, against exact arithmetic."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from worker.images import CropGeometry, Image, cut
+from worker.kernels import layer_norm, patchify, resize, stitch_pool, vision_attention
+from worker.kernels.layer_norm import reference as norm_reference
+from worker.kernels.patchify import reference as patchify_reference
+from worker.kernels.stitch_pool import reference as pool_reference
+from worker.kernels.vision_attention import library
+from worker.model.crops import cut_on_device
+
+PATCHES, HEADS, HEAD_DIM, GRID, MARGIN = 729, 16, 72, 27, 4
+ROWS = [1, 3, 128, 1031, 5832, 41000]
+
+
+@pytest.fixture(autouse=True)
+def drawn_alike() -> None:
+    torch.manual_seed(0)
+
+
+def randn(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
+    return torch.randn(*shape, device="cuda").to(dtype)
+
+
+def error(found: Tensor, expected: Tensor) -> float:
+    expected = expected.double()
+    return ((found.double() - expected).norm() / expected.norm()).item()
+
+
+def norm_inputs(rows: int, width: int) -> tuple[Tensor, tuple[Tensor, Tensor], Tensor, Tensor]:
+    added = randn(rows, width), randn(rows, width)
+    return 3 * randn(rows, width) + 1, added, 1 + 0.1 * randn(width), randn(width)
+
+
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("width", [128, 1152, 2048])
+def test_layer_norm(rows: int, width: int) -> None:
+    x, _, weight, bias = norm_inputs(rows, width)
+    exact = norm_reference.layer_norm(x.double(), weight.double(), bias.double())
+    assert error(layer_norm.layer_norm(x, weight, bias), exact) < 4e-3
+
+
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize(("width", "count"), [(1152, 1), (2048, 2)])
+def test_sums_are_rounded_as_torch_rounds_them(rows: int, width: int, count: int) -> None:
+    x, added, weight, bias = norm_inputs(rows, width)
+    summed, normed = layer_norm.add_layer_norm(x, added[:count], weight, bias)
+    expected, _ = norm_reference.add_layer_norm(x, added[:count], weight, bias)
+    assert torch.equal(summed, expected)
+    exact = norm_reference.layer_norm(expected.double(), weight.double(), bias.double())
+    assert error(normed, exact) < 4e-3
+
+
+@pytest.mark.parametrize("attend", [vision_attention.vision_attention, library.vision_attention])
+@pytest.mark.parametrize("crops", [1, 9, 28])
+def test_vision_attention(attend: Callable[[Tensor, Tensor, Tensor], Tensor], crops: int) -> None:
+    qkv = randn(crops, PATCHES, 3, HEADS, HEAD_DIM)
+    qkv[:, :, 0] *= 3  # so that some keys matter far more than others
+    q, k, v = qkv.unbind(2)
+    exact = vision_attention.vision_attention(q.double(), k.double(), v.double())
+    found = attend(q, k, v)
+    assert found.shape == (crops, PATCHES, HEADS, HEAD_DIM)
+    assert error(found, exact) < 8e-3
+
+
+def test_attention_reads_nothing_beyond_its_patches() -> None:
+    qkv = randn(3, PATCHES, 3, HEADS, HEAD_DIM)
+    expected = vision_attention.vision_attention(*qkv[1:2].unbind(2))
+    qkv[0], qkv[2] = torch.nan, torch.nan
+    assert torch.equal(vision_attention.vision_attention(*qkv[1:2].unbind(2)), expected)
+    whole = vision_attention.vision_attention(*qkv.unbind(2))
+    assert torch.equal(whole[1:2], expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_every_level_of_a_patch_is_right_to_the_bit(dtype: torch.dtype) -> None:
+    pixels = torch.randint(0, 256, (9, 378, 378, 3), dtype=torch.uint8)
+    expected = patchify_reference.patchify(pixels, 14, dtype=dtype)
+    assert torch.equal(patchify.patchify(pixels.cuda(), 14, dtype=dtype).cpu(), expected)
+
+
+@pytest.mark.parametrize("tilings", [[(2, 4)], [(1, 1)], [(1, 1), (3, 4), (1, 7), (2, 2)]])
+def test_both_views_of_several_images(tilings: list[tuple[int, int]]) -> None:
+    rows, crops = [], 0
+    for high, wide in tilings:
+        rows.append((crops, crops if high * wide == 1 else crops + 1, high, wide))
+        crops += 1 if high * wide == 1 else 1 + high * wide
+    features = randn(crops, GRID**2, 1152)
+    table = torch.tensor(rows, dtype=torch.int32)
+    exact = pool_reference.global_and_local(features.double(), table, margin=MARGIN)
+    assert error(stitch_pool.global_and_local(features, table.cuda(), margin=MARGIN), exact) < 3e-3
+
+
+@pytest.mark.parametrize("sizes", [(600, 850, 644, 1176), (3000, 4000, 378, 378), (2000, 30, 378, 378), (1, 1, 9, 9)])
+def test_resizing_is_the_same_to_the_bit(sizes: tuple[int, int, int, int]) -> None:
+    high, wide, height, width = sizes
+    pixels = torch.randint(0, 256, (high, wide, 3), dtype=torch.uint8)
+    assert torch.equal(resize.resize(pixels.cuda(), height, width).cpu(), resize.resize(pixels, height, width))
+
+
+@pytest.mark.parametrize("size", [(600, 850), (1, 1), (378, 378), (3000, 4000), (1, 5000), (4000, 400)])
+def test_crops_are_those_that_pillow_cuts(size: tuple[int, int]) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)
+    expected = cut(Image.of(pixels), CropGeometry()).pixels
+    found = cut_on_device(torch.from_numpy(pixels).cuda(), CropGeometry()).cpu().numpy()
+    assert np.array_equal(found, expected[: len(found)])
+    assert len(found) == (1 if len(expected) == 2 else len(expected))
