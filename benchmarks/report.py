@@ -35,7 +35,9 @@ def main(words: list[str] | None = None) -> None:
 
 def _read(folder: Path) -> list[Document]:
     found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.rglob("*.json"))]
-    documents = [document for document in found if isinstance(document, dict) and document.get("kind") in _KINDS]
+    documents: list[Document] = [
+        document for document in found if isinstance(document, dict) and document.get("kind") in _KINDS
+    ]
     if not documents:
         raise SystemExit(f"{folder} has no figures")
     return documents

@@ -32,11 +32,12 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """`ask` gives the question of each number."""
+    """`ask` gives the question of each number; with `repeats` a photo is asked about more than once."""
 
     name: str
     about: str
     ask: Callable[[int], Ask]
+    repeats: bool = False
 
 
 def photos_for(asks: Iterable[Ask]) -> dict[Format, int]:
@@ -82,8 +83,9 @@ _ALL = (
         "same-image",
         "query, 3 tokens, every question new, one photo",
         lambda number: Ask(Query(_question(number)), photo=0, tokens=3),
+        repeats=True,
     ),
-    Workload("mixed", "all skills, 3 to 128 tokens, two questions a photo", _mixed),
+    Workload("mixed", "all skills, 3 to 128 tokens, two questions a photo", _mixed, repeats=True),
     # 730 positions of the image and 106 of the prompt: 900 in the middle of 128 tokens
     Workload(
         "decode",

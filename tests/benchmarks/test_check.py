@@ -30,6 +30,13 @@ def test_a_right_engine_passes(dtype: torch.dtype, photos: Path) -> None:
     assert check(engine(model), model, ASKS, photos) < 0.002
 
 
+def test_so_does_one_that_cuts_the_photos_itself(photos: Path) -> None:
+    model = open_model("tiny", device="cpu", dtype=torch.float32)
+    jpegs = photos_of(ASKS, photos, most=8)
+    found = check_engine(engine(model), model, ASKS, jpegs, precision="float32", on_device=True)
+    assert found.same == found.choices
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_an_engine_of_another_model_does_not(dtype: torch.dtype, photos: Path) -> None:
     model, other = (open_model("tiny", device="cpu", dtype=dtype, seed=seed) for seed in (1, 2))

@@ -1,9 +1,13 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from benchmarks import run
+from benchmarks.engine_run import Record
+from benchmarks.run import fell_behind
+from benchmarks.workloads import WORKLOADS
 from tests.benchmarks.conftest import Words
 
 
@@ -21,11 +25,27 @@ def test_a_closed_loop_is_measured(workload: str, words: Words, tmp_path: Path) 
 
 def test_an_open_loop_ends_when_the_engine_falls_behind(words: Words) -> None:
     load = ("--concurrency", "2", "--requests", "8")
-    document = run.main(words("direct", *load, "--open-loop", "--rate", "300", "--rate-seconds", "0.2"))
+    document = run.main(words("same-image", *load, "--open-loop", "--rate", "500", "--rate-seconds", "0.2"))
     last = document["figures"][-1]
     assert last["open_loop"]
-    assert last["requests_per_second"] < 0.95 * last["requests"] / 0.2
     assert last["left"] > 0
+    assert last["requests_per_second"] < 0.8 * last["offered"]
+
+
+def arrivals(*waits: float) -> list[Record]:
+    return [Record(arrived=number, ended=number + wait) for number, wait in enumerate(waits)]
+
+
+def test_falling_behind_is_to_wait_longer_and_longer() -> None:
+    assert not fell_behind(arrivals(*[3.0] * 16), 16.0)
+    assert not fell_behind(arrivals(*[1.0] * 12, 4.0, 1.0, 1.0, 1.0), 16.0)
+    assert fell_behind(arrivals(*(0.5 * number for number in range(1, 17))), 16.0)
+
+
+def test_no_time_is_told_of_photos_that_were_cached(words: Words, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(run.__dict__, "WORKLOADS", {"direct": replace(WORKLOADS["same-image"], repeats=False)})
+    with pytest.raises(SystemExit, match="in the cache"):
+        run.main(words("direct", "--concurrency", "1", "--requests", "4"))
 
 
 def test_decode_counts_steps_of_whole_batches(words: Words) -> None:
