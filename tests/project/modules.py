@@ -98,6 +98,6 @@ def _defined_by(node: ast.stmt) -> list[str]:
 def _measure(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Function:
     given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
     named = [argument.arg for argument in given if argument.arg not in ("self", "cls")]
-    if any(ast.unparse(decorator) == "triton.jit" for decorator in node.decorator_list):
+    if any(ast.unparse(decorator).startswith("triton.jit") for decorator in node.decorator_list):
         named = []
     return Function(node.name, (node.end_lineno or node.lineno) - node.lineno + 1, len(named))
