@@ -12,7 +12,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import count, islice
-from statistics import fmean
+from statistics import median
 from typing import Any
 
 from benchmarks.bench import Bench, add_flags, photos_of
@@ -136,7 +136,7 @@ def fell_behind(records: Sequence[Record], seconds: float) -> bool:
     middle, end = began + seconds / 2, began + seconds
     arrived = sum(record.arrived >= middle for record in records)
     ended = sum(middle <= record.ended < end for record in records)
-    return fmean(waits[1]) > _LONGER * fmean(waits[0]) and ended < _ANSWERED * arrived
+    return median(waits[1]) > _LONGER * median(waits[0]) and ended < _ANSWERED * arrived
 
 
 if __name__ == "__main__":
