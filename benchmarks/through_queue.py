@@ -111,6 +111,7 @@ def _engine_direct(arguments: argparse.Namespace, model: str, out: Path) -> Path
     program = [sys.executable, "-m", "benchmarks.run", arguments.workload]
     program += [word for name, value in options.items() for word in (f"--{name}", str(value))]
     program += ["--engine", *arguments.engine, *(["--on-device"] if arguments.on_device else [])]
+    program += ["--precision", arguments.precision] if arguments.precision else []
     subprocess.run(program, check=True)
     return out
 
