@@ -9,8 +9,9 @@ from torch.nn import functional
 
 from benchmarks.kernel_rows.row import Row, check, microseconds, microseconds_captured
 from worker.kernels import fp8, layer_norm
+from worker.kernels.layer_norm import kernel
 
-__all__ = ["rows"]
+__all__ = ["alternatives", "rows"]
 
 ENCODER, DECODER = 1152, 2048
 CASES = [(6561, ENCODER, 1), (20412, ENCODER, 1), (41000, ENCODER, 1), (5920, DECODER, 2), (64, DECODER, 2)]
@@ -70,3 +71,12 @@ def measure(case: tuple[int, int, int]) -> list[Row]:
 def rows() -> list[Row]:
     """Return the encoder's batches, a prefill and a decode."""
     return [row for case in CASES for row in measure(case)]
+
+
+def alternatives() -> list[Row]:
+    """Return other numbers of warps a row."""
+    return [
+        row(f"add, layer norm, {warps} warps", case, partial(kernel.add_layer_norm, row_warps=warps), torch_norm)
+        for case in CASES
+        for warps in (1, 2, 4, 8)
+    ]

@@ -22,10 +22,12 @@ def layer_norm(x_TC: Tensor, weight_C: Tensor, bias_C: Tensor) -> Tensor:
     return normed_TC
 
 
-def add_layer_norm(x_TC: Tensor, added: _Added, weight_C: Tensor, bias_C: Tensor) -> tuple[Tensor, Tensor]:
-    """See the reference."""
+def add_layer_norm(
+    x_TC: Tensor, added: _Added, weight_C: Tensor, bias_C: Tensor, *, row_warps: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """See the reference; `row_warps` is how many warps share a row, where it is not to be chosen."""
     sum_TC, normed_TC = (torch.empty_like(x_TC, memory_format=torch.contiguous_format) for _ in range(2))
-    _launch(x_TC, added, weight_C, bias_C, (sum_TC, normed_TC, None))
+    _launch(x_TC, added, weight_C, bias_C, (sum_TC, normed_TC, None), row_warps=row_warps)
     return sum_TC, normed_TC
 
 
@@ -52,7 +54,13 @@ def _fp8_like(x_TC: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _launch(
-    x_TC: Tensor, added: _Added, weight_C: Tensor, bias_C: Tensor, into: tuple[Tensor | None, Tensor, Tensor | None]
+    x_TC: Tensor,
+    added: _Added,
+    weight_C: Tensor,
+    bias_C: Tensor,
+    into: tuple[Tensor | None, Tensor, Tensor | None],
+    *,
+    row_warps: int | None = None,
 ) -> None:
     x_TC = x_TC.contiguous()
     first_TC, second_TC = (added[i].contiguous() if i < len(added) else x_TC for i in range(2))
@@ -75,7 +83,7 @@ def _launch(
         TAIL=tail,
         ADDED=len(added),
         FP8=scale_T1 is not None,
-        num_warps=warps(rows, width),
+        num_warps=row_warps or warps(rows, width),
     )
 
 
