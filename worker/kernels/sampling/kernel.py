@@ -22,6 +22,9 @@ __all__ = ["Shape", "sample"]
 _LEAST = tl.constexpr(LEAST_TEMPERATURE)
 _LARGEST = tl.constexpr(3.4028234663852886e38)
 _BITS_OF_ONE = tl.constexpr(0x3F800000)
+# of minus and plus infinity among all bfloat16
+_RANK_OF_LEAST = tl.constexpr(0x007F)
+_RANK_OF_MOST = tl.constexpr(0xFF80)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,12 @@ def _sample(
         weight = tl.exp((x - peak) / divisor)
         top_p = tl.load(top_ps_ptr + row).to(tl.float32)
         if top_p < 1.0:
-            weight = tl.where(weight >= _least_kept(weight, top_p * tl.sum(weight)), weight, 0.0)
+            share = top_p * tl.sum(weight)
+            if logits_ptr.dtype.element_ty == tl.bfloat16:
+                least = _least_kept_bfloat16(weight, share, peak, divisor)
+            else:
+                least = _least_kept(weight, share)
+            weight = tl.where(weight >= least, weight, 0.0)
         chosen = _draw(weight, tl.load(uniforms_ptr + row).to(tl.float64), V, ROWS, COLS)
     tl.store(ids_ptr + row, chosen.to(tl.int64))
 
@@ -115,11 +123,34 @@ def _least_kept(weight, share):
     for _ in range(30):
         middle = (low + high) // 2
         x = middle.to(tl.float32, bitcast=True)
-        above = tl.sum(tl.where(weight > x, weight, 0.0))
-        enough = above <= share
+        enough = tl.sum(tl.where(weight > x, weight, 0.0)) <= share
         high = tl.where(enough, middle, high)
         low = tl.where(enough, low, middle + 1)
     return high.to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _least_kept_bfloat16(weight, share, peak, divisor):
+    """Return the same where logits are bfloat16: half as many halvings, among the weights that such logits can have.
+
+    The two factors are for weights of one logit that were not rounded alike; those of two are farther apart.
+    """
+    low = _RANK_OF_LEAST
+    high = _RANK_OF_MOST
+    for _ in range(16):
+        middle = (low + high) // 2
+        x = _weight_of(middle, peak, divisor) * 1.000001
+        enough = tl.sum(tl.where(weight > x, weight, 0.0)) <= share
+        high = tl.where(enough, middle, high)
+        low = tl.where(enough, low, middle + 1)
+    return _weight_of(high, peak, divisor) * 0.999999
+
+
+@triton.jit
+def _weight_of(rank, peak, divisor):
+    """Return the weight of the bfloat16 logit of a rank: ranks are in the order of values, negative ones below."""
+    bits = tl.where(rank >= 0x8000, rank - 0x8000, 0xFFFF - rank)
+    return tl.exp(tl.minimum((bits << 16).to(tl.float32, bitcast=True) - peak, 0.0) / divisor)
 
 
 @triton.jit
