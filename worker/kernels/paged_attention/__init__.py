@@ -9,10 +9,12 @@ from worker.kernels.paged_attention.reference import prefix_mask, write_kv
 
 __all__ = ["PagedLayout", "paged_attention", "prefix_mask", "write_kv"]
 
+_HEAD_DIMS = (16, 32, 64, 128)
+
 
 def paged_attention(q_THD: Tensor, pool: Tensor, layout: PagedLayout, *, out_TM: Tensor | None = None) -> Tensor:
     """Let every query row attend to its sequence's positions in the pool; see `reference.paged_attention`."""
-    if uses_kernel(q_THD):
+    if uses_kernel(q_THD) and q_THD.shape[2] in _HEAD_DIMS:
         if q_THD.shape[0] == layout.context_lens_B.shape[0]:
             from worker.kernels.paged_attention.decode import decode
 
