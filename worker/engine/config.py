@@ -22,7 +22,8 @@ class EngineConfig:
     same while somebody decodes, and so how long a decode waits for images; one image runs even if it alone is over a
     budget. `memory_reserve` is the fraction of a GPU left for activations.
     `lookahead` starts each step before the last one's readings are known, so that a GPU never waits for the host; it
-    costs a row where a request ends unforeseen. None does so on a GPU.
+    costs a row where a request ends unforeseen. None does so on a GPU. `fp8_linears` computes the large products of
+    images and prompts in float8 (e4m3), `fp8_cache` keeps keys and values so: quicker, and less exact.
     """
 
     page_size: int = 16
@@ -34,6 +35,8 @@ class EngineConfig:
     prefix_cache: bool = True
     memory_reserve: float = 0.15
     lookahead: bool | None = None
+    fp8_linears: bool = False
+    fp8_cache: bool = False
 
     def __post_init__(self) -> None:
         for name in ("page_size", "max_batch", "crop_budget", "stall_crops"):

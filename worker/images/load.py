@@ -25,14 +25,14 @@ class ImageLimits:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """RGB pixels (height, width, 3) uint8, and the digest of their values and shape."""
+    """RGB pixels (height, width, 3) uint8, and a digest that no other pixels have."""
 
     pixels: npt.NDArray[np.uint8]
     digest: bytes
 
     @classmethod
     def of(cls, pixels: npt.NDArray[np.uint8]) -> "Image":
-        """Wrap RGB pixels (height, width, 3) uint8."""
+        """Wrap RGB pixels (height, width, 3) uint8; the digest is that of their values and shape."""
         pixels = np.ascontiguousarray(pixels)
         digest = hashlib.blake2b(repr(pixels.shape).encode(), digest_size=16)
         digest.update(pixels.data)
@@ -44,12 +44,13 @@ def load(encoded: bytes, limits: ImageLimits) -> Image:
 
     This is what Pillow's conversion gives, and so the reference; but 16-bit greyscale keeps its upper 8 bits, as
     16-bit colour does there, where Pillow would turn nearly all of it white.
+    The digest is that of the encoded bytes: hashing the pixels takes half as long as decoding them.
     Raises `ImageTooLarge` (bytes or pixels, known before decoding) or `ImageUndecodable`.
     """
     if len(encoded) > limits.max_bytes:
         raise ImageTooLarge(f"the image has {len(encoded)} bytes: at most {limits.max_bytes}")
     try:
-        return Image.of(_decode(encoded, limits))
+        return Image(_decode(encoded, limits), hashlib.blake2b(encoded, digest_size=16).digest())
     except ImageTooLarge:
         raise
     except (Pillow.DecompressionBombError, Pillow.DecompressionBombWarning) as error:
@@ -72,4 +73,4 @@ def _decode(encoded: bytes, limits: ImageLimits) -> npt.NDArray[np.uint8]:
         opened.load()
         # or Pillow looks for a substitute colour, with a warning, only to drop it
         opened.info.pop("transparency", None)
-        return np.asarray(opened.convert("RGB"))
+        return np.asarray(opened if opened.mode == "RGB" else opened.convert("RGB"))

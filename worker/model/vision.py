@@ -4,7 +4,8 @@ N crops, P patches of a crop, H heads, D feature dim (in attention: head dim), K
 """
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,14 +14,16 @@ from torch import Tensor
 
 from worker.images import Crops, Image, Tiling, select_tiling
 from worker.kernels.patchify import patchify
-from worker.kernels.stitch_pool import stitch_pool
+from worker.kernels.stitch_pool import global_and_local
 from worker.kernels.vision_attention import vision_attention
 from worker.model.config import VisionConfig
 from worker.model.crops import cut_on_device
 from worker.model.layers import Rows, add_layer_norm, layer_norm_for, linear, mlp
 from worker.model.weights import Attention, VisionWeights
 
-__all__ = ["crops_to_encode", "encode", "features", "project", "tiling_of"]
+__all__ = ["crops_on_device", "crops_to_encode", "embeddings", "encode", "features", "project", "tiling_of"]
+
+_Scalar = TypeVar("_Scalar", np.uint8, np.int32)
 
 _CROPS_AT_ONCE = 16  # on a CPU, where more would be too long a time without a sign of life
 
@@ -32,22 +35,12 @@ def encode(
     *,
     device: torch.device,
     dtype: torch.dtype,
-    after_block: Callable[[], None] | None = None,
 ) -> list[Tensor]:
-    """Encode several images at once; returns for each its embeddings (P, C). `dtype` is that of the weights.
-
-    Those that are whole are cut into crops on the device. `after_block` is called after each block of the encoder for
-    each few crops, so that a caller may see it get on.
-    """
+    """Encode several images at once; returns for each its embeddings (P, C). `dtype` is that of the weights."""
     if not images:
         return []
-    pixels = [_crops_on_device(image, config, device) for image in images]
-    features_NPD = features(torch.cat(pixels), weights, config, dtype=dtype, after_block=after_block)
-    by_image = torch.split(features_NPD, [len(crops_NHWC) for crops_NHWC in pixels])
-    tilings = [tiling_of(image, config) for image in images]
-    views = [_global_and_local(own_NPD, tiling, config) for own_NPD, tiling in zip(by_image, tilings, strict=True)]
-    global_BPD, local_BPD = (torch.stack(side) for side in zip(*views, strict=True))
-    return list(project(global_BPD, local_BPD, weights).unbind(0))
+    features_NPD = features(crops_on_device(images, config, device), weights, config, dtype=dtype)
+    return list(embeddings(features_NPD, images, weights, config).unbind(0))
 
 
 def crops_to_encode(image: Crops | Image, config: VisionConfig) -> int:
@@ -64,19 +57,25 @@ def tiling_of(image: Crops | Image, config: VisionConfig) -> Tiling:
     return select_tiling(height, width, config.geometry)
 
 
+def crops_on_device(images: Sequence[Crops | Image], config: VisionConfig, device: torch.device) -> Tensor:
+    """Return the crops to encode of all images, (N, side, side, 3) uint8, on the device; nothing waits for it.
+
+    Images that are whole are cut there.
+    """
+    return torch.cat([_crops_on_device(image, config, device) for image in images])
+
+
 def _crops_on_device(image: Crops | Image, config: VisionConfig, device: torch.device) -> Tensor:
-    """Return the crops to encode, (N, side, side, 3) uint8, on the device; nothing waits for it."""
     if isinstance(image, Crops):
         return _to_device(image.pixels[: crops_to_encode(image, config)], device)
     return cut_on_device(_to_device(image.pixels, device), config.geometry)
 
 
-def _to_device(pixels: npt.NDArray[np.uint8], device: torch.device) -> Tensor:
+def _to_device(values: npt.NDArray[_Scalar], device: torch.device) -> Tensor:
+    on_host = torch.from_numpy(values if values.flags.writeable else values.copy())
     if device.type != "cuda":
-        return torch.from_numpy(pixels if pixels.flags.writeable else pixels.copy())
-    pinned = torch.empty(pixels.shape, dtype=torch.uint8, pin_memory=True)
-    np.copyto(pinned.numpy(), pixels)
-    return pinned.to(device, non_blocking=True)
+        return on_host
+    return on_host.pin_memory().to(device, non_blocking=True)
 
 
 def features(
@@ -87,7 +86,10 @@ def features(
     dtype: torch.dtype,
     after_block: Callable[[], None] | None = None,
 ) -> Tensor:
-    """Run the encoder on crops (N, side, side, 3) uint8, as `encode` does; returns features_NPD of `dtype`."""
+    """Run the encoder on crops (N, side, side, 3) uint8; returns features_NPD of `dtype`, that of the weights.
+
+    `after_block` is called after each block of the encoder for each few crops, so that a caller may see it get on.
+    """
     groups = [pixels_NHWC] if pixels_NHWC.is_cuda else torch.split(pixels_NHWC, _CROPS_AT_ONCE)
     found = []
     for group_NHWC in groups:
@@ -107,16 +109,27 @@ def features(
     return torch.cat(found)
 
 
+def embeddings(
+    features_NPD: Tensor, images: Sequence[Crops | Image], weights: VisionWeights, config: VisionConfig
+) -> Tensor:
+    """Pool and project the features of these images' crops, in this order; returns embeddings_BPC."""
+    counts = [crops_to_encode(image, config) for image in images]
+    rows = [
+        # an image of one crop has it as the global one and as the local one
+        (first, first + (count > 1), tiling.rows, tiling.cols)
+        for first, count, tiling in zip(accumulate(counts, initial=0), counts, _tilings(images, config), strict=False)
+    ]
+    tilings_B4 = _to_device(np.array(rows, dtype=np.int32), features_NPD.device)
+    return mlp(global_and_local(features_NPD, tilings_B4, margin=config.overlap_margin), weights.proj_mlp)
+
+
 def project(global_PD: Tensor, local_PD: Tensor, weights: VisionWeights) -> Tensor:
     """Project the global crop's features and the pooled local ones, side by side; returns embeddings (P, C)."""
     return mlp(torch.cat((global_PD, local_PD), dim=-1), weights.proj_mlp)
 
 
-def _global_and_local(features_NPD: Tensor, tiling: Tiling, config: VisionConfig) -> tuple[Tensor, Tensor]:
-    if len(features_NPD) == 1:
-        return features_NPD[0], features_NPD[0]  # pooling a single crop changes nothing
-    pooled_PD = stitch_pool(features_NPD[1:], rows=tiling.rows, cols=tiling.cols, margin=config.overlap_margin)
-    return features_NPD[0], pooled_PD
+def _tilings(images: Sequence[Crops | Image], config: VisionConfig) -> list[Tiling]:
+    return [tiling_of(image, config) for image in images]
 
 
 def _attention(x_NPD: Rows, weights: Attention, heads: int) -> Tensor:

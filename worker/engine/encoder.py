@@ -1,0 +1,61 @@
+"""Images to embeddings. N crops, P patches of a crop and embeddings of an image, D feature dim, C text model dim."""
+
+from collections.abc import Callable
+from collections.abc import Sequence as Several
+
+import torch
+from torch import Tensor
+from torch.profiler import record_function
+
+from worker.engine.graphs import Graphs
+from worker.images import Crops, Image
+from worker.model import vision
+from worker.model.moondream import Moondream
+from worker.model.weights import VisionWeights
+
+__all__ = ["Encoder"]
+
+
+class Encoder:
+    """Encodes the images of a step together; so few crops as one image has by a captured graph, once warmed up."""
+
+    def __init__(
+        self, model: Moondream, weights: VisionWeights, graphs: Graphs | None, *, mark: Callable[[], None]
+    ) -> None:
+        config = model.config.vision
+        self._model = model
+        self._weights = weights
+        self._graphs = graphs
+        self._mark = mark
+        if graphs is not None:
+            shape = (1 + config.max_crops, config.crop_size, config.crop_size, config.in_channels)
+            self._pixels_NHWC = torch.zeros(shape, dtype=torch.uint8, device=model.device)
+
+    def warm_up(self) -> None:
+        """Capture the encoder for every number of crops that one image has."""
+        if self._graphs is not None:
+            for crops in range(len(self._pixels_NHWC), 0, -1):
+                pixels_NHWC = self._pixels_NHWC[:crops]
+                self._graphs.capture(("vision", crops), lambda pixels=pixels_NHWC: self._features(pixels))  # type: ignore[misc]
+
+    def encode(self, images: Several[Crops | Image]) -> list[Tensor]:
+        """Return the embeddings (P, C) of each image."""
+        if not images:
+            return []
+        config = self._model.config.vision
+        with record_function("stoop.image"):
+            pixels_NHWC = vision.crops_on_device(images, config, self._model.device)
+        with record_function("stoop.vision"):
+            key = "vision", len(pixels_NHWC)
+            if self._graphs is not None and key in self._graphs:
+                self._pixels_NHWC[: len(pixels_NHWC)].copy_(pixels_NHWC)
+                features_NPD = self._graphs.replay(key)
+            else:
+                features_NPD = self._features(pixels_NHWC)
+            return list(vision.embeddings(features_NPD, images, self._weights, config).unbind(0))
+
+    def _features(self, pixels_NHWC: Tensor) -> Tensor:
+        model = self._model
+        return vision.features(
+            pixels_NHWC, self._weights, model.config.vision, dtype=model.dtype, after_block=self._mark
+        )
