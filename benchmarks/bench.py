@@ -48,7 +48,9 @@ class Bench:
     def of(cls, arguments: argparse.Namespace) -> "Bench":
         """Open the model and build the engine."""
         model = open_model(arguments.model, device=arguments.device, dtype=DTYPES[arguments.dtype])
-        return cls(model, Engine(model, EngineConfig(**_settings(arguments.engine))), arguments)
+        engine = Engine(model, EngineConfig(**_settings(arguments.engine)))
+        engine.warm_up()
+        return cls(model, engine, arguments)
 
     @property
     def settings(self) -> dict[str, Any]:
