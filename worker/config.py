@@ -67,7 +67,10 @@ class WorkerConfig(BaseSettings):
     max_batch: int = Field(default=64, ge=1, description="most sequences in one step")
     token_budget: int | None = Field(default=None, ge=1, description="most tokens in one step; by default the device's")
     crop_budget: int | None = Field(default=None, ge=1, description="most crops in one step; by default the device's")
+    stall_crops: int = Field(default=27, ge=1, description="most crops in one step while other jobs are being answered")
     prefix_cache: bool = Field(default=True, description="keep the KV of images and prompts for reuse")
+    fp8_linears: bool = Field(default=False, description="compute images and prompts in float8: quicker, less exact")
+    fp8_cache: bool = Field(default=False, description="keep the KV cache in float8: twice as many tokens, less exact")
 
     temperature: float = Field(default=0.5, ge=0, le=10, description="where a job names none")
     top_p: float = Field(default=0.3, ge=0, le=1, description="where a job names none")

@@ -1,7 +1,5 @@
 """The vision encoder's kernels, compiled and at full size, against exact arithmetic."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 import torch
@@ -12,7 +10,6 @@ from worker.kernels import layer_norm, patchify, resize, stitch_pool, vision_att
 from worker.kernels.layer_norm import reference as norm_reference
 from worker.kernels.patchify import reference as patchify_reference
 from worker.kernels.stitch_pool import reference as pool_reference
-from worker.kernels.vision_attention import library
 from worker.model.crops import cut_on_device
 
 PATCHES, HEADS, HEAD_DIM, GRID, MARGIN = 729, 16, 72, 27, 4
@@ -57,14 +54,13 @@ def test_sums_are_rounded_as_torch_rounds_them(rows: int, width: int, count: int
     assert error(normed, exact) < 4e-3
 
 
-@pytest.mark.parametrize("attend", [vision_attention.vision_attention, library.vision_attention])
 @pytest.mark.parametrize("crops", [1, 9, 28])
-def test_vision_attention(attend: Callable[[Tensor, Tensor, Tensor], Tensor], crops: int) -> None:
+def test_vision_attention(crops: int) -> None:
     qkv = randn(crops, PATCHES, 3, HEADS, HEAD_DIM)
     qkv[:, :, 0] *= 3  # so that some keys matter far more than others
     q, k, v = qkv.unbind(2)
     exact = vision_attention.vision_attention(q.double(), k.double(), v.double())
-    found = attend(q, k, v)
+    found = vision_attention.vision_attention(q, k, v)
     assert found.shape == (crops, PATCHES, HEADS, HEAD_DIM)
     assert error(found, exact) < 8e-3
 

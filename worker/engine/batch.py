@@ -20,7 +20,7 @@ from worker.engine.upload import ToDevice, Upload
 from worker.images import Crops, Image
 from worker.kernels.paged_attention import PagedLayout
 
-__all__ = ["Batch", "Injection", "stage"]
+__all__ = ["Batch", "Injection", "image_of", "stage"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Injection:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """`ids_T` is 0 where something else is fed; `images` are (first row of the image embeddings, image).
+    """`ids_T` is 0 where something else is fed; `images` are the first rows of image embeddings.
 
     `reads` is who reads heads after it, each from the packed row `rows_R`; None when nobody does.
     """
@@ -44,7 +44,7 @@ class Batch:
     layout: PagedLayout
     coordinates: Injection
     sizes: Injection
-    images: tuple[tuple[int, Crops | Image], ...]
+    images: tuple[int, ...]
     rows_R: Tensor
     reads: Reads | None
 
@@ -78,7 +78,7 @@ def stage(chunks: Several[Chunk], *, page_size: int, bos_id: int, device: torch.
         layout=_layout(rows, firsts, page_size, to_device),
         coordinates=_injection(coordinates, (), to_device),
         sizes=_injection(sizes, (2,), to_device),
-        images=tuple((row.first + 1, _image(row.chunk)) for row in rows if row.chunk.has_image),
+        images=tuple(row.first + 1 for row in rows if row.chunk.has_image),
         rows_R=to_device([row.last for row in reading], torch.int64),
         reads=_reads(reading, to_device) if reading else None,
     )
@@ -143,7 +143,8 @@ def _injection(entries: _Entries, shape: tuple[int, ...], to_device: ToDevice) -
     return Injection(to_device([row for row, _ in entries], torch.int64), to_device(values, torch.float64))
 
 
-def _image(chunk: Chunk) -> Crops | Image:
+def image_of(chunk: Chunk) -> Crops | Image:
+    """Return the image of a chunk that has one."""
     image = chunk.sequence.request.image
     assert image is not None
     return image

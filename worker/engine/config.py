@@ -8,7 +8,7 @@ from worker.errors import ConfigError
 from worker.model.config import TextConfig
 from worker.model.moondream import Moondream
 
-__all__ = ["EngineConfig", "count_pages", "page_bytes"]
+__all__ = ["EngineConfig", "cache_dtype", "count_pages", "page_bytes"]
 
 _CPU_CONTEXTS = 8
 _MOST_CONTEXTS = 1024  # more would only be a longer list of free pages
@@ -67,6 +67,11 @@ def count_pages(config: EngineConfig, model: Moondream) -> int:
     return pages
 
 
+def cache_dtype(config: EngineConfig, model: Moondream) -> torch.dtype:
+    """Return what keys and values are kept as."""
+    return torch.float8_e4m3fn if config.fp8_cache else model.dtype
+
+
 def page_bytes(text: TextConfig, dtype: torch.dtype, page_size: int) -> int:
     """Return the bytes of one page: keys and values of all layers."""
     return 2 * text.n_layers * page_size * text.n_heads * text.head_dim * dtype.itemsize
@@ -77,5 +82,5 @@ def _fitting(config: EngineConfig, model: Moondream, needed: int) -> int:
         return _CPU_CONTEXTS * needed
     free, total = torch.cuda.mem_get_info(model.device)
     spare = free - int(config.memory_reserve * total)
-    fitting = max(0, spare) // page_bytes(model.config.text, model.dtype, config.page_size)
+    fitting = max(0, spare) // page_bytes(model.config.text, cache_dtype(config, model), config.page_size)
     return min(fitting, _MOST_CONTEXTS * needed)

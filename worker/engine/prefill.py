@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.profiler import record_function
 
-from worker.engine.batch import Batch, stage
+from worker.engine.batch import Batch, image_of, stage
 from worker.engine.encoder import Encoder
 from worker.engine.graphs import Graphs
 from worker.engine.pool import Pool
@@ -53,12 +53,13 @@ class Prefill:
     def run(self, chunks: Several[Chunk]) -> Tensor | None:
         """Compute the chunks; returns what the heads of those that end say, as `Decoder.run`; None if none does."""
         model = self._model
+        # first of all, so that the device has work while the rest is laid out
+        embeddings = self._encoder.encode([image_of(chunk) for chunk in chunks if chunk.has_image])
         bos_id = model.config.tokenizer.bos_id
         batch = stage(chunks, page_size=self._pool.page_size, bos_id=bos_id, device=model.device)
-        embeddings = self._encoder.encode([image for _, image in batch.images])
         with record_function("stoop.prefill"):
             x_TC = self._embed(batch)
-            for (first, _), embeddings_PC in zip(batch.images, embeddings, strict=True):
+            for first, embeddings_PC in zip(batch.images, embeddings, strict=True):
                 x_TC[first : first + embeddings_PC.shape[0]] = embeddings_PC
             hidden_TC = self._hidden(x_TC, batch)
         reads = batch.reads

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import torch
 
-from worker.engine.config import EngineConfig
+from worker.engine.config import EngineConfig, cache_dtype
 from worker.engine.decoder import Decoder
 from worker.engine.encoder import Encoder
 from worker.engine.graphs import Graphs
@@ -28,9 +28,8 @@ class Runner:
     def __init__(self, model: Moondream, config: EngineConfig, *, pages: int, mark: Callable[[], None]) -> None:
         graphs = Graphs() if _can_capture(model) else None
         weights = in_fp8(model.weights) if config.fp8_linears else model.weights
-        dtype = torch.float8_e4m3fn if config.fp8_cache else model.dtype
         seats = Seats.of(config.max_batch + 1, model.device)
-        self._pool = Pool(model, pages=pages, page_size=config.page_size, dtype=dtype, mark=mark)
+        self._pool = Pool(model, pages=pages, page_size=config.page_size, dtype=cache_dtype(config, model), mark=mark)
         encoder = Encoder(model, weights.vision, graphs, mark=mark)
         self._decoder = Decoder(model, config, self._pool, seats, graphs)
         self._prefill = Prefill(model, weights.text, encoder, self._pool, seats, graphs)

@@ -6,12 +6,13 @@ import numpy as np
 import structlog
 import torch
 
-from worker.engine.config import EngineConfig, page_bytes
+from worker.engine.config import EngineConfig, cache_dtype, page_bytes
 from worker.engine.engine import Engine
 from worker.engine.request import Caption, Finished, Request, Sampling
 from worker.engine_process.border import EngineSettings
 from worker.errors import ConfigError
-from worker.images import Image, cut
+from worker.images import Crops, Image, cut, select_tiling
+from worker.kernels.backend import has_triton
 from worker.model.moondream import Moondream, load
 
 __all__ = ["boot"]
@@ -68,32 +69,56 @@ def _engine_config(settings: EngineSettings, device: torch.device) -> EngineConf
         max_batch=settings.max_batch,
         token_budget=settings.token_budget or tokens,
         crop_budget=settings.crop_budget or crops,
+        stall_crops=settings.stall_crops,
         prefix_cache=settings.prefix_cache,
+        fp8_linears=settings.fp8_linears,
+        fp8_cache=settings.fp8_cache,
     )
 
 
 def _say_memory(settings: EngineSettings, engine: Engine, model: Moondream) -> None:
     pages = engine.stats.pages
-    size = pages * page_bytes(model.config.text, model.dtype, settings.page_size)
+    dtype = cache_dtype(engine.config, model)
+    size = pages * page_bytes(model.config.text, dtype, settings.page_size)
     log.info(
         "KV cache made",
         pages=pages,
         page_size=settings.page_size,
         tokens=pages * settings.page_size,
         megabytes=size >> 20,
+        dtype=str(dtype),
         why="asked for" if settings.pages else f"fits {model.device.type}",
         prefix_cache=settings.prefix_cache,
-        attention="reference",
+        attention="triton" if has_triton() and model.device.type == "cuda" else "reference",
     )
 
 
 def _warm_up(engine: Engine, model: Moondream) -> None:
-    """Answer one request before any job is claimed: a model that cannot answer must not take work."""
+    """Answer before any job is claimed, in the largest step: a model that cannot answer must not take work."""
     began = time.perf_counter()
-    geometry = model.config.vision.geometry
-    grey = Image.of(np.full((2 * geometry.crop_size, 2 * geometry.crop_size, 3), 127, dtype=np.uint8))
-    engine.submit(Request("warm-up", Caption(), cut(grey, geometry), Sampling(temperature=0.0, max_tokens=4)))
+    engine.warm_up()
+    for number in range(_images_at_once(engine, model)):
+        asked = Request(f"warm-up {number}", Caption(), _grey(number, model), Sampling(temperature=0.0, max_tokens=4))
+        engine.submit(asked)
     last = [output for _ in iter(lambda: engine.idle, True) for output in engine.step()][-1]
     if not isinstance(last, Finished):
         raise ConfigError(f"the model could not answer a first request: {last}")
     log.info("engine warm", seconds=round(time.perf_counter() - began, 2))
+
+
+def _images_at_once(engine: Engine, model: Moondream) -> int:
+    """Count the images that fill a step on a GPU, so that it is known to fit into memory; a CPU needs no such proof."""
+    if model.device.type == "cpu":
+        return 1
+    config = engine.config
+    geometry = model.config.vision.geometry
+    side = 2 * geometry.crop_size
+    by_crops = config.crop_budget // (1 + select_tiling(side, side, geometry).count)
+    by_tokens = config.token_budget // (model.config.text.prefix_attn + 5)
+    return max(1, min(config.max_batch, by_crops, by_tokens))
+
+
+def _grey(level: int, model: Moondream) -> Crops | Image:
+    geometry = model.config.vision.geometry
+    image = Image.of(np.full((2 * geometry.crop_size, 2 * geometry.crop_size, 3), level, dtype=np.uint8))
+    return cut(image, geometry) if model.device.type == "cpu" else image

@@ -25,7 +25,10 @@ class EngineSettings:
     max_batch: int = 64
     token_budget: int | None = None
     crop_budget: int | None = None
+    stall_crops: int = 27
     prefix_cache: bool = True
+    fp8_linears: bool = False
+    fp8_cache: bool = False
     log_level: str = "info"
     log_format: str = "auto"
 

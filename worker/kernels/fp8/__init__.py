@@ -9,6 +9,8 @@ from worker.kernels.fp8.reference import Fp8Linear, quantise_weight
 
 __all__ = ["Fp8Linear", "gelu_fp8", "quantise_rows", "quantise_weight", "scaled_linear"]
 
+_FEWEST_FAST = 64  # cuBLAS has no fast sums for fewer rows of some shapes
+
 
 def quantise_rows(x_TC: Tensor) -> tuple[Tensor, Tensor]:
     """Return rows as float8_e4m3fn, and scale_T1 float32: a row's largest magnitude becomes 448, fp8's largest."""
@@ -35,13 +37,14 @@ def scaled_linear(x8_TC: Tensor, scale_T1: Tensor, weights: Fp8Linear, *, fast: 
     """
     if not x8_TC.is_cuda:
         return reference.scaled_linear(x8_TC, scale_T1, weights)
+    rows_TC = x8_TC.reshape(-1, x8_TC.shape[-1])
     y_TN = torch._scaled_mm(
-        x8_TC.reshape(-1, x8_TC.shape[-1]),
+        rows_TC,
         weights.weight.t(),
         scale_a=scale_T1.reshape(-1, 1),
         scale_b=weights.scale_N[None],
         bias=weights.bias,
         out_dtype=weights.bias.dtype,
-        use_fast_accum=fast,
+        use_fast_accum=fast and rows_TC.shape[0] >= _FEWEST_FAST,
     )
     return y_TN.view(*x8_TC.shape[:-1], -1)

@@ -21,8 +21,8 @@ from worker.kernels.paged_attention.layout import PagedLayout
 
 __all__ = ["Ranges", "decode", "ranges_for"]
 
-_PROGRAMS = 4096
-"""So many fill the device, several times over; fewer are split further."""
+_PROGRAMS = 1024
+"""So many fill the device; fewer are split further."""
 
 _MOST_SPLITS = 16
 _LOWEST = tl.constexpr(-1e30)
@@ -33,8 +33,8 @@ class Ranges:
     """How the work is cut: `splits` is a power of two, and so is `block`, the positions read at once."""
 
     splits: int
-    block: int = 64
-    warps: int = 4
+    block: int = 32
+    warps: int = 2
     stages: int = 3
 
 

@@ -32,12 +32,12 @@ class Tile:
     stages: int = 3
 
 
-def tile_for(longest: int, dtype: torch.dtype) -> Tile:
-    """Choose the tile when no sequence has more than `longest` query rows of `dtype`."""
+def tile_for(dtype: torch.dtype) -> Tile:
+    """Choose the tile for queries of `dtype`."""
     if dtype == torch.float32:
         # exact products are made without the tensor cores, of registers
         return Tile(rows=32, block=32, stages=2)
-    return Tile(rows=64) if longest <= 64 else Tile(rows=128)
+    return Tile(rows=64)
 
 
 def prefill(
@@ -47,7 +47,7 @@ def prefill(
     rows, heads, head_dim = q_THD.shape
     longest = max(end - start for start, end in pairwise(layout.cu_seqlens))
     if tile is None:
-        tile = tile_for(longest, q_THD.dtype)
+        tile = tile_for(q_THD.dtype)
     q_TC = q_THD.reshape(rows, heads * head_dim)
     out = torch.empty_like(q_TC, memory_format=torch.contiguous_format) if out_TM is None else out_TM
     kernel: Any = _prefill

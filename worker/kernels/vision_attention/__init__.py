@@ -10,10 +10,6 @@ __all__ = ["vision_attention"]
 
 def vision_attention(q_NPHD: Tensor, k_NPHD: Tensor, v_NPHD: Tensor) -> Tensor:
     """Let every patch attend to all patches of its crop, with scale 1 / sqrt(D); returns o_NPHD."""
-    if not uses_kernel(q_NPHD, k_NPHD, v_NPHD):
-        return reference.vision_attention(q_NPHD, k_NPHD, v_NPHD)
-    from worker.kernels.vision_attention import kernel
-
-    if kernel.takes(q_NPHD):
-        return kernel.vision_attention(q_NPHD, k_NPHD, v_NPHD)
-    return library.vision_attention(q_NPHD, k_NPHD, v_NPHD)
+    if uses_kernel(q_NPHD, k_NPHD, v_NPHD):
+        return library.vision_attention(q_NPHD, k_NPHD, v_NPHD)
+    return reference.vision_attention(q_NPHD, k_NPHD, v_NPHD)
