@@ -29,6 +29,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scenes", type=int, default=40, help="scenes of each kind")
     parser.add_argument("--engine", action="store_true", help="ask the engine itself, not the queue")
+    parser.add_argument(
+        "--precision", choices=("float32", "bfloat16", "fp8", "fp8-cache"), help="of the engine, with --engine"
+    )
     parser.add_argument("--model", help="folder of the model; by default the demo's")
     parser.add_argument("--out", type=Path, help="file to write the scores to, as JSON")
     arguments = parser.parse_args()
@@ -36,7 +39,7 @@ def main() -> None:
     for name, many_crops in (("one crop", False), ("many crops", True)):
         errands = draw_errands(arguments.scenes, many_crops=many_crops)
         began = time.perf_counter()
-        replies = ask(errands, arguments.model, engine=arguments.engine)
+        replies = ask(errands, arguments.model, arguments.precision, engine=arguments.engine)
         scores[name] = score(errands, replies)
         print(f"{name}: {len(errands)} jobs in {time.perf_counter() - began:.0f} s")
     _print(scores)
@@ -50,13 +53,13 @@ def draw_errands(scenes: int, *, many_crops: bool) -> list[Errand]:
     return [(one, wanted) for one in shown for wanted in asks(one, Random(one.seed))]
 
 
-def ask(errands: list[Errand], model: str | None, *, engine: bool) -> list[Reply]:
+def ask(errands: list[Errand], model: str | None, precision: str | None = None, *, engine: bool) -> list[Reply]:
     """Return the reply to each errand."""
     # the engine's way must run where neither Redis nor its client is installed, the queue's where there is no torch
     if engine:
         from benchmarks.accuracy_engine import ask_engine
 
-        return ask_engine(errands, model)
+        return ask_engine(errands, model, precision)
     from benchmarks.accuracy_queue import ask_queue
 
     return ask_queue(errands, model)

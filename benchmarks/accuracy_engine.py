@@ -7,6 +7,7 @@ import torch
 from deploy.demo.drawing import encode
 from deploy.demo.exam import Ask, Reply
 from deploy.demo.scenes import Scene
+from worker.engine.config import EngineConfig
 from worker.engine.engine import Engine
 from worker.engine.request import Caption, Detect, Finished, Point, Query, Request, Sampling, Task
 from worker.images import Crops, ImageLimits, cut, load
@@ -18,12 +19,18 @@ _AT_ONCE = 256  # requests in flight
 _MODEL = Path(__file__).parents[1] / "deploy" / "demo" / "model"
 
 
-def ask_engine(errands: list[tuple[Scene, Ask]], model: str | None) -> list[Reply]:
-    """Return the reply to each errand: greedy, in bfloat16 on a CUDA device, else in float32 on the CPU."""
+def ask_engine(errands: list[tuple[Scene, Ask]], model: str | None, precision: str | None) -> list[Reply]:
+    """Return the reply to each errand: greedy, on a CUDA device where there is one.
+
+    `precision` is float32, bfloat16, or fp8 (images and prompts) or fp8-cache (keys and values too) on top of the
+    latter; by default bfloat16 on CUDA and float32 elsewhere.
+    """
     cuda = torch.cuda.is_available()
-    dtype = torch.bfloat16 if cuda else torch.float32
+    precision = precision or ("bfloat16" if cuda else "float32")
+    dtype = torch.float32 if precision == "float32" else torch.bfloat16
     loaded = load_model(model or _MODEL, device="cuda" if cuda else "cpu", dtype=dtype)
-    engine = Engine(loaded)
+    fp8 = precision.startswith("fp8")
+    engine = Engine(loaded, EngineConfig(fp8_linears=fp8, fp8_cache=precision == "fp8-cache"))
     replies: dict[int, Reply] = {}
     for start in range(0, len(errands), _AT_ONCE):
         cuts: dict[int, Crops] = {}

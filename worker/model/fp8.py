@@ -2,17 +2,25 @@
 
 from dataclasses import replace
 
+import torch
+
+from worker.errors import ConfigError
 from worker.kernels.fp8 import Fp8Linear
 from worker.model.weights import MLP, AnyLinear, Attention, Linear, Weights
 
 __all__ = ["in_fp8"]
 
+_CAPABILITY = (8, 9)
+_MULTIPLE = 16  # of both sizes of a matrix, says cuBLAS
+
 
 def in_fp8(weights: Weights) -> Weights:
     """Return weights whose vision and text blocks have fp8 linears; all else is shared with `weights`.
 
-    Each output channel has a scale of its own, and the rows that come in are quantised as they come.
+    Each output channel has a scale of its own, and the rows that come in are quantised as they come. Raises
+    `ConfigError` where the device or the model's sizes do not allow it.
     """
+    _check(weights)
     vision, text = weights.vision, weights.text
     return replace(
         weights,
@@ -26,6 +34,19 @@ def in_fp8(weights: Weights) -> Weights:
             blocks=tuple(replace(block, attn=_attention(block.attn), mlp=_mlp(block.mlp)) for block in text.blocks),
         ),
     )
+
+
+def _check(weights: Weights) -> None:
+    device = weights.text.wte.device
+    if device.type == "cuda" and torch.cuda.get_device_capability(device) < _CAPABILITY:
+        raise ConfigError("fp8_linears needs a GPU that multiplies float8, such as an H100 or an L4: leave it off")
+    for mlp in (weights.vision.blocks[0].mlp, weights.vision.proj_mlp, weights.text.blocks[0].mlp):
+        linear = mlp.fc1
+        if any(size % _MULTIPLE for size in linear.weight.shape):
+            raise ConfigError(
+                f"fp8_linears needs layers whose sizes are multiples of {_MULTIPLE}, and this model has one of "
+                f"{tuple(linear.weight.shape)}: leave it off"
+            )
 
 
 def _attention(attention: Attention) -> Attention:
