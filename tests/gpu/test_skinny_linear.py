@@ -1,0 +1,100 @@
+"""Products of few rows and the sums after them as compiled kernels, at the sizes of Moondream 2's decode."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from worker.kernels.layer_norm.reference import layer_norm
+from worker.kernels.skinny_linear import add_parts, add_parts_layer_norm, products, reference, skinny_linear
+from worker.kernels.skinny_linear import split_linear as split
+
+WIDTH, INNER, JOINED, VOCABULARY = 2048, 14336, 10240, 51200
+ROWS = [1, 3, 16, 17, 32, 64, 65]
+BOUND = {torch.bfloat16: 4e-3, torch.float16: 5e-4, torch.float32: 1e-5}
+
+
+@pytest.fixture(autouse=True)
+def drawn_alike() -> None:
+    torch.manual_seed(0)
+
+
+def randn(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
+    return torch.randn(*shape, device="cuda").to(dtype)
+
+
+def error(found: Tensor, expected: Tensor) -> float:
+    return float((found.double() - expected.double()).norm() / expected.double().norm())
+
+
+@pytest.mark.parametrize("dtype", BOUND)
+@pytest.mark.parametrize("out", [INNER, VOCABULARY])
+@pytest.mark.parametrize("rows", ROWS)
+def test_skinny_linear(rows: int, out: int, dtype: torch.dtype) -> None:
+    x, weight, bias = randn(rows, WIDTH, dtype=dtype), randn(out, WIDTH, dtype=dtype), randn(out, dtype=dtype)
+    found = skinny_linear(x, weight, bias)
+    assert found.dtype == dtype
+    assert error(found, reference.skinny_linear(x.float(), weight.float(), bias.float())) < BOUND[dtype]
+
+
+@pytest.mark.parametrize("dtype", BOUND)
+@pytest.mark.parametrize("rows", ROWS)
+def test_split_linear(rows: int, dtype: torch.dtype) -> None:
+    x, weight = randn(rows, JOINED, dtype=dtype), randn(WIDTH, JOINED, dtype=dtype)
+    parts = split(x, weight)
+    halves = dtype != torch.float32
+    assert (parts.dtype, parts.shape) == (torch.float32, (8 if halves and rows <= 64 else 1, rows, WIDTH))
+    # far less than what rounding to bfloat16 costs: the parts are not rounded
+    assert error(parts.sum(dim=0), reference.split_linear(x.float(), weight.float())[0]) < 1e-4
+
+
+@pytest.mark.parametrize("rows", [1, 64])
+@pytest.mark.parametrize("cut", [products.Cut(64, parts=10, warps=8), products.Cut(128, 64, parts=4)], ids=str)
+def test_other_cuts_of_split_linear(cut: products.Cut, rows: int) -> None:
+    x, weight = randn(rows, JOINED), randn(WIDTH, JOINED)
+    found = products.split_linear(x, weight, cut=cut)
+    assert found.shape == (cut.parts, rows, WIDTH)
+    assert error(found.sum(dim=0), reference.split_linear(x.float(), weight.float())[0]) < 1e-4
+
+
+def test_rows_lie_apart_and_nothing_beside_them_is_read() -> None:
+    whole = torch.full((5, WIDTH + 16), torch.nan, dtype=torch.bfloat16, device="cuda")
+    whole[1:4, :WIDTH] = randn(3, WIDTH)
+    x, weight, bias = whole[1:4, :WIDTH], randn(INNER, WIDTH), randn(INNER)
+    assert torch.equal(skinny_linear(x, weight, bias), skinny_linear(x.contiguous(), weight, bias))
+    assert torch.equal(split(x, weight), split(x.contiguous(), weight))
+
+
+@pytest.mark.parametrize("dtype", BOUND)
+@pytest.mark.parametrize("count", [1, 8, 10])
+@pytest.mark.parametrize("rows", ROWS)
+def test_parts_are_added_as_the_reference_adds_them(rows: int, count: int, dtype: torch.dtype) -> None:
+    x, parts, bias = randn(rows, WIDTH, dtype=dtype), randn(count, rows, WIDTH, dtype=torch.float32), randn(WIDTH)
+    bias, weight, shift = bias.to(dtype), randn(WIDTH, dtype=dtype), randn(WIDTH, dtype=dtype)
+    expected = reference.add_parts(x, parts, bias)
+    summed, normed = add_parts_layer_norm(x, parts, bias, weight, shift)
+    assert torch.equal(summed, expected)
+    assert torch.equal(add_parts(x, parts, bias), expected)
+    exact = layer_norm(expected.double(), weight.double(), shift.double())
+    assert error(normed, exact) < BOUND[dtype]
+
+
+@pytest.mark.parametrize("rows", [1, 16, 64])
+def test_a_layer_s_products_can_be_captured(rows: int) -> None:
+    x, norm = randn(rows, WIDTH), (randn(WIDTH), randn(WIDTH))
+    first, first_bias = randn(INNER, WIDTH) / WIDTH**0.5, randn(INNER)
+    second, second_bias = randn(WIDTH, JOINED) / JOINED**0.5, randn(WIDTH)
+
+    def run() -> tuple[Tensor, Tensor]:
+        joined = skinny_linear(x, first, first_bias)[:, :JOINED]
+        return add_parts_layer_norm(x, split(joined, second), second_bias, *norm)
+
+    run()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = run()
+    for _ in range(3):
+        x.normal_()
+        graph.replay()
+        for one, other in zip(found, run(), strict=True):
+            assert error(one, other) < BOUND[x.dtype]

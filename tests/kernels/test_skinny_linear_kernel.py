@@ -1,0 +1,110 @@
+"""The kernels for few rows against their references; what they do not write is NaN, and what they must not read."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from worker.kernels.skinny_linear import products, reference, sums
+from worker.kernels.skinny_linear.products import Cut
+
+# the interpreter's dot takes no bfloat16
+TOLERANCE = {torch.float32: 2e-5, torch.float16: 5e-3}
+ROWS = [1, 3, 16, 17, 64]
+
+
+@pytest.fixture(autouse=True)
+def poisoned_outputs() -> Iterator[None]:
+    """Fill what `torch.empty` returns with NaN."""
+    torch.manual_seed(0)
+    torch.use_deterministic_algorithms(True)
+    assert torch.empty(8).isnan().all()
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def within(rows: int, columns: int, dtype: torch.dtype) -> Tensor:
+    """Return a matrix in the midst of NaNs."""
+    whole = torch.full((rows + 2, columns + 32), torch.nan, dtype=dtype)
+    part = whole[1:-1, 16:-16]
+    part.copy_(torch.randn(rows, columns))
+    return part
+
+
+def check(found: Tensor, expected: Tensor, dtype: torch.dtype) -> None:
+    error = (found.double() - expected.double()).norm() / expected.double().norm()
+    assert error <= TOLERANCE[dtype] / 5
+    torch.testing.assert_close(found.double(), expected.double(), rtol=TOLERANCE[dtype], atol=10 * TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("rows", ROWS)
+def test_skinny_linear(rows: int, dtype: torch.dtype) -> None:
+    x, weight, bias = within(rows, 256, dtype), within(256, 256, dtype), torch.randn(256).to(dtype)
+    found = products.skinny_linear(x, weight, bias)
+    assert (found.dtype, found.shape) == (dtype, (rows, 256))
+    check(found, reference.skinny_linear(x.double(), weight.double(), bias.double()), dtype)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("cut", [Cut(64, parts=2), Cut(32, columns=64, parts=4), Cut(16, columns=32)], ids=str)
+def test_split_linear(rows: int, cut: Cut, dtype: torch.dtype) -> None:
+    x, weight = within(rows, 512, dtype), within(64, 512, dtype)
+    found = products.split_linear(x, weight, cut=cut)
+    assert (found.dtype, found.shape) == (torch.float32, (cut.parts, rows, 64))
+    width = 512 // cut.parts
+    for part, columns in enumerate(range(0, 512, width)):
+        pair = (matrix[:, columns : columns + width].double() for matrix in (x, weight))
+        check(found[part], reference.split_linear(*pair)[0], torch.float32)
+
+
+def test_the_parts_of_a_decode_s_product_are_eight() -> None:
+    x, weight = within(2, 1024, torch.float16), within(64, 1024, torch.float16)
+    found = products.split_linear(x, weight)
+    assert len(found) == 8
+    check(found.sum(dim=0), reference.split_linear(x.double(), weight.double())[0], torch.float32)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize(("rows", "out", "width"), [(3, 200, 256), (3, 256, 200), (0, 256, 256), (65, 64, 1024)])
+def test_other_sizes_go_to_torch(rows: int, out: int, width: int, dtype: torch.dtype) -> None:
+    x, weight, bias = within(rows, width, dtype), within(out, width, dtype), torch.randn(out).to(dtype)
+    assert torch.equal(products.skinny_linear(x, weight, bias), reference.skinny_linear(x, weight, bias))
+    parts = products.split_linear(x, weight)
+    assert (parts.dtype, parts.shape) == (torch.float32, (1, rows, out))
+    assert torch.equal(parts, reference.split_linear(x, weight))
+
+
+def test_columns_may_lie_apart() -> None:
+    x, weight, bias = (torch.randn(128, count).T for count in (3, 128, 1))
+    exact = reference.skinny_linear(x, weight, bias[0])
+    check(products.skinny_linear(x, weight, bias[0]), exact, torch.float32)
+    check(products.skinny_linear(x, weight.contiguous(), bias[0]), exact, torch.float32)
+
+
+def test_a_whole_product_is_not_cut_into_parts() -> None:
+    x, weight, bias = (torch.randn(*shape) for shape in ((1, 256), (128, 256), (128,)))
+    with pytest.raises(ValueError, match="split_linear"):
+        products.skinny_linear(x, weight, bias, cut=Cut(128, parts=2))
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize(("rows", "width"), [(1, 2048), (3, 72), (17, 96), (64, 128), (0, 128)])
+@pytest.mark.parametrize("count", [1, 3, 8])
+def test_parts_are_added_as_the_reference_adds_them(count: int, rows: int, width: int, dtype: torch.dtype) -> None:
+    x, bias, norm_weight, norm_bias = (within(size, width, dtype) for size in (rows, 1, 1, 1))
+    parts = torch.randn(count, rows, width)
+    given = x, parts, bias[0]
+    expected, expected_norm = reference.add_parts_layer_norm(*given, norm_weight[0], norm_bias[0])
+    summed, normed = sums.add_parts_layer_norm(*given, norm_weight[0], norm_bias[0])
+    assert torch.equal(summed, expected)
+    assert torch.equal(sums.add_parts(*given), expected)
+    torch.testing.assert_close(normed, expected_norm, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+
+
+def test_parts_of_another_shape_are_refused() -> None:
+    x, parts, bias = torch.randn(2, 16), torch.randn(4, 3, 16), torch.randn(16)
+    with pytest.raises(ValueError, match="do not fit"):
+        sums.add_parts(x, parts, bias)

@@ -1,0 +1,141 @@
+# mypy: disable-error-code="import-untyped, no-untyped-call, no-untyped-def, untyped-decorator"
+# ruff: noqa: PLR0913
+"""The products. Letters as in `reference`.
+
+A program takes a block of the weight's rows, and all or one part of its columns; the few rows of x, padded to a power
+of two from 16 on, are the columns of its dot. What the shapes of a cut do not divide is left to torch.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.nn import functional
+
+from worker.kernels.skinny_linear import reference
+
+__all__ = ["MOST_ROWS", "MOST_SPLIT_ROWS", "Cut", "skinny_linear", "split_linear"]
+
+MOST_ROWS = 16
+"""Beyond it the library's product is faster."""
+
+MOST_SPLIT_ROWS = 64
+
+_LEAST_ROWS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """How the work is cut: blocks of the weight's rows and columns, both powers of two, and parts of the columns."""
+
+    rows: int
+    columns: int = 128
+    parts: int = 1
+    warps: int = 4
+    stages: int = 4
+
+    def divides(self, weight_NK: Tensor) -> bool:
+        """Say whether no block reaches beyond the weight, and whether its rows are one after the other in memory."""
+        out, width = weight_NK.shape
+        return out % self.rows == 0 and width % (self.columns * self.parts) == 0 and weight_NK.stride(1) == 1
+
+
+_WHOLE = Cut(rows=128)
+_SPLIT = Cut(rows=64, parts=8, stages=3)
+
+
+def skinny_linear(x_BC: Tensor, weight_NC: Tensor, bias_N: Tensor, *, cut: Cut | None = None) -> Tensor:
+    """As `reference.skinny_linear`; rows of `x_BC` may lie apart."""
+    cut = cut or _WHOLE
+    if cut.parts != 1:
+        raise ValueError(f"a whole product has one part, not {cut.parts}: use split_linear")
+    if not 0 < x_BC.shape[0] <= MOST_ROWS or not cut.divides(weight_NC):
+        return functional.linear(x_BC, weight_NC, bias_N)
+    y_BN = torch.empty((x_BC.shape[0], weight_NC.shape[0]), dtype=x_BC.dtype, device=x_BC.device)
+    _launch(x_BC, weight_NC, bias_N, y_BN, cut=cut)
+    return y_BN
+
+
+def split_linear(x_BK: Tensor, weight_NK: Tensor, *, cut: Cut | None = None) -> Tensor:
+    """As `reference.split_linear`, in as many parts as the cut has; rows of `x_BK` may lie apart."""
+    cut = cut or _SPLIT
+    if not 0 < x_BK.shape[0] <= MOST_SPLIT_ROWS or not cut.divides(weight_NK):
+        return _one_part(x_BK, weight_NK)
+    shape = (cut.parts, x_BK.shape[0], weight_NK.shape[0])
+    parts_SBN = torch.empty(shape, dtype=torch.float32, device=x_BK.device)
+    _launch(x_BK, weight_NK, None, parts_SBN, cut=cut)
+    return parts_SBN
+
+
+def _one_part(x_BK: Tensor, weight_NK: Tensor) -> Tensor:
+    if x_BK.is_cuda and x_BK.element_size() == 2:  # no float32 copy of the weight
+        return torch.mm(x_BK, weight_NK.t(), out_dtype=torch.float32)[None]
+    return reference.split_linear(x_BK, weight_NK)
+
+
+def _launch(x_BK: Tensor, weight_NK: Tensor, bias_N: Tensor | None, y: Tensor, *, cut: Cut) -> None:
+    if x_BK.stride(1) != 1:
+        x_BK = x_BK.contiguous()
+    count, (out, width) = x_BK.shape[0], weight_NK.shape
+    kernel: Any = _product
+    kernel[(out // cut.rows, cut.parts)](
+        x_BK,
+        weight_NK,
+        weight_NK if bias_N is None else bias_N.contiguous(),
+        y,
+        count,
+        x_BK.stride(0),
+        weight_NK.stride(0),
+        N=out,
+        PART=width // cut.parts,
+        PADDED=max(_LEAST_ROWS, triton.next_power_of_2(count)),
+        ROWS=cut.rows,
+        COLUMNS=cut.columns,
+        STAGES=cut.stages,
+        BIAS=bias_N is not None,
+        PRECISION="ieee" if x_BK.dtype == torch.float32 else "tf32",  # counts for float32 alone
+        num_warps=cut.warps,
+    )
+
+
+@triton.jit
+def _product(
+    x_ptr,
+    weight_ptr,
+    bias_ptr,
+    y_ptr,
+    count,
+    x_stride,
+    weight_stride,
+    N: tl.constexpr,
+    PART: tl.constexpr,
+    PADDED: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    STAGES: tl.constexpr,
+    BIAS: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    first = tl.program_id(0) * ROWS
+    part = tl.program_id(1)
+    row = tl.arange(0, ROWS)
+    column = tl.arange(0, COLUMNS)
+    batch = tl.arange(0, PADDED)
+    inside = batch[None, :] < count
+    weight_ptrs = weight_ptr + first.to(tl.int64) * weight_stride + part * PART
+    weight_ptrs += row[:, None] * weight_stride + column[None, :]
+    x_ptrs = x_ptr + part * PART + batch[None, :] * x_stride + column[:, None]
+
+    sums = tl.zeros((ROWS, PADDED), dtype=tl.float32)
+    for start in tl.range(0, PART, COLUMNS, num_stages=STAGES):
+        weight = tl.load(weight_ptrs + start)
+        x = tl.load(x_ptrs + start, mask=inside, other=0.0)
+        sums = tl.dot(weight, x, sums, input_precision=PRECISION)
+    if BIAS:
+        sums += tl.load(bias_ptr + first + row).to(tl.float32)[:, None]
+
+    place = (part * count + batch[None, :]) * N + first + row[:, None]
+    tl.store(y_ptr + place, sums.to(y_ptr.dtype.element_ty), mask=inside)

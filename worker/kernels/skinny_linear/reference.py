@@ -1,0 +1,39 @@
+"""Products of few rows, whole or in parts that the next step adds up.
+
+B rows, C model dim, K columns of a product's input, N of its output, S parts of a sum over K.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from worker.kernels.layer_norm.reference import layer_norm
+
+__all__ = ["add_parts", "add_parts_layer_norm", "skinny_linear", "split_linear"]
+
+
+def skinny_linear(x_BC: Tensor, weight_NC: Tensor, bias_N: Tensor) -> Tensor:
+    """Return y_BN = x W^T + b in x's dtype, summed in at least float32."""
+    return functional.linear(x_BC, weight_NC, bias_N)
+
+
+def split_linear(x_BK: Tensor, weight_NK: Tensor) -> Tensor:
+    """Return x W^T as one part, parts_1BN, in at least float32."""
+    wide = torch.promote_types(x_BK.dtype, torch.float32)
+    return functional.linear(x_BK.to(wide), weight_NK.to(wide))[None]
+
+
+def add_parts(x_BC: Tensor, parts_SBC: Tensor, added_bias_C: Tensor) -> Tensor:
+    """Return sum_BC: the parts from first to last, then the bias, rounded to x's dtype; then x, rounded again."""
+    added_BC = parts_SBC[0]
+    for part_BC in parts_SBC[1:]:
+        added_BC = added_BC + part_BC
+    return x_BC + (added_BC + added_bias_C.to(added_BC.dtype)).to(x_BC.dtype)
+
+
+def add_parts_layer_norm(
+    x_BC: Tensor, parts_SBC: Tensor, added_bias_C: Tensor, weight_C: Tensor, bias_C: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return sum_BC as `add_parts` does, and the layer norm of what it was rounded to."""
+    sum_BC = add_parts(x_BC, parts_SBC, added_bias_C)
+    return sum_BC, layer_norm(sum_BC, weight_C, bias_C)
