@@ -3,7 +3,7 @@
 Both parts of a block read the same norm and both end in the same sum. So the rows of qkv and fc1 make one product, and
 the columns of proj and fc2 another: fewer and longer reads of the weights, which is all that a decode does.
 
-B rows, C model dim, F inner dim of the MLP, H heads, D head dim.
+B rows, C model dim, F inner dim of the MLP, H heads, D head dim, S parts of a sum.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,8 @@ from torch import Tensor
 
 from worker.kernels.paged_attention import paged_attention
 from worker.kernels.rotate_write import rotate_write_gelu
-from worker.model.layers import Rows, add_layer_norm, layer_norm, linear
+from worker.kernels.skinny_linear import add_parts, add_parts_layer_norm, skinny_linear, split_linear
+from worker.model.layers import layer_norm
 from worker.model.paged_text import Pages
 from worker.model.weights import AnyLinear, LayerNorm, Linear, TextBlock, TextWeights
 
@@ -37,15 +38,16 @@ def merge(weights: TextWeights) -> tuple[MergedBlock, ...]:
 def step(x_BC: Tensor, pages: Pages, blocks: tuple[MergedBlock, ...]) -> Tensor:
     """Run the decoder on one position a sequence; returns hidden_BC like `paged_text.forward`, rounded less often."""
     inner = blocks[0].first.weight.shape[0] - 3 * x_BC.shape[1]
-    rows: Rows = layer_norm(x_BC, blocks[0].ln)
+    normed_BC = layer_norm(x_BC, blocks[0].ln)
     for layer, block in enumerate(blocks):
         joined_BM = x_BC.new_empty(x_BC.shape[0], x_BC.shape[1] + inner)
-        _attend(linear(rows, block.first), joined_BM, layer, pages)
-        added_BC = linear(joined_BM, block.second)
+        _attend(skinny_linear(normed_BC, block.first.weight, block.first.bias), joined_BM, layer, pages)
+        parts_SBC = split_linear(joined_BM, block.second.weight)
         if layer + 1 == len(blocks):
             break
-        x_BC, rows = add_layer_norm(x_BC, (added_BC,), blocks[layer + 1].ln)
-    return x_BC + added_BC
+        norm = blocks[layer + 1].ln
+        x_BC, normed_BC = add_parts_layer_norm(x_BC, parts_SBC, block.second.bias, norm.weight, norm.bias)
+    return add_parts(x_BC, parts_SBC, blocks[-1].second.bias)
 
 
 def _attend(made_BN: Tensor, joined_BM: Tensor, layer: int, pages: Pages) -> None:
