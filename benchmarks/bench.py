@@ -2,6 +2,7 @@
 
 import argparse
 import ast
+import os
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
@@ -67,7 +68,9 @@ class Bench:
     def run(self, photos: Photos) -> EngineRun:
         """Return the engine, to be started by `with`, over these photos."""
         geometry, on_device = self.model.config.vision.geometry, self.arguments.on_device
-        return EngineRun(self.engine, geometry, photos, on_device=on_device)
+        # as many as a worker has threads that load; on a CPU all of them would only share its few cores
+        processes = min(8, os.cpu_count() or 1) if self.model.device.type == "cuda" else 0
+        return EngineRun(self.engine, geometry, photos, on_device=on_device, processes=processes)
 
     def check(self, asks: Iterable[Ask], photos: Photos) -> Checked:
         """Check the answers to these questions; raise `WrongAnswers` if nothing may be timed."""

@@ -13,8 +13,9 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from benchmarks.engine_run import Photos, prepare, to_request
+from benchmarks.engine_run import Photos, to_request
 from benchmarks.full_size import word_ids
+from benchmarks.image_processes import prepare
 from benchmarks.plain_model import PlainModel
 from benchmarks.workloads import Ask
 from worker.engine.engine import Engine

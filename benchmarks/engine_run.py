@@ -1,4 +1,8 @@
-"""Requests through the engine as the worker runs it: JPEGs are loaded in a pool of threads, the engine has its own."""
+"""Requests through the engine as the worker runs it: JPEGs are loaded elsewhere, the engine has a thread of its own.
+
+A worker loads them in another process than the engine's; so it is done here where `processes` are asked for. Threads
+beside the engine's would fight with it for the interpreter.
+"""
 
 import os
 import time
@@ -10,12 +14,13 @@ from random import Random
 from threading import Lock
 from typing import Any
 
+from benchmarks.image_processes import ImageProcesses, prepare
 from benchmarks.photos import Format
 from benchmarks.workloads import Ask
 from worker.engine.engine import Engine
 from worker.engine.request import Aborted, Finished, Output, Refused, Request
 from worker.engine.thread import EngineThread
-from worker.images import CropGeometry, ImageLimits, cut, load
+from worker.images import CropGeometry
 
 __all__ = ["EngineRun", "Photos", "Record", "prepare", "to_request"]
 
@@ -24,12 +29,6 @@ _PATIENCE_SECONDS = 120.0
 
 Photos = dict[Format, list[bytes]]
 """JPEGs by shape and number."""
-
-
-def prepare(jpeg: bytes, geometry: CropGeometry, on_device: bool) -> Any:
-    """Load a JPEG; cut it into crops here, unless the device is to do that."""
-    image = load(jpeg, ImageLimits())
-    return image if on_device else cut(image, geometry)
 
 
 def to_request(name: str, ask: Ask, picture: Any) -> Request:
@@ -54,11 +53,14 @@ class Record:
 class EngineRun:
     """A started engine that is asked by many; `with` ends it. A request that does not complete ends the run."""
 
-    def __init__(self, engine: Engine, geometry: CropGeometry, photos: Photos, *, on_device: bool = False) -> None:
+    def __init__(
+        self, engine: Engine, geometry: CropGeometry, photos: Photos, *, on_device: bool = False, processes: int = 0
+    ) -> None:
         self._geometry = geometry
         self._photos = photos
         self._on_device = on_device
         self._pool = ThreadPoolExecutor(min(_IMAGE_THREADS, os.cpu_count() or 1), thread_name_prefix="images")
+        self._loaders = ImageProcesses(processes) if processes else None
         self._engine = EngineThread(engine, self._deliver, self._give_up)
         self._records: dict[int, Record] = {}
         self._in_flight = 0
@@ -74,6 +76,8 @@ class EngineRun:
 
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
+        if self._loaders is not None:
+            self._loaders.close()
         self._engine.stop()
 
     def closed_loop(self, asks: Iterator[Ask], concurrency: int, *, most: int, seconds: float) -> list[Record]:
@@ -137,9 +141,10 @@ class EngineRun:
             self._in_flight += 1
 
     def _prepare(self, ask: Ask) -> Any:
-        return prepare(
-            self._photos[ask.shape][ask.photo % len(self._photos[ask.shape])], self._geometry, self._on_device
-        )
+        jpeg = self._photos[ask.shape][ask.photo % len(self._photos[ask.shape])]
+        if self._loaders is not None:
+            return self._loaders.prepare(jpeg, self._geometry, self._on_device)
+        return prepare(jpeg, self._geometry, self._on_device)
 
     def _load_and_submit(self, number: int, ask: Ask) -> None:
         try:

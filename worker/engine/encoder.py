@@ -17,10 +17,19 @@ __all__ = ["Encoder"]
 
 
 class Encoder:
-    """Encodes the images of a step together; so few crops as one image has by a captured graph, once warmed up."""
+    """Encodes the images of a step together; once warmed up, by a captured graph for so many crops as are usual.
+
+    Usual are those of one image, and up to `usual_crops`.
+    """
 
     def __init__(
-        self, model: Moondream, weights: VisionWeights, graphs: Graphs | None, *, mark: Callable[[], None]
+        self,
+        model: Moondream,
+        weights: VisionWeights,
+        graphs: Graphs | None,
+        *,
+        usual_crops: int,
+        mark: Callable[[], None],
     ) -> None:
         config = model.config.vision
         self._model = model
@@ -28,11 +37,11 @@ class Encoder:
         self._graphs = graphs
         self._mark = mark
         if graphs is not None:
-            shape = (1 + config.max_crops, config.crop_size, config.crop_size, config.in_channels)
+            shape = (max(1 + config.max_crops, usual_crops), config.crop_size, config.crop_size, config.in_channels)
             self._pixels_NHWC = torch.zeros(shape, dtype=torch.uint8, device=model.device)
 
     def warm_up(self) -> None:
-        """Capture the encoder for every number of crops that one image has."""
+        """Capture the encoder for every usual number of crops."""
         if self._graphs is not None:
             for crops in range(len(self._pixels_NHWC), 0, -1):
                 pixels_NHWC = self._pixels_NHWC[:crops]

@@ -89,7 +89,7 @@ class Readings:
         """Send `parts`, each (rows, 1 or 4) on the device, which together have a row for each sequence."""
         self._asked = [(sequence, sequence.turns) for sequence in sequences]
         self._parts = [_to_host(part) for part in parts]
-        self._arrival = torch.cuda.Event() if parts and parts[0].is_cuda else None  # type: ignore[no-untyped-call]
+        self._arrival = _sleeping_event() if parts and parts[0].is_cuda else None
         if self._arrival is not None:
             self._arrival.record()
 
@@ -106,6 +106,11 @@ class Readings:
         for (sequence, turns), row in zip(self._asked, rows, strict=True):
             if sequence.turns == turns:
                 yield sequence, _reading(sequence.skill.heads, row)
+
+
+def _sleeping_event() -> torch.cuda.Event:
+    """Return an event whose waiter sleeps: the device has the next step already, and the host's cores other work."""
+    return torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
 
 
 def _to_host(part: Tensor) -> Tensor:

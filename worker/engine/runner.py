@@ -30,7 +30,7 @@ class Runner:
         weights = in_fp8(model.weights) if config.fp8_linears else model.weights
         seats = Seats.of(config.max_batch + 1, model.device)
         self._pool = Pool(model, pages=pages, page_size=config.page_size, dtype=cache_dtype(config, model), mark=mark)
-        encoder = Encoder(model, weights.vision, graphs, mark=mark)
+        encoder = Encoder(model, weights.vision, graphs, usual_crops=config.stall_crops, mark=mark)
         self._decoder = Decoder(model, config, self._pool, seats, graphs)
         self._prefill = Prefill(model, weights.text, encoder, self._pool, seats, graphs)
 

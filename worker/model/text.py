@@ -12,7 +12,6 @@ from torch.nn import functional
 
 from worker.kernels.paged_attention import prefix_mask
 from worker.kernels.rope import Rotation, rope, rotation
-from worker.kernels.skinny_linear import skinny_linear
 from worker.model.config import TextConfig
 from worker.model.layers import layer_norm, linear, mlp
 from worker.model.weights import Attention, TextBlock, TextWeights
@@ -62,10 +61,7 @@ def _attention(x_TC: Tensor, rotation_TF: Rotation, weights: Attention, heads: i
 
 def logits(hidden_BC: Tensor, weights: TextWeights) -> Tensor:
     """Return logits_BV of the rows' next tokens."""
-    normed_BC = layer_norm(hidden_BC, weights.post_ln)
-    if normed_BC.dim() == 2:
-        return skinny_linear(normed_BC, weights.lm_head.weight, weights.lm_head.bias)
-    return linear(normed_BC, weights.lm_head)
+    return linear(layer_norm(hidden_BC, weights.post_ln), weights.lm_head)
 
 
 def dense_attend(prefix_len: int) -> Attend:
