@@ -35,7 +35,7 @@ __all__ = [
     "tenant_lane",
     "tenants",
     "totals",
-    "turn",
+    "turns",
     "workers",
 ]
 
@@ -97,9 +97,9 @@ def quarantine(kind: str, p: int = 0) -> str:
     return lane(quarantine_lane(kind), p)
 
 
-def turn(p: int = 0) -> str:
-    """Name the key that holds the one worker which runs quarantined jobs now."""
-    return f"{stem(p)}turn"
+def turns(p: int = 0) -> str:
+    """Name the sorted set of the workers that run quarantined jobs now, by when their turn ends at the latest."""
+    return f"{stem(p)}turns"
 
 
 def paused(p: int = 0) -> str:

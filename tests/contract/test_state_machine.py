@@ -25,7 +25,7 @@ from worker.jobs.broker import Broker, Delivery, Held, Isolation
 from worker.jobs.outcome import Cancelled, Completed, Crashed, Dead, Expired, Failed, Outcome, Released, Retry
 
 LANES = names.DEFAULT_LANES
-SMALL_BATCH = 8
+SMALL_BATCH = 16
 ENDS = {Completed: "completed", Failed: "failed", Dead: "failed", Cancelled: "cancelled", Expired: "expired"}
 OUTCOMES: list[Outcome] = [
     Completed(),
@@ -51,19 +51,29 @@ class ModelJob:
     state: str = "queued"
     attempt: int = 0
     crashes: int = 0
+    spared: bool = False
     cancelled: bool = False
     owner: str | None = None
     apart: Isolation = Isolation.NONE
     endings: int = 0
 
+    @property
+    def doubts(self) -> int:
+        return self.crashes - self.spared
+
     def requeue(self) -> None:
         waits = {1: Isolation.SMALL, 2: Isolation.ALONE}
         self.state, self.owner = "queued", None
-        self.apart = Isolation.NONE if self.cancelled else waits.get(self.crashes, Isolation.NONE)
+        self.apart = Isolation.NONE if self.cancelled else waits.get(self.doubts, Isolation.NONE)
 
     def crash(self) -> None:
         self.crashes += 1
         self.requeue()
+
+    def lose_worker(self) -> None:
+        """The first death of a whole worker does not count against it."""
+        self.spared = True
+        self.crash()
 
     def settle(self, outcome: Outcome) -> None:
         match outcome:
@@ -82,7 +92,7 @@ class ModelJob:
     def verdict(self) -> type[Outcome] | None:
         if self.cancelled:
             return Cancelled
-        return Expired if self.expired else Dead if self.crashes >= 3 else None
+        return Expired if self.expired else Dead if self.doubts >= 3 else None
 
 
 @dataclass(eq=False)
@@ -129,6 +139,7 @@ class BrokerMachine(RuleBasedStateMachine):
     def hire(self) -> Worker:
         worker = Worker(name := f"worker-{len(self.workers)}", self.queue.broker(name))
         self.do(worker.broker.open())
+        self.do(worker.broker.extend(told=b"{}"))
         self.workers.append(worker)
         return worker
 
@@ -229,7 +240,7 @@ class BrokerMachine(RuleBasedStateMachine):
         worker.held.setdefault(delivery.job_id, []).append(delivery)
         assert (delivery.attempt, delivery.crashes, delivery.isolation) == (job.attempt, job.crashes, job.apart)
         assert (type(delivery.verdict) if delivery.verdict else None) is job.verdict
-        assert delivery.verdict or job.crashes == 0 or job.apart is not Isolation.NONE
+        assert delivery.verdict or job.doubts == 0 or job.apart is not Isolation.NONE
 
     def settle_some(self, worker: Worker, outcomes: list[Outcome | None]) -> None:
         """End each delivery with the outcome whose turn it is, or leave it (None)."""
@@ -279,7 +290,7 @@ class BrokerMachine(RuleBasedStateMachine):
         lost = [job for job in self.jobs.values() if job.state == "running" and job.owner not in living]
         assert self.do(worker.broker.reclaim()) == len(lost)
         for job in lost:
-            job.crash()
+            job.lose_worker()
 
     @precondition(lambda self: any(worker.held for worker in self.workers))
     @rule(data=st.data())

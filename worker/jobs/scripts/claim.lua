@@ -63,7 +63,7 @@ end
 local function verdict(had, deadline)
   if had.cancel then return 'cancelled' end
   if deadline and deadline <= now then return 'expired' end
-  return tonumber(had.crashes or 0) >= MOST_CRASHES and 'lost' or ''
+  return doubts(had) >= MOST_DOUBTS and 'lost' or ''
 end
 
 -- Makes this worker the owner of an entry that is pending for it; returns the delivery, or nil if it is not to run:

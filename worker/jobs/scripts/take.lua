@@ -8,9 +8,8 @@
 -- Returns {now, when the next delayed job is due (0: none), {from where on an entry of each stream is news, and one of the
 --   bell}, {deliveries}, 1 if this worker must finish what it holds first}.
 local permits, share, reply_lost, at = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == '1', ARGV[8]
-local may_turn, turn_ttl, batch, cap = ARGV[9] == '1', ARGV[10], tonumber(ARGV[11]), tonumber(ARGV[12])
+local may_turn, turn_ttl, batch, cap = ARGV[9] == '1', tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
 local lanes, small, alone, delayed = #KEYS - 2, #KEYS - 1, #KEYS, stem .. 'delayed'
-local turn = stem .. 'turn'
 local found, quiet, total = {}, {}, 0
 
 local function name(stream) return stream:sub(#stem + #'jobs:' + 1) end
@@ -34,9 +33,26 @@ local function unclaimed(stream, most)
   return reply and reply[1][2] or {}
 end
 
+-- What was given back by whoever had claimed it: the oldest of a stream.
+local function given_back(stream, most)
+  local pending = redis.pcall('XPENDING', stream, group, '-', '+', most, GIVEN_BACK)
+  local entries = {}
+  for _, held in ipairs(pending.err and {} or pending) do
+    local entry = redis.call('XRANGE', stream, held[1], held[1])[1]
+    if entry then
+      redis.call('XCLAIM', stream, group, worker, 0, held[1], 'JUSTID')
+      entries[#entries + 1] = entry
+    else
+      redis.call('XACK', stream, group, held[1])
+    end
+  end
+  return entries
+end
+
 -- Duplicates free their permit, so read on; a few rounds only, that a lane full of them blocks nobody.
 local function fill_from(lane, stream, most)
   local full = total + most
+  for _, entry in ipairs(given_back(stream, most)) do keep(lane, claim(name(stream), stream, entry[1], entry[2])) end
   for _ = 1, 4 do
     local room = full - total
     if room <= 0 then return end
@@ -110,22 +126,13 @@ local function quarantined()
   end
 end
 
--- One living worker at a time runs quarantined jobs, so that the others go on.
-local function is_anothers_turn()
-  local holder = redis.call('GET', turn)
-  return holder and holder ~= worker and lives(holder)
-end
-
-local function begin_turn()
-  if redis.call('GET', turn) ~= worker then redis.call('SET', turn, worker, 'PX', turn_ttl) end
-end
-
-local function end_turn()
-  if redis.call('GET', turn) == worker then redis.call('DEL', turn) end
+-- How many workers it takes to run the whole quarantine at once.
+local function workers_wanted()
+  return math.ceil(redis.call('XLEN', KEYS[small]) / batch) + redis.call('XLEN', KEYS[alone])
 end
 
 local function fill_apart(lane)
-  begin_turn()
+  begin_turn(now + turn_ttl)
   fill_from(lane, KEYS[lane], lane == small and math.min(permits, batch) or 1)
 end
 
@@ -136,11 +143,11 @@ local function fill_all()
     return false
   end
   local apart = quarantined()
-  if apart and is_anothers_turn() then
+  if apart and not is_wanted(workers_wanted()) then
     quiet[small], quiet[alone], apart = true, true, nil
   end
   if apart and may_turn then
-    begin_turn()
+    begin_turn(now + turn_ttl)
     if at == 'idle' and total == 0 then fill_apart(apart) end
     return total == 0 and at == 'busy'
   end
