@@ -35,7 +35,8 @@ class RedisTransport:
     `bounds` says how many jobs each lane holds, those in flight included; `tenant_bound` how many of them may be one
     tenant's. An idempotency key is remembered for
     `idempotency_ttl` seconds. A subscriber is given None after `silence` seconds without an event. With `keys` jobs are
-    signed. Every method raises `QueueUnavailable` when Redis cannot be reached, after a few tries.
+    signed. Every method raises `QueueUnavailable` when Redis cannot be reached, after a few tries, and `NotAQueue`
+    when that holds something else.
     """
 
     def __init__(
