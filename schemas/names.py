@@ -16,6 +16,7 @@ __all__ = [
     "IMAGE_PREFIX",
     "QUARANTINES",
     "bell",
+    "cancelled",
     "dead",
     "delayed",
     "events",
@@ -110,6 +111,11 @@ def paused(p: int = 0) -> str:
 def bell(p: int = 0) -> str:
     """Name the stream of one entry that wakes idle workers for what no lane's own stream tells them."""
     return f"{stem(p)}bell"
+
+
+def cancelled(p: int = 0) -> str:
+    """Name the sorted set of jobs that were cancelled while they waited, for the next worker to settle."""
+    return f"{stem(p)}cancelled"
 
 
 def workers(p: int = 0) -> str:

@@ -53,6 +53,7 @@ class ModelJob:
     crashes: int = 0
     spared: bool = False
     cancelled: bool = False
+    hastened: bool = False
     owner: str | None = None
     apart: Isolation = Isolation.NONE
     endings: int = 0
@@ -64,6 +65,7 @@ class ModelJob:
     def requeue(self) -> None:
         waits = {1: Isolation.SMALL, 2: Isolation.ALONE}
         self.state, self.owner = "queued", None
+        self.hastened = self.cancelled
         self.apart = Isolation.NONE if self.cancelled else waits.get(self.doubts, Isolation.NONE)
 
     def crash(self) -> None:
@@ -227,15 +229,17 @@ class BrokerMachine(RuleBasedStateMachine):
             or any(one.isolation is not Isolation.NONE for one in worker.deliveries)
         ):
             return None
-        return min(permits, sum(job.home not in self.paused for job in queued))
+        return min(permits, sum(job.hastened or job.home not in self.paused for job in queued))
 
     def paused_took_nothing(self, deliveries: list[Delivery]) -> None:
         for delivery in deliveries:
-            assert delivery.isolation is not Isolation.NONE or self.jobs[delivery.job_id].home not in self.paused
+            job = self.jobs[delivery.job_id]
+            assert job.hastened or job.home not in self.paused or delivery.isolation is not Isolation.NONE
 
     def accept(self, worker: Worker, delivery: Delivery) -> None:
         job = self.jobs[delivery.job_id]
         assert job.state == "queued"
+        job.hastened = False
         job.state, job.owner, job.attempt = "running", worker.name, job.attempt + 1
         worker.held.setdefault(delivery.job_id, []).append(delivery)
         assert (delivery.attempt, delivery.crashes, delivery.isolation) == (job.attempt, job.crashes, job.apart)
@@ -322,6 +326,7 @@ class BrokerMachine(RuleBasedStateMachine):
             assert known == job.state
         if job.endings == 0:
             job.cancelled = True
+            job.hastened = known == "queued" and job.apart is Isolation.NONE
             if job.state == "delayed":
                 self.due.add(job_id)
         for worker in self.workers:

@@ -338,8 +338,10 @@ async def test_a_group_made_anew_gives_a_dead_worker_s_job_to_another(queue: OnR
     await queue.call("XGROUP", "DESTROY", names.lane("interactive"), names.GROUP)
     other = queue.broker("worker-2")
     await other.open()
+    assert await other.take(1) == [], "it is the dead one's, until it is taken over"
+    assert await other.reclaim() == 1
     [delivery] = await other.take(1)
-    assert (delivery.job_id, delivery.attempt) == (lost.job_id, 2)
+    assert (delivery.job_id, delivery.attempt, delivery.crashes) == (lost.job_id, 2, 1)
     assert await broker.settle([ending(lost)]) == [False]
     assert await other.settle([ending(delivery)]) == [True]
 
@@ -449,3 +451,46 @@ async def test_nobody_is_told_the_password_of_a_redis_that_is_away() -> None:
         await broker.close()
     assert logs
     assert "hidden-word" not in f"{logs}{away.value}{broker}"
+
+
+async def spoil(queue: OnRedis, key: str) -> None:
+    """Write to a key as no worker would."""
+    kind = await queue.call("TYPE", key)
+    await (queue.call("XADD", key, "*", "x", "y") if kind == "stream" else queue.call("SET", key, "nonsense"))
+
+
+@pytest.mark.parametrize("when", ["before it is claimed", "before its events", "before its end"])
+@pytest.mark.parametrize("kind", ["log", "job"])
+async def test_what_somebody_else_wrote_to_a_jobs_keys_spoils_nothing_for_the_others(
+    queue: OnRedis, broker: RedisBroker, when: str, kind: str
+) -> None:
+    transport = queue.transport()
+    ids = [spoilt, _] = await transport.submit([new_job(), new_job()])
+    key = {"log": names.log, "job": names.job}[kind](spoilt)
+    if when == "before it is claimed":
+        await spoil(queue, key) if kind == "log" else await queue.call("SET", key, "nonsense")
+    taken = await broker.take(2)
+    assert [one.job_id for one in taken] == ids
+    if when == "before its events":
+        await spoil(queue, key) if kind == "log" else await queue.call("SET", key, "nonsense")
+    assert await broker.append([EventGroup(one, one.next_seq, (b"one", b"two")) for one in taken]) == [True, True]
+    if when == "before its end":
+        await spoil(queue, key) if kind == "log" else await queue.call("SET", key, "nonsense")
+    ends = [ending(one, seq=one.next_seq + 2) for one in taken]
+    assert await broker.settle(ends) == [True, True]
+    assert [await transport.result(job_id) for job_id in ids] == [b"result", b"result"]
+    logs = [await transport.log(job_id) for job_id in ids]
+    last = [b"last of " + job_id.encode() for job_id in ids]
+    assert (logs[0][-1], logs[1][-3:]) == (last[0], [b"one", b"two", last[1]])
+    if kind == "log" and when != "before it is claimed":
+        assert logs[0] == last[:1], "half a log would tell the wrong text"
+
+
+async def test_a_job_whose_id_had_a_log_long_ago_begins_a_new_one(queue: OnRedis, broker: RedisBroker) -> None:
+    transport, job = queue.transport(), new_job()
+    await queue.call("XADD", names.log(job.id), "7-0", "e", "of another life")
+    await transport.submit([job])
+    [delivery] = await broker.take(1)
+    assert await broker.settle([ending(delivery)]) == [True]
+    told = await transport.log(job.id)
+    assert (len(told), told[-1]) == (2, b"last of " + job.id.encode())

@@ -69,6 +69,10 @@ class MemoryBroker:
         plan = self._claims.plan(0, permits)
         if plan is None:
             return []
+        early = self._fill_cancelled(plan.permits) if plan.at != "small" else []
+        if early:
+            self._seen = -1
+            return self._claims.accept(early, plan)
         apart = self._quarantined()
         if plan.at == "small":
             found = self._fill(_SMALL, plan.permits)
@@ -154,6 +158,16 @@ class MemoryBroker:
             return self._fill_apart(apart, plan.permits)
         return found
 
+    def _fill_cancelled(self, room: int) -> list[Delivery]:
+        """Claim what was cancelled while it waited in a lane, wherever that is."""
+        queue, found = self._queue, []
+        while queue.cancelled and len(found) < room:
+            record = queue.jobs[queue.cancelled.pop(0)]
+            if record.state is State.QUEUED and record.lane not in (_SMALL, _ALONE):
+                queue.unclaimed[record.lane].remove(record.entry)
+                found.append(self._claim(record.lane, queue.lanes[record.lane][record.entry]))
+        return [delivery for delivery in found if delivery]
+
     def _fill_fairly(self, lane: str, room: int) -> list[Delivery]:
         """Give each tenant of a lane, and the lane's own entries, a turn after the other."""
         if lane in self._queue.paused:
@@ -179,7 +193,8 @@ class MemoryBroker:
     def _has_unclaimed(self) -> bool:
         lanes = [lane for lane in self._lanes if lane not in self._queue.paused]
         parts = [names.tenant_lane(lane, tenant) for lane in lanes for tenant in self._queue.rings[lane]]
-        return any(self._queue.unclaimed[lane] for lane in (*lanes, *parts, _SMALL, _ALONE))
+        waiting = [self._queue.cancelled, *(self._queue.unclaimed[lane] for lane in (*lanes, *parts, _SMALL, _ALONE))]
+        return any(waiting)
 
     def _fill(self, lane: str, room: int) -> list[Delivery]:
         found: list[Delivery] = []

@@ -87,6 +87,7 @@ class MemoryQueue:
     registry: dict[str, bytes] = field(default_factory=dict)
     rings: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     turns: set[str] = field(default_factory=set)
+    cancelled: list[str] = field(default_factory=list)
     readers: dict[str, set["Reader"]] = field(default_factory=lambda: defaultdict(set))
     news: asyncio.Event = field(default_factory=asyncio.Event)
     entries: int = 0
@@ -113,6 +114,8 @@ class MemoryQueue:
         home = record.home or record.lane
         record.lane, record.home = record.place, home
         record.state, record.entry = State.QUEUED, self.put(record.lane, {**entry.fields, "id": job_id.encode()})
+        if record.cancel:
+            self.cancelled.append(job_id)
 
     def put_back(self, job_id: str, entry: Entry) -> None:
         """Put a claimed job to where it belongs now; if that is where it was, before all that came later."""
@@ -121,6 +124,8 @@ class MemoryQueue:
             self.requeue(job_id, entry)
             return
         record.state, record.worker = State.QUEUED, None
+        if record.cancel:
+            self.cancelled.append(job_id)
         self.lanes[record.lane][entry.id] = entry
         waiting = [*self.unclaimed[record.lane], entry.id]
         self.unclaimed[record.lane] = sorted(waiting, key=lambda known: int(known.partition("-")[2]))
@@ -178,6 +183,7 @@ class MemoryQueue:
         self.rings.clear()
         self.paused.clear()
         self.turns.clear()
+        self.cancelled.clear()
         self.dead.clear()
         self.live.clear()
 

@@ -52,8 +52,11 @@ local function owner(had)
 end
 
 -- The first event of a submitted job is written only now: a stream of one entry costs 4 KB, in a lane of millions.
-local function log_queued(id, had)
-  if had.state == 'queued' and had.seq == '1' and not had.attempt then
+local function begin_log(id, had)
+  if had.attempt then return end
+  -- of a job that had this id long ago, or of somebody else
+  redis.call('DEL', stem .. 'log:' .. id)
+  if had.state == 'queued' and had.seq == '1' then
     local event = '{"type":"queued","v":1,"id":"' .. id .. '","seq":0,"attempt":0}'
     redis.call('XADD', stem .. 'log:' .. id, '1-0', 'e', event)
   end
@@ -76,13 +79,14 @@ local function claim(lane, stream, entry, fields)
     drop(stream, entry)
     return nil
   end
-  local whose = owner(had)
-  if whose == 'theirs' then
+  local ours = had.worker == worker
+  if had.state == 'running' and had.worker and not ours then
+    -- claimed out of turn, or the group was made anew; should its owner be dead, `reclaim` is to find it there
     redis.call('XCLAIM', stream, group, had.worker, 0, entry, 'JUSTID')
     return nil
   end
-  log_queued(id, had)
-  local attempt = tonumber(had.attempt or 0) + (whose == 'ours' and 0 or 1)
+  begin_log(id, had)
+  local attempt = tonumber(had.attempt or 0) + (had.state == 'running' and ours and 0 or 1)
   local queued_at = had.queued_at or entry:match('^%d+')
   redis.call('HSET', key, 'state', 'running', 'lane', lane, 'entry', entry, 'worker', worker, 'attempt', attempt,
     'seq', had.seq or 0, 'queued_at', queued_at, 'started_at', now)

@@ -14,11 +14,23 @@ local function lives(name) return redis.call('EXISTS', stem .. 'live:' .. name) 
 
 local function count(what) redis.call('HINCRBY', stem .. 'totals', what, 1) end
 
+-- Runs a command on a key of one job. What cannot be that job's, as somebody else wrote it, is removed: one bad key must
+-- not end a script that serves many jobs. Returns the reply, and whether the key was removed.
+local function on_own(command, key, ...)
+  local reply = redis.pcall(command, key, ...)
+  if type(reply) ~= 'table' or not reply.err then return reply, false end
+  if not (reply.err:find('WRONGTYPE', 1, true) or reply.err:find('equal or smaller', 1, true)) then
+    return redis.call(command, key, ...), false
+  end
+  redis.call('DEL', key)
+  return redis.call(command, key, ...), true
+end
+
 local function look_up(key)
   local names = {'state', 'lane', 'entry', 'worker', 'attempt', 'seq', 'queued_at', 'cancel', 'crashes', 'home', 'started_at',
-    'spared'}
+    'spared', 'unlogged'}
   local had = {}
-  for i, value in ipairs(redis.call('HMGET', key, unpack(names))) do had[names[i]] = value or nil end
+  for i, value in ipairs(on_own('HMGET', key, unpack(names))) do had[names[i]] = value or nil end
   return had
 end
 
@@ -61,10 +73,16 @@ local function put(lane, fields)
   return entry
 end
 
+-- A job that was cancelled is the next to be claimed, wherever it waits.
+local function hasten(key, had)
+  if had.cancel then redis.call('ZADD', stem .. 'cancelled', 0, key:sub(#stem + #'job:' + 1)) end
+end
+
 -- Puts a job that has no entry now to where it belongs.
 local function requeue(key, had, fields)
   local lane = place(had)
   redis.call('HSET', key, 'state', 'queued', 'entry', put(lane, fields), 'lane', lane, 'home', had.home or had.lane)
+  hasten(key, had)
 end
 
 -- Puts a claimed job back to where it belongs now. If that is where it is, its entry stays, to be claimed before all that
@@ -74,6 +92,7 @@ local function put_back(key, had, stream, entry, fields)
     redis.call('XCLAIM', stream, group, GIVEN_BACK, 0, entry, 'JUSTID')
     redis.call('HSET', key, 'state', 'queued', 'entry', entry, 'lane', had.lane)
     redis.call('HDEL', key, 'worker')
+    hasten(key, had)
     return ring_bell()
   end
   requeue(key, had, fields)

@@ -13,7 +13,7 @@ end
 
 local function finish(keys, job)
   redis.call('SET', keys.result, job.result, 'PX', result_ttl)
-  tell(keys.hash, keys.log, job.channel, job.seq, job.event)
+  tell(keys.hash, keys.log, job.channel, job.seq, job.event, true)
   redis.call('HSET', keys.hash, 'state', job.state, 'worker', worker, 'attempt', job.attempt, 'entry', job.entry,
     'finished_at', now)
   redis.call('PEXPIRE', keys.hash, result_ttl)

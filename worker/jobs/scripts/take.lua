@@ -11,11 +11,15 @@ local permits, share, reply_lost, at = tonumber(ARGV[5]), tonumber(ARGV[6]), ARG
 local may_turn, turn_ttl, batch, cap = ARGV[9] == '1', tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
 local lanes, small, alone, delayed = #KEYS - 2, #KEYS - 1, #KEYS, stem .. 'delayed'
 local found, quiet, total = {}, {}, 0
+local kept = {}
 
 local function name(stream) return stream:sub(#stem + #'jobs:' + 1) end
 
+-- An entry claimed out of turn comes again in its turn, if that is in the same call.
 local function keep(lane, delivery)
-  if delivery then
+  local place = delivery and delivery[1] .. ' ' .. delivery[2]
+  if delivery and not kept[place] then
+    kept[place] = true
     found[lane][#found[lane] + 1] = delivery
     total = total + 1
   end
@@ -68,6 +72,25 @@ local function fill(lane, most)
   local ring = stem .. 'tenants:' .. name(stream)
   if redis.call('EXISTS', ring) == 0 then return fill_from(lane, stream, most) end
   for _, one in ipairs(turns(stream, ring, most, cap)) do fill_from(lane, one.stream, one.count) end
+end
+
+-- Jobs that were cancelled while they waited, however deep in a lane and be it paused; they do not run, so nothing of a
+-- lane's order matters. In the quarantine they wait for their turn, as nothing may be claimed beside it.
+local function claim_cancelled()
+  local popped = redis.call('ZPOPMIN', stem .. 'cancelled', permits - total)
+  for i = 1, #popped, 2 do
+    local id = popped[i]
+    local had = look_up(stem .. 'job:' .. id)
+    if had.cancel and had.state == 'queued' and had.lane ~= SMALL and had.lane ~= ALONE then
+      local stream = stem .. 'jobs:' .. had.lane
+      local entry = redis.call('XRANGE', stream, had.entry, had.entry)[1]
+      if entry then
+        redis.pcall('XGROUP', 'CREATE', stream, group, '0') -- it is there, but for a lane that nobody has served yet
+        redis.call('XCLAIM', stream, group, worker, 0, had.entry, 'FORCE', 'JUSTID')
+        keep(1, claim(had.lane, stream, entry[1], entry[2]))
+      end
+    end
+  end
 end
 
 local function promote_due()
@@ -177,6 +200,7 @@ end
 promote_due()
 if reply_lost then find_all_again() end
 local apart_again = #found[small] + #found[alone] > 0
+if at ~= 'small' and not apart_again and permits > total then claim_cancelled() end
 local holding = permits > total and not apart_again and fill_all()
 
 local ends, deliveries = {}, {}
