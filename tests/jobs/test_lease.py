@@ -37,7 +37,7 @@ class Keeping:
             lease=0.03,
             hang=0.02,
             tell=lambda: b'{"permits":4}',
-            break_off=lambda job_id, outcome: self.broken_off.append((job_id, outcome)),
+            break_off=lambda held, outcome: self.broken_off.append((held.job_id, outcome)),
         )
 
 

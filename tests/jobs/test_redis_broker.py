@@ -365,6 +365,22 @@ async def test_a_worker_serves_several_partitions(queue: OnRedis) -> None:
     await broker.close()
 
 
+async def test_a_worker_of_many_partitions_waits_on_one_connection(queue: OnRedis) -> None:
+    before = (await queue.call("INFO", "clients"))["connected_clients"]
+    broker = RedisBroker(BrokerConfig(url=queue.url, worker="worker-1", partitions=(0, 1, 2, 3)))
+    await broker.open()
+    waiting = asyncio.create_task(broker.wait(SOON))
+    assert await broker.take(1) == []
+    job = new_job(id=names.new_id(3))
+    await queue.transport().submit([job])
+    await waiting
+    assert [one.job_id for one in await broker.take(1)] == [job.id]
+    await broker.wait(0.01)
+    now = (await queue.call("INFO", "clients"))["connected_clients"]
+    assert now - before <= 3, "the broker's two and the producer's"
+    await broker.close()
+
+
 async def test_partitions_take_turns(queue: OnRedis) -> None:
     broker = RedisBroker(BrokerConfig(url=queue.url, worker="worker-1", partitions=(0, 1)))
     await broker.open()

@@ -109,7 +109,7 @@ async def test_a_redis_that_holds_something_else_is_told_with_what_to_do(queue: 
     await queue.call("SET", names.lane("interactive"), "no stream")
     await queue.call("SET", names.log(job.id), "no stream")
     for call in (transport.submit([job]), transport.log(job.id)):
-        with pytest.raises(NotAQueue, match="WRONGTYPE.*keys that begin with stoop:"):
+        with pytest.raises(NotAQueue, match=r"WRONGTYPE.*keys that begin with stoop:"):
             await call
 
 

@@ -8,7 +8,7 @@ import structlog
 
 from worker.engine.request import EnginePort
 from worker.errors import QueueUnavailable
-from worker.jobs.broker import Broker
+from worker.jobs.broker import Broker, Delivery
 from worker.jobs.outcome import Cancelled, Outcome, Released
 
 __all__ = ["LeaseKeeper"]
@@ -19,8 +19,8 @@ log = structlog.get_logger(__name__)
 class LeaseKeeper:
     """Extends the lease three times a lease, and takes over from the dead as often; `lease` and `hang` are in seconds.
 
-    `tell` returns what the registry of workers shall say. `break_off` ends the run of a job, by its id, that was
-    cancelled or is another's by now.
+    `tell` returns what the registry of workers shall say. `break_off` ends the run of a delivery that
+    was cancelled or is another's by now.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class LeaseKeeper:
         lease: float,
         hang: float,
         tell: Callable[[], bytes],
-        break_off: Callable[[str, Outcome], None],
+        break_off: Callable[[Delivery, Outcome], None],
     ) -> None:
         self._broker = broker
         self._engine = engine
@@ -62,10 +62,10 @@ class LeaseKeeper:
         try:
             held = await self._broker.extend(self._tell())
             for delivery in held.cancelled:
-                self._break_off(delivery.job_id, Cancelled())
+                self._break_off(delivery, Cancelled())
             for delivery in held.lost:
                 # the queue refuses it, as it is another's; what counts is that the run ends
-                self._break_off(delivery.job_id, Released())
+                self._break_off(delivery, Released())
             if taken := await self._broker.reclaim():
                 log.warning("jobs of dead workers were taken over", jobs=taken)
         except QueueUnavailable as error:
