@@ -510,3 +510,55 @@ async def test_a_job_whose_id_had_a_log_long_ago_begins_a_new_one(queue: OnRedis
     assert await broker.settle([ending(delivery)]) == [True]
     told = await transport.log(job.id)
     assert (len(told), told[-1]) == (2, b"last of " + job.id.encode())
+
+
+async def test_a_worker_cut_off_for_longer_than_its_lease_learns_what_it_lost(
+    queue: OnRedis, network: LossyNetwork, far_broker: RedisBroker
+) -> None:
+    broker = queue.broker("worker-2")
+    await broker.open()
+    ids = await queue.transport().submit([new_job() for _ in range(2)])
+    held = await far_broker.take(2)
+    network.down = True
+    network.cut()
+    with pytest.raises(QueueUnavailable):
+        await far_broker.settle([ending(held[0])])
+    await queue.call("DEL", names.live("worker-1"))
+    assert await broker.reclaim() == 2
+    taken = await broker.take(2)
+    assert await broker.settle([ending(taken[0])]) == [True]
+    network.down = False
+    assert (await far_broker.extend()).lost == tuple(held)
+    assert await far_broker.append([EventGroup(one, one.next_seq, (b"late",)) for one in held]) == [False, False]
+    assert await far_broker.settle([ending(one) for one in held]) == [False, False]
+    assert await broker.settle([ending(taken[1])]) == [True]
+    assert [await queue.transport().state(job_id) for job_id in ids] == ["completed", "completed"]
+
+
+async def test_a_failover_costs_no_answer(queue: OnRedis, broker: RedisBroker) -> None:
+    [job_id] = await queue.transport().submit([new_job()])
+    [delivery] = await broker.take(1)
+    await queue.call("REPLICAOF", "127.0.0.1", 1)  # what was the master takes no writes any more
+    try:
+        with pytest.raises(QueueUnavailable, match=r"READONLY|read only"):
+            await broker.settle([ending(delivery)])
+        with pytest.raises(QueueUnavailable):
+            await broker.extend()
+        assert await broker.take(1) == []
+    finally:
+        await queue.call("REPLICAOF", "NO", "ONE")
+    assert (await broker.extend()).lost == ()
+    assert await broker.settle([ending(delivery)]) == [True]
+    assert await queue.transport().state(job_id) == "completed"
+
+
+async def test_an_answered_job_that_a_failover_brings_back_is_dropped(queue: OnRedis, broker: RedisBroker) -> None:
+    [job_id] = await queue.transport().submit([new_job()])
+    [delivery] = await broker.take(1)
+    assert await broker.settle([ending(delivery)]) == [True]
+    # the new master may lack the end of the stream, and so may have the entry still
+    await queue.call("DEL", names.lane("interactive"))
+    await queue.call("XADD", names.lane("interactive"), delivery.entry_id, "j", delivery.packed)
+    assert await broker.take(1) == []
+    assert await queue.depth("interactive") == 0
+    assert (await queue.transport().log(job_id))[-1] == b"last of " + job_id.encode()

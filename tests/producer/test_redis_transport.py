@@ -104,6 +104,17 @@ async def test_a_full_redis_is_unavailable_and_then_not(queue: OnRedis) -> None:
     assert await transport.submit([job]) == [job.id]
 
 
+async def test_a_redis_that_fails_over_is_unavailable_and_then_not(queue: OnRedis) -> None:
+    transport, job = queue.transport(), new_job()
+    await queue.call("REPLICAOF", "127.0.0.1", 1)
+    try:
+        with pytest.raises(QueueUnavailable):
+            await transport.submit([job])
+    finally:
+        await queue.call("REPLICAOF", "NO", "ONE")
+    assert await transport.submit([job]) == [job.id]
+
+
 async def test_a_redis_that_holds_something_else_is_told_with_what_to_do(queue: OnRedis) -> None:
     transport, job = queue.transport(), new_job()
     await queue.call("SET", names.lane("interactive"), "no stream")
