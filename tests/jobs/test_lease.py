@@ -76,6 +76,18 @@ async def test_what_is_cancelled_or_lost_is_broken_off(keeping: Keeping) -> None
     assert {("a", Released()), ("b", Cancelled())} <= set(keeping.broken_off)
 
 
+async def test_after_redis_was_away_nobody_is_taken_for_dead_for_a_lease(keeping: Keeping) -> None:
+    await beat(keeping, 2)
+    keeping.broker.away = True
+    await beat(keeping, 2)
+    before = keeping.broker.reclaimed
+    keeping.broker.away = False
+    await beat(keeping, 3)
+    assert keeping.broker.reclaimed == before
+    await beat(keeping, 3)
+    assert keeping.broker.reclaimed > before
+
+
 async def test_it_goes_on_when_redis_was_away(keeping: Keeping) -> None:
     keeping.broker.away = True
     await beat(keeping, 2)

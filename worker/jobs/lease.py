@@ -15,9 +15,13 @@ __all__ = ["LeaseKeeper"]
 
 log = structlog.get_logger(__name__)
 
+_BEATS = 3
+
 
 class LeaseKeeper:
     """Extends the lease three times a lease, and takes over from the dead as often; `lease` and `hang` are in seconds.
+
+    After Redis was away it takes nothing over for a lease: the living could not renew theirs either.
 
     `tell` returns what the registry of workers shall say. `break_off` ends the run of a delivery that
     was cancelled or is another's by now.
@@ -35,10 +39,11 @@ class LeaseKeeper:
     ) -> None:
         self._broker = broker
         self._engine = engine
-        self._period = lease / 3
+        self._period = lease / _BEATS
         self._patience = hang / self._period  # in beats
         self._tell = tell
         self._break_off = break_off
+        self._truce = 0  # in beats
         self._steps = -1
         self._still = 0
 
@@ -66,7 +71,10 @@ class LeaseKeeper:
             for delivery in held.lost:
                 # the queue refuses it, as it is another's; what counts is that the run ends
                 self._break_off(delivery, Released())
-            if taken := await self._broker.reclaim():
+            if self._truce:
+                self._truce -= 1
+            elif taken := await self._broker.reclaim():
                 log.warning("jobs of dead workers were taken over", jobs=taken)
         except QueueUnavailable as error:
+            self._truce = _BEATS
             log.warning("the lease could not be renewed", error=str(error))
