@@ -124,6 +124,12 @@ async def test_a_redis_that_holds_something_else_is_told_with_what_to_do(queue: 
             await call
 
 
+async def test_what_somebody_else_wrote_to_a_log_is_no_event(queue: OnRedis) -> None:
+    for fields in (("e", "an event"), ("x", "something else")):
+        await queue.call("XADD", names.log("mine"), "*", *fields)
+    assert await queue.transport().log("mine") == [b"an event"]
+
+
 @pytest.mark.parametrize("turns", range(16))
 async def test_a_cancellation_is_never_lost(queue: OnRedis, turns: int) -> None:
     transport = queue.transport()
