@@ -142,7 +142,7 @@ async def _buried(here: Arena, verdict: Verdict, job_id: str) -> Verdict:
 
 
 async def long_job(folder: Path, load: Load) -> Verdict:
-    """A job takes ten times as long as the lease, beside others and with other workers to take it over: it runs once."""
+    """A job takes ten times as long as the lease, beside others and with others to take it over: it runs once."""
     async with arena(folder, load) as here:
         await here.submit([question("long", f"sleep {10 * load.lease}"), *questions(load.jobs - 1)])
         verdict = await here.verdict("job of ten leases")
