@@ -7,7 +7,7 @@ import time
 import pytest
 
 from producer.transport import Transport
-from tests.contract.queues import FAILURE, QueueUnderTest, die_under, ending, new_job, submit
+from tests.contract.queues import FAILURE, QueueUnderTest, die_under, ending, new_job, open_broker, submit
 from worker.jobs.broker import Broker, Held
 from worker.jobs.outcome import Cancelled, Completed, Crashed, Outcome, Released, Retry
 
@@ -34,6 +34,20 @@ async def test_a_queued_job_that_is_cancelled_is_settled_before_all_others(
     assert await broker.settle([ending(found[0], Cancelled())]) == [True]
     left = [one.job_id for _ in range(6) for one in await broker.take(16)]
     assert left == [job_id for job_id in ids[1:] if job_id != ids[40]], "and it comes once"
+
+
+@pytest.mark.parametrize("tenant", [None, "acme"])
+async def test_what_was_claimed_out_of_its_turn_holds_nobody_up(
+    queue: QueueUnderTest, broker: Broker, transport: Transport, tenant: str | None
+) -> None:
+    ids = await transport.submit([new_job(tenant=tenant) for _ in range(20)])
+    for job_id in ids[:19]:
+        await transport.cancel(job_id)
+    other = await open_broker(queue, "worker-2")
+    held = await other.take(19)
+    assert {one.verdict for one in held} == {Cancelled()}
+    assert [one.job_id for one in await broker.take(1)] == ids[19:]
+    assert await other.settle([ending(one, Cancelled()) for one in held]) == [True] * 19
 
 
 @pytest.mark.parametrize("tenant", [None, "acme"])

@@ -53,14 +53,16 @@ local function given_back(stream, most)
   return entries
 end
 
--- Duplicates free their permit, so read on; a few rounds only, that a lane full of them blocks nobody.
+-- Duplicates, and what was claimed out of its turn, free their permit, so read on; but not for long, that a lane full of
+-- them blocks nobody.
 local function fill_from(lane, stream, most)
-  local full = total + most
+  local full, left = total + most, 4 * most + 64
   for _, entry in ipairs(given_back(stream, most)) do keep(lane, claim(name(stream), stream, entry[1], entry[2])) end
-  for _ = 1, 4 do
+  while left > 0 do
     local room = full - total
     if room <= 0 then return end
     local entries = unclaimed(stream, room)
+    left = left - #entries
     for _, entry in ipairs(entries) do keep(lane, claim(name(stream), stream, entry[1], entry[2])) end
     if #entries < room then return end
   end
