@@ -51,6 +51,18 @@ async def test_what_was_claimed_out_of_its_turn_holds_nobody_up(
 
 
 @pytest.mark.parametrize("tenant", [None, "acme"])
+async def test_what_a_worker_claimed_out_of_its_turn_takes_no_permit_in_its_turn(
+    broker: Broker, transport: Transport, tenant: str | None
+) -> None:
+    ids = await transport.submit([new_job(tenant=tenant) for _ in range(6)])
+    for job_id in ids[:2]:
+        await transport.cancel(job_id)
+    held = [one for _ in range(2) for one in await broker.take(1)]
+    assert {one.job_id for one in held} == set(ids[:2])
+    assert [one.job_id for one in await broker.take(2)] == ids[2:4]
+
+
+@pytest.mark.parametrize("tenant", [None, "acme"])
 async def test_a_job_cancelled_in_a_paused_lane_is_settled_at_once(
     queue: QueueUnderTest, broker: Broker, transport: Transport, tenant: str | None
 ) -> None:

@@ -70,8 +70,8 @@ local function verdict(had, deadline)
 end
 
 -- Makes this worker the owner of an entry that is pending for it; returns the delivery, or nil if it is not to run:
--- a duplicate is acknowledged and dropped.
-local function claim(lane, stream, entry, fields)
+-- a duplicate is acknowledged and dropped. What this worker runs already is returned only where it may not know of it.
+local function claim(lane, stream, entry, fields, unknown)
   local id, packed, deadline = read(lane, entry, fields)
   local key = stem .. 'job:' .. id
   local had = look_up(key)
@@ -79,14 +79,15 @@ local function claim(lane, stream, entry, fields)
     drop(stream, entry)
     return nil
   end
-  local ours = had.worker == worker
+  local ours = had.state == 'running' and had.worker == worker
+  if ours and not unknown then return nil end
   if had.state == 'running' and had.worker and not ours then
     -- claimed out of turn, or the group was made anew; should its owner be dead, `reclaim` is to find it there
     redis.call('XCLAIM', stream, group, had.worker, 0, entry, 'JUSTID')
     return nil
   end
   begin_log(id, had)
-  local attempt = tonumber(had.attempt or 0) + (had.state == 'running' and ours and 0 or 1)
+  local attempt = tonumber(had.attempt or 0) + (ours and 0 or 1)
   local queued_at = had.queued_at or entry:match('^%d+')
   redis.call('HSET', key, 'state', 'running', 'lane', lane, 'entry', entry, 'worker', worker, 'attempt', attempt,
     'seq', had.seq or 0, 'queued_at', queued_at, 'started_at', now)

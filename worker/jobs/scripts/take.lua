@@ -63,7 +63,7 @@ local function fill_from(lane, stream, most)
     if room <= 0 then return end
     local entries = unclaimed(stream, room)
     left = left - #entries
-    for _, entry in ipairs(entries) do keep(lane, claim(name(stream), stream, entry[1], entry[2])) end
+    for _, entry in ipairs(entries) do keep(lane, claim(name(stream), stream, entry[1], entry[2], reply_lost)) end
     if #entries < room then return end
   end
 end
@@ -116,7 +116,7 @@ local function find_again(lane, stream, held)
     if not held[name(stream) .. ' ' .. claimed[1]] then
       local entry = redis.call('XRANGE', stream, claimed[1], claimed[1])[1]
       if entry then
-        keep(lane, claim(name(stream), stream, entry[1], entry[2]))
+        keep(lane, claim(name(stream), stream, entry[1], entry[2], reply_lost))
       else
         redis.call('XACK', stream, group, claimed[1])
       end
