@@ -15,6 +15,7 @@ from schemas.job import Job
 from schemas.result import Result
 from schemas.skill import Output, Skill
 from schemas.state import State
+from worker.errors import QueueUnavailable
 from worker.jobs.broker import Delivery, Settlement
 from worker.jobs.broker_config import BrokerConfig
 from worker.jobs.outcome import Completed
@@ -27,6 +28,7 @@ _PERMITS = 16
 _RUN_SECONDS = 0.05
 _LIMIT_SECONDS = 120.0
 _END_SECONDS = 5.0
+_PAUSE_SECONDS = 0.1
 
 
 class Bench:
@@ -110,7 +112,13 @@ class Desk:
     async def _run(self, delivery: Delivery) -> None:
         self._seen(delivery)
         await asyncio.sleep(_RUN_SECONDS)
-        await self._bench.broker.settle([ending(delivery)])
+        while True:
+            try:
+                await self._bench.broker.settle([ending(delivery)])
+                break
+            except QueueUnavailable:
+                # Redis stood still, as when it writes gigabytes: a permit must come back all the same
+                await asyncio.sleep(_PAUSE_SECONDS)
         self._free += 1
         self._freed.set()
 

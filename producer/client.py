@@ -190,4 +190,6 @@ class AsyncClient:
 def _connect(config: "ProducerConfig") -> Transport:
     from producer.redis_transport import RedisTransport
 
-    return RedisTransport(config.redis_url.get_secret_value(), keys=config.keys)
+    return RedisTransport(
+        config.redis_url.get_secret_value(), bounds=config.bounds, tenant_bound=config.tenant_bound, keys=config.keys
+    )

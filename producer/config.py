@@ -1,5 +1,6 @@
 """What a client needs to know, read once from arguments and the environment."""
 
+import re
 from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
 
@@ -9,10 +10,13 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from producer.errors import ConfigError
 from schemas import names
 from schemas.allowed import AllowedBuckets
+from schemas.job import NAME_PATTERN
 from schemas.redis_url import read_redis_url
 from schemas.signature import SigningKeys
 
 __all__ = ["ProducerConfig"]
+
+_BOUND = re.compile(rf"{NAME_PATTERN}=[1-9][0-9]{{0,14}}")
 
 
 def _split(value: object) -> tuple[str, ...]:
@@ -29,7 +33,9 @@ class ProducerConfig(BaseSettings):
     `s3_path_style` are for stores other than AWS; credentials come from where AWS clients look for them.
     `timeout_seconds` bounds every wait for an answer that is given no time of its own. Images outside
     `allowed_buckets` (`bucket`, `bucket/prefix` or `tenant=bucket/prefix`; empty: all are sent, and the workers decide)
-    are refused here. With `signing_keys` (`keyid:secret`) jobs are signed with the first one.
+    are refused here. With `signing_keys` (`keyid:secret`) jobs are signed with the first one. `lane_bounds`
+    (`lane=jobs`; a million where none is named) says how many jobs a lane may hold, `tenant_bound` how many of them may
+    be one tenant's: beyond that `submit` raises `QueueFull`.
     Raises `ConfigError` that names each value to change.
     """
 
@@ -43,6 +49,8 @@ class ProducerConfig(BaseSettings):
     allowed_buckets: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)] = ()
     signing_keys: SecretStr = SecretStr("")
     lane: str = names.DEFAULT_LANES[0]
+    lane_bounds: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)] = ()
+    tenant_bound: int | None = Field(default=None, ge=1)
     timeout_seconds: float = Field(default=300.0, gt=0)
 
     def __init__(self, **values: Any) -> None:
@@ -70,6 +78,14 @@ class ProducerConfig(BaseSettings):
         SigningKeys.read(_split(secret.get_secret_value()))
         return secret
 
+    @field_validator("lane_bounds")
+    @classmethod
+    def _check_lane_bounds(cls, entries: tuple[str, ...]) -> tuple[str, ...]:
+        for entry in entries:
+            if not _BOUND.fullmatch(entry):
+                raise ValueError("must be lane=jobs with at least one job, such as bulk=50000")
+        return entries
+
     @field_validator("s3_endpoint")
     @classmethod
     def _check_s3_endpoint(cls, endpoint: str | None) -> str | None:
@@ -87,6 +103,11 @@ class ProducerConfig(BaseSettings):
     def allowed(self) -> AllowedBuckets:
         """What `allowed_buckets` says."""
         return AllowedBuckets.read(self.allowed_buckets)
+
+    @property
+    def bounds(self) -> dict[str, int]:
+        """What `lane_bounds` says."""
+        return {lane: int(jobs) for lane, _, jobs in (entry.rpartition("=") for entry in self.lane_bounds)}
 
     @property
     def keys(self) -> SigningKeys | None:

@@ -6,6 +6,7 @@ StoopError
 ├── QueueFull              the lane is at its bound; carries `retry_after`
 ├── IdempotencyConflict    another job was submitted under this key; carries its `job_id`
 ├── NotFound               the queue knows no such job or dead letter
+├── NotAQueue              what Redis holds or can do is not what the queue needs
 ├── QueueUnavailable       Redis cannot be reached or refuses the client
 ├── ImageUnreadable        what was given as the image is none, or cannot be read
 ├── UploadFailed           the object store did not take or give the image
@@ -28,6 +29,7 @@ __all__ = [
     "JobExpired",
     "JobFailed",
     "JobRestarted",
+    "NotAQueue",
     "NotFound",
     "QueueFull",
     "QueueUnavailable",
@@ -71,6 +73,10 @@ class IdempotencyConflict(StoopError):
 
 class NotFound(StoopError, LookupError):
     """The queue knows no such job or dead letter, or not any more."""
+
+
+class NotAQueue(StoopError):
+    """Redis answers, but its keys or commands are not what the queue needs; says what to change."""
 
 
 class QueueUnavailable(StoopError):

@@ -35,7 +35,8 @@ class RedisTransport:
     `bounds` says how many jobs each lane holds, those in flight included; `tenant_bound` how many of them may be one
     tenant's. An idempotency key is remembered for
     `idempotency_ttl` seconds. A subscriber is given None after `silence` seconds without an event. With `keys` jobs are
-    signed. Every method raises `QueueUnavailable` when Redis cannot be reached, after a few tries.
+    signed. Every method raises `QueueUnavailable` when Redis cannot be reached, after a few tries, and `NotAQueue`
+    when that holds something else.
     """
 
     def __init__(
@@ -87,7 +88,8 @@ class RedisTransport:
         # the first event reaches the log when a worker claims the job, so ask in this order: no claim comes between
         queued = after < 0 and await self.state(job_id) == State.QUEUED
         entries = await self._calls.call("XRANGE", names.log(job_id), f"{after + 2}-0", "+")
-        return [fields[b"e"] for _, fields in entries] or ([_queued(job_id)] if queued else [])
+        # an entry without an event is somebody else's
+        return [fields[b"e"] for _, fields in entries if b"e" in fields] or ([_queued(job_id)] if queued else [])
 
     def subscribe(self, job_id: str) -> AbstractAsyncContextManager[AsyncIterator[bytes | None]]:
         """Follow the job's channel; all subscriptions share one connection."""
@@ -97,7 +99,7 @@ class RedisTransport:
         """Flag the job's hash, and tell the workers of one that runs."""
         message = json.dumps({"verb": "cancel", "id": job_id})
         partition = names.partition(job_id)
-        keys = [names.job(job_id), names.delayed(partition), names.bell(partition)]
+        keys = [names.job(job_id), names.delayed(partition), names.bell(partition), names.cancelled(partition)]
         state = await self._calls.run(self._cancel, keys, [job_id, names.CONTROL, message, _FLAG_TTL])
         return state.decode() if state else None
 

@@ -14,6 +14,7 @@ from producer.errors import (
     JobCancelled,
     JobExpired,
     JobFailed,
+    NotAQueue,
     NotFound,
     StoopError,
     TimedOut,
@@ -32,6 +33,7 @@ _CODES: dict[type[StoopError], int] = {
     IdempotencyConflict: _USAGE,
     ImageUnreadable: _USAGE,
     InvalidJob: _USAGE,
+    NotAQueue: _USAGE,
     TimedOut: _TIMED_OUT,
 }
 

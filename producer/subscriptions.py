@@ -136,7 +136,7 @@ class Subscriptions:
 
     async def _run(self) -> None:
         tries = 0
-        while True:
+        while not self._closed:
             connection = self._make_connection()
             try:
                 await connection.connect()
@@ -155,7 +155,8 @@ class Subscriptions:
 
     async def _read(self, connection: Any) -> None:
         asked = False
-        while True:
+        # on Python 3.11 redis-py may lose the cancellation that `close` asks for
+        while not self._closed:
             try:
                 message = await connection.read_response(timeout=_PING_SECONDS, disconnect_on_error=False)
             except ResponseError as error:

@@ -16,6 +16,7 @@ __all__ = [
     "IMAGE_PREFIX",
     "QUARANTINES",
     "bell",
+    "cancelled",
     "dead",
     "delayed",
     "events",
@@ -35,7 +36,7 @@ __all__ = [
     "tenant_lane",
     "tenants",
     "totals",
-    "turn",
+    "turns",
     "workers",
 ]
 
@@ -97,9 +98,9 @@ def quarantine(kind: str, p: int = 0) -> str:
     return lane(quarantine_lane(kind), p)
 
 
-def turn(p: int = 0) -> str:
-    """Name the key that holds the one worker which runs quarantined jobs now."""
-    return f"{stem(p)}turn"
+def turns(p: int = 0) -> str:
+    """Name the sorted set of the workers that run quarantined jobs now, by when their turn ends at the latest."""
+    return f"{stem(p)}turns"
 
 
 def paused(p: int = 0) -> str:
@@ -110,6 +111,11 @@ def paused(p: int = 0) -> str:
 def bell(p: int = 0) -> str:
     """Name the stream of one entry that wakes idle workers for what no lane's own stream tells them."""
     return f"{stem(p)}bell"
+
+
+def cancelled(p: int = 0) -> str:
+    """Name the sorted set of jobs that were cancelled while they waited, for the next worker to settle."""
+    return f"{stem(p)}cancelled"
 
 
 def workers(p: int = 0) -> str:

@@ -25,7 +25,6 @@ from worker.jobs.executor import Executor, Studio
 from worker.jobs.fetch import FetchConfig, Fetcher
 from worker.jobs.https_fetch import HttpsConfig, HttpsFetcher
 from worker.jobs.lease import LeaseKeeper
-from worker.jobs.outcome import Cancelled
 from worker.jobs.publisher import Identity, Publisher
 from worker.jobs.redis_broker import BrokerConfig, RedisBroker
 from worker.jobs.relay import Relay
@@ -70,6 +69,8 @@ async def _serve(config: WorkerConfig, program: Sequence[str]) -> None:
     relay.attach(engine)
     metrics.watch_engine(lambda: engine.figures)
     try:
+        if config.metrics_port:
+            metrics.serve(config.metrics_port)
         ready = await shutdown.unless_asked(engine.start())
         if ready is None:
             return
@@ -89,8 +90,6 @@ async def _built(
     identity = Identity(worker=_instance_name(), model=ready.model)
     broker = RedisBroker(_broker_config(config, identity.worker))
     publisher = Publisher(broker, identity)
-    if config.metrics_port:
-        metrics.serve(config.metrics_port)
     with (
         ThreadPoolExecutor(config.image_threads or _image_threads(), "image") as pool,
         Fetcher(_fetch(config), https=_https(config)) as fetcher,
@@ -116,7 +115,7 @@ async def _built(
             tell=lambda: entry.tell(broker.now(), consumer.in_flight),
             break_off=consumer.break_off,
         )
-        control = Control(config.redis_url.get_secret_value(), lambda job_id: consumer.break_off(job_id, Cancelled()))
+        control = Control(config.redis_url.get_secret_value(), consumer.cancel)
         try:
             await broker.open()
             log.info("ready", worker=identity.worker, model=ready.model, lanes=config.lanes, permits=entry.permits)

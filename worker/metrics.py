@@ -8,6 +8,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from schemas.result import Result
+from worker.errors import ConfigError
 
 __all__ = ["Metrics"]
 
@@ -51,8 +52,11 @@ class Metrics:
         )
 
     def serve(self, port: int) -> None:
-        """Answer Prometheus on this port, from a thread of its own."""
-        start_http_server(port, registry=self.registry)
+        """Answer Prometheus on this port, from a thread of its own; raises `ConfigError` if the port cannot be had."""
+        try:
+            start_http_server(port, registry=self.registry)
+        except OSError as error:
+            raise ConfigError(f"--metrics-port (STOOP_METRICS_PORT): port {port}: {error.strerror}") from error
 
     def watch_engine(self, read: Callable[[], Mapping[str, float]]) -> None:
         """Tell the engine's own figures too, as `stoop_engine_<name>`, read whenever Prometheus asks."""

@@ -141,6 +141,15 @@ async def _buried(here: Arena, verdict: Verdict, job_id: str) -> Verdict:
     return replace(verdict, facts={"crashes of the buried job": crashes})
 
 
+async def long_job(folder: Path, load: Load) -> Verdict:
+    """A job takes ten times as long as the lease, beside others and with others to take it over: it runs once."""
+    async with arena(folder, load) as here:
+        await here.submit([question("long", f"sleep {10 * load.lease}"), *questions(load.jobs - 1)])
+        verdict = await here.verdict("job of ten leases")
+        assert verdict.reruns == 0, "who lives keeps its jobs"
+        return verdict
+
+
 async def stopped_under_load(folder: Path, load: Load) -> Verdict:
     """SIGTERM to every worker under load; new ones find all that was released, and no attempt was counted."""
     async with arena(folder, load, drain_seconds="1") as here:
@@ -195,12 +204,14 @@ async def _running(here: Arena, jobs: list[Job]) -> Any:
 
 
 async def redis_link_bad(folder: Path, load: Load) -> Verdict:
-    """The workers' link to Redis takes 20 ms each way, and is cut again and again."""
+    """The workers' link to Redis takes 100 ms each way, and is cut again and again; no lease is lost by that."""
     async with arena(folder, load, start=False) as here, lossy_network(*_route(here.server.url)) as network:
-        network.delay = 0.02
+        network.delay = 0.1
         await here.start_workers(f"redis://127.0.0.1:{network.port}/0")
         await asyncio.gather(here.submit(questions(load.jobs)), here.at_each_share(network.cut))
         assert all(worker.returncode is None for worker in here.workers)
+        taken_over = int(await here.redis.hget(names.totals(), "reclaimed") or 0)
+        assert taken_over == 0, "a slow worker is no dead one"
         return await here.verdict("redis link slow and cut")
 
 
@@ -248,6 +259,7 @@ CASES: dict[str, Case] = {
         worker_frozen,
         poison_among_others,
         engine_hung,
+        long_job,
         stopped_under_load,
         stopped_twice,
         redis_link_bad,

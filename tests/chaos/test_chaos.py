@@ -16,12 +16,15 @@ LOADS = {
     "worker_frozen": Load(jobs=300, faults=1, lease=1.0, workers=2),
     "poison_among_others": Load(jobs=101, faults=1, lease=2.0),
     "engine_hung": Load(jobs=41, faults=1, lease=2.0),
+    "long_job": Load(jobs=100, faults=0, lease=1.0, workers=2),
     "stopped_under_load": Load(jobs=300, faults=1, lease=2.0, workers=2),
     "stopped_twice": Load(jobs=5, faults=1, lease=2.0),
     "redis_link_bad": Load(jobs=200, faults=2, lease=2.0, workers=1),
     "store_bad": Load(jobs=60, faults=0, lease=2.0, workers=1),
 }
 RERUN = {"workers_killed", "engines_killed", "worker_frozen", "poison_among_others"}
+# a lease and a third, and the time that a busy machine takes to start an engine
+RECOVERY_SECONDS = 20.0
 
 
 @pytest.fixture(autouse=True)
@@ -39,3 +42,4 @@ async def test_nothing_is_lost_nor_answered_twice(name: str, tmp_path: Path) -> 
     assert verdict.jobs == LOADS[name].jobs
     assert (verdict.lost, verdict.twice, verdict.left) == (0, 0, 0), verdict
     assert bool(verdict.reruns) >= (name in RERUN), "the faults have hit jobs that ran"
+    assert (verdict.recovery_last or 0) < RECOVERY_SECONDS, "and these came back soon"

@@ -15,7 +15,7 @@ from schemas.skill import Skill
 from schemas.state import State
 from tests.support.memory_queue import MemoryBroker, MemoryQueue, MemoryTransport
 from worker.jobs.broker import Broker, Delivery, Settlement
-from worker.jobs.outcome import Completed, Outcome
+from worker.jobs.outcome import Completed, Crashed, Outcome
 from worker.jobs.redis_broker import BrokerConfig, RedisBroker
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "InMemory",
     "OnRedis",
     "QueueUnderTest",
+    "crash_under",
     "die_under",
     "ending",
     "new_job",
@@ -246,4 +247,11 @@ async def die_under(queue: QueueUnderTest, count: int, heir: Broker, name: str =
     claimed = await (await open_broker(queue, name)).take(count)
     await queue.kill(name)
     assert await heir.reclaim() == len(claimed)
+    return claimed
+
+
+async def crash_under(broker: Broker, count: int) -> list[Delivery]:
+    """Let a worker's engine crash under jobs that it has just claimed."""
+    claimed = await broker.take(count)
+    assert await broker.settle([ending(one, Crashed()) for one in claimed]) == [True] * len(claimed)
     return claimed

@@ -338,6 +338,28 @@ async def test_a_wait_ends_at_once_when_a_job_is_there(broker: Broker, transport
         await broker.wait(60.0)
 
 
+async def test_no_wake_up_is_lost(broker: Broker, transport: Transport) -> None:
+    claimed: asyncio.Queue[str] = asyncio.Queue()
+
+    async def serve() -> None:
+        while True:
+            taken = await broker.take(4)
+            for delivery in taken:
+                claimed.put_nowait(delivery.job_id)
+            await broker.settle([ending(delivery) for delivery in taken])
+            if not taken:
+                await broker.wait(60.0)
+
+    serving = asyncio.create_task(serve())
+    for number in range(200):
+        lane, tenant = names.DEFAULT_LANES[number % 2], "acme" if number % 3 == 0 else None
+        [job_id] = await transport.submit([new_job(lane=lane, tenant=tenant)])
+        async with asyncio.timeout(SOON):
+            assert await claimed.get() == job_id
+    serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)
+
+
 async def test_a_wait_ends_after_its_timeout(broker: Broker) -> None:
     async with asyncio.timeout(SOON):
         await broker.wait(0.01)

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from producer.transport import Transport
-from tests.contract.queues import FAILURE, QueueUnderTest, ending, new_job, submit
+from tests.contract.queues import FAILURE, QueueUnderTest, die_under, ending, new_job, open_broker, submit
 from worker.jobs.broker import Broker, Held
 from worker.jobs.outcome import Cancelled, Completed, Crashed, Outcome, Released, Retry
 
@@ -21,6 +21,78 @@ async def test_a_queued_job_that_is_cancelled_comes_with_its_verdict(broker: Bro
     assert delivery.verdict == Cancelled()
     assert await broker.settle([ending(delivery, delivery.verdict)]) == [True]
     assert await transport.state(job_id) == "cancelled"
+
+
+async def test_a_queued_job_that_is_cancelled_is_settled_before_all_others(
+    broker: Broker, transport: Transport
+) -> None:
+    ids = await submit(transport, 50)
+    assert await broker.take(1)
+    assert await transport.cancel(ids[40]) == "queued"
+    found = await broker.take(1)
+    assert [(one.job_id, one.verdict) for one in found] == [(ids[40], Cancelled())]
+    assert await broker.settle([ending(found[0], Cancelled())]) == [True]
+    left = [one.job_id for _ in range(6) for one in await broker.take(16)]
+    assert left == [job_id for job_id in ids[1:] if job_id != ids[40]], "and it comes once"
+
+
+@pytest.mark.parametrize("tenant", [None, "acme"])
+async def test_what_was_claimed_out_of_its_turn_holds_nobody_up(
+    queue: QueueUnderTest, broker: Broker, transport: Transport, tenant: str | None
+) -> None:
+    ids = await transport.submit([new_job(tenant=tenant) for _ in range(20)])
+    for job_id in ids[:19]:
+        await transport.cancel(job_id)
+    other = await open_broker(queue, "worker-2")
+    held = await other.take(19)
+    assert {one.verdict for one in held} == {Cancelled()}
+    assert [one.job_id for one in await broker.take(1)] == ids[19:]
+    assert await other.settle([ending(one, Cancelled()) for one in held]) == [True] * 19
+
+
+@pytest.mark.parametrize("tenant", [None, "acme"])
+async def test_what_a_worker_claimed_out_of_its_turn_takes_no_permit_in_its_turn(
+    broker: Broker, transport: Transport, tenant: str | None
+) -> None:
+    ids = await transport.submit([new_job(tenant=tenant) for _ in range(6)])
+    for job_id in ids[:2]:
+        await transport.cancel(job_id)
+    held = [one for _ in range(2) for one in await broker.take(1)]
+    assert {one.job_id for one in held} == set(ids[:2])
+    assert [one.job_id for one in await broker.take(2)] == ids[2:4]
+
+
+@pytest.mark.parametrize("tenant", [None, "acme"])
+async def test_a_job_cancelled_in_a_paused_lane_is_settled_at_once(
+    queue: QueueUnderTest, broker: Broker, transport: Transport, tenant: str | None
+) -> None:
+    [kept, gone] = await transport.submit([new_job(tenant=tenant) for _ in range(2)])
+    await queue.pause("interactive")
+    assert await broker.take(8) == []
+    waiting = asyncio.create_task(broker.wait(60.0))
+    await transport.cancel(gone)
+    async with asyncio.timeout(SOON):
+        await waiting
+    [delivery] = await broker.take(8)
+    assert (delivery.job_id, delivery.verdict) == (gone, Cancelled())
+    await broker.settle([ending(delivery, Cancelled())])
+    assert [await transport.state(job_id) for job_id in (kept, gone)] == ["queued", "cancelled"]
+    await queue.resume("interactive")
+    while not (taken := await broker.take(8)):
+        pass
+    assert [one.job_id for one in taken] == [kept]
+
+
+async def test_a_cancelled_job_of_a_worker_that_died_settling_it_is_settled_by_another(
+    queue: QueueUnderTest, broker: Broker, transport: Transport
+) -> None:
+    [_, gone] = await submit(transport, 2)
+    await transport.cancel(gone)
+    lost = await die_under(queue, 1, broker)
+    assert [one.job_id for one in lost] == [gone]
+    taken = [one for _ in range(2) for one in await broker.take(8)]
+    assert [one.verdict for one in taken if one.job_id == gone] == [Cancelled()]
+    assert len(taken) == 2
 
 
 async def test_a_worker_hears_at_its_next_beat_that_a_job_was_cancelled(broker: Broker, transport: Transport) -> None:

@@ -25,7 +25,7 @@ from worker.jobs.broker import Broker, Delivery, Held, Isolation
 from worker.jobs.outcome import Cancelled, Completed, Crashed, Dead, Expired, Failed, Outcome, Released, Retry
 
 LANES = names.DEFAULT_LANES
-SMALL_BATCH = 8
+SMALL_BATCH = 16
 ENDS = {Completed: "completed", Failed: "failed", Dead: "failed", Cancelled: "cancelled", Expired: "expired"}
 OUTCOMES: list[Outcome] = [
     Completed(),
@@ -51,19 +51,31 @@ class ModelJob:
     state: str = "queued"
     attempt: int = 0
     crashes: int = 0
+    spared: bool = False
     cancelled: bool = False
+    hastened: bool = False
     owner: str | None = None
     apart: Isolation = Isolation.NONE
     endings: int = 0
 
+    @property
+    def doubts(self) -> int:
+        return self.crashes - self.spared
+
     def requeue(self) -> None:
         waits = {1: Isolation.SMALL, 2: Isolation.ALONE}
         self.state, self.owner = "queued", None
-        self.apart = Isolation.NONE if self.cancelled else waits.get(self.crashes, Isolation.NONE)
+        self.hastened = self.cancelled
+        self.apart = Isolation.NONE if self.cancelled else waits.get(self.doubts, Isolation.NONE)
 
     def crash(self) -> None:
         self.crashes += 1
         self.requeue()
+
+    def lose_worker(self) -> None:
+        """The first death of a whole worker does not count against it."""
+        self.spared = True
+        self.crash()
 
     def settle(self, outcome: Outcome) -> None:
         match outcome:
@@ -82,7 +94,7 @@ class ModelJob:
     def verdict(self) -> type[Outcome] | None:
         if self.cancelled:
             return Cancelled
-        return Expired if self.expired else Dead if self.crashes >= 3 else None
+        return Expired if self.expired else Dead if self.doubts >= 3 else None
 
 
 @dataclass(eq=False)
@@ -129,6 +141,7 @@ class BrokerMachine(RuleBasedStateMachine):
     def hire(self) -> Worker:
         worker = Worker(name := f"worker-{len(self.workers)}", self.queue.broker(name))
         self.do(worker.broker.open())
+        self.do(worker.broker.extend(told=b"{}"))
         self.workers.append(worker)
         return worker
 
@@ -216,20 +229,22 @@ class BrokerMachine(RuleBasedStateMachine):
             or any(one.isolation is not Isolation.NONE for one in worker.deliveries)
         ):
             return None
-        return min(permits, sum(job.home not in self.paused for job in queued))
+        return min(permits, sum(job.hastened or job.home not in self.paused for job in queued))
 
     def paused_took_nothing(self, deliveries: list[Delivery]) -> None:
         for delivery in deliveries:
-            assert delivery.isolation is not Isolation.NONE or self.jobs[delivery.job_id].home not in self.paused
+            job = self.jobs[delivery.job_id]
+            assert job.hastened or job.home not in self.paused or delivery.isolation is not Isolation.NONE
 
     def accept(self, worker: Worker, delivery: Delivery) -> None:
         job = self.jobs[delivery.job_id]
         assert job.state == "queued"
+        job.hastened = False
         job.state, job.owner, job.attempt = "running", worker.name, job.attempt + 1
         worker.held.setdefault(delivery.job_id, []).append(delivery)
         assert (delivery.attempt, delivery.crashes, delivery.isolation) == (job.attempt, job.crashes, job.apart)
         assert (type(delivery.verdict) if delivery.verdict else None) is job.verdict
-        assert delivery.verdict or job.crashes == 0 or job.apart is not Isolation.NONE
+        assert delivery.verdict or job.doubts == 0 or job.apart is not Isolation.NONE
 
     def settle_some(self, worker: Worker, outcomes: list[Outcome | None]) -> None:
         """End each delivery with the outcome whose turn it is, or leave it (None)."""
@@ -279,7 +294,7 @@ class BrokerMachine(RuleBasedStateMachine):
         lost = [job for job in self.jobs.values() if job.state == "running" and job.owner not in living]
         assert self.do(worker.broker.reclaim()) == len(lost)
         for job in lost:
-            job.crash()
+            job.lose_worker()
 
     @precondition(lambda self: any(worker.held for worker in self.workers))
     @rule(data=st.data())
@@ -311,6 +326,7 @@ class BrokerMachine(RuleBasedStateMachine):
             assert known == job.state
         if job.endings == 0:
             job.cancelled = True
+            job.hastened = known == "queued" and job.apart is Isolation.NONE
             if job.state == "delayed":
                 self.due.add(job_id)
         for worker in self.workers:

@@ -2,9 +2,11 @@
 
 import asyncio
 
+import pytest
+
 from producer.transport import Transport
 from schemas.failure import FailureCode
-from tests.contract.queues import FAILURE, QueueUnderTest, die_under, ending, new_job, open_broker, submit
+from tests.contract.queues import FAILURE, QueueUnderTest, crash_under, die_under, ending, new_job, open_broker, submit
 from worker.jobs.broker import Broker, EventGroup, Isolation
 from worker.jobs.outcome import Cancelled, Completed, Crashed, Dead, Released, Retry
 
@@ -22,23 +24,60 @@ async def test_the_jobs_of_a_living_worker_are_left_alone(
     assert await broker.settle([ending(one) for one in held]) == [True] * 3
 
 
-async def test_a_dead_worker_s_jobs_run_again_in_small_batches(
+async def test_a_dead_worker_s_jobs_are_the_next_to_be_claimed(
     queue: QueueUnderTest, broker: Broker, transport: Transport
 ) -> None:
     ids = await submit(transport, 10)
-    lost = await die_under(queue, 10, broker)
+    lost = await die_under(queue, 6, broker)
+    assert [await transport.state(job_id) for job_id in ids] == ["queued"] * 10
+    again = await broker.take(64)
+    found = [(one.job_id, one.attempt, one.crashes, one.isolation) for one in again]
+    assert found[:6] == [(job_id, 2, 1, Isolation.NONE) for job_id in ids[:6]]
+    assert found[6:] == [(job_id, 1, 0, Isolation.NONE) for job_id in ids[6:]]
+    assert again[0].packed == lost[0].packed
+    assert await broker.settle([ending(one) for one in again]) == [True] * 10
+    assert await queue.depth("interactive") == 0
+
+
+async def test_the_jobs_of_an_engine_that_crashed_run_again_in_small_batches(
+    queue: QueueUnderTest, broker: Broker, transport: Transport
+) -> None:
+    ids = await submit(transport, 20)
+    lost = await crash_under(broker, 20)
     first = await broker.take(64)
     assert [(one.job_id, one.attempt, one.crashes, one.isolation) for one in first] == [
-        (job_id, 2, 1, Isolation.SMALL) for job_id in ids[:8]
+        (job_id, 2, 1, Isolation.SMALL) for job_id in ids[:16]
     ]
     assert first[0].packed == lost[0].packed
     assert await broker.take(64) == [], "a small batch is full"
     assert await broker.settle([ending(one) for one in first[:4]]) == [True] * 4
     second = await broker.take(64)
-    assert [one.job_id for one in second] == ids[8:]
-    assert await broker.settle([ending(one) for one in first[4:] + second]) == [True] * 6
-    assert [await transport.state(job_id) for job_id in ids] == ["completed"] * 10
+    assert [one.job_id for one in second] == ids[16:], "it is filled up as its jobs end"
+    assert await broker.settle([ending(one) for one in first[4:] + second]) == [True] * 16
+    assert [await transport.state(job_id) for job_id in ids] == ["completed"] * 20
     assert await queue.depth("interactive") == await queue.depth("quarantine:small") == 0
+
+
+async def test_a_job_is_spared_one_death_of_a_whole_worker(
+    queue: QueueUnderTest, broker: Broker, transport: Transport
+) -> None:
+    await submit(transport, 1)
+    runs = [await die_under(queue, 1, broker, f"doomed-{count}") for count in range(4)]
+    runs.append(await broker.take(1))
+    found = [(one.crashes, one.isolation) for [one] in runs]
+    isolations = [Isolation.NONE, Isolation.NONE, Isolation.SMALL, Isolation.ALONE, Isolation.NONE]
+    assert found == list(enumerate(isolations))
+    assert [isinstance(one.verdict, Dead) for [one] in runs] == [False] * 4 + [True]
+
+
+async def test_a_suspect_whose_worker_is_killed_stays_where_it_is(
+    queue: QueueUnderTest, broker: Broker, transport: Transport
+) -> None:
+    await submit(transport, 1)
+    await crash_under(broker, 1)
+    await die_under(queue, 1, broker)
+    [again] = await broker.take(1)
+    assert (again.attempt, again.crashes, again.isolation) == (3, 2, Isolation.SMALL)
 
 
 async def test_the_dead_worker_s_late_results_are_fenced(
@@ -63,24 +102,25 @@ async def test_the_dead_worker_s_late_results_are_fenced(
 async def test_nothing_runs_beside_a_job_that_crashed_in_a_small_batch(
     queue: QueueUnderTest, broker: Broker, transport: Transport
 ) -> None:
-    [poison, innocent] = await submit(transport, 2)
-    await die_under(queue, 2, broker)
-    await die_under(queue, 2, broker, "doomed-2")
-    await submit(transport, 3)
-    [alone] = await broker.take(64)
-    assert (alone.job_id, alone.attempt, alone.crashes, alone.isolation) == (poison, 3, 2, Isolation.ALONE)
-    assert await broker.take(64) == []
-    await broker.settle([ending(alone)])
-    fresh = await broker.take(64)
-    assert [one.isolation for one in fresh] == [Isolation.NONE] * 3, "the lanes have a turn between"
-    await broker.settle([ending(one) for one in fresh])
-    assert [(one.job_id, one.isolation) for one in await broker.take(64)] == [(innocent, Isolation.ALONE)]
+    ids = await submit(transport, 5)
+    await crash_under(broker, 5)
+    await crash_under(broker, 5)
+    fresh = await submit(transport, 3)
+    for job_id in ids[:4]:
+        [alone] = await broker.take(64)
+        assert (alone.job_id, alone.attempt, alone.crashes, alone.isolation) == (job_id, 3, 2, Isolation.ALONE)
+        assert await broker.take(64) == []
+        await broker.settle([ending(alone)])
+    between = await broker.take(64)
+    assert [one.job_id for one in between] == fresh, "the lanes have a turn after every fourth"
+    await broker.settle([ending(one) for one in between])
+    assert [(one.job_id, one.isolation) for one in await broker.take(64)] == [(ids[4], Isolation.ALONE)]
 
 
 async def test_who_crashes_alone_is_a_dead_letter_and_the_others_complete(
     queue: QueueUnderTest, broker: Broker, transport: Transport
 ) -> None:
-    ids = await submit(transport, 20)
+    ids = await submit(transport, 40)
     poison, runs, crashes = ids[7], 0, 0
     while deliveries := await broker.take(64):
         for verdict in [one for one in deliveries if one.verdict]:
@@ -95,7 +135,7 @@ async def test_who_crashes_alone_is_a_dead_letter_and_the_others_complete(
         ends = [ending(one, outcome) for one, outcome in zip(deliveries, outcomes, strict=True)]
         assert await broker.settle(ends) == [True] * len(ends)
     assert crashes == 3
-    assert runs == 20 + 20 + 8, "each once, all again in small batches, one small batch again alone"
+    assert runs == 40 + 40 + 16, "each once, all again in small batches, one small batch again alone"
     states = {job_id: await transport.state(job_id) for job_id in ids}
     assert states.pop(poison) == "failed"
     assert set(states.values()) == {"completed"}
@@ -134,7 +174,7 @@ async def test_a_busy_worker_finishes_what_it_holds_first(
     await submit(transport, 2)
     held = await broker.take(2)
     lost = await submit(transport, 1)
-    await die_under(queue, 1, broker)
+    await crash_under(await open_broker(queue, "worker-2"), 1)
     await submit(transport, 5)
     assert await broker.take(8) == []
     waiting = asyncio.create_task(broker.wait(60.0))
@@ -147,27 +187,39 @@ async def test_a_busy_worker_finishes_what_it_holds_first(
     assert [one.job_id for one in await broker.take(8)] == lost
 
 
-async def test_one_worker_runs_the_quarantine_and_the_others_go_on(
-    queue: QueueUnderTest, broker: Broker, transport: Transport
+async def test_no_more_workers_turn_to_the_quarantine_than_it_takes(
+    queue: QueueUnderTest, transport: Transport
 ) -> None:
-    await submit(transport, 10)
-    await die_under(queue, 10, broker)
+    workers = [await open_broker(queue, f"worker-{number}") for number in range(4)]
+    for worker in workers:
+        await worker.extend(told=b"{}")
+    apart = await submit(transport, 5)
+    await crash_under(workers[0], 5)
     fresh = await submit(transport, 2)
-    other = await open_broker(queue, "worker-2")
-    apart = await broker.take(4)
-    assert len(apart) == 4
-    assert [one.job_id for one in await other.take(4)] == fresh
+    assert [one.job_id for one in await workers[1].take(4)] == apart[:4]
+    assert [one.job_id for one in await workers[2].take(4)] == fresh, "one worker can run five at once"
     await queue.kill("worker-1")
-    await other.settle([])
-    idle = await open_broker(queue, "worker-3")
-    assert {one.isolation for one in await idle.take(4)} == {Isolation.SMALL}, "the dead have no turn"
+    assert [one.job_id for one in await workers[3].take(4)] == apart[4:], "the dead have no turn"
+
+
+async def test_half_of_the_workers_go_on_with_the_lanes(queue: QueueUnderTest, transport: Transport) -> None:
+    workers = [await open_broker(queue, f"worker-{number}") for number in range(4)]
+    for worker in workers:
+        await worker.extend(told=b"{}")
+    await submit(transport, 100)
+    await crash_under(workers[0], 100)
+    fresh = await submit(transport, 4)
+    bursts = [await worker.take(16) for worker in workers]
+    assert [{one.isolation for one in burst} for burst in bursts[:2]] == [{Isolation.SMALL}] * 2
+    assert [one.job_id for one in bursts[2]] == fresh
+    assert bursts[3] == []
 
 
 async def test_the_quarantine_delays_fresh_jobs_but_never_stops_them(
     queue: QueueUnderTest, broker: Broker, transport: Transport
 ) -> None:
     await submit(transport, 200)
-    await die_under(queue, 200, broker)
+    await crash_under(broker, 200)
     [fresh] = await submit(transport, 1)
     before = 0
     while (taken := await broker.take(64))[0].job_id != fresh:
@@ -176,11 +228,28 @@ async def test_the_quarantine_delays_fresh_jobs_but_never_stops_them(
     assert 0 < before <= 64
 
 
-async def test_an_idle_worker_wakes_for_the_quarantine(
-    queue: QueueUnderTest, broker: Broker, transport: Transport
+async def test_what_was_given_back_does_not_count_as_in_flight(queue: QueueUnderTest, transport: Transport) -> None:
+    broker = queue.broker(tenant_limit=2)
+    await broker.open()
+    ids = await transport.submit([new_job(tenant="acme") for _ in range(3)])
+    doomed = queue.broker("doomed", tenant_limit=2)
+    await doomed.open()
+    assert len(await doomed.take(8)) == 2
+    assert await broker.take(8) == []
+    await queue.kill("doomed")
+    await broker.reclaim()
+    assert [one.job_id for one in await broker.take(8)] == ids[:2]
+    assert await broker.take(8) == []
+
+
+@pytest.mark.parametrize("times", [0, 1])
+async def test_an_idle_worker_wakes_for_the_jobs_of_a_dead_one(
+    queue: QueueUnderTest, broker: Broker, transport: Transport, times: int
 ) -> None:
     await submit(transport, 1)
     doomed = await open_broker(queue, "doomed")
+    for _ in range(times):
+        await crash_under(doomed, 1)
     await doomed.take(1)
     assert await broker.take(1) == []
     waiting = asyncio.create_task(broker.wait(60.0))
@@ -195,7 +264,7 @@ async def test_a_quarantined_job_that_is_put_back_stays_apart(
     queue: QueueUnderTest, broker: Broker, transport: Transport
 ) -> None:
     await submit(transport, 1)
-    await die_under(queue, 1, broker)
+    await crash_under(broker, 1)
     [first] = await broker.take(1)
     await broker.settle([ending(first, Released())])
     [second] = await broker.take(1)

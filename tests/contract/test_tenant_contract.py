@@ -9,7 +9,7 @@ from producer.errors import QueueFull
 from producer.transport import Transport
 from tests.contract.queues import FAILURE, QueueUnderTest, die_under, ending, new_job, submit
 from worker.jobs.broker import Broker, Delivery, Isolation
-from worker.jobs.outcome import Released, Retry
+from worker.jobs.outcome import Crashed, Released, Retry
 
 SOON = 5.0
 
@@ -76,7 +76,10 @@ async def test_a_tenant_s_jobs_are_taken_over(queue: QueueUnderTest, broker: Bro
     await die_under(queue, 3, broker)
     taken = await broker.take(8)
     assert [one.job_id for one in taken] == ids
-    assert {one.isolation for one in taken} == {Isolation.SMALL}
+    assert {one.isolation for one in taken} == {Isolation.NONE}
+    await broker.settle([ending(one, Crashed()) for one in taken])
+    again = await broker.take(8)
+    assert [(one.job_id, one.isolation) for one in again] == [(job_id, Isolation.SMALL) for job_id in ids]
 
 
 async def test_a_tenant_at_its_limit_leaves_its_turn_to_others(queue: QueueUnderTest, transport: Transport) -> None:

@@ -42,8 +42,8 @@ def test_without_permits_there_is_no_plan(permits: int) -> None:
 def test_a_small_batch_is_filled_up_but_no_further() -> None:
     claims = Claims(4)
     begin(claims, apart("a"), apart("b"))
-    assert claims.plan(PARTITION, 64) == Plan(2, "small", may_turn=False)
-    assert claims.plan(PARTITION, 1) == Plan(1, "small", may_turn=False)
+    assert claims.plan(PARTITION, 64) == Plan(2, "small", may_turn=True)
+    assert claims.plan(PARTITION, 1) == Plan(1, "small", may_turn=True)
     begin(claims, apart("c"), apart("d"))
     assert claims.plan(PARTITION, 64) is None
     assert claims.blocked
@@ -54,25 +54,40 @@ def test_nothing_is_claimed_beside_a_job_alone() -> None:
     begin(claims, apart("a", Isolation.ALONE))
     assert claims.plan(PARTITION, 64) is None
     end(claims, apart("a", Isolation.ALONE))
-    assert claims.plan(PARTITION, 64) == Plan(64, "idle", may_turn=False)
-
-
-def test_after_a_turn_the_lanes_are_asked_once() -> None:
-    claims = Claims(8)
-    begin(claims, apart("a"))
-    end(claims, apart("a"))
-    begin(claims)
     assert claims.plan(PARTITION, 64) == Plan(64, "idle", may_turn=True)
 
 
-def test_a_turn_ends_after_eight_small_batches() -> None:
+def test_after_four_jobs_alone_the_lanes_come_first_once() -> None:
+    claims = Claims(8)
+    for name in "abcd":
+        assert claims.plan(PARTITION, 64) == Plan(64, "idle", may_turn=True)
+        begin(claims, apart(name, Isolation.ALONE))
+        end(claims, apart(name, Isolation.ALONE))
+    assert claims.plan(PARTITION, 64) == Plan(64, "idle", may_turn=False)
+    begin(claims, delivery("fresh"))
+    end(claims, delivery("fresh"))
+    assert claims.plan(PARTITION, 64) == Plan(64, "idle", may_turn=True)
+
+
+def test_a_turn_ends_after_four_small_batches() -> None:
     claims = Claims(2)
     begin(claims, apart("0"), apart("1"))
-    for i in range(2, 16):
+    for i in range(2, 8):
         end(claims, apart(str(i - 1)))
         begin(claims, apart(str(i)))
-    end(claims, apart("15"))
+    end(claims, apart("7"))
     assert claims.plan(PARTITION, 64) is None, "one is still held, and the turn is over"
+    end(claims, apart("0"))
+    assert claims.plan(PARTITION, 64) == Plan(64, "idle", may_turn=False)
+
+
+def test_who_found_nothing_but_quarantined_jobs_begins_another_turn() -> None:
+    claims = Claims(2)
+    for i in range(4):
+        begin(claims, apart(f"{i}a"), apart(f"{i}b"))
+        end(claims, apart(f"{i}a"), apart(f"{i}b"))
+    begin(claims, apart("more"))
+    assert claims.plan(PARTITION, 64) == Plan(1, "small", may_turn=True)
 
 
 def test_nothing_of_another_partition_runs_beside_a_quarantined_job() -> None:

@@ -117,9 +117,9 @@ async def test_a_hurry_releases_at_once(consumer: Consumer, gate: Gate) -> None:
 
 async def test_one_run_is_broken_off_and_its_permit_is_free(consumer: Consumer, gate: Gate) -> None:
     await gate.started.wait_for(4)
-    consumer.break_off("2", Cancelled())
-    consumer.break_off("2", Released())  # too late
-    consumer.break_off("never seen", Cancelled())
+    consumer.cancel("2")
+    consumer.break_off(delivery("2"), Released())  # too late
+    consumer.cancel("never seen")
     await gate.started.wait_for(5)
     assert gate.ended == {"2": Cancelled()}
     for running in list(gate.running.values()):
@@ -139,3 +139,34 @@ async def test_nothing_is_claimed_while_the_engine_is_not_ready(
     ready.set()
     await gate.started.wait_for(8)
     await end_all(gate, 10)
+
+
+async def test_two_deliveries_of_one_job_are_two_runs(ready: asyncio.Event) -> None:
+    first, second = delivery("a"), delivery("a", attempt=2)
+    broker, gate = RecordingBroker([first, second]), ByAttempt()
+    consumer = Consumer(broker, gate, permits=4, metrics=Metrics(), ready=ready)  # type: ignore[arg-type]
+    running = asyncio.create_task(consumer.run())
+    await gate.started.wait_for(2)
+    assert consumer.in_flight == 2
+    consumer.break_off(first, Released())
+    await gate.ended.wait_for(1)
+    assert (gate.outcomes, consumer.in_flight) == ({1: Released()}, 1)
+    consumer.cancel("a")
+    await gate.ended.wait_for(2)
+    assert gate.outcomes == {1: Released(), 2: Cancelled()}
+    consumer.drain()
+    await running
+
+
+class ByAttempt:
+    """An executor whose runs go on until they are broken off."""
+
+    def __init__(self) -> None:
+        self.started, self.ended = Tally(), Tally()
+        self.outcomes: dict[int, Outcome] = {}
+
+    async def execute(self, held: Delivery, broken_off: "asyncio.Future[Outcome]") -> None:
+        self.started.add()
+        self.outcomes[held.attempt] = await broken_off
+        # the consumer counts it when the task has ended
+        asyncio.get_running_loop().call_later(0, self.ended.add)

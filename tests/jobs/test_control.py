@@ -72,3 +72,18 @@ async def test_it_listens_on_after_a_silence(redis: "Redis[bytes]", redis_url: s
         running.cancel()
         await asyncio.wait({running}, timeout=5)
     assert ears.heard == ["a"]
+
+
+@pytest.mark.parametrize("turns", range(24))
+async def test_it_can_be_ended_at_any_moment(redis: "Redis[bytes]", redis_url: str, turns: int) -> None:
+    ears = Ears()
+    running = asyncio.create_task(Control(redis_url, ears.cancel).run())
+    await order(redis, b'{"verb":"cancel","id":"a"}')
+    told = asyncio.create_task(redis.publish(names.CONTROL, b'{"verb":"cancel","id":"b"}'))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    running.cancel()
+    async with asyncio.timeout(5):
+        await asyncio.wait({running})
+    assert running.cancelled()
+    await told

@@ -37,7 +37,7 @@ class Keeping:
             lease=0.03,
             hang=0.02,
             tell=lambda: b'{"permits":4}',
-            break_off=lambda job_id, outcome: self.broken_off.append((job_id, outcome)),
+            break_off=lambda held, outcome: self.broken_off.append((held.job_id, outcome)),
         )
 
 
@@ -74,6 +74,18 @@ async def test_what_is_cancelled_or_lost_is_broken_off(keeping: Keeping) -> None
     keeping.broker.held = Held(lost=(delivery("a"),), cancelled=(delivery("b"),))
     await beat(keeping, 2)
     assert {("a", Released()), ("b", Cancelled())} <= set(keeping.broken_off)
+
+
+async def test_after_redis_was_away_nobody_is_taken_for_dead_for_a_lease(keeping: Keeping) -> None:
+    await beat(keeping, 2)
+    keeping.broker.away = True
+    await beat(keeping, 2)
+    before = keeping.broker.reclaimed
+    keeping.broker.away = False
+    await beat(keeping, 3)
+    assert keeping.broker.reclaimed == before
+    await beat(keeping, 3)
+    assert keeping.broker.reclaimed > before
 
 
 async def test_it_goes_on_when_redis_was_away(keeping: Keeping) -> None:

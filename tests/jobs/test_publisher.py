@@ -122,3 +122,14 @@ async def test_nothing_is_dropped_while_redis_is_away(
     publisher.begin(job)
     assert await publisher.settle(job, outcomes.Completed(), DONE)
     assert [unpack_event(packed).seq for packed in broker.events("a")] == [0, 1]
+
+
+async def test_two_deliveries_of_one_job_each_have_their_own_end(broker: RecordingBroker, publisher: Publisher) -> None:
+    first, second = delivery("a"), delivery("a", attempt=2, next_seq=5)
+    publisher.begin(first)
+    publisher.begin(second)
+    assert await publisher.settle(first, outcomes.Released())
+    say(publisher, second, "on")
+    assert await publisher.settle(second, outcomes.Completed(), DONE)
+    assert [one.delivery.attempt for one in broker.settlements] == [1, 2]
+    assert broker.settlements[1].seq == 7

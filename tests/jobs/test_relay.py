@@ -73,6 +73,27 @@ async def test_an_id_comes_again_only_when_the_engine_has_let_go_of_it() -> None
     assert (await again).id == "a"
 
 
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_who_waited_for_an_id_loses_nothing_to_who_had_it_before(cancelled: bool) -> None:
+    engine = ScriptedEngine()
+    relay = await start(engine)
+    first = asyncio.create_task(relay.run(Request("a", Caption()), lambda output: None))
+    await engine.submitted.wait_for(1)
+    again = asyncio.create_task(relay.run(Request("a", Caption()), lambda output: None))
+    await asyncio.sleep(0)
+    engine.deliver([engine.finished("a", "one")])
+    if cancelled:
+        await asyncio.sleep(0)
+        first.cancel()
+    await engine.submitted.wait_for(2)
+    await asyncio.wait({first})
+    engine.deliver([engine.finished("a", "two")])
+    async with asyncio.timeout(5):
+        last = await again
+    assert last == engine.finished("a", "two")
+    assert engine.aborted == []
+
+
 async def test_an_engine_that_has_ended_takes_nothing() -> None:
     engine = ScriptedEngine(alive=False)
     relay = await start(engine)

@@ -31,6 +31,10 @@ def test_an_empty_variable_is_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"redis_url": "http://user:hunter2@h"}, "STOOP_REDIS_URL: .*redis://"),
         ({"s3_endpoint": "localhost:9000"}, "STOOP_S3_ENDPOINT: .*http://"),
         ({"timeout_seconds": 0}, "STOOP_TIMEOUT_SECONDS"),
+        ({"lane_bounds": "bulk"}, "STOOP_LANE_BOUNDS: .*lane=jobs"),
+        ({"lane_bounds": "bulk=0"}, "STOOP_LANE_BOUNDS: .*lane=jobs"),
+        ({"lane_bounds": "two words=5"}, "STOOP_LANE_BOUNDS: .*lane=jobs"),
+        ({"tenant_bound": 0}, "STOOP_TENANT_BOUND"),
         ({"bukket": "photos"}, "STOOP_BUKKET"),
     ],
 )
@@ -79,3 +83,11 @@ def test_signing_keys_are_secret(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_sentinels_and_clusters_are_urls_too(url: str) -> None:
     config = ProducerConfig(redis_url=url)
     assert config.redis_address == url.replace(":hunter2@", "")
+
+
+def test_bounds_are_read_by_lane(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (ProducerConfig().bounds, ProducerConfig().tenant_bound) == ({}, None)
+    monkeypatch.setenv("STOOP_LANE_BOUNDS", "bulk=50000, interactive=200")
+    monkeypatch.setenv("STOOP_TENANT_BOUND", "20")
+    config = ProducerConfig()
+    assert (config.bounds, config.tenant_bound) == ({"bulk": 50_000, "interactive": 200}, 20)

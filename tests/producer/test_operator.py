@@ -12,7 +12,7 @@ from producer.operator.redis_operator import RedisOperator
 from schemas import names
 from schemas.codec import pack
 from schemas.failure import Failure, FailureCode
-from tests.contract.queues import OnRedis, ending, new_job
+from tests.contract.queues import OnRedis, die_under, ending, new_job
 from worker.jobs.outcome import Completed, Dead
 
 LANES = names.DEFAULT_LANES
@@ -78,6 +78,17 @@ async def test_the_oldest_is_the_oldest_that_waits(queue: OnRedis, operator: Red
     await broker.take(1)
     [_, bulk] = (await operator.status(LANES)).lanes
     assert bulk.oldest_seconds is not None and 19 <= bulk.oldest_seconds <= 25
+
+
+async def test_what_was_given_back_waits(queue: OnRedis, operator: RedisOperator) -> None:
+    await queue.transport().submit([new_job() for _ in range(5)])
+    heir = queue.broker("heir")
+    await heir.open()
+    await die_under(queue, 3, heir)
+    await heir.take(1)
+    [interactive, _] = (await operator.status(LANES)).lanes
+    assert (interactive.waiting, interactive.in_flight) == (4, 1)
+    assert interactive.oldest_seconds is not None and interactive.oldest_seconds < 60
 
 
 async def test_endings_are_counted(queue: OnRedis, operator: RedisOperator) -> None:

@@ -8,10 +8,11 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 import redis
-from redis.exceptions import ResponseError
 
+from producer.client import AsyncClient
+from producer.config import ProducerConfig
 from producer.embedded import EmbeddedRedis
-from producer.errors import ConfigError, QueueFull, QueueUnavailable
+from producer.errors import ConfigError, NotAQueue, QueueFull, QueueUnavailable
 from producer.redis_transport import RedisTransport
 from schemas import names
 from schemas.codec import pack, unpack_job
@@ -103,10 +104,56 @@ async def test_a_full_redis_is_unavailable_and_then_not(queue: OnRedis) -> None:
     assert await transport.submit([job]) == [job.id]
 
 
-async def test_an_error_of_the_server_is_told_as_it_is(queue: OnRedis) -> None:
+async def test_a_redis_that_fails_over_is_unavailable_and_then_not(queue: OnRedis) -> None:
+    transport, job = queue.transport(), new_job()
+    await queue.call("REPLICAOF", "127.0.0.1", 1)
+    try:
+        with pytest.raises(QueueUnavailable):
+            await transport.submit([job])
+    finally:
+        await queue.call("REPLICAOF", "NO", "ONE")
+    assert await transport.submit([job]) == [job.id]
+
+
+async def test_a_redis_that_holds_something_else_is_told_with_what_to_do(queue: OnRedis) -> None:
+    transport, job = queue.transport(), new_job()
     await queue.call("SET", names.lane("interactive"), "no stream")
-    with pytest.raises(ResponseError, match="WRONGTYPE"):
-        await queue.transport().submit([new_job()])
+    await queue.call("SET", names.log(job.id), "no stream")
+    for call in (transport.submit([job]), transport.log(job.id)):
+        with pytest.raises(NotAQueue, match=r"WRONGTYPE.*keys that begin with stoop:"):
+            await call
+
+
+async def test_what_somebody_else_wrote_to_a_log_is_no_event(queue: OnRedis) -> None:
+    for fields in (("e", "an event"), ("x", "something else")):
+        await queue.call("XADD", names.log("mine"), "*", *fields)
+    assert await queue.transport().log("mine") == [b"an event"]
+
+
+@pytest.mark.parametrize("turns", range(16))
+async def test_a_cancellation_is_never_lost(queue: OnRedis, turns: int) -> None:
+    transport = queue.transport()
+    await transport.result("any")  # it is connected from here on
+    call = asyncio.create_task(transport.result("any"))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    if not call.done():
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+    assert await transport.result("any") is None
+
+
+@pytest.mark.parametrize("turns", range(24))
+async def test_a_transport_that_follows_a_job_can_be_closed_at_any_moment(queue: OnRedis, turns: int) -> None:
+    transport, job = queue.transport(), new_job()
+    async with transport.subscribe(job.id):
+        submitting = asyncio.create_task(queue.transport().submit([job]))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        async with asyncio.timeout(SOON):
+            await transport.close()
+        await submitting
 
 
 async def test_a_redis_that_refuses_the_client_is_told(queue: OnRedis, caplog: pytest.LogCaptureFixture) -> None:
@@ -178,3 +225,14 @@ async def test_with_keys_jobs_are_signed_and_still_the_same_jobs(redis_url: str)
     with redis.Redis.from_url(redis_url) as client:
         [(_, fields)] = client.xrange(names.lane("interactive"))
     assert unpack_job(fields[b"j"], keys).id == job.id
+
+
+async def test_a_client_holds_the_bounds_it_is_configured_with(redis_url: str) -> None:
+    config = ProducerConfig(redis_url=redis_url, lane_bounds="interactive=3", tenant_bound=1)
+    async with AsyncClient(config) as client:
+        await client.submit_many([new_job(tenant="acme"), new_job()])
+        with pytest.raises(QueueFull):
+            await client.submit(new_job(tenant="acme"))
+        await client.submit(new_job())
+        with pytest.raises(QueueFull):
+            await client.submit(new_job())

@@ -7,7 +7,10 @@ import pytest
 from producer.transport import Transport
 from tests.contract.queues import OnRedis
 from tests.contract.test_broker_contract import *  # noqa: F403
+from tests.contract.test_cancel_contract import *  # noqa: F403
 from tests.contract.test_flow_contract import *  # noqa: F403
+from tests.contract.test_takeover_contract import *  # noqa: F403
+from tests.contract.test_tenant_contract import *  # noqa: F403
 from tests.contract.test_transport_contract import *  # noqa: F403
 from tests.security.redis_process import running_cluster
 from worker.jobs.broker import Broker

@@ -13,7 +13,7 @@ class LossyNetwork:
     """Listens at `port` and passes everything on to a server, until told otherwise.
 
     `losses` counts the connections that were cut because their reply was to be lost. `delay` is how long every piece
-    that is passed on takes, in seconds.
+    that is passed on takes, in seconds. While it is `down` nobody gets through.
     """
 
     host: str
@@ -22,6 +22,7 @@ class LossyNetwork:
     losing: bytes | None = None
     losses: int = 0
     delay: float = 0.0
+    down: bool = False
     connected: asyncio.Event = field(default_factory=asyncio.Event)
     _writers: set[asyncio.StreamWriter] = field(default_factory=set)
 
@@ -37,6 +38,9 @@ class LossyNetwork:
 
     async def join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Pass one connection on until either side ends it."""
+        if self.down:
+            writer.transport.abort()
+            return
         try:
             upstream_reader, upstream = await asyncio.open_connection(self.host, self.server_port)
         except OSError:

@@ -1,3 +1,6 @@
+import socket
+
+import pytest
 from prometheus_client import generate_latest
 
 from schemas.failure import Failure, FailureCode
@@ -6,6 +9,7 @@ from schemas.result import Result
 from schemas.skill import Output, Skill
 from schemas.state import State
 from worker.engine.stats import Stats, Totals
+from worker.errors import ConfigError
 from worker.metrics import Metrics
 
 DONE = Result(
@@ -50,3 +54,8 @@ def test_the_engines_figures_are_read_when_prometheus_asks() -> None:
     assert "stoop_engine_steps_total 7.0" in told
     assert "stoop_engine_waiting 2.0" in told
     assert "stoop_engine_pages_idle 6.0" in told
+
+
+def test_a_port_that_is_taken_is_a_fault_of_the_configuration() -> None:
+    with socket.create_server(("", 0)) as taken, pytest.raises(ConfigError, match=r"STOOP_METRICS_PORT.*in use"):
+        Metrics().serve(taken.getsockname()[1])

@@ -14,8 +14,8 @@ class Isolation(StrEnum):
     """What may run beside a delivery."""
 
     NONE = "none"  # whatever else there is
-    SMALL = "small"  # only a few others like it: its worker died under it once
-    ALONE = "alone"  # nothing: its worker died under it in a small batch as well
+    SMALL = "small"  # only a few others like it: it was in an engine that crashed
+    ALONE = "alone"  # nothing: it crashed in a small batch as well
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +114,9 @@ class Broker(Protocol):
     async def reclaim(self) -> int:
         """Take the jobs of dead workers away from them, and return how many there were.
 
-        A worker is dead when its lease has run out. Each of its jobs is put into the quarantine, or back into its lane
-        with a verdict if it had run alone. Call it about three times a lease.
+        A worker is dead when its lease has run out. The first time that happens to a job, it is the next to be claimed
+        where it was. After that it is a suspect, as after a crash of the engine (`Crashed`): it goes to the quarantine,
+        or back to its lane with a verdict if it had run alone. Call it about three times a lease.
         """
 
     def now(self) -> int:

@@ -11,7 +11,8 @@ __all__ = ["Claims", "Place", "Plan", "place_of"]
 Place = tuple[int, str, str, int]
 """Partition, lane, entry and attempt: what tells one delivery from every other."""
 
-_TURN_BATCHES: Final = 8
+_ROUNDS: Final = 4
+"""Small batches, or jobs alone, after which the lanes come first once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +32,19 @@ class Plan:
 class Claims:
     """Decides what may be claimed, so that nothing runs beside a quarantined job but what may.
 
-    After a turn of at most eight small batches, or of one job alone, the lanes are asked once, so that quarantined
-    jobs delay the others but never stop them.
+    After a turn of at most four rounds (a small batch, or one job alone) the lanes are asked once, so that quarantined
+    jobs delay the others but never stop them. A small batch is filled up as its jobs end.
     """
 
     small_batch: int
     held: dict[Place, Delivery] = field(default_factory=dict)
-    _turn_left: int = 0
-    _may_turn: bool = True
+    # jobs of small batches that this turn still has room for; one alone takes the room of a batch
+    _turn_left: int = field(init=False)
     # the partition whose quarantine waits until nothing else is held
     _waiting: int | None = None
+
+    def __post_init__(self) -> None:
+        self._turn_left = _ROUNDS * self.small_batch
 
     @property
     def blocked(self) -> bool:
@@ -58,20 +62,21 @@ class Claims:
             return None
         if permits <= 0:
             return None
-        return Plan(permits, "small" if apart else "busy" if self.held else "idle", self._may_turn)
+        return Plan(permits, "small" if apart else "busy" if self.held else "idle", self._turn_left > 0)
 
     def accept(self, deliveries: Iterable[Delivery], plan: Plan) -> list[Delivery]:
         """Note what a claim brought, and return what was not held before (a group made anew hands that out again)."""
         fresh = [one for one in deliveries if place_of(one) not in self.held]
         self.held.update((place_of(one), one) for one in fresh)
-        apart = sum(one.isolation is not Isolation.NONE for one in fresh)
-        if apart and plan.at == "small":
-            self._turn_left -= apart
-        elif apart:
-            self._turn_left, self._may_turn = _TURN_BATCHES * self.small_batch - apart, False
-        elif plan.at != "small":
-            self._may_turn = True
+        rooms = sum(self._room_of(one) for one in fresh)
+        if plan.at != "small" and not (rooms and plan.may_turn):
+            # the lanes were asked
+            self._turn_left = _ROUNDS * self.small_batch
+        self._turn_left -= rooms
         return fresh
+
+    def _room_of(self, delivery: Delivery) -> int:
+        return {Isolation.NONE: 0, Isolation.SMALL: 1, Isolation.ALONE: self.small_batch}[delivery.isolation]
 
     def hold_back(self, partition: int | None) -> None:
         """Ask this partition alone from now on, until its quarantined jobs could be claimed; None: ask each."""

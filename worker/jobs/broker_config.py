@@ -28,7 +28,7 @@ class BrokerConfig:
     lease: float = 15.0
     result_ttl: float = 86_400.0
     log_ttl: float = 3_600.0
-    small_batch: int = 8
+    small_batch: int = 16
     tenant_limit: int | None = None
 
     def __post_init__(self) -> None:

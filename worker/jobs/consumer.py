@@ -3,12 +3,14 @@
 import asyncio
 from collections.abc import Coroutine
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 
 from worker.jobs.broker import Broker, Delivery
+from worker.jobs.broker_claims import Place, place_of
 from worker.jobs.executor import Executor
-from worker.jobs.outcome import Outcome, Released
+from worker.jobs.outcome import Cancelled, Outcome, Released
 from worker.metrics import Metrics
 
 __all__ = ["Consumer"]
@@ -39,7 +41,8 @@ class Consumer:
         self._permits = permits
         self._metrics = metrics
         self._ready = ready
-        self._runs: dict[str, _Run] = {}  # by job
+        # a worker that lost its lease may have the same job twice, until the first run is broken off
+        self._runs: dict[Place, _Run] = {}
         self._freed = asyncio.Event()
         self._draining = asyncio.Event()
         self._hurried = asyncio.Event()
@@ -70,9 +73,15 @@ class Consumer:
         self._draining.set()
         self._hurried.set()
 
-    def break_off(self, job_id: str, outcome: Outcome) -> None:
-        """End a job's run within one step of the engine, with this outcome; does nothing if it is not in flight."""
-        run = self._runs.get(job_id)
+    def cancel(self, job_id: str) -> None:
+        """End a job's run within one step of the engine, as cancelled; does nothing if it is not in flight."""
+        for run in list(self._runs.values()):
+            if run.delivery.job_id == job_id:
+                self.break_off(run.delivery, Cancelled())
+
+    def break_off(self, delivery: Delivery, outcome: Outcome) -> None:
+        """End one run within one step of the engine, with this outcome; does nothing if it is not in flight."""
+        run = self._runs.get(place_of(delivery))
         if run is not None and not run.broken_off.done():
             run.broken_off.set_result(outcome)
 
@@ -80,8 +89,8 @@ class Consumer:
         """Wait `grace` seconds for what is in flight, then release the rest to other workers."""
         if self._runs:
             await self._wait_for_all(grace)
-        for job_id in list(self._runs):
-            self.break_off(job_id, Released())
+        for run in list(self._runs.values()):
+            self.break_off(run.delivery, Released())
         if self._runs:
             # who cannot release them, as Redis is away, leaves them to be taken over
             await asyncio.wait({run.task for run in self._runs.values()}, timeout=_RELEASE_SECONDS)
@@ -99,17 +108,17 @@ class Consumer:
         for delivery in deliveries:
             broken_off = asyncio.get_running_loop().create_future()
             task = asyncio.create_task(self._executor.execute(delivery, broken_off), name=delivery.job_id)
-            self._runs[delivery.job_id] = _Run(delivery, task, broken_off)
-            task.add_done_callback(self._ended)
+            self._runs[place_of(delivery)] = _Run(delivery, task, broken_off)
+            task.add_done_callback(partial(self._ended, delivery))
         self._metrics.in_flight(len(self._runs))
         return len(deliveries)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        del self._runs[task.get_name()]
+    def _ended(self, delivery: Delivery, task: asyncio.Task[None]) -> None:
+        del self._runs[place_of(delivery)]
         self._metrics.in_flight(len(self._runs))
         self._freed.set()
         if not task.cancelled() and (error := task.exception()):
-            log.error("a delivery could not be settled", job=task.get_name(), exc_info=error)
+            log.error("a delivery could not be settled", job=delivery.job_id, exc_info=error)
 
     async def _unless_draining(self, waiting: Coroutine[object, object, object]) -> None:
         """Wait for one thing, or until told to drain."""

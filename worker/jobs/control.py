@@ -57,6 +57,7 @@ class Control:
             await connection.send_command("SUBSCRIBE", names.CONTROL)
             asked = False
             while True:
+                _heed_cancellation()
                 # None after so many quiet seconds; redis-py raises only for a time that its connection was made with
                 reply = await connection.read_response(timeout=self._quiet, disconnect_on_error=False)
                 if reply is None:
@@ -80,3 +81,10 @@ class Control:
             return
         if order.verb == "cancel":
             self._cancel(order.id)
+
+
+def _heed_cancellation() -> None:
+    """Raise what redis-py may have lost: on Python 3.11 a cancellation that comes just when something was read."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError

@@ -8,19 +8,23 @@ import structlog
 
 from worker.engine.request import EnginePort
 from worker.errors import QueueUnavailable
-from worker.jobs.broker import Broker
+from worker.jobs.broker import Broker, Delivery
 from worker.jobs.outcome import Cancelled, Outcome, Released
 
 __all__ = ["LeaseKeeper"]
 
 log = structlog.get_logger(__name__)
 
+_BEATS = 3
+
 
 class LeaseKeeper:
     """Extends the lease three times a lease, and takes over from the dead as often; `lease` and `hang` are in seconds.
 
-    `tell` returns what the registry of workers shall say. `break_off` ends the run of a job, by its id, that was
-    cancelled or is another's by now.
+    After Redis was away it takes nothing over for a lease: the living could not renew theirs either.
+
+    `tell` returns what the registry of workers shall say. `break_off` ends the run of a delivery that
+    was cancelled or is another's by now.
     """
 
     def __init__(
@@ -31,14 +35,15 @@ class LeaseKeeper:
         lease: float,
         hang: float,
         tell: Callable[[], bytes],
-        break_off: Callable[[str, Outcome], None],
+        break_off: Callable[[Delivery, Outcome], None],
     ) -> None:
         self._broker = broker
         self._engine = engine
-        self._period = lease / 3
+        self._period = lease / _BEATS
         self._patience = hang / self._period  # in beats
         self._tell = tell
         self._break_off = break_off
+        self._truce = 0  # in beats
         self._steps = -1
         self._still = 0
 
@@ -62,11 +67,14 @@ class LeaseKeeper:
         try:
             held = await self._broker.extend(self._tell())
             for delivery in held.cancelled:
-                self._break_off(delivery.job_id, Cancelled())
+                self._break_off(delivery, Cancelled())
             for delivery in held.lost:
                 # the queue refuses it, as it is another's; what counts is that the run ends
-                self._break_off(delivery.job_id, Released())
-            if taken := await self._broker.reclaim():
+                self._break_off(delivery, Released())
+            if self._truce:
+                self._truce -= 1
+            elif taken := await self._broker.reclaim():
                 log.warning("jobs of dead workers were taken over", jobs=taken)
         except QueueUnavailable as error:
+            self._truce = _BEATS
             log.warning("the lease could not be renewed", error=str(error))

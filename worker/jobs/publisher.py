@@ -15,6 +15,7 @@ from schemas.state import State
 from worker.errors import QueueUnavailable
 from worker.jobs import outcome as outcomes
 from worker.jobs.broker import Broker, Delivery, EventGroup, Settlement
+from worker.jobs.broker_claims import Place, place_of
 
 __all__ = ["Identity", "Publisher"]
 
@@ -58,13 +59,13 @@ class Publisher:
         self._broker = broker
         self._identity = identity
         self._interval = interval
-        self._tracks: dict[str, _Track] = {}
+        self._tracks: dict[Place, _Track] = {}
         self._endings: list[_Ending] = []
         self._something = asyncio.Event()
 
     def begin(self, delivery: Delivery) -> None:
         """Start to speak for a delivery; of one that will run say `started`, or `restarted` if it has spoken before."""
-        self._tracks[delivery.job_id] = _Track(delivery, delivery.next_seq)
+        self._tracks[place_of(delivery)] = _Track(delivery, delivery.next_seq)
         if delivery.verdict is not None:
             return
         # a released run leaves the attempt as it was, but not what its watchers have heard
@@ -74,7 +75,7 @@ class Publisher:
 
     def say(self, delivery: Delivery, build: Callable[[int], events.Event]) -> None:
         """Put the event that `build` makes of its number into the next flush."""
-        track = self._tracks[delivery.job_id]
+        track = self._tracks[place_of(delivery)]
         said = build(track.next_seq)
         if track.unsent and (merged := _merge(track.unsent[-1], said)):
             track.unsent[-1] = merged
@@ -89,7 +90,7 @@ class Publisher:
         The result of a job that is to run again is not told.
         """
         settled: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        track = self._tracks.pop(delivery.job_id)
+        track = self._tracks.pop(place_of(delivery))
         self._endings.append(_Ending(track, outcome, result, settled))
         self._something.set()
         return await settled

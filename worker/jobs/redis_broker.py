@@ -46,7 +46,7 @@ class RedisBroker:
         self._redis = RedisClient(config.url, timeout=_CALL_SECONDS)
         watched = {p: [*lane_streams(config.lanes, p), names.bell(p)] for p in config.partitions}
         self._watch = Watch(config.url, watched)
-        self._take = Script("head", "claim", "tenants", "take")
+        self._take = Script("head", "claim", "tenants", "turns", "take")
         self._append = Script("head", "standing", "fence", "append")
         self._settle = Script("head", "standing", "fence", "settle")
         self._extend = Script("head", "standing", "extend")
@@ -153,7 +153,7 @@ class RedisBroker:
         self._settled.set()
         try:
             for partition in self._config.partitions:
-                keys = [names.live(self._config.worker, partition), names.workers(partition), names.turn(partition)]
+                keys = [names.live(self._config.worker, partition), names.workers(partition), names.turns(partition)]
                 keys += lane_streams(self._config.lanes, partition)
                 await self._redis.run(self._leave, keys, self._head(partition))
         except (QueueUnavailable, ConfigError) as error:

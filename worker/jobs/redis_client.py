@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from importlib import resources
 from typing import Any
 
+from redis.asyncio import Redis
 from redis.exceptions import (
     AuthenticationError,
     AuthorizationError,
@@ -56,6 +57,11 @@ class RedisClient:
         parsed = read_url(url)
         self.address = parsed.address
         self._redis = connect(parsed, timeout=timeout)
+
+    @property
+    def is_one_server(self) -> bool:
+        """Whether one command may name keys of several partitions."""
+        return isinstance(self._redis, Redis)
 
     async def call(self, *command: Any) -> Any:
         """Run one command and return its reply as Redis gives it."""

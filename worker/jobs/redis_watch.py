@@ -21,12 +21,15 @@ _TIMEOUT_SECONDS = 10.0
 class Watch:
     """Knows up to where each lane has been claimed, and reads on from there.
 
-    `lanes` are the streams of each partition; partitions are read apart, as a cluster keeps them apart.
+    `lanes` are the streams of each partition. One read watches them all, but on a Cluster, which keeps partitions
+    apart: there each has a connection of its own.
     """
 
     def __init__(self, url: str, lanes: Mapping[int, Sequence[str]]) -> None:
         self._redis = RedisClient(url, timeout=_TIMEOUT_SECONDS)
         self._lanes = {partition: tuple(streams) for partition, streams in lanes.items()}
+        together = [tuple(self._lanes)] if self._redis.is_one_server else [(partition,) for partition in self._lanes]
+        self._reads: Sequence[tuple[int, ...]] = together
         self._ends: dict[int, Sequence[bytes]] = {p: [b"0-0"] * len(s) for p, s in self._lanes.items()}
         self._due: dict[int, float] = {}
         self._closed = asyncio.Event()
@@ -67,7 +70,7 @@ class Watch:
         await self._redis.close()
 
     async def _news(self, seconds: float) -> bool:
-        reads = [asyncio.create_task(self._read(partition, seconds)) for partition in self._lanes]
+        reads = [asyncio.create_task(self._read(partitions, seconds)) for partitions in self._reads]
         try:
             done, _ = await asyncio.wait(reads, return_when=asyncio.FIRST_COMPLETED)
             return any(read.result() for read in done)
@@ -76,8 +79,9 @@ class Watch:
                 read.cancel()
             await asyncio.gather(*reads, return_exceptions=True)
 
-    async def _read(self, partition: int, seconds: float) -> bool:
+    async def _read(self, partitions: Sequence[int], seconds: float) -> bool:
         milliseconds = max(1, round(1000 * seconds))  # 0 would be for ever
-        places = (*self._lanes[partition], *self._ends[partition])
-        command = ("XREAD", "COUNT", 1, "BLOCK", milliseconds, "STREAMS", *places)
+        streams = [stream for partition in partitions for stream in self._lanes[partition]]
+        ends = [end for partition in partitions for end in self._ends[partition]]
+        command = ("XREAD", "COUNT", 1, "BLOCK", milliseconds, "STREAMS", *streams, *ends)
         return bool(await self._redis.call(*command))

@@ -47,7 +47,7 @@ class Relay:
             await self._inside[request_id].wait()
         self._engine.submit(request)
         del request  # its pixels are the engine's now
-        self._inside[request_id] = asyncio.Event()
+        inside = self._inside[request_id] = asyncio.Event()
         queue = self._waiting[request_id] = asyncio.Queue()
         try:
             async for output in _until_terminal(queue):
@@ -55,10 +55,13 @@ class Relay:
                     return output
                 accept(output)
         except asyncio.CancelledError:
-            self._engine.abort(request_id)
+            if self._inside.get(request_id) is inside:
+                self._engine.abort(request_id)
             raise
         finally:
-            del self._waiting[request_id]
+            # who waited for the id may have it by now
+            if self._waiting.get(request_id) is queue:
+                del self._waiting[request_id]
         raise EngineCrashed("the engine ended with the job in it")
 
     def _dispatch(self, outputs: Sequence[Output]) -> None:

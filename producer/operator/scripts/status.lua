@@ -16,12 +16,26 @@ local function facts(stream)
   return {pending = 0, ['last-delivered-id'] = '0-0'}
 end
 
--- Adds what one stream holds: waiting, pending, and the time of the oldest that waits.
+-- Returns how many entries were given back (they are pending in the name of `-`), and the id of the first.
+local function given_back(stream)
+  for _, holder in ipairs(redis.call('XPENDING', stream, group)[4] or {}) do
+    if holder[1] == '-' then
+      return tonumber(holder[2]), redis.call('XPENDING', stream, group, '-', '+', 1, '-')[1][1]
+    end
+  end
+  return 0
+end
+
+-- Adds what one stream holds: waiting, in flight, and the time of the oldest that waits.
 local function add(sum, stream)
   local known = facts(stream)
+  local back, first = 0, nil
+  if known.pending > 0 then back, first = given_back(stream) end
+  known.pending = known.pending - back
   local waiting = redis.call('XLEN', stream) - known.pending
   local oldest = redis.call('XRANGE', stream, '(' .. known['last-delivered-id'], '+', 'COUNT', 1)[1]
-  local at = oldest and tonumber(oldest[1]:match('^%d+')) or 0
+  first = first or oldest and oldest[1]
+  local at = first and tonumber(first:match('^%d+')) or 0
   sum[1], sum[2] = sum[1] + waiting, sum[2] + known.pending
   if at > 0 and (sum[3] == 0 or at < sum[3]) then sum[3] = at end
 end

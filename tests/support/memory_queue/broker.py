@@ -2,13 +2,14 @@
 
 import asyncio
 import json
+import math
 import re
 from collections.abc import Sequence
 
 from schemas import names
 from schemas.failure import Failure, FailureCode
 from schemas.state import TERMINAL, State
-from tests.support.memory_queue.store import MOST_CRASHES, DeadLetter, Entry, MemoryQueue, Record, queued_event
+from tests.support.memory_queue.store import MOST_DOUBTS, DeadLetter, Entry, MemoryQueue, Record, queued_event
 from worker.errors import ConfigError
 from worker.jobs import outcome as outcomes
 from worker.jobs.broker import Delivery, EventGroup, Held, Isolation, Settlement
@@ -16,7 +17,7 @@ from worker.jobs.broker_claims import Claims, Plan, place_of
 
 __all__ = ["MemoryBroker"]
 
-SMALL_BATCH = 8
+SMALL_BATCH = 16
 _SMALL, _ALONE = (names.quarantine_lane(kind) for kind in names.QUARANTINES)
 _ISOLATIONS = {names.quarantine_lane(kind): Isolation(kind) for kind in names.QUARANTINES}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
@@ -68,11 +69,15 @@ class MemoryBroker:
         plan = self._claims.plan(0, permits)
         if plan is None:
             return []
+        early = self._fill_cancelled(plan.permits) if plan.at != "small" else []
+        if early:
+            self._seen = -1
+            return self._claims.accept(early, plan)
         apart = self._quarantined()
         if plan.at == "small":
             found = self._fill(_SMALL, plan.permits)
         elif apart and plan.may_turn:
-            self._queue.turn = self._worker
+            self._queue.turns.add(self._worker)
             found = self._fill_apart(apart, plan.permits) if plan.at == "idle" else []
             self._claims.hold_back(None if plan.at == "idle" else 0)
         else:
@@ -130,8 +135,10 @@ class MemoryBroker:
         self._queue.registry.pop(self._worker, None)
 
     def _quarantined(self) -> str | None:
-        turn = self._queue.turn
-        if turn not in (None, self._worker) and turn in self._queue.live:
+        queue = self._queue
+        wanted = math.ceil(len(queue.lanes[_SMALL]) / SMALL_BATCH) + len(queue.lanes[_ALONE])
+        most = max(1, math.ceil(len(queue.registry.keys() & queue.live) / 2))
+        if len((queue.turns & queue.live) - {self._worker}) >= min(wanted, most):
             return None
         return next((lane for lane in (_SMALL, _ALONE) if self._queue.unclaimed[lane]), None)
 
@@ -139,8 +146,7 @@ class MemoryBroker:
         return self._fill(lane, min(permits, SMALL_BATCH) if lane == _SMALL else 1)
 
     def _fill_lanes(self, plan: Plan, apart: str | None, share: int) -> list[Delivery]:
-        if self._queue.turn == self._worker:
-            self._queue.turn = None
+        self._queue.turns.discard(self._worker)
         self._claims.hold_back(None)
         claimed: dict[str, list[Delivery]] = {lane: [] for lane in self._lanes}
         claimed[self._lanes[-1]] += self._fill_fairly(self._lanes[-1], share)
@@ -148,9 +154,19 @@ class MemoryBroker:
             claimed[lane] += self._fill_fairly(lane, plan.permits - sum(map(len, claimed.values())))
         found = [delivery for deliveries in claimed.values() for delivery in deliveries]
         if apart and not found and plan.at == "idle":
-            self._queue.turn = self._worker
+            self._queue.turns.add(self._worker)
             return self._fill_apart(apart, plan.permits)
         return found
+
+    def _fill_cancelled(self, room: int) -> list[Delivery]:
+        """Claim what was cancelled while it waited in a lane, wherever that is."""
+        queue, found = self._queue, []
+        while queue.cancelled and len(found) < room:
+            record = queue.jobs[queue.cancelled.pop(0)]
+            if record.state is State.QUEUED and record.lane not in (_SMALL, _ALONE):
+                queue.unclaimed[record.lane].remove(record.entry)
+                found.append(self._claim(record.lane, queue.lanes[record.lane][record.entry]))
+        return [delivery for delivery in found if delivery]
 
     def _fill_fairly(self, lane: str, room: int) -> list[Delivery]:
         """Give each tenant of a lane, and the lane's own entries, a turn after the other."""
@@ -177,7 +193,8 @@ class MemoryBroker:
     def _has_unclaimed(self) -> bool:
         lanes = [lane for lane in self._lanes if lane not in self._queue.paused]
         parts = [names.tenant_lane(lane, tenant) for lane in lanes for tenant in self._queue.rings[lane]]
-        return any(self._queue.unclaimed[lane] for lane in (*lanes, *parts, _SMALL, _ALONE))
+        waiting = [self._queue.cancelled, *(self._queue.unclaimed[lane] for lane in (*lanes, *parts, _SMALL, _ALONE))]
+        return any(waiting)
 
     def _fill(self, lane: str, room: int) -> list[Delivery]:
         found: list[Delivery] = []
@@ -248,7 +265,7 @@ class MemoryBroker:
                 queue.requeue(delivery.job_id, entry)
             case outcomes.Crashed():
                 assert entry is not None
-                queue.crash(delivery.job_id, entry)
+                queue.crash(delivery.job_id, entry, spare=False)
             case outcomes.Retry(delay=delay):
                 assert entry is not None
                 record.state = State.DELAYED
@@ -291,7 +308,7 @@ def _verdict(record: Record, *, expired: bool) -> outcomes.Cancelled | outcomes.
         return outcomes.Cancelled()
     if expired:
         return outcomes.Expired()
-    if record.crashes < MOST_CRASHES:
+    if record.doubts < MOST_DOUBTS:
         return None
     return outcomes.Dead(Failure.of(FailureCode.WORKER_LOST, f"its worker died under it {record.crashes} times"))
 

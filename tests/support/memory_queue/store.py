@@ -12,10 +12,10 @@ from schemas.event import QueuedEvent
 from schemas.failure import Failure
 from schemas.state import State
 
-__all__ = ["MOST_CRASHES", "DeadLetter", "Entry", "MemoryQueue", "Reader", "Record", "queued_event"]
+__all__ = ["MOST_DOUBTS", "DeadLetter", "Entry", "MemoryQueue", "Reader", "Record", "queued_event"]
 
 _BACKLOG = 256
-MOST_CRASHES = 3
+MOST_DOUBTS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +39,22 @@ class Record:
     attempt: int = 0
     cancel: bool = False
     crashes: int = 0
+    spared: bool = False
     home: str | None = None
     digest: bytes | None = None
     started_at: int | None = None
     finished_at: int | None = None
+
+    @property
+    def doubts(self) -> int:
+        """How many crashes count against the job."""
+        return self.crashes - self.spared
+
+    @property
+    def place(self) -> str:
+        """The lane it belongs to now: home, or a part of the quarantine."""
+        apart = 0 < self.doubts < MOST_DOUBTS and not self.cancel
+        return names.quarantine_lane(names.QUARANTINES[self.doubts - 1]) if apart else self.home or self.lane
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +86,8 @@ class MemoryQueue:
     paused: set[str] = field(default_factory=set)
     registry: dict[str, bytes] = field(default_factory=dict)
     rings: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    turn: str | None = None
+    turns: set[str] = field(default_factory=set)
+    cancelled: list[str] = field(default_factory=list)
     readers: dict[str, set["Reader"]] = field(default_factory=lambda: defaultdict(set))
     news: asyncio.Event = field(default_factory=asyncio.Event)
     entries: int = 0
@@ -96,17 +109,35 @@ class MemoryQueue:
         return sum(len(held) for name, held in self.lanes.items() if name.partition("/")[0] == lane)
 
     def requeue(self, job_id: str, entry: Entry) -> None:
-        """Put a job back to where it belongs now: home, or into the quarantine if its worker died under it."""
+        """Put a job to where it belongs now, as a new entry."""
         record = self.jobs[job_id]
-        record.home = record.home or record.lane
-        apart = 0 < record.crashes < MOST_CRASHES and not record.cancel
-        record.lane = names.quarantine_lane(names.QUARANTINES[record.crashes - 1]) if apart else record.home
+        home = record.home or record.lane
+        record.lane, record.home = record.place, home
         record.state, record.entry = State.QUEUED, self.put(record.lane, {**entry.fields, "id": job_id.encode()})
+        if record.cancel:
+            self.cancelled.append(job_id)
 
-    def crash(self, job_id: str, entry: Entry) -> None:
-        """Put a job back whose worker died under it."""
-        self.jobs[job_id].crashes += 1
-        self.requeue(job_id, entry)
+    def put_back(self, job_id: str, entry: Entry) -> None:
+        """Put a claimed job to where it belongs now; if that is where it was, before all that came later."""
+        record = self.jobs[job_id]
+        if record.place != record.lane:
+            self.requeue(job_id, entry)
+            return
+        record.state, record.worker = State.QUEUED, None
+        if record.cancel:
+            self.cancelled.append(job_id)
+        self.lanes[record.lane][entry.id] = entry
+        waiting = [*self.unclaimed[record.lane], entry.id]
+        self.unclaimed[record.lane] = sorted(waiting, key=lambda known: int(known.partition("-")[2]))
+        self.entries += 1
+        self.news.set()
+
+    def crash(self, job_id: str, entry: Entry, *, spare: bool) -> None:
+        """Put a job back whose worker died under it; `spare` says that this may not count, once."""
+        record = self.jobs[job_id]
+        record.crashes += 1
+        record.spared = record.spared or spare
+        self.put_back(job_id, entry)
 
     def reclaim(self) -> int:
         """Take the jobs of dead workers away from them."""
@@ -117,7 +148,7 @@ class MemoryQueue:
             if (entry := self.lanes[record.lane].pop(record.entry, None))
         ]
         for job_id, entry in lost:
-            self.crash(job_id, entry)
+            self.crash(job_id, entry, spare=True)
         return len(lost)
 
     def claimable(self, lane: str, most: int) -> Iterator[Entry]:
@@ -151,7 +182,8 @@ class MemoryQueue:
             kept.clear()
         self.rings.clear()
         self.paused.clear()
-        self.turn = None
+        self.turns.clear()
+        self.cancelled.clear()
         self.dead.clear()
         self.live.clear()
 

@@ -53,13 +53,17 @@ class MemoryTransport:
         return record.state.value if record else None
 
     async def cancel(self, job_id: str) -> str | None:
-        """Flag the job; one that is delayed comes due."""
+        """Flag the job; one that waits is the next to be settled."""
         record = self._queue.jobs.get(job_id)
         if record is None or record.state in TERMINAL:
             return record.state.value if record else None
         record.cancel = True
         if job_id in self._queue.delayed:
             self._queue.delayed[job_id] = (0, self._queue.delayed[job_id][1])
+            self._queue.news.set()
+        elif record.state is State.QUEUED:
+            self._queue.cancelled.append(job_id)
+            self._queue.entries += 1
             self._queue.news.set()
         return record.state.value
 

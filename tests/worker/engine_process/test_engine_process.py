@@ -235,6 +235,12 @@ async def test_a_first_child_that_ends_early_is_a_fault() -> None:
             pass
 
 
+async def test_the_kernel_short_of_memory_ends_the_child_before_the_front() -> None:
+    async with front() as it:
+        scores = [int(Path(f"/proc/{pid}/oom_score_adj").read_text()) for pid in (it.pid, "self")]
+        assert scores[0] > scores[1]
+
+
 async def test_the_child_knows_no_secret_of_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STOOP_REDIS_URL", "redis://:sesame@host")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "sesame")

@@ -52,8 +52,11 @@ local function owner(had)
 end
 
 -- The first event of a submitted job is written only now: a stream of one entry costs 4 KB, in a lane of millions.
-local function log_queued(id, had)
-  if had.state == 'queued' and had.seq == '1' and not had.attempt then
+local function begin_log(id, had)
+  if had.attempt then return end
+  -- of a job that had this id long ago, or of somebody else
+  redis.call('DEL', stem .. 'log:' .. id)
+  if had.state == 'queued' and had.seq == '1' then
     local event = '{"type":"queued","v":1,"id":"' .. id .. '","seq":0,"attempt":0}'
     redis.call('XADD', stem .. 'log:' .. id, '1-0', 'e', event)
   end
@@ -63,12 +66,12 @@ end
 local function verdict(had, deadline)
   if had.cancel then return 'cancelled' end
   if deadline and deadline <= now then return 'expired' end
-  return tonumber(had.crashes or 0) >= MOST_CRASHES and 'lost' or ''
+  return doubts(had) >= MOST_DOUBTS and 'lost' or ''
 end
 
 -- Makes this worker the owner of an entry that is pending for it; returns the delivery, or nil if it is not to run:
--- a duplicate is acknowledged and dropped.
-local function claim(lane, stream, entry, fields)
+-- a duplicate is acknowledged and dropped. What this worker runs already is returned only where it may not know of it.
+local function claim(lane, stream, entry, fields, unknown)
   local id, packed, deadline = read(lane, entry, fields)
   local key = stem .. 'job:' .. id
   local had = look_up(key)
@@ -76,13 +79,15 @@ local function claim(lane, stream, entry, fields)
     drop(stream, entry)
     return nil
   end
-  local whose = owner(had)
-  if whose == 'theirs' then
+  local ours = had.state == 'running' and had.worker == worker
+  if ours and not unknown then return nil end
+  if had.state == 'running' and had.worker and not ours then
+    -- claimed out of turn, or the group was made anew; should its owner be dead, `reclaim` is to find it there
     redis.call('XCLAIM', stream, group, had.worker, 0, entry, 'JUSTID')
     return nil
   end
-  log_queued(id, had)
-  local attempt = tonumber(had.attempt or 0) + (whose == 'ours' and 0 or 1)
+  begin_log(id, had)
+  local attempt = tonumber(had.attempt or 0) + (ours and 0 or 1)
   local queued_at = had.queued_at or entry:match('^%d+')
   redis.call('HSET', key, 'state', 'running', 'lane', lane, 'entry', entry, 'worker', worker, 'attempt', attempt,
     'seq', had.seq or 0, 'queued_at', queued_at, 'started_at', now)

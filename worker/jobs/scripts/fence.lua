@@ -3,9 +3,18 @@
 local log_ttl, log_length = ARGV[4], ARGV[5]
 
 -- Logs and publishes one event, once: a number already told belongs to a call whose reply was lost.
-local function tell(key, log, channel, seq, event)
-  if seq < tonumber(redis.call('HGET', key, 'seq') or 0) then return end
-  redis.call('XADD', log, 'MAXLEN', '~', log_length, string.format('%d-0', seq + 1), 'e', event)
+-- A log that somebody else wrote to goes. A log with a hole would tell the wrong text, so from then on events are only
+-- published; the last one, which has the whole answer, is logged in any case, as if the log had expired before.
+local function tell(key, log, channel, seq, event, is_last)
+  local had = redis.call('HMGET', key, 'seq', 'unlogged')
+  if seq < tonumber(had[1] or 0) then return end
+  if is_last or not had[2] then
+    local _, spoilt = on_own('XADD', log, 'MAXLEN', '~', log_length, string.format('%d-0', seq + 1), 'e', event)
+    if spoilt and not is_last then
+      redis.call('HSET', key, 'unlogged', 1)
+      redis.call('DEL', log)
+    end
+  end
   redis.call('HSET', key, 'seq', seq + 1)
   redis.call('PUBLISH', channel, event)
 end

@@ -1,9 +1,9 @@
 -- Gives the lease of one worker back in one partition.
--- KEYS: its live key, the registry of workers, whose turn in the quarantine it is, then the lanes' streams.
+-- KEYS: its live key, the registry of workers, who has a turn in the quarantine, then the lanes' streams.
 -- A consumer is removed only when it holds nothing: removing it would lose what it holds.
 redis.call('DEL', KEYS[1])
 redis.call('HDEL', KEYS[2], worker)
-if redis.call('GET', KEYS[3]) == worker then redis.call('DEL', KEYS[3]) end
+redis.call('ZREM', KEYS[3], worker)
 for i = 4, #KEYS do
   local pending = redis.pcall('XPENDING', KEYS[i], group, '-', '+', 1, worker)
   if not pending.err and #pending == 0 then redis.call('XGROUP', 'DELCONSUMER', KEYS[i], group, worker) end

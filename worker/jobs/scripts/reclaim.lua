@@ -20,7 +20,7 @@ local function dead_consumers(stream)
   local consumers = redis.pcall('XINFO', 'CONSUMERS', stream, group)
   for _, facts in ipairs(consumers.err and {} or consumers) do
     local name = field(facts, 'name')
-    if name ~= worker and not lives(name) then dead[#dead + 1] = name end
+    if name ~= worker and name ~= GIVEN_BACK and not lives(name) then dead[#dead + 1] = name end
   end
   return dead
 end
@@ -37,8 +37,8 @@ local function take_away(stream, entry)
   local whose = owner(had)
   if whose then return redis.call('XCLAIM', stream, group, had.worker, 0, entry, 'JUSTID') end
   had.lane = had.lane or lane
-  crashed(key, had, with_id(found[2], id))
-  drop(stream, entry)
+  crashed(key, had, true)
+  put_back(key, had, stream, entry, with_id(found[2], id))
 end
 
 for _, lane in ipairs(KEYS) do

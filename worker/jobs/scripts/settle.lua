@@ -13,7 +13,7 @@ end
 
 local function finish(keys, job)
   redis.call('SET', keys.result, job.result, 'PX', result_ttl)
-  tell(keys.hash, keys.log, job.channel, job.seq, job.event)
+  tell(keys.hash, keys.log, job.channel, job.seq, job.event, true)
   redis.call('HSET', keys.hash, 'state', job.state, 'worker', worker, 'attempt', job.attempt, 'entry', job.entry,
     'finished_at', now)
   redis.call('PEXPIRE', keys.hash, result_ttl)
@@ -55,10 +55,12 @@ function ways.release(keys, job, had)
   return true
 end
 
+-- Looks after the entry itself.
 function ways.crash(keys, job, had)
   local fields = copied(keys.lane, job.entry, job.id)
   if not fields then return false end
-  crashed(keys.hash, had, fields)
+  crashed(keys.hash, had, false)
+  put_back(keys.hash, had, keys.lane, job.entry, fields)
   return true
 end
 
@@ -72,9 +74,12 @@ for i = 1, (#KEYS - 2) / 4 do
   had.lane = had.lane or keys.lane:sub(#stem + #'jobs:' + 1)
   local whose = standing(had, job.attempt, job.entry)
   settled[i] = whose == 'done' and 2 or 0
-  if whose == 'owner' and ways[ARGV[a + 4]](keys, job, had) then
-    redis.call('XACK', keys.lane, group, job.entry)
-    redis.call('XDEL', keys.lane, job.entry)
+  local way = ARGV[a + 4]
+  if whose == 'owner' and ways[way](keys, job, had) then
+    if way ~= 'crash' then
+      redis.call('XACK', keys.lane, group, job.entry)
+      redis.call('XDEL', keys.lane, job.entry)
+    end
     settled[i] = 1
   end
 end

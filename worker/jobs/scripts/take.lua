@@ -8,15 +8,18 @@
 -- Returns {now, when the next delayed job is due (0: none), {from where on an entry of each stream is news, and one of the
 --   bell}, {deliveries}, 1 if this worker must finish what it holds first}.
 local permits, share, reply_lost, at = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == '1', ARGV[8]
-local may_turn, turn_ttl, batch, cap = ARGV[9] == '1', ARGV[10], tonumber(ARGV[11]), tonumber(ARGV[12])
+local may_turn, turn_ttl, batch, cap = ARGV[9] == '1', tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
 local lanes, small, alone, delayed = #KEYS - 2, #KEYS - 1, #KEYS, stem .. 'delayed'
-local turn = stem .. 'turn'
 local found, quiet, total = {}, {}, 0
+local kept = {}
 
 local function name(stream) return stream:sub(#stem + #'jobs:' + 1) end
 
+-- An entry claimed out of turn comes again in its turn, if that is in the same call.
 local function keep(lane, delivery)
-  if delivery then
+  local place = delivery and delivery[1] .. ' ' .. delivery[2]
+  if delivery and not kept[place] then
+    kept[place] = true
     found[lane][#found[lane] + 1] = delivery
     total = total + 1
   end
@@ -34,14 +37,33 @@ local function unclaimed(stream, most)
   return reply and reply[1][2] or {}
 end
 
--- Duplicates free their permit, so read on; a few rounds only, that a lane full of them blocks nobody.
+-- What was given back by whoever had claimed it: the oldest of a stream.
+local function given_back(stream, most)
+  local pending = redis.pcall('XPENDING', stream, group, '-', '+', most, GIVEN_BACK)
+  local entries = {}
+  for _, held in ipairs(pending.err and {} or pending) do
+    local entry = redis.call('XRANGE', stream, held[1], held[1])[1]
+    if entry then
+      redis.call('XCLAIM', stream, group, worker, 0, held[1], 'JUSTID')
+      entries[#entries + 1] = entry
+    else
+      redis.call('XACK', stream, group, held[1])
+    end
+  end
+  return entries
+end
+
+-- Duplicates, and what was claimed out of its turn, free their permit, so read on; but not for long, that a lane full of
+-- them blocks nobody.
 local function fill_from(lane, stream, most)
-  local full = total + most
-  for _ = 1, 4 do
+  local full, left = total + most, 4 * most + 64
+  for _, entry in ipairs(given_back(stream, most)) do keep(lane, claim(name(stream), stream, entry[1], entry[2])) end
+  while left > 0 do
     local room = full - total
     if room <= 0 then return end
     local entries = unclaimed(stream, room)
-    for _, entry in ipairs(entries) do keep(lane, claim(name(stream), stream, entry[1], entry[2])) end
+    left = left - #entries
+    for _, entry in ipairs(entries) do keep(lane, claim(name(stream), stream, entry[1], entry[2], reply_lost)) end
     if #entries < room then return end
   end
 end
@@ -52,6 +74,25 @@ local function fill(lane, most)
   local ring = stem .. 'tenants:' .. name(stream)
   if redis.call('EXISTS', ring) == 0 then return fill_from(lane, stream, most) end
   for _, one in ipairs(turns(stream, ring, most, cap)) do fill_from(lane, one.stream, one.count) end
+end
+
+-- Jobs that were cancelled while they waited, however deep in a lane and be it paused; they do not run, so nothing of a
+-- lane's order matters. In the quarantine they wait for their turn, as nothing may be claimed beside it.
+local function claim_cancelled()
+  local popped = redis.call('ZPOPMIN', stem .. 'cancelled', permits - total)
+  for i = 1, #popped, 2 do
+    local id = popped[i]
+    local had = look_up(stem .. 'job:' .. id)
+    if had.cancel and had.state == 'queued' and had.lane ~= SMALL and had.lane ~= ALONE then
+      local stream = stem .. 'jobs:' .. had.lane
+      local entry = redis.call('XRANGE', stream, had.entry, had.entry)[1]
+      if entry then
+        redis.pcall('XGROUP', 'CREATE', stream, group, '0') -- it is there, but for a lane that nobody has served yet
+        redis.call('XCLAIM', stream, group, worker, 0, had.entry, 'FORCE', 'JUSTID')
+        keep(1, claim(had.lane, stream, entry[1], entry[2]))
+      end
+    end
+  end
 end
 
 local function promote_due()
@@ -75,7 +116,7 @@ local function find_again(lane, stream, held)
     if not held[name(stream) .. ' ' .. claimed[1]] then
       local entry = redis.call('XRANGE', stream, claimed[1], claimed[1])[1]
       if entry then
-        keep(lane, claim(name(stream), stream, entry[1], entry[2]))
+        keep(lane, claim(name(stream), stream, entry[1], entry[2], reply_lost))
       else
         redis.call('XACK', stream, group, claimed[1])
       end
@@ -110,22 +151,13 @@ local function quarantined()
   end
 end
 
--- One living worker at a time runs quarantined jobs, so that the others go on.
-local function is_anothers_turn()
-  local holder = redis.call('GET', turn)
-  return holder and holder ~= worker and lives(holder)
-end
-
-local function begin_turn()
-  if redis.call('GET', turn) ~= worker then redis.call('SET', turn, worker, 'PX', turn_ttl) end
-end
-
-local function end_turn()
-  if redis.call('GET', turn) == worker then redis.call('DEL', turn) end
+-- How many workers it takes to run the whole quarantine at once.
+local function workers_wanted()
+  return math.ceil(redis.call('XLEN', KEYS[small]) / batch) + redis.call('XLEN', KEYS[alone])
 end
 
 local function fill_apart(lane)
-  begin_turn()
+  begin_turn(now + turn_ttl)
   fill_from(lane, KEYS[lane], lane == small and math.min(permits, batch) or 1)
 end
 
@@ -136,11 +168,11 @@ local function fill_all()
     return false
   end
   local apart = quarantined()
-  if apart and is_anothers_turn() then
+  if apart and not is_wanted(workers_wanted()) then
     quiet[small], quiet[alone], apart = true, true, nil
   end
   if apart and may_turn then
-    begin_turn()
+    begin_turn(now + turn_ttl)
     if at == 'idle' and total == 0 then fill_apart(apart) end
     return total == 0 and at == 'busy'
   end
@@ -170,6 +202,7 @@ end
 promote_due()
 if reply_lost then find_all_again() end
 local apart_again = #found[small] + #found[alone] > 0
+if at ~= 'small' and not apart_again and permits > total then claim_cancelled() end
 local holding = permits > total and not apart_again and fill_all()
 
 local ends, deliveries = {}, {}

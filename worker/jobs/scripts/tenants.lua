@@ -1,10 +1,16 @@
--- Loaded before `take`: how many jobs each tenant of a lane gets now.
+-- Loaded before `take`: what is claimed in a stream, and how many jobs each tenant of a lane gets now.
 -- A lane's tenants are members of a sorted set, the one whose last turn is longest ago first; '' stands for the lane's
 -- own stream, where the jobs without a tenant are.
 
+-- Not what was given back: that waits.
 local function in_flight(stream)
   local pending = redis.pcall('XPENDING', stream, group)
-  return pending.err and 0 or pending[1]
+  if pending.err then return 0 end
+  local claimed = pending[1]
+  for _, holder in ipairs(pending[4] or {}) do
+    if holder[1] == GIVEN_BACK then claimed = claimed - tonumber(holder[2]) end
+  end
+  return claimed
 end
 
 -- Returns who has jobs waiting that may run now, first in turn first; who has none goes to the end.
