@@ -1,7 +1,7 @@
 """The command line `stoop`.
 
-To add a command, add one line to `COMMANDS`: its name, the `module:name` of a function with typer's annotations (or of a
-`typer.Typer(add_completion=False)` for a group), and where in `stoop --help` it stands with what words.
+To add a command, add one line to `COMMANDS`: its name, the `module:name` of a function with typer's annotations (or of
+a `typer.Typer(add_completion=False)` for a group), and where in `stoop --help` it stands with what words.
 Nothing is imported before the command is called. In the command, `with reported(as_json=...)` turns a `StoopError` into
 one line and the documented exit code, and `context.obj or Client` makes the client, so that tests can bring their own.
 """
@@ -26,9 +26,7 @@ COMMANDS: Final = (
     Listed("cancel", "producer.commands_queue:cancel", _QUEUE, "Ask for the end of a job."),
     Listed("pause", "producer.commands_queue:pause", _QUEUE, "Let no worker claim from a lane."),
     Listed("resume", "producer.commands_queue:resume", _QUEUE, "Let workers claim from a paused lane again."),
-    Listed(
-        "dead", "producer.commands_dead:dead", _QUEUE, "List, send back or remove jobs that will not be tried again."
-    ),
+    Listed("dead", "producer.commands_dead:dead", _QUEUE, "Show, redrive or purge what will not be tried again."),
     Listed("demo", "producer.commands_demo:demo", _RUN, "See real jobs go through Redis, S3 and a worker."),
 )
 
@@ -43,8 +41,8 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     epilog="Exit codes: 0 done, 1 the job failed or what was named is not there, 2 wrong usage or configuration, 3 the"
-    " queue or the object store is not reachable or full, 4 no answer in time. Configuration: STOOP_REDIS_URL, STOOP_BUCKET,"
-    " STOOP_S3_ENDPOINT, STOOP_LANE, STOOP_TIMEOUT_SECONDS and the usual AWS variables.",
+    " queue or the object store is not reachable or full, 4 no answer in time. Configuration: STOOP_REDIS_URL,"
+    " STOOP_BUCKET, STOOP_S3_ENDPOINT, STOOP_LANE, STOOP_TIMEOUT_SECONDS and the usual AWS variables.",
 )
 
 

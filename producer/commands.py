@@ -19,7 +19,7 @@ _GROUP = "stoop.commands"
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One command: its name, `module:name` of its function or `typer.Typer`, and what `--help` says of it in a panel."""
+    """One command: its name, `module:name` of its function or `typer.Typer`, and its panel and words in `--help`."""
 
     name: str
     where: str
