@@ -17,7 +17,7 @@ from schemas.state import State
 
 if TYPE_CHECKING:
     from producer.config import ProducerConfig
-    from producer.upload import ImageSource
+    from producer.image_source import ImageSource
 
 __all__ = ["Client"]
 
