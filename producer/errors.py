@@ -18,6 +18,7 @@ StoopError
 
 from schemas.failure import Failure
 from schemas.result import Result
+from schemas.state import State
 
 __all__ = [
     "ConfigError",
@@ -120,12 +121,29 @@ class JobRestarted(StoopError):
         self.job_id = job_id
 
 
-class TimedOut(StoopError):
-    """No answer came within the time the caller gave; the job goes on in the queue."""
+class TimedOut(StoopError, TimeoutError):
+    """No answer came within the time the caller gave; the job goes on in the queue.
 
-    def __init__(self, job_id: str, timeout: float) -> None:
-        super().__init__(
-            f"no answer for job {job_id} after {timeout:g} s: is a worker running? result() can wait again"
-        )
+    `state` is where it stood then, None if the queue did not know it, or could not be asked.
+    """
+
+    def __init__(self, job_id: str, timeout: float, state: State | None = None) -> None:
+        super().__init__(f"no answer for job {job_id} after {timeout:g} s: {_stands(job_id, state)}")
         self.job_id = job_id
         self.timeout = timeout
+        self.state = state
+
+
+def _stands(job_id: str, state: State | None) -> str:
+    match state:
+        case State.QUEUED:
+            return (
+                f"it still waits in its lane. Is a worker running? `stoop status` tells; result({job_id!r}) waits again"
+            )
+        case State.RUNNING:
+            return f"it is running. Wait longer with result({job_id!r}, timeout=...), or end it with cancel({job_id!r})"
+        case State.DELAYED:
+            return f"it failed and will be tried again. result({job_id!r}) waits on, cancel({job_id!r}) ends it"
+        case None:
+            return f"the queue does not know it (yet). Is a worker running? result({job_id!r}) waits again"
+    return f"it is {state}: result({job_id!r}) tells more"
