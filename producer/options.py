@@ -37,20 +37,21 @@ class SkillOptions:
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Turn the command's keyword parameter `options` into one command-line option a field of `SkillOptions`."""
-    names = [field.name for field in fields(SkillOptions)]
-    hints = get_type_hints(SkillOptions, include_extras=True)
+    """Turn the command's keyword parameter `options`, a dataclass, into one command-line option a field."""
+    kind = get_type_hints(command)["options"]
+    names = [field.name for field in fields(kind)]
+    hints = get_type_hints(kind, include_extras=True)
     options = [
         inspect.Parameter(
             field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
         )
-        for field in fields(SkillOptions)
+        for field in fields(kind)
     ]
     own = [each for name, each in inspect.signature(command).parameters.items() if name != "options"]
 
     @wraps(command)
     def with_collected(**given: Any) -> None:
-        collected = SkillOptions(**{name: given.pop(name) for name in names})
+        collected = kind(**{name: given.pop(name) for name in names})
         command(**given, options=collected)
 
     # typer reads a command's parameters from both of these

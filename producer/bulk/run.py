@@ -1,0 +1,156 @@
+"""A run: rows on their way, no more than the window holds, until the source ends or somebody stops it."""
+
+import asyncio
+import contextlib
+import itertools
+import threading
+from collections.abc import AsyncGenerator, Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from producer.bulk.budget import Budget
+from producer.bulk.flight import Flight
+from producer.bulk.line import Line
+from producer.bulk.output import Output
+from producer.bulk.port import Client, Stop
+from producer.bulk.progress import Counts, Display
+from producer.bulk.row import Ask, Row
+from producer.bulk.sources import Source
+from producer.bulk.submitter import Submitter
+from producer.errors import QueueUnavailable, StoopError, UploadFailed
+
+__all__ = ["Limits", "Run"]
+
+_READ_ROWS: Final = 256
+_FLUSH_SECONDS: Final = 0.2
+_SYNC_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """`window` rows are on their way at once, `rows` of the source are looked at (None: all)."""
+
+    window: int = 512
+    budget: Budget = field(default_factory=Budget)
+    rows: int | None = None
+
+
+class Run:
+    """One session of a run. `counts` and `stop` may be read by others while it goes on."""
+
+    def __init__(self, source: Source, output: Output, display: Display, limits: Limits) -> None:
+        self._source = source
+        self._output = output
+        self._display = display
+        self._limits = limits
+        self._permits = asyncio.Semaphore(limits.window)
+        self.in_flight = 0
+        self._before = output.totals.seconds
+        self.counts = Counts()
+        self.stop = Stop()
+
+    async def go(self, client: Client, ask: Ask, lane: str) -> None:
+        """Run every row that is not done yet. Raises what kept it from going on; what is done is written by then."""
+        submitter = Submitter(client, self.stop, self._display.note)
+        flight = Flight(client, submitter, ask, lane, self._output.run, self.stop, self._display.note)
+        _count_aside(self._source, self._limits.rows, self._learn_total)
+        try:
+            async with asyncio.TaskGroup() as group:
+                beside = [group.create_task(submitter.serve()), group.create_task(self._keep())]
+                await self._start_all(group, flight)
+                for task in beside:
+                    task.cancel()
+        except* StoopError as errors:
+            self.stop.ask("error")
+            self.stop.error = next(_leaves(errors))
+        self._look()
+        if self.stop.error is not None:
+            raise self.stop.error
+
+    async def _start_all(self, group: asyncio.TaskGroup, flight: Flight) -> None:
+        """Start each row when there is a permit for it, then wait for all of them to come back."""
+        async with contextlib.aclosing(self._rows()) as rows:
+            async for row, tries in rows:
+                await self._permits.acquire()
+                if self.stop.asked:
+                    self._permits.release()
+                    break
+                group.create_task(self._fly(flight, row, tries))
+        for _ in range(self._limits.window):
+            await self._permits.acquire()
+
+    async def _rows(self) -> AsyncGenerator[tuple[Row, int], None]:
+        """Read the source in a thread, a few hundred rows at a time; pass over what is done."""
+        rows = itertools.islice(self._source.rows(), self._limits.rows)
+        while not self.stop.asked and (group := await asyncio.to_thread(_take, rows)):
+            for row in group:
+                done, tries = self._output.lookup(row.name)
+                if done:
+                    self.counts.skipped += 1
+                else:
+                    yield row, tries
+
+    async def _fly(self, flight: Flight, row: Row, tries: int) -> None:
+        try:
+            self.in_flight += 1
+            line = await flight.fly(row, tries)
+        except (QueueUnavailable, UploadFailed) as error:
+            self.stop.ask("unavailable", error)
+            return
+        finally:
+            self.in_flight -= 1
+            self._permits.release()
+        if line is not None and self._output.put(line):
+            self._count(line)
+
+    def _count(self, line: Line) -> None:
+        if line.failure is None:
+            self.counts.done += 1
+            self.counts.tokens += line.metrics.output_tokens if line.metrics else 0
+            return
+        self.counts.failed += 1
+        totals, budget = self._output.totals, self._limits.budget
+        if budget.is_spent(totals.failed, totals.ended):
+            self.stop.ask("max_failures")
+
+    async def _keep(self) -> None:
+        """Show how far it is, and keep what is written."""
+        for tick in itertools.count(1):
+            await asyncio.sleep(_FLUSH_SECONDS)
+            self._output.flush()
+            if tick % round(_SYNC_SECONDS / _FLUSH_SECONDS) == 0:
+                self._output.sync()
+            self._look()
+
+    def _look(self) -> None:
+        self._output.totals.seconds = self._before + self.counts.seconds
+        self.counts.look()
+        self._display.show(self.counts)
+
+    def _learn_total(self, total: int) -> None:
+        self.counts.total = total
+
+
+def _take(rows: Iterator[Row]) -> list[Row]:
+    return list(itertools.islice(rows, _READ_ROWS))
+
+
+def _count_aside(source: Source, most: int | None, tell: Callable[[int], None]) -> None:
+    """Count in a thread that nobody waits for: listing millions of keys takes minutes."""
+
+    def count() -> None:
+        try:
+            total = source.count()
+        except StoopError:  # whoever reads the rows learns of it
+            return
+        tell(total if most is None else min(total, most))
+
+    threading.Thread(target=count, name="stoop-count", daemon=True).start()
+
+
+def _leaves(group: BaseExceptionGroup[StoopError]) -> Iterator[StoopError]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error
