@@ -152,12 +152,11 @@ class Client:
 
     async def _end(self) -> None:
         self._closed = True
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        await self._client.aclose()
-        # other threads wait for these
-        for task in others:
+        waited_for = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in waited_for:
             task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.gather(*waited_for, return_exceptions=True)
+        await self._client.aclose()
 
     def _wait(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
         if self._closed:

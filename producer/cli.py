@@ -21,6 +21,7 @@ COMMANDS: Final = (
     Listed("caption", "producer.commands_skills:caption", _ASK, "Describe an image."),
     Listed("detect", "producer.commands_skills:detect", _ASK, "Find every such object in an image, as boxes."),
     Listed("point", "producer.commands_skills:point", _ASK, "Point at every such object in an image."),
+    Listed("bulk", "producer.commands_bulk:bulk", _SETS, "Run a skill on every image of a source."),
     Listed("status", "producer.commands_queue:status", _QUEUE, "Show how many jobs wait, run and have died."),
     Listed("workers", "producer.commands_queue:workers", _QUEUE, "List the workers whose lease runs."),
     Listed("cancel", "producer.commands_queue:cancel", _QUEUE, "Ask for the end of a job."),
@@ -55,7 +56,7 @@ def _print_version(wanted: bool) -> None:
 
 
 @app.callback()
-def stoop(
+def _stoop(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
     ] = False,

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
 
 from producer import events
 from producer.errors import InvalidJob, StoopError, TimedOut
@@ -106,7 +106,7 @@ class JobClient:
                 if event is None:
                     return
                 if isinstance(event, TerminalEvent):
-                    ended.set()
+                    ended()
                 yield event
 
     async def result(self, job_id: str, timeout: float | None = None, *, cancel_on_exit: bool | None = None) -> Result:
@@ -122,7 +122,7 @@ class JobClient:
                     result = await events.wait(self._transport, job_id)
             except TimeoutError:
                 raise await self._timed_out(job_id, seconds) from None
-            ended.set()
+            ended()
         return events.completed(result)
 
     async def state(self, job_id: str) -> State | None:
@@ -155,15 +155,19 @@ class JobClient:
         return ids
 
     @contextlib.asynccontextmanager
-    async def _left_or_ended(self, job_id: str, cancel_on_exit: bool | None) -> AsyncIterator[asyncio.Event]:
-        """Cancel the job, if that is wanted, when it is left before the event is set."""
-        ended = asyncio.Event()
+    async def _left_or_ended(self, job_id: str, cancel_on_exit: bool | None) -> AsyncIterator[Callable[[], None]]:
+        """Cancel the job, if that is wanted, when it is left before what is yielded was called to tell its end."""
+        cancels = self._cancel_on_exit if cancel_on_exit is None else cancel_on_exit
+
+        def ended() -> None:
+            nonlocal cancels
+            cancels = False
+            self._open.discard(job_id)
+
         try:
             yield ended
         finally:
-            if ended.is_set():
-                self._open.discard(job_id)
-            elif self._cancel_on_exit if cancel_on_exit is None else cancel_on_exit:
+            if cancels:
                 self._open.discard(job_id)
                 await self._cancel_left(job_id)
 
