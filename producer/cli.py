@@ -22,6 +22,8 @@ COMMANDS: Final = (
     Listed("detect", "producer.commands_skills:detect", _ASK, "Find every such object in an image, as boxes."),
     Listed("point", "producer.commands_skills:point", _ASK, "Point at every such object in an image."),
     Listed("bulk", "producer.commands_bulk:bulk", _SETS, "Run a skill on every image of a source."),
+    Listed("export", "producer.commands_export:export", _SETS, "Write results as COCO, YOLO, Label Studio and others."),
+    Listed("draw", "producer.commands_export:draw", _SETS, "Draw results on their images, with a contact sheet."),
     Listed("status", "producer.commands_queue:status", _QUEUE, "Show how many jobs wait, run and have died."),
     Listed("workers", "producer.commands_queue:workers", _QUEUE, "List the workers whose lease runs."),
     Listed("cancel", "producer.commands_queue:cancel", _QUEUE, "Ask for the end of a job."),

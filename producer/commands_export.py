@@ -76,7 +76,7 @@ def _tell(out: Path, report: Report, *, as_json: bool) -> None:
         for line in _lines(out, report):
             typer.echo(legible(line))
         if report.errors:
-            typer.echo(legible(f"{report.errors} could not be used, such as {report.first_error}"), err=True)
+            typer.echo(legible(f"{report.errors} could not be used, such as {report.last_error}"), err=True)
             typer.echo(legible(f"all of them are in {report.errors_file}"), err=True)
     raise typer.Exit(FAILED if report.errors else 0)
 
@@ -84,11 +84,11 @@ def _tell(out: Path, report: Report, *, as_json: bool) -> None:
 def _lines(out: Path, report: Report) -> list[str]:
     lines = [f"wrote {out}: {_counted(report.written) or 'nothing'}"]
     if left := _counted(report.left_out):
-        lines.append(f"left out, as the format has no place for them: {left}")
+        lines.append(f"left out: {left}; the format has no place for them")
     if report.unfinished:
-        lines.append(f"left out, as they have no answer: {_counted(report.unfinished)}")
+        lines.append(f"left out: {_counted(report.unfinished)}; they have no answer")
     if report.without_image:
-        lines.append(f"left out, as they are about no image: {report.without_image} rows")
+        lines.append(f"left out: {report.without_image:,} rows; they name no image")
     return lines
 
 

@@ -104,7 +104,7 @@ def _named(marks: Sequence[tuple[str, _T]]) -> list[tuple[str, str, _T]]:
 
 def _legible(text: str, letters: int) -> str:
     text = _CONTROL.sub(" ", text).strip()
-    return text if len(text) <= letters else f"{text[: letters - 1]}…"
+    return text if len(text) <= letters else f"{text[: letters - 3]}..."
 
 
 def _tag(pen: _Pen, place: tuple[float, float], text: str, colour: str, font: _Font) -> None:

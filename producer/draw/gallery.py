@@ -170,6 +170,6 @@ def _save(canvas: Image.Image, annotated: Annotated, place: _Place) -> str:
 
 def _whole(canvas: Image.Image, annotated: Annotated) -> Image.Image:
     draw_marks(canvas, annotated.boxes, annotated.points)
-    answers = (f"{question} — {answer}" if question else answer for question, answer in annotated.answers)
+    answers = (f"{question} {answer}" if question else answer for question, answer in annotated.answers)
     texts = [*annotated.captions, *answers]
     return draw_texts(canvas, texts) if texts else canvas

@@ -26,7 +26,7 @@ class Report:
     written: Counter[str] = field(default_factory=Counter)
     left_out: Counter[str] = field(default_factory=Counter)
     errors: int = 0
-    first_error: str = ""
+    last_error: str = ""
     _file: BinaryIO | None = None
 
     def error(self, what: str, message: str) -> None:
@@ -36,7 +36,7 @@ class Report:
             self._file = self.errors_file.open("wb")
         self._file.write(msgspec.json.encode({"what": shown, "message": message}) + b"\n")
         self.errors += 1
-        self.first_error = self.first_error or f"{shown[:100]}: {message}"
+        self.last_error = f"{shown[:100]}: {message}"
 
     def close(self) -> None:
         """Close the file of errors."""

@@ -86,7 +86,7 @@ def _check_written(report: Report, source: str) -> None:
         return
     if report.errors:
         raise ConfigError(
-            f"nothing of {source} could be used: {report.first_error} ({report.errors} such in {report.errors_file})"
+            f"nothing of {source} could be used: {report.last_error} ({report.errors} such in {report.errors_file})"
         )
     raise ConfigError(
         f"nothing to write: of {report.rows} rows in {source} {sum(report.unfinished.values())} have no answer,"
