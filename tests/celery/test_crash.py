@@ -1,0 +1,137 @@
+"""Our worker is killed while Celery waits for its jobs: everything is told, each result once."""
+
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import redis
+from celery import Celery, chord, group
+
+from producer.celery import configure, query
+from schemas.result import Result
+from schemas.skill import Output, Skill
+from schemas.state import State
+from tests.celery.conftest import Street
+from tests.celery.works import ROOT, SECONDS, gpu_worker, until
+from worker.celery.message import Canvas, Message
+from worker.celery.note import Note, pack_note, write_note
+
+
+@pytest.fixture
+def told(street: Street) -> Iterator["redis.client.PubSub"]:
+    """Hears every result that is published."""
+    with street.redis.pubsub() as channel:
+        channel.psubscribe("celery-task-meta-*")
+        until(lambda: channel.get_message(timeout=1) is not None)
+        yield channel
+
+
+def count(told: "redis.client.PubSub") -> Counter[str]:
+    """Count the ends that were published, by task."""
+    ends: Counter[str] = Counter()
+    while message := told.get_message(timeout=0.5):
+        meta = msgspec.json.decode(message["data"])
+        ends[meta["task_id"]] += meta["status"] == "SUCCESS"
+    return ends
+
+
+def states(street: Street, ids: list[str]) -> Counter[bytes]:
+    return Counter(street.redis.hget(f"stoop:{{0}}:job:{one}", "state") or b"" for one in ids)
+
+
+def test_a_chord_survives_the_death_of_the_worker(street: Street, told: "redis.client.PubSub", tmp_path: Path) -> None:
+    parts = [f"quick {i}" for i in range(4)] + ["sleep 1.5"] * 4
+    whole = chord([query.si(None, part).set(queue="stoop.alpha") for part in parts], street.shop.collect.s())
+    with gpu_worker(tmp_path, "victim", street.redis_url, lanes="alpha") as victim:
+        body = whole.apply_async()
+        ids = [part.id for part in body.parent.children]
+        until(lambda: states(street, ids) == {b"completed": 4, b"running": 4})
+        victim.end(signal.SIGKILL)
+    with gpu_worker(tmp_path, "heir", street.redis_url, lanes="alpha"):
+        answers = body.get(timeout=SECONDS)
+    assert answers == sorted([*parts[:4], *["slept"] * 4])
+    assert street.ledger("collect") == [",".join(answers)]
+    ends = count(told)
+    assert [ends[one] for one in [*ids, body.id]] == [1] * 9
+
+
+def note_of(task_id: str, answer: str, group_id: str, index: int, body: object) -> Note:
+    """What a worker would have kept of a part of a chord."""
+    message = msgspec.convert(
+        {
+            "headers": {"task": "stoop.query", "id": task_id, "group": group_id, "group_index": index},
+            "body": msgspec.json.encode([[], {}, msgspec.to_builtins(Canvas(chord=body))]).decode(),
+            "content-type": "application/json",
+            "content-encoding": "utf-8",
+        },
+        Message,
+    )
+    result = Result(id=task_id, status=State.COMPLETED, skill=Skill.QUERY, output=Output(answer=answer))
+    note = write_note(message, result)
+    assert note is not None
+    return note
+
+
+def leave(street: Street, note: Note) -> None:
+    """Put a note where a worker that died at once has taken it."""
+    street.redis.xadd("stoop:{0}:celery", {"n": pack_note(note)})
+    street.redis.xreadgroup("workers", "dead", {"stoop:{0}:celery": ">"}, count=1)
+
+
+def test_what_a_dead_worker_had_not_told_is_told_by_another(street: Street) -> None:
+    query.delay(None, "first, so that there is somebody").get(timeout=SECONDS)
+    for name in ("one", "two"):
+        note = note_of(f"orphan-{name}", name, "", 0, None)
+        assert note.alone
+        leave(street, note)
+        assert street.shop.app.AsyncResult(f"orphan-{name}").get(timeout=SECONDS) == {"answer": name}
+        until(lambda: not street.redis.xpending_range("stoop:{0}:celery", "workers", "-", "+", 9, "dead"))
+
+
+def test_a_part_of_a_chord_that_is_told_twice_counts_once(street: Street) -> None:
+    parts = group(query.si(None, "wait") for _ in range(2))
+    body = chord(parts, street.shop.collect.s()).apply_async()
+    first, second = body.parent.children
+    ours = street.shop.collect.s().set(task_id=body.id)
+    for told in (1, 2):
+        note = note_of(first.id, "first", body.parent.id, 0, ours)
+        entry = street.redis.xadd("stoop:{0}:celery", {"n": pack_note(note)})
+        until(lambda: not street.redis.xrange("stoop:{0}:celery", entry, entry))  # noqa: B023
+        assert not body.ready(), f"told {told} times, one part of two is there"
+    leave(street, note_of(second.id, "second", body.parent.id, 1, ours))
+    assert body.get(timeout=SECONDS) == ["first", "second"]
+    assert street.ledger("collect") == ["first,second"]
+    for part in (first, second):
+        part.revoke()
+
+
+def test_a_worker_that_stops_tells_all_before(redis_url: str, tmp_path: Path) -> None:
+    app = configure(Celery("other", broker=redis_url, backend=redis_url, set_as_current=False))
+    with redis.Redis.from_url(redis_url) as client, gpu_worker(tmp_path, "leaver", redis_url) as leaver:
+        follower = app.signature("stoop.query", (None, "next"), immutable=True, queue="stoop.other")
+        last = app.signature("stoop.query", (None, "sleep 0.5"), link=follower).apply_async()
+        until(lambda: client.hget(f"stoop:{{0}}:job:{last.id}", "state") == b"running")
+        assert leaver.end(signal.SIGTERM) == 0
+        assert last.get(timeout=SECONDS) == {"answer": "slept"}
+        assert client.xlen("stoop:{0}:jobs:other") == 1
+        assert client.xlen("stoop:{0}:celery") == 0
+    app.close()
+
+
+def test_nothing_of_celery_before_the_first_message(redis_url: str, tmp_path: Path) -> None:
+    loaded = "import sys, worker.main; print([name for name in sys.modules if 'celery' in name or 'kombu' in name])"
+    said = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert said.stdout.strip() == "['schemas.celery']"
+    app = configure(Celery("other", broker=redis_url, backend=redis_url, set_as_current=False))
+    with redis.Redis.from_url(redis_url) as client, gpu_worker(tmp_path, "plain", redis_url) as plain:
+        client.xadd("stoop:{0}:jobs:interactive", {"j": '{"id": "ours", "skill": "query", "question": "hello"}'})
+        until(lambda: client.exists("stoop:{0}:result:ours") == 1)
+        assert len(plain.children) == 1, "the engine alone"
+        app.signature("stoop.query", (None, "hello")).apply_async().get(timeout=SECONDS)
+        until(lambda: len(plain.children) == 2)
+    app.close()
