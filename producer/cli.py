@@ -21,6 +21,7 @@ COMMANDS: Final = (
     Listed("caption", "producer.commands_skills:caption", _ASK, "Describe an image."),
     Listed("detect", "producer.commands_skills:detect", _ASK, "Find every such object in an image, as boxes."),
     Listed("point", "producer.commands_skills:point", _ASK, "Point at every such object in an image."),
+    Listed("result", "producer.commands_result:result", _ASK, "Wait for the answer of a job submitted before."),
     Listed("bulk", "producer.commands_bulk:bulk", _SETS, "Run a skill on every image of a source."),
     Listed("export", "producer.commands_export:export", _SETS, "Write results as COCO, YOLO, Label Studio and others."),
     Listed("draw", "producer.commands_export:draw", _SETS, "Draw results on their images, with a contact sheet."),

@@ -3,10 +3,12 @@
 Some are listed by `producer.cli`, others are found as entry points of the distribution (the worker needs torch).
 """
 
+import json
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -15,6 +17,8 @@ from typer.main import get_command
 __all__ = ["CommandGroup", "Listed"]
 
 _GROUP = "stoop.commands"
+# typer does not export the base of all its errors of usage
+_UsageError: Final[Any] = typer.BadParameter.__base__
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,22 @@ class CommandGroup(TyperGroup):
         for found in sorted(entry_points(group=_GROUP), key=lambda found: found.name):
             help_text = f"Run the {found.name} (`stoop {found.name} --help` tells more)."
             self.commands.setdefault(found.name, _LoadedWhenCalled(found, help_text, self.found_panel))
+
+    def main(self, args: Sequence[str] | None = None, *positional: Any, **named: Any) -> Any:
+        """Run the command line; wrong usage is told in JSON to who asked for JSON."""
+        given = sys.argv[1:] if args is None else list(args)
+        if "--json" not in given or not named.get("standalone_mode", True):
+            return super().main(args, *positional, **named)
+        try:
+            told = super().main(given, *positional, **{**named, "standalone_mode": False})
+        except _UsageError as error:
+            help_of = error.ctx.command_path if error.ctx else "stoop"
+            message = f"{error.format_message()} `{help_of} --help` tells more."
+            print(json.dumps({"error": {"kind": "UsageError", "message": message, "exit_code": error.exit_code}}))
+            sys.exit(error.exit_code)
+        except typer.Abort:
+            sys.exit("Aborted!")
+        sys.exit(told if isinstance(told, int) else 0)
 
 
 class _LoadedWhenCalled(TyperCommand):

@@ -7,6 +7,7 @@ import typer
 
 from producer import render
 from producer.blocking import Client
+from producer.commands_result import await_answer
 from producer.config import ProducerConfig
 from producer.errors import ConfigError
 from producer.options import SkillOptions, with_options
@@ -66,27 +67,32 @@ def point(context: typer.Context, image: _Image, object: _Object, *, options: Sk
 
 
 def _run(context: typer.Context, options: SkillOptions, skill: str, image: str | None, **fields: object) -> None:
-    if options.stream and options.json:
-        raise typer.BadParameter("choose --stream or --json")
-    if options.draw and image is None:
-        raise typer.BadParameter("--draw needs an image")
-    if options.draw and options.draw.suffix.lower() not in _DRAWN:
-        raise typer.BadParameter(f"--draw writes {', '.join(_DRAWN)} files")
+    _check(options, image)
     connect: type[Client] = context.obj or Client
     with reported(as_json=options.json):
         config = ProducerConfig().replace(lane=options.lane, timeout_seconds=options.timeout)
         with connect(config) as client:
             job = client.prepare(skill, image, settings=options.settings, stream=options.stream, **fields)
             job_id = client.submit(job)
-            if options.stream:
-                render.print_stream(client.stream(job_id, config.timeout_seconds))
-            result = client.result(job_id)
-            if not options.stream:
-                render.print_result(result, as_json=options.json)
+            if options.no_wait:
+                render.print_submitted(job_id, as_json=options.json)
+                return
+            result = await_answer(client, job_id, stream=options.stream, as_json=options.json)
             if options.draw and image is not None:
                 # the answer is out by now: what goes wrong here is told beside it
                 with reported(as_json=False):
                     _draw(client, options.draw, image, result, label=str(fields.get("object", "")))
+
+
+def _check(options: SkillOptions, image: str | None) -> None:
+    if options.stream and options.json:
+        raise typer.BadParameter("choose --stream or --json")
+    if options.no_wait and (options.stream or options.draw):
+        raise typer.BadParameter("--no-wait goes without --stream and --draw")
+    if options.draw and image is None:
+        raise typer.BadParameter("--draw needs an image")
+    if options.draw and options.draw.suffix.lower() not in _DRAWN:
+        raise typer.BadParameter(f"--draw writes {', '.join(_DRAWN)} files")
 
 
 def _draw(client: Client, to: Path, image: str, result: Result, *, label: str) -> None:

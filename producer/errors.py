@@ -128,22 +128,20 @@ class TimedOut(StoopError, TimeoutError):
     """
 
     def __init__(self, job_id: str, timeout: float, state: State | None = None) -> None:
-        super().__init__(f"no answer for job {job_id} after {timeout:g} s: {_stands(job_id, state)}")
+        super().__init__(f"no answer for job {job_id} after {timeout:g} s: {_stands(state)}")
         self.job_id = job_id
         self.timeout = timeout
         self.state = state
 
 
-def _stands(job_id: str, state: State | None) -> str:
+def _stands(state: State | None) -> str:
     match state:
         case State.QUEUED:
-            return (
-                f"it still waits in its lane. Is a worker running? `stoop status` tells; result({job_id!r}) waits again"
-            )
+            return "it still waits in its lane: is a worker running? result() waits again, cancel() ends it"
         case State.RUNNING:
-            return f"it is running. Wait longer with result({job_id!r}, timeout=...), or end it with cancel({job_id!r})"
+            return "it is running: result() waits again, with a longer timeout; cancel() ends it"
         case State.DELAYED:
-            return f"it failed and will be tried again. result({job_id!r}) waits on, cancel({job_id!r}) ends it"
+            return "it failed and will be tried again: result() waits for that, cancel() ends it"
         case None:
-            return f"the queue does not know it (yet). Is a worker running? result({job_id!r}) waits again"
-    return f"it is {state}: result({job_id!r}) tells more"
+            return "the queue does not know it (yet): is a worker running? result() waits again"
+    return f"it is {state}: result() tells more"

@@ -25,8 +25,8 @@ def connect(transport: ScriptedTransport, *, cancel_on_exit: bool = False, **con
 @pytest.mark.parametrize(
     ("state", "advice"),
     [
-        ("queued", "Is a worker running"),
-        ("running", "it is running. Wait longer with result.'mine', timeout="),
+        ("queued", "is a worker running"),
+        ("running", "it is running: result.. waits again, with a longer timeout"),
         ("delayed", "will be tried again"),
         (None, "does not know it"),
         ("completed", "it is completed: result"),
