@@ -29,7 +29,7 @@ class BulkOptions:
     max_tokens: Annotated[int | None, typer.Option(help="Most tokens of an answer.")] = None
     max_objects: Annotated[int | None, typer.Option(help="Most boxes or points.")] = None
     seed: Annotated[int | None, typer.Option(help="The same seed repeats the same answers.")] = None
-    column: Annotated[str | None, typer.Option(help="Column of a table that has the images [default: image].")] = None
+    column: Annotated[str | None, typer.Option(help="Column of a table's images; image without it.")] = None
     match: Annotated[str | None, typer.Option(help="Only names like this, such as '*/front_*.jpg'.")] = None
     rows: Annotated[int | None, typer.Option(min=1, help="Only the first rows of the source.")] = None
     lane: Annotated[str, typer.Option(help="Lane of the workers.")] = "bulk"

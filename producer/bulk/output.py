@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, Final
 from producer.bulk.arguments import settle_arguments, sync_folder
 from producer.bulk.index import Index, Mark
 from producer.bulk.line import Line, pack_line
-from producer.bulk.recovery import ERRORS, count_line, recover, retry_failed, shard_name, shards
+from producer.bulk.recovery import ERRORS, count_line, last_shard, recover, retry_failed, shard_name
 from producer.errors import ConfigError
 
 __all__ = ["SHARD_ROWS", "Identity", "Output", "opened"]
@@ -76,11 +76,15 @@ class Output:
         self._writing = _Writing(folder)
         self._shard_rows = shard_rows
         self._index = Index(folder / _INDEX)
-        self.totals = recover(folder, self._index)
-        marks = self._index.marks()
-        self._number = max(len(shards(folder)) - 1, 0)
-        self._results = self._open(shard_name(self._number), marks)
-        self._errors = self._open(ERRORS, marks)
+        try:
+            self.totals = recover(folder, self._index)
+            marks = self._index.marks()
+            self._number = last_shard(folder)
+            self._results = self._open(shard_name(self._number), marks)
+            self._errors = self._open(ERRORS, marks)
+        except BaseException:
+            self._index.close()
+            raise
 
     def lookup(self, name: str) -> tuple[bool, int]:
         """Say whether the row of this name is done, and how often it failed before it was to be tried again."""
@@ -89,10 +93,12 @@ class Output:
     def put(self, line: Line) -> bool:
         """Write the line of a row that has ended; False, and nothing is written, if the row was done already."""
         with self._writing:
+            # first, for it may sync: the index must not learn there of a row whose line is not written yet
+            lines = self._file_of(line)
             if not self._index.finish(line.row):
                 return False
             count_line(self.totals, line)
-            self._file_of(line).append(pack_line(line))
+            lines.append(pack_line(line))
             return True
 
     def flush(self) -> None:
@@ -110,8 +116,9 @@ class Output:
 
     def close(self) -> None:
         """Close the files; what was not synced is read again by who opens the folder next."""
-        for closing in (self._results, self._errors, self._index):
-            closing.close()
+        with contextlib.ExitStack() as closing:
+            for each in (self._index, self._errors, self._results):
+                closing.callback(each.close)
 
     def _open(self, name: str, marks: Mapping[str, Mark]) -> _Lines:
         return _Lines(self.folder / name, marks.get(name, Mark()))

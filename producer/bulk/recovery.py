@@ -8,7 +8,7 @@ from producer.bulk.index import Index, Mark, Totals
 from producer.bulk.line import Line, unpack_line
 from producer.errors import ConfigError
 
-__all__ = ["ERRORS", "count_line", "recover", "retry_failed", "shard_name", "shards"]
+__all__ = ["ERRORS", "count_line", "last_shard", "recover", "retry_failed", "shard_name", "shards"]
 
 ERRORS: Final = "errors.jsonl"
 _RETRIED: Final = "errors.retried-*.jsonl"
@@ -21,7 +21,12 @@ def shard_name(number: int) -> str:
 
 def shards(folder: Path) -> list[Path]:
     """Return the shards that are there, in order."""
-    return sorted(folder.glob("results-*.jsonl"))
+    return sorted(folder.glob("results-[0-9]*.jsonl"))
+
+
+def last_shard(folder: Path) -> int:
+    """Return the number of the shard that grows, 0 if there is none yet."""
+    return max((int(path.stem.rpartition("-")[2]) for path in shards(folder)), default=0)
 
 
 def retry_failed(folder: Path) -> None:
