@@ -35,6 +35,17 @@ COMMANDS: Final = (
 )
 
 
+_EPILOG: Final = "\n\n".join(
+    (
+        "Exit codes: 0 done · 1 the job failed, or what was named is not there · 2 wrong usage or configuration ·"
+        " 3 the queue or the object store is out of reach or full · 4 no answer in time",
+        "Configuration: STOOP_REDIS_URL, STOOP_BUCKET, STOOP_S3_ENDPOINT, STOOP_LANE, STOOP_TIMEOUT_SECONDS and the"
+        " usual AWS variables",
+        'To begin: "stoop demo"; or "stoop worker" in one shell, and in another: stoop query photo.jpg "How many?"',
+    )
+)
+
+
 class _Stoop(CommandGroup):
     listed = COMMANDS
     found_panel = _RUN
@@ -44,9 +55,7 @@ app = typer.Typer(
     cls=_Stoop,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    epilog="Exit codes: 0 done, 1 the job failed or what was named is not there, 2 wrong usage or configuration, 3 the"
-    " queue or the object store is not reachable or full, 4 no answer in time. Configuration: STOOP_REDIS_URL,"
-    " STOOP_BUCKET, STOOP_S3_ENDPOINT, STOOP_LANE, STOOP_TIMEOUT_SECONDS and the usual AWS variables.",
+    epilog=_EPILOG,
 )
 
 

@@ -33,7 +33,10 @@ def query(
     *,
     options: SkillOptions,
 ) -> None:
-    """Answer a question about an image."""
+    """Answer a question about an image.
+
+    For example: stoop query photo.jpg "How many people are there?" --stream
+    """
     if no_image and question is not None:
         raise typer.BadParameter("--no-image takes a question and no image")
     if not no_image and question is None:
@@ -50,19 +53,28 @@ def caption(
     *,
     options: SkillOptions,
 ) -> None:
-    """Describe an image."""
+    """Describe an image.
+
+    For example: stoop caption s3://photos/cat.jpg --length short
+    """
     _run(context, options, "caption", image, length=length)
 
 
 @with_options
 def detect(context: typer.Context, image: _Image, object: _Object, *, options: SkillOptions) -> None:
-    """Find every such object in an image, as boxes."""
+    """Find every such object in an image, as boxes.
+
+    For example: stoop detect photo.jpg "red car" --draw cars.png
+    """
     _run(context, options, "detect", image, object=object)
 
 
 @with_options
 def point(context: typer.Context, image: _Image, object: _Object, *, options: SkillOptions) -> None:
-    """Point at every such object in an image."""
+    """Point at every such object in an image.
+
+    For example: stoop point photo.jpg "door handle" --json
+    """
     _run(context, options, "point", image, object=object)
 
 

@@ -73,7 +73,7 @@ def print_error(error: StoopError, *, exit_code: int, as_json: bool) -> None:
     """Print what went wrong and what to do: one line on stderr, or as JSON one object on stdout."""
     message = str(error)
     if isinstance(error, QueueUnavailable):
-        message += ": is Redis running there? STOOP_REDIS_URL says where"
+        message = f"{message.rstrip('.')}: is Redis running there? STOOP_REDIS_URL says where"
     if isinstance(error, TimedOut):
         message += f" (`stoop result {error.job_id}` waits again, `stoop cancel {error.job_id}` ends it)"
     if not as_json:
