@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from producer.bulk.line import Line, answered, failed
-from producer.bulk.patience import patiently, wait
-from producer.bulk.port import Client, Note, Stop
+from producer.bulk.patience import Patience, wait
+from producer.bulk.port import Client
 from producer.bulk.row import Ask, Row, identified
 from producer.bulk.submitter import Submitter
 from producer.errors import (
@@ -44,8 +44,7 @@ class Flight:
     ask: Ask
     lane: str
     run: str
-    stop: Stop
-    note: Note
+    patience: Patience
 
     async def fly(self, row: Row, tries: int = 0) -> Line | None:
         """Return the row's line; None if the run stopped before its job was submitted.
@@ -55,7 +54,7 @@ class Flight:
         if row.problem is not None:
             return failed(row, row.problem)
         try:
-            job = await patiently(lambda: make_job(self.client, row, self.ask, self.lane), self.stop, self.note)
+            job = await self.patience.bear(lambda: make_job(self.client, row, self.ask, self.lane))
         except ImageUnreadable as error:
             return failed(row, Failure.of(_code(row), str(error)))
         except InvalidJob as error:
@@ -64,7 +63,7 @@ class Flight:
         try:
             if not await self.submitter.submit(job):
                 return None
-            return answered(row, job, await patiently(lambda: wait(self.client, job), self.stop, self.note))
+            return answered(row, job, await self.patience.bear(lambda: wait(self.client, job)))
         except (InvalidJob, IdempotencyConflict, JobFailed, JobCancelled, JobExpired) as error:
             return _unanswered(row, job, error)
 

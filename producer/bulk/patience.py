@@ -1,6 +1,7 @@
 """Waiting for a queue that goes away, and for jobs however long they take."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from producer.bulk.port import Client, Note, Stop
@@ -8,26 +9,34 @@ from producer.errors import QueueUnavailable, TimedOut, UploadFailed
 from schemas.job import Job
 from schemas.result import Result
 
-__all__ = ["patiently", "wait"]
+__all__ = ["PAUSES", "Patience", "wait"]
 
 _T = TypeVar("_T")
 
 _LOOK_SECONDS: Final = 600.0
-_PAUSES: Final = (0.5, 1.0, 2.0, 4.0, *(8.0,) * 14)
+PAUSES: Final = (0.5, 1.0, 2.0, 4.0, *(8.0,) * 14)
 """Seconds between tries: two minutes together."""
 
 
-async def patiently(call: Callable[[], Awaitable[_T]], stop: Stop, note: Note) -> _T:
-    """Make the call again and again while the queue or the store is away, for two minutes or until the run stops."""
-    for seconds in _PAUSES:
-        try:
-            return await call()
-        except (QueueUnavailable, UploadFailed) as error:
-            if stop.asked:
-                raise
-            note(f"{error}; trying again")
-            await stop.pause(seconds)
-    return await call()
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How a queue or a store that goes away is borne: calls are made again after each of the `pauses` (seconds)."""
+
+    stop: Stop
+    note: Note
+    pauses: tuple[float, ...] = PAUSES
+
+    async def bear(self, call: Callable[[], Awaitable[_T]]) -> _T:
+        """Make the call until it succeeds, the pauses are over or the run stops; raise what it raised last."""
+        for seconds in self.pauses:
+            try:
+                return await call()
+            except (QueueUnavailable, UploadFailed) as error:
+                if self.stop.asked:
+                    raise
+                self.note(f"{error}; trying again")
+                await self.stop.pause(seconds)
+        return await call()
 
 
 async def wait(client: Client, job: Job) -> Result:

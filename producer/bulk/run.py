@@ -12,6 +12,7 @@ from producer.bulk.budget import Budget
 from producer.bulk.flight import Flight
 from producer.bulk.line import Line
 from producer.bulk.output import Output
+from producer.bulk.patience import PAUSES, Patience
 from producer.bulk.port import Client, Stop
 from producer.bulk.progress import Counts, Display
 from producer.bulk.row import Ask, Row
@@ -28,11 +29,15 @@ _SYNC_SECONDS: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """`window` rows are on their way at once, `rows` of the source are looked at (None: all)."""
+    """`window` rows are on their way at once, `rows` of the source are looked at (None: all).
+
+    A queue that is away is asked again after each of the `pauses` (seconds).
+    """
 
     window: int = 512
     budget: Budget = field(default_factory=Budget)
     rows: int | None = None
+    pauses: tuple[float, ...] = PAUSES
 
 
 class Run:
@@ -51,8 +56,9 @@ class Run:
 
     async def go(self, client: Client, ask: Ask, lane: str) -> None:
         """Run every row that is not done yet. Raises what kept it from going on; what is done is written by then."""
-        submitter = Submitter(client, self.stop, self._display.note)
-        flight = Flight(client, submitter, ask, lane, self._output.run, self.stop, self._display.note)
+        patience = Patience(self.stop, self._display.note, self._limits.pauses)
+        submitter = Submitter(client, patience)
+        flight = Flight(client, submitter, ask, lane, self._output.run, patience)
         _count_aside(self._source, self._limits.rows, self._learn_total)
         try:
             async with asyncio.TaskGroup() as group:

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from producer.bulk.patience import patiently
-from producer.bulk.port import Client, Note, Stop
+from producer.bulk.patience import Patience
+from producer.bulk.port import Client
 from producer.errors import IdempotencyConflict, InvalidJob, QueueFull, QueueUnavailable
 from schemas.job import Job
 
@@ -19,10 +19,10 @@ _Waiting = tuple[Job, asyncio.Future[bool]]
 class Submitter:
     """Waits for room when the queue says so, and asks for less then: a call is taken whole or not at all."""
 
-    def __init__(self, client: Client, stop: Stop, note: Note) -> None:
+    def __init__(self, client: Client, patience: Patience) -> None:
         self._client = client
-        self._stop = stop
-        self._note = note
+        self._patience = patience
+        self._stop = patience.stop
         self._chunk = _CHUNK
         self._waiting: asyncio.Queue[_Waiting] = asyncio.Queue()
 
@@ -52,8 +52,8 @@ class Submitter:
             try:
                 await self._submit(part)
             except QueueFull as full:
-                self._chunk = max(1, self._chunk // 2)
-                self._note(f"the queue is full; going on in {full.retry_after:g} s")
+                self._chunk = max(1, len(part) // 2)
+                self._patience.note(f"the queue is full; going on in {full.retry_after:g} s")
                 await self._stop.pause(full.retry_after)
                 continue
             self._chunk = min(_CHUNK, 2 * self._chunk)
@@ -63,7 +63,7 @@ class Submitter:
         """Submit all in one call or, when one of them is refused, each alone."""
         jobs = [job for job, _ in part]
         try:
-            await patiently(lambda: self._client.submit_many(jobs), self._stop, self._note)
+            await self._patience.bear(lambda: self._client.submit_many(jobs))
         except (InvalidJob, IdempotencyConflict, QueueUnavailable) as error:
             if len(part) == 1 or isinstance(error, QueueUnavailable):
                 _refuse(part, error)

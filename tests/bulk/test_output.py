@@ -205,7 +205,10 @@ def test_a_full_disk_is_told_of_and_the_run_goes_on_later(tmp_path: Path) -> Non
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, hard))  # no file may be larger
     try:
-        with pytest.raises(ConfigError, match="cannot write to .* mend that, and resume"), opened(tmp_path, IDENTITY) as output:
+        with (
+            pytest.raises(ConfigError, match=r"cannot write to .* mend that, and resume"),
+            opened(tmp_path, IDENTITY) as output,
+        ):
             for number in range(4000):
                 put(output, number)
             output.flush()
