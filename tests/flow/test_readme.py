@@ -5,16 +5,18 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from producer.demo.pictures import draw_pictures
+from producer.demo.pictures import Picture, draw_pictures
 from tests.flow.conftest import Service
 
 README = Path(__file__).resolve().parents[2] / "README.md"
-SCRIPTS = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+TEXT = README.read_text(encoding="utf-8")
+SCRIPTS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 
 Run = Callable[[str], str]
 
@@ -45,18 +47,38 @@ PORTED = {
 }
 
 
+@pytest.fixture(scope="module")
+def pictures(service: Service) -> list[Picture]:
+    """The pictures in the README's bucket, beside one file that is no image."""
+    store = service.s3.client()
+    store.create_bucket(Bucket="photos")
+    pictures = draw_pictures(6, seed=3)
+    for picture in pictures:
+        store.put_object(Bucket="photos", Key=f"2026/{picture.name}.png", Body=picture.encoded)
+    store.put_object(Bucket="photos", Key="2026/broken.png", Body=b"no image")
+    store.put_object(Bucket="photos", Key="cat.jpg", Body=pictures[0].encoded)
+    return pictures
+
+
 @pytest.fixture
-def run(service: Service, tmp_path: Path) -> Run:
-    """Runs a script as somebody would who has set the variables of the README; nothing may come on stderr."""
+def environment(service: Service, tmp_path: Path) -> dict[str, str]:
+    """The variables of the README; the folder has its images."""
     (tmp_path / "photo.png").write_bytes(service.picture.encoded)
+    (tmp_path / "photo.jpg").write_bytes(service.picture.encoded)
     variables = {
         "STOOP_REDIS_URL": service.redis_url,
         "STOOP_BUCKET": service.s3.bucket,
         "STOOP_S3_ENDPOINT": service.s3.endpoint,
         "STOOP_S3_PATH_STYLE": "true",
+        "PATH": os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]]),
         "PYTHONPATH": os.pathsep.join([str(README.parent), os.environ.get("PYTHONPATH", "")]),
     }
-    environment = {**os.environ, **service.s3.environment, **variables}
+    return {**os.environ, **service.s3.environment, **variables}
+
+
+@pytest.fixture
+def run(environment: dict[str, str], tmp_path: Path) -> Run:
+    """Runs a script as somebody would; nothing may come on stderr."""
 
     def run(script: str) -> str:
         command = [sys.executable, "-W", "default", "-c", script]
@@ -81,14 +103,7 @@ def test_the_back_ends_script_streams_an_answer(run: Run, service: Service) -> N
     assert run(script("asyncio.run")).strip() == str(len(service.picture.shapes))
 
 
-def test_the_data_persons_script_asks_about_a_bucket(run: Run, service: Service, tmp_path: Path) -> None:
-    store = service.s3.client()
-    store.create_bucket(Bucket="photos")
-    pictures = draw_pictures(6, seed=3)
-    for picture in pictures:
-        store.put_object(Bucket="photos", Key=f"2026/{picture.name}.png", Body=picture.encoded)
-    store.put_object(Bucket="photos", Key="2026/broken.png", Body=b"no image")
-    store.put_object(Bucket="photos", Key="2025/other.png", Body=b"not asked for")
+def test_the_data_persons_script_asks_about_a_bucket(run: Run, pictures: list[Picture], tmp_path: Path) -> None:
     run(script("paginate"))
     rows = {row["image"]: row for row in map(json.loads, (tmp_path / "found.jsonl").read_text().splitlines())}
     assert set(rows) == {f"s3://photos/2026/{name}.png" for name in ("broken", *(each.name for each in pictures))}
@@ -119,3 +134,32 @@ def test_a_script_for_moondreams_client_runs_with_two_lines_changed(run: Run, se
     assert all(set(box) == {"x_min", "y_min", "x_max", "y_max"} for box in boxes)
     assert all(set(point) == {"x", "y"} for point in points)
     assert set(thought["reasoning"]) == {"text", "grounding"}
+
+
+def shell(word: str) -> str:
+    [found] = [each for each in re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL) if word in each]
+    return found
+
+
+def test_the_commands_of_the_readme_ask_about_one_image(
+    environment: dict[str, str], pictures: list[Picture], tmp_path: Path
+) -> None:
+    command = ["bash", "-euc", shell("stoop query")]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert '"points"' in done.stdout
+    assert (tmp_path / "people.png").is_file()
+
+
+def test_the_commands_of_the_readme_work_on_a_bucket(
+    environment: dict[str, str], pictures: list[Picture], tmp_path: Path
+) -> None:
+    command = ["bash", "-uc", shell("stoop bulk")]  # without -e: the broken image is told by an exit code too
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "image_undecodable" in done.stdout + done.stderr
+    [written] = (tmp_path / "found-coco").rglob("*.json")
+    coco = json.loads(written.read_text())
+    assert len(coco["images"]) == len(pictures)
+    assert abs(len(coco["annotations"]) - sum(each.count("red circle") for each in pictures)) <= 1
+    assert list((tmp_path / "found-drawn").glob("*.html"))
