@@ -1,5 +1,6 @@
 """The way of one row: a job is made of it and submitted, and its end becomes a line."""
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +38,11 @@ _UNANSWERED: Final[dict[type[StoopError], State]] = {JobCancelled: State.CANCELL
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """Takes rows to their end; `run` is the random name of the run, of which the jobs' ids are made."""
+    """Takes rows to their end; `run` is the random name of the run, of which the jobs' ids are made.
+
+    `uploads` bounds the images in memory: acquire it for a row whose image is local, before `prepare`,
+    which releases it.
+    """
 
     client: Client
     submitter: Submitter
@@ -45,21 +50,31 @@ class Flight:
     lane: str
     run: str
     patience: Patience
+    uploads: asyncio.Semaphore
 
-    async def fly(self, row: Row, tries: int = 0) -> Line | None:
-        """Return the row's line; None if the run stopped before its job was submitted.
+    async def prepare(self, row: Row, tries: int = 0) -> Job | Line:
+        """Return the row's job, its image uploaded, or the line of a row that cannot become one.
 
         Raises `QueueUnavailable` or `UploadFailed` when one of them stays away, and `ConfigError`.
         """
-        if row.problem is not None:
-            return failed(row, row.problem)
         try:
+            if row.problem is not None:
+                return failed(row, row.problem)
             job = await self.patience.bear(lambda: make_job(self.client, row, self.ask, self.lane))
+            return identified(job, row, self.run, tries)
         except ImageUnreadable as error:
             return failed(row, Failure.of(_code(row), str(error)))
         except InvalidJob as error:
             return failed(row, error.failure)
-        job = identified(job, row, self.run, tries)
+        finally:
+            if row.is_local:
+                self.uploads.release()
+
+    async def finish(self, row: Row, job: Job) -> Line | None:
+        """Submit the job, wait for its end, and return the row's line; None if the run stopped before.
+
+        Raises `QueueUnavailable` when the queue stays away.
+        """
         try:
             if not await self.submitter.submit(job):
                 return None

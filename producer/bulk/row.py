@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,21 @@ class Row:
     settings: Mapping[str, Any] = field(default_factory=dict)
     bytes: int | None = None
     problem: Failure | None = None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the image has to be read and uploaded."""
+        return isinstance(self.image, Path | bytes)
+
+    @property
+    def weight(self) -> int:
+        """Bytes of the image that are held in memory."""
+        return len(self.image) if isinstance(self.image, bytes | str) else 0
+
+    @property
+    def light(self) -> "Row":
+        """The row without the bytes of its image."""
+        return replace(self, image=None) if isinstance(self.image, bytes) else self
 
     @property
     def shown_image(self) -> str | None:

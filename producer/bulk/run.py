@@ -23,6 +23,8 @@ from producer.errors import QueueUnavailable, StoopError, UploadFailed
 __all__ = ["Limits", "Run"]
 
 _READ_ROWS: Final = 256
+_READ_BYTES: Final = 8 << 20
+_UPLOADS: Final = 16
 _FLUSH_SECONDS: Final = 0.2
 _SYNC_SECONDS: Final = 5.0
 
@@ -58,7 +60,7 @@ class Run:
         """Run every row that is not done yet. Raises what kept it from going on; what is done is written by then."""
         patience = Patience(self.stop, self._display.note, self._limits.pauses)
         submitter = Submitter(client, patience)
-        flight = Flight(client, submitter, ask, lane, self._output.run, patience)
+        flight = Flight(client, submitter, ask, lane, self._output.run, patience, asyncio.Semaphore(_UPLOADS))
         _count_aside(self._source, self._limits.rows, self._learn_total)
         try:
             async with asyncio.TaskGroup() as group:
@@ -81,6 +83,8 @@ class Run:
                 if self.stop.asked:
                     self._permits.release()
                     break
+                if row.is_local:
+                    await flight.uploads.acquire()
                 group.create_task(self._fly(flight, row, tries))
         for _ in range(self._limits.window):
             await self._permits.acquire()
@@ -99,7 +103,9 @@ class Run:
     async def _fly(self, flight: Flight, row: Row, tries: int) -> None:
         try:
             self.in_flight += 1
-            line = await flight.fly(row, tries)
+            prepared = await flight.prepare(row, tries)
+            row = row.light  # its bytes are uploaded: nobody needs them any more
+            line = prepared if isinstance(prepared, Line) else await flight.finish(row, prepared)
         except (QueueUnavailable, UploadFailed) as error:
             self.stop.ask("unavailable", error)
             return
@@ -138,7 +144,15 @@ class Run:
 
 
 def _take(rows: Iterator[Row]) -> list[Row]:
-    return list(itertools.islice(rows, _READ_ROWS))
+    """Read a few hundred rows, fewer where they bring their images along."""
+    group: list[Row] = []
+    weight = 0
+    for row in itertools.islice(rows, _READ_ROWS):
+        group.append(row)
+        weight += row.weight
+        if weight > _READ_BYTES:
+            break
+    return group
 
 
 def _count_aside(source: Source, most: int | None, tell: Callable[[int], None]) -> None:

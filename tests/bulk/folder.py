@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from producer.bulk.line import Line, failed
@@ -11,6 +12,11 @@ from schemas.failure import Failure, FailureCode
 from schemas.skill import Output
 
 IDENTITY = Identity({"source": "s3://photos/"}, {"skill": "query"})
+
+
+def ramdisk() -> "TemporaryDirectory[str]":
+    """A folder in memory where there is one: what is synced there costs nothing."""
+    return TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None)
 
 
 def lines(folder: Path, pattern: str = "*.jsonl") -> list[dict[str, Any]]:

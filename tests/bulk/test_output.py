@@ -2,7 +2,6 @@ import resource
 import shutil
 from collections import Counter
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +9,7 @@ from hypothesis import strategies as st
 
 from producer.bulk.output import Identity, Output, opened
 from producer.errors import ConfigError
-from tests.bulk.folder import IDENTITY, bad, good, rows
+from tests.bulk.folder import IDENTITY, bad, good, ramdisk, rows
 
 SHARD = 7
 
@@ -74,7 +73,7 @@ class Run:
 def test_every_row_is_there_once_wherever_the_writer_is_killed(
     killed: list[list[str]], share: float, count: int
 ) -> None:
-    with TemporaryDirectory() as home:
+    with ramdisk() as home:
         run = Run(Path(home))
         for acts in killed:
             run.lose(run.write(acts, count), share)
@@ -92,7 +91,7 @@ def test_every_row_is_there_once_wherever_the_writer_is_killed(
 @settings(max_examples=20)
 @given(cut=st.integers(1, 200))
 def test_what_was_on_the_disk_is_not_done_anew(cut: int) -> None:
-    with TemporaryDirectory() as home:
+    with ramdisk() as home:
         run = Run(Path(home))
         synced = run.write(["put"] * 9 + ["sync"] + ["put"] * 3 + ["flush"], 12)
         before = rows(run.folder)

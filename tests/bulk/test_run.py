@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -21,7 +20,7 @@ from producer.bulk.sources import Source
 from producer.errors import ConfigError, InvalidJob, QueueFull, QueueUnavailable, StoopError, TimedOut
 from schemas.failure import Failure, FailureCode
 from schemas.job import Job
-from tests.bulk.folder import IDENTITY, lines, rows
+from tests.bulk.folder import IDENTITY, lines, ramdisk, rows
 from tests.bulk.scripted import BROKEN, Queue
 
 LIMITS = Limits()
@@ -232,7 +231,7 @@ def test_a_killed_run_is_resumed_and_no_job_runs_twice(kills: list[int]) -> None
         if answered < kill:
             shutil.copytree(folder, copy)
 
-    with TemporaryDirectory() as home:
+    with ramdisk() as home:
         for number, kill in enumerate(kills):
             asyncio.run(run(Path(home, str(number)), Path(home, str(number + 1)), kill))
         queue.before_answer = None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Csv", "Parquet"]
 
 _FIELDS: Final = ("question", "object", "length")
-_GROUP: Final = 256
+_GROUP: Final = 16  # rows may bring their images along
 
 
 @dataclass(frozen=True, slots=True)
