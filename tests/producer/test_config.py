@@ -31,7 +31,7 @@ def test_an_empty_variable_is_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"redis_url": "http://user:hunter2@h"}, "STOOP_REDIS_URL: .*redis://"),
         ({"s3_endpoint": "localhost:9000"}, "STOOP_S3_ENDPOINT: .*http://"),
         ({"timeout_seconds": 0}, "STOOP_TIMEOUT_SECONDS"),
-        ({"bukket": "photos"}, "STOOP_BUKKET"),
+        ({"bukket": "photos"}, "bukket"),
     ],
 )
 def test_what_is_wrong_is_named_without_its_value(values: dict[str, Any], told: str) -> None:
@@ -79,3 +79,11 @@ def test_signing_keys_are_secret(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_sentinels_and_clusters_are_urls_too(url: str) -> None:
     config = ProducerConfig(redis_url=url)
     assert config.redis_address == url.replace(":hunter2@", "")
+
+
+def test_a_setting_that_is_none_is_told_with_those_there_are() -> None:
+    with pytest.raises(ConfigError, match=r"no 'api_key'; known are redis_url, bucket"):
+        ProducerConfig(api_key="secret")
+    with pytest.raises(ConfigError) as refused:
+        ProducerConfig().replace(api_key="secret")
+    assert "secret" not in str(refused.value)
