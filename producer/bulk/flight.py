@@ -60,7 +60,7 @@ class Flight:
         try:
             if row.problem is not None:
                 return failed(row, row.problem)
-            job = await self.patience.bear(lambda: make_job(self.client, row, self.ask, self.lane))
+            job = await self.patience.bear("store", lambda: make_job(self.client, row, self.ask, self.lane))
             return identified(job, row, self.run, tries)
         except ImageUnreadable as error:
             return failed(row, Failure.of(_code(row), str(error)))
@@ -78,7 +78,7 @@ class Flight:
         try:
             if not await self.submitter.submit(job):
                 return None
-            return answered(row, job, await self.patience.bear(lambda: wait(self.client, job)))
+            return answered(row, job, await self.patience.bear("queue", lambda: wait(self.client, job)))
         except (InvalidJob, IdempotencyConflict, JobFailed, JobCancelled, JobExpired) as error:
             return _unanswered(row, job, error)
 

@@ -1,7 +1,7 @@
 """Waiting for a queue that goes away, and for jobs however long they take."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from producer.bulk.port import Client, Note, Stop
@@ -18,24 +18,34 @@ PAUSES: Final = (0.5, 1.0, 2.0, 4.0, *(8.0,) * 14)
 """Seconds between tries: two minutes together."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Patience:
-    """How a queue or a store that goes away is borne: calls are made again after each of the `pauses` (seconds)."""
+    """How a queue or a store that goes away is borne: calls are made again after each of the `pauses` (seconds).
+
+    One that was never there is not waited for: more likely its address is wrong.
+    """
 
     stop: Stop
     note: Note
     pauses: tuple[float, ...] = PAUSES
+    _met: set[str] = field(default_factory=set)
 
-    async def bear(self, call: Callable[[], Awaitable[_T]]) -> _T:
-        """Make the call until it succeeds, the pauses are over or the run stops; raise what it raised last."""
+    async def bear(self, of: str, call: Callable[[], Awaitable[_T]]) -> _T:
+        """Make a call of the queue or the store until it succeeds, the pauses are over or the run stops.
+
+        Raises what the call raised last.
+        """
         for seconds in self.pauses:
             try:
-                return await call()
+                answer = await call()
             except (QueueUnavailable, UploadFailed) as error:
-                if self.stop.asked:
+                if self.stop.asked or of not in self._met:
                     raise
                 self.note(f"{error}; trying again")
                 await self.stop.pause(seconds)
+            else:
+                self._met.add(of)
+                return answer
         return await call()
 
 

@@ -63,7 +63,7 @@ class Submitter:
         """Submit all in one call or, when one of them is refused, each alone."""
         jobs = [job for job, _ in part]
         try:
-            await self._patience.bear(lambda: self._client.submit_many(jobs))
+            await self._patience.bear("queue", lambda: self._client.submit_many(jobs))
         except (InvalidJob, IdempotencyConflict, QueueUnavailable) as error:
             if len(part) == 1 or isinstance(error, QueueUnavailable):
                 _refuse(part, error)

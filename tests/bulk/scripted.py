@@ -39,6 +39,8 @@ class Queue:
         **fields: Any,
     ) -> Job:
         address = f"s3://uploads/{image.name}" if isinstance(image, Path) else image
+        if isinstance(address, bytes):
+            address = "s3://uploads/bytes"
         return build_job(skill, settings=settings, image=address, **fields)
 
     async def submit_many(self, jobs: Sequence[Job]) -> list[str]:
