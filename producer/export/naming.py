@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-__all__ = ["IMAGE_SUFFIXES", "flat", "identity", "own_name", "sample_key", "stem", "steps", "told_apart"]
+__all__ = ["IMAGE_SUFFIXES", "digest", "flat", "identity", "own_name", "sample_key", "stem", "steps", "told_apart"]
 
 IMAGE_SUFFIXES: Final = frozenset({".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"})
 

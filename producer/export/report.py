@@ -31,7 +31,9 @@ class Report:
 
     def error(self, what: str, message: str) -> None:
         """List what could not be used: an image's address, or a line's place."""
-        shown = f"{what[:1000]}…" if len(what) > 1000 else what
+        # a signed query is nobody's business
+        plain = what.partition("?")[0] if what.startswith("http") else what
+        shown = f"{plain[:1000]}…" if len(plain) > 1000 else plain
         if self._file is None:
             self._file = self.errors_file.open("wb")
         self._file.write(msgspec.json.encode({"what": shown, "message": message}) + b"\n")

@@ -126,8 +126,7 @@ def _files(path: Path) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise ConfigError(f"there is no file or folder {path}")
-    found = sorted(path.glob("results-*.jsonl"))
-    found = [*found, *path.glob("errors.jsonl")] if found else sorted(path.glob("*.jsonl"))
+    found = [*sorted(path.glob("results-*.jsonl")), *path.glob("errors.jsonl")] or sorted(path.glob("*.jsonl"))
     if not found:
         raise ConfigError(f"{path} holds no results: give a folder with results-*.jsonl, a .jsonl file, or -")
     return found

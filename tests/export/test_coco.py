@@ -16,6 +16,7 @@ def loaded(path: Path) -> COCO:
         ids = [each["id"] for each in coco.dataset.get(member, [])]
         assert all(isinstance(each, int) for each in ids)
         assert len(ids) == len(set(ids)) == len(kind), "ids are integers, and each is there once"
+        assert min(ids, default=1) == 1, "evaluation takes an id of 0 for none"
     return coco
 
 
@@ -65,6 +66,12 @@ def test_points_are_keypoints(truth: Truth, tmp_path: Path) -> None:
         assert all(close(one, other, 0.02) for (_, one), (_, other) in zip(back, points, strict=True))
     assert {tuple(category["keypoints"]) for category in coco.cats.values()} == {("point",)}
     assert {a["num_keypoints"] for a in coco.anns.values()} == {1}
+
+
+def test_captions_of_an_image_keep_their_order(truth: Truth, tmp_path: Path) -> None:
+    truth.write(line(f"{BUCKET}/shapes-1.png", "caption", caption=str(number)) for number in range(12))
+    exported(truth.results, "coco", tmp_path / "coco.json", images=truth.images)
+    assert [a["caption"] for a in loaded(tmp_path / "coco.json").anns.values()] == [str(n) for n in range(12)]
 
 
 def test_captions_are_captions(truth: Truth, tmp_path: Path) -> None:

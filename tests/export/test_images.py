@@ -113,6 +113,13 @@ def test_a_store_that_refuses_ends_the_export(
     assert not (tmp_path / "coco").exists()
 
 
+def test_a_signed_address_is_listed_without_its_query(truth: Truth, tmp_path: Path) -> None:
+    truth.write([*truth.lines(), line("https://example.org/a.jpg?signature=secret", "caption", caption="x")])
+    report = exported(truth.results, "coco", tmp_path / "coco", images=truth.images)
+    assert "secret" not in (tmp_path / "coco.errors.jsonl").read_text() + report.last_error
+    assert report.errors == 1
+
+
 def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such folder"):
         open_images(str(tmp_path / "absent"), ProducerConfig())

@@ -4,11 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from producer.bulk.line import Line, pack_line
+from producer.bulk.recovery import ERRORS, shard_name
 from producer.errors import ConfigError
 from producer.export.rows import BadLine, Row, read_rows
+from schemas.failure import Failure, FailureCode
+from schemas.skill import Box, Output
 from tests.export.truth import failed, line
-
-BOX = {"x_min": 0.0, "y_min": 0.0, "x_max": 1.0, "y_max": 1.0}
 
 
 def rows(source: Path | str) -> list[Row | BadLine]:
@@ -27,6 +29,26 @@ def test_a_bulk_folder_is_its_shards_and_its_failures(tmp_path: Path) -> None:
     found = rows(tmp_path)
     assert [row.image for row in found if isinstance(row, Row)] == ["a.png", "b.png", "c.png"]
     assert [row.ending for row in found if isinstance(row, Row)] == ["completed", "completed", "failed"]
+
+
+def test_what_failed_before_and_was_tried_again_is_no_result(tmp_path: Path) -> None:
+    put(tmp_path / "errors.jsonl", failed("a.png"))
+    put(tmp_path / "errors.retried-0.jsonl", failed("b.png"))
+    assert [row.image for row in rows(tmp_path) if isinstance(row, Row)] == ["a.png"]
+
+
+def test_lines_of_a_bulk_run_are_rows(tmp_path: Path) -> None:
+    told = Line(
+        row="a.png", id="a.png", image="a.png", object="cat", output=Output(objects=[Box(0, 0, 1, 1)]), job="1-0"
+    )
+    lost = Line(row="b.png", id="b.png", image="b.png", failure=Failure.of(FailureCode.IMAGE_NOT_FOUND, "gone"))
+    (tmp_path / shard_name(0)).write_bytes(pack_line(told))
+    (tmp_path / ERRORS).write_bytes(pack_line(lost))
+    first, second = rows(tmp_path)
+    assert isinstance(first, Row)
+    assert (first.label, first.address, first.output) == ("cat", "a.png", told.output)
+    assert isinstance(second, Row)
+    assert (second.ending, second.failure) == ("failed", lost.failure)
 
 
 def test_another_folder_is_all_its_lines(tmp_path: Path) -> None:
