@@ -7,6 +7,7 @@ digests of 16 bytes, on the disk and not in memory.
 import contextlib
 import hashlib
 import sqlite3
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,7 +19,7 @@ _TABLES: Final = """
     CREATE TABLE rows (digest BLOB PRIMARY KEY, done INTEGER NOT NULL, failures INTEGER NOT NULL) WITHOUT ROWID;
     CREATE TABLE files (name TEXT PRIMARY KEY, bytes INTEGER NOT NULL, lines INTEGER NOT NULL) WITHOUT ROWID;
     CREATE TABLE totals (one INTEGER PRIMARY KEY, completed INTEGER, failed INTEGER, input_tokens INTEGER,
-        output_tokens INTEGER, seconds REAL);
+        output_tokens INTEGER, seconds REAL, at REAL);
 """
 _SIDES: Final = ("", "-wal", "-shm")
 
@@ -80,12 +81,18 @@ class Index:
         ).fetchone()
         return Totals(*found) if found else Totals()
 
+    def committed_at(self) -> float:
+        """Return when the last commit was, in Unix seconds; of a new index, now."""
+        found = self._file.execute("SELECT at FROM totals").fetchone()
+        return float(found[0]) if found else time.time()
+
     def commit(self, marks: dict[str, Mark], totals: Totals) -> None:
         """Keep what was noted since the last time. Call it when the files are on the disk as far as `marks` say."""
         rows = [(name, mark.bytes, mark.lines) for name, mark in marks.items()]
         self._file.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?)", rows)
-        values = (totals.completed, totals.failed, totals.input_tokens, totals.output_tokens, totals.seconds)
-        self._file.execute("INSERT OR REPLACE INTO totals VALUES (1, ?, ?, ?, ?, ?)", values)
+        counts = (totals.completed, totals.failed, totals.input_tokens, totals.output_tokens)
+        values = (*counts, totals.seconds, time.time())
+        self._file.execute("INSERT OR REPLACE INTO totals VALUES (1, ?, ?, ?, ?, ?, ?)", values)
         self._file.execute("COMMIT")
         self._file.execute("BEGIN")
 

@@ -1,6 +1,7 @@
 """What the files of an earlier session hold: torn ends are cut off, and the index is brought up to them."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +12,7 @@ from producer.errors import ConfigError
 __all__ = ["ERRORS", "count_line", "last_shard", "recover", "retry_failed", "shard_name", "shards"]
 
 ERRORS: Final = "errors.jsonl"
+_MOST_LOST_SECONDS: Final = 60.0
 _RETRIED: Final = "errors.retried-*.jsonl"
 
 
@@ -47,6 +49,7 @@ def recover(folder: Path, index: Index) -> Totals:
         index.clear()
         known = {}
     totals = index.totals()
+    totals.seconds += _lost_seconds(folder, known, index.committed_at())
     results = shards(folder)
     growing = {folder / ERRORS, *results[-1:]}
     retried = sorted(folder.glob(_RETRIED))
@@ -55,6 +58,7 @@ def recover(folder: Path, index: Index) -> Totals:
         if mark.bytes < _size(path):
             _cut(path, mark, growing)
         index.commit({path.name: mark}, totals)
+    index.commit({}, totals)
     return totals
 
 
@@ -67,6 +71,14 @@ def count_line(totals: Totals, line: Line) -> None:
     if line.metrics is not None:
         totals.input_tokens += line.metrics.input_tokens
         totals.output_tokens += line.metrics.output_tokens
+
+
+def _lost_seconds(folder: Path, known: Mapping[str, Mark], committed_at: float) -> float:
+    """Return how long a session that was killed wrote lines after its last commit."""
+    grown = [folder / name for name, mark in known.items() if _size(folder / name) > mark.bytes]
+    written_at = max((path.stat().st_mtime for path in grown), default=0.0)
+    # a copied file may be of any time
+    return min(max(written_at - committed_at, 0.0), _MOST_LOST_SECONDS)
 
 
 def _read(path: Path, mark: Mark, index: Index, totals: Totals, *, retried: bool) -> Mark:

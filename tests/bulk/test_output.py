@@ -1,3 +1,4 @@
+import os
 import resource
 import shutil
 from collections import Counter
@@ -100,6 +101,18 @@ def test_what_was_on_the_disk_is_not_done_anew(cut: int) -> None:
             todo = [number for number in range(12) if not output.lookup(f"row-{number}")[0]]
         assert len(before) == 12
         assert min(todo, default=12) >= 9
+
+
+def test_the_time_of_a_killed_session_is_not_lost(tmp_path: Path) -> None:
+    with opened(tmp_path / "run", IDENTITY) as output:
+        output.sync()
+        began = (tmp_path / "run" / "results-00000.jsonl").stat().st_mtime
+        output.put(good("a"))
+        output.flush()
+        shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    os.utime(tmp_path / "copy" / "results-00000.jsonl", (began + 3, began + 3))
+    with opened(tmp_path / "copy", IDENTITY) as output:
+        assert output.totals.seconds == pytest.approx(3, abs=0.5)
 
 
 def test_a_row_is_written_once(tmp_path: Path) -> None:
