@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from producer.embedded import embedded_redis
-from tests.celery.works import Process, gpu_worker, stock_worker
+from tests.celery.works import Process, close, gpu_worker, stock_worker
 
 __all__ = ["Street", "street"]
 
@@ -49,4 +49,4 @@ def street(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Street]:
                 stock_worker(folder, server.url) as stock,
             ):
                 yield Street(shop, server.url, client, gpu, stock, folder)
-                shop.app.close()
+                close(shop.app)

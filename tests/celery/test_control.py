@@ -15,8 +15,9 @@ from tests.celery.works import SECONDS, until
 @pytest.fixture
 def hostname(street: Street) -> str:
     query.delay(None, "hello").get(timeout=SECONDS)
-    [worker] = [name.decode() for name in street.redis.hkeys("stoop:{0}:workers")]
-    return f"stoop@{worker}"
+    workers = [name.decode() for name in street.redis.hkeys("stoop:{0}:workers")]
+    [ours] = [name for name in workers if f"-{street.gpu.pid}-" in name]
+    return f"stoop@{ours}"
 
 
 def test_celery_inspect_ping(street: Street, hostname: str) -> None:

@@ -1,5 +1,6 @@
 """Our worker is killed while Celery waits for its jobs: everything is told, each result once."""
 
+import contextlib
 import signal
 import subprocess
 import sys
@@ -11,13 +12,15 @@ import msgspec
 import pytest
 import redis
 from celery import Celery, chord, group
+from celery.result import AsyncResult
 
 from producer.celery import configure, query
+from producer.embedded import EmbeddedRedis
 from schemas.result import Result
 from schemas.skill import Output, Skill
 from schemas.state import State
 from tests.celery.conftest import Street
-from tests.celery.works import ROOT, SECONDS, gpu_worker, until
+from tests.celery.works import ROOT, SECONDS, close, gpu_worker, until
 from worker.celery.message import Canvas, Message
 from worker.celery.note import Note, pack_note, write_note
 
@@ -110,6 +113,30 @@ def test_a_part_of_a_chord_that_is_told_twice_counts_once(street: Street) -> Non
         part.revoke()
 
 
+def test_redis_may_restart_in_the_middle_of_a_chord(
+    redis_server: "EmbeddedRedis", redis_url: str, tmp_path: Path
+) -> None:
+    app = configure(Celery("other", broker=redis_url, backend=redis_url, set_as_current=False))
+    with gpu_worker(tmp_path, "patient", redis_url):
+        ask = app.tasks["stoop.query"].si
+        ask(None, "warm").apply_async(link=ask(None, "up")).get(timeout=SECONDS)
+        body = chord([ask(None, "sleep 1") for _ in range(4)], ask(None, "body"), app=app).apply_async()
+        with redis.Redis.from_url(redis_url) as client:
+            until(lambda: client.hlen("stoop:{0}:workers") == 1 and client.xlen("stoop:{0}:jobs:interactive") == 4)
+        redis_server.kill()
+        redis_server.restart()
+        until(lambda: is_ready(body))
+        assert body.result == {"answer": "body"}
+    close(app)
+
+
+def is_ready(result: AsyncResult) -> bool:
+    """Look for a result, through the end of every connection."""
+    with contextlib.suppress(redis.ConnectionError):
+        return result.ready()
+    return False
+
+
 def test_a_worker_that_stops_tells_all_before(redis_url: str, tmp_path: Path) -> None:
     app = configure(Celery("other", broker=redis_url, backend=redis_url, set_as_current=False))
     with redis.Redis.from_url(redis_url) as client, gpu_worker(tmp_path, "leaver", redis_url) as leaver:
@@ -120,7 +147,7 @@ def test_a_worker_that_stops_tells_all_before(redis_url: str, tmp_path: Path) ->
         assert last.get(timeout=SECONDS) == {"answer": "slept"}
         assert client.xlen("stoop:{0}:jobs:other") == 1
         assert client.xlen("stoop:{0}:celery") == 0
-    app.close()
+    close(app)
 
 
 def test_nothing_of_celery_before_the_first_message(redis_url: str, tmp_path: Path) -> None:
@@ -134,4 +161,4 @@ def test_nothing_of_celery_before_the_first_message(redis_url: str, tmp_path: Pa
         assert len(plain.children) == 1, "the engine alone"
         app.signature("stoop.query", (None, "hello")).apply_async().get(timeout=SECONDS)
         until(lambda: len(plain.children) == 2)
-    app.close()
+    close(app)

@@ -9,7 +9,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-__all__ = ["ROOT", "SECONDS", "Process", "gpu_worker", "stock_worker", "until"]
+from celery import Celery
+
+__all__ = ["ROOT", "SECONDS", "Process", "close", "gpu_worker", "stock_worker", "until"]
 
 SECONDS = 60.0
 ROOT = Path(__file__).parents[2]
@@ -91,3 +93,10 @@ def stock_worker(folder: Path, redis_url: str) -> Iterator[Process]:
         yield process
     finally:
         process.stop()
+
+
+def close(app: Celery) -> None:
+    """Let go of every connection that an application has."""
+    app.backend.result_consumer.stop()
+    app.backend.client.connection_pool.disconnect()
+    app.close()

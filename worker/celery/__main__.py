@@ -2,5 +2,7 @@
 
 from worker.celery.desk import serve
 
+__all__: list[str] = []
+
 if __name__ == "__main__":
     serve()

@@ -4,14 +4,14 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
 import structlog
 
-from worker.celery.note import Note, Telling
+from worker.celery.note import Telling
 
 __all__ = ["Clerk", "ClerkLost", "Desk"]
 
@@ -40,7 +40,7 @@ class Desk(msgspec.Struct, frozen=True):
 class _Process:
     process: asyncio.subprocess.Process
     reader: asyncio.Task[None]
-    asked: dict[int, asyncio.Future[str]] = field(default_factory=dict)
+    asked: dict[int, asyncio.Future[list[str]]] = field(default_factory=dict)
 
 
 class Clerk:
@@ -71,8 +71,11 @@ class Clerk:
             if self._process is None or self._process.reader.done():
                 self._process = await self._started()
 
-    async def tell(self, note: Note, telling: Telling) -> str:
-        """Let Celery go on from a task; return nothing, or why it cannot. Raises `ClerkLost`."""
+    async def tell(self, words: Sequence[tuple[bytes, Telling]]) -> list[str]:
+        """Let Celery go on from tasks, by their packed notes; return of each nothing, or why it cannot.
+
+        Raises `ClerkLost`: then some of them may have been told.
+        """
         await self.start()
         process = self._process
         assert process is not None, "it was started"
@@ -80,8 +83,8 @@ class Clerk:
         number, answer = self._number, asyncio.get_running_loop().create_future()
         process.asked[number] = answer
         try:
-            await _say(process, {"tell": number, "telling": telling, "note": note})
-            return str(await answer)
+            await _say(process, {"tell": number, "notes": [(telling, msgspec.Raw(note)) for note, telling in words]})
+            return list(await answer)
         except OSError as error:
             raise ClerkLost(type(error).__name__) from error
         finally:
@@ -113,13 +116,13 @@ class Clerk:
             start_new_session=True,  # Ctrl-C in a terminal is for the worker, which ends it in its own time
         )
         started: _Process
-        asked: dict[int, asyncio.Future[str]] = {}
+        asked: dict[int, asyncio.Future[list[str]]] = {}
         started = _Process(process, asyncio.create_task(self._listen(process, asked)), asked)
         with contextlib.suppress(OSError):
             await _say(started, self._desk)
         return started
 
-    async def _listen(self, process: asyncio.subprocess.Process, asked: dict[int, asyncio.Future[str]]) -> None:
+    async def _listen(self, process: asyncio.subprocess.Process, asked: dict[int, asyncio.Future[list[str]]]) -> None:
         assert process.stdout is not None, "it is a pipe"
         try:
             while line := await process.stdout.readline():
@@ -130,7 +133,7 @@ class Clerk:
                     answer.set_exception(ClerkLost(f"it ended with {process.returncode}"))
 
     async def _hear(
-        self, word: dict[str, Any], process: asyncio.subprocess.Process, asked: dict[int, asyncio.Future[str]]
+        self, word: dict[str, Any], process: asyncio.subprocess.Process, asked: dict[int, asyncio.Future[list[str]]]
     ) -> None:
         match word:
             case {"told": number, "refused": refused}:

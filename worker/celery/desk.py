@@ -4,6 +4,7 @@ import logging
 import os
 import sys
 import threading
+import time
 from queue import Empty, SimpleQueue
 from typing import Any, BinaryIO, Final
 
@@ -14,19 +15,20 @@ from schemas import celery as dialect
 from worker.celery.clerk import Desk
 from worker.celery.mailbox import Mailbox
 from worker.celery.note import Note, Telling
-from worker.celery.tracer import Tracer
+from worker.celery.tracer import TRANSIENT, Tracer
 
 __all__ = ["Line", "make_app", "serve"]
 
 log = logging.getLogger(__name__)
 
 _ANSWER_SECONDS: Final = 2.0
+_SHORTEST_SECONDS: Final = 0.2
+_LONGEST_SECONDS: Final = 5.0
 
 
 class _Tell(msgspec.Struct):
     tell: int
-    telling: Telling
-    note: Note
+    notes: list[tuple[Telling, Note]]
 
 
 class Line:
@@ -106,13 +108,25 @@ def serve() -> None:
 def _tell_all(tracer: Tracer, notes: "SimpleQueue[_Tell]", line: Line) -> None:
     while True:
         word = notes.get()
+        line.say({"told": word.tell, "refused": [_tell(tracer, note, telling) for telling, note in word.notes]})
+
+
+def _tell(tracer: Tracer, note: Note, telling: Telling) -> str:
+    """Tell one note, however long that takes; return why it cannot be told, if so."""
+    pause = _SHORTEST_SECONDS
+    while True:
         try:
-            tracer.tell(word.note, word.telling)
-            refused = ""
+            tracer.tell(note, telling)
+            return ""
+        except TRANSIENT as error:
+            log.warning("task %s is told later: %s", note.id, type(error).__name__)
         except Exception as error:
-            log.exception("task %s", word.note.id)
-            refused = f"{type(error).__name__}: {error}"
-        line.say({"told": word.tell, "refused": refused})
+            log.exception("task %s", note.id)
+            return f"{type(error).__name__}: {error}"
+        if telling is Telling.FIRST:
+            telling = Telling.AGAIN
+        time.sleep(pause)
+        pause = min(_LONGEST_SECONDS, 2 * pause)
 
 
 def _celery_url(url: str) -> str:

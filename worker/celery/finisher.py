@@ -158,22 +158,28 @@ class Finisher:
 
     async def _go_on(self) -> None:
         while True:
-            one = await self._going_on.get()
-            taken_over = one.entry.taken_over
-            if not await self._through_clerk(one.note, Telling.AGAIN if taken_over else Telling.FIRST):
-                log.error("what follows a task cannot be sent: its own result is all that is told", job=one.note.id)
-                await self._write([one])
-            elif taken_over and one.note.request.get("chord"):
-                later = asyncio.create_task(self._once_more(one))
-                self._later.add(later)
-                later.add_done_callback(self._later.discard)
-            else:
-                await self._drop([one.entry.entry_id])
+            batch = [await self._going_on.get()]
+            while len(batch) < _AT_ONCE and not self._going_on.empty():
+                batch.append(self._going_on.get_nowait())
+            told = await self._through_clerk(batch)
+            if untold := [one for one, done in zip(batch, told, strict=True) if not done]:
+                log.error("what follows a task cannot be sent: its result is all that is told", jobs=len(untold))
+                await self._write(untold)
+            ended = []
+            for one, done in zip(batch, told, strict=True):
+                if done and one.entry.taken_over and one.note.request.get("chord"):
+                    later = asyncio.create_task(self._count_later(one))
+                    self._later.add(later)
+                    later.add_done_callback(self._later.discard)
+                elif done:
+                    ended.append(one.entry.entry_id)
+            if ended:
+                await self._drop(ended)
 
-    async def _once_more(self, one: _Held) -> None:
+    async def _count_later(self, one: _Held) -> None:
         """A chord whose last part is told may still be a dead worker's to continue: count the part, once, again."""
         await asyncio.sleep(_AGAIN_SECONDS)
-        if await self._through_clerk(one.note, Telling.COUNT):
+        if await self._alone_through_clerk(one, Telling.COUNT):
             await self._drop([one.entry.entry_id])
 
     async def _drop(self, entry_ids: list[str]) -> None:
@@ -191,20 +197,32 @@ class Finisher:
         if self._open == 0 and not self._woken.is_set():
             self._quiet.set()
 
-    async def _through_clerk(self, note: Note, telling: Telling) -> bool:
+    async def _through_clerk(self, batch: Sequence[_Held]) -> list[bool]:
+        """Return which of them are told: together or, if the clerk dies of that, one by one."""
+        words = [(one.entry.packed, Telling.AGAIN if one.entry.taken_over else Telling.FIRST) for one in batch]
+        try:
+            return [_is_told(one, refused) for one, refused in zip(batch, await self._clerk.tell(words), strict=True)]
+        except ClerkLost as error:
+            log.warning("the process that has Celery ended", error=str(error))
+        return [await self._alone_through_clerk(one, Telling.AGAIN) for one in batch]
+
+    async def _alone_through_clerk(self, one: _Held, telling: Telling) -> bool:
         """Return whether it has been told; False if the clerk refuses it, or died of it again and again."""
         backoff = Backoff()
         for _ in range(_TRIES):
             try:
-                refused = await self._clerk.tell(note, telling)
+                [refused] = await self._clerk.tell([(one.entry.packed, telling)])
+                return _is_told(one, refused)
             except ClerkLost as error:
                 log.warning("the process that has Celery ended", error=str(error))
-                await asyncio.sleep(backoff.next())
-                continue
-            if refused:
-                log.error("Celery refuses what follows a task", job=note.id, error=refused)
-            return not refused
+            await asyncio.sleep(backoff.next())
         return False
+
+
+def _is_told(one: _Held, refused: str) -> bool:
+    if refused:
+        log.error("Celery refuses what follows a task", job=one.note.id, error=refused)
+    return not refused
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:

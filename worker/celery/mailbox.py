@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from celery import Celery
-from kombu.exceptions import OperationalError
 
 __all__ = ["Mailbox"]
 
@@ -43,7 +42,7 @@ class Mailbox:
         while True:
             try:
                 self._listen()
-            except (OperationalError, *self._app.connection_for_read().connection_errors, OSError) as error:
+            except Exception as error:  # whatever a connection dies of, a new one may live
                 log.warning("not listening for remote control: %s", type(error).__name__)
             time.sleep(_AGAIN_SECONDS)
 

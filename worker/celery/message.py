@@ -14,7 +14,7 @@ from schemas.job import Job, check
 from schemas.signature import SigningKeys
 from schemas.skill import Skill
 
-__all__ = ["Canvas", "Message", "read_job", "read_message"]
+__all__ = ["Canvas", "Message", "read_body", "read_job", "read_message"]
 
 _SKILLS: Final = {dialect.task(skill): skill for skill in Skill}
 _TEXT: Final = ("application/json", "utf-8")
@@ -28,9 +28,9 @@ class _Headers(msgspec.Struct, frozen=True):
     group: str | None = None
     group_index: int | None = None
     expires: str | None = None
-    retries: int = 0
-    ignore_result: bool = False
-    replaced_task_nesting: int = 0
+    retries: int | None = None
+    ignore_result: bool | None = None
+    replaced_task_nesting: int | None = None
     stamped_headers: list[str] | None = None
     stamps: dict[str, Any] | None = None
     compression: str | None = None

@@ -5,13 +5,18 @@ from typing import Any, Final
 from celery import Celery, Task
 from celery.app.task import Context
 from celery.app.trace import build_tracer
-from celery.exceptions import TaskRevokedError
+from celery.exceptions import BackendError, TaskRevokedError
+from kombu.exceptions import OperationalError
+from redis.exceptions import RedisError
 
 from schemas import celery as dialect
 from schemas.skill import Skill
 from worker.celery.note import Note, Telling
 
-__all__ = ["Tracer"]
+__all__ = ["TRANSIENT", "Tracer"]
+
+TRANSIENT: Final = (OperationalError, BackendError, RedisError, OSError)
+"""What `Tracer.tell` raises when broker or backend is away: told again later, a note is told whole."""
 
 _CONNECT: Final = {"interval_start": 0.1, "interval_step": 0.5, "interval_max": 5.0}
 
@@ -38,7 +43,7 @@ class Tracer:
             self._count(note, Context(request, args=(), kwargs={}))
         elif note.status == "SUCCESS" or (note.status == "FAILURE" and note.task in self._trace):
             self._note = note
-            self._trace[note.task](note.id, (), {}, request)
+            _check(self._trace[note.task](note.id, (), {}, request))
         else:
             self._end(note, Context(request, args=(), kwargs={}))
 
@@ -69,6 +74,13 @@ class Tracer:
         if note.status == "FAILURE":
             raise _failure(note)
         return note.answer
+
+
+def _check(traced: Any) -> None:
+    """The tracer keeps what it meets to itself: raise what may pass, as then not all has been told."""
+    met = traced.info.retval if traced.info else None
+    if isinstance(met, TRANSIENT):
+        raise met
 
 
 def _failure(note: Note) -> dialect.SkillFailed:
