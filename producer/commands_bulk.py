@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from producer.bulk.arguments import find_arguments
-from producer.bulk.budget import read_budget
+from producer.bulk.budget import Budget, read_budget
 from producer.bulk.options import BulkOptions
 from producer.bulk.output import Identity
 from producer.bulk.plan import Plan, Speed, make_plan, print_plan, probe
@@ -22,6 +22,7 @@ from producer.bulk.sources import Source, open_source
 from producer.bulk.summary import Summary, print_summary, read_speed
 from producer.client import AsyncClient
 from producer.config import ProducerConfig
+from producer.errors import QueueUnavailable, UploadFailed
 from producer.options import with_options
 from producer.reporting import FAILED, reported
 
@@ -54,8 +55,13 @@ def bulk(
             return
         limits = Limits(options.in_flight, read_budget(options.max_failures), options.rows)
         order = Order(rows, options.ask, options.lane, options.out, identity, limits, options.retry_failed)
-        summary = asyncio.run(_run(order, lambda: connect(config), options))
+        try:
+            summary = asyncio.run(_run(order, lambda: connect(config), options))
+        except (QueueUnavailable, UploadFailed):
+            typer.echo(f"To go on: {_again()}", err=True)
+            raise
     _show_summary(summary, options.out, options)
+    _end(summary, limits.budget, options.max_failures)
 
 
 async def _run(order: Order, connect: Callable[[], AsyncClient], options: BulkOptions) -> Summary:
@@ -87,12 +93,19 @@ def _show_summary(summary: Summary, folder: Path, options: BulkOptions) -> None:
         print(msgspec.json.encode(summary).decode())
     else:
         print_summary(Console(highlight=False), folder, summary)
-    if summary.stopped is None:
-        return
-    again = shlex.join(["stoop", *sys.argv[1:]])
-    hint = f"To go on: {again}"
-    if summary.stopped == "max_failures":
-        retry = "" if options.retry_failed else " --retry-failed"
-        hint = f"Stopped: more than {options.max_failures} failed. Mend the cause, then: {again}{retry}"
-    typer.echo(hint, err=True)
-    raise typer.Exit(FAILED if summary.stopped == "max_failures" else _INTERRUPTED)
+
+
+def _end(summary: Summary, budget: Budget, most: str) -> None:
+    """Say how to go on, and end with the exit code."""
+    if summary.stopped == "interrupted":
+        typer.echo(f"To go on: {_again()}", err=True)
+        raise typer.Exit(_INTERRUPTED)
+    if budget.is_spent(summary.failed, summary.completed + summary.failed):
+        stopped = "Stopped: m" if summary.stopped else "M"
+        typer.echo(f"{stopped}ore than {most} failed. Mend the cause, then: {_again()} --retry-failed", err=True)
+        raise typer.Exit(FAILED)
+
+
+def _again() -> str:
+    """Return the command that goes on; what was to be tried again is on its way already."""
+    return shlex.join(["stoop", *(word for word in sys.argv[1:] if word != "--retry-failed")])

@@ -19,13 +19,12 @@ class Budget:
     share: float = 1.0
 
     def is_spent(self, failed: int, ended: int) -> bool:
-        """Say whether the run is hopeless; a share is asked for once a hundred rows have ended."""
-        if self.count is not None:
-            return failed > self.count
-        return ended >= _ENOUGH and failed > self.share * ended
+        """Say whether there are too many failures."""
+        return failed > (self.share * ended if self.count is None else self.count)
 
-    def __str__(self) -> str:
-        return f"{self.share:.3g} of all" if self.count is None else str(self.count)
+    def is_hopeless(self, failed: int, ended: int) -> bool:
+        """Say whether to go on is useless; a share is asked for once a hundred rows have ended."""
+        return self.is_spent(failed, ended) and (self.count is not None or ended >= _ENOUGH)
 
 
 def read_budget(text: str) -> Budget:

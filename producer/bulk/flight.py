@@ -25,14 +25,16 @@ from schemas.job import Job
 from schemas.result import Result
 from schemas.state import State
 
-__all__ = ["Flight", "make_job"]
+__all__ = ["SKILLS", "Flight", "make_job"]
 
-_SKILLS: Final = {
+SKILLS: Final = {
     "question": ("query",),
     "reasoning": ("query",),
     "length": ("caption",),
     "object": ("detect", "point"),
 }
+"""Which skills a field goes with."""
+
 _UNANSWERED: Final[dict[type[StoopError], State]] = {JobCancelled: State.CANCELLED, JobExpired: State.EXPIRED}
 
 
@@ -94,7 +96,7 @@ async def make_job(client: Client, row: Row, ask: Ask, lane: str) -> Job:
 
 def _fitting(skill: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the command line asks of this skill: a file may have rows of several."""
-    return {name: value for name, value in fields.items() if skill in _SKILLS.get(name, skill)}
+    return {name: value for name, value in fields.items() if skill in SKILLS.get(name, skill)}
 
 
 def _unanswered(row: Row, job: Job, error: StoopError) -> Line:

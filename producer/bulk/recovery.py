@@ -34,7 +34,7 @@ def last_shard(folder: Path) -> int:
 def retry_failed(folder: Path) -> None:
     """Lay the errors aside, so that their rows are tried again; the index notices that they are gone."""
     errors = folder / ERRORS
-    if errors.exists():
+    if errors.exists() and errors.stat().st_size:
         errors.rename(folder / f"errors.retried-{len(list(folder.glob(_RETRIED)))}.jsonl")
 
 
@@ -51,8 +51,8 @@ def recover(folder: Path, index: Index) -> Totals:
     totals = index.totals()
     totals.seconds += _lost_seconds(folder, known, index.committed_at())
     results = shards(folder)
-    growing = {folder / ERRORS, *results[-1:]}
     retried = sorted(folder.glob(_RETRIED))
+    growing = {folder / ERRORS, *results[-1:], *retried}
     for path in (*retried, *results, *([folder / ERRORS] if (folder / ERRORS).exists() else [])):
         mark = _read(path, known.get(path.name, Mark()), index, totals, retried=path in retried)
         if mark.bytes < _size(path):

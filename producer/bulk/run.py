@@ -53,8 +53,16 @@ class Run:
         self._permits = asyncio.Semaphore(limits.window)
         self.in_flight = 0
         self._before = output.totals.seconds
+        self._read_all = False
+        self._given_up = False
         self.counts = Counts()
         self.stop = Stop()
+
+    @property
+    def stopped(self) -> str | None:
+        """Why rows of the source are left; None if every one has ended."""
+        whole = self._read_all and not self._given_up and self.stop.error is None
+        return None if whole and self.stop.reason == "interrupted" else self.stop.reason
 
     async def go(self, client: Client, ask: Ask, lane: str) -> None:
         """Run every row that is not done yet. Raises what kept it from going on; what is done is written by then."""
@@ -68,9 +76,8 @@ class Run:
                 await self._start_all(group, flight)
                 for task in beside:
                     task.cancel()
-        except* StoopError as errors:
-            self.stop.ask("error")
-            self.stop.error = next(_leaves(errors))
+        except* StoopError as errors:  # the output cannot be written
+            self.stop.reason, self.stop.error = "error", next(_leaves(errors))
         self._look()
         if self.stop.error is not None:
             raise self.stop.error
@@ -92,7 +99,15 @@ class Run:
     async def _rows(self) -> AsyncGenerator[tuple[Row, int], None]:
         """Read the source in a thread, a few hundred rows at a time; pass over what is done."""
         rows = itertools.islice(self._source.rows(), self._limits.rows)
-        while not self.stop.asked and (group := await asyncio.to_thread(_take, rows)):
+        while not self.stop.asked:
+            try:
+                group = await asyncio.to_thread(_take, rows)
+            except StoopError as error:
+                self._stop_for(error)
+                return
+            if not group:
+                self._read_all = True
+                return
             for row in group:
                 done, tries = self._output.lookup(row.name)
                 if done:
@@ -106,14 +121,19 @@ class Run:
             prepared = await flight.prepare(row, tries)
             row = row.light  # its bytes are uploaded: nobody needs them any more
             line = prepared if isinstance(prepared, Line) else await flight.finish(row, prepared)
-        except (QueueUnavailable, UploadFailed) as error:
-            self.stop.ask("unavailable", error)
+        except StoopError as error:
+            self._stop_for(error)
             return
         finally:
             self.in_flight -= 1
             self._permits.release()
-        if line is not None and self._output.put(line):
+        if line is None:
+            self._given_up = True
+        elif self._output.put(line):
             self._count(line)
+
+    def _stop_for(self, error: StoopError) -> None:
+        self.stop.ask("unavailable" if isinstance(error, QueueUnavailable | UploadFailed) else "error", error)
 
     def _count(self, line: Line) -> None:
         if line.failure is None:
@@ -122,7 +142,7 @@ class Run:
             return
         self.counts.failed += 1
         totals, budget = self._output.totals, self._limits.budget
-        if budget.is_spent(totals.failed, totals.ended):
+        if budget.is_hopeless(totals.failed, totals.ended):
             self.stop.ask("max_failures")
 
     async def _keep(self) -> None:

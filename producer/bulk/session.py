@@ -11,6 +11,7 @@ from typing import Final
 
 from rich.console import Console
 
+from producer.bulk.flight import SKILLS
 from producer.bulk.output import Identity, opened
 from producer.bulk.port import Client
 from producer.bulk.progress import display_on
@@ -54,6 +55,9 @@ def check_ask(source: Source, ask: Ask) -> None:
         if ask.skill is None:
             raise ConfigError("give --skill query, caption, detect or point")
         build_job(ask.skill, image=image, settings=ask.settings, **ask.fields)
+    for name in ask.fields if ask.skill else ():
+        if ask.skill not in SKILLS[name]:
+            raise ConfigError(f"--{name} goes with {' and '.join(SKILLS[name])}, not with {ask.skill}")
 
 
 async def run_session(order: Order, client: Client, console: Console, *, every: float = 10.0) -> Summary:
@@ -68,7 +72,7 @@ async def run_session(order: Order, client: Client, console: Console, *, every: 
 
         def sum_up() -> Summary:
             output.sync()
-            summary = Summary.of(order.folder, output.run, output.totals, run.stop.reason)
+            summary = Summary.of(order.folder, output.run, output.totals, run.stopped)
             write_summary(order.folder, summary)
             return summary
 

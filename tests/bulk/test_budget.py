@@ -5,7 +5,7 @@ from producer.errors import ConfigError
 
 
 @pytest.mark.parametrize(
-    ("text", "failed", "ended", "spent"),
+    ("text", "failed", "ended", "hopeless"),
     [
         ("5", 5, 5, False),
         ("5", 6, 1000, True),
@@ -18,8 +18,14 @@ from producer.errors import ConfigError
         ("1.0", 1000, 1000, False),
     ],
 )
-def test_a_budget_is_a_count_or_a_share(text: str, failed: int, ended: int, spent: bool) -> None:
-    assert read_budget(text).is_spent(failed, ended) is spent
+def test_a_budget_is_a_count_or_a_share(text: str, failed: int, ended: int, hopeless: bool) -> None:
+    assert read_budget(text).is_hopeless(failed, ended) is hopeless
+
+
+def test_in_the_end_a_share_is_asked_for_however_few_rows_there_were() -> None:
+    assert read_budget("50%").is_spent(2, 3)
+    assert not read_budget("50%").is_hopeless(2, 3)
+    assert not read_budget("50%").is_spent(1, 2)
 
 
 @pytest.mark.parametrize("text", ["", "%", "many", "-1", "101%", "1.5", "nan", "5 %%"])

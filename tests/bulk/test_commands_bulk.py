@@ -104,6 +104,15 @@ def test_a_hopeless_run_says_how_to_go_on(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["stopped"] == "max_failures"
 
 
+def test_a_small_run_of_which_most_has_failed_is_no_success(tmp_path: Path) -> None:
+    batch = write_batch(tmp_path, ["bad", "bad", "good"])
+    code, told, errors = Terminal(some_fail).run(batch, "--skill", "caption", "--out", tmp_path / "out")
+    assert code == 1
+    assert "1 answered, 2 failed" in told
+    assert "More than 50% failed" in errors
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["finished"]
+
+
 def test_other_arguments_are_refused_before_any_work(tmp_path: Path, batch: Path) -> None:
     terminal, out = Terminal(), tmp_path / "out"
     assert terminal.run(batch, "--skill", "caption", "--out", out)[0] == 0
@@ -128,6 +137,7 @@ def test_other_arguments_are_refused_before_any_work(tmp_path: Path, batch: Path
         (["--out", "out", "--temperature", "11"], "temperature"),
         (["--out", "batch.jsonl/out", "--skill", "caption"], "cannot write to"),
         (["--out", "out", "--column", "image"], "--column goes with"),
+        (["--out", "out", "--skill", "caption", "--object", "cat"], "--object goes with detect and point"),
     ],
 )
 def test_wrong_usage_is_told_before_any_work(
@@ -195,6 +205,7 @@ def test_a_queue_that_is_not_there_is_not_waited_for(tmp_path: Path, batch: Path
     code, _, errors = terminal.run(batch, "--skill", "caption", "--out", tmp_path / "out")
     assert code == 3
     assert "Redis at nowhere: connection refused" in errors
+    assert "To go on: stoop" in errors
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["stopped"] == "unavailable"
     assert Terminal().run(batch, "--skill", "caption", "--out", tmp_path / "out")[0] == 0
     assert len(rows(tmp_path / "out")) == 5

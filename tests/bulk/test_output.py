@@ -173,6 +173,17 @@ def test_what_failed_is_tried_again_when_asked(tmp_path: Path) -> None:
     assert rows(tmp_path, "errors.retried-*") == ["b", "b"]
 
 
+def test_errors_that_are_torn_are_tried_again_too(tmp_path: Path) -> None:
+    with opened(tmp_path, IDENTITY) as output:
+        output.put(bad("a"))
+        output.put(bad("b"))
+    with (tmp_path / "errors.jsonl").open("ab") as file:
+        file.write(b'{"row": "c", "id')
+    with opened(tmp_path, IDENTITY, again=True) as output:
+        assert [output.lookup(name) for name in "abc"] == [(False, 1), (False, 1), (False, 0)]
+    assert rows(tmp_path, "errors.retried-*") == ["a", "b"]
+
+
 def test_one_process_works_in_a_folder(tmp_path: Path) -> None:
     with (
         opened(tmp_path, IDENTITY),

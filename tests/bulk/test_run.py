@@ -1,4 +1,5 @@
 import asyncio
+import itertools
 import shutil
 import threading
 from collections import Counter
@@ -17,7 +18,7 @@ from producer.bulk.progress import Counts
 from producer.bulk.row import Ask, Row
 from producer.bulk.run import Limits, Run
 from producer.bulk.sources import Source
-from producer.errors import ConfigError, InvalidJob, QueueFull, QueueUnavailable, StoopError, TimedOut
+from producer.errors import ConfigError, InvalidJob, QueueFull, QueueUnavailable, StoopError, TimedOut, UploadFailed
 from schemas.failure import Failure, FailureCode
 from schemas.job import Job
 from tests.bulk.folder import IDENTITY, lines, ramdisk, rows
@@ -300,6 +301,37 @@ async def test_what_keeps_the_run_from_going_on_is_raised_and_what_is_done_stays
     with pytest.raises(type(error), match=str(error)):
         await go(tmp_path, Numbered(9), Refusing(), Limits(window=1, pauses=(0.0,)))
     assert len(rows(tmp_path, "results-*")) == 8
+
+
+async def test_a_source_that_breaks_off_ends_the_run_when_what_is_in_flight_is_back(tmp_path: Path) -> None:
+    class Breaking(Numbered):
+        def rows(self) -> Iterator[Row]:
+            yield from itertools.islice(super().rows(), 300)
+            raise UploadFailed("the object store does not answer")
+
+    with pytest.raises(UploadFailed):
+        await go(tmp_path, Breaking(400), Queue())
+    assert len(rows(tmp_path, "results-*")) == 256
+    run, _ = await go(tmp_path, Numbered(400), Queue())
+    assert run.counts.skipped == 256
+    assert run.stopped is None
+
+
+async def test_who_asks_for_the_end_when_all_is_read_gets_it_all(tmp_path: Path) -> None:
+    queue = Queue()
+    run = None
+
+    async def stop_at_last(job: Job) -> None:
+        if len(queue.jobs) == 5 and "cat-5." in (job.image or ""):
+            assert run is not None
+            run.stop.ask("interrupted")
+
+    queue.before_answer = stop_at_last
+    with opened(tmp_path, IDENTITY) as output:
+        run = Run(Numbered(5), output, Silent(), LIMITS)
+        await run.go(queue, ASK, "bulk")
+    assert (run.stop.reason, run.stopped) == ("interrupted", None)
+    assert len(rows(tmp_path)) == 5
 
 
 async def test_only_the_first_rows_are_run_if_no_more_are_wanted(tmp_path: Path) -> None:

@@ -54,5 +54,9 @@ class Folder:
 
 
 def _row(entry: "os.DirEntry[str]", name: str) -> Row:
+    try:
+        size = entry.stat().st_size
+    except OSError:  # it has gone: whoever uploads it will say so
+        size = None
     # a name in another encoding than UTF-8 is still a name
-    return Row(name.encode("utf-8", "backslashreplace").decode(), image=Path(entry.path), bytes=entry.stat().st_size)
+    return Row(name.encode("utf-8", "backslashreplace").decode(), image=Path(entry.path), bytes=size)

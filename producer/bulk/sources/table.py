@@ -97,7 +97,7 @@ class Parquet:
             import pyarrow
             from pyarrow.parquet import ParquetFile
         except ModuleNotFoundError as error:
-            raise ConfigError("Parquet needs pyarrow: pip install 'stoop[parquet]'") from error
+            raise ConfigError("Parquet needs pyarrow: pip install 'stoop[export]'") from error
         try:
             return ParquetFile(self.path, memory_map=True)
         except (OSError, pyarrow.ArrowException) as error:
