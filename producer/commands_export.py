@@ -1,13 +1,17 @@
 """`stoop export` and `stoop draw`: results in the formats of other tools, and on their images."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 
 from producer.config import ProducerConfig
 from producer.errors import ConfigError
 from producer.export import FormatName, Report
+from producer.export import export as write_export
 from producer.operator_options import AsJson
 from producer.render import legible
 from producer.render_queue import print_json
@@ -39,10 +43,8 @@ def export(
     Rows without an answer are left out and counted. An image that is missing is listed in OUT.errors.jsonl, and the
     rest is written: the exit code is 1 then. COCO and Label Studio write a folder, or one file if OUT ends in .json.
     """
-    with reported(as_json=json):
-        from producer.export import export as write
-
-        report = write(results, format, out, images=images, config=ProducerConfig())
+    with reported(as_json=json), _watched() as watch:
+        report = write_export(results, format, out, images=images, config=ProducerConfig(), watch=watch)
     _tell(out, report, as_json=json)
 
 
@@ -65,8 +67,33 @@ def draw(
         if image is not None:
             _save(draw_one(results, _read(image)), out)
             return
-        report = draw_gallery(results, out, images=images, config=ProducerConfig(), page_images=page)
+        with _watched() as watch:
+            report = draw_gallery(results, out, images=images, config=ProducerConfig(), page_images=page, watch=watch)
     _tell(out, report, as_json=json)
+
+
+class _Progress:
+    """What a report counts, each time it is shown anew."""
+
+    def __init__(self) -> None:
+        self._report: Report | None = None
+
+    def watch(self, report: Report) -> None:
+        self._report = report
+
+    def __rich__(self) -> str:
+        return self._report.progress if self._report is not None else ""
+
+
+@contextmanager
+def _watched() -> Iterator[Callable[[Report], None]]:
+    """Show progress on a terminal; yield what takes the report to show."""
+    console, progress = Console(stderr=True), _Progress()
+    if not console.is_terminal:
+        yield progress.watch
+        return
+    with console.status(progress):
+        yield progress.watch
 
 
 def _tell(out: Path, report: Report, *, as_json: bool) -> None:

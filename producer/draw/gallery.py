@@ -1,6 +1,6 @@
 """All results of a run drawn on their images, and shown on a contact sheet."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -45,7 +45,13 @@ class _Place:
 
 
 def draw_gallery(
-    source: str, out: Path, *, images: str | None, config: "ProducerConfig", page_images: int = PAGE_IMAGES
+    source: str,
+    out: Path,
+    *,
+    images: str | None,
+    config: "ProducerConfig",
+    page_images: int = PAGE_IMAGES,
+    watch: Callable[[Report], None] = lambda report: None,
 ) -> Report:
     """Draw every image of the results: into the folder `out` with an `index.html`, or on the page(s) `out` alone.
 
@@ -57,6 +63,7 @@ def draw_gallery(
     if out.exists() and (page_only or not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"{out} is there already: give another name, or delete it first")
     report = Report(out.with_name(f"{out.name}.errors.jsonl"))
+    watch(report)
     with closing(open_images(images, config)) as found, staged(out) as staging, closing(report):
         report.errors_file.unlink(missing_ok=True)
         made = staging / "made"

@@ -67,6 +67,7 @@ class Dataset:
             return
         wanted = (entry for entry in self.gathered.images() if self.images.found or entry.size is None)
         for entry, size in ahead(self._size, wanted):
+            self.report.measured += 1
             if not isinstance(size, StoopError):
                 self.gathered.set_size(entry.number, size)
                 self._refusals = 0

@@ -15,12 +15,14 @@ class Report:
     """Counts of one export.
 
     `rows` read; `unfinished` of them by status, left out; `without_image` left out too where a format is about images;
+    `measured` images whose size was read;
     `written` by kind: images, boxes, points, captions, answers, rows; `left_out` by kind: what the format cannot hold,
     and boxes without area; `errors`: lines and images that could not be used, each a line in `errors_file`.
     """
 
     errors_file: Path
     rows: int = 0
+    measured: int = 0
     without_image: int = 0
     unfinished: Counter[str] = field(default_factory=Counter)
     written: Counter[str] = field(default_factory=Counter)
@@ -44,6 +46,13 @@ class Report:
         """Close the file of errors."""
         if self._file is not None:
             self._file.close()
+
+    @property
+    def progress(self) -> str:
+        """How far it is, in words; any thread may ask."""
+        done = self.written["images"] + self.written["rows"]
+        measured = f", {self.measured:,} images measured" if self.measured else ""
+        return f"{self.rows:,} rows read{measured}, {done:,} written"
 
     def facts(self) -> dict[str, Any]:
         """Return the counts as JSON has them."""

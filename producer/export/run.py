@@ -3,7 +3,7 @@
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,15 +23,25 @@ if TYPE_CHECKING:
 __all__ = ["check_out", "export", "staged"]
 
 
-def export(source: str, name: FormatName, out: Path, *, images: str | None, config: "ProducerConfig") -> Report:
+def export(
+    source: str,
+    name: FormatName,
+    out: Path,
+    *,
+    images: str | None,
+    config: "ProducerConfig",
+    watch: Callable[[Report], None] = lambda report: None,
+) -> Report:
     """Write the results of `source` (a folder, a file, `-`) to `out` and return what became of them.
 
-    `images` is a folder, `s3`, or None: see `open_images`. Raises `ConfigError` where nothing can be written, and
-    `UploadFailed` where the object store refuses or is silent; `out` is not there then.
+    `images` is a folder, `s3`, or None: see `open_images`. `watch` is given the report, to look at while it grows.
+    Raises `ConfigError` where nothing can be written, and `UploadFailed` where the object store refuses or is silent;
+    `out` is not there then.
     """
     wanted, out = FORMATS.get(name), out.expanduser().absolute()
     check_out(out, name, wanted)
     report = Report(out.with_name(f"{out.name}.errors.jsonl"))
+    watch(report)
     with closing(open_images(images, config)) as found, staged(out) as staging, closing(report):
         report.errors_file.unlink(missing_ok=True)
         if wanted is None:
