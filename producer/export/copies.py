@@ -48,5 +48,5 @@ def _link_or_copy(source: Path, target: Path) -> None:
     except OSError:
         try:
             shutil.copyfile(source, target)
-        except FileNotFoundError as error:
+        except (FileNotFoundError, PermissionError) as error:
             raise ImageUnreadable(f"cannot copy the image: {error.strerror}") from error

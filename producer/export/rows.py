@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, TypeGuard
 
 import msgspec
 
@@ -19,6 +19,7 @@ from schemas.state import State
 __all__ = ["BadLine", "Row", "read_rows", "unpack_row"]
 
 _ANYTHING: Final = "object"
+_MOST_SIDE: Final = 1 << 20  # pixels; what is more is no image's
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ufffe\uffff]")
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -82,9 +83,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """The image's (width, height) in pixels, where the row tells it."""
         told = (self.metadata or {}) if self.width is None or self.height is None else {}
         width, height = told.get("width", self.width), told.get("height", self.height)
-        if isinstance(width, int) and isinstance(height, int) and width > 0 and height > 0:
-            return width, height
-        return None
+        return (width, height) if _is_side(width) and _is_side(height) else None
 
     def _text(self, name: str) -> str | None:
         found = (self.metadata or {}).get(name)
@@ -119,6 +118,10 @@ def read_rows(source: str) -> Iterator[Row | BadLine]:
 def unpack_row(packed: bytes) -> Row:
     """Read one line; raises `msgspec.DecodeError` and its kin."""
     return _ROW.decode(packed)
+
+
+def _is_side(value: Any) -> TypeGuard[int]:
+    return type(value) is int and 0 < value <= _MOST_SIDE
 
 
 def _files(path: Path) -> list[Path]:

@@ -18,6 +18,7 @@ from producer.export.annotated import Annotated
 from producer.export.dataset import Dataset
 from producer.export.naming import IMAGE_SUFFIXES, sample_key
 from producer.export.pixels import size_of
+from producer.image_source import identify
 
 __all__ = ["write_webdataset"]
 
@@ -56,7 +57,7 @@ def _write_shard(samples: Iterator[tuple[Annotated, bytes]], path: Path) -> bool
 
 def _write_sample(shard: tarfile.TarFile, annotated: Annotated, encoded: bytes) -> None:
     key = sample_key(annotated.image.name)
-    _add(shard, f"{key}{_suffix(annotated.image.name)}", encoded)
+    _add(shard, f"{key}{_suffix(annotated.image.name, encoded)}", encoded)
     _add(shard, f"{key}.json", msgspec.json.encode(_facts(annotated, encoded)))
 
 
@@ -67,9 +68,15 @@ def _add(shard: tarfile.TarFile, name: str, content: bytes) -> None:
     shard.addfile(member, io.BytesIO(content))
 
 
-def _suffix(name: str) -> str:
+def _suffix(name: str, encoded: bytes) -> str:
     suffix = PurePosixPath(name).suffix.lower()
-    return suffix if suffix in IMAGE_SUFFIXES else ".img"
+    if suffix in IMAGE_SUFFIXES:
+        return suffix
+    try:
+        image_format, _ = identify(encoded, name)
+    except ImageUnreadable:
+        return ".bin"
+    return ".jpg" if image_format == "JPEG" else f".{image_format.lower()}"
 
 
 def _facts(annotated: Annotated, encoded: bytes) -> dict[str, Any]:

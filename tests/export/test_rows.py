@@ -103,5 +103,11 @@ def test_the_size_is_the_rows_or_its_metadatas() -> None:
     assert Row(width=30, height=20).size == (30, 20)
     assert Row(metadata={"width": 30, "height": 20}).size == (30, 20)
     assert Row(width=30, height=20, metadata={"width": 1, "height": 1}).size == (30, 20)
-    for metadata in ({"width": 30}, {"width": 0, "height": 20}, {"width": "30", "height": "20"}, None):
+    for metadata in (
+        {"width": 30},
+        {"width": 0, "height": 20},
+        {"width": 10**30, "height": True},
+        {"width": "30", "height": "20"},
+        None,
+    ):
         assert Row(metadata=metadata).size is None

@@ -74,6 +74,15 @@ def test_dots_in_names_cut_no_key(truth: Truth, tmp_path: Path) -> None:
     assert [facts(sample)["results"][0]["output"]["caption"] for sample in found.values()] == names
 
 
+def test_a_name_without_a_suffix_gets_that_of_its_format(truth: Truth, tmp_path: Path) -> None:
+    (truth.images / "photo").write_bytes(truth.pictures[0].encoded)
+    (truth.images / "note.txt").write_bytes(b"no image")
+    truth.write(line(f"s3://photos/{name}", "caption", caption="x") for name in ("photo", "note.txt"))
+    exported(truth.results, "webdataset", tmp_path / "wds", images=truth.images)
+    found = samples(tmp_path / "wds")
+    assert {key: set(sample) for key, sample in found.items()} == {"photo": {"png", "json"}, "note": {"bin", "json"}}
+
+
 def test_the_same_results_make_the_same_shards(truth: Truth, tmp_path: Path) -> None:
     for name in ("one", "other"):
         exported(truth.results, "webdataset", tmp_path / name, images=truth.images)
