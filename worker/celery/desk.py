@@ -22,6 +22,7 @@ __all__ = ["Line", "make_app", "serve"]
 log = logging.getLogger(__name__)
 
 _ANSWER_SECONDS: Final = 2.0
+_HALF_TOLD_SECONDS: Final = 0.8  # less than the shortest lease
 _SHORTEST_SECONDS: Final = 0.2
 _LONGEST_SECONDS: Final = 5.0
 
@@ -92,7 +93,9 @@ def serve() -> None:
     desk = msgspec.json.decode(hear.readline(), type=Desk)
     app, line = make_app(desk), Line(out)
     notes: SimpleQueue[_Tell] = SimpleQueue()
-    threading.Thread(target=_tell_all, args=(Tracer(app, desk.hostname), notes, line), daemon=True).start()
+    telling = threading.Lock()
+    arguments = (Tracer(app, desk.hostname), notes, line, telling)
+    threading.Thread(target=_tell_all, args=arguments, daemon=True).start()
     mailbox = Mailbox(app, desk.hostname, ask=line.ask, revoke=lambda ids: line.say({"revoke": ids}))
     threading.Thread(target=mailbox.run, daemon=True).start()
     for spoken in hear:
@@ -101,14 +104,18 @@ def serve() -> None:
             notes.put(msgspec.convert(word, _Tell))
         else:
             line.answered(word["answer"], word["value"])
-    # whoever else holds the notes now must be the only one to tell them
+    # a note that is half told is told to its end, the others are for another worker: it has them when the lease ends
+    telling.acquire(timeout=_HALF_TOLD_SECONDS)
     os._exit(0)
 
 
-def _tell_all(tracer: Tracer, notes: "SimpleQueue[_Tell]", line: Line) -> None:
+def _tell_all(tracer: Tracer, notes: "SimpleQueue[_Tell]", line: Line, at_it: threading.Lock) -> None:
     while True:
-        word = notes.get()
-        line.say({"told": word.tell, "refused": [_tell(tracer, note, telling) for telling, note in word.notes]})
+        word, refused = notes.get(), []
+        for telling, note in word.notes:
+            with at_it:
+                refused.append(_tell(tracer, note, telling))
+        line.say({"told": word.tell, "refused": refused})
 
 
 def _tell(tracer: Tracer, note: Note, telling: Telling) -> str:
