@@ -16,7 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pycocotools.coco import COCO
 
+from producer.config import ProducerConfig
 from producer.demo.pictures import draw_pictures
+from producer.draw.gallery import draw_gallery
 from producer.errors import ConfigError
 from tests.export.truth import exported, failed, line
 
@@ -106,3 +108,15 @@ def test_what_is_written_can_be_read(name: str, rows: list[dict[str, Any]]) -> N
         else:
             assert READERS[name](out) == report.written["rows" if name == "parquet" else "images"]
         assert {path.name for path in folder.iterdir()} <= {"r.jsonl", out.name, f"{out.name}.errors.jsonl"}
+
+
+@settings(max_examples=25)
+@given(rows=st.lists(SIZED | ROW, min_size=1, max_size=6))
+def test_a_contact_sheet_has_every_image_once(rows: list[dict[str, Any]]) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        (folder / "r.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        draw_gallery(str(folder / "r.jsonl"), folder / "g", images=None, config=ProducerConfig())
+        sheet = (folder / "g" / "index.html").read_text(encoding="utf-8")
+        assert sheet.count("<figure class=") == len({row["image"] for row in rows})
+        assert {path.name for path in folder.iterdir()} <= {"r.jsonl", "g", "g.errors.jsonl"}
