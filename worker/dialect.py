@@ -17,7 +17,7 @@ from schemas.failure import FailureCode, Rejected
 from schemas.job import ID_LIMIT, NAME_PATTERN, Job
 from schemas.result import Result
 from schemas.signature import SigningKeys
-from worker.errors import QueueUnavailable
+from worker.errors import ConfigError, QueueUnavailable
 from worker.jobs.broker import Delivery
 from worker.jobs.redis_client import RedisClient, Script
 
@@ -160,8 +160,8 @@ class CeleryDialect:
     async def _any_notes(self) -> bool:
         try:
             return bool(await self._redis.call("XLEN", names.celery_notes()))
-        except QueueUnavailable:
-            return False
+        except (QueueUnavailable, ConfigError):
+            return False  # nothing of Celery's has come here yet: what stands in the way is told when it does
 
     async def _serve(self) -> None:
         from worker.celery.clerk import Clerk, Desk
