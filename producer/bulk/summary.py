@@ -127,7 +127,12 @@ def print_summary(console: Console, folder: Path, summary: Summary) -> None:
         told = legible(f"{cause.example.id}: {cause.example.message}".replace("\n", " "))
         table.add_row(cause.code, f"{cause.count:,}", f"{cause.count / ended:.1%}", Text(told, overflow="fold"))
     console.print(table)
-    console.print(f"All of them are in {folder}/{ERRORS}", markup=False, highlight=False, soft_wrap=True)
+    console.print(
+        f"All of them are in {folder}/{ERRORS}; --retry-failed tries them again",
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 def _span(names: list[str]) -> str:
