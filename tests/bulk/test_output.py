@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from producer.bulk.index import Index, Mark
 from producer.bulk.output import Identity, Output, opened
 from producer.errors import ConfigError
 from tests.bulk.folder import IDENTITY, bad, good, ramdisk, rows
@@ -113,6 +114,17 @@ def test_the_time_of_a_killed_session_is_not_lost(tmp_path: Path) -> None:
     os.utime(tmp_path / "copy" / "results-00000.jsonl", (began + 3, began + 3))
     with opened(tmp_path / "copy", IDENTITY) as output:
         assert output.totals.seconds == pytest.approx(3, abs=0.5)
+
+
+def test_a_full_shard_is_on_the_disk_before_the_next_one_begins(tmp_path: Path) -> None:
+    with opened(tmp_path / "run", IDENTITY, shard_rows=3) as output:
+        for number in range(1, 5):
+            output.put(good(str(number)))
+        shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    index = Index(tmp_path / "copy" / ".index.sqlite")
+    size = (tmp_path / "run" / "results-00000.jsonl").stat().st_size
+    assert index.marks()["results-00000.jsonl"] == Mark(size, 3)
+    index.close()
 
 
 def test_a_row_is_written_once(tmp_path: Path) -> None:

@@ -125,6 +125,24 @@ async def test_no_more_rows_are_on_their_way_than_the_window_holds(tmp_path: Pat
     assert len(rows(tmp_path)) == 5000
 
 
+async def test_few_images_are_read_and_uploaded_at_once(tmp_path: Path) -> None:
+    class Store(Queue):
+        uploading = most = 0
+
+        async def prepare(self, skill: str, image: Any = None, *, settings: Any = None, **fields: Any) -> Job:
+            self.uploading += 1
+            self.most = max(self.most, self.uploading)
+            for _ in range(3):
+                await asyncio.sleep(0)
+            self.uploading -= 1
+            return await super().prepare(skill, image, settings=settings, **fields)
+
+    queue = Store()
+    await go(tmp_path, Rows([Row(str(number), image=Path(f"{number}.jpg")) for number in range(100)]), queue)
+    assert len(rows(tmp_path, "results-*")) == 100
+    assert 1 < queue.most <= 16
+
+
 async def test_a_full_queue_is_waited_for_as_it_says_and_asked_for_less(tmp_path: Path) -> None:
     queue = Queue()
     queue.refusals += [QueueFull(0.05), QueueFull(0.05)]
