@@ -54,10 +54,10 @@ class CelerySettings:
 
     @property
     def urls(self) -> tuple[str, str] | None:
-        """The broker's and the backend's; None where they are not said, and the queue's URL is none of Celery's."""
+        """The broker's and the backend's; None where they do not name one server each."""
         broker, backend = self.broker or self.redis_url, self.backend or self.redis_url
-        # Celery has other words for Sentinels, and none for a Cluster
-        return None if any("+" in url.partition("://")[0] for url in (broker, backend)) else (broker, backend)
+        one_each = all(url.startswith(("redis://", "rediss://", "unix://")) for url in (broker, backend))
+        return (broker, backend) if one_each else None
 
     @property
     def refusal(self) -> str:
@@ -67,7 +67,7 @@ class CelerySettings:
         if find_spec("celery") is None:
             return "this worker lacks Celery: install the extra `celery`"
         if self.urls is None:
-            return "this worker does not know Celery's broker: set STOOP_CELERY_BROKER and STOOP_CELERY_BACKEND"
+            return "Celery needs one Redis server: set STOOP_CELERY_BROKER and STOOP_CELERY_BACKEND to its redis:// address"
         return ""
 
 

@@ -82,6 +82,7 @@ def make_app(desk: Desk) -> Celery:
         task_publish_retry_policy={"max_retries": 20, "interval_start": 0, "interval_step": 0.5, "interval_max": 5},
         broker_pool_limit=4,
     )
+    app.set_default()  # in every thread
     return app
 
 
