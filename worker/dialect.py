@@ -67,7 +67,7 @@ class CelerySettings:
         if find_spec("celery") is None:
             return "this worker lacks Celery: install the extra `celery`"
         if self.urls is None:
-            return "Celery needs one Redis server: set STOOP_CELERY_BROKER and STOOP_CELERY_BACKEND to its redis:// address"
+            return "Celery needs one Redis server: set STOOP_CELERY_BROKER and STOOP_CELERY_BACKEND to its address"
         return ""
 
 
