@@ -1,7 +1,7 @@
 """A back end that takes a question, puts it in the queue, and relays its answer to browsers as server-sent events."""
 
 from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 
 from sse_starlette import EventSourceResponse, ServerSentEvent
@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from producer import AsyncClient, ImageUnreadable, InvalidJob, QueueFull, StoopError
+from producer import AsyncClient, ImageUnreadable, InvalidJob, QueueFull, QueueUnavailable, StoopError
 from schemas.codec import pack
 
 __all__ = ["app"]
@@ -42,8 +42,9 @@ async def ask(request: Request) -> Response:
 async def events(request: Request) -> Response:
     """Relay a job's events, from behind the one that the browser saw last."""
     client, job_id = request.state.client, request.path_params["job_id"]
-    if await client.state(job_id) is None:
-        return JSONResponse({"error": "no such job, or not any more"}, 404)
+    with suppress(QueueUnavailable):  # an error would stop the browser, an empty stream lets it come again
+        if await client.state(job_id) is None:
+            return JSONResponse({"error": "no such job, or not any more"}, 404)
     seen = request.headers.get("last-event-id", "")
     return EventSourceResponse(relay(client, job_id, int(seen) if seen.isdecimal() else -1), ping=15)
 

@@ -16,7 +16,7 @@ from producer.child_server import ChildServer
 from producer.config import ProducerConfig
 from producer.demo.pictures import Picture, draw_pictures
 from producer.demo.worker_process import find_model, running_worker
-from producer.embedded import EmbeddedS3, embedded_redis
+from producer.embedded import EmbeddedRedis, EmbeddedS3, embedded_redis
 
 __all__ = ["ROOT", "Start", "Town", "gate", "painter", "start", "teller"]
 
@@ -30,9 +30,13 @@ Start = Callable[..., str]
 class Town:
     """A Redis with a worker on it, the store of its images, and the variables by which programs find them."""
 
-    redis_url: str
+    redis: EmbeddedRedis
     s3: EmbeddedS3
     config: ProducerConfig
+
+    @property
+    def redis_url(self) -> str:
+        return self.redis.url
 
     @property
     def variables(self) -> dict[str, str]:
@@ -53,9 +57,9 @@ class Town:
         return AsyncClient(self.config)
 
 
-def _town(redis_url: str, s3: EmbeddedS3) -> Town:
+def _town(redis: EmbeddedRedis, s3: EmbeddedS3) -> Town:
     store = {"bucket": s3.bucket, "s3_endpoint": s3.endpoint, "s3_region": s3.region, "s3_path_style": True}
-    return Town(redis_url, s3, ProducerConfig(redis_url=redis_url, timeout_seconds=60, **store))
+    return Town(redis, s3, ProducerConfig(redis_url=redis.url, timeout_seconds=60, **store))
 
 
 @pytest.fixture(scope="session")
@@ -65,13 +69,18 @@ def teller(s3: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("STOOP_REDIS_URL", raising=False)
         with embedded_redis(folder / "redis") as redis:
-            town = _town(redis.url, s3)
+            town = _town(redis, s3)
             ready = folder / "ready"
             worker = ChildServer(
                 name="the worker",
                 command=[sys.executable, "-m", "tests.examples.telling_worker"],
                 log=folder / "worker.log",
-                environment={**town.variables, "STOOP_READY_FILE": str(ready), "STOOP_LEASE_SECONDS": "2"},
+                environment={
+                    **town.variables,
+                    "STOOP_READY_FILE": str(ready),
+                    "STOOP_LEASE_SECONDS": "2",
+                    "STOOP_DRAIN_SECONDS": "1",
+                },
                 answers=lambda pid: ready.exists(),
                 start_seconds=60,
             )
@@ -90,7 +99,7 @@ def painter(s3: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         patch.delenv("STOOP_REDIS_URL", raising=False)
         flags = {"lanes": "interactive,bulk", "threads": "1"}
         with embedded_redis(folder / "redis") as redis, running_worker(folder, find_model(None), redis, s3, flags):
-            yield _town(redis.url, s3), picture, f"s3://{s3.bucket}/examples/shapes.png"
+            yield _town(redis, s3), picture, f"s3://{s3.bucket}/examples/shapes.png"
 
 
 @pytest.fixture

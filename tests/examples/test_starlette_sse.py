@@ -90,6 +90,20 @@ async def test_every_break_and_another_back_end(teller: Town, start: Start) -> N
             assert rest == whole[i + 1 :]
 
 
+async def test_redis_may_restart_in_the_middle(teller: Town, start: Start, gate: Path) -> None:
+    async with asyncio.timeout(SECONDS), calling(back_end(start, teller)) as http:
+        job_id = await ask(http, f"tell 40 until {gate}")
+        text = ""
+        async for _, event in events(http, job_id):
+            text = "" if event["type"] == "restarted" else text + event.get("text", "")
+            if text == "".join(words(40)[:20]) and not gate.exists():
+                teller.redis.kill()
+                assert [told async for told in events(http, job_id)] == [], "who comes now may come again"
+                teller.redis.restart()
+                gate.touch()
+        assert text == "".join(words(40))
+
+
 async def test_an_image_is_uploaded_and_its_answer_told(painter: tuple[Town, Picture, str], start: Start) -> None:
     town, picture, _ = painter
     async with asyncio.timeout(SECONDS), calling(back_end(start, town)) as http:
