@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 import redis
+from celery import Celery
 
+from producer.celery import configure
 from producer.embedded import embedded_redis
 from tests.celery.works import Process, close, gpu_worker, stock_worker
 
-__all__ = ["Street", "street"]
+__all__ = ["Street", "own", "street"]
 
 
 @dataclass(frozen=True)
@@ -50,3 +52,12 @@ def street(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Street]:
             ):
                 yield Street(shop, server.url, client, gpu, stock, folder)
                 close(shop.app)
+
+
+@pytest.fixture
+def own(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Celery]:
+    """An application on a Redis of its own."""
+    monkeypatch.delenv("STOOP_SIGNING_KEYS", raising=False)
+    app = configure(Celery("own", broker=redis_url, backend=redis_url, set_as_current=False))
+    yield app
+    close(app)

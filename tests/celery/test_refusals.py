@@ -6,12 +6,13 @@ import signal
 from pathlib import Path
 
 import pytest
-from celery import chain, chord
+import redis
+from celery import Celery, chain, chord
 
 from producer.celery import SkillFailed, query
 from tests.celery.conftest import Street
 from tests.celery.test_message import message
-from tests.celery.works import SECONDS, until
+from tests.celery.works import SECONDS, gpu_worker, until
 
 
 def letters(street: Street) -> list[dict[str, str]]:
@@ -78,3 +79,37 @@ def test_celery_may_die_beside_the_worker(street: Street) -> None:
     assert another != clerk
     assert street.ledger("collect") == ["p0,p1,p2,p3,p4"]
     street.ledger("shout")
+
+
+def test_where_jobs_are_signed_so_are_tasks_and_what_follows_them(
+    own: Celery, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = "k1:0123456789abcdef"
+    ask = own.tasks["stoop.query"]
+    with gpu_worker(tmp_path, "strict", redis_url, signing_keys=keys), redis.Redis.from_url(redis_url) as client:
+        unsigned = ask.delay(None, "unsigned")
+        until(lambda: client.xlen("stoop:{0}:dead") == 1)
+        assert b"not signed" in client.xrange("stoop:{0}:dead")[0][1][b"failure"]
+        assert client.exists(f"celery-task-meta-{unsigned.id}") == 0, "whoever sent that is told nothing"
+        monkeypatch.setenv("STOOP_SIGNING_KEYS", keys)
+        last = chain(ask.si(None, "first"), ask.si(None, "second"), app=own).apply_async()
+        assert last.get(timeout=SECONDS) == {"answer": "second"}
+
+
+def test_a_worker_may_take_no_messages_at_all(own: Celery, redis_url: str, tmp_path: Path) -> None:
+    with gpu_worker(tmp_path, "native", redis_url, celery="off"), redis.Redis.from_url(redis_url) as client:
+        own.tasks["stoop.query"].delay(None, "hello")
+        until(lambda: client.xlen("stoop:{0}:dead") == 1)
+        assert b"STOOP_CELERY" in client.xrange("stoop:{0}:dead")[0][1][b"failure"]
+        assert client.xlen("stoop:{0}:celery") == 0
+
+
+def test_what_follows_goes_where_the_worker_is_told(own: Celery, redis_url: str, tmp_path: Path) -> None:
+    routes = "shop.*=cpu"
+    with gpu_worker(tmp_path, "router", redis_url, celery_routes=routes), redis.Redis.from_url(redis_url) as client:
+        ask = own.tasks["stoop.query"]
+        chain(ask.si(None, "x"), own.signature("shop.shout"), app=own).apply_async()
+        until(lambda: client.llen("cpu") == 1)
+        chain(ask.si(None, "x"), own.signature("shop.shout", queue="slow"), app=own).apply_async()
+        until(lambda: client.llen("slow") == 1)
+        assert client.llen("cpu") == 1

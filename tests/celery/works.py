@@ -1,6 +1,7 @@
 """Processes for tests of the dialect: our worker with a scripted engine, and a stock Celery worker."""
 
 import contextlib
+import gc
 import os
 import signal
 import subprocess
@@ -97,6 +98,7 @@ def stock_worker(folder: Path, redis_url: str) -> Iterator[Process]:
 
 def close(app: Celery) -> None:
     """Let go of every connection that an application has."""
+    gc.collect()  # a result that is forgotten later would connect once more, to say so
     app.backend.result_consumer.stop()
     app.backend.client.connection_pool.disconnect()
     app.close()
