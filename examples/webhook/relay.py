@@ -148,5 +148,9 @@ if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     if missing := [name for name in ("WEBHOOK_URL", "WEBHOOK_SECRET") if name not in os.environ]:
         sys.exit(f"set {' and '.join(missing)}")
+    try:
+        sign(os.environ["WEBHOOK_SECRET"], "", b"")
+    except ValueError as error:
+        sys.exit(f"WEBHOOK_SECRET: {error}")
     logging.getLogger("httpx").setLevel(logging.WARNING)
     asyncio.run(main())

@@ -20,7 +20,10 @@ class Forged(Exception):
 
 
 def sign(secret: str, message_id: str, body: bytes, now: float | None = None) -> dict[str, str]:
-    """Return the headers that go with a body; `secret` is `whsec_` and 24 to 64 random bytes in base64."""
+    """Return the headers that go with a body; `secret` is `whsec_` and 24 to 64 random bytes in base64.
+
+    Raises `ValueError` if it is not.
+    """
     timestamp = str(int(time.time() if now is None else now))
     signature = base64.b64encode(_digest(secret, message_id, timestamp, body)).decode()
     return {"webhook-id": message_id, "webhook-timestamp": timestamp, "webhook-signature": f"v1,{signature}"}
@@ -32,7 +35,11 @@ def verify(secret: str, headers: Mapping[str, str], body: bytes, now: float | No
     `headers` are looked up in lower case; `body` must be the bytes as they came, before any JSON is read.
     """
     message_id, timestamp = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
-    if not timestamp.isdecimal() or abs((time.time() if now is None else now) - int(timestamp)) > TOLERANCE_SECONDS:
+    if (
+        not timestamp.isdecimal()
+        or len(timestamp) > 12
+        or abs((time.time() if now is None else now) - int(timestamp)) > TOLERANCE_SECONDS
+    ):
         raise Forged("no timestamp of the last five minutes")
     expected = _digest(secret, message_id, timestamp, body)
     # while a secret is replaced there may be several
@@ -44,7 +51,9 @@ def verify(secret: str, headers: Mapping[str, str], body: bytes, now: float | No
 
 
 def _digest(secret: str, message_id: str, timestamp: str, body: bytes) -> bytes:
-    key = base64.b64decode(secret.removeprefix(PREFIX), validate=True)
+    key = _decoded(secret.removeprefix(PREFIX))
+    if not 24 <= len(key) <= 64:
+        raise ValueError(f"the secret must be {PREFIX} and 24 to 64 random bytes in base64")
     return hmac.digest(key, f"{message_id}.{timestamp}.".encode() + body, "sha256")
 
 

@@ -207,6 +207,7 @@ def test_a_signature_is_that_of_the_specification() -> None:
         ({"webhook-id": "msg_2"}, b"{}", 0),
         ({"webhook-timestamp": "1700000001"}, b"{}", 0),
         ({"webhook-timestamp": "-1"}, b"{}", 0),
+        ({"webhook-timestamp": "1" * 5000}, b"{}", 0),
         ({"webhook-signature": "v1,ä"}, b"{}", 0),
         ({"webhook-signature": ""}, b"{}", 0),
         ({}, b"{}", 301),
@@ -226,3 +227,11 @@ def test_of_several_signatures_one_must_fit() -> None:
     other = signing.sign("whsec_" + base64.b64encode(bytes(32)).decode(), "msg_1", b"{}", now=1)
     both = f"{other['webhook-signature']} {headers['webhook-signature']}"
     assert signing.verify(SECRET, {**headers, "webhook-signature": both}, b"{}", now=1) == "msg_1"
+
+
+@pytest.mark.parametrize("secret", ["", "whsec_", "whsec_c2hvcnQ=", "no base64 at all, however long it may be"])
+def test_a_secret_that_protects_nothing_is_refused(secret: str, teller: Town) -> None:
+    with pytest.raises(ValueError, match="24 to 64 random bytes"):
+        signing.sign(secret, "msg_1", b"{}")
+    with relaying(teller, Receiver(), WEBHOOK_SECRET=secret) as relay:
+        assert relay.wait(SECONDS) == 1
