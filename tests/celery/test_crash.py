@@ -61,12 +61,13 @@ def test_a_chord_survives_the_death_of_the_worker(street: Street, told: "redis.c
     assert [ends[one] for one in [*ids, body.id]] == [1] * 9
 
 
-def note_of(task_id: str, answer: str, group_id: str, index: int, body: object) -> Note:
-    """What a worker would have kept of a part of a chord."""
+def note_of(task_id: str, answer: str, canvas: Canvas | None = None, **headers: object) -> Note:
+    """What a worker would have kept of a task."""
+    body = [[], {}, msgspec.to_builtins(canvas or Canvas())]
     message = msgspec.convert(
         {
-            "headers": {"task": "stoop.query", "id": task_id, "group": group_id, "group_index": index},
-            "body": msgspec.json.encode([[], {}, msgspec.to_builtins(Canvas(chord=body))]).decode(),
+            "headers": {"task": "stoop.query", "id": task_id, **headers},
+            "body": msgspec.json.encode(body).decode(),
             "content-type": "application/json",
             "content-encoding": "utf-8",
         },
@@ -87,24 +88,37 @@ def leave(street: Street, note: Note) -> None:
 def test_what_a_dead_worker_had_not_told_is_told_by_another(street: Street) -> None:
     query.delay(None, "first, so that there is somebody").get(timeout=SECONDS)
     for name in ("one", "two"):
-        note = note_of(f"orphan-{name}", name, "", 0, None)
+        note = note_of(f"orphan-{name}", name)
         assert note.alone
         leave(street, note)
         assert street.shop.app.AsyncResult(f"orphan-{name}").get(timeout=SECONDS) == {"answer": name}
         until(lambda: not street.redis.xpending_range("stoop:{0}:celery", "workers", "-", "+", 9, "dead"))
 
 
+def test_a_chain_goes_on_once_though_its_note_is_told_twice(street: Street) -> None:
+    step = street.shop.shout.s().set(task_id="the-next-step")
+    note = note_of("the-first-step", "once", Canvas(chain=[step]))
+    leave(street, note)
+    assert street.shop.app.AsyncResult("the-next-step").get(timeout=SECONDS) == "ONCE"
+    until(lambda: not street.redis.xpending_range("stoop:{0}:celery", "workers", "-", "+", 9, "dead"))
+    leave(street, note)
+    until(lambda: not street.redis.xpending_range("stoop:{0}:celery", "workers", "-", "+", 9, "dead"))
+    query.apply_async((None, "after it"), link=street.shop.shout.s().set(task_id="after-it")).get(timeout=SECONDS)
+    assert street.shop.app.AsyncResult("after-it").get(timeout=SECONDS) == "AFTER IT"
+    assert street.ledger("shout") == ["ONCE", "AFTER IT"]
+
+
 def test_a_part_of_a_chord_that_is_told_twice_counts_once(street: Street) -> None:
     parts = group(query.si(None, "wait") for _ in range(2))
     body = chord(parts, street.shop.collect.s()).apply_async()
     first, second = body.parent.children
-    ours = street.shop.collect.s().set(task_id=body.id)
+    ours = Canvas(chord=street.shop.collect.s().set(task_id=body.id))
     for told in (1, 2):
-        note = note_of(first.id, "first", body.parent.id, 0, ours)
+        note = note_of(first.id, "first", ours, group=body.parent.id, group_index=0)
         entry = street.redis.xadd("stoop:{0}:celery", {"n": pack_note(note)})
         until(lambda: not street.redis.xrange("stoop:{0}:celery", entry, entry))  # noqa: B023
         assert not body.ready(), f"told {told} times, one part of two is there"
-    leave(street, note_of(second.id, "second", body.parent.id, 1, ours))
+    leave(street, note_of(second.id, "second", ours, group=body.parent.id, group_index=1))
     assert body.get(timeout=SECONDS) == ["first", "second"]
     assert street.ledger("collect") == ["first,second"]
     for part in (first, second):
