@@ -19,11 +19,14 @@ from producer.errors import (
     TimedOut,
     UploadFailed,
 )
+from producer.image_source import EncodedImage
+from producer.jobs import answer
 
 __all__ = [
     "AsyncClient",
     "Client",
     "ConfigError",
+    "EncodedImage",
     "IdempotencyConflict",
     "ImageUnreadable",
     "InvalidJob",
@@ -38,4 +41,5 @@ __all__ = [
     "StoopError",
     "TimedOut",
     "UploadFailed",
+    "answer",
 ]

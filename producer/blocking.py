@@ -3,11 +3,15 @@
 import asyncio
 import functools
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
 
 from producer.client import AsyncClient
+from producer.errors import QueueUnavailable, StoopError
+from producer.gathering import Outcome
+from producer.image_source import EncodedImage
 from producer.text import TextStream
 from producer.transport import Transport
 from schemas.event import Event
@@ -17,7 +21,7 @@ from schemas.state import State
 
 if TYPE_CHECKING:
     from producer.config import ProducerConfig
-    from producer.upload import ImageSource
+    from producer.image_source import ImageSource
 
 __all__ = ["Client"]
 
@@ -54,8 +58,16 @@ class Client:
     plain ones. Close it, or use it in a `with` statement.
     """
 
-    def __init__(self, config: "ProducerConfig | None" = None, *, transport: Transport | None = None) -> None:
-        self._client = AsyncClient(config, transport=transport)
+    def __init__(
+        self,
+        config: "ProducerConfig | None" = None,
+        *,
+        transport: Transport | None = None,
+        cancel_on_exit: bool = False,
+        **values: Any,
+    ) -> None:
+        self._client = AsyncClient(config, transport=transport, cancel_on_exit=cancel_on_exit, **values)
+        self._closed = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="stoop-client", daemon=True)
         self._thread.start()
@@ -80,13 +92,29 @@ class Client:
         """See `AsyncClient.submit_many`."""
         return self._wait(self._client.submit_many(jobs))
 
-    def stream(self, job_id: str, timeout: float | None = None) -> Iterator[Event]:
-        """See `AsyncClient.stream`."""
-        return self._iterate(self._client.stream(job_id, timeout))
+    def submit_each(self, jobs: Sequence[Job]) -> list[str | StoopError]:
+        """See `AsyncClient.submit_each`."""
+        return self._wait(self._client.submit_each(jobs))
 
-    def result(self, job_id: str, timeout: float | None = None) -> Result:
+    def gather(
+        self, jobs: Iterable[Job], *, window: int = 256, timeout: float | None = None
+    ) -> Iterator[tuple[Job, Outcome]]:
+        """See `AsyncClient.gather`; `jobs` is iterated in a thread of its own, so it may call this client too."""
+        return self._iterate(self._client.gather(_pulled(jobs), window=window, timeout=timeout))
+
+    def stream(
+        self, job_id: str, timeout: float | None = None, *, after: int = -1, cancel_on_exit: bool | None = None
+    ) -> Iterator[Event]:
+        """See `AsyncClient.stream`."""
+        return self._iterate(self._client.stream(job_id, timeout, after=after, cancel_on_exit=cancel_on_exit))
+
+    def result(self, job_id: str, timeout: float | None = None, *, cancel_on_exit: bool | None = None) -> Result:
         """See `AsyncClient.result`."""
-        return self._wait(self._client.result(job_id, timeout))
+        return self._wait(self._client.result(job_id, timeout, cancel_on_exit=cancel_on_exit))
+
+    def state(self, job_id: str) -> State | None:
+        """See `AsyncClient.state`."""
+        return self._wait(self._client.state(job_id))
 
     def cancel(self, job_id: str) -> State | None:
         """See `AsyncClient.cancel`."""
@@ -97,15 +125,19 @@ class Client:
     detect = _answering(AsyncClient.detect)
     point = _answering(AsyncClient.point)
 
+    def encode_image(self, image: "ImageSource") -> EncodedImage:
+        """See `AsyncClient.encode_image`."""
+        return self._wait(self._client.encode_image(image))
+
     def read_image(self, image: "ImageSource") -> bytes:
         """See `ImageStore.read`."""
         return self._wait(self._client.images.read(image))
 
     def close(self) -> None:
         """Disconnect and end the thread; idempotent."""
-        if self._loop.is_closed():
+        if self._closed:
             return
-        self._wait(self._client.aclose())
+        self._wait(self._end())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -118,7 +150,18 @@ class Client:
     ) -> None:
         self.close()
 
+    async def _end(self) -> None:
+        self._closed = True
+        waited_for = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in waited_for:
+            task.cancel()
+        await asyncio.gather(*waited_for, return_exceptions=True)
+        await self._client.aclose()
+
     def _wait(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
+        if self._closed:
+            coroutine.close()
+            raise QueueUnavailable("this client is closed")
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result()
@@ -137,7 +180,7 @@ class Client:
             while (advanced := self._wait(advance())) is not None:
                 yield advanced[0]
         finally:
-            if not self._loop.is_closed():
+            if not self._closed:
                 self._wait(iterator.aclose())
 
     def _plain(self, answer: dict[str, Any]) -> dict[str, Any]:
@@ -145,3 +188,14 @@ class Client:
         return {
             name: self._iterate(value) if isinstance(value, TextStream) else value for name, value in answer.items()
         }
+
+
+async def _pulled(jobs: Iterable[Job]) -> AsyncGenerator[Job, None]:
+    """Iterate where a wait for the client does not stop its loop."""
+    iterator, loop = iter(jobs), asyncio.get_running_loop()
+    thread = ThreadPoolExecutor(1, "stoop-jobs")
+    try:
+        while (job := await loop.run_in_executor(thread, next, iterator, None)) is not None:
+            yield job
+    finally:
+        thread.shutdown(wait=False)

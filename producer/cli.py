@@ -1,139 +1,81 @@
-"""The command line `stoop`: a command is arguments, one client call, one render."""
+"""The command line `stoop`.
 
-from pathlib import Path
-from typing import Annotated
+To add a command, add one line to `COMMANDS`: its name, the `module:name` of a function with typer's annotations (or of
+a `typer.Typer(add_completion=False)` for a group), and where in `stoop --help` it stands with what words.
+Nothing is imported before the command is called. In the command, `with reported(as_json=...)` turns a `StoopError` into
+one line and the documented exit code, and `context.obj or Client` makes the client, so that tests can bring their own.
+"""
+
+from typing import Annotated, Final
 
 import typer
 
-from producer import render
-from producer.blocking import Client
-from producer.commands import CommandGroup
-from producer.commands_dead import dead
-from producer.commands_queue import cancel, pause, resume, status, workers
-from producer.config import ProducerConfig
-from producer.errors import ConfigError
-from producer.options import SkillOptions, with_options
-from producer.reporting import EXIT_CODES, FAILED, reported
-from schemas.result import Result
-from schemas.skill import CaptionLength
+from producer.commands import CommandGroup, Listed
 
-__all__ = ["app", "main"]
+__all__ = ["COMMANDS", "app", "main"]
 
-_DRAWN = (".png", ".jpg", ".jpeg", ".webp")
+_ASK, _SETS, _QUEUE, _RUN = "Ask about one image", "Work on sets of images", "Look after the queue", "Run"
 
-_Image = Annotated[str, typer.Argument(help="An image file, or an s3://, https:// or data: address.")]
-_Object = Annotated[str, typer.Argument(help="What to look for, such as 'red car'.")]
+COMMANDS: Final = (
+    Listed("query", "producer.commands_skills:query", _ASK, "Answer a question about an image."),
+    Listed("caption", "producer.commands_skills:caption", _ASK, "Describe an image."),
+    Listed("detect", "producer.commands_skills:detect", _ASK, "Find every such object in an image, as boxes."),
+    Listed("point", "producer.commands_skills:point", _ASK, "Point at every such object in an image."),
+    Listed("result", "producer.commands_result:result", _ASK, "Wait for the answer of a job submitted before."),
+    Listed("bulk", "producer.commands_bulk:bulk", _SETS, "Run a skill on every image of a source."),
+    Listed("export", "producer.commands_export:export", _SETS, "Write results as COCO, YOLO, Label Studio and others."),
+    Listed("draw", "producer.commands_export:draw", _SETS, "Draw results on their images, with a contact sheet."),
+    Listed("status", "producer.commands_queue:status", _QUEUE, "Show how many jobs wait, run and have died."),
+    Listed("workers", "producer.commands_queue:workers", _QUEUE, "List the workers whose lease runs."),
+    Listed("cancel", "producer.commands_queue:cancel", _QUEUE, "Ask for the end of a job."),
+    Listed("pause", "producer.commands_queue:pause", _QUEUE, "Let no worker claim from a lane."),
+    Listed("resume", "producer.commands_queue:resume", _QUEUE, "Let workers claim from a paused lane again."),
+    Listed("dead", "producer.commands_dead:dead", _QUEUE, "Show, redrive or purge what will not be tried again."),
+    Listed("demo", "producer.commands_demo:demo", _RUN, "See real jobs go through Redis, S3 and a worker."),
+)
+
+
+_EPILOG: Final = "\n\n".join(
+    (
+        "Exit codes: 0 done · 1 the job failed, or what was named is not there · 2 wrong usage or configuration ·"
+        " 3 the queue or the object store is out of reach or full · 4 no answer in time",
+        "Configuration: STOOP_REDIS_URL, STOOP_BUCKET, STOOP_S3_ENDPOINT, STOOP_LANE, STOOP_TIMEOUT_SECONDS and the"
+        " usual AWS variables",
+        'To begin: "stoop demo"; or "stoop worker" in one shell, and in another: stoop query photo.jpg "How many?"',
+    )
+)
+
+
+class _Stoop(CommandGroup):
+    listed = COMMANDS
+    found_panel = _RUN
+
 
 app = typer.Typer(
-    cls=CommandGroup,
+    cls=_Stoop,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
-    help="Ask Moondream about images, through a queue.",
-    epilog=f"{EXIT_CODES} Configuration: STOOP_REDIS_URL, STOOP_BUCKET, STOOP_S3_ENDPOINT, STOOP_LANE,"
-    " STOOP_TIMEOUT_SECONDS and the usual AWS variables.",
+    epilog=_EPILOG,
 )
-for _verb in (status, workers, cancel, pause, resume):
-    app.command()(_verb)
-app.add_typer(dead, name="dead")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"stoop {version('stoop')}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _stoop(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Ask Moondream about images, through a queue."""
 
 
 def main() -> None:
     """Run the command line."""
     app(prog_name="stoop")
-
-
-@app.command()
-@with_options
-def query(
-    context: typer.Context,
-    image: Annotated[str, typer.Argument(help="An image file or address; left out with --no-image.")],
-    question: Annotated[str | None, typer.Argument(help="What to ask.")] = None,
-    no_image: Annotated[bool, typer.Option("--no-image", help="Ask a question on text alone.")] = False,
-    reasoning: Annotated[bool, typer.Option("--reasoning", help="Let the model think first.")] = False,
-    *,
-    options: SkillOptions,
-) -> None:
-    """Answer a question about an image."""
-    if no_image and question is not None:
-        raise typer.BadParameter("--no-image takes a question and no image")
-    if not no_image and question is None:
-        raise typer.BadParameter("give an image and a question, or --no-image and a question")
-    asked, about = (image, None) if no_image else (question, image)
-    _run(context, options, "query", about, question=asked, reasoning=reasoning)
-
-
-@app.command()
-@with_options
-def caption(
-    context: typer.Context,
-    image: _Image,
-    length: Annotated[CaptionLength, typer.Option(help="How much to say.")] = CaptionLength.NORMAL,
-    *,
-    options: SkillOptions,
-) -> None:
-    """Describe an image."""
-    _run(context, options, "caption", image, length=length)
-
-
-@app.command()
-@with_options
-def detect(context: typer.Context, image: _Image, object: _Object, *, options: SkillOptions) -> None:
-    """Find every such object in an image, as boxes."""
-    _run(context, options, "detect", image, object=object)
-
-
-@app.command()
-@with_options
-def point(context: typer.Context, image: _Image, object: _Object, *, options: SkillOptions) -> None:
-    """Point at every such object in an image."""
-    _run(context, options, "point", image, object=object)
-
-
-@app.command()
-def demo(
-    out: Annotated[Path, typer.Option(help="Where the annotated images go.")] = Path("demo-output"),
-    model: Annotated[str | None, typer.Option(help="Folder of the model; by default the one that comes along.")] = None,
-) -> None:
-    """Run real jobs through Redis, S3 and the engine on this machine, and show them."""
-    with reported(as_json=False):
-        from producer.demo import run_demo
-
-        completed = run_demo(out, model)
-    raise typer.Exit(0 if completed else FAILED)
-
-
-def _run(context: typer.Context, options: SkillOptions, skill: str, image: str | None, **fields: object) -> None:
-    if options.stream and options.json:
-        raise typer.BadParameter("choose --stream or --json")
-    if options.draw and image is None:
-        raise typer.BadParameter("--draw needs an image")
-    if options.draw and options.draw.suffix.lower() not in _DRAWN:
-        raise typer.BadParameter(f"--draw writes {', '.join(_DRAWN)} files")
-    connect: type[Client] = context.obj or Client
-    with reported(as_json=options.json):
-        config = ProducerConfig().replace(lane=options.lane, timeout_seconds=options.timeout)
-        with connect(config) as client:
-            job = client.prepare(skill, image, settings=options.settings, stream=options.stream, **fields)
-            job_id = client.submit(job)
-            if options.stream:
-                render.print_stream(client.stream(job_id, config.timeout_seconds))
-            result = client.result(job_id)
-            if not options.stream:
-                render.print_result(result, as_json=options.json)
-            if options.draw and image is not None:
-                # the answer is out by now: what goes wrong here is told beside it
-                with reported(as_json=False):
-                    _draw(client, options.draw, image, result, label=str(fields.get("object", "")))
-
-
-def _draw(client: Client, to: Path, image: str, result: Result, *, label: str) -> None:
-    from producer.draw import draw_output
-
-    assert result.output is not None, "a completed job has an output"
-    drawn = draw_output(client.read_image(image), result.output, label)
-    try:
-        to.parent.mkdir(parents=True, exist_ok=True)
-        drawn.save(to)
-    except OSError as error:
-        raise ConfigError(f"cannot write {to}: {error}") from error

@@ -1,47 +1,55 @@
-"""The client for asyncio: submit jobs, follow them, and Moondream's own methods on top."""
+"""The client for asyncio: jobs with their images, and Moondream's own methods on top."""
 
-import asyncio
-import contextlib
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from producer import events
-from producer.errors import InvalidJob, TimedOut
-from producer.jobs import answer, build_job, checked, within
+from producer.image_source import EncodedImage
+from producer.job_client import JobClient
+from producer.jobs import answer, build_job, checked
 from producer.text import TextStream
 from producer.transport import Transport
 from producer.upload import ImageStore
-from schemas.event import Event
-from schemas.failure import Rejected
 from schemas.job import Job
-from schemas.result import Result
-from schemas.state import State
 
 if TYPE_CHECKING:
     from producer.config import ProducerConfig
-    from producer.upload import ImageSource
+    from producer.image_source import ImageSource
 
 __all__ = ["AsyncClient"]
 
 
-class AsyncClient:
+class AsyncClient(JobClient):
     """Submits jobs to the queue and reads their answers; one client serves any number of tasks of one event loop.
 
-    Without a `config` it reads the `STOOP_*` variables. Connects at first use. An `image` is an `s3://`, `data:` or
-    `https://` address, or a path, bytes or a Pillow image, which are uploaded to the configured bucket.
-    `settings` has any of temperature, top_p, max_tokens, max_objects, seed. Every method raises `StoopError`s only.
+    Without a `config` it reads the `STOOP_*` variables; `values` are fields of `ProducerConfig` and win over both.
+    Connects at first use. An `image` is an `s3://`, `data:` or `https://` address, or a path, bytes, a Pillow image or
+    an array of uint8 (RGB), which are uploaded to the configured bucket. `settings` has any of temperature, top_p,
+    max_tokens, max_objects, seed. With `cancel_on_exit` a job is cancelled when nobody waits for it any more: when its
+    stream or result is left before the end, and what is left when the client is closed. Every method raises
+    `StoopError`s only.
     """
 
-    def __init__(self, config: "ProducerConfig | None" = None, *, transport: Transport | None = None) -> None:
+    def __init__(
+        self,
+        config: "ProducerConfig | None" = None,
+        *,
+        transport: Transport | None = None,
+        cancel_on_exit: bool = False,
+        **values: Any,
+    ) -> None:
         from producer.config import ProducerConfig
 
-        self.config = config or ProducerConfig()
+        self.config = ProducerConfig(**values) if config is None else config.replace(**values) if values else config
         self.images = ImageStore(self.config)
-        self._allowed = self.config.allowed
-        self._transport = transport or _connect(self.config)
+        super().__init__(
+            transport or _connect(self.config),
+            allowed=self.config.allowed,
+            timeout_seconds=self.config.timeout_seconds,
+            cancel_on_exit=cancel_on_exit,
+        )
 
     async def prepare(
         self,
@@ -59,55 +67,12 @@ class AsyncClient:
             return job
         return checked(msgspec.structs.replace(job, image=await self.images.address(image)))
 
-    async def submit(self, job: Job) -> str:
-        """Put the job into its lane and return its id (that of the first job, if its idempotency key was seen)."""
-        return (await self.submit_many([job]))[0]
+    async def encode_image(self, image: "ImageSource") -> EncodedImage:
+        """Put the image where workers can read it, once; what is returned is taken as the image by every method.
 
-    async def submit_many(self, jobs: Sequence[Job]) -> list[str]:
-        """Put the jobs into their lanes in one go and return their ids."""
-        try:
-            return await self._transport.submit([within(self._allowed, checked(job)) for job in jobs])
-        except Rejected as error:  # text that has no UTF-8, as a command line may hand over
-            raise InvalidJob(error.failure) from error
-
-    async def stream(self, job_id: str, timeout: float | None = None) -> AsyncGenerator[Event, None]:
-        """Yield every event of the job, each once and in order, until the terminal one.
-
-        Late subscribers get what they missed. After a `RestartedEvent` what came before it counts no more. With a
-        `timeout` (seconds, for the whole of it) raises `TimedOut`; the job goes on.
+        Workers keep the image embeddings of late images, so questions about one image encode it once anyway.
         """
-        deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
-        async with contextlib.aclosing(events.follow(self._transport, job_id)) as told:
-            while True:
-                try:
-                    async with asyncio.timeout_at(deadline):
-                        event = await anext(told, None)
-                except TimeoutError:
-                    raise TimedOut(job_id, timeout or 0.0) from None
-                if event is None:
-                    return
-                yield event
-
-    async def result(self, job_id: str, timeout: float | None = None) -> Result:
-        """Wait for the job to complete; raise `JobFailed`, `JobCancelled`, `JobExpired` or `TimedOut` if it does not.
-
-        `timeout` is in seconds; without one it is the config's `timeout_seconds`. A job that timed out goes on.
-        """
-        seconds = self.config.timeout_seconds if timeout is None else timeout
-        try:
-            async with asyncio.timeout(seconds):
-                return events.completed(await events.wait(self._transport, job_id))
-        except TimeoutError:
-            raise TimedOut(job_id, seconds) from None
-
-    async def cancel(self, job_id: str) -> State | None:
-        """Ask for the end of a job; return the state it was in, None if the queue does not know it (yet).
-
-        A job that waits will not run, one that runs stops within a step; its last event, `cancelled`, tells when. One
-        that has ended stays as it is, and one that gets its answer in that moment has it.
-        """
-        before = await self._transport.cancel(job_id)
-        return None if before is None else State(before)
+        return EncodedImage(await self.images.address(image))
 
     async def caption(
         self,
@@ -161,15 +126,23 @@ class AsyncClient:
         return await self._answer(await self.prepare("detect", image, settings=settings, object=object))
 
     async def point(
-        self, image: "ImageSource", object: str, settings: Mapping[str, Any] | None = None
+        self,
+        image: "ImageSource",
+        object: str,
+        settings: Mapping[str, Any] | None = None,
+        spatial_refs: Sequence[Sequence[float]] | None = None,
     ) -> dict[str, Any]:
-        """Point at every such object: {"points": [{"x", "y"}]}, fractions of the image."""
-        return await self._answer(await self.prepare("point", image, settings=settings, object=object))
+        """Point at every such object: {"points": [{"x", "y"}]}, fractions of the image.
+
+        `spatial_refs` is there for Moondream's sake: no public model takes them here, so they raise `InvalidJob`.
+        """
+        job = await self.prepare("point", image, settings=settings, object=object, spatial_refs=spatial_refs)
+        return await self._answer(job)
 
     async def aclose(self) -> None:
-        """Disconnect; idempotent."""
+        """Disconnect; idempotent. With `cancel_on_exit` end the jobs whose end has not been seen."""
         self.images.close()
-        await self._transport.close()
+        await super().aclose()
 
     async def __aenter__(self) -> Self:
         return self

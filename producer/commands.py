@@ -1,41 +1,71 @@
-"""Commands of other packages of the distribution, found by name and loaded only when they are called.
+"""Commands that are loaded only when they are called, so that `stoop --help` imports nothing they need.
 
-`stoop --help` lists them without importing what they need (the worker needs torch).
+Some are listed by `producer.cli`, others are found as entry points of the distribution (the worker needs torch).
 """
 
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import Any, ClassVar, Final
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-__all__ = ["CommandGroup"]
+__all__ = ["CommandGroup", "Listed"]
 
 _GROUP = "stoop.commands"
+# typer does not export the base of all its errors of usage
+_UsageError: Final[Any] = typer.BadParameter.__base__
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One command: its name, `module:name` of its function or `typer.Typer`, and its panel and words in `--help`."""
+
+    name: str
+    where: str
+    panel: str
+    help: str
 
 
 class CommandGroup(TyperGroup):
-    """A group of commands that also has those of the entry points `stoop.commands`."""
+    """A group of the commands `listed`, then of those of the entry points `stoop.commands`."""
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        """Return our own commands, then those found."""
-        own = super().list_commands(ctx)
-        return [*own, *(name for name in sorted(entry_points(group=_GROUP).names) if name not in own)]
+    listed: ClassVar[Sequence[Listed]] = ()
+    found_panel: ClassVar[str | None] = None
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return our own command, or one that stands in for what is found until it is called."""
-        own = super().get_command(ctx, cmd_name)
-        if own is not None:
-            return own
-        found = entry_points(group=_GROUP, name=cmd_name)
-        return _LoadedWhenCalled(next(iter(found))) if found else None
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        for each in self.listed:
+            found = EntryPoint(each.name, each.where, _GROUP)
+            self.commands[each.name] = _LoadedWhenCalled(found, each.help, each.panel)
+        for found in sorted(entry_points(group=_GROUP), key=lambda found: found.name):
+            help_text = f"Run the {found.name} (`stoop {found.name} --help` tells more)."
+            self.commands.setdefault(found.name, _LoadedWhenCalled(found, help_text, self.found_panel))
+
+    def main(self, args: Sequence[str] | None = None, *positional: Any, **named: Any) -> Any:
+        """Run the command line; wrong usage is told in JSON to who asked for JSON."""
+        given = sys.argv[1:] if args is None else list(args)
+        if "--json" not in given or not named.get("standalone_mode", True):
+            return super().main(args, *positional, **named)
+        try:
+            told = super().main(given, *positional, **{**named, "standalone_mode": False})
+        except _UsageError as error:
+            help_of = error.ctx.command_path if error.ctx else "stoop"
+            message = f"{error.format_message()} `{help_of} --help` tells more."
+            print(json.dumps({"error": {"kind": "UsageError", "message": message, "exit_code": error.exit_code}}))
+            sys.exit(error.exit_code)
+        except typer.Abort:
+            sys.exit("Aborted!")
+        sys.exit(told if isinstance(told, int) else 0)
 
 
 class _LoadedWhenCalled(TyperCommand):
-    def __init__(self, found: EntryPoint) -> None:
-        help_text = f"Run the {found.name} (`stoop {found.name} --help` tells more)."
-        super().__init__(name=found.name, callback=None, help=help_text)
+    def __init__(self, found: EntryPoint, help_text: str, panel: str | None) -> None:
+        super().__init__(name=found.name, callback=None, help=help_text, rich_help_panel=panel)
         self._found = found
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
@@ -53,5 +83,5 @@ class _LoadedWhenCalled(TyperCommand):
         if isinstance(loaded, typer.Typer):
             return get_command(loaded)
         app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-        app.command()(loaded)
+        app.command(self._found.name)(loaded)
         return get_command(app)

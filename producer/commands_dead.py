@@ -17,7 +17,7 @@ __all__ = ["dead"]
 _PAGE = 100
 _PARTITION = f"{__name__}.partition"
 
-dead = typer.Typer(no_args_is_help=True)
+dead = typer.Typer(no_args_is_help=True, add_completion=False)
 
 _Named = Annotated[list[str] | None, typer.Argument(help="Letters, or ids of their jobs; none with --all.")]
 _All = Annotated[bool, typer.Option("--all", help="Every letter there is when the command starts.")]

@@ -121,5 +121,11 @@ class ProducerConfig(BaseSettings):
 
 
 def _explain(error: ValidationError) -> str:
-    problems = (f"STOOP_{'_'.join(map(str, each['loc'])).upper()}: {each['msg']}" for each in error.errors())
-    return "configuration: " + "; ".join(problems)
+    return "configuration: " + "; ".join(_problem(dict(each)) for each in error.errors())
+
+
+def _problem(found: dict[str, Any]) -> str:
+    name = "_".join(map(str, found["loc"]))
+    if found["type"] == "extra_forbidden":
+        return f"there is no {name!r}; known are {', '.join(ProducerConfig.model_fields)}"
+    return f"STOOP_{name.upper()}: {found['msg']}"

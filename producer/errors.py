@@ -19,6 +19,7 @@ StoopError
 
 from schemas.failure import Failure
 from schemas.result import Result
+from schemas.state import State
 
 __all__ = [
     "ConfigError",
@@ -126,12 +127,27 @@ class JobRestarted(StoopError):
         self.job_id = job_id
 
 
-class TimedOut(StoopError):
-    """No answer came within the time the caller gave; the job goes on in the queue."""
+class TimedOut(StoopError, TimeoutError):
+    """No answer came within the time the caller gave; the job goes on in the queue.
 
-    def __init__(self, job_id: str, timeout: float) -> None:
-        super().__init__(
-            f"no answer for job {job_id} after {timeout:g} s: is a worker running? result() can wait again"
-        )
+    `state` is where it stood then, None if the queue did not know it, or could not be asked.
+    """
+
+    def __init__(self, job_id: str, timeout: float, state: State | None = None) -> None:
+        super().__init__(f"no answer for job {job_id} after {timeout:g} s: {_stands(state)}")
         self.job_id = job_id
         self.timeout = timeout
+        self.state = state
+
+
+def _stands(state: State | None) -> str:
+    match state:
+        case State.QUEUED:
+            return "it still waits in its lane: is a worker running? result() waits again, cancel() ends it"
+        case State.RUNNING:
+            return "it is running: result() waits again, with a longer timeout; cancel() ends it"
+        case State.DELAYED:
+            return "it failed and will be tried again: result() waits for that, cancel() ends it"
+        case None:
+            return "the queue does not know it (yet): is a worker running? result() waits again"
+    return f"it is {state}: result() tells more"

@@ -1,7 +1,8 @@
 """The events of one job, whole and in order, from a channel that may lose some and a log that keeps them.
 
 Redis pub/sub drops what a late, slow or disconnected subscriber missed; the log has it. So: subscribe first, read
-the log, drop what repeats, and read the log again whenever `seq` shows a gap or the transport reports a silence.
+the log, drop what repeats, and read the log again whenever `seq` shows a gap or the transport reports a silence. A
+Redis that goes away meanwhile is waited for.
 Events of a type that is not known here, from a newer worker, count in `seq` and are passed over.
 """
 
@@ -12,6 +13,7 @@ from typing import Final, get_args
 import msgspec
 
 from producer.errors import JobCancelled, JobExpired, JobFailed, QueueUnavailable, StoopError
+from producer.outage import OUTAGE_SECONDS, Outage
 from producer.transport import Transport
 from schemas.codec import unpack_event, unpack_result
 from schemas.event import (
@@ -39,12 +41,16 @@ class _UnknownEvent(msgspec.Struct, frozen=True):
 _KNOWN: Final = frozenset(kind.__struct_config__.tag for kind in get_args(Event))
 
 
-async def follow(transport: Transport, job_id: str) -> AsyncGenerator[Event, None]:
+async def follow(
+    transport: Transport, job_id: str, after: int = -1, *, patience: float = OUTAGE_SECONDS
+) -> AsyncGenerator[Event, None]:
     """Yield the job's events from its first to its terminal one, each once; wait for those to come.
 
-    If the log has expired, the terminal event is made of the result. A job the queue does not know yet is waited for.
+    Begins behind the event whose `seq` is `after`. If the log has expired, the terminal event is made of the result. A
+    job the queue does not know yet is waited for. Raises `QueueUnavailable` when Redis is not there, or goes away and
+    stays away for `patience` seconds.
     """
-    last = -1
+    last, outage = after, Outage(patience)
     async with transport.subscribe(job_id) as published:
         fresh = await _missed(transport, job_id, last)
         while True:
@@ -60,14 +66,24 @@ async def follow(transport: Transport, job_id: str) -> AsyncGenerator[Event, Non
             except StopAsyncIteration:
                 raise _ended(job_id) from None
             told = None if packed is None else _event(packed)
-            if told is None or told.seq > last + 1:
-                fresh = await _missed(transport, job_id, last)
-            else:
+            if told is not None and told.seq <= last + 1:
                 fresh = [told] if told.seq == last + 1 else []
+                continue
+            try:
+                fresh = await _missed(transport, job_id, last)
+                outage.end()
+            except QueueUnavailable as error:
+                # nothing is lost: the transport will tell of a silence again
+                outage.bear(error)
+                fresh = []
 
 
-async def wait(transport: Transport, job_id: str) -> Result:
-    """Return the job's result as soon as there is one, whatever its status."""
+async def wait(transport: Transport, job_id: str, *, patience: float = OUTAGE_SECONDS) -> Result:
+    """Return the job's result as soon as there is one, whatever its status.
+
+    Raises `QueueUnavailable` when Redis is not there, or goes away and stays away for `patience` seconds.
+    """
+    outage = Outage(patience)
     async with transport.subscribe(job_id) as published:
         packed = await transport.result(job_id)
         if packed is not None:
@@ -75,7 +91,12 @@ async def wait(transport: Transport, job_id: str) -> Result:
         async for told in published:
             # the result is stored together with the terminal event, so no other event is a reason to look
             if told is None or isinstance(_event(told), TerminalEvent | _UnknownEvent):
-                packed = await transport.result(job_id)
+                try:
+                    packed = await transport.result(job_id)
+                    outage.end()
+                except QueueUnavailable as error:
+                    outage.bear(error)
+                    continue
                 if packed is not None:
                     return _result(packed)
     raise _ended(job_id)

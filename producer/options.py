@@ -14,20 +14,28 @@ from schemas.skill import Settings
 __all__ = ["SkillOptions", "with_options"]
 
 
+def _sampling(told: str) -> Any:
+    return typer.Option(help=told, rich_help_panel="Sampling")
+
+
 @dataclass(frozen=True, slots=True)
 class SkillOptions:
     """How to run one skill and how to show its answer."""
 
+    lane: Annotated[str | None, typer.Option(help="interactive, bulk, or another lane of the workers.")] = None
+    timeout: Annotated[float | None, typer.Option(min=0, help="Seconds to wait for the answer.")] = None
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Print the job's id; `stoop result` gets the answer.")] = (
+        False
+    )
+
     stream: Annotated[bool, typer.Option("--stream", help="Show the answer while it is written.")] = False
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object, for errors too.")] = False
     draw: Annotated[Path | None, typer.Option(help="Write the image with the answer drawn on it.")] = None
-    timeout: Annotated[float | None, typer.Option(min=0, help="Seconds to wait for the answer.")] = None
-    temperature: Annotated[float | None, typer.Option(help="0 always takes the likeliest token.")] = None
-    top_p: Annotated[float | None, typer.Option(help="Sample from this share of the likeliest tokens.")] = None
-    max_tokens: Annotated[int | None, typer.Option(help="Most tokens of the answer.")] = None
-    max_objects: Annotated[int | None, typer.Option(help="Most boxes or points.")] = None
-    seed: Annotated[int | None, typer.Option(help="The same seed repeats the same answer.")] = None
-    lane: Annotated[str | None, typer.Option(help="interactive, bulk, or another lane of the workers.")] = None
+    temperature: Annotated[float | None, _sampling("0 always takes the likeliest token.")] = None
+    top_p: Annotated[float | None, _sampling("Sample from this share of the likeliest tokens.")] = None
+    max_tokens: Annotated[int | None, _sampling("Most tokens of the answer.")] = None
+    max_objects: Annotated[int | None, _sampling("Most boxes or points.")] = None
+    seed: Annotated[int | None, _sampling("The same seed repeats the same answer.")] = None
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -37,20 +45,21 @@ class SkillOptions:
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Turn the command's keyword parameter `options` into one command-line option a field of `SkillOptions`."""
-    names = [field.name for field in fields(SkillOptions)]
-    hints = get_type_hints(SkillOptions, include_extras=True)
+    """Turn the command's keyword parameter `options`, a dataclass, into one command-line option a field."""
+    kind = get_type_hints(command)["options"]
+    names = [field.name for field in fields(kind)]
+    hints = get_type_hints(kind, include_extras=True)
     options = [
         inspect.Parameter(
             field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
         )
-        for field in fields(SkillOptions)
+        for field in fields(kind)
     ]
     own = [each for name, each in inspect.signature(command).parameters.items() if name != "options"]
 
     @wraps(command)
     def with_collected(**given: Any) -> None:
-        collected = SkillOptions(**{name: given.pop(name) for name in names})
+        collected = kind(**{name: given.pop(name) for name in names})
         command(**given, options=collected)
 
     # typer reads a command's parameters from both of these

@@ -13,11 +13,19 @@ from rich.segment import Segment, Segments
 from rich.style import Style
 from rich.table import Table
 
-from producer.errors import JobFailed, QueueUnavailable, StoopError
+from producer.errors import JobFailed, QueueUnavailable, StoopError, TimedOut
 from schemas.event import DeltaEvent, Event, ObjectEvent, ReasoningEvent, RestartedEvent
 from schemas.result import Result
 
-__all__ = ["legible", "print_error", "print_result", "print_stream", "short_answer"]
+__all__ = [
+    "legible",
+    "print_aside",
+    "print_error",
+    "print_result",
+    "print_stream",
+    "print_submitted",
+    "short_answer",
+]
 
 # control characters to their pictures (␛ for ESC); those from 0x80 on, which some terminals obey too, have none
 _PICTURES: Final[dict[int, int | str]] = {
@@ -65,7 +73,9 @@ def print_error(error: StoopError, *, exit_code: int, as_json: bool) -> None:
     """Print what went wrong and what to do: one line on stderr, or as JSON one object on stdout."""
     message = str(error)
     if isinstance(error, QueueUnavailable):
-        message += ": is Redis running there? STOOP_REDIS_URL says where"
+        message = f"{message.rstrip('.')}: is Redis running there? STOOP_REDIS_URL says where"
+    if isinstance(error, TimedOut):
+        message += f" (`stoop result {error.job_id}` waits again, `stoop cancel {error.job_id}` ends it)"
     if not as_json:
         aside = Console(stderr=True, highlight=False)
         _write(aside, "error:", "red")
@@ -77,6 +87,16 @@ def print_error(error: StoopError, *, exit_code: int, as_json: bool) -> None:
     if isinstance(error, JobFailed):
         told["result"] = msgspec.to_builtins(error.result)
     print(json.dumps(told, ensure_ascii=False))
+
+
+def print_submitted(job_id: str, *, as_json: bool) -> None:
+    """Print the id of a job that nobody waits for."""
+    print(json.dumps({"id": job_id}) if as_json else legible(job_id))
+
+
+def print_aside(text: str) -> None:
+    """Print a line on stderr."""
+    _write(Console(stderr=True, highlight=False), f"{text}\n", "yellow")
 
 
 def legible(text: str) -> str:

@@ -20,7 +20,7 @@ from producer.errors import (
     TimedOut,
 )
 
-__all__ = ["EXIT_CODES", "FAILED", "reported"]
+__all__ = ["FAILED", "reported"]
 
 FAILED = 1
 _USAGE, _UNREACHABLE, _TIMED_OUT = 2, 3, 4
@@ -36,11 +36,6 @@ _CODES: dict[type[StoopError], int] = {
     NotAQueue: _USAGE,
     TimedOut: _TIMED_OUT,
 }
-
-EXIT_CODES = (
-    "Exit codes: 0 done, 1 the job failed or what was named is not there, 2 wrong usage or configuration, 3 the queue"
-    " or the object store is not reachable or full, 4 no answer in time."
-)
 
 
 @contextlib.contextmanager

@@ -70,6 +70,8 @@ class TextStream:
         elif isinstance(event, RestartedEvent):
             self._text = self.reasoning["text"] = ""
         elif isinstance(event, TerminalEvent):
+            # nobody asks a stream of text again when it has ended
+            await self._events.aclose()
             self._finish(completed(ending(event)))
 
     def _finish(self, result: Result) -> None:

@@ -1,84 +1,126 @@
 """Images into the object store, and back: what a caller has in hand becomes an address a worker can read.
 
-An image is kept under the SHA-256 of its bytes, so the same image is uploaded once, by whatever name it goes.
-boto3 blocks, so each call runs in a thread.
+An image is kept under the SHA-256 of its bytes, so the same image is uploaded once, by whatever name it goes: the store
+is asked before each upload, but for what this client has put or found there lately. boto3 blocks, so each call runs in
+a thread.
 """
 
 import asyncio
-import base64
 import hashlib
-import io
-import warnings
+import threading
+import time
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from producer import image_source
 from producer.errors import ConfigError, ImageUnreadable, UploadFailed
+from producer.image_source import is_address
 from schemas import names
 from schemas.address import ObjectAddress, parse_object
+from schemas.job import IMAGE_LIMIT
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
-    from PIL.Image import Image as PillowImage
 
     from producer.config import ProducerConfig
+    from producer.image_source import ImageSource, Loaded
 
-    ImageSource = str | Path | bytes | PillowImage
-
-__all__ = ["ImageStore", "is_address"]
+__all__ = ["ImageStore"]
 
 _T = TypeVar("_T")
 
-_ADDRESSES = ("s3://", "data:", "https://", "http://")
+_KNOWN_IMAGES: Final = 1024
+_KNOWN_SECONDS: Final = 600.0  # somebody may empty the bucket meanwhile
+
 _ABSENT = ("404", "NoSuchKey", "NotFound")
 # who may not list a bucket is refused where there is nothing; the answer to HEAD has no body to say more
 _PERHAPS_ABSENT = (*_ABSENT, "403")
 
 
-def is_address(image: object) -> bool:
-    """Say whether the image is already an address, to be sent as it is."""
-    return isinstance(image, str) and image.startswith(_ADDRESSES)
-
-
 class ImageStore:
-    """The bucket that local images are uploaded to. Connects at first use."""
+    """The bucket that local images are uploaded to. Connects at first use.
 
-    def __init__(self, config: "ProducerConfig") -> None:
+    For ten minutes it remembers the last 1,024 images that it put or found there; `clock` tells the seconds.
+    """
+
+    def __init__(self, config: "ProducerConfig", *, clock: Callable[[], float] = time.monotonic) -> None:
         self._config = config
+        self._clock = clock
         self._client: S3Client | None = None
+        self._connecting = threading.Lock()
+        self._known: OrderedDict[str, tuple[str, float]] = OrderedDict()
+        self._uploads: dict[str, asyncio.Task[str]] = {}
 
     async def address(self, image: "ImageSource") -> str:
         """Return the image's address, uploading it first if it has none.
 
-        An `s3://`, `data:` or `https://` address is returned as it is; any other `str` is a path.
-        Raises `ImageUnreadable`, `ConfigError` (no bucket) or `UploadFailed`.
+        An `s3://`, `data:` or `https://` address is returned as it is, but for a `data:` address too long for a job,
+        which is uploaded; any other `str` is a path. Raises `ImageUnreadable`, `ConfigError` (no bucket) or
+        `UploadFailed`.
         """
-        if isinstance(image, str) and is_address(image):
-            return image
-        return await asyncio.to_thread(self._upload, image)
+        given = _address_of(image)
+        if given is None:
+            return await self._stored(image)
+        if given.startswith("data:") and len(given) > IMAGE_LIMIT:
+            return await self._stored(image_source.inline(given))
+        return given
 
     async def read(self, image: "ImageSource") -> bytes:
-        """Return the encoded image: of a path, bytes, a Pillow image, `s3://bucket/key[?versionId=...]` or `data:`.
+        """Return the encoded image: of whatever `address` takes but `https://`.
 
         Raises `ImageUnreadable` or `UploadFailed`.
         """
-        if not isinstance(image, str) or not is_address(image):
-            return await asyncio.to_thread(_encoded, image)
-        if image.startswith("s3://"):
-            return await asyncio.to_thread(self._get, image)
-        if image.startswith("data:"):
-            return _inline(image)
-        raise ImageUnreadable(f"{image.partition(':')[0]}: images are read by workers only: download it first")
+        given = _address_of(image)
+        if given is None:
+            return await asyncio.to_thread(lambda: image_source.encoded(image_source.load(image)))
+        if given.startswith("s3://"):
+            return await asyncio.to_thread(self._get, given)
+        if given.startswith("data:"):
+            return image_source.inline(given)
+        raise ImageUnreadable(f"{given.partition(':')[0]}: images are read by workers only: download it first")
 
     def close(self) -> None:
-        """Disconnect; idempotent."""
+        """Disconnect, and wait for no upload; idempotent."""
+        for upload in self._uploads.values():
+            upload.cancel()
         if self._client is not None:
             self._client.close()
             self._client = None
 
-    def _upload(self, image: "ImageSource") -> str:
-        encoded = _encoded(image)
-        image_format, media_type = _identify(encoded, image if isinstance(image, str | Path) else "the image")
+    async def _stored(self, image: object) -> str:
+        loaded, fingerprint = await asyncio.to_thread(_load, image)
+        if address := self._recall(fingerprint):
+            return address
+        upload = self._uploads.get(fingerprint)
+        if upload is None:
+            name = image if isinstance(image, str | Path) else "the image"
+            upload = asyncio.create_task(asyncio.to_thread(self._upload, loaded, name))
+            self._uploads[fingerprint] = upload
+            upload.add_done_callback(lambda done: self._uploaded(fingerprint, done))
+        # others may wait for the same upload: who is cancelled leaves it to them
+        return await asyncio.shield(upload)
+
+    def _recall(self, fingerprint: str) -> str | None:
+        address, until = self._known.get(fingerprint, (None, 0.0))
+        if self._clock() >= until:
+            self._known.pop(fingerprint, None)
+            return None
+        self._known.move_to_end(fingerprint)
+        return address
+
+    def _uploaded(self, fingerprint: str, upload: "asyncio.Task[str]") -> None:
+        del self._uploads[fingerprint]
+        if upload.cancelled() or upload.exception():
+            return
+        self._known[fingerprint] = (upload.result(), self._clock() + _KNOWN_SECONDS)
+        while len(self._known) > _KNOWN_IMAGES:
+            self._known.popitem(last=False)
+
+    def _upload(self, loaded: "Loaded", name: str | Path) -> str:
+        encoded = image_source.encoded(loaded)
+        image_format, media_type = image_source.identify(encoded, name)
         bucket = self._config.bucket
         if bucket is None:
             raise ConfigError("no bucket to upload images to: set STOOP_BUCKET, or give an s3:// address")
@@ -130,27 +172,32 @@ class ImageStore:
             ) from error
 
     def _connect(self) -> "S3Client":
-        if self._client is None:
-            from boto3.session import Session
-            from botocore.client import Config
+        with self._connecting:
+            if self._client is None:
+                self._client = _client(self._config)
+            return self._client
 
-            # a session of our own: the module's keeps the credentials it has read first
-            self._client = Session().client(
-                "s3",
-                endpoint_url=self._config.s3_endpoint,
-                region_name=self._config.s3_region,
-                config=Config(
-                    signature_version="s3v4",
-                    s3={"addressing_style": "path" if self._config.s3_path_style else "auto"},
-                    connect_timeout=5,
-                    read_timeout=60,
-                    retries={"mode": "standard", "max_attempts": 3},
-                    # stores other than AWS do not all know the newer checksum headers
-                    request_checksum_calculation="when_required",
-                    response_checksum_validation="when_required",
-                ),
-            )
-        return self._client
+
+def _client(config: "ProducerConfig") -> "S3Client":
+    from boto3.session import Session
+    from botocore.client import Config
+
+    # a session of our own: the module's keeps the credentials it has read first
+    return Session().client(
+        "s3",
+        endpoint_url=config.s3_endpoint,
+        region_name=config.s3_region,
+        config=Config(
+            signature_version="s3v4",
+            s3={"addressing_style": "path" if config.s3_path_style else "auto"},
+            connect_timeout=5,
+            read_timeout=60,
+            retries={"mode": "standard", "max_attempts": 3},
+            # stores other than AWS do not all know the newer checksum headers
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+        ),
+    )
 
 
 def _advice(code: str, address: ObjectAddress) -> str:
@@ -161,50 +208,12 @@ def _advice(code: str, address: ObjectAddress) -> str:
     return f"the object store answered {code or 'an error'} for {address}"
 
 
-def _encoded(image: "ImageSource") -> bytes:
-    if isinstance(image, bytes):
-        return image
-    if not isinstance(image, str | Path):
-        return _as_png(image)
-    path = Path(image).expanduser()
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        raise ImageUnreadable(f"there is no file {path}") from None
-    except IsADirectoryError:
-        raise ImageUnreadable(f"{path} is a folder: give one image file") from None
-    except OSError as error:
-        raise ImageUnreadable(f"cannot read {path}: {error.strerror}") from error
+def _address_of(image: object) -> str | None:
+    """Return the image's address if it has one; Moondream's own encoded images have, as ours do."""
+    given = getattr(image, "image_url", image)
+    return str(given) if is_address(given) else None
 
 
-def _inline(address: str) -> bytes:
-    try:
-        return base64.b64decode(address.partition(",")[2], validate=True)
-    except ValueError:
-        raise ImageUnreadable("the data: address is not base64") from None
-
-
-def _as_png(image: "PillowImage") -> bytes:
-    if not hasattr(image, "save"):
-        raise ImageUnreadable(f"{type(image).__name__} is no image: give an address, a path, bytes or a Pillow image")
-    written = io.BytesIO()
-    try:
-        image.convert("RGB").save(written, "PNG")
-    except (OSError, ValueError, SyntaxError) as error:  # Pillow decodes at first use
-        raise ImageUnreadable(f"the image cannot be decoded: {error}") from error
-    return written.getvalue()
-
-
-def _identify(encoded: bytes, name: str | Path) -> tuple[str, str]:
-    """Return Pillow's name of the format and its media type; `ImageUnreadable` if the bytes are no image."""
-    import PIL.Image
-
-    try:
-        with warnings.catch_warnings():
-            # the worker has its own limit on pixels; only the header is read here
-            warnings.simplefilter("ignore", PIL.Image.DecompressionBombWarning)
-            with PIL.Image.open(io.BytesIO(encoded)) as opened:
-                image_format = opened.format or ""
-    except (OSError, ValueError, SyntaxError, PIL.Image.DecompressionBombError):
-        raise ImageUnreadable(f"{name} is not an image that Pillow can read") from None
-    return image_format, PIL.Image.MIME.get(image_format, "application/octet-stream")
+def _load(image: object) -> "tuple[Loaded, str]":
+    loaded = image_source.load(image)
+    return loaded, image_source.fingerprint(loaded)

@@ -17,6 +17,7 @@ __all__ = [
     "QUARANTINES",
     "bell",
     "cancelled",
+    "celery_notes",
     "dead",
     "delayed",
     "events",
@@ -74,7 +75,7 @@ def stem(p: int) -> str:
 
 
 def lane(name: str, p: int = 0) -> str:
-    """Name the stream of a lane; a job is one entry with the field `j`."""
+    """Name the stream of a lane; a job is one entry with the field `j`, or `m` if it is a Celery message."""
     return f"{stem(p)}jobs:{name}"
 
 
@@ -126,6 +127,11 @@ def workers(p: int = 0) -> str:
 def totals(p: int = 0) -> str:
     """Name the hash that counts endings by state, and `dead`, `retried` and `reclaimed`."""
     return f"{stem(p)}totals"
+
+
+def celery_notes(p: int = 0) -> str:
+    """Name the stream of what Celery is still to be told of jobs that came as its messages."""
+    return f"{stem(p)}celery"
 
 
 def dead(p: int = 0) -> str:

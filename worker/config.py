@@ -42,8 +42,16 @@ def _known_keys(secret: SecretStr) -> SecretStr:
     return secret
 
 
+def _route(entry: str) -> tuple[str, str]:
+    pattern, equals, queue = entry.partition("=")
+    if not (pattern and equals and queue):
+        raise ValueError("each entry must be pattern=queue")
+    return pattern, queue
+
+
 _Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
 _Partitions = Annotated[tuple[Annotated[int, Field(ge=0, le=99_999)], ...], NoDecode, BeforeValidator(_split)]
+_Routes = Annotated[_Names, _readable(lambda entries: [_route(entry) for entry in entries])]
 _Buckets = Annotated[_Names, _readable(AllowedBuckets.read)]
 _Keys = Annotated[SecretStr, AfterValidator(_known_keys)]
 _RedisUrl = Annotated[SecretStr, AfterValidator(_known_url)]
@@ -117,6 +125,17 @@ class WorkerConfig(BaseSettings):
         default=None, description="keyid:secret, comma-separated: run only jobs signed with one of them"
     )
 
+    celery: Literal["auto", "on", "off"] = Field(
+        default="auto", description="jobs from Celery; auto: remote control is answered from the first of them on"
+    )
+    celery_broker: SecretStr | None = Field(
+        default=None, description="Celery's URL of its broker; by default the queue's"
+    )
+    celery_backend: SecretStr | None = Field(default=None, description="Celery's URL of its results; as the broker")
+    celery_routes: _Routes = Field(
+        default=(), description="pattern=queue, comma-separated: where tasks go that follow ours; by default `celery`"
+    )
+
     ready_file: Path | None = Field(default=None, description="file written when jobs are claimed, removed at the end")
     metrics_port: int | None = Field(default=None, ge=1, le=65_535, description="of Prometheus metrics; off by default")
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="least level logged")
@@ -131,6 +150,11 @@ class WorkerConfig(BaseSettings):
     def allowed(self) -> AllowedBuckets:
         """What `allowed_buckets` says."""
         return AllowedBuckets.read(self.allowed_buckets)
+
+    @property
+    def routes(self) -> dict[str, str]:
+        """What `celery_routes` says."""
+        return dict(_route(entry) for entry in self.celery_routes)
 
     @property
     def keys(self) -> SigningKeys | None:

@@ -11,8 +11,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 import structlog
+from pydantic import SecretStr
 
 from worker.config import WorkerConfig
+from worker.dialect import CeleryDialect, CelerySettings
 from worker.engine.request import Sampling
 from worker.engine_process.border import EngineSettings, Ready
 from worker.engine_process.child import ENGINE_PROGRAM
@@ -55,6 +57,7 @@ class _Parts:
     consumer: Consumer
     lease: LeaseKeeper
     control: Control
+    dialect: CeleryDialect
 
 
 async def _serve(config: WorkerConfig, program: Sequence[str]) -> None:
@@ -94,6 +97,13 @@ async def _built(
         ThreadPoolExecutor(config.image_threads or _image_threads(), "image") as pool,
         Fetcher(_fetch(config), https=_https(config)) as fetcher,
     ):
+        dialect = CeleryDialect(
+            _celery(config),
+            identity.worker,
+            keys=config.keys,
+            in_flight=lambda: consumer.deliveries,
+            period=config.lease_seconds / 3,
+        )
         studio = Studio(pool, _image_limits(config), ready.geometry if ready.device == "cpu" else None)
         executor = Executor(
             fetcher,
@@ -104,6 +114,7 @@ async def _built(
             metrics,
             attempts=config.max_attempts,
             keys=config.keys,
+            dialect=dialect,
         )
         consumer = Consumer(broker, executor, permits=config.free_permits, metrics=metrics, ready=engine.running)
         entry = Entry(identity, config.lanes, config.free_permits)
@@ -119,7 +130,7 @@ async def _built(
         try:
             await broker.open()
             log.info("ready", worker=identity.worker, model=ready.model, lanes=config.lanes, permits=entry.permits)
-            yield _Parts(identity, engine, publisher, consumer, lease, control)
+            yield _Parts(identity, engine, publisher, consumer, lease, control, dialect)
             log.info("stopped", worker=identity.worker)
         finally:
             await broker.close()
@@ -134,6 +145,7 @@ async def _claim(config: WorkerConfig, parts: _Parts) -> None:
             ("lease", parts.lease.run()),
             ("publisher", parts.publisher.run()),
             ("control", parts.control.run()),
+            ("dialect", parts.dialect.run()),
         )
     }
     for task in vital:
@@ -145,6 +157,7 @@ async def _claim(config: WorkerConfig, parts: _Parts) -> None:
         finally:
             log.info("draining", grace_seconds=config.drain_seconds)
             await parts.consumer.finish(config.drain_seconds)
+            await parts.dialect.finish()
         for task in vital:
             if task.done():
                 task.result()  # its end is the worker's
@@ -214,6 +227,24 @@ def _broker_config(config: WorkerConfig, worker: str) -> BrokerConfig:
         log_ttl=config.log_ttl_seconds,
         tenant_limit=config.tenant_limit,
     )
+
+
+def _celery(config: WorkerConfig) -> CelerySettings:
+    return CelerySettings(
+        mode=config.celery,
+        redis_url=config.redis_url.get_secret_value(),
+        broker=_secret(config.celery_broker),
+        backend=_secret(config.celery_backend),
+        routes=config.routes,
+        ttl=config.result_ttl_seconds,
+        permits=config.free_permits,
+        # it signs what it sends to our own queues
+        environment={"STOOP_SIGNING_KEYS": _secret(config.signing_keys) or ""},
+    )
+
+
+def _secret(given: SecretStr | None) -> str | None:
+    return given.get_secret_value() if given else None
 
 
 def _fetch(config: WorkerConfig) -> FetchConfig:

@@ -78,11 +78,11 @@ class ScriptedTransport:
         return self.results.get(job_id)
 
     async def state(self, job_id: str) -> str | None:
-        return "queued" if job_id in self.logs else None
+        return self.states.get(job_id, "queued" if job_id in self.logs else None)
 
     async def cancel(self, job_id: str) -> str | None:
         self.cancelled.append(job_id)
-        return self.states.get(job_id, await self.state(job_id))
+        return await self.state(job_id)
 
     async def log(self, job_id: str, after: int = -1) -> list[bytes]:
         return [packed for packed in self.logs[job_id] if unpack_event(packed).seq > after]

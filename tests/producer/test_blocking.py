@@ -1,14 +1,16 @@
+import asyncio
 import inspect
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 
 import pytest
 
-from producer import AsyncClient, Client, InvalidJob, JobFailed
+from producer import AsyncClient, Client, InvalidJob, JobFailed, QueueUnavailable
 from producer.config import ProducerConfig
 from schemas.event import FinishedEvent
 from schemas.failure import Failure, FailureCode
+from schemas.result import Result
 from tests.producer.scripted import ScriptedTransport, answer, failing
 
 IMAGE = "s3://photos/cat.jpg"
@@ -59,6 +61,60 @@ def test_a_stream_that_is_left_unsubscribes(client: Client, transport: ScriptedT
 
 async def test_it_works_where_a_loop_is_running(client: Client) -> None:
     assert client.caption(IMAGE) == {"caption": "shapes on paper"}
+
+
+def test_gathered_jobs_may_be_prepared_while_they_are_pulled(client: Client, transport: ScriptedTransport) -> None:
+    jobs = (client.prepare("query", question=f"question {number}", custom_id=str(number)) for number in range(50))
+    told = {job.custom_id: outcome for job, outcome in client.gather(jobs, window=4)}
+    assert set(told) == {str(number) for number in range(50)}
+    assert all(isinstance(outcome, Result) for outcome in told.values())
+
+
+def test_a_gathering_that_is_left_lets_the_client_close(transport: ScriptedTransport) -> None:
+    before = threading.active_count()
+    with Client(ProducerConfig(), transport=transport) as client:
+        for _ in client.gather((client.prepare("query", question="?") for _ in range(1000)), window=2):
+            break
+    assert threading.active_count() <= before + 1, "at most the thread that pulls, which ends with its pull"
+
+
+def test_every_method_of_the_asynchronous_client_is_there(client: Client) -> None:
+    renamed = {"aclose": "close"}
+    there = {renamed.get(name, name) for name in dir(AsyncClient) if not name.startswith("_")}
+    assert there <= set(dir(Client))
+    for name in sorted(there - {"close"}):
+        ours, theirs = (inspect.signature(getattr(kind, name)) for kind in (Client, AsyncClient))
+        assert ours.parameters.keys() == theirs.parameters.keys(), name
+
+
+def test_the_rest_is_mirrored_too(client: Client, transport: ScriptedTransport) -> None:
+    [job] = [client.prepare("caption", IMAGE)]
+    assert client.submit_each([job]) == [job.id]
+    assert next(iter(client.stream(job.id, after=1))).seq == 2
+    transport.states[job.id] = "running"
+    assert client.state(job.id) == "running"
+    assert client.encode_image(IMAGE).image_url == IMAGE
+    assert client.cancel(job.id) == "running"
+
+
+def test_a_closed_client_says_so(transport: ScriptedTransport) -> None:
+    client = Client(ProducerConfig(), transport=transport)
+    client.close()
+    with pytest.raises(QueueUnavailable, match="closed"):
+        client.caption(IMAGE)
+
+
+def test_closing_frees_who_waits_in_another_thread() -> None:
+    transport = ScriptedTransport()
+    client = Client(ProducerConfig(), transport=transport, cancel_on_exit=True)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(client.query, IMAGE, "how many?")
+        while not transport.subscribed.is_set():
+            assert not waiting.done()
+        client.close()
+        with pytest.raises((CancelledError, asyncio.CancelledError)):
+            waiting.result()
+    assert transport.cancelled == [job.id for job in transport.submitted]
 
 
 def test_threads_share_one_client(client: Client, transport: ScriptedTransport) -> None:

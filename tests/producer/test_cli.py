@@ -1,6 +1,7 @@
 import base64
 import io
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from producer import Client, QueueFull, QueueUnavailable
-from producer.cli import app
+from producer.cli import COMMANDS, app
 from producer.config import ProducerConfig
 from schemas.failure import Failure, FailureCode
 from schemas.job import Job
@@ -113,7 +114,6 @@ def test_a_failed_job_is_one_line_and_exit_code_1(terminal: Terminal) -> None:
     [
         (["query", IMAGE], "--no-image"),
         (["query", "--no-image", IMAGE, "how many?"], "--no-image"),
-        (["caption", IMAGE, "--stream", "--json"], "--stream or --json"),
         (["query", "--no-image", "how many?", "--draw", "x.png"], "--draw"),
         (["caption", IMAGE, "--draw", "x.doc"], ".png"),
         (["caption", IMAGE, "--length", "epic"], "epic"),
@@ -244,3 +244,98 @@ def test_a_command_whose_packages_are_missing_says_what_to_install(
     exit_code, _, err = terminal.run("greet")
     assert exit_code == 2
     assert "pip install 'stoop[greet]'" in err
+
+
+def test_every_listed_command_can_be_loaded_and_has_help(terminal: Terminal) -> None:
+    for listed in COMMANDS:
+        exit_code, out, err = terminal.run(listed.name, "--help")
+        assert (exit_code, err) == (0, ""), listed.name
+        assert f"Usage: root {listed.name}" in out
+
+
+def test_help_shows_commands_by_what_they_are_for(terminal: Terminal) -> None:
+    out = terminal.run("--help")[1]
+    panels = ["Ask about one image", "Work on sets of images", "Look after the queue", "Run"]
+    places = [out.index(f"─ {panel} ─") for panel in panels]
+    assert places == sorted(places)
+    assert places[0] < out.index(" query ") < places[1] < places[2] < out.index(" dead ") < places[3]
+
+
+def test_a_mistyped_command_is_guessed(terminal: Terminal) -> None:
+    assert "Did you mean 'caption'" in terminal.run("captoin", IMAGE)[2]
+
+
+def test_the_version_is_told(terminal: Terminal) -> None:
+    assert terminal.run("--version")[1].startswith("stoop 0.")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["caption", "--json"], "Missing argument"),
+        (["caption", IMAGE, "--json", "--length", "epic"], "epic"),
+        (["caption", IMAGE, "--json", "--stream"], "--stream or --json"),
+        (["caption", IMAGE, "--json", "--color"], "No such option"),
+        (["captoin", IMAGE, "--json"], "Did you mean 'caption'"),
+        (["dead", "purge", "--all", "--json"], "--yes"),
+        (["dead", "redrive", "--json"], "name letters"),
+    ],
+)
+def test_wrong_usage_is_json_for_who_asks_for_json(terminal: Terminal, arguments: list[str], told: str) -> None:
+    exit_code, out, err = terminal.run(*arguments)
+    error = json.loads(out)["error"]
+    assert (exit_code, err, error["kind"], error["exit_code"]) == (2, "", "UsageError", 2)
+    assert told in error["message"]
+    assert "--help` tells more" in error["message"]
+
+
+def test_a_job_may_be_left_and_read_later(terminal: Terminal) -> None:
+    exit_code, job_id, _ = terminal.run("caption", IMAGE, "--no-wait")
+    assert (exit_code, job_id.strip()) == (0, terminal.transport.submitted[0].id)
+    assert terminal.run("result", job_id.strip())[:2] == (0, "shapes on paper\n")
+    assert terminal.run("result", job_id.strip(), "--stream")[:2] == (0, "shapes on paper\n")
+    told = json.loads(terminal.run("result", job_id.strip(), "--json")[1])
+    assert (told["id"], told["output"]) == (job_id.strip(), {"caption": "shapes on paper"})
+    assert json.loads(terminal.run("caption", IMAGE, "--no-wait", "--json")[1]) == {
+        "id": terminal.transport.submitted[1].id
+    }
+    assert terminal.run("caption", IMAGE, "--no-wait", "--stream")[0] == 2
+
+
+def test_a_job_that_is_not_known_is_told_at_once(terminal: Terminal) -> None:
+    exit_code, out, err = terminal.run("result", "no-such-job")
+    assert (exit_code, out) == (1, "")
+    assert "no job no-such-job" in err
+    assert json.loads(terminal.run("result", "no-such-job", "--json")[1])["error"]["kind"] == "NotFound"
+
+
+def test_who_waits_too_long_is_told_how_to_go_on(terminal: Terminal) -> None:
+    terminal.transport.script = None
+    exit_code, _, err = terminal.run("caption", IMAGE, "--timeout", "0.01")
+    assert exit_code == 4
+    assert f"`stoop result {terminal.transport.submitted[0].id}` waits again" in err
+
+
+def test_who_breaks_off_is_told_how_to_go_on(terminal: Terminal) -> None:
+    class Interrupted(Client):
+        def result(self, *_: Any, **__: Any) -> Any:
+            raise KeyboardInterrupt
+
+    def connect(config: ProducerConfig) -> Client:
+        return Interrupted(config, transport=terminal.transport)
+
+    done = CliRunner().invoke(app, ["caption", IMAGE], obj=connect)
+    [job] = terminal.transport.submitted
+    assert (done.exit_code, done.stdout) == (130, "")
+    assert f"`stoop cancel {job.id}` ends it" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [("stoop capt", "caption"), ("stoop caption --le", "--length"), ("stoop dead re", "redrive")],
+)
+def test_a_shell_completes_commands_and_their_options(words: str, offered: str) -> None:
+    variables = {"_STOOP_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    command = [sys.executable, "-m", "producer"]
+    told = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, check=True)
+    assert offered in told.stdout.split()

@@ -1,3 +1,4 @@
+import inspect
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from schemas.skill import CaptionLength, Settings, Skill
 from tests.producer.scripted import ScriptedTransport, answer, failing
 
 IMAGE = "s3://photos/cat.jpg"
+REQUIRED = inspect.Parameter.empty
 
 
 def connect(transport: ScriptedTransport, **config: Any) -> AsyncClient:
@@ -142,10 +144,48 @@ def test_every_public_name_is_there() -> None:
 
 
 def test_the_import_loads_nothing_heavy() -> None:
-    heavy = "{'torch', 'boto3', 'redis', 'pydantic', 'PIL', 'typer', 'worker'}"
-    code = f"import sys, producer; print(sorted({heavy} & set(sys.modules)))"
+    heavy = "{'torch', 'numpy', 'PIL', 'boto3', 'redis', 'pydantic', 'typer', 'rich', 'celery', 'kombu', 'worker'}"
+    code = f"import sys, producer; print(sorted({heavy} & set(sys.modules)), len(sys.modules))"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    found, count = told.stdout.rsplit(maxsplit=1)
+    assert found == "[]"
+    assert int(count) < 300, "half of them are asyncio's"
+
+
+def test_the_help_of_the_command_line_loads_little_more() -> None:
+    heavy = "{'torch', 'numpy', 'PIL', 'boto3', 'redis', 'pydantic', 'celery', 'worker'}"
+    code = (
+        "import sys, contextlib, io\n"
+        "sys.argv = ['stoop', '--help']\n"
+        "with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):\n"
+        "    from producer.cli import main; main()\n"
+        f"print(sorted({heavy} & set(sys.modules)))"
+    )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "[]"
+
+
+MOONDREAMS = {
+    "encode_image": {"image": REQUIRED},
+    "caption": {"image": REQUIRED, "length": "normal", "stream": False, "settings": None},
+    "query": {
+        "image": None,
+        "question": None,
+        "stream": False,
+        "settings": None,
+        "reasoning": False,
+        "spatial_refs": None,
+    },
+    "detect": {"image": REQUIRED, "object": REQUIRED, "settings": None},
+    "point": {"image": REQUIRED, "object": REQUIRED, "settings": None, "spatial_refs": None},
+}
+
+
+@pytest.mark.parametrize("name", MOONDREAMS)
+def test_methods_take_what_moondreams_client_takes_in_its_order(name: str) -> None:
+    parameters = list(inspect.signature(getattr(AsyncClient, name)).parameters.values())[1:]
+    assert [(each.name, each.default) for each in parameters] == list(MOONDREAMS[name].items())
+    assert all(each.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for each in parameters)
 
 
 async def test_text_that_cannot_be_written_is_refused() -> None:

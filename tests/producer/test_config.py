@@ -35,7 +35,7 @@ def test_an_empty_variable_is_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"lane_bounds": "bulk=0"}, "STOOP_LANE_BOUNDS: .*lane=jobs"),
         ({"lane_bounds": "two words=5"}, "STOOP_LANE_BOUNDS: .*lane=jobs"),
         ({"tenant_bound": 0}, "STOOP_TENANT_BOUND"),
-        ({"bukket": "photos"}, "STOOP_BUKKET"),
+        ({"bukket": "photos"}, "bukket"),
     ],
 )
 def test_what_is_wrong_is_named_without_its_value(values: dict[str, Any], told: str) -> None:
@@ -91,3 +91,11 @@ def test_bounds_are_read_by_lane(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STOOP_TENANT_BOUND", "20")
     config = ProducerConfig()
     assert (config.bounds, config.tenant_bound) == ({"bulk": 50_000, "interactive": 200}, 20)
+
+
+def test_a_setting_that_is_none_is_told_with_those_there_are() -> None:
+    with pytest.raises(ConfigError, match=r"no 'api_key'; known are redis_url, bucket"):
+        ProducerConfig(api_key="secret")
+    with pytest.raises(ConfigError) as refused:
+        ProducerConfig().replace(api_key="secret")
+    assert "secret" not in str(refused.value)

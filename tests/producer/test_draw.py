@@ -4,6 +4,7 @@ import pytest
 from PIL import Image
 
 from producer.draw import COLOURS, draw_output
+from producer.draw.drawing import draw_marks, open_canvas
 from producer.errors import ImageUnreadable
 from schemas.skill import Box, Output, Point
 
@@ -52,3 +53,24 @@ def test_text_is_written_below_the_image(output: Output) -> None:
 def test_what_is_no_image_cannot_be_drawn_on() -> None:
     with pytest.raises(ImageUnreadable):
         draw_output(b"nothing", Output(answer="x"))
+
+
+def test_several_labels_have_a_colour_each() -> None:
+    canvas = open_canvas(paper())
+    boxes = [("cat", Box(0.1, 0.6, 0.2, 0.9)), ("dog", Box(0.4, 0.6, 0.5, 0.9)), ("cat", Box(0.7, 0.6, 0.8, 0.9))]
+    draw_marks(canvas, boxes, [])
+    colours = [canvas.getpixel((round(box.x_max * 300), 150)) for _, box in boxes]
+    assert colours == [rgb(COLOURS[0]), rgb(COLOURS[1]), rgb(COLOURS[0])]
+
+
+@pytest.mark.parametrize("text", ["", "\x00\x1b[31m\n\u2028", "x" * 100_000, "日本語 🦶", "</script>"])
+def test_any_text_can_be_drawn(text: str) -> None:
+    drawn = draw_output(paper(), Output(objects=[Box(0.1, 0.1, 0.9, 0.9)], caption=text), label=text)
+    assert drawn.width == 300
+    assert drawn.height < 6000
+
+
+def test_text_has_room_below_a_tiny_image() -> None:
+    drawn = draw_output(paper(2, 2), Output(caption="a cat on a mat"))
+    assert drawn.width >= 200
+    assert drawn.convert("L").getextrema()[0] < 64

@@ -1,3 +1,5 @@
+import asyncio
+import base64
 import hashlib
 import io
 import threading
@@ -6,9 +8,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from PIL import Image
 
+from producer import upload
 from producer.config import ProducerConfig
 from producer.errors import ConfigError, ImageUnreadable, UploadFailed
 from producer.upload import ImageStore
@@ -125,6 +129,113 @@ async def test_what_is_there_is_not_uploaded_again(own: ImageStore, s3: "Embedde
     s3.client().put_object(Bucket=s3.bucket, Key=key, Body=b"what was there")
     assert await own.address(png("green")) == address
     assert await own.read(address) == b"what was there"
+    own.close()
+
+
+class Clerk(BaseHTTPRequestHandler):
+    """A store that writes down what it is asked."""
+
+    asked: list[str]
+
+    def do_HEAD(self) -> None:
+        self.answer(404)
+
+    def do_PUT(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.answer(200)
+
+    def answer(self, status: int) -> None:
+        self.asked.append(self.command)
+        self.send_response(status)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Keep the test's output clean."""
+
+
+class Clock:
+    seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> Iterator[ImageStore]:
+    """A store whose bucket `Clerk` keeps."""
+    for name, value in {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s", "NO_PROXY": "127.0.0.1"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setattr(Clerk, "asked", [], raising=False)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Clerk) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        values = {"bucket": "photos", "s3_region": "us-east-1", "s3_path_style": True}
+        images = ImageStore(
+            ProducerConfig(s3_endpoint=f"http://127.0.0.1:{server.server_port}", **values),  # type: ignore[arg-type]
+            clock=clock,
+        )
+        yield images
+        images.close()
+        server.shutdown()
+        thread.join()
+
+
+async def test_the_store_is_asked_once_for_an_image(counted: ImageStore, clock: Clock) -> None:
+    image = Image.new("RGB", (8, 8), "red")
+    address = await counted.address(image)
+    assert Clerk.asked == ["HEAD", "PUT"]
+    assert {await counted.address(each) for each in (image, image.copy(), np.asarray(image))} == {address}
+    assert Clerk.asked == ["HEAD", "PUT"]
+    clock.seconds += 601  # somebody may have emptied the bucket
+    assert await counted.address(image) == address
+    assert Clerk.asked == ["HEAD", "PUT"] * 2
+
+
+async def test_an_image_asked_for_many_times_at_once_is_uploaded_once(counted: ImageStore) -> None:
+    addresses = await asyncio.gather(*(counted.address(png("red")) for _ in range(20)))
+    assert len(set(addresses)) == 1
+    assert Clerk.asked == ["HEAD", "PUT"]
+
+
+async def test_who_gives_up_takes_the_upload_from_nobody_else(counted: ImageStore) -> None:
+    impatient, patient = (asyncio.create_task(counted.address(png("red"))) for _ in range(2))
+    while not counted._uploads:
+        await asyncio.sleep(0)
+    impatient.cancel()
+    assert (await patient).startswith("s3://photos/uploads/")
+    with pytest.raises(asyncio.CancelledError):
+        await impatient
+
+
+async def test_a_failed_upload_is_tried_again(guarded: ImageStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as refusing:
+        refusing.setattr(Gatekeeper, "put_status", 403)
+        with pytest.raises(UploadFailed):
+            await guarded.address(png("red"))
+    assert (await guarded.address(png("red"))).startswith("s3://photos/uploads/")
+
+
+async def test_only_so_many_images_are_remembered(counted: ImageStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upload, "_KNOWN_IMAGES", 2)
+    for colour in ("red", "green", "red", "blue", "red", "green"):
+        await counted.address(png(colour))
+    assert Clerk.asked == ["HEAD", "PUT"] * 4, "green went when blue came, as red had been used since"
+
+
+async def test_an_inline_image_too_long_for_a_job_is_uploaded(own: ImageStore) -> None:
+    written = io.BytesIO()
+    Image.merge("RGB", [Image.effect_noise((700, 700), 90) for _ in range(3)]).save(written, "PNG")
+    address = f"data:image/png;base64,{base64.b64encode(written.getvalue()).decode()}"
+    assert len(address) > 1 << 20
+    stored = await own.address(address)
+    assert await own.read(stored) == written.getvalue()
     own.close()
 
 

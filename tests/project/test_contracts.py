@@ -23,6 +23,8 @@ PLANTED = [
     ("The worker's layers", "worker/engine/request.py", "import worker.jobs.outcome"),
     ("The worker's layers", "worker/jobs/outcome.py", "import worker.main"),
     ("The worker's layers", "worker/jobs/outcome.py", "import worker.engine_process.border"),
+    ("Celery is imported by what speaks for it alone", "worker/dialect.py", "import celery"),
+    ("Celery is imported by what speaks for it alone", "producer/config.py", "from kombu import Connection"),
     ("Jobs know the engine only as engine.request", "worker/jobs/translate.py", "import worker.engine.scheduler"),
     ("Jobs know the engine only as engine.request", "worker/jobs/translate.py", "from worker.model import text"),
     ("Nothing left of the engine imports torch", "worker/images/crops.py", "import torch"),

@@ -18,7 +18,8 @@ FORBIDDEN = [
 ]
 DRAWERS = re.compile(r"util|helper|manager|handler|common|misc")
 TEXT = {".py", ".md", ".toml", ".lua", ".json", ".yml", ".yaml", ".conf", ".Dockerfile", ".sh", ""}
-SKIPPED = {".git", "LICENSE", "demo-output", "build", "dist", "node_modules"}
+TOOLS = {"__pycache__", "node_modules"}
+SKIPPED = {".git", "LICENSE", "demo-output", "build", "dist"}
 
 
 def texts() -> list[Path]:
@@ -34,7 +35,7 @@ def _ours(path: Path) -> bool:
 
 def _files(top: Path) -> list[Path]:
     found = [top] if top.is_file() else [path for path in top.rglob("*") if path.is_file()]
-    return [path for path in found if path.suffix in TEXT and "__pycache__" not in path.parts]
+    return [path for path in found if path.suffix in TEXT and TOOLS.isdisjoint(path.parts)]
 
 
 @pytest.mark.parametrize("pattern", FORBIDDEN)

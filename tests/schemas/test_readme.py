@@ -75,6 +75,7 @@ def test_the_table_of_keys_has_every_key() -> None:
         names.log("<id>"),
         names.delayed(),
         names.dead(),
+        names.celery_notes(),
         names.idempotency("<key>"),
         names.live("<worker>"),
         names.CONTROL,

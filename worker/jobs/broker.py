@@ -26,6 +26,7 @@ class Delivery:
     run, `crashes` says how many runs ended with their worker's death; those do not count against the job's attempts.
     `next_seq` is the number of the next event. Times are Redis's, in Unix milliseconds. A delivery with a `verdict` is
     not to be run, but settled with it: the job was cancelled, its deadline passed, or it crashed a worker on its own.
+    With `celery`, `packed` is a Celery message and not our own JSON.
     """
 
     job_id: str
@@ -40,6 +41,7 @@ class Delivery:
     verdict: Cancelled | Expired | Dead | None = None
     crashes: int = 0
     isolation: Isolation = Isolation.NONE
+    celery: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,8 @@ class EventGroup:
 class Settlement:
     """The end of one delivery: its outcome, the packed last event (`seq` is its number) and packed result.
 
-    Event and result are not looked at when the job is to run again (`Retry`, `Released`, `Crashed`).
+    Event, result and note are not looked at when the job is to run again (`Retry`, `Released`, `Crashed`). A `note` is
+    what Celery is to be told of the end: it is kept in the same step, until that has been done.
     """
 
     delivery: Delivery
@@ -75,6 +78,7 @@ class Settlement:
     seq: int
     event: bytes
     result: bytes
+    note: bytes = b""
 
 
 class Broker(Protocol):

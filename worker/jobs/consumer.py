@@ -52,6 +52,11 @@ class Consumer:
         """How many jobs are claimed and not settled."""
         return len(self._runs)
 
+    @property
+    def deliveries(self) -> list[Delivery]:
+        """What is claimed and not settled."""
+        return [run.delivery for run in self._runs.values()]
+
     async def run(self) -> None:
         """Claim until told to drain; what is in flight then goes on."""
         while not self._draining.is_set():

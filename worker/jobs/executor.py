@@ -27,7 +27,7 @@ from worker.jobs.retry import after_failure
 from worker.jobs.translate import Timings, completed, ended, to_event, to_request
 from worker.metrics import Metrics
 
-__all__ = ["Executor", "FetchPort", "Studio"]
+__all__ = ["Dialect", "Executor", "FetchPort", "Studio"]
 
 log = structlog.get_logger(__name__)
 
@@ -40,6 +40,19 @@ class FetchPort(Protocol):
 
     async def fetch(self, image_uri: str, tenant: str | None = None) -> bytes:
         """Return the encoded image for a job of this tenant; raises an `ImageError`."""
+
+
+class Dialect(Protocol):
+    """Speaks with those who sent a job as a Celery message."""
+
+    def read(self, packed: bytes) -> Job:
+        """Return the job that a message asks for; raises `Rejected`."""
+
+    def note(self, packed: bytes, result: Result) -> bytes:
+        """Return what Celery is to be told of the job's end, to be kept with it; nothing if nobody is to be told."""
+
+    def told(self) -> None:
+        """Hear that a note has been kept, and is to be passed on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +80,7 @@ class Executor:
     """Runs deliveries; whatever happens to one, it is settled exactly once and the others go on.
 
     With `keys` only jobs that one of them has signed are read; anything else is a dead letter.
-    `attempts` is how often a job may run that does not say so itself.
+    `attempts` is how often a job may run that does not say so itself. Without a `dialect` Celery messages are refused.
     """
 
     fetcher: FetchPort
@@ -78,12 +91,16 @@ class Executor:
     metrics: Metrics
     attempts: int = 3
     keys: SigningKeys | None = None
+    dialect: Dialect | None = None
 
     async def execute(self, delivery: Delivery, broken_off: "asyncio.Future[Outcome]") -> None:
         """Take a delivery to its end, or break its run off with the outcome that comes by `broken_off`."""
         self.publisher.begin(delivery)
         outcome, result = await self._end(delivery, broken_off)
-        ours = await self.publisher.settle(delivery, outcome, result)
+        note = self._note(delivery, outcome, result)
+        ours = await self.publisher.settle(delivery, outcome, result, note=note)
+        if self.dialect and note and ours:
+            self.dialect.told()
         kind = type(outcome).__name__.lower()
         self.metrics.settled(result, kind, ours=ours)
         log.info(
@@ -169,11 +186,22 @@ class Executor:
             return None
 
     def _unpack(self, delivery: Delivery) -> Job:
-        job = unpack_job(delivery.packed, self.keys)
+        job = self._read_message(delivery.packed) if delivery.celery else unpack_job(delivery.packed, self.keys)
         if job.id != delivery.job_id:
             # the entry was claimed under an id of its own, or under that of another job
             raise Rejected(FailureCode.MALFORMED, "the job's id is not the entry's, or is of another partition")
         return job
+
+    def _read_message(self, packed: bytes) -> Job:
+        if self.dialect is None:
+            raise Rejected(FailureCode.MALFORMED, "this worker takes no Celery messages: see STOOP_CELERY")
+        return self.dialect.read(packed)
+
+    def _note(self, delivery: Delivery, outcome: Outcome, result: Result | None) -> bytes:
+        runs_again = isinstance(outcome, outcomes.Retry | outcomes.Released | outcomes.Crashed)
+        if self.dialect is None or not delivery.celery or result is None or runs_again:
+            return b""
+        return self.dialect.note(delivery.packed, result)
 
     def _failed(self, delivery: Delivery, job: Job | None, failure: Failure) -> _End:
         """A message that is no job is kept as a dead letter; a job that may do better later runs again."""

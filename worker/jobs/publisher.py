@@ -46,6 +46,7 @@ class _Ending:
     track: _Track
     outcome: outcomes.Outcome
     result: Result | None
+    note: bytes
     settled: asyncio.Future[bool]
 
 
@@ -84,14 +85,16 @@ class Publisher:
             track.next_seq += 1
         self._something.set()
 
-    async def settle(self, delivery: Delivery, outcome: outcomes.Outcome, result: Result | None = None) -> bool:
+    async def settle(
+        self, delivery: Delivery, outcome: outcomes.Outcome, result: Result | None = None, *, note: bytes = b""
+    ) -> bool:
         """End a delivery; True once the broker has it, False if this worker had lost the job.
 
-        The result of a job that is to run again is not told.
+        The result of a job that is to run again is not told. A `note` is kept for Celery in the same step.
         """
         settled: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         track = self._tracks.pop(place_of(delivery))
-        self._endings.append(_Ending(track, outcome, result, settled))
+        self._endings.append(_Ending(track, outcome, result, note, settled))
         self._something.set()
         return await settled
 
@@ -121,8 +124,8 @@ class Publisher:
         result = msgspec.structs.replace(
             ending.result, attempt=delivery.attempt, worker=self._identity.worker, model=self._identity.model
         )
-        event = pack(_last_event(result, seq))
-        return Settlement(delivery=delivery, outcome=ending.outcome, seq=seq, event=event, result=pack(result))
+        last = {"event": pack(_last_event(result, seq)), "result": pack(result), "note": ending.note}
+        return Settlement(delivery=delivery, outcome=ending.outcome, seq=seq, **last)
 
 
 async def _until_written(write: Callable[[], Awaitable[list[bool]]]) -> list[bool]:

@@ -254,7 +254,7 @@ class RedisBroker:
             keys += [f"{stem}{kind}:{job.job_id}" for kind in ("job", "log", "result")]
             way, state, extra = way_of(settlement.outcome)
             args += [job.job_id, job.attempt, job.entry_id, f"{stem}events:{job.job_id}", way, state]
-            args += [settlement.seq, settlement.event, settlement.result, extra]
+            args += [settlement.seq, settlement.event, settlement.result, extra, settlement.note]
         codes = list(await self._redis.run(self._settle, keys, args))
         for settlement in settlements:
             if isinstance(settlement.outcome, outcomes.Retry):

@@ -39,7 +39,7 @@ def way_of(outcome: outcomes.Outcome) -> tuple[str, State, bytes | int]:
 
 def to_delivery(row: Sequence[Any], partition: int, now: int) -> Delivery:
     """Build a delivery from the row that `take` returned for it."""
-    lane, entry, job_id, packed, attempt, next_seq, queued_at, verdict, crashes = row
+    lane, entry, job_id, packed, attempt, next_seq, queued_at, verdict, crashes, celery = row
     return Delivery(
         job_id=job_id.decode(),
         packed=packed,
@@ -53,6 +53,7 @@ def to_delivery(row: Sequence[Any], partition: int, now: int) -> Delivery:
         verdict=_verdict(verdict, crashes),
         crashes=crashes,
         isolation=_ISOLATIONS.get(lane.decode(), Isolation.NONE),
+        celery=celery == 1,
     )
 
 

@@ -23,15 +23,18 @@ local function own_name(lane, entry)
   return (not home or home == lane) and entry or entry .. '.' .. lane:gsub('/', '.')
 end
 
--- Returns id, bytes and deadline. What is put back into a lane carries its `id`, as its entry is a new one.
+-- Returns id, bytes, deadline and 1 if the bytes are a Celery message. What is put back into a lane carries its `id`, as
+-- its entry is a new one.
 local function read(lane, entry, fields)
-  local packed = field(fields, 'j') or ''
+  local message = field(fields, 'm')
+  local packed = message or field(fields, 'j') or ''
   -- what is too long to be a job must not hold Redis up
   local readable, job = pcall(cjson.decode, #packed <= 8388608 and packed or '')
   if not readable or type(job) ~= 'table' then job = {} end
+  if message then job = type(job.headers) == 'table' and {id = job.headers.id} or {} end
   local id = field(fields, 'id') or job.id
   if not belongs(id) then id = own_name(lane, entry) end
-  return id, packed, type(job.deadline) == 'number' and job.deadline or nil
+  return id, packed, type(job.deadline) == 'number' and job.deadline or nil, message and 1 or 0
 end
 
 local function drop(stream, entry)
@@ -72,7 +75,7 @@ end
 -- Makes this worker the owner of an entry that is pending for it; returns the delivery, or nil if it is not to run:
 -- a duplicate is acknowledged and dropped. What this worker runs already is returned only where it may not know of it.
 local function claim(lane, stream, entry, fields, unknown)
-  local id, packed, deadline = read(lane, entry, fields)
+  local id, packed, deadline, celery = read(lane, entry, fields)
   local key = stem .. 'job:' .. id
   local had = look_up(key)
   if is_duplicate(had, lane, entry) then
@@ -94,5 +97,5 @@ local function claim(lane, stream, entry, fields, unknown)
   -- a flag that was there before the job would take the job with it
   if had.cancel and not had.state then redis.call('PERSIST', key) end
   return {lane, entry, id, packed, attempt, tonumber(had.seq or 0), tonumber(queued_at), verdict(had, deadline),
-    tonumber(had.crashes or 0)}
+    tonumber(had.crashes or 0), celery}
 end

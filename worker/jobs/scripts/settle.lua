@@ -2,9 +2,9 @@
 -- KEYS: the dead letters, the delayed jobs, then for each delivery: lane, hash, log, result.
 -- ARGV goes on with: result_ttl (ms), then for each delivery: id, attempt, entry, channel, way ('end', 'dead', 'retry',
 --   'release' or 'crash'), state, number of the last event, the event, the result, and for 'dead' the failure, for
---   'retry' the delay (ms).
+--   'retry' the delay (ms); and what Celery is to be told of the end, if anything.
 -- Returns for each delivery 1; 2 when it had been settled before; 0 when this worker does not own it.
-local result_ttl, each = ARGV[6], 10
+local result_ttl, each = ARGV[6], 11
 
 local function copied(lane, entry, id)
   local found = redis.call('XRANGE', lane, entry, entry)[1]
@@ -18,6 +18,7 @@ local function finish(keys, job)
     'finished_at', now)
   redis.call('PEXPIRE', keys.hash, result_ttl)
   redis.call('PEXPIRE', keys.log, log_ttl)
+  if job.note ~= '' then redis.call('XADD', stem .. 'celery', '*', 'n', job.note) end
   count(job.state)
   return true
 end
@@ -69,7 +70,8 @@ for i = 1, (#KEYS - 2) / 4 do
   local k, a = 3 + 4 * (i - 1), 7 + each * (i - 1)
   local keys = {lane = KEYS[k], hash = KEYS[k + 1], log = KEYS[k + 2], result = KEYS[k + 3]}
   local job = {id = ARGV[a], attempt = ARGV[a + 1], entry = ARGV[a + 2], channel = ARGV[a + 3], state = ARGV[a + 5],
-    seq = tonumber(ARGV[a + 6]), event = ARGV[a + 7], result = ARGV[a + 8], extra = ARGV[a + 9]}
+    seq = tonumber(ARGV[a + 6]), event = ARGV[a + 7], result = ARGV[a + 8], extra = ARGV[a + 9],
+    note = ARGV[a + 10]}
   local had = look_up(keys.hash)
   had.lane = had.lane or keys.lane:sub(#stem + #'jobs:' + 1)
   local whose = standing(had, job.attempt, job.entry)

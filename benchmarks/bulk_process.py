@@ -1,0 +1,90 @@
+"""`stoop bulk` as a process of its own, to be killed and started again, and images to give it."""
+
+import io
+import os
+import random
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from PIL import Image
+
+__all__ = ["BulkProcess", "draw_images"]
+
+_ENDED: Final = re.compile(r"^([\d,]+)(?: of |, \d)")
+_SIDE: Final = 96
+
+
+class BulkProcess:
+    """A run that tells how far it is ten times a second."""
+
+    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+        path = os.pathsep.join(filter(None, (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH"))))
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "producer", "bulk", *arguments, "--every", "0.1"],
+            env={**os.environ, **environment, "PYTHONPATH": path},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.told: list[str] = []
+
+    def wait_for(self, text: str) -> None:
+        """Read what it tells until a line has this text."""
+        for line in self._lines():
+            if text in line:
+                return
+        raise AssertionError(f"it never said {text!r}: {self.told}")
+
+    def wait_until(self, ended: int) -> int:
+        """Read what it tells until so many rows have ended; return how many that are."""
+        for line in self._lines():
+            told = _ENDED.match(line)
+            if told and int(told[1].replace(",", "")) >= ended:
+                return int(told[1].replace(",", ""))
+        raise AssertionError(f"it ended before: {self.told}")
+
+    def kill(self) -> None:
+        """Kill it with -9, and wait until it is gone."""
+        self.process.kill()
+        self.process.communicate()
+
+    def finish(self) -> tuple[int, str, str]:
+        """Wait for its end; return its exit code, and all it said on stdout and stderr."""
+        out, told = self.process.communicate()
+        return self.process.returncode, out, "".join(self.told) + told
+
+    def _lines(self) -> Iterator[str]:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.told.append(line)
+            yield line
+
+
+def draw_images(count: int, bad: int) -> Iterator[tuple[str, bytes]]:
+    """Yield as many images of a few coloured shapes by their names, every one another; `bad` of them are broken.
+
+    The broken ones are a text, a file cut short, nothing at all, and more pixels than a worker with a limit of a
+    million takes, in turn.
+    """
+    random_ = random.Random(5)
+    broken = set(random_.sample(range(count), bad))
+    for number in range(count):
+        encoded = _draw(random_, (_SIDE, _SIDE))
+        if number in broken:
+            kind = sorted(broken).index(number) % 4
+            encoded = [b"this is no image", encoded[: len(encoded) // 2], b"", _draw(random_, (1200, 1000))][kind]
+        yield f"photo-{number:06}.png", encoded
+
+
+def _draw(random_: random.Random, size: tuple[int, int]) -> bytes:
+    image = Image.new("RGB", size, (random_.randrange(256), random_.randrange(256), random_.randrange(256)))
+    for _ in range(3):
+        x, y = random_.randrange(size[0] - 16), random_.randrange(size[1] - 16)
+        image.paste((random_.randrange(256), random_.randrange(256), random_.randrange(256)), (x, y, x + 16, y + 16))
+    written = io.BytesIO()
+    image.save(written, "PNG")
+    return written.getvalue()

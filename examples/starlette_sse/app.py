@@ -1,0 +1,73 @@
+"""A back end that takes a question, puts it in the queue, and relays its answer to browsers as server-sent events."""
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager, suppress
+from pathlib import Path
+
+from sse_starlette import EventSourceResponse, ServerSentEvent
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.routing import Route
+
+from producer import AsyncClient, ImageUnreadable, InvalidJob, QueueFull, QueueUnavailable, StoopError
+from schemas.codec import pack
+
+__all__ = ["app"]
+
+IMAGE_BYTES = 20 << 20
+
+
+@asynccontextmanager
+async def lifespan(app: Starlette) -> AsyncIterator[dict[str, AsyncClient]]:
+    """One client serves all requests: it follows any number of jobs on one connection to Redis."""
+    async with AsyncClient() as client:
+        yield {"client": client}
+
+
+async def page(request: Request) -> Response:
+    return FileResponse(Path(__file__).with_name("page.html"))
+
+
+async def ask(request: Request) -> Response:
+    """Submit a question; the body is the image, or empty. The job's id cannot be guessed: who has it may listen."""
+    if int(request.headers.get("content-length", IMAGE_BYTES + 1)) > IMAGE_BYTES:
+        return JSONResponse({"error": f"an image has up to {IMAGE_BYTES >> 20} MiB"}, 413)
+    client: AsyncClient = request.state.client
+    image, question = await request.body() or None, request.query_params.get("question", "")
+    job = await client.prepare("query", image, question=question, stream=True)
+    return JSONResponse({"id": await client.submit(job)}, 201)
+
+
+async def events(request: Request) -> Response:
+    """Relay a job's events, from behind the one that the browser saw last."""
+    client, job_id = request.state.client, request.path_params["job_id"]
+    with suppress(QueueUnavailable):  # an error would stop the browser, an empty stream lets it come again
+        if await client.state(job_id) is None:
+            return JSONResponse({"error": "no such job, or not any more"}, 404)
+    seen = request.headers.get("last-event-id", "")
+    return EventSourceResponse(relay(client, job_id, int(seen) if seen.isdecimal() else -1), ping=15)
+
+
+async def relay(client: AsyncClient, job_id: str, after: int) -> AsyncIterator[ServerSentEvent]:
+    try:
+        async with aclosing(client.stream(job_id, after=after)) as told:
+            async for event in told:
+                kind = event.__struct_config__.tag
+                yield ServerSentEvent(pack(event).decode(), event=kind, id=str(event.seq))  # type: ignore[arg-type]
+    except StoopError:
+        return  # Redis is away: the browser comes again by itself, and says what it saw last
+
+
+async def refuse(request: Request, error: Exception) -> Response:
+    headers = {"retry-after": f"{error.retry_after:.0f}"} if isinstance(error, QueueFull) else None
+    status = 400 if isinstance(error, InvalidJob | ImageUnreadable) else 429 if headers else 503
+    return JSONResponse({"error": str(error) if status == 400 else "try again later"}, status, headers)
+
+
+routes = [
+    Route("/", page),
+    Route("/jobs", ask, methods=["POST"]),
+    Route("/jobs/{job_id}/events", events),
+]
+app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={StoopError: refuse})

@@ -1,0 +1,117 @@
+"""The way of one row: a job is made of it and submitted, and its end becomes a line."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from producer.bulk.line import Line, answered, failed
+from producer.bulk.patience import Patience, wait
+from producer.bulk.port import Client
+from producer.bulk.row import Ask, Row, identified
+from producer.bulk.submitter import Submitter
+from producer.errors import (
+    IdempotencyConflict,
+    ImageUnreadable,
+    InvalidJob,
+    JobCancelled,
+    JobExpired,
+    JobFailed,
+    StoopError,
+)
+from schemas.failure import Failure, FailureCode
+from schemas.job import Job
+from schemas.result import Result
+from schemas.state import State
+
+__all__ = ["SKILLS", "Flight", "make_job"]
+
+SKILLS: Final = {
+    "question": ("query",),
+    "reasoning": ("query",),
+    "length": ("caption",),
+    "object": ("detect", "point"),
+}
+"""Which skills a field goes with."""
+
+_UNANSWERED: Final[dict[type[StoopError], State]] = {JobCancelled: State.CANCELLED, JobExpired: State.EXPIRED}
+
+
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """Takes rows to their end; `run` is the random name of the run, of which the jobs' ids are made.
+
+    `uploads` bounds the images in memory: acquire it for a row whose image is local, before `prepare`,
+    which releases it.
+    """
+
+    client: Client
+    submitter: Submitter
+    ask: Ask
+    lane: str
+    run: str
+    patience: Patience
+    uploads: asyncio.Semaphore
+
+    async def prepare(self, row: Row, tries: int = 0) -> Job | Line:
+        """Return the row's job, its image uploaded, or the line of a row that cannot become one.
+
+        Raises `QueueUnavailable` or `UploadFailed` when one of them stays away, and `ConfigError`.
+        """
+        try:
+            if row.problem is not None:
+                return failed(row, row.problem)
+            job = await self.patience.bear("store", lambda: make_job(self.client, row, self.ask, self.lane))
+            return identified(job, row, self.run, tries)
+        except ImageUnreadable as error:
+            return failed(row, Failure.of(_code(row), str(error)))
+        except InvalidJob as error:
+            return failed(row, error.failure)
+        finally:
+            if row.is_local:
+                self.uploads.release()
+
+    async def finish(self, row: Row, job: Job) -> Line | None:
+        """Submit the job, wait for its end, and return the row's line; None if the run stopped before.
+
+        Raises `QueueUnavailable` when the queue stays away.
+        """
+        try:
+            if not await self.submitter.submit(job):
+                return None
+            return answered(row, job, await self.patience.bear("queue", lambda: wait(self.client, job)))
+        except (InvalidJob, IdempotencyConflict, JobFailed, JobCancelled, JobExpired) as error:
+            return _unanswered(row, job, error)
+
+
+async def make_job(client: Client, row: Row, ask: Ask, lane: str) -> Job:
+    """Make the row's job, of its own fields before those of the command line. Raises a `StoopError`."""
+    skill = row.skill or ask.skill
+    if skill is None:
+        raise InvalidJob(Failure.of(FailureCode.MALFORMED, "the row names no skill: give --skill"))
+    fields: Mapping[str, Any] = {**_fitting(skill, ask.fields), **row.fields, "lane": lane}
+    return await client.prepare(skill, row.image, settings={**ask.settings, **row.settings}, **fields)
+
+
+def _fitting(skill: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the command line asks of this skill: a file may have rows of several."""
+    return {name: value for name, value in fields.items() if skill in SKILLS.get(name, skill)}
+
+
+def _unanswered(row: Row, job: Job, error: StoopError) -> Line:
+    if isinstance(error, JobFailed):
+        return answered(row, job, error.result)
+    if isinstance(error, InvalidJob):
+        return failed(row, error.failure, job)
+    if isinstance(error, IdempotencyConflict):
+        return failed(row, Failure.of(FailureCode.INVALID_ARGUMENT, str(error)), job)
+    return answered(row, job, Result(id=job.id, status=_UNANSWERED[type(error)]))
+
+
+def _code(row: Row) -> FailureCode:
+    try:
+        there = not isinstance(row.image, str | Path) or Path(row.image).exists()
+    except OSError:  # such a name no file can have
+        there = False
+    return FailureCode.IMAGE_UNDECODABLE if there else FailureCode.IMAGE_NOT_FOUND

@@ -1,0 +1,62 @@
+"""What `stoop bulk` can be told."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from producer.bulk.row import Ask
+from schemas.skill import CaptionLength, Settings, Skill
+
+__all__ = ["BulkOptions"]
+
+_FIELDS = ("question", "object", "length")
+
+
+@dataclass(frozen=True, slots=True)
+class BulkOptions:
+    """What is asked about every image, where the results go, and how fast and how long to go on."""
+
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the results; the same one resumes.")] = None
+    skill: Annotated[Skill | None, typer.Option(help="What to do; rows of a file may say so themselves.")] = None
+    question: Annotated[str | None, typer.Option(help="What to ask (query).")] = None
+    object: Annotated[str | None, typer.Option(help="What to look for (detect, point).")] = None
+    length: Annotated[CaptionLength | None, typer.Option(help="How much to say (caption).")] = None
+    reasoning: Annotated[bool, typer.Option("--reasoning", help="Let the model think first (query).")] = False
+    temperature: Annotated[float | None, typer.Option(help="0 always takes the likeliest token.")] = None
+    top_p: Annotated[float | None, typer.Option(help="Sample from this share of the likeliest tokens.")] = None
+    max_tokens: Annotated[int | None, typer.Option(help="Most tokens of an answer.")] = None
+    max_objects: Annotated[int | None, typer.Option(help="Most boxes or points.")] = None
+    seed: Annotated[int | None, typer.Option(help="The same seed repeats the same answers.")] = None
+    column: Annotated[str | None, typer.Option(help="Column of a table's images; image without it.")] = None
+    match: Annotated[str | None, typer.Option(help="Only names like this, such as '*/front_*.jpg'.")] = None
+    rows: Annotated[int | None, typer.Option(min=1, help="Only the first rows of the source.")] = None
+    lane: Annotated[str, typer.Option(help="Lane of the workers.")] = "bulk"
+    in_flight: Annotated[int, typer.Option(min=1, max=100_000, help="Most images on their way at once.")] = 512
+    max_failures: Annotated[str, typer.Option(help="Stop beyond this count (50) or share (5%) of failures.")] = "50%"
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try again what has failed so far.")] = False
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count images, bytes, tokens and time.")] = False
+    rate: Annotated[float | None, typer.Option(min=1e-6, help="Images a second, for the time of a dry run.")] = None
+    probe: Annotated[
+        int | None, typer.Option(min=1, max=1024, help="Measure a dry run's rate on so many rows, really run.")
+    ] = None
+    every: Annotated[float, typer.Option(min=0.1, help="Seconds between lines where there is no terminal.")] = 10.0
+    json: Annotated[bool, typer.Option("--json", help="Print the summary or the plan as JSON, errors too.")] = False
+
+    @property
+    def ask(self) -> Ask:
+        """What is asked about every image."""
+        fields = {name: getattr(self, name) for name in _FIELDS} | {"reasoning": self.reasoning or None}
+        settings = {name: getattr(self, name) for name in Settings.__struct_fields__}
+        return Ask(None if self.skill is None else self.skill.value, _given(fields), _given(settings))
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What of this makes a run another run."""
+        ask = self.ask
+        return {"skill": ask.skill, "lane": self.lane, **ask.fields, **ask.settings}
+
+
+def _given(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}

@@ -1,0 +1,178 @@
+"""The folder of a run: shards of results, the errors, and which rows are done.
+
+What is where when: `run.json` is on the disk before the first job is submitted. Lines reach the kernel within a fifth
+of a second (`flush`), so that kill -9 loses no more than those; they reach the disk every five seconds, when a shard is
+full and at the end (`sync`), and only then does the index learn of them. A line that is lost is no harm: its row is not
+done, and its job is found again in the queue, or is run again where the queue has forgotten it.
+"""
+
+import contextlib
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from producer.bulk.arguments import settle_arguments, sync_folder
+from producer.bulk.index import Index, Mark
+from producer.bulk.line import Line, pack_line
+from producer.bulk.recovery import ERRORS, count_line, last_shard, recover, retry_failed, shard_name
+from producer.errors import ConfigError
+
+__all__ = ["SHARD_ROWS", "Identity", "Output", "opened"]
+
+SHARD_ROWS: Final = 10_000
+_INDEX: Final = ".index.sqlite"
+_LOCK: Final = ".lock"
+_BUFFER: Final = 1 << 20
+
+
+class _Writing:
+    """Tells of a disk that is full or gone in our own words."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError | sqlite3.Error):
+            why = (error.strerror if isinstance(error, OSError) else None) or error
+            raise ConfigError(f"cannot write to {self._folder}: {why}: mend that, and resume") from error
+
+
+class _Lines:
+    """One file that grows by whole lines."""
+
+    def __init__(self, path: Path, mark: Mark) -> None:
+        self.name = path.name
+        self.mark = mark
+        self._file: BinaryIO = path.open("ab", buffering=_BUFFER)
+        sync_folder(path.parent)
+
+    def append(self, packed: bytes) -> None:
+        self._file.write(packed)
+        self.mark = Mark(self.mark.bytes + len(packed), self.mark.lines + 1)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def sync(self) -> None:
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class Output:
+    """Takes each row's line once. `run` is the random name of the run; made by `opened`."""
+
+    def __init__(self, folder: Path, run: str, *, shard_rows: int = SHARD_ROWS) -> None:
+        self.folder = folder
+        self.run = run
+        self._writing = _Writing(folder)
+        self._shard_rows = shard_rows
+        self._index = Index(folder / _INDEX)
+        try:
+            self.totals = recover(folder, self._index)
+            marks = self._index.marks()
+            self._number = last_shard(folder)
+            self._results = self._open(shard_name(self._number), marks)
+            self._errors = self._open(ERRORS, marks)
+        except BaseException:
+            self._index.close()
+            raise
+
+    def lookup(self, name: str) -> tuple[bool, int]:
+        """Say whether the row of this name is done, and how often it failed before it was to be tried again."""
+        return self._index.lookup(name)
+
+    def put(self, line: Line) -> bool:
+        """Write the line of a row that has ended; False, and nothing is written, if the row was done already."""
+        with self._writing:
+            # first, for it may sync: the index must not learn there of a row whose line is not written yet
+            lines = self._file_of(line)
+            if not self._index.finish(line.row):
+                return False
+            count_line(self.totals, line)
+            lines.append(pack_line(line))
+            return True
+
+    def flush(self) -> None:
+        """Give what is written to the kernel: it outlives this process."""
+        with self._writing:
+            self._results.flush()
+            self._errors.flush()
+
+    def sync(self) -> None:
+        """Put what is written on the disk, and let the index know of it."""
+        with self._writing:
+            self._results.sync()
+            self._errors.sync()
+            self._index.commit({lines.name: lines.mark for lines in (self._results, self._errors)}, self.totals)
+
+    def close(self) -> None:
+        """Close the files; what was not synced is read again by who opens the folder next."""
+        with contextlib.ExitStack() as closing:
+            for each in (self._index, self._errors, self._results):
+                closing.callback(each.close)
+
+    def _open(self, name: str, marks: Mapping[str, Mark]) -> _Lines:
+        return _Lines(self.folder / name, marks.get(name, Mark()))
+
+    def _file_of(self, line: Line) -> _Lines:
+        if line.failure is not None:
+            return self._errors
+        if self._results.mark.lines >= self._shard_rows:
+            self.sync()
+            self._results.close()
+            self._number += 1
+            self._results = self._open(shard_name(self._number), {})
+        return self._results
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What tells a run from another: facts of its source, and what is asked."""
+
+    source: Mapping[str, Any]
+    asked: Mapping[str, Any]
+
+
+@contextlib.contextmanager
+def _claimed(folder: Path) -> Iterator[None]:
+    """Make the folder if need be, see that it can be written, and keep other processes out of it."""
+    with contextlib.ExitStack() as held:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = held.enter_context((folder / _LOCK).open("wb"))
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(
+                f"another stoop bulk is at work in {folder}: wait for it, or choose another --out"
+            ) from None
+        except OSError as error:
+            raise ConfigError(f"cannot write to {folder}: {error.strerror or error}") from error
+        yield
+
+
+@contextlib.contextmanager
+def opened(folder: Path, identity: Identity, *, again: bool = False, shard_rows: int = SHARD_ROWS) -> Iterator[Output]:
+    """Open the folder of a run, new or begun; with `again` what has failed is tried again.
+
+    Raises `ConfigError` if it cannot be written, another process works there, or it holds another run.
+    """
+    with _claimed(folder):
+        arguments = settle_arguments(folder, identity.source, identity.asked)
+        if again:
+            retry_failed(folder)
+        output = Output(folder, arguments.run, shard_rows=shard_rows)
+        try:
+            yield output
+            output.sync()
+        finally:
+            with contextlib.suppress(OSError):
+                output.close()

@@ -1,0 +1,61 @@
+"""Waiting for a queue that goes away, and for jobs however long they take."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from producer.bulk.port import Client, Note, Stop
+from producer.errors import QueueUnavailable, TimedOut, UploadFailed
+from schemas.job import Job
+from schemas.result import Result
+
+__all__ = ["PAUSES", "Patience", "wait"]
+
+_T = TypeVar("_T")
+
+_LOOK_SECONDS: Final = 600.0
+PAUSES: Final = (0.5, 1.0, 2.0, 4.0, *(8.0,) * 14)
+"""Seconds between tries: two minutes together."""
+
+
+@dataclass(slots=True)
+class Patience:
+    """How a queue or a store that goes away is borne: calls are made again after each of the `pauses` (seconds).
+
+    One that was never there is not waited for: more likely its address is wrong.
+    """
+
+    stop: Stop
+    note: Note
+    pauses: tuple[float, ...] = PAUSES
+    _met: set[str] = field(default_factory=set)
+
+    async def bear(self, of: str, call: Callable[[], Awaitable[_T]]) -> _T:
+        """Make a call of the queue or the store until it succeeds, the pauses are over or the run stops.
+
+        Raises what the call raised last.
+        """
+        for seconds in self.pauses:
+            try:
+                answer = await call()
+            except (QueueUnavailable, UploadFailed) as error:
+                if self.stop.asked or of not in self._met:
+                    raise
+                self.note(f"{error}; trying again")
+                await self.stop.pause(seconds)
+            else:
+                self._met.add(of)
+                return answer
+        return await call()
+
+
+async def wait(client: Client, job: Job) -> Result:
+    """Wait for a job however long it takes; one that the queue has forgotten is put there again.
+
+    Raises `JobFailed`, `JobCancelled`, `JobExpired` or `QueueUnavailable`.
+    """
+    while True:
+        try:
+            return await client.result(job.id, _LOOK_SECONDS)
+        except TimedOut:
+            await client.submit_many([job])

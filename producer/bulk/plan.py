@@ -1,0 +1,176 @@
+"""What a run would be: images, bytes, tokens and time, before anything is done."""
+
+import asyncio
+import itertools
+import time
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from producer.bulk.flight import make_job
+from producer.bulk.patience import wait
+from producer.bulk.port import Client
+from producer.bulk.progress import spell_seconds
+from producer.bulk.row import Ask, Row
+from producer.bulk.sources import Source
+from producer.errors import ConfigError, ImageUnreadable, InvalidJob, JobFailed, StoopError
+from schemas.result import Metrics
+
+__all__ = ["Plan", "Speed", "make_plan", "print_plan", "probe"]
+
+_IMAGE_TOKENS: Final = 730
+_LETTERS_A_TOKEN: Final = 4
+_TEMPLATE_TOKENS: Final = 6
+_OUTPUT_TOKENS: Final = {"query": 12, "caption": 90, "short": 25, "normal": 90, "long": 200, "detect": 12, "point": 8}
+"""What such an answer has on ordinary photographs, about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Images a second, and where the figure is from; the tokens of an answer where they were measured too."""
+
+    rate: float
+    told_by: str
+    input_tokens: float | None = None
+    output_tokens: float | None = None
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows of the source, and what they will take. What is None is not known.
+
+    `bytes` is of the `sized` rows, those whose size the source tells. `seconds` follows from `rate`, images a second.
+    Tokens are estimates, unless they were `measured`.
+    """
+
+    rows: int
+    problems: int
+    sized: int
+    bytes: int
+    input_tokens: int
+    output_tokens: int
+    measured: bool
+    rate: float | None
+    rate_from: str | None
+    seconds: float | None
+
+
+@dataclass(slots=True)
+class _Sums:
+    rows: int = 0
+    problems: int = 0
+    sized: int = 0
+    bytes: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+    def add(self, row: Row, ask: Ask) -> None:
+        self.rows += 1
+        if row.problem is not None:
+            self.problems += 1
+            return
+        size = len(row.image) if isinstance(row.image, bytes) else row.bytes
+        if size is not None:
+            self.sized += 1
+            self.bytes += size
+        read, written = _estimate(row, ask)
+        self.input_tokens += read
+        self.output_tokens += written
+
+
+def make_plan(source: Source, ask: Ask, speed: Speed | None, *, most: int | None = None) -> Plan:
+    """Read the whole source, one row at a time, and sum it up. Raises a `StoopError` if it cannot be read."""
+    sums = _Sums()
+    for row in itertools.islice(source.rows(), most):
+        sums.add(row, ask)
+    runnable = sums.rows - sums.problems
+    measured = speed is not None and speed.output_tokens is not None
+    if speed is not None and speed.input_tokens is not None and speed.output_tokens is not None:
+        sums.input_tokens, sums.output_tokens = (
+            round(speed.input_tokens * runnable),
+            round(speed.output_tokens * runnable),
+        )
+    return Plan(
+        rows=sums.rows,
+        problems=sums.problems,
+        sized=sums.sized,
+        bytes=sums.bytes,
+        input_tokens=sums.input_tokens,
+        output_tokens=sums.output_tokens,
+        measured=measured,
+        rate=speed.rate if speed else None,
+        rate_from=speed.told_by if speed else None,
+        seconds=runnable / speed.rate if speed and speed.rate > 0 else None,
+    )
+
+
+async def probe(source: Source, client: Client, ask: Ask, *, lane: str, rows: int) -> Speed:
+    """Run the first rows through the queue, keep nothing, and say how fast it was.
+
+    Raises `QueueUnavailable`, or what is wrong with the rows if not one of them can be run.
+    """
+    jobs = []
+    refused: StoopError = ConfigError("there is no row to measure")
+    for row in await asyncio.to_thread(lambda: list(itertools.islice(source.rows(), rows))):
+        if row.problem is None:
+            try:
+                jobs.append(await make_job(client, row, ask, lane))
+            except (InvalidJob, ImageUnreadable) as error:
+                refused = error
+    if not jobs:
+        raise refused
+    began = time.monotonic()
+    await client.submit_many(jobs)
+    spent = [metrics for metrics in await asyncio.gather(*(_metrics(client, job) for job in jobs)) if metrics]
+    rate = len(jobs) / max(time.monotonic() - began, 1e-3)
+    count = max(len(spent), 1)
+    return Speed(
+        rate,
+        f"measured on {len(jobs)} rows",
+        sum(each.input_tokens for each in spent) / count,
+        sum(each.output_tokens for each in spent) / count,
+    )
+
+
+def print_plan(console: Console, plan: Plan) -> None:
+    """Print the plan as a table."""
+    about = "" if plan.measured else "about "
+    unsized = plan.rows - plan.problems - plan.sized
+    size = f"{plan.bytes / 1e6:,.1f} MB" if plan.sized else "not known before they are read"
+    lines = {
+        "rows": f"{plan.rows:,}" + (f", {plan.problems:,} of them unreadable" if plan.problems else ""),
+        "image bytes": size + (f", and {unsized:,} images of unknown size" if plan.sized and unsized else ""),
+        "tokens read": f"{about}{plan.input_tokens:,}",
+        "tokens written": f"{about}{plan.output_tokens:,}",
+        "rate": "not known: give --rate, or --probe to measure it" if plan.rate is None else _rate(plan),
+        "time": "not known" if plan.seconds is None else f"about {spell_seconds(plan.seconds)}",
+    }
+    table = Table.grid("", "", padding=(0, 2))
+    for name, value in lines.items():
+        table.add_row(name, value)
+    console.print(table)
+
+
+def _rate(plan: Plan) -> str:
+    return f"{plan.rate:.3g} images/s ({plan.rate_from})"
+
+
+async def _metrics(client: Client, job: Any) -> Metrics | None:
+    try:
+        return (await wait(client, job)).metrics
+    except JobFailed:
+        return None
+
+
+def _estimate(row: Row, ask: Ask) -> tuple[int, int]:
+    """Guess the tokens that a row reads and writes."""
+    fields = {**ask.fields, **row.fields}
+    skill = row.skill or ask.skill or "query"
+    text = str(fields.get("question" if skill == "query" else "object") or "")
+    read = _TEMPLATE_TOKENS + len(text) // _LETTERS_A_TOKEN + (_IMAGE_TOKENS if row.image is not None else 0)
+    kind = str(fields.get("length") or "normal") if skill == "caption" else skill
+    written = _OUTPUT_TOKENS.get(kind, _OUTPUT_TOKENS["query"])
+    most = {**ask.settings, **row.settings}.get("max_tokens")
+    return read, min(written, most) if isinstance(most, int) else written

@@ -1,0 +1,146 @@
+"""What a run tells while it goes on."""
+
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+
+from producer.render import legible
+
+__all__ = ["Counts", "Display", "Plain", "Terminal", "display_on", "spell_seconds"]
+
+_RECENT_SECONDS: Final = 30.0
+
+
+@dataclass(slots=True)
+class Counts:
+    """How far a run is: rows that ended in this session, and those `skipped` because earlier sessions did them.
+
+    `total` is None as long as it is not known. The rates are those of the last half minute.
+    """
+
+    done: int = 0
+    failed: int = 0
+    skipped: int = 0
+    tokens: int = 0
+    total: int | None = None
+    began: float = field(default_factory=time.monotonic)
+    _seen: deque[tuple[float, int, int]] = field(default_factory=deque)
+
+    @property
+    def ended(self) -> int:
+        """Rows that ended in this session."""
+        return self.done + self.failed
+
+    @property
+    def seconds(self) -> float:
+        """How long this session takes so far."""
+        return time.monotonic() - self.began
+
+    def look(self) -> None:
+        """Note how far it is now, for the rates."""
+        now = time.monotonic()
+        self._seen.append((now, self.ended, self.tokens))
+        while now - self._seen[0][0] > _RECENT_SECONDS:
+            self._seen.popleft()
+
+    @property
+    def rates(self) -> tuple[float, float]:
+        """Images a second and tokens a second."""
+        then, ended, tokens = self._seen[0] if len(self._seen) > 1 else (self.began, 0, 0)
+        seconds = max(time.monotonic() - then, 1e-3)
+        return (self.ended - ended) / seconds, (self.tokens - tokens) / seconds
+
+    def __str__(self) -> str:
+        images, tokens = self.rates
+        behind = self.skipped + self.ended
+        of = "" if self.total is None else f" of {self.total:,} ({behind / max(self.total, 1):.0%})"
+        failed, skipped = f", {self.failed:,} failed", f", {self.skipped:,} done before" if self.skipped else ""
+        left = None if self.total is None or not images else (self.total - behind) / images
+        eta = "" if left is None else f", {spell_seconds(max(left, 0))} left"
+        return f"{behind:,}{of}{failed}{skipped} · {images:.1f} img/s, {tokens:,.0f} tok/s{eta}"
+
+
+class Display(Protocol):
+    """Shows how far a run is."""
+
+    def show(self, counts: Counts) -> None:
+        """Show it now; called a few times a second."""
+
+    def note(self, text: str) -> None:
+        """Tell one line, once while it stays the same."""
+
+    def close(self) -> None:
+        """Leave the terminal as it was; idempotent."""
+
+
+class Plain:
+    """A line every few seconds, for a log."""
+
+    def __init__(self, console: Console, every: float) -> None:
+        self._console = console
+        self._every = every
+        self._next = 0.0
+        self._noted = ""
+
+    def show(self, counts: Counts) -> None:
+        """Print a line if it is time for one."""
+        if counts.seconds >= self._next:
+            self._next = counts.seconds + self._every
+            _print(self._console, str(counts))
+
+    def note(self, text: str) -> None:
+        """Print the line."""
+        if text != self._noted:
+            self._noted = text
+            _print(self._console, text)
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class Terminal:
+    """A bar that is drawn anew."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._bar = Progress(BarColumn(bar_width=24), TextColumn("{task.description}", markup=False), console=console)
+        self._task: TaskID = self._bar.add_task("", total=None)
+        self._noted = ""
+        self._bar.start()
+
+    def show(self, counts: Counts) -> None:
+        """Draw the bar."""
+        behind = counts.skipped + counts.ended
+        self._bar.update(self._task, total=counts.total, completed=behind, description=str(counts))
+
+    def note(self, text: str) -> None:
+        """Print the line above the bar."""
+        if text != self._noted:
+            self._noted = text
+            _print(self._console, text)
+
+    def close(self) -> None:
+        """Stop drawing."""
+        self._bar.stop()
+
+
+def display_on(console: Console, every: float) -> Display:
+    """Return a bar for a terminal, and plain lines every so many seconds for anything else."""
+    return Terminal(console) if console.is_terminal else Plain(console, every)
+
+
+def spell_seconds(seconds: float) -> str:
+    """Say a time as people do, such as 3 h 05 min."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours:,} h {minutes:02} min"
+    return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
+
+
+def _print(console: Console, text: str) -> None:
+    console.print(legible(text), markup=False, highlight=False, soft_wrap=True)

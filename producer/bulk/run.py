@@ -1,0 +1,196 @@
+"""A run: rows on their way, no more than the window holds, until the source ends or somebody stops it."""
+
+import asyncio
+import contextlib
+import itertools
+import threading
+from collections.abc import AsyncGenerator, Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from producer.bulk.budget import Budget
+from producer.bulk.flight import Flight
+from producer.bulk.line import Line
+from producer.bulk.output import Output
+from producer.bulk.patience import PAUSES, Patience
+from producer.bulk.port import Client, Stop
+from producer.bulk.progress import Counts, Display
+from producer.bulk.row import Ask, Row
+from producer.bulk.sources import Source
+from producer.bulk.submitter import Submitter
+from producer.errors import QueueUnavailable, StoopError, UploadFailed
+
+__all__ = ["Limits", "Run"]
+
+_READ_ROWS: Final = 256
+_READ_BYTES: Final = 8 << 20
+_UPLOADS: Final = 16
+_FLUSH_SECONDS: Final = 0.2
+_SYNC_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """`window` rows are on their way at once, `rows` of the source are looked at (None: all).
+
+    A queue that is away is asked again after each of the `pauses` (seconds).
+    """
+
+    window: int = 512
+    budget: Budget = field(default_factory=Budget)
+    rows: int | None = None
+    pauses: tuple[float, ...] = PAUSES
+
+
+class Run:
+    """One session of a run. `counts` and `stop` may be read by others while it goes on."""
+
+    def __init__(self, source: Source, output: Output, display: Display, limits: Limits) -> None:
+        self._source = source
+        self._output = output
+        self._display = display
+        self._limits = limits
+        self._permits = asyncio.Semaphore(limits.window)
+        self.in_flight = 0
+        self._before = output.totals.seconds
+        self._read_all = False
+        self._given_up = False
+        self.counts = Counts()
+        self.stop = Stop()
+
+    @property
+    def stopped(self) -> str | None:
+        """Why rows of the source are left; None if every one has ended."""
+        whole = self._read_all and not self._given_up and self.stop.error is None
+        return None if whole and self.stop.reason == "interrupted" else self.stop.reason
+
+    async def go(self, client: Client, ask: Ask, lane: str) -> None:
+        """Run every row that is not done yet. Raises what kept it from going on; what is done is written by then."""
+        patience = Patience(self.stop, self._display.note, self._limits.pauses)
+        submitter = Submitter(client, patience)
+        flight = Flight(client, submitter, ask, lane, self._output.run, patience, asyncio.Semaphore(_UPLOADS))
+        _count_aside(self._source, self._limits.rows, self._learn_total)
+        try:
+            async with asyncio.TaskGroup() as group:
+                beside = [group.create_task(submitter.serve()), group.create_task(self._keep())]
+                await self._start_all(group, flight)
+                for task in beside:
+                    task.cancel()
+        except* StoopError as errors:  # the output cannot be written
+            self.stop.reason, self.stop.error = "error", next(_leaves(errors))
+        self._look()
+        if self.stop.error is not None:
+            raise self.stop.error
+
+    async def _start_all(self, group: asyncio.TaskGroup, flight: Flight) -> None:
+        """Start each row when there is a permit for it, then wait for all of them to come back."""
+        async with contextlib.aclosing(self._rows()) as rows:
+            async for row, tries in rows:
+                await self._permits.acquire()
+                if self.stop.asked:
+                    self._permits.release()
+                    break
+                if row.is_local:
+                    await flight.uploads.acquire()
+                group.create_task(self._fly(flight, row, tries))
+        for _ in range(self._limits.window):
+            await self._permits.acquire()
+
+    async def _rows(self) -> AsyncGenerator[tuple[Row, int], None]:
+        """Read the source in a thread, a few hundred rows at a time; pass over what is done."""
+        rows = itertools.islice(self._source.rows(), self._limits.rows)
+        while not self.stop.asked:
+            try:
+                group = await asyncio.to_thread(_take, rows)
+            except StoopError as error:
+                self._stop_for(error)
+                return
+            if not group:
+                self._read_all = True
+                return
+            for row in group:
+                done, tries = self._output.lookup(row.name)
+                if done:
+                    self.counts.skipped += 1
+                else:
+                    yield row, tries
+
+    async def _fly(self, flight: Flight, row: Row, tries: int) -> None:
+        try:
+            self.in_flight += 1
+            prepared = await flight.prepare(row, tries)
+            row = row.light  # its bytes are uploaded: nobody needs them any more
+            line = prepared if isinstance(prepared, Line) else await flight.finish(row, prepared)
+        except StoopError as error:
+            self._stop_for(error)
+            return
+        finally:
+            self.in_flight -= 1
+            self._permits.release()
+        if line is None:
+            self._given_up = True
+        elif self._output.put(line):
+            self._count(line)
+
+    def _stop_for(self, error: StoopError) -> None:
+        self.stop.ask("unavailable" if isinstance(error, QueueUnavailable | UploadFailed) else "error", error)
+
+    def _count(self, line: Line) -> None:
+        if line.failure is None:
+            self.counts.done += 1
+            self.counts.tokens += line.metrics.output_tokens if line.metrics else 0
+            return
+        self.counts.failed += 1
+        totals, budget = self._output.totals, self._limits.budget
+        if budget.is_hopeless(totals.failed, totals.ended):
+            self.stop.ask("max_failures")
+
+    async def _keep(self) -> None:
+        """Show how far it is, and keep what is written."""
+        for tick in itertools.count(1):
+            await asyncio.sleep(_FLUSH_SECONDS)
+            self._output.flush()
+            if tick % round(_SYNC_SECONDS / _FLUSH_SECONDS) == 0:
+                self._output.sync()
+            self._look()
+
+    def _look(self) -> None:
+        self._output.totals.seconds = self._before + self.counts.seconds
+        self.counts.look()
+        self._display.show(self.counts)
+
+    def _learn_total(self, total: int) -> None:
+        self.counts.total = total
+
+
+def _take(rows: Iterator[Row]) -> list[Row]:
+    """Read a few hundred rows, fewer where they bring their images along."""
+    group: list[Row] = []
+    weight = 0
+    for row in itertools.islice(rows, _READ_ROWS):
+        group.append(row)
+        weight += row.weight
+        if weight > _READ_BYTES:
+            break
+    return group
+
+
+def _count_aside(source: Source, most: int | None, tell: Callable[[int], None]) -> None:
+    """Count in a thread that nobody waits for: listing millions of keys takes minutes."""
+
+    def count() -> None:
+        try:
+            total = source.count()
+        except StoopError:  # whoever reads the rows learns of it
+            return
+        tell(total if most is None else min(total, most))
+
+    threading.Thread(target=count, name="stoop-count", daemon=True).start()
+
+
+def _leaves(group: BaseExceptionGroup[StoopError]) -> Iterator[StoopError]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error

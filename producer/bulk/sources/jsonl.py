@@ -1,0 +1,92 @@
+"""Files of one JSON object a line: Moondream's batch lines and OpenAI's, as they are, even in one file."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from producer.bulk.row import Row
+from producer.bulk.sources import openai_lines
+from producer.bulk.sources.source import file_facts, image_at
+from producer.errors import ConfigError
+from schemas.codec import PACKED_LIMIT
+from schemas.failure import FailureCode, Rejected
+from schemas.skill import Settings
+
+__all__ = ["JsonLines", "read_moondream"]
+
+_FIELDS: Final = ("question", "object", "length", "reasoning", "spatial_refs", "metadata", "deadline", "max_attempts")
+
+
+@dataclass(frozen=True, slots=True)
+class JsonLines:
+    """The lines of a file; a row's name is the number of its line, from 1. Paths in it begin at its own folder."""
+
+    path: Path
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Where the file is, and what is in it: rows are known by their place, so it must stay as it is."""
+        return file_facts(self.path)
+
+    def rows(self) -> Iterator[Row]:
+        """Read line by line; one that is no row has a `problem`."""
+        for number, line in enumerate(self._lines(), start=1):
+            if line.strip():
+                yield _row(str(number), line, self.path.parent)
+
+    def count(self) -> int:
+        """Count the lines that are not empty."""
+        return sum(1 for line in self._lines() if line.strip())
+
+    def _lines(self) -> Iterator[bytes]:
+        try:
+            with self.path.open("rb") as file:
+                while line := file.readline(PACKED_LIMIT + 1):
+                    rest = line
+                    while len(rest) > PACKED_LIMIT and not rest.endswith(b"\n"):
+                        rest = file.readline(PACKED_LIMIT + 1)
+                    yield line
+        except OSError as error:
+            raise ConfigError(f"cannot read {self.path}: {error.strerror or error}") from error
+
+
+def read_moondream(name: str, line: dict[str, Any], folder: Path) -> Row:
+    """Make a row of `{"id", "skill", "image", "length" | "question" | "object"}`, or of a job of our own contract."""
+    fields = {field: line[field] for field in _FIELDS if line.get(field) is not None}
+    own = line.get("custom_id", line.get("id"))
+    if own is not None:
+        fields["custom_id"] = str(own)
+    image, skill = line.get("image"), line.get("skill")
+    if not isinstance(image, str | None) or not isinstance(skill, str | None):
+        raise Rejected(FailureCode.MALFORMED, "image and skill must be text")
+    # `settings` is ours; Moondream's lines have the same names beside the rest
+    flat = {field: line[field] for field in Settings.__struct_fields__ if line.get(field) is not None}
+    settings = line.get("settings") or {}
+    if not isinstance(settings, dict):
+        raise Rejected(FailureCode.MALFORMED, "settings must be an object")
+    where = None if image is None else image_at(image, folder)
+    return Row(name, image=where, skill=skill, fields=fields, settings=flat | settings)
+
+
+def _row(name: str, packed: bytes, folder: Path) -> Row:
+    try:
+        if len(packed) > PACKED_LIMIT:
+            raise Rejected(FailureCode.MALFORMED, f"the line has over {PACKED_LIMIT} bytes")
+        line = _object(packed)
+        read = openai_lines.read_line if openai_lines.is_line(line) else read_moondream
+        return read(name, line, folder)
+    except Rejected as rejected:
+        return Row(name, problem=rejected.failure)
+
+
+def _object(packed: bytes) -> dict[str, Any]:
+    try:
+        line = msgspec.json.decode(packed.removeprefix(b"\xef\xbb\xbf"))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Rejected(FailureCode.MALFORMED, f"not JSON: {error}") from error
+    if not isinstance(line, dict):
+        raise Rejected(FailureCode.MALFORMED, "the line is no JSON object")
+    return line

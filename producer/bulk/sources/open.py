@@ -1,0 +1,51 @@
+"""From what the command line names to a source."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from producer.bulk.sources.folder import Folder
+from producer.bulk.sources.jsonl import JsonLines
+from producer.bulk.sources.prefix import read_prefix
+from producer.bulk.sources.source import Source
+from producer.bulk.sources.table import Csv, Parquet
+from producer.errors import ConfigError
+
+if TYPE_CHECKING:
+    from producer.config import ProducerConfig
+
+__all__ = ["open_source"]
+
+
+def open_source(named: str, config: "ProducerConfig", *, column: str | None = None, match: str | None = None) -> Source:
+    """Return the source: `s3://bucket/prefix`, a folder, or a .jsonl, .csv, .tsv or .parquet file.
+
+    `column` has the images of a table, "image" by default. `match` is a pattern for the names under a prefix or folder.
+    Raises `ConfigError` for anything else, and for an option that does not go with the source.
+    """
+    path = Path(named).expanduser()
+    under = named.startswith("s3://") or path.is_dir()
+    if match and not under:
+        raise ConfigError("--match goes with a folder or an s3:// prefix")
+    source = (
+        read_prefix(named, config, match)
+        if named.startswith("s3://")
+        else _local(path.absolute(), column or "image", match)
+    )
+    if column and not isinstance(source, Csv | Parquet):
+        raise ConfigError("--column goes with a CSV or Parquet file")
+    return source
+
+
+def _local(path: Path, column: str, match: str | None) -> Source:
+    if path.is_dir():
+        return Folder(path, match)
+    if not path.is_file():
+        raise ConfigError(f"there is no file or folder {path}")
+    match path.suffix.lower():
+        case ".jsonl" | ".ndjson":
+            return JsonLines(path)
+        case ".csv" | ".tsv":
+            return Csv(path, column)
+        case ".parquet" | ".pq":
+            return Parquet(path, column)
+    raise ConfigError(f"{path}: give a folder, an s3:// prefix, or a .jsonl, .csv, .tsv or .parquet file")

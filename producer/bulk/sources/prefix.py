@@ -1,0 +1,91 @@
+"""The images under a prefix of an object store."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from producer.bulk.row import Row
+from producer.bulk.sources.source import is_image
+from producer.errors import ConfigError, UploadFailed
+
+if TYPE_CHECKING:
+    from producer.config import ProducerConfig
+
+__all__ = ["Prefix", "read_prefix"]
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """Every image whose key begins with `prefix`, listed a thousand at a time while they are read.
+
+    `match` is a pattern for what follows the prefix's last slash.
+    """
+
+    bucket: str
+    prefix: str
+    config: "ProducerConfig"
+    match: str | None = None
+
+    @property
+    def facts(self) -> dict[str, str | None]:
+        """Where the prefix is; images may be added to it between sessions."""
+        return {"source": f"s3://{self.bucket}/{self.prefix}", "match": self.match}
+
+    def rows(self) -> Iterator[Row]:
+        """List the keys in their order. Raises `UploadFailed` if the store refuses or does not answer."""
+        cut = self.prefix.rfind("/") + 1
+        for key, size in self._keys():
+            if is_image(key[cut:], self.match) and not key.endswith("/"):
+                address = f"s3://{self.bucket}/{key}"
+                yield Row(address, image=address, bytes=size)
+
+    def count(self) -> int:
+        """Count the images: one call to the store for a thousand keys."""
+        return sum(1 for _ in self.rows())
+
+    def _keys(self) -> Iterator[tuple[str, int]]:
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        store = _connect(self.config)
+        try:
+            for page in store.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=self.prefix):
+                for found in page.get("Contents", ()):
+                    yield found["Key"], found["Size"]
+        except ClientError as error:
+            code = error.response.get("Error", {}).get("Code", "an error")
+            raise UploadFailed(
+                f"the object store answered {code} to a list of s3://{self.bucket}/{self.prefix}: check the bucket's"
+                " name, and the AWS credentials and their rights"
+            ) from error
+        except BotoCoreError as error:
+            raise UploadFailed(
+                f"the object store does not answer ({error}): check STOOP_S3_ENDPOINT and the network"
+            ) from error
+        finally:
+            store.close()
+
+
+def read_prefix(address: str, config: "ProducerConfig", match: str | None) -> Prefix:
+    """Read `s3://bucket/prefix`, where the prefix may be empty."""
+    bucket, _, prefix = address.removeprefix("s3://").partition("/")
+    if not bucket:
+        raise ConfigError(f"{address} names no bucket: give s3://bucket/prefix")
+    if prefix.endswith((".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".pq")):
+        raise ConfigError(f"{address} is a file of rows: download it, and give its path")
+    return Prefix(bucket, prefix, config, match)
+
+
+def _connect(config: "ProducerConfig") -> Any:
+    from boto3.session import Session
+    from botocore.client import Config
+
+    return Session().client(
+        "s3",
+        endpoint_url=config.s3_endpoint,
+        region_name=config.s3_region,
+        config=Config(
+            signature_version="s3v4",
+            s3={"addressing_style": "path" if config.s3_path_style else "auto"},
+            retries={"mode": "standard", "max_attempts": 5},
+        ),
+    )

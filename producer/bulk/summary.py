@@ -1,0 +1,151 @@
+"""What a run came to: `summary.json`, and a table of causes with one example each."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from producer.bulk.arguments import write_whole
+from producer.bulk.index import Totals
+from producer.bulk.line import Line, unpack_line
+from producer.bulk.plan import Speed
+from producer.bulk.progress import spell_seconds
+from producer.bulk.recovery import ERRORS, shards
+from producer.render import legible
+
+__all__ = ["SUMMARY", "Cause", "Example", "Summary", "find_causes", "print_summary", "read_speed", "write_summary"]
+
+SUMMARY: Final = "summary.json"
+
+
+class Example(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One row that failed so."""
+
+    row: str
+    id: str
+    message: str
+    image: str | None = None
+
+
+class Cause(msgspec.Struct, frozen=True):
+    """A failure code, how many rows it has, and the first of them."""
+
+    code: str
+    count: int
+    example: Example
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """All sessions of a run together; `finished` if every row of the source has ended, else `stopped` says why not.
+
+    `seconds` is the time that the sessions took.
+    """
+
+    v: int = 1
+    run: str
+    finished: bool
+    stopped: str | None
+    completed: int
+    failed: int
+    seconds: float
+    images_per_second: float
+    tokens_per_second: float
+    input_tokens: int
+    output_tokens: int
+    causes: list[Cause]
+    shards: list[str]
+
+    @classmethod
+    def of(cls, folder: Path, run: str, totals: Totals, stopped: str | None) -> "Summary":
+        """Sum a run up; reads the errors of its folder."""
+        seconds = max(totals.seconds, 1e-3)
+        return cls(
+            run=run,
+            finished=stopped is None,
+            stopped=stopped,
+            completed=totals.completed,
+            failed=totals.failed,
+            seconds=round(totals.seconds, 3),
+            images_per_second=round(totals.ended / seconds, 3),
+            tokens_per_second=round(totals.output_tokens / seconds, 3),
+            input_tokens=totals.input_tokens,
+            output_tokens=totals.output_tokens,
+            causes=find_causes(folder),
+            shards=[path.name for path in shards(folder)],
+        )
+
+
+def find_causes(folder: Path) -> list[Cause]:
+    """Group the errors of a folder by their code, the most frequent first."""
+    counts: dict[str, int] = {}
+    examples: dict[str, Example] = {}
+    for line in _errors(folder):
+        assert line.failure is not None
+        code = line.failure.code.value
+        counts[code] = counts.get(code, 0) + 1
+        examples.setdefault(code, Example(line.row, line.id, line.failure.message, line.image))
+    ordered = sorted(counts.items(), key=lambda counted: -counted[1])
+    return [Cause(code, count, examples[code]) for code, count in ordered]
+
+
+def write_summary(folder: Path, summary: Summary) -> None:
+    """Write `summary.json`, in place of an earlier session's."""
+    write_whole(folder / SUMMARY, msgspec.json.format(msgspec.json.encode(summary), indent=2))
+
+
+def read_speed(folder: Path) -> Speed | None:
+    """Return how fast the sessions in this folder were so far, None if there were none."""
+    try:
+        summary = msgspec.json.decode((folder / SUMMARY).read_bytes(), type=Summary)
+    except (OSError, msgspec.DecodeError):
+        return None
+    if not summary.completed or not summary.images_per_second:
+        return None
+    tokens = (summary.input_tokens / summary.completed, summary.output_tokens / summary.completed)
+    return Speed(summary.images_per_second, f"measured in {folder}", *tokens)
+
+
+def print_summary(console: Console, folder: Path, summary: Summary) -> None:
+    """Print what was done in a line, and what failed in a table."""
+    ended = summary.completed + summary.failed
+    console.print(
+        f"{ended:,} images: {summary.completed:,} answered, {summary.failed:,} failed, in"
+        f" {spell_seconds(summary.seconds)}: {summary.images_per_second:.1f} img/s,"
+        f" {summary.tokens_per_second:,.0f} tok/s. Results are in {folder}/{_span(summary.shards)}",
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
+    if not summary.causes:
+        return
+    table = Table("cause", "rows", "share", "example", box=None)
+    for cause in summary.causes:
+        told = legible(f"{cause.example.id}: {cause.example.message}".replace("\n", " "))
+        table.add_row(cause.code, f"{cause.count:,}", f"{cause.count / ended:.1%}", Text(told, overflow="fold"))
+    console.print(table)
+    console.print(
+        f"All of them are in {folder}/{ERRORS}; --retry-failed tries them again",
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _span(names: list[str]) -> str:
+    """Name a row of shards by its ends."""
+    return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}" if names else "no file"
+
+
+def _errors(folder: Path) -> Iterator[Line]:
+    path = folder / ERRORS
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        for packed in file:
+            line = unpack_line(packed)
+            if line is not None and line.failure is not None:
+                yield line

@@ -1,0 +1,70 @@
+"""The skills as Celery tasks: their signatures, to be sent; a Stoop worker runs them."""
+
+from typing import Any, NoReturn
+
+from celery import Celery, Task, shared_task
+
+from producer.celery_transport import SentinelTransport, Transport
+from schemas import celery as dialect
+from schemas.skill import Skill
+
+__all__ = ["SkillTask", "caption", "configure", "detect", "point", "query"]
+
+
+def configure(app: Celery) -> Celery:
+    """Let an application send to Stoop's workers, and return it; its broker must be the queue's Redis.
+
+    Do it when the application has its configuration, and in every process that sends, the CPU workers of a chain among
+    them. Its own `task_routes` come before ours.
+    """
+    # of the URL only its kind is looked at
+    behind_sentinels = str(app.conf.broker_write_url or app.conf.broker_url or "").startswith("sentinel://")
+    transport = SentinelTransport if behind_sentinels else Transport
+    app.conf.broker_transport = f"{transport.__module__}:{transport.__name__}"
+    routes = app.conf.task_routes or ()
+    app.conf.task_routes = [*(routes if isinstance(routes, list | tuple) else [routes]), dialect.ROUTES]
+    return app
+
+
+class SkillTask(Task):  # type: ignore[misc]
+    """A task that is sent with no copy of its arguments where events and logs would show them."""
+
+    def apply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
+        """Send the task, as any task of Celery."""
+        options.setdefault("argsrepr", "(...)")
+        options.setdefault("kwargsrepr", "{...}")
+        return super().apply_async(args, kwargs, **options)
+
+
+def _elsewhere(skill: Skill) -> NoReturn:
+    raise NotImplementedError(
+        f"{dialect.task(skill)} runs on a Stoop worker: send it to a queue such as {dialect.queue()}, and let no other "
+        "worker read from there"
+    )
+
+
+_OPTIONS: dict[str, Any] = {"base": SkillTask, "serializer": "json"}
+
+
+@shared_task(name=dialect.task(Skill.QUERY), **_OPTIONS)  # type: ignore[untyped-decorator]
+def query(image: str | None = None, question: str = "", **options: Any) -> dict[str, Any]:
+    """Answer a question about the image: {"answer"[, "reasoning"]}."""
+    _elsewhere(Skill.QUERY)
+
+
+@shared_task(name=dialect.task(Skill.CAPTION), **_OPTIONS)  # type: ignore[untyped-decorator]
+def caption(image: str, length: str = "normal", **options: Any) -> dict[str, Any]:
+    """Describe the image, "short", "normal" or "long": {"caption"}."""
+    _elsewhere(Skill.CAPTION)
+
+
+@shared_task(name=dialect.task(Skill.DETECT), **_OPTIONS)  # type: ignore[untyped-decorator]
+def detect(image: str, object: str, **options: Any) -> dict[str, Any]:
+    """Find every such object: {"objects": [{"x_min", "y_min", "x_max", "y_max"}]}."""
+    _elsewhere(Skill.DETECT)
+
+
+@shared_task(name=dialect.task(Skill.POINT), **_OPTIONS)  # type: ignore[untyped-decorator]
+def point(image: str, object: str, **options: Any) -> dict[str, Any]:
+    """Point at every such object: {"points": [{"x", "y"}]}."""
+    _elsewhere(Skill.POINT)

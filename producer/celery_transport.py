@@ -1,0 +1,101 @@
+"""A kombu transport that puts what is sent to `stoop.*` queues where Stoop's workers take it; all else is stock Redis.
+
+It only publishes to these queues: whoever tries to consume from one is told that a Stoop worker does.
+"""
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib import resources
+from typing import Any, Final
+
+from kombu.exceptions import OperationalError
+from kombu.transport import redis as stock
+
+from producer.config import ProducerConfig
+from schemas import celery as dialect
+from schemas import names
+
+__all__ = ["Channel", "SentinelChannel", "SentinelTransport", "Transport"]
+
+_PARK: Final = (resources.files("producer") / "scripts" / "park.lua").read_text()
+
+
+class _Lanes:
+    """What a channel does with the queues that are lanes; the class beside it does the rest."""
+
+    def _put(self, queue: str, message: dict[str, Any], **options: Any) -> None:
+        lane = dialect.lane_of(queue)
+        if lane is None:
+            super()._put(queue, message, **options)  # type: ignore[misc]
+            return
+        command = _command(lane, message)
+        batch = options.get("_publish_batch")
+        if batch is not None:
+            batch.add("execute_command", *command)
+            return
+        with self.conn_or_acquire() as client:  # type: ignore[attr-defined]
+            client.execute_command(*command)
+
+    def _size(self, queue: str) -> int:
+        lane = dialect.lane_of(queue)
+        if lane is None:
+            return int(super()._size(queue))  # type: ignore[misc]
+        with self.conn_or_acquire() as client:  # type: ignore[attr-defined]
+            return int(client.execute_command("XLEN", names.lane(lane)))
+
+    def _get(self, queue: str, *arguments: Any) -> Any:
+        _refuse(queue, "read from")
+        return super()._get(queue, *arguments)  # type: ignore[misc]
+
+    def _purge(self, queue: str) -> int:
+        _refuse(queue, "purge")
+        return int(super()._purge(queue))  # type: ignore[misc]
+
+    def basic_consume(self, queue: str, *arguments: Any, **options: Any) -> Any:
+        """Consume from a stock queue; raises `OperationalError` for a lane."""
+        _refuse(queue, "read from")
+        return super().basic_consume(queue, *arguments, **options)  # type: ignore[misc]
+
+
+class Channel(_Lanes, stock.Channel):
+    """A channel to one Redis server."""
+
+
+class SentinelChannel(_Lanes, stock.SentinelChannel):
+    """A channel to the master that Sentinels know of."""
+
+
+class Transport(stock.Transport):
+    """The `broker_transport` of a Celery application whose broker is the queue's Redis."""
+
+    Channel = Channel
+
+
+class SentinelTransport(stock.SentinelTransport):
+    """The same behind Sentinels."""
+
+    Channel = SentinelChannel
+
+
+def _refuse(queue: str, what: str) -> None:
+    if dialect.lane_of(queue) is not None:
+        raise OperationalError(f"the queue {queue} belongs to Stoop's workers: Celery can send to it, not {what} it")
+
+
+def _command(lane: str, message: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the one command of Redis that puts the message into the lane, or keeps it until its time."""
+    job_id, eta = message["headers"]["id"], message["headers"].get("eta")
+    packed = json.dumps(message, separators=(",", ":")).encode()
+    if keys := ProducerConfig().keys:
+        packed = keys.sign(packed)
+    due = _in_ms(eta) if eta else 0
+    if due > datetime.now(UTC).timestamp() * 1000:
+        keys_and_args = (names.delayed(), names.job(job_id), job_id, lane, due, packed)
+        return ("EVAL", _PARK, 2, *keys_and_args)
+    return ("XADD", names.lane(lane), "*", "id", job_id, dialect.FIELD, packed)
+
+
+def _in_ms(eta: str) -> int:
+    moment = datetime.fromisoformat(eta)
+    return round(1000 * (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())

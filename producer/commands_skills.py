@@ -1,0 +1,119 @@
+"""The skills as commands: arguments, one client call, one render."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from producer import render
+from producer.blocking import Client
+from producer.commands_result import await_answer
+from producer.config import ProducerConfig
+from producer.errors import ConfigError
+from producer.options import SkillOptions, with_options
+from producer.reporting import reported
+from schemas.result import Result
+from schemas.skill import CaptionLength
+
+__all__ = ["caption", "detect", "point", "query"]
+
+_DRAWN = (".png", ".jpg", ".jpeg", ".webp")
+
+_Image = Annotated[str, typer.Argument(help="An image file, or an s3://, https:// or data: address.")]
+_Object = Annotated[str, typer.Argument(help="What to look for, such as 'red car'.")]
+
+
+@with_options
+def query(
+    context: typer.Context,
+    image: Annotated[str, typer.Argument(help="An image file or address; left out with --no-image.")],
+    question: Annotated[str | None, typer.Argument(help="What to ask.")] = None,
+    no_image: Annotated[bool, typer.Option("--no-image", help="Ask a question on text alone.")] = False,
+    reasoning: Annotated[bool, typer.Option("--reasoning", help="Let the model think first.")] = False,
+    *,
+    options: SkillOptions,
+) -> None:
+    """Answer a question about an image.
+
+    For example: stoop query photo.jpg "How many people are there?" --stream
+    """
+    if no_image and question is not None:
+        raise typer.BadParameter("--no-image takes a question and no image")
+    if not no_image and question is None:
+        raise typer.BadParameter("give an image and a question, or --no-image and a question")
+    asked, about = (image, None) if no_image else (question, image)
+    _run(context, options, "query", about, question=asked, reasoning=reasoning)
+
+
+@with_options
+def caption(
+    context: typer.Context,
+    image: _Image,
+    length: Annotated[CaptionLength, typer.Option(help="How much to say.")] = CaptionLength.NORMAL,
+    *,
+    options: SkillOptions,
+) -> None:
+    """Describe an image.
+
+    For example: stoop caption s3://photos/cat.jpg --length short
+    """
+    _run(context, options, "caption", image, length=length)
+
+
+@with_options
+def detect(context: typer.Context, image: _Image, object: _Object, *, options: SkillOptions) -> None:
+    """Find every such object in an image, as boxes.
+
+    For example: stoop detect photo.jpg "red car" --draw cars.png
+    """
+    _run(context, options, "detect", image, object=object)
+
+
+@with_options
+def point(context: typer.Context, image: _Image, object: _Object, *, options: SkillOptions) -> None:
+    """Point at every such object in an image.
+
+    For example: stoop point photo.jpg "door handle" --json
+    """
+    _run(context, options, "point", image, object=object)
+
+
+def _run(context: typer.Context, options: SkillOptions, skill: str, image: str | None, **fields: object) -> None:
+    _check(options, image)
+    connect: type[Client] = context.obj or Client
+    with reported(as_json=options.json):
+        config = ProducerConfig().replace(lane=options.lane, timeout_seconds=options.timeout)
+        with connect(config) as client:
+            job = client.prepare(skill, image, settings=options.settings, stream=options.stream, **fields)
+            job_id = client.submit(job)
+            if options.no_wait:
+                render.print_submitted(job_id, as_json=options.json)
+                return
+            result = await_answer(client, job_id, stream=options.stream, as_json=options.json)
+            if options.draw and image is not None:
+                # the answer is out by now: what goes wrong here is told beside it
+                with reported(as_json=False):
+                    _draw(client, options.draw, image, result, label=str(fields.get("object", "")))
+
+
+def _check(options: SkillOptions, image: str | None) -> None:
+    if options.stream and options.json:
+        raise typer.BadParameter("choose --stream or --json")
+    if options.no_wait and (options.stream or options.draw):
+        raise typer.BadParameter("--no-wait goes without --stream and --draw")
+    if options.draw and image is None:
+        raise typer.BadParameter("--draw needs an image")
+    if options.draw and options.draw.suffix.lower() not in _DRAWN:
+        raise typer.BadParameter(f"--draw writes {', '.join(_DRAWN)} files")
+
+
+def _draw(client: Client, to: Path, image: str, result: Result, *, label: str) -> None:
+    from producer.draw import draw_output
+
+    assert result.output is not None, "a completed job has an output"
+    drawn = draw_output(client.read_image(image), result.output, label)
+    try:
+        to.parent.mkdir(parents=True, exist_ok=True)
+        drawn.save(to)
+    except OSError as error:
+        raise ConfigError(f"cannot write {to}: {error}") from error

@@ -1,0 +1,30 @@
+"""Fractions of an image, as models answer them, brought into the image.
+
+Models answer with corners outside the image or the wrong way round; no format of annotations takes such.
+"""
+
+from typing import Final
+
+from schemas.skill import Box, Point
+
+__all__ = ["inside", "point_inside"]
+
+_LEAST: Final = 1e-6  # of a side; less has no area in any format
+
+
+def inside(box: Box) -> Box | None:
+    """Return the part of the box that lies in the image, its corners in order; None if that has no area."""
+    left, right = sorted((_clamped(box.x_min), _clamped(box.x_max)))
+    top, bottom = sorted((_clamped(box.y_min), _clamped(box.y_max)))
+    if right - left < _LEAST or bottom - top < _LEAST:
+        return None
+    return Box(left, top, right, bottom)
+
+
+def point_inside(point: Point) -> Point:
+    """Return the place in the image next to the point."""
+    return Point(_clamped(point.x), _clamped(point.y))
+
+
+def _clamped(value: float) -> float:
+    return min(max(float(value), 0.0), 1.0)

@@ -1,0 +1,177 @@
+"""Where the images of an export are: nowhere, in a folder, or in the object store."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+
+from producer.errors import ConfigError, ImageUnreadable
+from producer.export.naming import own_name, steps
+from producer.export.objects import ObjectReader
+from producer.export.pixels import size_in_file, size_of, size_of_head
+from producer.image_source import inline
+
+if TYPE_CHECKING:
+    from producer.config import ProducerConfig
+
+__all__ = ["FolderImages", "Images", "NoImages", "StoredImages", "open_images", "read_inline", "size_inline"]
+
+_STORE: Final = "s3"
+
+
+class Images(Protocol):
+    """A place where images are found by the address in a result; may be used by several threads at once.
+
+    Every method raises `ImageUnreadable` or `UploadFailed` where it fails.
+    """
+
+    @property
+    def found(self) -> bool:
+        """Whether images can be read here at all."""
+        ...
+
+    @property
+    def files(self) -> bool:
+        """Whether images are files here, each under the one name it has."""
+        ...
+
+    def name(self, address: str) -> str:
+        """Return the image's name here: a relative path with `/`."""
+        ...
+
+    def size(self, address: str) -> tuple[int, int]:
+        """Return the image's (width, height) in pixels."""
+        ...
+
+    def read(self, address: str) -> bytes:
+        """Return the encoded image."""
+        ...
+
+    def path(self, address: str) -> Path | None:
+        """Return its file, where it is one."""
+        ...
+
+    def close(self) -> None:
+        """Disconnect."""
+        ...
+
+
+class NoImages:
+    """No images: only what results and `data:` addresses tell is known."""
+
+    found = files = False
+
+    def name(self, address: str) -> str:
+        """Name the image by its address."""
+        return own_name(address)
+
+    def size(self, address: str) -> tuple[int, int]:
+        """Refuse."""
+        raise ImageUnreadable("its size is not in the result: give --images a folder, or s3")
+
+    def read(self, address: str) -> bytes:
+        """Refuse."""
+        raise ImageUnreadable("its bytes are not in the result: give --images a folder, or s3")
+
+    def path(self, address: str) -> Path | None:
+        """Know no file."""
+        return None
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class FolderImages:
+    """Images below a folder: by their whole path, or by as much of its end as is there.
+
+    `s3://bucket/set/a/1.jpg` is `bucket/set/a/1.jpg`, else `set/a/1.jpg`, `a/1.jpg` or `1.jpg`, whichever is a file.
+    """
+
+    found = files = True
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._absolute = folder.absolute()
+
+    def name(self, address: str) -> str:
+        """Name the image by its file below the folder."""
+        return self._find(address).relative_to(self._folder).as_posix()
+
+    def size(self, address: str) -> tuple[int, int]:
+        """Read the header of its file."""
+        return size_in_file(self._find(address))
+
+    def read(self, address: str) -> bytes:
+        """Read its file."""
+        path = self._find(address)
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            raise ImageUnreadable(f"cannot read the image: {error.strerror}") from error
+
+    def path(self, address: str) -> Path | None:
+        """Return its file."""
+        return self._find(address).absolute()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _find(self, address: str) -> Path:
+        taken = steps(address)
+        if address.startswith("/") and Path(address).is_relative_to(self._absolute):
+            taken = steps(Path(address).relative_to(self._absolute).as_posix())
+        for start in range(len(taken)):
+            path = self._folder.joinpath(*taken[start:])
+            if path.is_file():
+                return path
+        raise ImageUnreadable(f"there is no file {'/'.join(taken)} in {self._folder}, nor one by the end of this path")
+
+
+class StoredImages:
+    """Images in the object store, at the `s3://` addresses of the results."""
+
+    found, files = True, False
+
+    def __init__(self, config: "ProducerConfig") -> None:
+        self._objects = ObjectReader(config)
+
+    def name(self, address: str) -> str:
+        """Name the image by its key."""
+        return own_name(address)
+
+    def size(self, address: str) -> tuple[int, int]:
+        """Fetch as much of the object as tells its size."""
+        return size_of_head(lambda count: self._objects.read(address, count))
+
+    def read(self, address: str) -> bytes:
+        """Fetch the object."""
+        return self._objects.read(address)
+
+    def path(self, address: str) -> Path | None:
+        """Know no file."""
+        return None
+
+    def close(self) -> None:
+        """Disconnect from the store."""
+        self._objects.close()
+
+
+def open_images(where: str | None, config: "ProducerConfig") -> Images:
+    """Return the images in a folder, in the object store (`s3`), or none; raises `ConfigError`."""
+    if where is None:
+        return NoImages()
+    if where == _STORE:
+        return StoredImages(config)
+    folder = Path(where).expanduser()
+    if not folder.is_dir():
+        raise ConfigError(f"--images {where}: there is no such folder; give one, or s3")
+    return FolderImages(folder)
+
+
+def read_inline(address: str) -> bytes | None:
+    """Return the image in a `data:` address; None for every other. Raises `ImageUnreadable`."""
+    return inline(address) if address.startswith("data:") else None
+
+
+def size_inline(address: str) -> tuple[int, int] | None:
+    """Return (width, height) of the image in a `data:` address; None for every other. Raises `ImageUnreadable`."""
+    encoded = read_inline(address)
+    return None if encoded is None else size_of(encoded)

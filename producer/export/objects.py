@@ -1,0 +1,93 @@
+"""Whole objects or their first bytes, from the object store."""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from producer.errors import ImageUnreadable, UploadFailed
+from schemas.address import ObjectAddress, parse_object
+
+if TYPE_CHECKING:
+    from producer.config import ProducerConfig
+
+__all__ = ["ObjectReader"]
+
+_CONNECTIONS: Final = 16
+_ABSENT: Final = ("404", "NoSuchKey", "NoSuchVersion", "NotFound")
+_REFUSED: Final = ("403", "AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch")
+
+
+class ObjectReader:
+    """Reads `s3://` addresses; threads may share it."""
+
+    def __init__(self, config: "ProducerConfig") -> None:
+        from boto3.session import Session
+        from botocore.client import Config
+
+        # a session of our own: the module's keeps the credentials it has read first
+        self._client = Session().client(
+            "s3",
+            endpoint_url=config.s3_endpoint,
+            region_name=config.s3_region,
+            config=Config(
+                signature_version="s3v4",
+                s3={"addressing_style": "path" if config.s3_path_style else "auto"},
+                connect_timeout=5,
+                read_timeout=60,
+                max_pool_connections=_CONNECTIONS,
+                retries={"mode": "standard", "max_attempts": 3},
+                # stores other than AWS do not all know the newer checksum headers
+                request_checksum_calculation="when_required",
+                response_checksum_validation="when_required",
+            ),
+        )
+
+    def read(self, address: str, count: int | None = None) -> bytes:
+        """Return the object at the address, or at most its first `count` bytes.
+
+        Raises `ImageUnreadable` (no such address or object) or `UploadFailed` (the store refuses or is silent).
+        """
+        from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
+        from urllib3.exceptions import HTTPError
+
+        try:
+            at = parse_object(address)
+        except ValueError:
+            raise ImageUnreadable("not an s3:// address: --images takes a folder for images elsewhere") from None
+        try:
+            return self._get(at, count)
+        except NoCredentialsError as error:
+            raise UploadFailed(
+                "no credentials for the object store: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            ) from error
+        except ClientError as error:
+            raise _told(error.response.get("Error", {}).get("Code", ""), at) from error
+        except (BotoCoreError, HTTPError, OSError) as error:
+            raise UploadFailed(
+                f"the object store does not answer ({error}): check STOOP_S3_ENDPOINT and the network"
+            ) from error
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._client.close()
+
+    def _get(self, at: ObjectAddress, count: int | None) -> bytes:
+        asked: dict[str, Any] = {"Bucket": at.bucket, "Key": at.key}
+        if at.version:
+            asked["VersionId"] = at.version
+        if count is not None:
+            asked["Range"] = f"bytes=0-{count - 1}"
+        body = self._client.get_object(**asked)["Body"]
+        try:
+            # a store that knows no ranges sends the whole
+            return body.read(count)
+        finally:
+            body.close()
+
+
+def _told(code: str, at: ObjectAddress) -> ImageUnreadable | UploadFailed:
+    if code in _ABSENT:
+        return ImageUnreadable(f"there is nothing at {at}")
+    if code == "InvalidRange":
+        return ImageUnreadable(f"{at} is empty")
+    if code in _REFUSED:
+        return UploadFailed(f"the object store refuses access to {at} ({code}): check the AWS credentials and rights")
+    return UploadFailed(f"the object store answered {code or 'an error'} for {at}")

@@ -1,0 +1,183 @@
+"""Jobs as they are: submit them, follow them, wait for them, end them. Knows nothing of images."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
+
+from producer import events
+from producer.errors import InvalidJob, StoopError, TimedOut
+from producer.gathering import Gathering, Outcome
+from producer.jobs import checked, within
+from producer.submission import submit_each, submit_patiently
+from producer.transport import Transport
+from schemas.allowed import AllowedBuckets
+from schemas.event import Event, TerminalEvent
+from schemas.failure import Rejected
+from schemas.job import Job
+from schemas.result import Result
+from schemas.state import State
+
+__all__ = ["JobClient"]
+
+_LAST_WORDS_SECONDS = 2.0
+
+
+class JobClient:
+    """Submits jobs through a transport, and reads what becomes of them.
+
+    Waits that are given no time of their own last `timeout_seconds`. With `cancel_on_exit` a job of this client is
+    cancelled when its stream or its result is left before the end, and what is left when the client is closed.
+    """
+
+    def __init__(
+        self, transport: Transport, *, allowed: AllowedBuckets, timeout_seconds: float, cancel_on_exit: bool = False
+    ) -> None:
+        self._transport = transport
+        self._allowed = allowed
+        self._timeout_seconds = timeout_seconds
+        self._cancel_on_exit = cancel_on_exit
+        # only with `cancel_on_exit`: of others it would grow with every job whose answer nobody reads
+        self._open: set[str] = set()
+
+    async def submit(self, job: Job) -> str:
+        """Put the job into its lane and return its id (that of the first job, if its idempotency key was seen).
+
+        Raises `InvalidJob`, `IdempotencyConflict`, `QueueFull` (with `retry_after`) or `QueueUnavailable`. To submit
+        the same job again after an error puts it once.
+        """
+        return (await self.submit_many([job]))[0]
+
+    async def submit_many(self, jobs: Sequence[Job]) -> list[str]:
+        """Put the jobs into their lanes, 128 to a call, and return their ids; raises as `submit` at the first refusal.
+
+        What one call takes is taken whole or not at all, but calls before it stand: see `submit_each` for which.
+        """
+        return await self._put(jobs)
+
+    async def submit_each(self, jobs: Sequence[Job]) -> list[str | StoopError]:
+        """Put every job that can be put; return for each its id or its refusal, in their order.
+
+        A refusal is an `InvalidJob`, `IdempotencyConflict` or `QueueFull`. Raises `QueueUnavailable`.
+        """
+        return await submit_each(self._put, jobs)
+
+    async def gather(
+        self, jobs: Iterable[Job] | AsyncIterable[Job], *, window: int = 256, timeout: float | None = None
+    ) -> AsyncGenerator[tuple[Job, Outcome], None]:
+        """Submit the jobs as room allows, and yield each with its outcome as soon as there is one.
+
+        An outcome is the `Result` of a job that completed, or the `StoopError` that tells why it did not: its refusal,
+        or what `result` would have raised. At most `window` jobs are pulled from `jobs` and not yet given out; a lane
+        that is full is tried again when it says. Raises what `jobs` raises, and `QueueUnavailable` when Redis stays
+        away for a minute; whoever stops early leaves the jobs in flight to the queue.
+        """
+
+        async def submit(batch: list[Job]) -> list[str | StoopError]:
+            return await submit_patiently(self._put, batch)
+
+        async def wait(job_id: str) -> Result:
+            return await self.result(job_id, timeout)
+
+        async with contextlib.aclosing(Gathering(submit, wait, window=window).outcomes(jobs)) as outcomes:
+            async for job, outcome in outcomes:
+                yield job, outcome
+
+    async def stream(
+        self, job_id: str, timeout: float | None = None, *, after: int = -1, cancel_on_exit: bool | None = None
+    ) -> AsyncGenerator[Event, None]:
+        """Yield every event of the job, each once and in order, until the terminal one.
+
+        Late subscribers get what they missed; a lost connection or a restart of Redis loses nothing. With `after` it
+        begins behind the event of that `seq`, which is what a browser sends as Last-Event-ID. After a
+        `RestartedEvent` what came before it counts no more. With a `timeout` (seconds, for the whole of it) raises
+        `TimedOut`; the job goes on, unless `cancel_on_exit`.
+        """
+        deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
+        async with (
+            self._left_or_ended(job_id, cancel_on_exit) as ended,
+            contextlib.aclosing(events.follow(self._transport, job_id, after)) as told,
+        ):
+            while True:
+                try:
+                    async with asyncio.timeout_at(deadline):
+                        event = await anext(told, None)
+                except TimeoutError:
+                    raise await self._timed_out(job_id, timeout or 0.0) from None
+                if event is None:
+                    return
+                if isinstance(event, TerminalEvent):
+                    ended()
+                yield event
+
+    async def result(self, job_id: str, timeout: float | None = None, *, cancel_on_exit: bool | None = None) -> Result:
+        """Wait for the job to complete; raise `JobFailed`, `JobCancelled`, `JobExpired` or `TimedOut` if it does not.
+
+        `timeout` is in seconds; without one it is the config's `timeout_seconds`. A job that timed out goes on, unless
+        `cancel_on_exit`.
+        """
+        seconds = self._timeout_seconds if timeout is None else timeout
+        async with self._left_or_ended(job_id, cancel_on_exit) as ended:
+            try:
+                async with asyncio.timeout(seconds):
+                    result = await events.wait(self._transport, job_id)
+            except TimeoutError:
+                raise await self._timed_out(job_id, seconds) from None
+            ended()
+        return events.completed(result)
+
+    async def state(self, job_id: str) -> State | None:
+        """Return where the job stands, None if the queue does not know it (yet, or any more)."""
+        state = await self._transport.state(job_id)
+        return None if state is None else State(state)
+
+    async def cancel(self, job_id: str) -> State | None:
+        """Ask for the end of a job; return the state it was in, None if the queue does not know it (yet).
+
+        A job that waits will not run, one that runs stops within a step; its last event, `cancelled`, tells when. One
+        that has ended stays as it is, and one that gets its answer in that moment has it.
+        """
+        before = await self._transport.cancel(job_id)
+        return None if before is None else State(before)
+
+    async def aclose(self) -> None:
+        """Disconnect; idempotent. With `cancel_on_exit` end the jobs whose end has not been seen."""
+        left, self._open = self._open, set()
+        await asyncio.gather(*(self._cancel_left(job_id) for job_id in left))
+        await self._transport.close()
+
+    async def _put(self, jobs: Sequence[Job]) -> list[str]:
+        try:
+            ids = await self._transport.submit([within(self._allowed, checked(job)) for job in jobs])
+        except Rejected as error:  # text that has no UTF-8, as a command line may hand over
+            raise InvalidJob(error.failure) from error
+        if self._cancel_on_exit:
+            self._open.update(ids)
+        return ids
+
+    @contextlib.asynccontextmanager
+    async def _left_or_ended(self, job_id: str, cancel_on_exit: bool | None) -> AsyncIterator[Callable[[], None]]:
+        """Cancel the job, if that is wanted, when it is left before what is yielded was called to tell its end."""
+        cancels = self._cancel_on_exit if cancel_on_exit is None else cancel_on_exit
+
+        def ended() -> None:
+            nonlocal cancels
+            cancels = False
+            self._open.discard(job_id)
+
+        try:
+            yield ended
+        finally:
+            if cancels:
+                self._open.discard(job_id)
+                await self._cancel_left(job_id)
+
+    async def _cancel_left(self, job_id: str) -> None:
+        with contextlib.suppress(StoopError):
+            await self.cancel(job_id)
+
+    async def _timed_out(self, job_id: str, seconds: float) -> TimedOut:
+        state = None
+        with contextlib.suppress(StoopError, TimeoutError):
+            async with asyncio.timeout(_LAST_WORDS_SECONDS):
+                state = await self.state(job_id)
+        return TimedOut(job_id, seconds, state)

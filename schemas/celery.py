@@ -1,0 +1,100 @@
+"""What the two sides of the Celery dialect agree on; neither Celery nor kombu is needed to know it.
+
+A task `stoop.<skill>` in a queue `stoop.<lane>` is a job of that lane. Its entry has the field `m` instead of `j`: the
+message as kombu writes it, JSON. The task's id is the job's, and lives in partition 0.
+"""
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from schemas import names
+from schemas.job import ID_LIMIT, NAME_PATTERN
+from schemas.skill import Skill
+
+__all__ = [
+    "FIELD",
+    "OPTIONS",
+    "PARAMETERS",
+    "ROUTES",
+    "TRANSPORT",
+    "SkillFailed",
+    "lane_of",
+    "queue",
+    "result_key",
+    "task",
+]
+
+FIELD: Final = "m"
+"""The field of an entry that holds a Celery message."""
+
+TRANSPORT: Final = "producer.celery_transport:Transport"
+"""What a Celery application is told as its `broker_transport`, so that it can send to these queues."""
+
+PARAMETERS: Final[Mapping[Skill, tuple[str, ...]]] = MappingProxyType(
+    {
+        Skill.QUERY: ("image", "question"),
+        Skill.CAPTION: ("image", "length"),
+        Skill.DETECT: ("image", "object"),
+        Skill.POINT: ("image", "object"),
+    }
+)
+"""The fields of a job that a task's positional arguments give, in order."""
+
+OPTIONS: Final = (
+    "image",
+    "question",
+    "object",
+    "length",
+    "reasoning",
+    "spatial_refs",
+    "settings",
+    "stream",
+    "deadline",
+    "max_attempts",
+    "custom_id",
+    "metadata",
+    "tenant",
+    "traceparent",
+)
+"""The fields of a job that a task's keyword arguments may give."""
+
+_PREFIX: Final = "stoop."
+ROUTES: Final = {f"{_PREFIX}*": {"queue": f"{_PREFIX}{names.DEFAULT_LANES[0]}"}}
+"""Celery's `task_routes` of our tasks, where the one who sends them names no queue."""
+
+_LANE: Final = re.compile(NAME_PATTERN)
+
+
+class SkillFailed(Exception):
+    """The job of a task ended without an answer; `code` is one of the contract's failure codes."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(code, message)
+        self.code = code
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.message}"
+
+
+def task(skill: Skill) -> str:
+    """Name the task of a skill."""
+    return f"{_PREFIX}{skill.value}"
+
+
+def queue(lane: str = names.DEFAULT_LANES[0]) -> str:
+    """Name the Celery queue of a lane."""
+    return f"{_PREFIX}{lane}"
+
+
+def lane_of(celery_queue: str) -> str | None:
+    """Return the lane that a Celery queue stands for; None if it is no queue of ours."""
+    lane = celery_queue.removeprefix(_PREFIX)
+    return lane if lane != celery_queue and len(lane) <= ID_LIMIT and _LANE.fullmatch(lane) else None
+
+
+def result_key(task_id: str) -> str:
+    """Name the key, and the channel, of a task's result in Celery's result backend on Redis."""
+    return f"celery-task-meta-{task_id}"

@@ -1,0 +1,44 @@
+"""What a run has written, as its reader sees it."""
+
+import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from producer.bulk.line import Line, failed
+from producer.bulk.output import Identity
+from producer.bulk.row import Row
+from schemas.failure import Failure, FailureCode
+from schemas.skill import Output
+
+IDENTITY = Identity({"source": "s3://photos/"}, {"skill": "query"})
+
+
+def ramdisk() -> "TemporaryDirectory[str]":
+    """A folder in memory where there is one: what is synced there costs nothing."""
+    return TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None)
+
+
+def lines(folder: Path, pattern: str = "*.jsonl") -> list[dict[str, Any]]:
+    """Read every line; each must be whole."""
+    found = []
+    for path in sorted(folder.glob(pattern)):
+        packed = path.read_bytes()
+        assert packed == b"" or packed.endswith(b"\n"), f"{path} is torn"
+        found += [json.loads(line) for line in packed.splitlines()]
+    return found
+
+
+def rows(folder: Path, pattern: str = "*.jsonl") -> list[str]:
+    """Return the names of all rows that have ended."""
+    return [line["row"] for line in lines(folder, pattern)]
+
+
+def good(name: str) -> Line:
+    """A line of a row with an answer."""
+    return Line(row=name, id=name, skill="query", output=Output(answer=f"a cat in {name}"))
+
+
+def bad(name: str) -> Line:
+    """A line of a row that failed."""
+    return failed(Row(name, image=f"s3://photos/{name}.jpg"), Failure.of(FailureCode.IMAGE_NOT_FOUND, "nothing there"))

@@ -1,0 +1,211 @@
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from producer import AsyncClient
+from producer.cli import app
+from producer.config import ProducerConfig
+from producer.errors import QueueUnavailable
+from schemas.failure import Failure, FailureCode
+from schemas.job import Job
+from tests.bulk.folder import lines, rows
+from tests.producer.scripted import Script, ScriptedTransport, answer, failing
+
+UNREADABLE = failing(Failure.of(FailureCode.IMAGE_UNDECODABLE, "the image is [bold]truncated[/bold]"))
+
+
+class Terminal:
+    """Runs `stoop bulk` in this process on a scripted queue."""
+
+    def __init__(self, script: Script | None = answer) -> None:
+        self.transport = ScriptedTransport(script)
+
+    def run(self, *arguments: str | Path) -> tuple[int, str, str]:
+        done = CliRunner().invoke(
+            app,
+            ["bulk", *map(str, arguments)],
+            obj=lambda config: AsyncClient(config, transport=self.transport),
+            env={"COLUMNS": "200"},
+        )
+        if done.exception and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        return done.exit_code, done.stdout, done.stderr
+
+
+def some_fail(job: Job) -> object:
+    return UNREADABLE(job) if "bad" in (job.image or "") else answer(job)
+
+
+@pytest.fixture(autouse=True)
+def unconfigured(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ProducerConfig.model_fields:
+        monkeypatch.delenv(f"STOOP_{name.upper()}", raising=False)
+
+
+def write_batch(folder: Path, images: Sequence[str]) -> Path:
+    path = folder / "batch.jsonl"
+    lines = ({"id": f"id-{n}", "image": f"s3://photos/{name}.jpg"} for n, name in enumerate(images))
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+@pytest.fixture
+def batch(tmp_path: Path) -> Path:
+    return write_batch(tmp_path, ["a", "bad-1", "b", "bad-2", "c"])
+
+
+def test_a_batch_is_answered_summed_up_and_done_only_once(tmp_path: Path, batch: Path) -> None:
+    terminal, out = Terminal(some_fail), tmp_path / "out"
+    arguments = (batch, "--skill", "detect", "--object", "cat", "--seed", "7", "--out", out)
+    code, told, errors = terminal.run(*arguments)
+    assert code == 0
+    assert "5 images: 3 answered, 2 failed" in told
+    assert "image_undecodable" in told
+    assert "40.0%" in told
+    assert "id-1: the image is [bold]truncated[/bold]" in told
+    assert "5 of 5 (100%), 2 failed" in errors
+    assert [line["id"] for line in lines(out, "results-*")] == ["id-0", "id-2", "id-4"]
+    assert lines(out, "results-*")[0]["output"]["objects"][0]["x_min"] == 0.1
+    assert {(job.object, job.settings.seed, job.lane) for job in terminal.transport.submitted} == {("cat", 7, "bulk")}
+    assert terminal.run(*arguments)[0] == 0
+    assert len(terminal.transport.submitted) == 5
+    summary = json.loads((out / "summary.json").read_text())
+    assert (summary["completed"], summary["failed"], summary["finished"]) == (3, 2, True)
+    assert summary["causes"][0]["example"]["image"] == "s3://photos/bad-1.jpg"
+
+
+def test_the_summary_is_json_where_that_is_asked_for(tmp_path: Path, batch: Path) -> None:
+    code, told, _ = Terminal(some_fail).run(batch, "--skill", "caption", "--out", tmp_path / "out", "--json")
+    assert code == 0
+    assert json.loads(told) == json.loads((tmp_path / "out" / "summary.json").read_text())
+
+
+def test_what_has_failed_is_tried_again(tmp_path: Path, batch: Path) -> None:
+    out = tmp_path / "out"
+    assert Terminal(some_fail).run(batch, "--skill", "caption", "--out", out)[0] == 0
+    code, told, _ = Terminal(answer).run(batch, "--skill", "caption", "--out", out, "--retry-failed")
+    assert code == 0
+    assert "5 images: 5 answered, 0 failed" in told
+    assert Counter(rows(out, "results-*")) == Counter("12345")
+
+
+def test_a_hopeless_run_says_how_to_go_on(tmp_path: Path) -> None:
+    batch = write_batch(tmp_path, ["bad"] * 300)
+    code, _, errors = Terminal(some_fail).run(
+        batch, "--skill", "caption", "--out", tmp_path / "out", "--max-failures", "5%", "--in-flight", "10"
+    )
+    assert code == 1
+    assert "Stopped: more than 5% failed" in errors
+    assert "--retry-failed" in errors
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["stopped"] == "max_failures"
+
+
+def test_a_small_run_of_which_most_has_failed_is_no_success(tmp_path: Path) -> None:
+    batch = write_batch(tmp_path, ["bad", "bad", "good"])
+    code, told, errors = Terminal(some_fail).run(batch, "--skill", "caption", "--out", tmp_path / "out")
+    assert code == 1
+    assert "1 answered, 2 failed" in told
+    assert "More than 50% failed" in errors
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["finished"]
+
+
+def test_other_arguments_are_refused_before_any_work(tmp_path: Path, batch: Path) -> None:
+    terminal, out = Terminal(), tmp_path / "out"
+    assert terminal.run(batch, "--skill", "caption", "--out", out)[0] == 0
+    for changed in (["--skill", "caption", "--length", "long"], ["--skill", "caption", "--lane", "slow"]):
+        code, _, errors = terminal.run(batch, *changed, "--out", out)
+        assert code == 2
+        assert "holds another run" in errors
+        assert terminal.run(batch, *changed, "--out", out, "--dry-run")[0] == 2
+    with batch.open("a") as file:
+        file.write(json.dumps({"image": "s3://photos/more.jpg"}) + "\n")
+    code, told, _ = terminal.run(batch, "--skill", "caption", "--out", out, "--json")
+    assert code == 2
+    assert "the source has changed" in json.loads(told)["error"]["message"]
+    assert len(terminal.transport.submitted) == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "--out"),
+        (["--out", "out", "--max-failures", "many"], "takes a count such as 50"),
+        (["--out", "out", "--temperature", "11"], "temperature"),
+        (["--out", "batch.jsonl/out", "--skill", "caption"], "cannot write to"),
+        (["--out", "out", "--column", "image"], "--column goes with"),
+        (["--out", "out", "--skill", "caption", "--object", "cat"], "--object goes with detect and point"),
+    ],
+)
+def test_wrong_usage_is_told_before_any_work(
+    batch: Path, arguments: list[str], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(batch.parent)
+    terminal = Terminal()
+    code, _, errors = terminal.run(batch, *arguments)
+    assert code == 2
+    assert told in errors
+    assert terminal.transport.submitted == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [([], "give --skill"), (["--skill", "detect"], "detect needs an object"), (["--skill", "query"], "question")],
+)
+def test_a_folder_needs_to_be_asked_something(tmp_path: Path, arguments: list[str], told: str) -> None:
+    code, _, errors = Terminal().run(tmp_path, *arguments, "--out", tmp_path / "out")
+    assert code == 2
+    assert told in errors
+
+
+def test_a_dry_run_counts_and_does_nothing(tmp_path: Path, batch: Path) -> None:
+    terminal = Terminal()
+    code, told, _ = terminal.run(batch, "--skill", "caption", "--dry-run", "--rate", "10", "--json")
+    assert code == 0
+    plan = json.loads(told)
+    assert (plan["rows"], plan["seconds"], plan["rate_from"]) == (5, 0.5, "as given")
+    assert terminal.transport.submitted == []
+    code, told, _ = terminal.run(batch, "--skill", "caption", "--dry-run", "--out", tmp_path / "out")
+    assert code == 0
+    assert "not known: give --rate" in told
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_dry_run_measures_its_rate(tmp_path: Path, batch: Path) -> None:
+    terminal = Terminal(some_fail)
+    code, told, _ = terminal.run(batch, "--skill", "caption", "--dry-run", "--probe", "3", "--json")
+    plan = json.loads(told)
+    assert code == 0
+    assert len(terminal.transport.submitted) == 3
+    assert (plan["rate_from"], plan["measured"], plan["output_tokens"], plan["input_tokens"]) == (
+        "measured on 3 rows", True, 25, 5 * 740,
+    )  # fmt: skip
+    assert plan["seconds"] == pytest.approx(5 / plan["rate"])
+
+
+def test_a_dry_run_knows_the_rate_of_the_sessions_before(tmp_path: Path, batch: Path) -> None:
+    terminal, out = Terminal(), tmp_path / "out"
+    terminal.run(batch, "--skill", "caption", "--out", out, "--rows", "2")
+    _, told, _ = terminal.run(batch, "--skill", "caption", "--out", out, "--dry-run", "--json")
+    plan = json.loads(told)
+    assert plan["rate"] == json.loads((out / "summary.json").read_text())["images_per_second"]
+    assert plan["rate_from"] == f"measured in {out}"
+
+
+def test_a_queue_that_is_not_there_is_not_waited_for(tmp_path: Path, batch: Path) -> None:
+    class Gone(ScriptedTransport):
+        async def submit(self, jobs: Sequence[Job]) -> list[str]:
+            raise QueueUnavailable("Redis at nowhere: connection refused")
+
+    terminal = Terminal()
+    terminal.transport = Gone()
+    code, _, errors = terminal.run(batch, "--skill", "caption", "--out", tmp_path / "out")
+    assert code == 3
+    assert "Redis at nowhere: connection refused" in errors
+    assert "To go on: stoop" in errors
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["stopped"] == "unavailable"
+    assert Terminal().run(batch, "--skill", "caption", "--out", tmp_path / "out")[0] == 0
+    assert len(rows(tmp_path / "out")) == 5

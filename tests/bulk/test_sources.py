@@ -1,0 +1,265 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from producer.bulk.row import Row
+from producer.bulk.sources import Source, open_source
+from producer.config import ProducerConfig
+from producer.embedded import EmbeddedS3
+from producer.errors import ConfigError, UploadFailed
+
+CONFIG = ProducerConfig(redis_url="redis://127.0.0.1:1")
+
+
+def open_at(path: Path, **options: str) -> Source:
+    return open_source(str(path), CONFIG, **options)
+
+
+def write_lines(path: Path, *lines: object) -> Path:
+    path.write_text("".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines))
+    return path
+
+
+def problems(source: Source) -> dict[str, str]:
+    return {row.name: row.problem.message for row in source.rows() if row.problem}
+
+
+def test_a_folder_gives_its_images_by_their_paths(tmp_path: Path) -> None:
+    for name in ("b.jpg", "a.PNG", "deep/er/c.webp", "notes.txt", ".hidden/d.jpg", "._e.jpg"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"12345")
+    (tmp_path / "loop").symlink_to(tmp_path)
+    (tmp_path / "link.jpg").symlink_to(tmp_path / "b.jpg")
+    source = open_at(tmp_path)
+    found = {row.name: row for row in source.rows()}
+    assert set(found) == {"b.jpg", "a.PNG", "deep/er/c.webp", "link.jpg"}
+    assert source.count() == 4
+    assert found["deep/er/c.webp"].image == tmp_path / "deep/er/c.webp"
+    assert found["a.PNG"].bytes == 5
+    assert [row.name for row in open_at(tmp_path, match="deep/*").rows()] == ["deep/er/c.webp"]
+
+
+def test_a_file_name_in_another_encoding_is_a_name(tmp_path: Path) -> None:
+    Path(f"{tmp_path}/caf\udce9.jpg").write_bytes(b"")
+    [row] = open_at(tmp_path).rows()
+    assert row.name == "caf\\udce9.jpg"
+    assert (row.shown_image or "").endswith("caf\\udce9.jpg")
+
+
+@pytest.fixture
+def bucket(s3: EmbeddedS3, monkeypatch: pytest.MonkeyPatch) -> tuple[EmbeddedS3, ProducerConfig]:
+    for name, value in s3.environment.items():
+        monkeypatch.setenv(name, value)
+    return s3, ProducerConfig(s3_endpoint=s3.endpoint, s3_region=s3.region, s3_path_style=True)
+
+
+def test_a_prefix_gives_its_images_by_their_addresses(bucket: tuple[EmbeddedS3, ProducerConfig]) -> None:
+    s3, config = bucket
+    for key in ("listed/a b.jpg", "listed/deep/ü.png", "listed/notes.txt", "listed-not/c.jpg"):
+        s3.client().put_object(Bucket=s3.bucket, Key=key, Body=b"123")
+    source = open_source(f"s3://{s3.bucket}/listed/", config)
+    rows = list(source.rows())
+    assert [row.name for row in rows] == [f"s3://{s3.bucket}/listed/{name}" for name in ("a b.jpg", "deep/ü.png")]
+    assert [row.image for row in rows] == [row.name for row in rows]
+    assert {row.bytes for row in rows} == {3}
+    assert source.count() == 2
+    matched = open_source(f"s3://{s3.bucket}/listed/", config, match="deep/*")
+    assert [row.name for row in matched.rows()] == [f"s3://{s3.bucket}/listed/deep/ü.png"]
+
+
+def test_a_prefix_is_listed_no_further_than_it_is_read(bucket: tuple[EmbeddedS3, ProducerConfig]) -> None:
+    s3, config = bucket
+    store = s3.client()
+    for number in range(1010):  # a page has a thousand
+        store.put_object(Bucket=s3.bucket, Key=f"many/{number:04}.jpg", Body=b"")
+    rows = open_source(f"s3://{s3.bucket}/many/", config).rows()
+    assert next(rows).name.endswith("0000.jpg")
+    store.delete_object(Bucket=s3.bucket, Key="many/1005.jpg")
+    assert sum(1 for _ in rows) == 1008
+
+
+def test_a_bucket_that_is_not_there_is_told_of(bucket: tuple[EmbeddedS3, ProducerConfig]) -> None:
+    with pytest.raises(UploadFailed, match=r"NoSuchBucket .*s3://no-such-bucket/x"):
+        list(open_source("s3://no-such-bucket/x", bucket[1]).rows())
+
+
+def test_moondreams_lines_are_rows(tmp_path: Path) -> None:
+    path = write_lines(
+        tmp_path / "batch.jsonl",
+        {"id": "one", "skill": "caption", "image": "s3://photos/a.jpg", "length": "short"},
+        {"id": 2, "skill": "query", "image": "in/here.jpg", "question": "why?", "max_tokens": 9, "beside": 1},
+        "",
+        {"skill": "detect", "image": "data:image/png;base64,AAAA", "object": "cat", "settings": {"max_objects": 3}},
+    )
+    source = open_at(path)
+    rows = list(source.rows())
+    assert rows == [
+        Row("1", "s3://photos/a.jpg", "caption", {"length": "short", "custom_id": "one"}),
+        Row("2", tmp_path / "in/here.jpg", "query", {"question": "why?", "custom_id": "2"}, {"max_tokens": 9}),
+        Row("4", "data:image/png;base64,AAAA", "detect", {"object": "cat"}, {"max_objects": 3}),
+    ]
+    assert source.count() == 3
+
+
+def test_lines_that_are_no_rows_fail_alone(tmp_path: Path) -> None:
+    path = write_lines(
+        tmp_path / "batch.jsonl",
+        '{"id": "torn", "skill": "capt',
+        "[1, 2]",
+        {"id": "ok", "skill": "caption", "image": "s3://photos/a.jpg"},
+        {"skill": "caption", "image": ["s3://photos/a.jpg"]},
+        {"skill": "caption", "image": "a\0b.jpg"},
+        {"skill": "caption", "image": "s3://photos/a.jpg", "settings": "hot"},
+        {"skill": "caption", "image": f"data:image/png;base64,{'A' * (9 << 20)}"},
+        {"id": "last", "skill": "caption", "image": "s3://photos/b.jpg"},
+    )
+    source = open_at(path)
+    told = problems(source)
+    assert set(told) == {"1", "2", "4", "5", "6", "7"}
+    assert told["1"].startswith("not JSON")
+    assert "over 8388608 bytes" in told["7"]
+    assert [row.fields["custom_id"] for row in source.rows() if not row.problem] == ["ok", "last"]
+    assert source.count() == 8
+
+
+def chat(content: object, **more: object) -> dict[str, Any]:
+    body = {"model": "gpt-4o", "messages": [{"role": "user", "content": content}], **more}
+    return {"custom_id": "r-1", "method": "POST", "url": "/v1/chat/completions", "body": body}
+
+
+PHOTO = {"type": "image_url", "image_url": {"url": "https://photos.example/a.jpg", "detail": "low"}}
+TEXT = {"type": "text", "text": "What is this?"}
+
+
+def test_openais_lines_are_queries(tmp_path: Path) -> None:
+    system = {"role": "system", "content": "Be brief."}
+    spoken = chat([TEXT, PHOTO], max_tokens=20, temperature=0.0, seed=3)
+    spoken["body"]["messages"].insert(0, system)
+    path = write_lines(
+        tmp_path / "batch.jsonl", spoken, chat("Two and two?"), chat([PHOTO, TEXT], max_completion_tokens=5)
+    )
+    first, second, third = open_at(path).rows()
+    assert first.image == "https://photos.example/a.jpg"
+    assert first.fields == {"question": "Be brief.\nWhat is this?", "custom_id": "r-1"}
+    assert first.settings == {"max_tokens": 20, "temperature": 0.0, "seed": 3}
+    assert first.skill == "query"
+    assert (second.image, second.fields["question"]) == (None, "Two and two?")
+    assert third.settings == {"max_tokens": 5}
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (chat([TEXT, PHOTO, PHOTO]), "2 images"),
+        (chat([TEXT], n=2), "tools and n"),
+        (chat([TEXT], tools=[{"type": "function"}]), "tools and n"),
+        (chat([{"type": "input_audio"}]), "content must be"),
+        (chat(None), "content must be"),
+        ({**chat([TEXT]), "url": "/v1/embeddings"}, "url must be"),
+        ({"custom_id": "x", "body": {"model": "m", "input": "?"}}, r"body\.messages"),
+        ({"custom_id": "x", "body": {"messages": [{"role": "assistant", "content": "Hi"}]}}, "one turn"),
+    ],
+)
+def test_openais_lines_that_mean_nothing_here_say_why(tmp_path: Path, line: object, told: str) -> None:
+    [row] = open_at(write_lines(tmp_path / "batch.jsonl", line)).rows()
+    assert row.problem is not None
+    assert told.replace("\\", "") in row.problem.message
+
+
+def test_a_csv_column_gives_images_and_the_others_what_is_asked(tmp_path: Path) -> None:
+    path = tmp_path / "photos.csv"
+    path.write_text(
+        "\ufeffid,photo,question,notes\n"
+        'first,s3://photos/a.jpg,"Who, and\nwhy?",x\n\n,in/b.jpg,,\nthird,,What is love?,\n'
+    )
+    source = open_at(path, column="photo")
+    assert list(source.rows()) == [
+        Row("1", "s3://photos/a.jpg", None, {"question": "Who, and\nwhy?", "custom_id": "first"}),
+        Row("2", tmp_path / "in/b.jpg"),
+        Row("3", None, None, {"question": "What is love?", "custom_id": "third"}),
+    ]
+    assert source.count() == 3
+    with pytest.raises(ConfigError, match="no column 'image': give --column, one of id, photo, question, notes"):
+        list(open_at(path).rows())
+
+
+def test_tabs_part_the_columns_of_a_tsv(tmp_path: Path) -> None:
+    path = tmp_path / "photos.tsv"
+    path.write_text("image\tobject\ns3://photos/a.jpg\tred, wide car\n")
+    [row] = open_at(path).rows()
+    assert row.fields == {"object": "red, wide car"}
+
+
+def test_what_is_no_csv_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "photos.csv"
+    path.write_bytes(b"image\ncaf\xe9.jpg\n")
+    with pytest.raises(ConfigError, match="no CSV file in UTF-8"):
+        list(open_at(path).rows())
+
+
+def test_a_parquet_column_gives_addresses_bytes_or_structs(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+
+    def rows(column: list[Any]) -> list[Row]:
+        pq.write_table(
+            pa.table({"image": column, "id": [*range(len(column))], "unused": column}), tmp_path / "p.parquet"
+        )
+        source = open_at(tmp_path / "p.parquet")
+        assert source.count() == len(column)
+        return list(source.rows())
+
+    assert [row.image for row in rows([f"s3://photos/{number}.jpg" for number in range(40)])] == [
+        f"s3://photos/{number}.jpg" for number in range(40)
+    ]
+    assert [row.image for row in rows([b"jpeg", None])] == [b"jpeg", None]
+    structs = rows([{"bytes": b"jpeg", "path": "a.jpg"}, {"bytes": None, "path": "b.jpg"}])
+    assert [row.image for row in structs] == [b"jpeg", tmp_path / "b.jpg"]
+    assert [row.fields for row in structs] == [{"custom_id": "0"}, {"custom_id": "1"}]
+    [number] = rows([7])
+    assert number.problem is not None
+
+
+def test_what_is_no_parquet_file_says_so(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    (tmp_path / "p.parquet").write_bytes(b"PAR?")
+    with pytest.raises(ConfigError, match="cannot read"):
+        list(open_at(tmp_path / "p.parquet").rows())
+
+
+@pytest.mark.parametrize(
+    ("named", "options", "told"),
+    [
+        ("nowhere", {}, "no file or folder"),
+        ("file.zip", {}, "give a folder, an s3:// prefix"),
+        ("s3://", {}, "names no bucket"),
+        ("s3://bucket/batch.jsonl", {}, "download it"),
+        ("file.jsonl", {"match": "*.jpg"}, "--match goes with"),
+        ("file.jsonl", {"column": "photo"}, "--column goes with"),
+        (".", {"column": "photo"}, "--column goes with"),
+    ],
+)
+def test_what_is_no_source_says_what_is(tmp_path: Path, named: str, options: dict[str, str], told: str) -> None:
+    for name in ("file.zip", "file.jsonl"):
+        (tmp_path / name).write_text("")
+    with pytest.raises(ConfigError, match=told):
+        open_source(named if named.startswith("s3://") else str(tmp_path / named), CONFIG, **options)
+
+
+def test_a_file_is_known_by_what_is_in_it_and_a_folder_by_where_it_is(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "batch.jsonl", {"id": "a" * 70_000})
+    changes: list[Callable[[], object]] = [
+        lambda: write_lines(path, {"id": "b" + "a" * 69_999}),
+        lambda: write_lines(path, {"id": "a" * 70_000}, {"id": "more"}),
+    ]
+    folder = open_at(tmp_path).facts
+    for change in changes:
+        before = open_at(path).facts
+        change()
+        assert open_at(path).facts != before
+        assert open_at(path).facts["source"] == before["source"]
+    assert open_at(tmp_path).facts == folder

@@ -1,0 +1,150 @@
+"""The kombu transport on a real Redis: lanes get entries, every other queue stays as it was."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+from celery import Celery, group
+from kombu import Connection
+from kombu.exceptions import OperationalError
+from kombu.transport import redis as stock
+
+from producer.celery import caption, configure, query
+from producer.celery_transport import SentinelTransport
+from schemas.celery import lane_of
+from schemas.signature import SigningKeys
+from tests.celery.works import close
+from worker.celery.message import read_job, read_message
+
+LANE = "stoop:{0}:jobs:interactive"
+
+
+@pytest.fixture
+def app(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Celery]:
+    monkeypatch.delenv("STOOP_SIGNING_KEYS", raising=False)
+    app = configure(Celery("sender", broker=redis_url, backend=redis_url, set_as_current=False))
+    yield app
+    close(app)
+
+
+@pytest.fixture
+def client(redis_url: str) -> Iterator["redis.Redis[bytes]"]:
+    with redis.Redis.from_url(redis_url) as client:
+        yield client
+
+
+def send(app: Celery, *args: object, **options: Any) -> str:
+    return str(app.signature("stoop.query", args, **options).apply_async().id)
+
+
+def test_a_task_becomes_one_entry_of_its_lane(app: Celery, client: "redis.Redis[bytes]") -> None:
+    task_id = send(app, None, "what?")
+    [(_, fields)] = client.xrange(LANE)
+    assert fields[b"id"].decode() == task_id
+    job = read_job(read_message(fields[b"m"], None))
+    assert (job.id, job.question) == (task_id, "what?")
+    assert client.keys("stoop.*") == []
+
+
+def test_the_queue_says_the_lane(app: Celery, client: "redis.Redis[bytes]") -> None:
+    send(app, None, "q", queue="stoop.bulk")
+    assert client.xlen("stoop:{0}:jobs:bulk") == 1
+    assert client.xlen(LANE) == 0
+
+
+@pytest.mark.parametrize(
+    ("queue", "lane"),
+    [
+        ("stoop.bulk", "bulk"),
+        ("stoop.a.b", "a.b"),
+        ("stoop.", None),
+        ("celery", None),
+        ("stoop.a/b", None),
+        ("s", None),
+    ],
+)
+def test_which_queues_are_lanes(queue: str, lane: str | None) -> None:
+    assert lane_of(queue) == lane
+
+
+def test_other_queues_are_as_a_stock_transport_has_them(
+    app: Celery, client: "redis.Redis[bytes]", redis_url: str
+) -> None:
+    app.send_task("shop.draw", (1,))
+    assert client.llen("celery") == 1
+    with Connection(redis_url, transport=stock.Transport) as connection:
+        got = connection.default_channel.basic_get("celery", no_ack=True)
+        assert got is not None and got.headers["task"] == "shop.draw"
+
+
+def test_a_group_is_sent_whole(app: Celery, client: "redis.Redis[bytes]") -> None:
+    whole = group(app.signature("stoop.query", (None, str(i)), immutable=True) for i in range(5))
+    sent = whole.apply_async()
+    assert [fields[b"id"].decode() for _, fields in client.xrange(LANE)] == [one.id for one in sent.children]
+
+
+def test_what_waits_for_its_time_is_delayed_and_there_once(app: Celery, client: "redis.Redis[bytes]") -> None:
+    for _ in range(2):
+        send(app, None, "later", countdown=60, task_id="the-same")
+    assert client.xlen(LANE) == 0
+    assert client.zcard("stoop:{0}:delayed") == 1
+    assert client.hget("stoop:{0}:job:the-same", "state") == b"delayed"
+    send(app, None, "now", countdown=-1)
+    assert client.xlen(LANE) == 1
+
+
+def test_nobody_reads_or_empties_a_lane(app: Celery, client: "redis.Redis[bytes]") -> None:
+    send(app, None, "q")
+    with app.connection_for_read() as connection:
+        channel = connection.default_channel
+        for forbidden in (
+            lambda: channel.basic_consume("stoop.interactive", True, print, "tag"),
+            lambda: channel.basic_get("stoop.interactive"),
+            lambda: channel.queue_purge("stoop.interactive"),
+        ):
+            with pytest.raises(OperationalError, match="belongs to Stoop's workers"):
+                forbidden()
+        assert channel.queue_declare("stoop.interactive").message_count == 1
+
+
+def test_with_keys_messages_are_signed(
+    app: Celery, client: "redis.Redis[bytes]", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STOOP_SIGNING_KEYS", "k1:0123456789abcdef")
+    send(app, None, "signed")
+    [(_, fields)] = client.xrange(LANE)
+    keys = SigningKeys.read(["k1:0123456789abcdef"])
+    assert keys is not None
+    assert read_job(read_message(fields[b"m"], keys)).question == "signed"
+
+
+def test_behind_sentinels_the_transport_knows_them() -> None:
+    app = configure(Celery("sentinels", broker="sentinel://here:26379", set_as_current=False))
+    assert app.connection_for_write().transport_cls == f"{SentinelTransport.__module__}:{SentinelTransport.__name__}"
+    app.close()
+
+
+def test_own_routes_come_first() -> None:
+    app = Celery("routes", set_as_current=False)
+    app.conf.task_routes = {"stoop.caption": {"queue": "stoop.bulk"}}
+    configure(app)
+    router = app.amqp.router
+    assert router.route({}, "stoop.caption")["queue"].name == "stoop.bulk"
+    assert router.route({}, "stoop.query")["queue"].name == "stoop.interactive"
+    app.close()
+
+
+def test_arguments_show_nowhere_but_in_the_body(app: Celery, client: "redis.Redis[bytes]") -> None:
+    app.tasks["stoop.caption"].delay("s3://private/face.png")
+    [(_, fields)] = client.xrange(LANE)
+    assert b"private" not in fields[b"m"]
+    assert b"s3" not in json.dumps(json.loads(fields[b"m"])["headers"]).encode()
+
+
+def test_a_wrong_call_is_refused_where_it_is_made() -> None:
+    with pytest.raises(TypeError):
+        caption.delay()
+    with pytest.raises(NotImplementedError, match="runs on a Stoop worker"):
+        query(None, "here?")

@@ -1,0 +1,136 @@
+"""What the examples run against: a Redis, an S3 server, and workers; and the examples themselves as processes."""
+
+import os
+import re
+import signal
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from producer import AsyncClient
+from producer.child_server import ChildServer
+from producer.config import ProducerConfig
+from producer.demo.pictures import Picture, draw_pictures
+from producer.demo.worker_process import find_model, running_worker
+from producer.embedded import EmbeddedRedis, EmbeddedS3, embedded_redis
+
+__all__ = ["ROOT", "Start", "Town", "gate", "painter", "start", "teller"]
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+
+Start = Callable[..., str]
+
+
+@dataclass(frozen=True)
+class Town:
+    """A Redis with a worker on it, the store of its images, and the variables by which programs find them."""
+
+    redis: EmbeddedRedis
+    s3: EmbeddedS3
+    config: ProducerConfig
+
+    @property
+    def redis_url(self) -> str:
+        return self.redis.url
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """A whole environment."""
+        told = {
+            "STOOP_REDIS_URL": self.redis_url,
+            "STOOP_BUCKET": self.s3.bucket,
+            "STOOP_S3_ENDPOINT": self.s3.endpoint,
+            "STOOP_S3_REGION": self.s3.region,
+            "STOOP_S3_PATH_STYLE": "true",
+            "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)]),
+            "PYTHONUNBUFFERED": "1",
+            "PATH": os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]]),
+        }
+        return {**os.environ, **self.s3.environment, **told}
+
+    def client(self) -> AsyncClient:
+        return AsyncClient(self.config)
+
+
+def _town(redis: EmbeddedRedis, s3: EmbeddedS3) -> Town:
+    store = {"bucket": s3.bucket, "s3_endpoint": s3.endpoint, "s3_region": s3.region, "s3_path_style": True}
+    return Town(redis, s3, ProducerConfig(redis_url=redis.url, timeout_seconds=60, **store))
+
+
+@pytest.fixture(scope="session")
+def teller(s3: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
+    """A worker that answers as `telling_child` says."""
+    folder = tmp_path_factory.mktemp("teller")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("STOOP_REDIS_URL", raising=False)
+        with embedded_redis(folder / "redis") as redis:
+            town = _town(redis, s3)
+            ready = folder / "ready"
+            worker = ChildServer(
+                name="the worker",
+                command=[sys.executable, "-m", "tests.examples.telling_worker"],
+                log=folder / "worker.log",
+                environment={
+                    **town.variables,
+                    "STOOP_READY_FILE": str(ready),
+                    "STOOP_LEASE_SECONDS": "2",
+                    "STOOP_DRAIN_SECONDS": "1",
+                },
+                answers=lambda pid: ready.exists(),
+                start_seconds=60,
+            )
+            worker.start()
+            yield town
+            worker.end(signal.SIGTERM)
+
+
+@pytest.fixture(scope="session")
+def painter(s3: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Town, Picture, str]]:
+    """A worker with the demo's model, a picture, and its address."""
+    folder = tmp_path_factory.mktemp("painter")
+    [picture] = draw_pictures(1, seed=1)
+    s3.client().put_object(Bucket=s3.bucket, Key="examples/shapes.png", Body=picture.encoded)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("STOOP_REDIS_URL", raising=False)
+        flags = {"lanes": "interactive,bulk", "threads": "1"}
+        with embedded_redis(folder / "redis") as redis, running_worker(folder, find_model(None), redis, s3, flags):
+            yield _town(redis, s3), picture, f"s3://{s3.bucket}/examples/shapes.png"
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Path:
+    """The file that a job of the teller waits for in its middle."""
+    return tmp_path / "gate"
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts a program of an example, `start(folder, *command, says=…, **variables)`, and returns the first group of
+    what it says when it is ready; ends it with the test."""
+    started: list[ChildServer] = []
+
+    def start(folder: str, *command: str, says: str, environment: Mapping[str, str]) -> str:
+        log = tmp_path / f"{folder}-{len(started)}.log"
+        said = re.compile(says)
+        server = ChildServer(
+            name=folder,
+            command=[sys.executable, *command],
+            log=log,
+            environment=environment,
+            answers=lambda pid: bool(said.search(log.read_text())),
+            start_seconds=60,
+        )
+        server.start()
+        started.append(server)
+        found = said.search(log.read_text())
+        assert found is not None
+        return found[1] if found.re.groups else found[0]
+
+    yield start
+    for server in started:
+        server.end(signal.SIGTERM)

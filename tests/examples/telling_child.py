@@ -1,0 +1,63 @@
+"""An engine child that tells its answers word by word: `python -m tests.examples.telling_child`.
+
+The question `tell N` is answered by N numbered words, one a step; `tell N until FILE` stops in the middle until there
+is a FILE. Everything else is as in `tests.support.scripted_child`.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.support.scripted_child import ScriptedLoop
+from worker.engine.request import Deliver, Finished, FinishReason, Query, Request, TextDelta, Usage
+from worker.engine_process.border import EngineSettings, Ready
+from worker.engine_process.serving import serve_engine
+from worker.images import CropGeometry
+
+__all__ = ["TellingLoop", "words"]
+
+_USAGE = Usage(1, 1, 0, prefill_time_ms=1.0, decode_time_ms=1.0, ttft_ms=1.0)
+
+
+def words(count: int) -> list[str]:
+    """What `tell count` is answered by; joined by nothing."""
+    return ["word-0", *(f" word-{i}" for i in range(1, count))]
+
+
+class TellingLoop(ScriptedLoop):
+    """A scripted loop with jobs that take their time."""
+
+    def __init__(self, deliver: Deliver) -> None:
+        super().__init__(deliver)
+        self._tellings: dict[str, Iterator[None]] = {}
+
+    def _take(self, message: Request | str) -> None:
+        match message:
+            case Request(task=Query(question=question)) if question.startswith("tell "):
+                self._inside.add(message.id)
+                self._tellings[message.id] = self._tell(message.id, question.split())
+            case _:
+                super()._take(message)
+
+    def _turn(self) -> None:
+        super()._turn()
+        for request_id, telling in list(self._tellings.items()):
+            if request_id not in self._inside or next(telling, "told") == "told":
+                del self._tellings[request_id]
+
+    def _tell(self, request_id: str, script: list[str]) -> Iterator[None]:
+        told = words(int(script[1]))
+        for i, word in enumerate(told):
+            while i == len(told) // 2 and "until" in script and not Path(script[-1]).exists():
+                yield
+            self._deliver([TextDelta(request_id, word)])
+            yield
+        self._inside.discard(request_id)
+        self._deliver([Finished(request_id, FinishReason.STOP, _USAGE, text="".join(told))])
+
+
+def _build(settings: EngineSettings, deliver: Deliver) -> tuple[TellingLoop, Ready]:
+    return TellingLoop(deliver), Ready("telling", "digest", CropGeometry())
+
+
+if __name__ == "__main__":
+    serve_engine(_build)

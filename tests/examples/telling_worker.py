@@ -1,0 +1,12 @@
+"""A real worker whose engine tells its answers word by word: `python -m tests.examples.telling_worker`."""
+
+import sys
+
+from worker.config import read_config
+from worker.logs import configure_logs
+from worker.main import serve
+
+if __name__ == "__main__":
+    config = read_config({"model": "telling"})
+    configure_logs(config.log_level, config.log_format)
+    serve(config, program=[sys.executable, "-m", "tests.examples.telling_child"])

@@ -1,0 +1,129 @@
+"""The consumer in Node.js, with the plain redis client of its world."""
+
+import asyncio
+import contextlib
+import json
+import shutil
+import signal
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from schemas import names
+from tests.examples.conftest import EXAMPLES, Town
+from tests.examples.telling_child import words
+
+SECONDS = 60.0
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example with its one package installed."""
+    npm = shutil.which("npm")
+    if npm is None or shutil.which("node") is None:
+        pytest.skip("no Node.js on this machine")
+    folder = tmp_path_factory.mktemp("node") / "example"
+    shutil.copytree(EXAMPLES / "node", folder)
+    if not (folder / "node_modules" / "redis").is_dir():
+        install = [npm, "install", "--no-audit", "--no-fund", "--prefer-offline", "--fetch-retries", "0"]
+        try:
+            subprocess.run(install, cwd=folder, check=True, capture_output=True, timeout=60)
+        except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
+            pytest.skip("npm cannot install the package redis here")
+    return folder
+
+
+@contextlib.asynccontextmanager
+async def consumer(folder: Path, town: Town, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    process = await asyncio.create_subprocess_exec(
+        *("node", "words.mjs", *arguments),
+        cwd=folder,
+        env=town.variables,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(SECONDS):
+            yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
+
+
+async def read(process: asyncio.subprocess.Process, text: str) -> None:
+    """Read what it prints, which must be this."""
+    assert process.stdout is not None
+    assert (await process.stdout.readexactly(len(text))).decode() == text
+
+
+async def submit(town: Town, question: str, **fields: object) -> str:
+    async with town.client() as client:
+        return await client.submit(await client.prepare("query", question=question, stream=True, **fields))  # type: ignore[arg-type]
+
+
+async def test_words_come_while_the_job_runs_and_the_log_has_the_last_word(
+    folder: Path, teller: Town, gate: Path
+) -> None:
+    job_id = await submit(teller, f"tell 40 until {gate}")
+    told = words(40)
+    async with consumer(folder, teller, job_id) as process, Redis.from_url(teller.redis_url, protocol=2) as redis:
+        await read(process, "".join(told[:20]))
+        logged: Any = await redis.xrange(names.log(job_id))
+        for _, fields in logged:
+            await redis.publish(names.events(job_id), fields[b"e"])
+        ahead = {**json.loads(fields[b"e"]), "seq": 999, "text": "what the log does not have"}
+        await redis.publish(names.events(job_id), json.dumps(ahead))
+        gate.touch()
+        await read(process, "".join(told[20:]) + "\n")
+        assert await process.wait() == 0
+
+
+async def test_who_is_cut_off_while_the_job_ends_loses_no_word(folder: Path, teller: Town, gate: Path) -> None:
+    job_id = await submit(teller, f"tell 40 until {gate}")
+    told = words(40)
+    async with consumer(folder, teller, job_id) as process, Redis.from_url(teller.redis_url, protocol=2) as redis:
+        await read(process, "".join(told[:20]))
+        process.send_signal(signal.SIGSTOP)  # it cannot come back before the job has ended
+        clients: Any = await redis.client_list()
+        for client in clients:
+            if client["cmd"] in ("subscribe", "xrange", "get"):
+                await redis.client_kill_filter(_id=client["id"])
+        gate.touch()
+        async with teller.client() as client:
+            await client.result(job_id)
+        process.send_signal(signal.SIGCONT)
+        await read(process, "".join(told[20:]) + "\n")
+        assert await process.wait() == 0
+
+
+async def test_it_goes_on_behind_the_event_that_was_seen_last(folder: Path, teller: Town) -> None:
+    job_id = await submit(teller, "tell 6")
+    async with teller.client() as client:
+        events = [event async for event in client.stream(job_id)]
+    texts = [getattr(event, "text", "") for event in events]
+    async with consumer(folder, teller, job_id, "2") as process:
+        await read(process, "".join(texts[3:]) + "\n")
+        assert await process.wait() == 0
+
+
+async def test_a_job_whose_log_has_gone_still_has_an_end(folder: Path, teller: Town) -> None:
+    job_id = await submit(teller, "gone")
+    async with teller.client() as client, Redis.from_url(teller.redis_url, protocol=2) as redis:
+        await client.result(job_id)
+        await redis.delete(names.log(job_id))
+    async with consumer(folder, teller, job_id) as process:
+        await read(process, "\n")
+        assert await process.wait() == 0
+
+
+async def test_a_failure_is_told(folder: Path, teller: Town) -> None:
+    job_id = await submit(teller, "what?", image="s3://nowhere/a.png")
+    async with consumer(folder, teller, job_id) as process:
+        out, errors = await process.communicate()
+    assert (process.returncode, out) == (1, b"")
+    assert errors.startswith(b"image_")

@@ -1,0 +1,169 @@
+"""The back end that relays tokens, over HTTP and in a browser."""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from producer.demo.pictures import Picture
+from tests.examples.conftest import EXAMPLES, Start, Town
+from tests.examples.telling_child import words
+
+httpx = pytest.importorskip("httpx")
+pytest.importorskip("sse_starlette")
+pytest.importorskip("uvicorn")
+
+COMMAND = ("-m", "uvicorn", "app:app", "--app-dir", str(EXAMPLES / "starlette_sse"), "--port", "0")
+SECONDS = 60.0
+
+
+def back_end(start: Start, town: Town) -> str:
+    says = r"running on (http://\S+)"
+    return start("starlette_sse", *COMMAND, says=says, environment=town.variables)
+
+
+@asynccontextmanager
+async def calling(address: str) -> AsyncIterator[Any]:
+    async with httpx.AsyncClient(base_url=address, timeout=SECONDS, trust_env=False) as http:
+        yield http
+
+
+async def ask(http: Any, question: str, image: bytes = b"") -> str:
+    told = await http.post("/jobs", params={"question": question}, content=image)
+    assert told.status_code == 201, told.text
+    return str(told.json()["id"])
+
+
+async def events(http: Any, job_id: str, after: str | None = None) -> AsyncGenerator[tuple[str, dict[str, Any]], None]:
+    """Yield the id and the data of each event as a browser would see it, until the server ends the stream."""
+    headers = {} if after is None else {"last-event-id": after}
+    async with http.stream("GET", f"/jobs/{job_id}/events", headers=headers) as response:
+        assert response.headers["content-type"].startswith("text/event-stream")
+        fields: dict[str, str] = {}
+        async for line in response.aiter_lines():
+            name, _, value = line.partition(": ")
+            if line and name:
+                fields[name] = value
+            elif "data" in fields:
+                event = json.loads(fields["data"])
+                assert (fields["event"], fields["id"]) == (event["type"], str(event["seq"]))
+                yield fields["id"], event
+                fields = {}
+
+
+async def test_a_connection_that_breaks_in_the_middle_goes_on_with_the_next_word(
+    teller: Town, start: Start, gate: Path
+) -> None:
+    async with asyncio.timeout(SECONDS), calling(back_end(start, teller)) as http:
+        job_id = await ask(http, f"tell 40 until {gate}")
+        said: list[str] = []
+        last = ""
+        # the job stands still in its middle: the connection is broken off when all of that half has come
+        told = events(http, job_id)
+        async for seen, event in told:
+            last = seen
+            said += [event["text"]] if event["type"] == "delta" else []
+            if "".join(said) == "".join(words(40)[:20]):
+                break
+        await told.aclose()
+        gate.touch()
+        async for _, event in events(http, job_id, last):
+            assert event["type"] in ("delta", "finished")
+            said += [event["text"]] if event["type"] == "delta" else []
+        assert "".join(said) == "".join(words(40))
+
+
+async def test_every_break_and_another_back_end(teller: Town, start: Start) -> None:
+    """Broken off behind each event in turn, and continued at another process: it holds nothing of a job."""
+    addresses = [back_end(start, teller), back_end(start, teller)]
+    async with asyncio.timeout(SECONDS), calling(addresses[0]) as one, calling(addresses[1]) as other:
+        job_id = await ask(one, "tell 12")
+        whole = [event async for _, event in events(one, job_id)]
+        assert "".join(event["text"] for event in whole if event["type"] == "delta") == "".join(words(12))
+        for i in range(len(whole) - 1):
+            rest = [event async for _, event in events(other, job_id, str(whole[i]["seq"]))]
+            assert rest == whole[i + 1 :]
+
+
+async def test_redis_may_restart_in_the_middle(teller: Town, start: Start, gate: Path) -> None:
+    async with asyncio.timeout(SECONDS), calling(back_end(start, teller)) as http:
+        job_id = await ask(http, f"tell 40 until {gate}")
+        text = ""
+        async for _, event in events(http, job_id):
+            text = "" if event["type"] == "restarted" else text + event.get("text", "")
+            if text == "".join(words(40)[:20]) and not gate.exists():
+                teller.redis.kill()
+                assert [told async for told in events(http, job_id)] == [], "who comes now may come again"
+                teller.redis.restart()
+                gate.touch()
+        assert text == "".join(words(40))
+
+
+async def test_an_image_is_uploaded_and_its_answer_told(painter: tuple[Town, Picture, str], start: Start) -> None:
+    town, picture, _ = painter
+    async with asyncio.timeout(SECONDS), calling(back_end(start, town)) as http:
+        job_id = await ask(http, "How many shapes are there?", picture.encoded)
+        *_, (_, last) = [told async for told in events(http, job_id)]
+        assert last["type"] == "finished"
+        assert last["result"]["output"]["answer"] == str(len(picture.shapes))
+
+
+async def test_what_cannot_be_done_is_refused(teller: Town, start: Start) -> None:
+    async with asyncio.timeout(SECONDS), calling(back_end(start, teller)) as http:
+        assert (await http.post("/jobs")).status_code == 400, "no question"
+        assert (await http.post("/jobs?question=what", content=b"no image")).status_code == 400
+        assert (await http.post("/jobs?question=what", content=bytes((20 << 20) + 1))).status_code == 413
+        assert (await http.get("/jobs/nobody/events")).status_code == 404
+        job_id = await ask(http, "hello")
+        assert [event async for _, event in events(http, job_id, "nonsense")][-1]["type"] == "finished"
+
+
+async def test_a_page_that_is_loaded_again_in_the_middle_shows_every_word_once(
+    teller: Town, start: Start, gate: Path, tmp_path: Path
+) -> None:
+    playwright = pytest.importorskip("playwright.async_api")
+    chromium = next((path for path in map(Path, CHROMIUMS) if path.exists()), None)
+    if chromium is None:
+        pytest.skip("no Chromium on this machine")
+    half, whole = "".join(words(40)[:20]), "".join(words(40))
+    address = back_end(start, teller)
+    async with asyncio.timeout(SECONDS), playwright.async_playwright() as drivers:
+        flags = ["--no-sandbox", "--disable-gpu", "--no-proxy-server"]
+        browser = await drivers.chromium.launch(executable_path=str(chromium), args=flags)
+        page = await browser.new_page()
+        await page.goto(address)
+        await page.evaluate(SEEN)
+        await page.fill("[name=question]", f"tell 40 until {gate}")
+        await page.click("button")
+        answer = page.locator("#answer")
+        await playwright.expect(answer).to_have_text(half, timeout=20_000)
+        assert await page.text_content("#state") == "running", "the words are there while the job runs"
+        assert len(await page.evaluate("seen")) > 2, "they came one after the other"
+        await page.screenshot(path=tmp_path / "half.png")
+        await page.reload()
+        await playwright.expect(answer).to_have_text(half, timeout=20_000)
+        await page.evaluate(SEEN)
+        gate.touch()
+        await playwright.expect(page.locator("#state")).to_have_text("finished", timeout=20_000)
+        assert await answer.text_content() == whole
+        seen = await page.evaluate("seen")
+        assert all(whole.startswith(text) for text in seen), "at no moment was a word missing or doubled"
+        assert seen == sorted(seen, key=len) and len(seen) > 2
+        await page.screenshot(path=tmp_path / "whole.png")
+        assert re.search(r"/#[0-9a-f]{32}-0$", page.url), "the job's id is in the page's address"
+        await browser.close()
+
+
+CHROMIUMS = ("/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome")
+
+# Keeps every text that the answer has had.
+SEEN = """() => {
+  window.seen = [];
+  const answer = document.getElementById("answer");
+  new MutationObserver(() => seen.push(answer.textContent)).observe(answer, { childList: true, characterData: true });
+}"""

@@ -1,0 +1,84 @@
+from collections.abc import Sequence
+
+import pytest
+
+from producer.errors import IdempotencyConflict, InvalidJob, QueueFull, QueueUnavailable
+from producer.submission import CHUNK, submit_each, submit_patiently
+from schemas.failure import Failure, FailureCode
+from schemas.job import Job
+from schemas.skill import Skill
+
+
+def job(number: int, *, lane: str = "interactive", tenant: str | None = None) -> Job:
+    return Job(id=f"job-{number}", skill=Skill.QUERY, question="?", lane=lane, tenant=tenant)
+
+
+class Lanes:
+    """Takes all the jobs of a call or none: each lane holds `bound` jobs, some ids are refused for themselves."""
+
+    def __init__(self, bound: int = 1_000_000, *, conflicting: str = "", invalid: str = "") -> None:
+        self.bound, self.conflicting, self.invalid = bound, conflicting, invalid
+        self.held: dict[str, str] = {}
+        self.calls = 0
+
+    async def put(self, jobs: Sequence[Job]) -> list[str]:
+        self.calls += 1
+        for one in jobs:
+            if one.id == self.conflicting:
+                raise IdempotencyConflict("another")
+            if one.id == self.invalid:
+                raise InvalidJob(Failure.of(FailureCode.INVALID_ARGUMENT, "no"))
+        for lane in {one.lane for one in jobs}:
+            fresh = sum(one.lane == lane and one.id not in self.held for one in jobs)
+            if list(self.held.values()).count(lane) + fresh > self.bound:
+                raise QueueFull(7.0)
+        self.held |= {one.id: one.lane for one in jobs}
+        return [one.id for one in jobs]
+
+
+async def test_each_job_has_its_own_id_or_refusal() -> None:
+    lanes = Lanes(conflicting="job-40", invalid="job-200")
+    jobs = [job(number) for number in range(300)]
+    told = await submit_each(lanes.put, jobs)
+    assert [i for i, each in enumerate(told) if not isinstance(each, str)] == [40, 200]
+    assert isinstance(told[40], IdempotencyConflict)
+    assert isinstance(told[200], InvalidJob)
+    assert list(lanes.held) == [one.id for one in jobs if one.id not in ("job-40", "job-200")]
+
+
+async def test_without_a_refusal_128_jobs_take_one_call() -> None:
+    lanes = Lanes()
+    assert len(await submit_each(lanes.put, [job(number) for number in range(3 * CHUNK)])) == 3 * CHUNK
+    assert lanes.calls == 3
+
+
+async def test_a_full_lane_takes_what_fits_and_is_not_asked_for_the_rest() -> None:
+    lanes = Lanes(bound=100)
+    jobs = [job(number) for number in range(1000)]
+    told = await submit_each(lanes.put, jobs)
+    assert told[:100] == [one.id for one in jobs[:100]]
+    assert all(isinstance(each, QueueFull) and each.retry_after == 7.0 for each in told[100:])
+    assert lanes.calls < 20
+
+
+async def test_a_full_lane_holds_back_no_other_lane() -> None:
+    lanes = Lanes(bound=3)
+    jobs = [job(number, lane="bulk" if number < 5 else "interactive") for number in range(8)]
+    told = await submit_each(lanes.put, jobs)
+    assert [isinstance(each, str) for each in told] == [True] * 3 + [False] * 2 + [True] * 3
+
+
+async def test_who_is_patient_outlasts_an_outage() -> None:
+    lanes, away = Lanes(), 1
+
+    async def put(jobs: Sequence[Job]) -> list[str]:
+        nonlocal away
+        if away:
+            away -= 1
+            raise QueueUnavailable("gone")
+        return await lanes.put(jobs)
+
+    assert await submit_patiently(put, [job(1)]) == ["job-1"]
+    away = 1
+    with pytest.raises(QueueUnavailable):
+        await submit_each(put, [job(2)])

@@ -1,0 +1,72 @@
+"""Celery's remote control of a worker, as far as we go along with it: ping, active, stats and revoke."""
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from celery import Celery
+
+__all__ = ["Mailbox"]
+
+log = logging.getLogger(__name__)
+
+_MOST_IDS: Final = 10_000
+_LOOK_SECONDS: Final = 1.0
+_AGAIN_SECONDS: Final = 2.0
+
+_Reply = dict[str, Any] | list[Any] | None
+
+
+class _Verbs(dict[str, Callable[..., _Reply]]):
+    def __missing__(self, verb: str) -> Callable[..., _Reply]:
+        return lambda state, **arguments: {"error": f"a Stoop worker does not know {verb!r}"}
+
+
+class Mailbox:
+    """Hears what is said to all workers or to this one; `ask` asks the worker, `revoke` tells it of revoked tasks."""
+
+    def __init__(
+        self, app: Celery, hostname: str, *, ask: Callable[[str], Any], revoke: Callable[[list[str]], None]
+    ) -> None:
+        self._app = app
+        self._ask = ask
+        self._tell_revoked = revoke
+        verbs = _Verbs(ping=self._ping, active=self._active, stats=self._stats, revoke=self._revoke)
+        self._node = app.control.mailbox.Node(hostname, handlers=verbs)
+        self._began = time.monotonic()
+
+    def run(self) -> None:
+        """Listen for ever, through every loss of the connection."""
+        while True:
+            try:
+                self._listen()
+            except Exception as error:  # whatever a connection dies of, a new one may live
+                log.warning("not listening for remote control: %s", type(error).__name__)
+            time.sleep(_AGAIN_SECONDS)
+
+    def _listen(self) -> None:
+        with self._app.connection_for_read() as connection:
+            self._node.channel = connection.default_channel
+            with self._node.listen():
+                while True:
+                    try:
+                        connection.drain_events(timeout=_LOOK_SECONDS)
+                    except TimeoutError:
+                        continue
+
+    def _ping(self, state: object, **arguments: Any) -> _Reply:
+        return {"ok": "pong"}
+
+    def _active(self, state: object, **arguments: Any) -> _Reply:
+        return self._ask("active") or []
+
+    def _stats(self, state: object, **arguments: Any) -> _Reply:
+        told = self._ask("stats") or {}
+        return {"pid": os.getppid(), "uptime": round(time.monotonic() - self._began), **told}
+
+    def _revoke(self, state: object, task_id: str | list[str], **arguments: Any) -> _Reply:
+        ids = [task_id] if isinstance(task_id, str) else list(task_id)
+        self._tell_revoked([one for one in ids if isinstance(one, str)][:_MOST_IDS])
+        return {"ok": f"{len(ids)} tasks are to be cancelled"}
