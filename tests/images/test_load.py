@@ -94,7 +94,6 @@ def test_digests_tell_images_apart() -> None:
     assert len(image.digest) == len(wrapped.digest) == 16
 
 
-
 def test_the_byte_limit_is_exact() -> None:
     encoded = encode(PIXELS, "PNG")
     load(encoded, ImageLimits(max_bytes=len(encoded)))
