@@ -36,7 +36,7 @@ def test_they_cannot_be_written_to() -> None:
 
 def test_nothing_is_left_when_the_crops_go() -> None:
     def mapped() -> bool:
-        return "memfd:crops" in Path("/proc/self/maps").read_text()
+        return "memfd:pixels" in Path("/proc/self/maps").read_text()
 
     with laid_out(crops()) as (file, layout):
         found = pick_up(os.dup(file), layout)
