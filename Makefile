@@ -4,10 +4,10 @@ SHELL := bash
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help demo test chaos check bench gpu clean
+.PHONY: help demo test chaos check bench bench-engine gpu clean
 
 help: ## show what can be made
-	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: .venv/.demo ## run real jobs through Redis, S3 and the engine on this machine
 	@$(BIN)/stoop demo
@@ -28,6 +28,9 @@ check: .venv/.test ## lint, types, import contracts, public names, exported JSON
 
 bench: .venv/.test ## measure jobs a second through the queue on this machine
 	$(BIN)/python -m benchmarks.queue
+
+bench-engine: ## measure the engine alone, with the Python that has a CUDA torch (PYTHON=…)
+	$(PYTHON) -m benchmarks.run direct --on-device --concurrency 1,16,64
 
 # A Python with a CUDA torch often has pytest alone: settings for plugins that it lacks are no error here.
 gpu: ## run the tests that need a CUDA device, with the Python that has one (PYTHON=…)
