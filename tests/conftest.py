@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,10 @@ __all__ = ["pytest_collection_modifyitems", "redis_server", "redis_url", "s3"]
 
 # before torch is imported: several threads of it on busy cores wait for each other, many times longer than one works
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# before anything imports Triton, `tests/gpu` for one: without a device its kernels can only be interpreted
+if not any(Path("/dev").glob("nvidia[0-9]*")):
+    os.environ["TRITON_INTERPRET"] = "1"
 
 with contextlib.suppress(ImportError):
     from hypothesis import settings
