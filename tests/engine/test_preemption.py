@@ -1,13 +1,15 @@
 """Whoever is preempted, and however often, answers as alone."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.engine.micro import LIVELY, MICRO, micro_moondream, small_engine
+from tests.engine import naive
+from tests.engine.micro import LIVELY, MICRO, drain, ending, micro_moondream, small_engine
 from tests.engine.test_engine import IMAGE_TASKS, Spec, assert_equal, expected, play
 from worker.engine.config import EngineConfig
 from worker.engine.engine import Engine
-from worker.engine.request import Detect, Point, Query, Sampling, Task
+from worker.engine.request import Detect, Finished, Point, Query, Request, Sampling, Task
 
 # prompts so long that two fill most of the smallest pool, and answers long enough to overfill it; few, for the naive
 # loop, which is slow, to meet them all soon
@@ -49,6 +51,7 @@ def tight_configs(draw: st.DrawFn) -> EngineConfig:
         max_batch=draw(st.integers(3, 5)),
         token_budget=draw(st.sampled_from([32, 64, 200])),
         prefix_cache=draw(st.sampled_from([False, False, True])),  # what is shared leaves room
+        lookahead=draw(st.booleans()),
     )
 
 
@@ -67,3 +70,23 @@ def test_preemptions_change_no_answer_in_any_schedule() -> None:
     any_schedule()
     assert len(preemptions) >= 200
     assert sum(map(bool, preemptions)) > 0.4 * len(preemptions), "too few schedules preempted anybody"
+
+
+@pytest.mark.parametrize("last", [10, 11, 12])
+def test_what_is_preempted_while_its_last_thought_is_read_is_read_once(last: int) -> None:
+    """Two equal prompts, so that the second's pages are spare, and a third sequence that needs one of them."""
+    model = micro_moondream(ENDLESS)
+    twice = 2 * LONG
+    asked = [
+        Request("old", Query("blue one, red circle"), None, Sampling(temperature=0.0, max_tokens=60, seed=1)),
+        Request("one", Query(twice, reasoning=True), None, Sampling(temperature=0.0, max_tokens=25, seed=2)),
+        Request("two", Query(twice, reasoning=True), None, Sampling(temperature=0.0, max_tokens=last, seed=3)),
+    ]
+    engine = small_engine(model, lookahead=True, pages=25, token_budget=200)
+    told = drain(engine, asked)
+    assert engine.stats.totals.preemptions
+    for request in asked:
+        answer = naive.answer(model, request)
+        finished = ending(told, request.id)
+        assert isinstance(finished, Finished)
+        assert (finished.text, finished.reasoning) == (answer.text, answer.reasoning)

@@ -155,7 +155,6 @@ def _reads(rows: Several[_Row], to_device: ToDevice) -> Reads:
     numbers, suppressed = draws_of(sequences)
     temperatures_R, top_ps_R, uniforms_R = to_device(numbers, torch.float64).unbind(0)
     return Reads(
-        sequences=sequences,
         seats_R=to_device([sequence.seat for sequence in sequences], torch.int64),
         draws=Draws(temperatures_R, top_ps_R, uniforms_R, to_device(suppressed, torch.int32)),
         regions=any(sequence.heads is not Head.TOKEN for sequence in sequences),

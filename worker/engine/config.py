@@ -6,6 +6,7 @@ import torch
 
 from worker.errors import ConfigError
 from worker.model.config import TextConfig
+from worker.model.fp8 import check_device
 from worker.model.moondream import Moondream
 
 __all__ = ["EngineConfig", "cache_dtype", "count_pages", "page_bytes"]
@@ -20,7 +21,7 @@ class EngineConfig:
 
     `token_budget` bounds the positions of one step, `crop_budget` the crops that one step encodes, `stall_crops` the
     same while somebody decodes, and so how long a decode waits for images; one image runs even if it alone is over a
-    budget. `memory_reserve` is the fraction of a GPU left for activations.
+    budget. `memory_reserve` is the fraction of a GPU left for activations and graphs.
     `lookahead` starts each step before the last one's readings are known, so that a GPU never waits for the host; it
     costs a row where a request ends unforeseen. None does so on a GPU. `fp8_linears` computes the large products of
     images and prompts in float8 (e4m3), `fp8_cache` keeps keys and values so: quicker, and less exact.
@@ -68,8 +69,11 @@ def count_pages(config: EngineConfig, model: Moondream) -> int:
 
 
 def cache_dtype(config: EngineConfig, model: Moondream) -> torch.dtype:
-    """Return what keys and values are kept as."""
-    return torch.float8_e4m3fn if config.fp8_cache else model.dtype
+    """Return what keys and values are kept as; `ConfigError` where the device has no float8."""
+    if not config.fp8_cache:
+        return model.dtype
+    check_device(model.device, "fp8_cache")
+    return torch.float8_e4m3fn
 
 
 def page_bytes(text: TextConfig, dtype: torch.dtype, page_size: int) -> int:

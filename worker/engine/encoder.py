@@ -39,13 +39,16 @@ class Encoder:
         if graphs is not None:
             shape = (max(1 + config.max_crops, usual_crops), config.crop_size, config.crop_size, config.in_channels)
             self._pixels_NHWC = torch.zeros(shape, dtype=torch.uint8, device=model.device)
+            # all graphs leave their features here: outputs of their own would be as large as all sizes together
+            self._features_NPD = torch.zeros(
+                shape[0], config.patches, config.enc_dim, dtype=model.dtype, device=model.device
+            )
 
     def warm_up(self) -> None:
         """Capture the encoder for every usual number of crops."""
         if self._graphs is not None:
             for crops in range(len(self._pixels_NHWC), 0, -1):
-                pixels_NHWC = self._pixels_NHWC[:crops]
-                self._graphs.capture(("vision", crops), lambda pixels=pixels_NHWC: self._features(pixels))  # type: ignore[misc]
+                self._graphs.capture(("vision", crops), lambda crops=crops: self._captured(crops))  # type: ignore[misc]
 
     def encode(self, images: Several[Crops | Image]) -> list[Tensor]:
         """Return the embeddings (P, C) of each image."""
@@ -62,6 +65,10 @@ class Encoder:
             else:
                 features_NPD = self._features(pixels_NHWC)
             return list(vision.embeddings(features_NPD, images, self._weights, config).unbind(0))
+
+    def _captured(self, crops: int) -> Tensor:
+        features_NPD = self._features_NPD[:crops]
+        return features_NPD.copy_(self._features(self._pixels_NHWC[:crops]))
 
     def _features(self, pixels_NHWC: Tensor) -> Tensor:
         model = self._model

@@ -17,6 +17,7 @@ from worker.engine.sequence import Sequence, Times
 from worker.engine.skills import Advance, Ahead, Reading, start_skill
 from worker.engine.stats import Stats, Totals
 from worker.model import vision
+from worker.model.fp8 import in_fp8
 from worker.model.moondream import Moondream
 
 __all__ = ["Engine"]
@@ -29,11 +30,13 @@ class Engine:
         self, model: Moondream, config: EngineConfig | None = None, *, clock: Callable[[], float] = perf_counter
     ) -> None:
         self.config = config or EngineConfig()
+        # before the pages, which take what memory is left
+        weights = in_fp8(model.weights) if self.config.fp8_linears else model.weights
         pages = count_pages(self.config, model)
         self._model = model
         self._clock = clock
         self._scheduler = Scheduler(self.config, PagePool(pages))
-        self._runner = Runner(model, self.config, pages=pages, mark=self._mark)
+        self._runner = Runner(model, self.config, weights, pages=pages, mark=self._mark)
         self._looks_ahead = model.device.type == "cuda" if self.config.lookahead is None else self.config.lookahead
         self._ahead = Readings((), ())  # of the last step, if that was not waited for
         self._sequences: dict[str, Sequence] = {}
@@ -49,7 +52,10 @@ class Engine:
 
     @property
     def marks(self) -> int:
-        """Grows while a step gets on, with each layer of the model at the least; any thread may read it."""
+        """Grows while a step gets on: with each layer of the model, with each step where layers are captured.
+
+        Any thread may read it.
+        """
         return self._marks
 
     @property
@@ -82,7 +88,7 @@ class Engine:
     def step(self) -> list[Output]:
         """Schedule, stage, run, sample, advance; returns what there is to tell, in order for each request.
 
-        Looking ahead, the outputs are those of the step before, which the device had finished while this one was made.
+        Looking ahead, the outputs are those of the step before: the device has this one to go on with meanwhile.
         """
         started = self._clock()
         plan = self._scheduler.schedule()

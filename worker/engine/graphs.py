@@ -16,7 +16,10 @@ class _Captured:
 
 
 class Graphs:
-    """Captured work by key. All share memory for what is made on the way, so they must run one after another."""
+    """Captured work by key. All share memory for what is made on the way, so they must run one after another.
+
+    What one of them gives must be used, or copied, before another runs.
+    """
 
     def __init__(self) -> None:
         self._captured: dict[Hashable, _Captured] = {}

@@ -42,7 +42,7 @@ class Prefill:
         self._encoder = encoder
         self._pool = pool
         self._seats = seats
-        self._alone = _Alone(model, pool, graphs, self._forward) if graphs is not None else None
+        self._alone = _CapturedPrefill(model, pool, graphs, self._forward) if graphs is not None else None
 
     def warm_up(self) -> None:
         """Capture what can be."""
@@ -91,8 +91,8 @@ class Prefill:
         return x_TC
 
 
-class _Alone:
-    """One sequence's prefill at fixed places on the device, captured for sizes up to an image and a usual prompt.
+class _CapturedPrefill:
+    """One sequence's prefill at fixed places on the device, captured for usual prompts, alone or after an image.
 
     Rows beyond the sequence's own are padding: nobody attends to them, and they are not kept.
     """
@@ -115,8 +115,10 @@ class _Alone:
         self._table_1P = torch.zeros(1, -(-config.max_context // pool.page_size), dtype=torch.int32, device=device)
 
     def warm_up(self) -> None:
-        sizes = [*range(_GRAIN, _PROMPT + 1, _GRAIN), *range(_rounded_up(self._prefix), len(self._x_TC) + 1, _GRAIN)]
-        for size in reversed(sizes):
+        # what was run before must not be written again
+        self._slots_T.fill_(_NOWHERE)
+        sizes = {*range(_GRAIN, _PROMPT + 1, _GRAIN), *range(_rounded_up(self._prefix), len(self._x_TC) + 1, _GRAIN)}
+        for size in sorted(sizes, reverse=True):
             self._graphs.capture(_key(size), lambda size=size: self._run(size))  # type: ignore[misc]
 
     def takes(self, layout: PagedLayout) -> bool:

@@ -43,9 +43,8 @@ class Seats:
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """Who reads heads after a batch, and how. `regions` says whether anybody reads more than a token."""
+    """How heads are read after a batch. `regions` says whether anybody reads more than a token."""
 
-    sequences: tuple[Sequence, ...]
     seats_R: Tensor
     draws: Draws
     regions: bool

@@ -13,8 +13,10 @@ from worker.engine.prefill import Prefill
 from worker.engine.readings import Readings, Seats
 from worker.engine.scheduler import Plan
 from worker.kernels.backend import has_triton
-from worker.model.fp8 import in_fp8
+from worker.kernels.paged_attention import HEAD_DIMS
+from worker.kernels.sampling import LONGEST_ROW
 from worker.model.moondream import Moondream
+from worker.model.weights import Weights
 
 __all__ = ["Runner"]
 
@@ -22,15 +24,18 @@ __all__ = ["Runner"]
 class Runner:
     """Owns all memory of the engine on the device; starts work there and waits for nothing.
 
-    `mark` is called between the parts of its work, the longest of which is one layer of the model.
+    `weights` are those for images and prompts, perhaps in fp8. `mark` is called between the parts of its work: each
+    layer of the model, where that is not captured.
     """
 
-    def __init__(self, model: Moondream, config: EngineConfig, *, pages: int, mark: Callable[[], None]) -> None:
+    def __init__(
+        self, model: Moondream, config: EngineConfig, weights: Weights, *, pages: int, mark: Callable[[], None]
+    ) -> None:
         graphs = Graphs() if _can_capture(model) else None
-        weights = in_fp8(model.weights) if config.fp8_linears else model.weights
         seats = Seats.of(config.max_batch + 1, model.device)
         self._pool = Pool(model, pages=pages, page_size=config.page_size, dtype=cache_dtype(config, model), mark=mark)
-        encoder = Encoder(model, weights.vision, graphs, usual_crops=config.stall_crops, mark=mark)
+        usual_crops = min(config.stall_crops, config.crop_budget)
+        encoder = Encoder(model, weights.vision, graphs, usual_crops=usual_crops, mark=mark)
         self._decoder = Decoder(model, config, self._pool, seats, graphs)
         self._prefill = Prefill(model, weights.text, encoder, self._pool, seats, graphs)
 
@@ -52,5 +57,7 @@ class Runner:
 
 
 def _can_capture(model: Moondream) -> bool:
-    """Say whether a step waits for nothing on the host: so it is with our kernels, and not with all references."""
-    return model.device.type == "cuda" and has_triton() and model.dtype is not torch.float64
+    """Say whether all of a step is our kernels: references may wait for the host, or read what is there alone."""
+    text = model.config.text
+    taken = text.head_dim in HEAD_DIMS and text.vocab_size <= LONGEST_ROW and model.dtype is not torch.float64
+    return model.device.type == "cuda" and has_triton() and taken

@@ -61,7 +61,7 @@ class _Draft:
     decodes: list[Chunk] = field(default_factory=list)
     copies: list[tuple[int, int]] = field(default_factory=list)
     encoding: set[bytes] = field(default_factory=set)
-    preempted: int = 0
+    preempted: list[Sequence] = field(default_factory=list)
 
 
 class Scheduler:
@@ -92,7 +92,7 @@ class Scheduler:
         self._admit(draft)
         # the copies are made before anything else is written, so their sources may go from now on
         self.pool.release(source for source, _ in draft.copies)
-        return Plan(tuple(draft.prefills), tuple(draft.decodes), tuple(draft.copies), draft.preempted)
+        return Plan(tuple(draft.prefills), tuple(draft.decodes), tuple(draft.copies), len(draft.preempted))
 
     def commit(self, plan: Plan) -> None:
         """Take note that the plan's positions are in the pages, or will be before any later step reads them."""
@@ -110,8 +110,8 @@ class Scheduler:
             if self._cover(self.running[served]):
                 served += 1
             else:
+                draft.preempted.append(self.running[-1])
                 self._preempt(self.running[-1])
-                draft.preempted += 1
 
     def _continue(self, draft: _Draft) -> None:
         decoding = [sequence for sequence in self.running if sequence.pending == 1]
@@ -143,8 +143,8 @@ class Scheduler:
         for sequence in list(self.waiting):
             if len(self.running) == self._config.max_batch or draft.tokens <= 0:
                 return
-            if sequence.unread is not None:
-                return  # it was preempted while it was read: what it is fed is known in the next step
+            if sequence in draft.preempted:
+                return  # it may be under way still, and would be read twice: the next step knows what it is fed
             if not (self._cache and sequence.digest in draft.encoding):
                 yield sequence
 

@@ -10,7 +10,10 @@ __all__ = ["Stats", "Totals"]
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Sums since the start. `image_hits` are finished requests whose image was not encoded for them."""
+    """Sums since the start. `image_hits` are finished requests whose image was not encoded for them.
+
+    `decode_tokens` has those that were computed ahead in vain too.
+    """
 
     steps: int = 0
     step_seconds: float = 0.0

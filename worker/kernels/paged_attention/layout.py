@@ -19,7 +19,8 @@ class PagedLayout:
     `prefix_lens_B` int32: so many first positions attend to each other in both directions; 0 is plain causal. The
     positions of a prefix must all be in the cache, or in this call, when one of them is a query.
     `cu_seqlens`, `context_lens` and `prefix_lens` are the same numbers on the host, so that no layer of a prefill has
-    to wait for the device to tell them; a decode reads the tensors alone.
+    to wait for the device to tell them; a decode reads the tensors alone. The prefill's kernel takes from them only how
+    much it launches, so what is captured may give upper bounds.
     """
 
     cu_seqlens_B1: Tensor
