@@ -22,7 +22,7 @@ from producer.bulk.sources import Source, open_source
 from producer.bulk.summary import Summary, print_summary, read_speed
 from producer.client import AsyncClient
 from producer.config import ProducerConfig
-from producer.errors import QueueUnavailable, UploadFailed
+from producer.errors import ConfigError, QueueUnavailable, UploadFailed
 from producer.options import with_options
 from producer.reporting import FAILED, reported
 
@@ -46,6 +46,8 @@ def bulk(
         raise typer.BadParameter("give --out FOLDER for the results, or --dry-run")
     connect: _Connect = context.obj or AsyncClient
     with reported(as_json=options.json):
+        if options.out is not None and options.out.exists() and not options.out.is_dir():
+            raise ConfigError(f"{options.out} is a file: give a folder")
         config = ProducerConfig()
         rows = open_source(source, config, column=options.column, match=options.match)
         check_ask(rows, options.ask)

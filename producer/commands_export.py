@@ -15,7 +15,7 @@ from producer.export import export as write_export
 from producer.operator_options import AsJson
 from producer.render import legible
 from producer.render_queue import print_json
-from producer.reporting import FAILED, reported
+from producer.reporting import FAILED, USAGE, reported
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -58,7 +58,10 @@ def draw(
     page: Annotated[int, typer.Option(min=1, help="Images on one page of the contact sheet.")] = 200,
     json: AsJson = False,
 ) -> None:
-    """Draw boxes, points and captions on the images of results, with a contact sheet to look through."""
+    """Draw boxes, points and captions on the images of results, with a contact sheet to look through.
+
+    The exit code is 1 if an image is missing, and 2 if none could be drawn; the sheet says why.
+    """
     if image is not None and images is not None:
         raise typer.BadParameter("choose --image or --images")
     with reported(as_json=json):
@@ -105,6 +108,8 @@ def _tell(out: Path, report: Report, *, as_json: bool) -> None:
         if report.errors:
             typer.echo(legible(f"{report.errors} could not be used, such as {report.last_error}"), err=True)
             typer.echo(legible(f"all of them are in {report.errors_file}"), err=True)
+    if not report.written["images"] and not report.written["rows"]:
+        raise typer.Exit(USAGE)
     raise typer.Exit(FAILED if report.errors else 0)
 
 

@@ -128,4 +128,4 @@ def _problem(found: dict[str, Any]) -> str:
     name = "_".join(map(str, found["loc"]))
     if found["type"] == "extra_forbidden":
         return f"there is no {name!r}; known are {', '.join(ProducerConfig.model_fields)}"
-    return f"STOOP_{name.upper()}: {found['msg']}"
+    return f"STOOP_{name.upper()}: {found['msg'].removeprefix('Value error, ')}"

@@ -20,20 +20,20 @@ from producer.errors import (
     TimedOut,
 )
 
-__all__ = ["FAILED", "reported"]
+__all__ = ["FAILED", "USAGE", "reported"]
 
-FAILED = 1
-_USAGE, _UNREACHABLE, _TIMED_OUT = 2, 3, 4
+FAILED, USAGE = 1, 2
+_UNREACHABLE, _TIMED_OUT = 3, 4
 _CODES: dict[type[StoopError], int] = {
     JobFailed: FAILED,
     JobCancelled: FAILED,
     JobExpired: FAILED,
     NotFound: FAILED,
-    ConfigError: _USAGE,
-    IdempotencyConflict: _USAGE,
-    ImageUnreadable: _USAGE,
-    InvalidJob: _USAGE,
-    NotAQueue: _USAGE,
+    ConfigError: USAGE,
+    IdempotencyConflict: USAGE,
+    ImageUnreadable: USAGE,
+    InvalidJob: USAGE,
+    NotAQueue: USAGE,
     TimedOut: _TIMED_OUT,
 }
 

@@ -4,7 +4,10 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["ObjectAddress", "parse_object"]
+__all__ = ["OBJECT_PATTERN", "ObjectAddress", "is_object", "parse_object"]
+
+OBJECT_PATTERN: Final = r"s3://[^/]+/[\s\S]"
+"""How an address begins that names a bucket and a key, whatever they are: for Python and for JSON Schema."""
 
 # no `:`, so that nobody can name an access point of another account where a bucket belongs
 _OBJECT: Final = re.compile(
@@ -29,6 +32,11 @@ class ObjectAddress:
     def path(self) -> str:
         """The bucket and the key, as entries of allowed buckets name them."""
         return f"{self.bucket}/{self.key}"
+
+
+def is_object(address: str) -> bool:
+    """Say whether the address names a bucket and a key; which of them it may name is for `parse_object` to say."""
+    return re.match(OBJECT_PATTERN, address) is not None
 
 
 def parse_object(address: str) -> ObjectAddress:

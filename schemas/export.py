@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from schemas.address import OBJECT_PATTERN
 from schemas.event import Event
 from schemas.failure import Failure
 from schemas.job import (
@@ -83,7 +84,7 @@ def _job_limits() -> dict[str, _Schema]:
         "signature": {"pattern": f"^{SIGNATURE_PATTERN}$"},
         "question": {"maxLength": TEXT_LIMIT},
         "object": {"maxLength": TEXT_LIMIT},
-        "image": {"pattern": f"^({'|'.join(IMAGE_SCHEMES)})", "maxLength": IMAGE_LIMIT},
+        "image": {"pattern": f"^({'|'.join((OBJECT_PATTERN, *IMAGE_SCHEMES[1:]))})", "maxLength": IMAGE_LIMIT},
         "spatial_refs": {"items": place},
         "deadline": {"minimum": 1, "maximum": DEADLINE_LIMIT - 1},
         "max_attempts": {"minimum": 1, "maximum": ATTEMPTS_LIMIT},

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
+from schemas.address import is_object
 from schemas.failure import FailureCode, Rejected
 from schemas.signature import SIGNATURE_PATTERN
 from schemas.skill import SETTING_RANGES, CaptionLength, Settings, Skill, SpatialRef
@@ -129,6 +130,8 @@ def _check_texts(job: Job) -> None:
             FailureCode.IMAGE_TOO_LARGE,
             f"the image address has {len(job.image)} characters: at most {IMAGE_LIMIT}; use the object store",
         )
+    if job.image.startswith("s3://") and not is_object(job.image):
+        raise _invalid("image names no object: write s3://bucket/key, with a bucket and a key")
 
 
 def _check_settings(settings: Settings) -> None:

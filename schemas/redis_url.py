@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 __all__ = ["RedisUrl", "read_redis_url"]
 
@@ -47,14 +47,14 @@ def read_redis_url(url: str) -> RedisUrl:
     """Read any of the forms; raises `ValueError` for others, which repeats nothing of the URL."""
     try:
         parts = urlsplit(url)
-        if parts.scheme in _SERVER_SCHEMES:
-            address = parts.path if parts.scheme == "unix" else f"{parts.hostname}:{parts.port or 6379}"
-            return RedisUrl("server", url, address)
+        named_port = parts.port if parts.scheme in _SERVER_SCHEMES else None
         several = _SEVERAL.fullmatch(parts.scheme)
         options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
     except ValueError:
         # the reason may quote a piece of the URL, and so of a password
         raise ValueError(f"the Redis URL cannot be read: write {_FORMS}") from None
+    if parts.scheme in _SERVER_SCHEMES:
+        return RedisUrl("server", url, _server(parts, named_port))
     if not several:
         raise ValueError(f"the Redis URL must be {_FORMS}")
     tls = several["scheme"] == "rediss"
@@ -72,6 +72,19 @@ def read_redis_url(url: str) -> RedisUrl:
     sentinel_login = {key.removeprefix("sentinel_"): value for key, value in _only(options, _SENTINEL).items()}
     address = f"{master} of {_said(hosts)}"
     return RedisUrl("sentinel", url, address, hosts, master, db, login, {**sentinel_login, **secured})
+
+
+def _server(parts: SplitResult, port: int | None) -> str:
+    """Return the address of the one server; refuse what redis-py would read as another one, or as database 0."""
+    if parts.scheme == "unix":
+        if parts.netloc.rpartition("@")[2] or not parts.path.strip("/"):
+            raise ValueError("the Redis URL must name the socket by its whole path: unix:///run/redis.sock")
+        return parts.path
+    if not parts.hostname:
+        raise ValueError(f"the Redis URL names no host: write {parts.scheme}://host:port/db")
+    if not re.fullmatch(r"/?|/\d{1,5}/?", parts.path, re.ASCII):
+        raise ValueError(f"the Redis URL's database must be a number: write {parts.scheme}://host:port/db")
+    return f"{parts.hostname}:{port or 6379}"
 
 
 def _hosts(named: str, kind: str) -> tuple[tuple[str, int], ...]:

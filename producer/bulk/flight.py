@@ -20,12 +20,13 @@ from producer.errors import (
     JobFailed,
     StoopError,
 )
+from producer.jobs import build_job
 from schemas.failure import Failure, FailureCode
 from schemas.job import Job
 from schemas.result import Result
 from schemas.state import State
 
-__all__ = ["SKILLS", "Flight", "make_job"]
+__all__ = ["SKILLS", "Flight", "check_row", "make_job"]
 
 SKILLS: Final = {
     "question": ("query",),
@@ -87,11 +88,25 @@ class Flight:
 
 async def make_job(client: Client, row: Row, ask: Ask, lane: str) -> Job:
     """Make the row's job, of its own fields before those of the command line. Raises a `StoopError`."""
+    skill, fields = _asked(row, ask)
+    return await client.prepare(skill, row.image, settings={**ask.settings, **row.settings}, **fields, lane=lane)
+
+
+def check_row(row: Row, ask: Ask) -> None:
+    """Raise `InvalidJob` if no job can be made of the row; its image is not looked at, only an address in a store."""
+    if row.problem is not None:
+        raise InvalidJob(row.problem)
+    skill, fields = _asked(row, ask)
+    address = row.image if isinstance(row.image, str) and row.image.startswith("s3://") else "s3://bucket/key"
+    image = None if row.image is None else address
+    build_job(skill, image=image, settings={**ask.settings, **row.settings}, **fields)
+
+
+def _asked(row: Row, ask: Ask) -> tuple[str, Mapping[str, Any]]:
     skill = row.skill or ask.skill
     if skill is None:
         raise InvalidJob(Failure.of(FailureCode.MALFORMED, "the row names no skill: give --skill"))
-    fields: Mapping[str, Any] = {**_fitting(skill, ask.fields), **row.fields, "lane": lane}
-    return await client.prepare(skill, row.image, settings={**ask.settings, **row.settings}, **fields)
+    return skill, {**_fitting(skill, ask.fields), **row.fields}
 
 
 def _fitting(skill: str, fields: Mapping[str, Any]) -> dict[str, Any]:

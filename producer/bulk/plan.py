@@ -8,15 +8,17 @@ from typing import Any, Final
 
 import msgspec
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from producer.bulk.flight import make_job
+from producer.bulk.flight import check_row, make_job
 from producer.bulk.patience import wait
 from producer.bulk.port import Client
 from producer.bulk.progress import spell_seconds
 from producer.bulk.row import Ask, Row
 from producer.bulk.sources import Source
 from producer.errors import ConfigError, ImageUnreadable, InvalidJob, JobFailed, StoopError
+from producer.render import legible
 from schemas.result import Metrics
 
 __all__ = ["Plan", "Speed", "make_plan", "print_plan", "probe"]
@@ -41,12 +43,14 @@ class Speed:
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Rows of the source, and what they will take. What is None is not known.
 
-    `bytes` is of the `sized` rows, those whose size the source tells. `seconds` follows from `rate`, images a second.
+    `problems` are rows that cannot become a job, `problem` says why of the first. `bytes` is of the `sized` rows, those
+    whose size the source tells. `seconds` follows from `rate`, images a second.
     Tokens are estimates, unless they were `measured`.
     """
 
     rows: int
     problems: int
+    problem: str | None
     sized: int
     bytes: int
     input_tokens: int
@@ -61,6 +65,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 class _Sums:
     rows: int = 0
     problems: int = 0
+    problem: str | None = None
     sized: int = 0
     bytes: int = 0
     input_tokens: int = 0
@@ -68,8 +73,11 @@ class _Sums:
 
     def add(self, row: Row, ask: Ask) -> None:
         self.rows += 1
-        if row.problem is not None:
+        try:
+            check_row(row, ask)
+        except InvalidJob as error:
             self.problems += 1
+            self.problem = self.problem or f"{row.name}: {error.failure.message}"
             return
         size = len(row.image) if isinstance(row.image, bytes) else row.bytes
         if size is not None:
@@ -95,6 +103,7 @@ def make_plan(source: Source, ask: Ask, speed: Speed | None, *, most: int | None
     return Plan(
         rows=sums.rows,
         problems=sums.problems,
+        problem=sums.problem,
         sized=sums.sized,
         bytes=sums.bytes,
         input_tokens=sums.input_tokens,
@@ -140,7 +149,8 @@ def print_plan(console: Console, plan: Plan) -> None:
     unsized = plan.rows - plan.problems - plan.sized
     size = f"{plan.bytes / 1e6:,.1f} MB" if plan.sized else "not known before they are read"
     lines = {
-        "rows": f"{plan.rows:,}" + (f", {plan.problems:,} of them unreadable" if plan.problems else ""),
+        "rows": f"{plan.rows:,}" + (f", {plan.problems:,} of them no jobs" if plan.problems else ""),
+        **({"such as": legible(plan.problem)} if plan.problem else {}),
         "image bytes": size + (f", and {unsized:,} images of unknown size" if plan.sized and unsized else ""),
         "tokens read": f"{about}{plan.input_tokens:,}",
         "tokens written": f"{about}{plan.output_tokens:,}",
@@ -149,7 +159,7 @@ def print_plan(console: Console, plan: Plan) -> None:
     }
     table = Table.grid("", "", padding=(0, 2))
     for name, value in lines.items():
-        table.add_row(name, value)
+        table.add_row(name, escape(value))
     console.print(table)
 
 

@@ -45,7 +45,10 @@ def open_canvas(encoded: bytes) -> Image.Image:
     try:
         with Image.open(io.BytesIO(encoded)) as opened:
             return opened.convert("RGB")
-    except (UnidentifiedImageError, Image.DecompressionBombError, OSError, ValueError, SyntaxError) as error:
+    except UnidentifiedImageError as error:
+        # Pillow names the object in memory
+        raise ImageUnreadable("cannot draw on the image: its bytes are no image that can be read") from error
+    except (Image.DecompressionBombError, OSError, ValueError, SyntaxError) as error:
         raise ImageUnreadable(f"cannot draw on the image: {error}") from error
 
 

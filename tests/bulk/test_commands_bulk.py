@@ -174,6 +174,22 @@ def test_a_dry_run_counts_and_does_nothing(tmp_path: Path, batch: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def test_a_dry_run_says_which_rows_are_no_jobs(tmp_path: Path) -> None:
+    junk = tmp_path / "junk.jsonl"
+    junk.write_text('{"a": 1}\nnot json\n{"skill": "caption", "image": "s3://photos/a.jpg"}\n')
+    code, told, _ = Terminal().run(junk, "--dry-run")
+    assert code == 0
+    assert "3, 2 of them no jobs" in told
+    assert "1: the row names no skill" in told
+
+
+def test_a_file_is_no_folder_for_results(tmp_path: Path, batch: Path) -> None:
+    for more in ([], ["--dry-run"]):
+        code, _, errors = Terminal().run(batch, "--skill", "caption", "--out", batch, *more)
+        assert code == 2
+        assert "is a file: give a folder" in " ".join(errors.split())
+
+
 def test_a_dry_run_measures_its_rate(tmp_path: Path, batch: Path) -> None:
     terminal = Terminal(some_fail)
     code, told, _ = terminal.run(batch, "--skill", "caption", "--dry-run", "--probe", "3", "--json")

@@ -54,9 +54,22 @@ def test_a_plan_sums_up_what_is_known() -> None:
     assert plan.output_tokens == 3 * 25
     assert (plan.rate, plan.seconds) == (None, None)
     told = printed(plan)
-    assert "4, 1 of them unreadable" in told
+    assert "4, 1 of them no jobs" in told
     assert "3.0 MB, and 1 images of unknown size" in told
     assert "not known: give --rate" in told
+
+
+def test_rows_that_are_no_jobs_are_counted_and_the_first_is_told() -> None:
+    junk = [Row("1", fields={"custom_id": "a"}), Row("2", image="s3://photos/", skill="caption"), Row("3", image=b"1")]
+    plan = make_plan(Rows(junk), Ask(), None)
+    assert (plan.rows, plan.problems, plan.sized, plan.input_tokens) == (3, 3, 0, 0)
+    assert plan.problem == "1: the row names no skill: give --skill"
+    assert make_plan(Rows(junk), Ask("detect"), None).problem == "1: detect needs an object to look for"
+    assert make_plan(Rows(junk), Ask("caption"), None).problems == 2
+    hostile = printed(make_plan(Rows([Row("[red]\x1b[2J", skill="dance")]), Ask(), None))
+    assert "1, 1 of them no jobs" in hostile
+    assert "[red]" in hostile
+    assert "\x1b" not in hostile
 
 
 def test_a_rate_gives_the_time_and_measured_tokens_are_no_guess() -> None:

@@ -87,6 +87,19 @@ def test_a_bucket_that_is_not_there_is_told_of(bucket: tuple[EmbeddedS3, Produce
         list(open_source("s3://no-such-bucket/x", bucket[1]).rows())
 
 
+def test_credentials_that_are_missing_are_told_of(
+    bucket: tuple[EmbeddedS3, ProducerConfig], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in bucket[0].environment:
+        if name.startswith("AWS_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "absent"))
+    with pytest.raises(UploadFailed, match=r"no credentials .* AWS_ACCESS_KEY_ID"):
+        list(open_source("s3://photos/x", bucket[1]).rows())
+
+
 def test_moondreams_lines_are_rows(tmp_path: Path) -> None:
     path = write_lines(
         tmp_path / "batch.jsonl",

@@ -70,6 +70,15 @@ def test_draw_makes_a_folder_with_a_sheet(truth: Truth, tmp_path: Path) -> None:
     assert (tmp_path / "g" / "index.html").is_file()
 
 
+def test_draw_that_draws_nothing_is_exit_code_2_and_the_sheet_says_why(truth: Truth, tmp_path: Path) -> None:
+    (tmp_path / "none").mkdir()
+    code, out, err = run("draw", truth.results, "--images", tmp_path / "none", "--out", tmp_path / "g")
+    assert code == 2
+    assert "nothing" in out
+    assert "could not be used" in err
+    assert (tmp_path / "g" / "index.html").is_file()
+
+
 def test_draw_takes_one_image(truth: Truth, tmp_path: Path) -> None:
     image = truth.images / "shapes-1.png"
     assert run("draw", truth.results, "--image", image, "--out", tmp_path / "new" / "a.png")[0] == 0

@@ -193,7 +193,7 @@ def test_an_answer_that_cannot_be_drawn_is_still_printed(terminal: Terminal, opt
     assert exit_code == 2
     assert "shapes on paper" in out
     assert len(out.splitlines()) == 1
-    assert "error: cannot draw on the image" in err
+    assert "error: cannot draw on the image: its bytes are no image" in err
 
 
 def test_help_lists_the_worker_without_importing_it() -> None:

@@ -42,6 +42,7 @@ def test_what_is_wrong_is_named_without_its_value(values: dict[str, Any], told: 
     with pytest.raises(ConfigError, match=told) as raised:
         ProducerConfig(**values)
     assert "hunter2" not in str(raised.value)
+    assert "Value error" not in str(raised.value)
 
 
 def test_the_password_is_in_no_text() -> None:

@@ -13,6 +13,7 @@ from schemas import names
 from schemas.codec import pack
 from schemas.failure import Failure, FailureCode
 from tests.contract.queues import OnRedis, die_under, ending, new_job
+from worker.jobs.broker import EventGroup
 from worker.jobs.outcome import Completed, Dead
 
 LANES = names.DEFAULT_LANES
@@ -157,6 +158,25 @@ async def test_a_redriven_job_runs_as_if_just_submitted(queue: OnRedis, operator
     assert await transport.state("poison") == "completed"
     seqs = [json.loads(event)["seq"] for event in await transport.log("poison") if event.startswith(b"{")]
     assert seqs == [0], "the log begins anew; the ending of this test is no JSON"
+
+
+async def test_what_spoiled_the_first_log_does_not_follow_a_redriven_job(
+    queue: OnRedis, operator: RedisOperator
+) -> None:
+    broker = queue.broker("undertaker")
+    await broker.open()
+    await queue.transport().submit([new_job(id="poison")])
+    [delivery] = await broker.take(1)
+    await queue.call("XADD", names.log("poison"), "999-0", "e", "of somebody else")
+    await broker.append([EventGroup(delivery, 1, (b"started",))])
+    assert await broker.settle([ending(delivery, LOST)]) == [True]
+    assert await queue.read("poison", "unlogged") == "1"
+    await queue.change("poison", spared="1")
+    assert await operator.redrive(await operator.letters(10)) == [Redriven.YES]
+    assert [await queue.read("poison", field) for field in ("unlogged", "spared")] == [None, None]
+    [again] = await broker.take(1)
+    assert await broker.append([EventGroup(again, 1, (b"one", b"two"))]) == [True]
+    assert (await queue.transport().log("poison"))[-2:] == [b"one", b"two"]
 
 
 async def test_a_letter_is_redriven_once(queue: OnRedis, operator: RedisOperator) -> None:

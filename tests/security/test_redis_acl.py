@@ -22,7 +22,10 @@ from producer.transport import Transport
 from schemas import names
 from tests.contract.queues import FAILURE, OnRedis, ending, new_job
 from tests.contract.test_broker_contract import *  # noqa: F403
+from tests.contract.test_cancel_contract import *  # noqa: F403
 from tests.contract.test_flow_contract import *  # noqa: F403
+from tests.contract.test_takeover_contract import *  # noqa: F403
+from tests.contract.test_tenant_contract import *  # noqa: F403
 from tests.contract.test_transport_contract import *  # noqa: F403
 from tests.flow.scripted import floor
 from tests.project.modules import ROOT

@@ -44,13 +44,17 @@ class Prefix:
         return sum(1 for _ in self.rows())
 
     def _keys(self) -> Iterator[tuple[str, int]]:
-        from botocore.exceptions import BotoCoreError, ClientError
+        from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
         store = _connect(self.config)
         try:
             for page in store.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=self.prefix):
                 for found in page.get("Contents", ()):
                     yield found["Key"], found["Size"]
+        except NoCredentialsError as error:
+            raise UploadFailed(
+                "no credentials for the object store: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            ) from error
         except ClientError as error:
             code = error.response.get("Error", {}).get("Code", "an error")
             raise UploadFailed(

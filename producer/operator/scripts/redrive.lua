@@ -23,8 +23,8 @@ end
 
 local function redrive(letter, keys, id, lane)
   local entry = redis.call('XADD', keys.lane, '*', unpack(entry_fields(letter, id)))
-  redis.call('HDEL', keys.job, 'attempt', 'crashes', 'spared', 'worker', 'home', 'cancel', 'parked', 'started_at', 'finished_at',
-    'letter')
+  redis.call('HDEL', keys.job, 'attempt', 'crashes', 'spared', 'worker', 'home', 'cancel', 'parked', 'started_at',
+    'finished_at', 'letter', 'unlogged')
   redis.call('HSET', keys.job, 'state', 'queued', 'lane', lane, 'entry', entry, 'seq', 1, 'queued_at', now)
   redis.call('PERSIST', keys.job)
   redis.call('DEL', keys.result, keys.log)
