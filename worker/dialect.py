@@ -31,8 +31,12 @@ log = structlog.get_logger(__name__)
 _ID: Final = re.compile(NAME_PATTERN)
 _TIMEOUT_SECONDS: Final = 10.0
 _LAST_SECONDS: Final = 3.0
-_FLAG_TTL: Final = 86_400_000
-"""Milliseconds for which a task that the queue does not know yet stays revoked."""
+_FLAG_TTL: Final = 30 * 86_400_000
+"""Milliseconds for which a task that the queue does not know yet stays revoked.
+
+A task in a lane is not known before it is claimed, and must not run because a lane was long paused or far behind. Some
+end is needed all the same: tasks of other workers are flagged as well, and nobody takes those flags away.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,10 +187,10 @@ class CeleryDialect:
             if len(task_id) > ID_LIMIT or not _ID.fullmatch(task_id) or names.partition(task_id) != 0:
                 continue
             message = json.dumps({"verb": "cancel", "id": task_id})
-            keys = [names.job(task_id), names.delayed(), names.bell()]
+            keys = [names.job(task_id), names.delayed(), names.bell(), names.cancelled()]
             try:
                 await self._redis.run(self._revoke, keys, [task_id, names.CONTROL, message, _FLAG_TTL])
-            except QueueUnavailable as error:
+            except (QueueUnavailable, ConfigError) as error:
                 log.warning("a task could not be revoked", error=str(error))
 
     def _look(self, what: str) -> Any:
@@ -195,15 +199,20 @@ class CeleryDialect:
                 "total": dict(self._ended),
                 "pool": {"implementation": "stoop", "max-concurrency": self._settings.permits},
             }
-        return [self._active(one) for one in self._in_flight() if one.celery]
+        return [active for one in self._in_flight() if one.celery and (active := self._active(one))]
 
-    def _active(self, delivery: Delivery) -> dict[str, Any]:
+    def _active(self, delivery: Delivery) -> dict[str, Any] | None:
+        """Return what `inspect active` shows of a task; None for what is no message, and is about to be refused."""
         from worker.celery.message import read_message
 
+        try:
+            task = read_message(delivery.packed, None).headers.task
+        except Rejected:
+            return None
         # no arguments: remote control is no place for what users ask
         return {
             "id": delivery.job_id,
-            "name": read_message(delivery.packed, None).headers.task,
+            "name": task,
             "args": [],
             "kwargs": {},
             "hostname": f"stoop@{self._worker}",

@@ -148,3 +148,12 @@ def test_a_wrong_call_is_refused_where_it_is_made() -> None:
         caption.delay()
     with pytest.raises(NotImplementedError, match="runs on a Stoop worker"):
         query(None, "here?")
+
+
+def test_a_task_revoked_before_it_is_parked_stays_and_is_due_now(app: Celery, client: "redis.Redis[bytes]") -> None:
+    client.hset("stoop:{0}:job:early", "cancel", 1)
+    client.pexpire("stoop:{0}:job:early", 1000)
+    send(app, None, "never", countdown=3600, task_id="early")
+    assert client.pttl("stoop:{0}:job:early") == -1
+    assert client.hget("stoop:{0}:job:early", "cancel") == b"1"
+    assert client.zscore("stoop:{0}:delayed", "early") == 0

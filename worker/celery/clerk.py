@@ -125,12 +125,29 @@ class Clerk:
     async def _listen(self, process: asyncio.subprocess.Process, asked: dict[int, asyncio.Future[list[str]]]) -> None:
         assert process.stdout is not None, "it is a pipe"
         try:
-            while line := await process.stdout.readline():
-                await self._hear(msgspec.json.decode(line), process, asked)
+            while not process.stdout.at_eof():
+                await self._hear_next(process.stdout, process, asked)
         finally:
-            for answer in asked.values():
-                if not answer.done():
-                    answer.set_exception(ClerkLost(f"it ended with {process.returncode}"))
+            _give_up(asked, f"it ended with {process.returncode}")
+
+    async def _hear_next(
+        self,
+        line: asyncio.StreamReader,
+        process: asyncio.subprocess.Process,
+        asked: dict[int, asyncio.Future[list[str]]],
+    ) -> None:
+        """Hear one word; whatever is wrong with it, the next is heard."""
+        try:
+            spoken = await line.readline()
+            word = msgspec.json.decode(spoken) if spoken else {}
+        except (ValueError, msgspec.DecodeError) as error:  # too long, or no JSON
+            log.warning("a word of the process that has Celery cannot be read", error=type(error).__name__)
+            _give_up(asked, "an answer of it may be lost")
+            return
+        try:
+            await self._hear(word, process, asked)
+        except Exception as error:  # one order that fails must not end remote control
+            log.warning("an order of the process that has Celery failed", error=type(error).__name__)
 
     async def _hear(
         self, word: dict[str, Any], process: asyncio.subprocess.Process, asked: dict[int, asyncio.Future[list[str]]]
@@ -145,6 +162,12 @@ class Clerk:
             case {"ask": number, "what": what}:
                 with contextlib.suppress(OSError):
                     await _write(process, {"answer": number, "value": self._look(what)})
+
+
+def _give_up(asked: Mapping[int, asyncio.Future[list[str]]], reason: str) -> None:
+    for answer in asked.values():
+        if not answer.done():
+            answer.set_exception(ClerkLost(reason))
 
 
 async def _say(process: _Process, word: object) -> None:

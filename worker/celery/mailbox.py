@@ -8,6 +8,8 @@ from typing import Any, Final
 
 from celery import Celery
 
+from schemas.job import ID_LIMIT
+
 __all__ = ["Mailbox"]
 
 log = logging.getLogger(__name__)
@@ -68,5 +70,5 @@ class Mailbox:
 
     def _revoke(self, state: object, task_id: str | list[str], **arguments: Any) -> _Reply:
         ids = [task_id] if isinstance(task_id, str) else list(task_id)
-        self._tell_revoked([one for one in ids if isinstance(one, str)][:_MOST_IDS])
+        self._tell_revoked([one for one in ids if isinstance(one, str) and len(one) <= ID_LIMIT][:_MOST_IDS])
         return {"ok": f"{len(ids)} tasks are to be cancelled"}

@@ -1,13 +1,16 @@
 -- Asks for the end of a job that Celery calls revoked.
--- KEYS: the job's hash, the delayed jobs, the bell. ARGV: id, channel of the workers, message for them, flag_ttl (ms).
+-- KEYS: the job's hash, the delayed jobs, the bell that wakes idle workers, the cancelled jobs that wait.
+-- ARGV: id, channel of the workers, message for them, flag_ttl (ms).
 -- Returns the state the job was in, or false when Redis knows nothing of it: the flag waits for it, for a while.
+-- A queued job is the next that a worker claims, to settle it; a delayed one becomes due at once for that; a running one
+-- is told of on the channel.
 local state = redis.call('HGET', KEYS[1], 'state')
 if state == 'completed' or state == 'failed' or state == 'cancelled' or state == 'expired' then return state end
 redis.call('HSET', KEYS[1], 'cancel', '1')
 if not state then
   redis.call('PEXPIRE', KEYS[1], ARGV[4])
-elseif state == 'delayed' then
-  redis.call('ZADD', KEYS[2], 'XX', 0, ARGV[1])
+elseif state == 'queued' or state == 'delayed' then
+  if state == 'queued' then redis.call('ZADD', KEYS[4], 0, ARGV[1]) else redis.call('ZADD', KEYS[2], 'XX', 0, ARGV[1]) end
   redis.call('XADD', KEYS[3], 'MAXLEN', 1, '*', 'r', 1)
 elseif state == 'running' then
   redis.call('PUBLISH', ARGV[2], ARGV[3])
