@@ -22,7 +22,8 @@ from producer.errors import (
 
 __all__ = ["FAILED", "USAGE", "reported"]
 
-FAILED, USAGE = 1, 2
+FAILED = 1
+USAGE = 2
 _UNREACHABLE, _TIMED_OUT = 3, 4
 _CODES: dict[type[StoopError], int] = {
     JobFailed: FAILED,
