@@ -74,10 +74,10 @@ async def test_many_at_once_do_not_mix(store: EmbeddedS3) -> None:
 
 async def test_settings_name_the_store_without_variables(store: EmbeddedS3, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_ENDPOINT_URL_S3")
-    store.client().put_object(Bucket=store.bucket, Key="set", Body=b"bytes")
+    store.client().put_object(Bucket=store.bucket, Key="by-settings", Body=b"bytes")
     config = FetchConfig(endpoint=store.endpoint, region=store.region, path_style=True)
     with Fetcher(config) as fetcher:
-        assert await fetcher.fetch(f"s3://{store.bucket}/set") == b"bytes"
+        assert await fetcher.fetch(f"s3://{store.bucket}/by-settings") == b"bytes"
 
 
 async def test_a_missing_object(store: EmbeddedS3, fetcher: Fetcher) -> None:
