@@ -25,8 +25,8 @@ DEFAULT_BOUND: Final = 1_000_000
 """Most jobs in a lane for which no bound is given; about 1 KB of Redis memory each."""
 
 _CHUNK = 128
-_FLAG_TTL = 30 * 86_400_000  # as long as a job may wait in its lane before anybody learns of it
-"""Milliseconds for which a job that the queue does not know yet stays cancelled."""
+_FLAG_TTL = 30 * 86_400_000
+"""Milliseconds for which a job that the queue does not know yet stays cancelled: it may wait that long in its lane."""
 
 
 class RedisTransport:
