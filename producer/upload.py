@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from producer import image_source
 from producer.errors import ConfigError, ImageUnreadable, UploadFailed
 from producer.image_source import is_address
+from producer.object_store import connect_store
 from schemas import names
 from schemas.address import ObjectAddress, parse_object
 from schemas.job import IMAGE_LIMIT
@@ -174,30 +175,8 @@ class ImageStore:
     def _connect(self) -> "S3Client":
         with self._connecting:
             if self._client is None:
-                self._client = _client(self._config)
+                self._client = connect_store(self._config)
             return self._client
-
-
-def _client(config: "ProducerConfig") -> "S3Client":
-    from boto3.session import Session
-    from botocore.client import Config
-
-    # a session of our own: the module's keeps the credentials it has read first
-    return Session().client(
-        "s3",
-        endpoint_url=config.s3_endpoint,
-        region_name=config.s3_region,
-        config=Config(
-            signature_version="s3v4",
-            s3={"addressing_style": "path" if config.s3_path_style else "auto"},
-            connect_timeout=5,
-            read_timeout=60,
-            retries={"mode": "standard", "max_attempts": 3},
-            # stores other than AWS do not all know the newer checksum headers
-            request_checksum_calculation="when_required",
-            response_checksum_validation="when_required",
-        ),
-    )
 
 
 def _advice(code: str, address: ObjectAddress) -> str:

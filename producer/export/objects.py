@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any, Final
 
 from producer.errors import ImageUnreadable, UploadFailed
+from producer.object_store import connect_store
 from schemas.address import ObjectAddress, parse_object
 
 if TYPE_CHECKING:
@@ -19,26 +20,7 @@ class ObjectReader:
     """Reads `s3://` addresses; threads may share it."""
 
     def __init__(self, config: "ProducerConfig") -> None:
-        from boto3.session import Session
-        from botocore.client import Config
-
-        # a session of our own: the module's keeps the credentials it has read first
-        self._client = Session().client(
-            "s3",
-            endpoint_url=config.s3_endpoint,
-            region_name=config.s3_region,
-            config=Config(
-                signature_version="s3v4",
-                s3={"addressing_style": "path" if config.s3_path_style else "auto"},
-                connect_timeout=5,
-                read_timeout=60,
-                max_pool_connections=_CONNECTIONS,
-                retries={"mode": "standard", "max_attempts": 3},
-                # stores other than AWS do not all know the newer checksum headers
-                request_checksum_calculation="when_required",
-                response_checksum_validation="when_required",
-            ),
-        )
+        self._client = connect_store(config, connections=_CONNECTIONS)
 
     def read(self, address: str, count: int | None = None) -> bytes:
         """Return the object at the address, or at most its first `count` bytes.

@@ -2,16 +2,19 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from producer.bulk.row import Row
 from producer.bulk.sources.source import is_image
 from producer.errors import ConfigError, UploadFailed
+from producer.object_store import connect_store
 
 if TYPE_CHECKING:
     from producer.config import ProducerConfig
 
 __all__ = ["Prefix", "read_prefix"]
+
+_ATTEMPTS = 5  # a page that fails ends the whole run
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,7 @@ class Prefix:
     def _keys(self) -> Iterator[tuple[str, int]]:
         from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
-        store = _connect(self.config)
+        store = connect_store(self.config, attempts=_ATTEMPTS)
         try:
             for page in store.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=self.prefix):
                 for found in page.get("Contents", ()):
@@ -77,19 +80,3 @@ def read_prefix(address: str, config: "ProducerConfig", match: str | None) -> Pr
     if prefix.endswith((".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".pq")):
         raise ConfigError(f"{address} is a file of rows: download it, and give its path")
     return Prefix(bucket, prefix, config, match)
-
-
-def _connect(config: "ProducerConfig") -> Any:
-    from boto3.session import Session
-    from botocore.client import Config
-
-    return Session().client(
-        "s3",
-        endpoint_url=config.s3_endpoint,
-        region_name=config.s3_region,
-        config=Config(
-            signature_version="s3v4",
-            s3={"addressing_style": "path" if config.s3_path_style else "auto"},
-            retries={"mode": "standard", "max_attempts": 5},
-        ),
-    )
