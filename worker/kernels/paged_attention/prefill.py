@@ -2,10 +2,11 @@
 # ruff: noqa: PLR0913
 """Attention of many query rows a sequence. Letters as in `reference`.
 
-A program takes one head of ROWS query rows of one sequence, and finds out by itself whose they are: so what is launched
-depends on the numbers of rows and of sequences alone, and a captured launch does what the tensors say. Row i sees the positions up to its limit, which is i, or
-the prefix's last position when i lies in the prefix; limits never fall from row to row. So what the tile's first row
-sees, all see without a mask, and what its last row does not see, none does.
+A program takes one head of ROWS query rows of one sequence, and finds out by itself whose they are: what is launched
+depends on the numbers of rows and of sequences alone, so that a captured launch does what the tensors say. Row i sees
+the positions up to its limit, which is i, or the prefix's last position when i lies in the prefix; limits never fall
+from row to row. So what the tile's first row sees, all see without a mask, and what its last row does not see, none
+does.
 """
 
 from dataclasses import dataclass
