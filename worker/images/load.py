@@ -6,12 +6,17 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import simplejpeg
 from PIL import Image as Pillow
 from PIL import UnidentifiedImageError
 
 from worker.errors import ImageTooLarge, ImageUndecodable
 
 __all__ = ["Image", "ImageLimits", "load"]
+
+# the second byte of the markers that begin a JPEG's frame: C4, C8 and CC begin something else
+_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_COMMON_FRAMES = frozenset({0xC0, 0xC1, 0xC2})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +48,8 @@ def load(encoded: bytes, limits: ImageLimits) -> Image:
     """Decode an image's first frame to RGB: alpha dropped, palettes expanded, EXIF rotation ignored.
 
     This is what Pillow's conversion gives, and so the reference; but 16-bit greyscale keeps its upper 8 bits, as
-    16-bit colour does there, where Pillow would turn nearly all of it white.
+    16-bit colour does there, where Pillow would turn nearly all of it white. A JPEG without a fault is decoded by
+    libjpeg-turbo straight to RGB, which is the same library and the same pixels in half the time.
     The digest is that of the encoded bytes: hashing the pixels takes half as long as decoding them.
     Raises `ImageTooLarge` (bytes or pixels, known before decoding) or `ImageUndecodable`.
     """
@@ -67,6 +73,10 @@ def _decode(encoded: bytes, limits: ImageLimits) -> npt.NDArray[np.uint8]:
         width, height = opened.size
         if width * height > limits.max_pixels:
             raise ImageTooLarge(f"the image has {width} x {height} pixels: at most {limits.max_pixels}")
+        if opened.format == "JPEG" and opened.mode in ("RGB", "L"):
+            pixels = _decode_jpeg(encoded, height, width)
+            if pixels is not None:
+                return pixels
         if opened.mode.startswith("I;16"):
             grey = (np.asarray(opened) >> 8).astype(np.uint8)
             return np.stack((grey, grey, grey), axis=-1)
@@ -74,3 +84,27 @@ def _decode(encoded: bytes, limits: ImageLimits) -> npt.NDArray[np.uint8]:
         # or Pillow looks for a substitute colour, with a warning, only to drop it
         opened.info.pop("transparency", None)
         return np.asarray(opened if opened.mode == "RGB" else opened.convert("RGB"))
+
+
+def _decode_jpeg(encoded: bytes, height: int, width: int) -> npt.NDArray[np.uint8] | None:
+    """Decode a JPEG of which Pillow has read the header; None if there is anything at which only Pillow may judge."""
+    if not _is_common(encoded):
+        return None
+    into = np.empty((height, width, 3), dtype=np.uint8)
+    try:
+        # strict: a warning is an error; and the buffer is no larger than the size that was checked
+        pixels = simplejpeg.decode_jpeg(encoded, "RGB", buffer=into, strict=True)
+    except ValueError:
+        return None
+    return into if pixels.shape == into.shape else None
+
+
+def _is_common(encoded: bytes) -> bool:
+    """Say whether a JPEG is sequential or progressive in Huffman's code: of the others not every build has all."""
+    at = 2
+    while at + 4 <= len(encoded) and encoded[at] == 0xFF:
+        marker = encoded[at + 1]
+        if marker in _FRAMES:
+            return marker in _COMMON_FRAMES
+        at += 2 + int.from_bytes(encoded[at + 2 : at + 4])
+    return False
