@@ -160,6 +160,19 @@ def test_the_pixels_are_the_callers_own() -> None:
     assert pixels.flags.writeable
 
 
+@pytest.mark.parametrize("encoded", [PLAIN, encode(PIXELS, "PNG"), PLAIN[:2] + ADOBE + b"\x09" + PLAIN[2:]])
+def test_they_go_where_the_caller_wants_them(encoded: bytes) -> None:
+    made: list[npt.NDArray[np.uint8]] = []
+
+    def allocate(shape: tuple[int, ...]) -> npt.NDArray[np.uint8]:
+        made.append(np.zeros(shape, dtype=np.uint8))
+        return made[-1]
+
+    image = load(encoded, LIMITS, allocate)
+    assert image.pixels is made[-1]
+    assert (image.pixels == load(encoded, LIMITS).pixels).all()
+
+
 def test_a_jpeg_over_the_limit_is_refused_before_it_is_decoded(past_pillow: list[bool]) -> None:
     load(PLAIN, ImageLimits(max_pixels=50 * 33))
     assert past_pillow == [True]
