@@ -82,15 +82,14 @@ def _source(shape: Shape, patches: int, heads: int, half: str) -> str:
         "SHARED": shape.shared_bytes,
         "HALF": f'"{half}"',
     }
+    folder = files("worker.kernels.vision_attention")
     return "\n".join(
         [
-            "typedef unsigned int u32;\ntypedef unsigned long long u64;",
             *(f"#define {name} {value}" for name, value in numbers.items()),
-            "template <int N> __device__ void scores(float* d, u64 a, u64 b, int add);",
-            "template <int N> __device__ void mix(float* d, const u32* a, u64 b);",
+            folder.joinpath("hopper.cu").read_text(),
             *(_scores(columns, half) for columns in sorted({shape.keys, last})),
             *(_mix(columns, half) for columns in (_NARROW, _WIDE)),
-            files("worker.kernels.vision_attention").joinpath("attend.cu").read_text(),
+            folder.joinpath("attend.cu").read_text(),
         ]
     )
 
@@ -100,7 +99,7 @@ def _scores(columns: int, half: str) -> str:
     count, sums, names = _sums(columns)
     words = f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{half}.{half} {sums}, %{count}, %{count + 1}, adds"
     return f"""
-template <> __device__ __forceinline__ void scores<{columns}>(float* d, u64 a, u64 b, int add) {{
+template <> __device__ __forceinline__ void scores<{columns}>(float* sums, u64 a, u64 b, int add) {{
   asm volatile("{{ .reg .pred adds; setp.ne.b32 adds, %{count + 2}, 0; {words}, 1, 1, 0, 0; }}"
                : {names} : "l"(a), "l"(b), "r"(add));
 }}"""
@@ -112,7 +111,7 @@ def _mix(columns: int, half: str) -> str:
     weights = ", ".join(f"%{count + i}" for i in range(4))
     words = f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{half}.{half} {sums}, {{{weights}}}, %{count + 4}"
     return f"""
-template <> __device__ __forceinline__ void mix<{columns}>(float* d, const u32* a, u64 b) {{
+template <> __device__ __forceinline__ void mix<{columns}>(float* sums, const u32* a, u64 b) {{
   asm volatile("{words}, 1, 1, 1, 1;"
                : {names} : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }}"""
@@ -122,4 +121,4 @@ def _sums(columns: int) -> tuple[int, str, str]:
     """Return how many sums a thread has of a product, how they are numbered, and what they are."""
     count = columns // 2
     numbers = ", ".join(f"%{i}" for i in range(count))
-    return count, f"{{{numbers}}}", ", ".join(f'"+f"(d[{i}])' for i in range(count))
+    return count, f"{{{numbers}}}", ", ".join(f'"+f"(sums[{i}])' for i in range(count))
