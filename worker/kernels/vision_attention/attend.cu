@@ -1,8 +1,8 @@
 // Full attention among the patches of a crop, on Hopper's warpgroup products (sm_90a), for heads of 72 channels.
 //
 // The host defines PATCHES, HEADS, KEYS, WARPGROUPS, PROGRAMS, STAGES and SHARED. A program takes one head of one crop
-// and 64 query rows a warpgroup; blocks of KEYS keys and values come by the copy engine, so many stages ahead. A tile has
-// 64 channels of each row in 128 bytes, swizzled as the products read them, and the other 8 in a narrow tile of 16 bytes
+// and 64 query rows a warpgroup; blocks of KEYS keys and values come by the copy engine, some stages ahead. A tile has
+// 64 channels of each row in 128 bytes, swizzled as products read them, and the other 8 in a narrow tile of 16 bytes
 // a row: padded to 128 channels, as libraries have it, nearly half of the products would be in vain. The map is of a
 // tensor (crops, queries, keys and values of HEADS, PATCHES, 72 channels).
 
