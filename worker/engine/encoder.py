@@ -57,16 +57,14 @@ class Encoder:
         """Return embeddings_BPC of the images; None if there are none."""
         if not images:
             return None
-        config = self._model.config.vision
+        config, device = self._model.config.vision, self._model.device
+        crops = sum(vision.crops_to_encode(image, config) for image in images)
+        graphs = self._graphs if self._graphs is not None and ("vision", crops) in self._graphs else None
         with record_function("stoop.image"):
-            pixels_NHWC = vision.crops_on_device(images, config, self._model.device)
+            places_NHWC = None if graphs is None else self._pixels_NHWC[:crops]
+            pixels_NHWC = vision.crops_on_device(images, config, device, places_NHWC)
         with record_function("stoop.vision"):
-            key = "vision", len(pixels_NHWC)
-            if self._graphs is not None and key in self._graphs:
-                self._pixels_NHWC[: len(pixels_NHWC)].copy_(pixels_NHWC)
-                features_NPD = self._graphs.replay(key)
-            else:
-                features_NPD = self._features(pixels_NHWC)
+            features_NPD = self._features(pixels_NHWC) if graphs is None else graphs.replay(("vision", crops))
             return vision.embeddings(features_NPD, images, self._weights, config)
 
     def _captured(self, crops: int) -> Tensor:

@@ -90,8 +90,8 @@ def prefill(
     return out[:, : heads * head_dim].view(q_THD.shape)
 
 
-# batches and tables differ from step to step: nothing is compiled anew for what divides them
-@triton.jit(do_not_specialize=["sequences", "table_stride"])
+# batches and tables differ from step to step: nothing is compiled anew for what divides them, or an address
+@triton.jit(do_not_specialize=["table_ptr", "starts_ptr", "contexts_ptr", "prefixes_ptr", "sequences", "table_stride"])
 def _prefill(
     q_ptr,
     keys_ptr,
