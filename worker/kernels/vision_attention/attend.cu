@@ -8,13 +8,9 @@
 
 constexpr int kWideChannels = 64;
 constexpr int kRowBytes = 2 * 72;
-constexpr int kRows = 64 * WARPGROUPS;
-constexpr int kThreads = 128 * WARPGROUPS;
 constexpr int kBlocks = (PATCHES + KEYS - 1) / KEYS;
 constexpr int kInside = PATCHES - (kBlocks - 1) * KEYS;  // keys of the last block
 constexpr int kLast = (kInside + 15) / 16 * 16;          // the same with padding
-constexpr float kLowest = -1e30f;
-constexpr float kLazy = 8.0f;  // of log2: how far a weight may exceed 1 before the sums are scaled down
 static_assert(kBlocks > 1, "the last block follows another");
 
 // in shared memory: first the wide tiles, for they must lie at multiples of 1,024 bytes
@@ -29,17 +25,6 @@ constexpr int kFull = kNarrowValues + STAGES * KEYS * kNarrow;  // a barrier of 
 constexpr int kFree = kFull + 8 * STAGES;
 constexpr int kQueriesHere = kFree + 8 * STAGES;
 static_assert(kQueriesHere + 8 == SHARED, "the host counts as this does");
-
-// A thread has two rows of its warpgroup's 64, r and r + 8, and of each group of eight columns two neighbours.
-struct State {
-  float score[KEYS / 2];
-  u32 weight[KEYS / 4];
-  float wide[32];
-  float narrow[4];
-  float peak[2];
-  float total[2];
-  float decay[2];
-};
 
 // start the scores of COUNT keys
 template <int COUNT>
@@ -69,52 +54,13 @@ static __device__ __forceinline__ void start_mixing(State& state, u32 memory, in
   products_end();
 }
 
-// turn scores into weights; says whether what is mixed must decay
-template <int COUNT, bool MASKED>
-static __device__ __forceinline__ bool weigh(State& state, float scale) {
-  if (MASKED) {
-    const int column = 2 * (threadIdx.x % 4);
+// leave the last block's padding out
+static __device__ __forceinline__ void mask(State& state) {
+  const int column = 2 * (threadIdx.x % 4);
 #pragma unroll
-    for (int i = 0; i < COUNT / 2; ++i) {
-      if (i / 4 * 8 + 8 > kInside && i / 4 * 8 + column + i % 2 >= kInside) state.score[i] = kLowest;
-    }
+  for (int i = 0; i < kLast / 2; ++i) {
+    if (i / 4 * 8 + 8 > kInside && i / 4 * 8 + column + i % 2 >= kInside) state.score[i] = kLowest;
   }
-  float peak[2] = {kLowest, kLowest};
-#pragma unroll
-  for (int i = 0; i < COUNT / 2; ++i) peak[i / 2 % 2] = fmaxf(peak[i / 2 % 2], state.score[i]);
-#pragma unroll
-  for (int row = 0; row < 2; ++row) peak[row] = quad_max(peak[row]) * scale;
-  const bool higher =
-      __any_sync(0xffffffffu, peak[0] > state.peak[0] + kLazy || peak[1] > state.peak[1] + kLazy);
-  if (higher) {
-#pragma unroll
-    for (int row = 0; row < 2; ++row) {
-      peak[row] = fmaxf(state.peak[row], peak[row]);
-      state.decay[row] = exp2_of(state.peak[row] - peak[row]);
-      state.peak[row] = peak[row];
-      state.total[row] *= state.decay[row];
-    }
-  }
-#pragma unroll
-  for (int i = 0; i < COUNT / 2; ++i) {
-    const int row = i / 2 % 2;
-    state.score[i] = exp2_of(fmaf(state.score[i], scale, -state.peak[row]));
-    state.total[row] += state.score[i];
-  }
-  return higher;
-}
-
-static __device__ __forceinline__ void decay_mixed(State& state) {
-#pragma unroll
-  for (int i = 0; i < 32; ++i) state.wide[i] *= state.decay[i / 2 % 2];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) state.narrow[i] *= state.decay[i / 2];
-}
-
-template <int COUNT>
-static __device__ __forceinline__ void pack(State& state) {
-#pragma unroll
-  for (int i = 0; i < COUNT / 2; i += 2) state.weight[i / 2] = halves(state.score[i], state.score[i + 1]);
 }
 
 // one program: which head of which crop, where its shared memory is, and who in it the calling thread is
@@ -164,7 +110,7 @@ struct Program {
 // are awaited only when the weights are known. Then the next scores are started, and behind them this block's mixing.
 template <int COUNT, int NEXT>
 static __device__ __forceinline__ void take(State& state, const Program& program, int block, float scale) {
-  const bool higher = weigh<COUNT, false>(state, scale);
+  const bool higher = weigh<COUNT>(state, scale);
   await_products<0>();
   if (block > 0) program.leave(block - 1);
   if (higher) decay_mixed(state);
@@ -176,45 +122,15 @@ static __device__ __forceinline__ void take(State& state, const Program& program
   await_products<1>();
 }
 
-template <int COUNT>
 static __device__ __forceinline__ void take_last(State& state, const Program& program, float scale) {
-  const bool higher = weigh<COUNT, COUNT != kInside>(state, scale);
+  mask(state);
+  const bool higher = weigh<kLast>(state, scale);
   await_products<0>();
   if (higher) decay_mixed(state);
-  pack<COUNT>(state);
+  pack<kLast>(state);
   products_begin();
-  start_mixing<COUNT>(state, program.memory, (kBlocks - 1) % STAGES);
+  start_mixing<kLast>(state, program.memory, (kBlocks - 1) % STAGES);
   await_products<0>();
-}
-
-static __device__ __forceinline__ int swizzled(int row, int piece) { return row * kWide + (piece ^ row % 8) * 16; }
-
-// write a warp's 16 rows, through its own rows of the queries' tiles so that they leave in pieces of 16 bytes
-static __device__ __forceinline__ void write(const State& state, char* wide, char* narrow, char* out, int patch) {
-  const int lane = threadIdx.x % 32;
-  const float share[2] = {1.0f / quad_sum(state.total[0]), 1.0f / quad_sum(state.total[1])};
-#pragma unroll
-  for (int i = 0; i < 32; i += 2) {
-    const int below = i / 2 % 2;
-    *reinterpret_cast<u32*>(wide + swizzled(lane / 4 + 8 * below, i / 4) + lane % 4 * 4) =
-        halves(state.wide[i] * share[below], state.wide[i + 1] * share[below]);
-  }
-#pragma unroll
-  for (int below = 0; below < 2; ++below) {
-    *reinterpret_cast<u32*>(narrow + (lane / 4 + 8 * below) * kNarrow + lane % 4 * 4) =
-        halves(state.narrow[2 * below] * share[below], state.narrow[2 * below + 1] * share[below]);
-  }
-  __syncwarp();
-  constexpr int kPieces = kRowBytes / 16;
-#pragma unroll
-  for (int i = lane; i < 16 * kPieces; i += 32) {
-    const int row = i / kPieces, piece = i % kPieces;
-    if (patch + row < PATCHES) {
-      const char* from = piece < kPieces - 1 ? wide + swizzled(row, piece) : narrow + row * kNarrow;
-      *reinterpret_cast<uint4*>(out + static_cast<long long>(patch + row) * HEADS * kRowBytes + piece * 16) =
-          *reinterpret_cast<const uint4*>(from);
-    }
-  }
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, PROGRAMS)
@@ -246,16 +162,7 @@ attend(const __grid_constant__ Map wide_map, const __grid_constant__ Map narrow_
   }
 
   State state;
-#pragma unroll
-  for (int i = 0; i < 32; ++i) state.wide[i] = 0.0f;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) state.narrow[i] = 0.0f;
-#pragma unroll
-  for (int row = 0; row < 2; ++row) {
-    state.peak[row] = kLowest;
-    state.total[row] = 0.0f;
-    state.decay[row] = 0.0f;
-  }
+  begin(state);
   await(queries_here, 0);
   await(program.full(0), 0);
   products_begin();
@@ -264,9 +171,11 @@ attend(const __grid_constant__ Map wide_map, const __grid_constant__ Map narrow_
 #pragma unroll 1
   for (int block = 0; block < kBlocks - 2; ++block) take<KEYS, KEYS>(state, program, block, scale);
   take<KEYS, kLast>(state, program, kBlocks - 2, scale);
-  take_last<kLast>(state, program, scale);
+  take_last(state, program, scale);
 
   asm volatile("bar.sync %0, 128;" ::"r"(1 + warpgroup) : "memory");  // nobody reads its queries any more
-  write(state, memory + kWideQueries + warp * 16 * kWide, memory + kNarrowQueries + warp * 16 * kNarrow,
-        out + (static_cast<long long>(crop) * PATCHES * HEADS + head) * kRowBytes, first + warp * 16);
+  const int row = warp * 16, patch = first + row;
+  write<kRowBytes / 16>(state, memory + kWideQueries + row * kWide, memory + kNarrowQueries + row * kNarrow,
+                        out + ((static_cast<long long>(crop) * PATCHES + patch) * HEADS + head) * kRowBytes,
+                        HEADS * kRowBytes, PATCHES - patch);
 }

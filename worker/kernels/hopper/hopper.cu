@@ -1,6 +1,6 @@
 // What Hopper (sm_90a) has for a kernel of warpgroups: barriers and the copy engine (TMA), products of 64 rows (wgmma).
 //
-// The host defines HALF, the type of all 16-bit values, and the products that are wanted, `scores<N>` and `mix<N>`.
+// The host defines HALF, the type of all 16-bit values, and adds the products that are wanted: `scores<N>`, `mix<N>`.
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -48,18 +48,18 @@ static __device__ __forceinline__ void await(u32 barrier, int turn) {
       : "memory");
 }
 
-// start to bring a tile, KEYS patches from `first` on of some channels; what lies beyond the patches is zero
-static __device__ __forceinline__ void bring(u32 to, const Map& map, int channel, int first, int head, int crop,
+// start to bring a box of a mapped tensor; what lies beyond the tensor is zero
+static __device__ __forceinline__ void bring(u32 to, const Map& map, int channel, int row, int head, int block,
                                              u32 barrier) {
   asm volatile(
       "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], "
       "[%6];" ::"r"(to),
-      "l"(&map), "r"(channel), "r"(first), "r"(head), "r"(crop), "r"(barrier)
+      "l"(&map), "r"(channel), "r"(row), "r"(head), "r"(block), "r"(barrier)
       : "memory");
 }
 
 // where a product finds a tile; distances in bytes
-static __device__ __forceinline__ u64 narrow_at(u32 address, u32 leading) {
+[[maybe_unused]] static __device__ __forceinline__ u64 narrow_at(u32 address, u32 leading) {
   return static_cast<u64>((address & 0x3ffff) >> 4) | static_cast<u64>(leading >> 4) << 16 |
          static_cast<u64>(8 * kNarrow >> 4) << 32;
 }
@@ -76,26 +76,4 @@ static __device__ __forceinline__ void products_end() { asm volatile("wgmma.comm
 template <int LEFT>
 static __device__ __forceinline__ void await_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
-}
-
-static __device__ __forceinline__ float exp2_of(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
-static __device__ __forceinline__ u32 halves(float low, float high) {
-  u32 packed;
-  asm("cvt.rn." HALF "x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
-  return packed;
-}
-
-static __device__ __forceinline__ float quad_max(float x) {
-  x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
-  return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
-}
-
-static __device__ __forceinline__ float quad_sum(float x) {
-  x += __shfl_xor_sync(0xffffffffu, x, 1);
-  return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
