@@ -16,6 +16,10 @@ constexpr int kWide = 128, kNarrow = 16;
 template <int N>
 __device__ void scores(float* sums, u64 a, u64 b, int add);
 
+// the same, with the 64 x 16 values in registers
+template <int N>
+__device__ void scores(float* sums, const u32* a, u64 b, int add);
+
 // 64 x 16 values in registers times 16 rows of N in shared memory
 template <int N>
 __device__ void mix(float* sums, const u32* a, u64 b);

@@ -65,6 +65,7 @@ def source(
             *(f"#define {name} {value}" for name, value in defined.items()),
             folder.joinpath("hopper.cu").read_text(),
             *(_scores(columns, half) for columns in sorted(set(scored))),
+            *(_scores_of_registers(columns, half) for columns in sorted(set(scored))),
             *(_mix(columns, half) for columns in sorted(set(mixed))),
             folder.joinpath("softmax.cu").read_text(),
             kernel.read_text(),
@@ -80,6 +81,18 @@ def _scores(columns: int, half: str) -> str:
 template <> __device__ __forceinline__ void scores<{columns}>(float* sums, u64 a, u64 b, int add) {{
   asm volatile("{{ .reg .pred adds; setp.ne.b32 adds, %{count + 2}, 0; {words}, 1, 1, 0, 0; }}"
                : {names} : "l"(a), "l"(b), "r"(add));
+}}"""
+
+
+def _scores_of_registers(columns: int, half: str) -> str:
+    """Write the same product with the queries in registers."""
+    count, sums, names = _sums(columns)
+    queries = ", ".join(f"%{count + i}" for i in range(4))
+    words = f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{half}.{half} {sums}, {{{queries}}}, %{count + 4}, adds"
+    return f"""
+template <> __device__ __forceinline__ void scores<{columns}>(float* sums, const u32* a, u64 b, int add) {{
+  asm volatile("{{ .reg .pred adds; setp.ne.b32 adds, %{count + 5}, 0; {words}, 1, 1, 0; }}"
+               : {names} : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
 }}"""
 
 

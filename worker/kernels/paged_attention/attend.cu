@@ -118,12 +118,28 @@ struct Program {
   }
 };
 
-static __device__ __forceinline__ void start_scores(State& state, const Program& program, int block) {
-  const u32 queries = program.memory + kQueries + program.warpgroup * 64 * kWide;
+// a warp's 16 queries as a product takes them from registers
+struct Queries {
+  u32 step[4][4];
+};
+
+static __device__ __forceinline__ void read(Queries& queries, u32 memory) {
+  const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane % 16;
+#pragma unroll
+  for (int step = 0; step < 4; ++step) {
+    u32* to = queries.step[step];
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(memory + kQueries + swizzled(row, 2 * step + lane / 16)));
+  }
+}
+
+static __device__ __forceinline__ void start_scores(State& state, const Queries& queries, const Program& program,
+                                                    int block) {
   const u32 keys = program.memory + kKeys + block % STAGES * KEYS * kWide;
 #pragma unroll
   for (int step = 0; step < 4; ++step) {
-    scores<KEYS>(state.score, wide_at(queries + 32 * step), wide_at(keys + 32 * step), step > 0);
+    scores<KEYS>(state.score, queries.step[step], wide_at(keys + 32 * step), step > 0);
   }
   products_end();
 }
@@ -212,16 +228,18 @@ attend(const __grid_constant__ Map query_map, const __grid_constant__ Map pool_m
   State state;
   begin(state);
   await(queries_here, 0);
+  Queries queries;
+  read(queries, program.memory);
   await(program.full(0), 0);
   products_begin();
-  start_scores(state, program, 0);
+  start_scores(state, queries, program, 0);
   await_products<0>();
 #pragma unroll 1
   for (int block = 0; block < program.blocks - 1; ++block) {
     take(state, program, block, scale);
     await(program.full(block + 1), (block + 1) / STAGES);
     products_begin();
-    start_scores(state, program, block + 1);
+    start_scores(state, queries, program, block + 1);
     start_mixing(state, program, block);
     await_products<1>();
   }
@@ -231,7 +249,6 @@ attend(const __grid_constant__ Map query_map, const __grid_constant__ Map pool_m
   start_mixing(state, program, program.blocks - 1);
   await_products<0>();
 
-  asm volatile("bar.sync %0, 128;" ::"r"(1 + warpgroup) : "memory");  // nobody reads its queries any more
   if (row < count) {
     write<8>(state, memory + kQueries + warp * 16 * kWide, nullptr,
              out + static_cast<long long>(start + row) * out_stride + head * kWide, out_stride, count - row);
