@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 import boto3
+import botocore.session
 import urllib3
 from botocore import exceptions as aws
 from botocore.client import Config as BotoConfig
@@ -42,6 +43,7 @@ _Value = TypeVar("_Value")
 
 _ALL = AllowedBuckets()
 _CHUNK_BYTES = 256 << 10
+_USER_AGENT = "stoop"  # given as it is, or botocore puts one together anew for every GET
 _ATTEMPTS = 2  # of the store's client; the job's own attempts come on top
 # the store refuses the worker, not the object: another attempt, on another worker, may have better luck
 _WORKER_AT_FAULT = {
@@ -188,8 +190,11 @@ class _Download:
 
 
 def _connect(config: FetchConfig) -> "S3Client":
+    core = botocore.session.Session()
+    # nobody reads when an object was written: parsing that takes a tenth of a GET
+    core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=str)
     try:
-        return boto3.session.Session().client(
+        return boto3.session.Session(botocore_session=core).client(
             "s3",
             endpoint_url=config.endpoint,
             region_name=config.region or os.environ.get("AWS_REGION"),
@@ -200,6 +205,7 @@ def _connect(config: FetchConfig) -> "S3Client":
                 read_timeout=config.read_timeout,
                 retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
                 max_pool_connections=config.concurrency,
+                user_agent=_USER_AGENT,
                 # servers other than AWS do not all know the newer checksum headers
                 request_checksum_calculation="when_required",
                 response_checksum_validation="when_required",

@@ -144,5 +144,5 @@ def _tilings(images: Sequence[Crops | Image], config: VisionConfig) -> list[Tili
 
 def _attention(x_NPD: Rows, weights: Attention, heads: int) -> Tensor:
     qkv_NPC = linear(x_NPD, weights.qkv)
-    q_NPHD, k_NPHD, v_NPHD = qkv_NPC.view(*qkv_NPC.shape[:-1], 3, heads, -1).unbind(-3)
-    return linear(vision_attention(q_NPHD, k_NPHD, v_NPHD).flatten(-2), weights.proj)
+    qkv_NP3HD = qkv_NPC.view(*qkv_NPC.shape[:-1], 3, heads, -1)
+    return linear(vision_attention(qkv_NP3HD).flatten(-2), weights.proj)
