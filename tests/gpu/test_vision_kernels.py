@@ -11,7 +11,7 @@ from worker.kernels.layer_norm import reference as norm_reference
 from worker.kernels.patchify import reference as patchify_reference
 from worker.kernels.stitch_pool import reference as pool_reference
 from worker.kernels.vision_attention import hopper
-from worker.model.crops import cut_on_device
+from worker.model.crops import cut_on_device, send_pixels
 
 PATCHES, HEADS, HEAD_DIM, GRID, MARGIN = 729, 16, 72, 27, 4
 ROWS = [1, 3, 128, 1031, 5832, 41000]
@@ -133,3 +133,14 @@ def test_crops_are_those_that_pillow_cuts(size: tuple[int, int]) -> None:
     found = torch.zeros(expected.shape, dtype=torch.uint8, device="cuda")
     cut_on_device(torch.from_numpy(pixels).cuda(), CropGeometry(), found)
     assert np.array_equal(found.cpu().numpy(), expected)
+
+
+def test_pixels_arrive_while_the_device_is_behind() -> None:
+    device = torch.device("cuda")
+    busy = torch.randn(4096, 4096, device=device)
+    kept = []
+    for number in range(100):
+        busy = (busy @ busy).clamp(-1, 1)  # so that the sums queue up behind it
+        arrays = [np.full((600, 850, 3), number, dtype=np.uint8), np.full((7, 5, 3), 2 * number, dtype=np.uint8)]
+        kept.append([pixels.float().mean() for pixels in send_pixels(arrays, device)])
+    assert [[round(float(mean)) for mean in means] for means in kept] == [[n, 2 * n] for n in range(100)]

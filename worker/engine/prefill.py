@@ -26,7 +26,7 @@ __all__ = ["Prefill"]
 
 
 class Prefill:
-    """Runs prefills. With `graphs`, the usual ones run captured: their launches would take longer than their work.
+    """Runs prefills; once warmed up with graphs the usual ones captured, for their launches take as long as their work.
 
     `weights` are those of the text model for many positions at once, perhaps in fp8.
     """

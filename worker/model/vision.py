@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -17,7 +15,7 @@ from worker.kernels.patchify import patchify
 from worker.kernels.stitch_pool import global_and_local
 from worker.kernels.vision_attention import vision_attention
 from worker.model.config import VisionConfig
-from worker.model.crops import cut_on_device
+from worker.model.crops import cut_on_device, send_pixels
 from worker.model.layers import Rows, add_layer_norm, layer_norm_for, linear, mlp
 from worker.model.weights import Attention, VisionWeights
 
@@ -66,21 +64,17 @@ def crops_on_device(
     if into_NHWC is None:
         shape = (sum(counts), config.crop_size, config.crop_size, config.in_channels)
         into_NHWC = torch.empty(shape, dtype=torch.uint8, device=device)
-    for image, crops_NHWC in zip(images, torch.split(into_NHWC, counts), strict=True):
+    needed = [
+        image.pixels[:count] if isinstance(image, Crops) else image.pixels
+        for image, count in zip(images, counts, strict=True)
+    ]
+    sent = send_pixels(needed, device)
+    for image, pixels, crops_NHWC in zip(images, sent, torch.split(into_NHWC, counts), strict=True):
         if isinstance(image, Crops):
-            crops_NHWC.copy_(_on_host(image.pixels[: len(crops_NHWC)], device), non_blocking=True)
+            crops_NHWC.copy_(pixels)
         else:
-            pixels_HWC = _on_host(image.pixels, device).to(device, non_blocking=True)
-            cut_on_device(pixels_HWC, config.geometry, crops_NHWC)
+            cut_on_device(pixels, config.geometry, crops_NHWC)
     return into_NHWC
-
-
-def _on_host(pixels: npt.NDArray[np.uint8], device: torch.device) -> Tensor:
-    """Return pixels as a tensor, which for CUDA is pinned: nothing waits for a copy from there."""
-    on_host = torch.empty(pixels.shape, dtype=torch.uint8, pin_memory=device.type == "cuda")
-    # by numpy, since torch takes no array that it may not write to
-    on_host.numpy()[...] = pixels
-    return on_host
 
 
 def features(

@@ -22,7 +22,7 @@ from worker.kernels.paged_attention.layout import PagedLayout
 
 __all__ = ["Tile", "prefill", "tile_for", "tiles"]
 
-_SEQUENCES = 64  # that a program looks at together
+_SEQUENCES = 32  # that a program looks at together: as many as a warp adds up by itself
 
 
 @dataclass(frozen=True, slots=True)
