@@ -36,7 +36,7 @@ class Encoder:
     ) -> None:
         config = model.config.vision
         self._model = model
-        self._weights = weights
+        self._weights = vision.aligned(weights)
         self._graphs = graphs
         self._mark = mark
         if graphs is not None:

@@ -13,13 +13,14 @@ _BLOCK = 2048
 
 
 def patchify(pixels_NHWC: Tensor, patch_size: int, *, dtype: torch.dtype) -> Tensor:
-    """See the reference; equal to it to the bit. `dtype` has at most 32 bits."""
+    """See the reference; equal to it to the bit. `dtype` has at most 32 bits; patches begin at multiples of 16 bytes."""
     pixels_NHWC = pixels_NHWC.contiguous()
     crops, height, width, channels = pixels_NHWC.shape
     rows, cols = height // patch_size, width // patch_size
-    shape = (crops, rows * cols, channels * patch_size**2)
-    patches_NPK = torch.empty(shape, dtype=dtype, device=pixels_NHWC.device)
-    _patchify[(triton.cdiv(shape[1] * shape[2], _BLOCK), crops)](
+    values = channels * patch_size**2
+    stride = triton.cdiv(values * dtype.itemsize, 16) * 16 // dtype.itemsize
+    patches_NPK = torch.empty((crops, rows * cols, stride), dtype=dtype, device=pixels_NHWC.device)[:, :, :values]
+    _patchify[(triton.cdiv(rows * cols * values, _BLOCK), crops)](
         pixels_NHWC,
         patches_NPK,
         HEIGHT=height,
@@ -28,6 +29,7 @@ def patchify(pixels_NHWC: Tensor, patch_size: int, *, dtype: torch.dtype) -> Ten
         PATCH=patch_size,
         ROWS=rows,
         COLS=cols,
+        STRIDE=stride,
         BLOCK=_BLOCK,
         num_warps=4,
     )
@@ -44,15 +46,17 @@ def _patchify(
     PATCH: tl.constexpr,
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
+    STRIDE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # one program a run of a crop's values, in the order they are written
     crop = tl.program_id(1).to(tl.int64)
-    count: tl.constexpr = ROWS * COLS * CHANNELS * PATCH * PATCH
+    VALUES: tl.constexpr = CHANNELS * PATCH * PATCH
+    count: tl.constexpr = ROWS * COLS * VALUES
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     x = at % PATCH
     y = at // PATCH % PATCH
     channel = at // (PATCH * PATCH) % CHANNELS
-    patch = at // (PATCH * PATCH * CHANNELS)
+    patch = at // VALUES
     row = patch // COLS * PATCH + y
     col = patch % COLS * PATCH + x
     source = pixels + crop * (HEIGHT * WIDTH * CHANNELS) + (row * WIDTH + col) * CHANNELS + channel
@@ -61,4 +65,5 @@ def _patchify(
     dtype = patches.dtype.element_ty
     value = tl.div_rn(value, tl.full([BLOCK], 255.0, tl.float32)).to(dtype).to(tl.float32)
     value = (value - 0.5).to(dtype).to(tl.float32) * 2.0
-    tl.store(patches + crop * count + at, value.to(dtype), mask=at < count)
+    place = (crop * (ROWS * COLS) + patch) * STRIDE + at % VALUES
+    tl.store(patches + place, value.to(dtype), mask=at < count)
