@@ -19,6 +19,7 @@ __all__ = ["prefill", "takes"]
 _CHANNELS = 64
 _HALVES = (torch.bfloat16, torch.float16)
 _SHAPE = Shape()
+_PAGES = 128  # the room for a page table grows by so many, so that as a rule one size is compiled
 _FEWEST_ROWS = 64
 """Of a sequence, on average: a program's rows would be padding for the most part where there are fewer."""
 
@@ -38,16 +39,13 @@ def takes(q_THD: Tensor, pool: Tensor, layout: PagedLayout) -> bool:
 def prefill(q_THD: Tensor, pool: Tensor, layout: PagedLayout, *, out_TM: Tensor | None = None) -> Tensor:
     """As `prefill` of Triton's kernel."""
     rows, heads, channels = q_THD.shape
-    q_TC = q_THD.reshape(rows, heads * channels)
-    out = torch.empty_like(q_TC, memory_format=torch.contiguous_format) if out_TM is None else out_TM
+    out = q_THD.new_empty(rows, heads * channels) if out_TM is None else out_TM
     pages, sequences = pool.shape[1], layout.context_lens_B.shape[0]
     table_BP = layout.page_table_BP
     # (1, heads, rows, channels) and (pages of keys and of values, heads, page size, channels)
-    queries = tensor_map(
-        q_THD.reshape(rows, heads, channels).transpose(0, 1)[None], (1, 1, 64, channels), swizzled=True
-    )
+    queries = tensor_map(q_THD.transpose(0, 1)[None], (1, 1, 64, channels), swizzled=True)
     places = tensor_map(pool.flatten(0, 1).transpose(1, 2), (1, 1, layout.page_size, channels), swizzled=True)
-    most_pages = -(-table_BP.shape[1] // 64) * 64  # so that few widths are compiled
+    most_pages = -(-table_BP.shape[1] // _PAGES) * _PAGES
     kernel = _compiled(_SHAPE, layout.page_size, most_pages, q_THD.dtype, q_THD.device)
     numbers = (sequences, table_BP.stride(0), out.stride(0) * out.element_size(), pages)
     kernel.launch(

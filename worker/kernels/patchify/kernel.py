@@ -13,7 +13,10 @@ _BLOCK = 2048
 
 
 def patchify(pixels_NHWC: Tensor, patch_size: int, *, dtype: torch.dtype) -> Tensor:
-    """See the reference; equal to it to the bit. `dtype` has at most 32 bits; patches begin at multiples of 16 bytes."""
+    """See the reference; equal to it to the bit. `dtype` has at most 32 bits.
+
+    Patches begin at multiples of 16 bytes.
+    """
     pixels_NHWC = pixels_NHWC.contiguous()
     crops, height, width, channels = pixels_NHWC.shape
     rows, cols = height // patch_size, width // patch_size
