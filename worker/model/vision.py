@@ -48,7 +48,7 @@ def crops_to_encode(image: Crops | Image, config: VisionConfig) -> int:
 
 
 def aligned(weights: VisionWeights) -> VisionWeights:
-    """Return the weights with the rows of the first product at multiples of 16 bytes, where libraries read them fastest."""
+    """Return the weights with the rows of the first product at multiples of 16 bytes, as libraries like them best."""
     weight_DK = weights.patch_emb.weight
     grain = 16 // weight_DK.element_size()
     rows_DK = functional.pad(weight_DK, (0, -weight_DK.shape[1] % grain))[:, : weight_DK.shape[1]]
