@@ -17,6 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from worker.kernels import early
 from worker.kernels.paged_attention.layout import PagedLayout
 
 __all__ = ["Ranges", "decode", "ranges_for"]
@@ -25,6 +26,7 @@ _PROGRAMS = 1024
 """So many fill the device; fewer are split further."""
 
 _MOST_SPLITS = 16
+_LOOK = 1  # 0: nothing before the wait; 1: lengths and pages; 2: fetch keys and values to L2
 _LOWEST = tl.constexpr(-1e30)
 
 
@@ -84,7 +86,9 @@ def decode(
         SPLITS=ranges.splits,
         BLOCK=ranges.block,
         STAGES=ranges.stages,
+        LOOK=_LOOK,
         num_warps=ranges.warps,
+        **early.options(q_BHD.device),
     )
     return out_BM[:, : heads * head_dim].view(q_BHD.shape)
 
@@ -116,20 +120,29 @@ def _decode(
     SPLITS: tl.constexpr,
     BLOCK: tl.constexpr,
     STAGES: tl.constexpr,
+    LOOK: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
     head = tl.program_id(0)
     split = tl.program_id(1)
     row = tl.program_id(2)
+    early.let_next_start(EARLY)
+    early.wait(EARLY and LOOK == 0)
     context = tl.load(contexts_ptr + row)
     blocks = tl.maximum(tl.cdiv(context, BLOCK), 1)
     each = tl.cdiv(blocks, SPLITS)
     active = tl.cdiv(blocks, each)
+    first = split * each * BLOCK
+    last = tl.minimum(first + each * BLOCK, context)
+    if EARLY and LOOK == 2:
+        _fetch(
+            keys_ptr + head * D, values_ptr + head * D, table_ptr + row * table_stride, first, last, H, D, PAGE, BLOCK
+        )
+    early.wait(EARLY and LOOK > 0)
     if split >= active:
         return
     channel = tl.arange(0, D)
     q = tl.load(q_ptr + row * q_stride + head * D + channel).to(tl.float32) * scale
-    first = split * each * BLOCK
-    last = tl.minimum(first + each * BLOCK, context)
     top, total, mixed = _read(
         q,
         keys_ptr + head * D,
@@ -162,6 +175,28 @@ def _decode(
             if ended == active - 1:
                 _add_up(parts_ptr + pair * SPLITS * D, sums_ptr + pair * SPLITS * 2, target_ptr, active, D, SPLITS)
                 tl.store(arrivals_ptr + pair, 0)
+
+
+@triton.jit
+def _fetch(
+    keys_ptr,
+    values_ptr,
+    table_ptr,
+    first,
+    last,
+    H: tl.constexpr,
+    D: tl.constexpr,
+    PAGE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Fetch a range's keys and values to the L2 cache."""
+    place = tl.arange(0, BLOCK)
+    for start in tl.range(first, last, BLOCK, num_stages=1):
+        position = tl.minimum(start + place, last - 1)
+        page = tl.load(table_ptr + position // PAGE).to(tl.int64)
+        source = (page * PAGE + position % PAGE) * (H * D)
+        early.fetch_lines(keys_ptr + source)
+        early.fetch_lines(values_ptr + source)
 
 
 @triton.jit

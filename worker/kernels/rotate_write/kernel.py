@@ -12,9 +12,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from worker.kernels import early
+
 __all__ = ["rotate_and_write", "rotate_write_gelu"]
 
 _MLP_BLOCK = 2048
+_LOOK = True
 
 
 def rotate_and_write(
@@ -63,7 +66,9 @@ def _launch(
         REST_BLOCK=triton.next_power_of_2(max(1, head_dim - 2 * frequencies)),
         COLUMNS=columns,
         BLOCK=_MLP_BLOCK,
+        LOOK=_LOOK,
         num_warps=4,
+        **early.options(rows_TN.device),
     )
     return q_THD
 
@@ -88,21 +93,30 @@ def _rotate_write(
     REST_BLOCK: tl.constexpr,
     COLUMNS: tl.constexpr,
     BLOCK: tl.constexpr,
+    LOOK: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
+    early.let_next_start(EARLY)
+    early.wait(EARLY and not LOOK)
     row = tl.program_id(0).to(tl.int64)
     part = tl.program_id(1)
     C: tl.constexpr = H * D
     source_ptr = rows_ptr + row * row_stride
     if part >= 3:
+        early.wait(EARLY and LOOK)
         _gelu(source_ptr + 3 * C, out_ptr + row * out_stride + C, part - 3, COLUMNS, BLOCK)
     else:
+        pair = tl.arange(0, F_BLOCK)[None, :]
         turn_ptr = table_ptr + tl.load(positions_ptr + row) * (2 * F)
+        cos = tl.load(turn_ptr + 2 * pair, mask=pair < F, other=0.0)
+        sin = tl.load(turn_ptr + 2 * pair + 1, mask=pair < F, other=0.0)
         slot = tl.load(slots_ptr + row).to(tl.int64)
+        early.wait(EARLY and LOOK)
         if part == 0:
-            _rotate(source_ptr, q_ptr + row * C, turn_ptr, H, H_BLOCK, D, F, F_BLOCK, REST_BLOCK)
+            _rotate(source_ptr, q_ptr + row * C, cos, sin, H, H_BLOCK, D, F, F_BLOCK, REST_BLOCK)
         elif slot >= 0:
             if part == 1:
-                _rotate(source_ptr + C, keys_ptr + slot * C, turn_ptr, H, H_BLOCK, D, F, F_BLOCK, REST_BLOCK)
+                _rotate(source_ptr + C, keys_ptr + slot * C, cos, sin, H, H_BLOCK, D, F, F_BLOCK, REST_BLOCK)
             else:
                 _copy(source_ptr + 2 * C, values_ptr + slot * C, H, H_BLOCK, D, 0, 2 * F, 2 * F_BLOCK)
                 _copy(source_ptr + 2 * C, values_ptr + slot * C, H, H_BLOCK, D, 2 * F, D - 2 * F, REST_BLOCK)
@@ -112,7 +126,8 @@ def _rotate_write(
 def _rotate(
     source_ptr,
     target_ptr,
-    turn_ptr,
+    cos,
+    sin,
     H: tl.constexpr,
     H_BLOCK: tl.constexpr,
     D: tl.constexpr,
@@ -123,8 +138,6 @@ def _rotate(
     head = tl.arange(0, H_BLOCK)[:, None]
     pair = tl.arange(0, F_BLOCK)[None, :]
     inside = (head < H) & (pair < F)
-    cos = tl.load(turn_ptr + 2 * pair, mask=pair < F, other=0.0)
-    sin = tl.load(turn_ptr + 2 * pair + 1, mask=pair < F, other=0.0)
     real = tl.load(source_ptr + head * D + pair, mask=inside, other=0.0).to(tl.float32)
     imaginary = tl.load(source_ptr + head * D + F + pair, mask=inside, other=0.0).to(tl.float32)
     turned = tl.interleave(real * cos - imaginary * sin, real * sin + imaginary * cos)

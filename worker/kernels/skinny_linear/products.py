@@ -15,6 +15,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn import functional
 
+from worker.kernels import early
 from worker.kernels.skinny_linear import reference
 
 __all__ = ["MOST_ROWS", "MOST_SPLIT_ROWS", "Cut", "skinny_linear", "split_linear"]
@@ -36,6 +37,10 @@ class Cut:
     parts: int = 1
     warps: int = 4
     stages: int = 4
+    ahead: int = 0  # columns of a part
+    bulk: bool = True
+    held: int = 0  # blocks of columns
+    late: bool = False
 
     def divides(self, weight_NK: Tensor) -> bool:
         """Say whether no block reaches beyond the weight, and whether its rows are one after the other in memory."""
@@ -95,9 +100,14 @@ def _launch(x_BK: Tensor, weight_NK: Tensor, bias_N: Tensor | None, y: Tensor, *
         ROWS=cut.rows,
         COLUMNS=cut.columns,
         STAGES=cut.stages,
+        AHEAD=cut.ahead,
+        BULK=cut.bulk,
+        HELD=cut.held,
+        LATE=cut.late,
         BIAS=bias_N is not None,
         PRECISION="ieee" if x_BK.dtype == torch.float32 else "tf32",  # counts for float32 alone
         num_warps=cut.warps,
+        **early.options(x_BK.device),
     )
 
 
@@ -116,8 +126,13 @@ def _product(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     STAGES: tl.constexpr,
+    AHEAD: tl.constexpr,
+    BULK: tl.constexpr,
+    HELD: tl.constexpr,
+    LATE: tl.constexpr,
     BIAS: tl.constexpr,
     PRECISION: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
     first = tl.program_id(0) * ROWS
     part = tl.program_id(1)
@@ -125,17 +140,44 @@ def _product(
     column = tl.arange(0, COLUMNS)
     batch = tl.arange(0, PADDED)
     inside = batch[None, :] < count
-    weight_ptrs = weight_ptr + first.to(tl.int64) * weight_stride + part * PART
-    weight_ptrs += row[:, None] * weight_stride + column[None, :]
+    block_ptr = weight_ptr + first.to(tl.int64) * weight_stride + part * PART
+    weight_ptrs = block_ptr + row[:, None] * weight_stride + column[None, :]
     x_ptrs = x_ptr + part * PART + batch[None, :] * x_stride + column[:, None]
 
+    early.let_next_start(EARLY and not LATE)
+    # into registers: each tile is one dot's
+    held = ()
+    for tile in tl.static_range(HELD):
+        held = held + (tl.load(weight_ptrs + tile * COLUMNS),)  # type: ignore[assignment]  # noqa: RUF005
+    if EARLY and AHEAD > 0:
+        _fetch(block_ptr, row, weight_stride, AHEAD, BULK, HELD * COLUMNS)
+    early.wait(EARLY)
+
     sums = tl.zeros((ROWS, PADDED), dtype=tl.float32)
-    for start in tl.range(0, PART, COLUMNS, num_stages=STAGES):
+    for tile in tl.static_range(HELD):
+        x = tl.load(x_ptrs + tile * COLUMNS, mask=inside, other=0.0)
+        sums = tl.dot(held[tile], x, sums, input_precision=PRECISION)
+    for start in tl.range(HELD * COLUMNS, PART, COLUMNS, num_stages=STAGES):
         weight = tl.load(weight_ptrs + start)
         x = tl.load(x_ptrs + start, mask=inside, other=0.0)
         sums = tl.dot(weight, x, sums, input_precision=PRECISION)
+    early.let_next_start(EARLY and LATE)
     if BIAS:
         sums += tl.load(bias_ptr + first + row).to(tl.float32)[:, None]
 
     place = (part * count + batch[None, :]) * N + first + row[:, None]
     tl.store(y_ptr + place, sums.to(y_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _fetch(block_ptr, row, weight_stride, AHEAD: tl.constexpr, BULK: tl.constexpr, FIRST: tl.constexpr):
+    """Fetch the first AHEAD columns of a block of rows to the L2 cache, but for FIRST that are read at once."""
+    if BULK:  # two stretches a row
+        LENGTH: tl.constexpr = (AHEAD - FIRST) // 2
+        stretch = tl.arange(0, 2)[None, :] * LENGTH
+        size: tl.constexpr = LENGTH * (block_ptr.dtype.element_ty.primitive_bitwidth // 8)
+        early.fetch_stretches(block_ptr + FIRST + row[:, None] * weight_stride + stretch, size)
+    else:  # lines of 64 halves, four of each row at once
+        line = tl.arange(0, 4)[None, :] * 64
+        for start in tl.static_range(FIRST, AHEAD, 256):
+            early.fetch_lines(block_ptr + row[:, None] * weight_stride + start + line)

@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from worker.kernels import early
 from worker.kernels.layer_norm.reference import EPSILON
 
 __all__ = ["add_parts", "add_parts_layer_norm"]
@@ -69,6 +70,7 @@ def _launch(
         PARTS=len(parts_SBC),
         NORM=norm is not None,
         num_warps=row_warps,
+        **early.options(x_BC.device),
     )
 
 
@@ -87,16 +89,23 @@ def _add_parts(
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     NORM: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
     start = tl.program_id(0).to(tl.int64) * C
     column = tl.arange(0, BLOCK)
     inside = column < C
     dtype = x_ptr.dtype.element_ty
 
+    early.let_next_start(EARLY)
+    added_bias = tl.load(added_bias_ptr + column, mask=inside, other=0.0).to(tl.float32)
+    weight = tl.load(weight_ptr + column, mask=inside, other=0.0).to(tl.float32)
+    bias = tl.load(bias_ptr + column, mask=inside, other=0.0).to(tl.float32)
+    early.wait(EARLY)
+
     added = tl.load(parts_ptr + start + column, mask=inside, other=0.0)
     for part in tl.static_range(1, PARTS):
         added += tl.load(parts_ptr + part * part_stride + start + column, mask=inside, other=0.0)
-    added += tl.load(added_bias_ptr + column, mask=inside, other=0.0).to(tl.float32)
+    added += added_bias
     x = tl.load(x_ptr + start + column, mask=inside, other=0.0).to(tl.float32)
     rounded = (x + added.to(dtype).to(tl.float32)).to(dtype)
     tl.store(sum_ptr + start + column, rounded, mask=inside)
@@ -106,6 +115,4 @@ def _add_parts(
         mean = tl.sum(row, axis=0) / C
         row = tl.where(inside, row - mean, 0.0)
         scale = 1.0 / tl.sqrt(tl.sum(row * row, axis=0) / C + EPSILON)
-        weight = tl.load(weight_ptr + column, mask=inside, other=0.0).to(tl.float32)
-        bias = tl.load(bias_ptr + column, mask=inside, other=0.0).to(tl.float32)
         tl.store(normed_ptr + start + column, (row * scale * weight + bias).to(dtype), mask=inside)
