@@ -14,10 +14,9 @@ from torch import Tensor
 
 from worker.kernels import early
 
-__all__ = ["rotate_and_write", "rotate_write_gelu"]
+__all__ = ["fit", "gelu", "rotate_and_write", "rotate_write_gelu"]
 
 _MLP_BLOCK = 2048
-_LOOK = True
 
 
 def rotate_and_write(
@@ -66,9 +65,8 @@ def _launch(
         REST_BLOCK=triton.next_power_of_2(max(1, head_dim - 2 * frequencies)),
         COLUMNS=columns,
         BLOCK=_MLP_BLOCK,
-        LOOK=_LOOK,
         num_warps=4,
-        **early.options(rows_TN.device),
+        **early.options(rows_TN.device, count),
     )
     return q_THD
 
@@ -93,25 +91,23 @@ def _rotate_write(
     REST_BLOCK: tl.constexpr,
     COLUMNS: tl.constexpr,
     BLOCK: tl.constexpr,
-    LOOK: tl.constexpr,
     EARLY: tl.constexpr,
 ):
     early.let_next_start(EARLY)
-    early.wait(EARLY and not LOOK)
     row = tl.program_id(0).to(tl.int64)
     part = tl.program_id(1)
     C: tl.constexpr = H * D
     source_ptr = rows_ptr + row * row_stride
     if part >= 3:
-        early.wait(EARLY and LOOK)
-        _gelu(source_ptr + 3 * C, out_ptr + row * out_stride + C, part - 3, COLUMNS, BLOCK)
+        early.wait(EARLY)
+        gelu(source_ptr + 3 * C, out_ptr + row * out_stride + C, part - 3, COLUMNS, BLOCK)
     else:
         pair = tl.arange(0, F_BLOCK)[None, :]
         turn_ptr = table_ptr + tl.load(positions_ptr + row) * (2 * F)
         cos = tl.load(turn_ptr + 2 * pair, mask=pair < F, other=0.0)
         sin = tl.load(turn_ptr + 2 * pair + 1, mask=pair < F, other=0.0)
         slot = tl.load(slots_ptr + row).to(tl.int64)
-        early.wait(EARLY and LOOK)
+        early.wait(EARLY)
         if part == 0:
             _rotate(source_ptr, q_ptr + row * C, cos, sin, H, H_BLOCK, D, F, F_BLOCK, REST_BLOCK)
         elif slot >= 0:
@@ -143,7 +139,7 @@ def _rotate(
     turned = tl.interleave(real * cos - imaginary * sin, real * sin + imaginary * cos)
     turned = turned.to(source_ptr.dtype.element_ty)
     channel = tl.arange(0, 2 * F_BLOCK)[None, :]
-    tl.store(target_ptr + head * D + channel, _fit(turned, target_ptr), mask=(head < H) & (channel < 2 * F))
+    tl.store(target_ptr + head * D + channel, fit(turned, target_ptr), mask=(head < H) & (channel < 2 * F))
     _copy(source_ptr, target_ptr, H, H_BLOCK, D, 2 * F, D - 2 * F, REST_BLOCK)
 
 
@@ -165,11 +161,12 @@ def _copy(
         place = head * D + FIRST + channel
         inside = (head < H) & (channel < COUNT)
         x = tl.load(source_ptr + place, mask=inside, other=0.0)
-        tl.store(target_ptr + place, _fit(x, target_ptr), mask=inside)
+        tl.store(target_ptr + place, fit(x, target_ptr), mask=inside)
 
 
 @triton.jit
-def _gelu(source_ptr, target_ptr, block, COLUMNS: tl.constexpr, BLOCK: tl.constexpr):
+def gelu(source_ptr, target_ptr, block, COLUMNS: tl.constexpr, BLOCK: tl.constexpr):
+    """Store the tanh-GELU of one block of a row's columns."""
     column = block * BLOCK + tl.arange(0, BLOCK)
     inside = column < COLUMNS
     x = tl.load(source_ptr + column, mask=inside, other=0.0).to(tl.float32)
@@ -179,7 +176,7 @@ def _gelu(source_ptr, target_ptr, block, COLUMNS: tl.constexpr, BLOCK: tl.conste
 
 
 @triton.jit
-def _fit(x, target_ptr):
+def fit(x, target_ptr):
     """Return x in the target's dtype; what float8_e4m3fn cannot hold becomes its largest."""
     if target_ptr.dtype.element_ty == tl.float8e4nv:
         x = tl.minimum(tl.maximum(x.to(tl.float32), -448.0), 448.0)

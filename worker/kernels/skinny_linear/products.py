@@ -30,17 +30,17 @@ _LEAST_ROWS = 16
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How the work is cut: blocks of the weight's rows and columns, both powers of two, and parts of the columns."""
+    """How the work is cut: blocks of the weight's rows and columns, both powers of two, and parts of the columns.
+
+    Where a kernel starts early, a program reads its first `held` blocks of columns before the rows are there.
+    """
 
     rows: int
     columns: int = 128
     parts: int = 1
     warps: int = 4
     stages: int = 4
-    ahead: int = 0  # columns of a part
-    bulk: bool = True
-    held: int = 0  # blocks of columns
-    late: bool = False
+    held: int = 0
 
     def divides(self, weight_NK: Tensor) -> bool:
         """Say whether no block reaches beyond the weight, and whether its rows are one after the other in memory."""
@@ -48,8 +48,8 @@ class Cut:
         return out % self.rows == 0 and width % (self.columns * self.parts) == 0 and weight_NK.stride(1) == 1
 
 
-_WHOLE = Cut(rows=128)
-_SPLIT = Cut(rows=64, parts=8, stages=3)
+_WHOLE = Cut(rows=128, held=1)
+_SPLIT = Cut(rows=64, parts=8, stages=3, held=1)
 
 
 def skinny_linear(x_BC: Tensor, weight_NC: Tensor, bias_N: Tensor, *, cut: Cut | None = None) -> Tensor:
@@ -85,6 +85,7 @@ def _launch(x_BK: Tensor, weight_NK: Tensor, bias_N: Tensor | None, y: Tensor, *
     if x_BK.stride(1) != 1:
         x_BK = x_BK.contiguous()
     count, (out, width) = x_BK.shape[0], weight_NK.shape
+    launch = early.options(x_BK.device, count)
     kernel: Any = _product
     kernel[(out // cut.rows, cut.parts)](
         x_BK,
@@ -100,14 +101,11 @@ def _launch(x_BK: Tensor, weight_NK: Tensor, bias_N: Tensor | None, y: Tensor, *
         ROWS=cut.rows,
         COLUMNS=cut.columns,
         STAGES=cut.stages,
-        AHEAD=cut.ahead,
-        BULK=cut.bulk,
-        HELD=cut.held,
-        LATE=cut.late,
+        HELD=cut.held if launch["EARLY"] else 0,
         BIAS=bias_N is not None,
         PRECISION="ieee" if x_BK.dtype == torch.float32 else "tf32",  # counts for float32 alone
         num_warps=cut.warps,
-        **early.options(x_BK.device),
+        **launch,
     )
 
 
@@ -126,10 +124,7 @@ def _product(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     STAGES: tl.constexpr,
-    AHEAD: tl.constexpr,
-    BULK: tl.constexpr,
     HELD: tl.constexpr,
-    LATE: tl.constexpr,
     BIAS: tl.constexpr,
     PRECISION: tl.constexpr,
     EARLY: tl.constexpr,
@@ -140,17 +135,14 @@ def _product(
     column = tl.arange(0, COLUMNS)
     batch = tl.arange(0, PADDED)
     inside = batch[None, :] < count
-    block_ptr = weight_ptr + first.to(tl.int64) * weight_stride + part * PART
-    weight_ptrs = block_ptr + row[:, None] * weight_stride + column[None, :]
+    weight_ptrs = weight_ptr + first.to(tl.int64) * weight_stride + part * PART
+    weight_ptrs += row[:, None] * weight_stride + column[None, :]
     x_ptrs = x_ptr + part * PART + batch[None, :] * x_stride + column[:, None]
 
-    early.let_next_start(EARLY and not LATE)
-    # into registers: each tile is one dot's
+    early.let_next_start(EARLY)
     held = ()
     for tile in tl.static_range(HELD):
         held = held + (tl.load(weight_ptrs + tile * COLUMNS),)  # type: ignore[assignment]  # noqa: RUF005
-    if EARLY and AHEAD > 0:
-        _fetch(block_ptr, row, weight_stride, AHEAD, BULK, HELD * COLUMNS)
     early.wait(EARLY)
 
     sums = tl.zeros((ROWS, PADDED), dtype=tl.float32)
@@ -161,23 +153,8 @@ def _product(
         weight = tl.load(weight_ptrs + start)
         x = tl.load(x_ptrs + start, mask=inside, other=0.0)
         sums = tl.dot(weight, x, sums, input_precision=PRECISION)
-    early.let_next_start(EARLY and LATE)
     if BIAS:
         sums += tl.load(bias_ptr + first + row).to(tl.float32)[:, None]
 
     place = (part * count + batch[None, :]) * N + first + row[:, None]
     tl.store(y_ptr + place, sums.to(y_ptr.dtype.element_ty), mask=inside)
-
-
-@triton.jit
-def _fetch(block_ptr, row, weight_stride, AHEAD: tl.constexpr, BULK: tl.constexpr, FIRST: tl.constexpr):
-    """Fetch the first AHEAD columns of a block of rows to the L2 cache, but for FIRST that are read at once."""
-    if BULK:  # two stretches a row
-        LENGTH: tl.constexpr = (AHEAD - FIRST) // 2
-        stretch = tl.arange(0, 2)[None, :] * LENGTH
-        size: tl.constexpr = LENGTH * (block_ptr.dtype.element_ty.primitive_bitwidth // 8)
-        early.fetch_stretches(block_ptr + FIRST + row[:, None] * weight_stride + stretch, size)
-    else:  # lines of 64 halves, four of each row at once
-        line = tl.arange(0, 4)[None, :] * 64
-        for start in tl.static_range(FIRST, AHEAD, 256):
-            early.fetch_lines(block_ptr + row[:, None] * weight_stride + start + line)

@@ -70,7 +70,7 @@ def _launch(
         PARTS=len(parts_SBC),
         NORM=norm is not None,
         num_warps=row_warps,
-        **early.options(x_BC.device),
+        **early.options(x_BC.device, count),
     )
 
 
