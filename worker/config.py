@@ -98,7 +98,9 @@ class WorkerConfig(BaseSettings):
     # one job that crashes the engine does so in a full batch, in a small one and alone
     max_engine_faults: int = Field(default=4, ge=1, description="crashes of the engine in a row that end the worker")
     hang_seconds: float | None = Field(
-        default=None, gt=0, description="time without a step after which the engine is hung; by default 60, on cpu 600"
+        default=None,
+        gt=0,
+        description="the engine is hung after so long without a step, more than any takes; by default 60, on cpu 600",
     )
     restart_seconds: float = Field(default=600.0, gt=0, description="for another engine to get ready after a crash")
     result_ttl_seconds: int = Field(default=86_400, ge=1, description="how long results are kept")

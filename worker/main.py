@@ -19,6 +19,7 @@ from worker.engine.request import Sampling
 from worker.engine_process.border import EngineSettings, Ready
 from worker.engine_process.child import ENGINE_PROGRAM
 from worker.engine_process.engine_process import EngineProcess, Supervision
+from worker.engine_process.pixels import Trays
 from worker.errors import WorkerError
 from worker.images import ImageLimits
 from worker.jobs.consumer import Consumer
@@ -68,7 +69,14 @@ async def _serve(config: WorkerConfig, program: Sequence[str]) -> None:
         metrics.engine_fault()
         relay.lose(request_ids)
 
-    engine = EngineProcess(_engine_settings(config), relay.deliver, lose, _supervision(config), program)
+    engine = EngineProcess(
+        _engine_settings(config),
+        relay.deliver,
+        lose,
+        _supervision(config),
+        program,
+        trays=Trays(config.free_permits),
+    )
     relay.attach(engine)
     metrics.watch_engine(lambda: engine.figures)
     try:
@@ -104,7 +112,9 @@ async def _built(
             in_flight=lambda: consumer.deliveries,
             period=config.lease_seconds / 3,
         )
-        studio = Studio(pool, _image_limits(config), ready.geometry if ready.device == "cpu" else None)
+        studio = Studio(
+            pool, _image_limits(config), ready.geometry if ready.device == "cpu" else None, engine.trays.empty
+        )
         executor = Executor(
             fetcher,
             studio,

@@ -9,9 +9,8 @@ from torch import Tensor
 
 from benchmarks.kernel_rows.paged_attention import HEAD_DIM, HEADS, PAGE, layout_of, pools_of, queries
 from benchmarks.kernel_rows.row import Row, check, microseconds, microseconds_captured
-from worker.kernels.paged_attention import PagedLayout, reference
+from worker.kernels.paged_attention import PagedLayout, paged_attention, reference
 from worker.kernels.paged_attention.decode import decode
-from worker.kernels.paged_attention.prefill import prefill
 
 __all__ = ["rows"]
 
@@ -51,9 +50,9 @@ def prefill_row(batch: int, count: int) -> Row:
     pages = (HEADS, HEADS, HEAD_DIM, PAGE)
     theirs.plan(layout.cu_seqlens_B1, *pages_of(layout), *pages, causal=False, q_data_type=q.dtype)
     exact = reference.paged_attention(q.float(), pool.float(), layout)
-    for found in (prefill(q, pool, layout), theirs.run(q, (pool[0], pool[1]))):
+    for found in (paged_attention(q, pool, layout), theirs.run(q, (pool[0], pool[1]))):
         check(found, exact, 1e-2)
-    ours_us = microseconds(partial(prefill, q, pool, layout))
+    ours_us = microseconds(partial(paged_attention, q, pool, layout))
     theirs_us = microseconds(partial(theirs.run, q, (pool[0], pool[1])))
     rate = f"{4 * batch * count**2 * HEADS * HEAD_DIM / ours_us / 1e6:.0f} TFLOP/s"
     return Row("prefill", f"{batch} x {count}, all see all", ours_us, theirs_us, "FlashInfer fa3", rate)

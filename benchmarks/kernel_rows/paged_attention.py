@@ -92,12 +92,10 @@ def prefill_row(batch: int, count: int, cached: int, tile: Tile | None = None) -
     context = count + max(0, cached)
     layout = layout_of(batch, count, context, prefix)
     pool, q = pools_of(layout)[0], queries(batch * count)
-    # every sequence has more than one row, so the dispatcher takes the same path
     exact = reference.paged_attention(q.float(), pool.float(), layout)
-    check(prefill(q, pool, layout, tile=tile), exact, 1e-2)
-    if tile is None:
-        check(paged_attention(q, pool, layout), exact, 1e-2)
-    ours = microseconds(partial(prefill, q, pool, layout, tile=tile))
+    call = partial(paged_attention, q, pool, layout) if tile is None else partial(prefill, q, pool, layout, tile=tile)
+    check(call(), exact, 1e-2)
+    ours = microseconds(call)
     theirs = None
     if tile is None:
         causal = cached < 0

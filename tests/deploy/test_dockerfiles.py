@@ -87,6 +87,9 @@ def test_it_builds_of_what_it_copies(file: str, packages: set[str], tmp_path: Pa
     assert {name.split("/")[0] for name in around} == {"stoop-0.1.0.dist-info"}
     assert {name.split("/")[0] for name in whole} == {*packages, "stoop-0.1.0.dist-info"}
     assert {"producer/scripts/submit.lua", "schemas/json/job.schema.json"} <= whole
+    # what Python reads beside its modules
+    sources = {path.relative_to(ROOT).as_posix() for name in packages for path in (ROOT / name).rglob("*.cu")}
+    assert sources <= whole
     assert not any(name.startswith("producer/demo/model/") for name in whole), "the demo's model is not needed there"
 
 

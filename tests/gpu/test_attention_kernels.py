@@ -126,6 +126,37 @@ def test_prefill(rows: Rows, dtype: torch.dtype) -> None:
     assert out[:, WIDTH:].isnan().all()
 
 
+def test_a_captured_prefill_follows_the_layout() -> None:
+    int32 = {"dtype": torch.int32, "device": "cuda"}
+    starts, lengths, table = torch.zeros(10, **int32), torch.zeros(2, 9, **int32), torch.zeros(9, 128, **int32)
+    places = PagedLayout(starts, lengths[0], table, lengths[1], (), (), (), PAGE)
+    pool = torch.zeros(2, 9 * 48, PAGE, HEADS, HEAD_DIM, dtype=torch.bfloat16, device="cuda")
+    q = torch.randn(1024, HEADS, HEAD_DIM, device="cuda").bfloat16()
+    paged_attention(q, pool, places)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = paged_attention(q, pool, places)
+    batches: list[Rows] = [
+        [(750, 750, PREFIX)],
+        [(750, 20, PREFIX)] * 9,
+        [(65, 1, 0), (300, 300, 0), (731, 1, PREFIX), (700, 654, 0), (64, 64, 64)],
+        [(1, 1, 0), (2, 2, 0)],
+    ]
+    for rows in batches:
+        layout, count = layout_of(rows), sum(row[1] for row in rows)
+        written = filled(layout, torch.bfloat16)
+        pool[:, : written.shape[1]] = written
+        starts.fill_(count)
+        starts[: len(rows)] = layout.cu_seqlens_B1[:-1]
+        lengths[0, : len(rows)] = layout.context_lens_B
+        lengths[1, : len(rows)] = layout.prefix_lens_B
+        table[: len(rows), : layout.page_table_BP.shape[1]] = layout.page_table_BP
+        q.normal_()
+        graph.replay()
+        expected = reference.paged_attention(q[:count].double(), written, layout)
+        assert error(found[:count], expected) < BOUND[torch.bfloat16]
+
+
 @pytest.mark.parametrize("rows", [DECODES["many"], PREFILLS["of every kind"]], ids=["decode", "prefill"])
 def test_a_float8_pool(rows: Rows) -> None:
     layout = layout_of(rows)

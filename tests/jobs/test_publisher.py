@@ -133,3 +133,18 @@ async def test_two_deliveries_of_one_job_each_have_their_own_end(broker: Recordi
     assert await publisher.settle(second, outcomes.Completed(), DONE)
     assert [one.delivery.attempt for one in broker.settlements] == [1, 2]
     assert broker.settlements[1].seq == 7
+
+
+async def test_an_ending_does_not_wait_for_events_to_gather(broker: RecordingBroker) -> None:
+    publisher = Publisher(broker, Identity(worker="w1", model="m1"), interval=60)
+    running = asyncio.create_task(publisher.run())
+    job = delivery("a")
+    publisher.begin(job)
+    while not broker.events("a"):  # the first flush, after which events gather
+        await asyncio.sleep(0)
+    say(publisher, job, "one ")
+    await asyncio.sleep(0.01)
+    assert len(broker.events("a")) == 1
+    assert await asyncio.wait_for(publisher.settle(job, outcomes.Completed(), DONE), 10)
+    assert len(broker.events("a")) == 3
+    running.cancel()

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from tests.kernels.test_paged_attention import HEAD_DIM, HEADS, NO_PAGE, Case, Sequence
-from worker.kernels.paged_attention import reference
+from worker.kernels.paged_attention import PagedLayout, reference
 from worker.kernels.paged_attention.decode import Ranges, decode, ranges_for
-from worker.kernels.paged_attention.prefill import Tile, prefill
+from worker.kernels.paged_attention.prefill import Tile, prefill, tiles
 
 WIDTH, BESIDE = HEADS * HEAD_DIM, 3
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 5e-3}
@@ -60,6 +60,31 @@ def test_prefill(dtype: torch.dtype, page_size: int) -> None:
     case = Case(PREFILLS, page_size, dtype, seed=4)
     out = poisoned(case)
     check(prefill(case.queries, case.pool, case.layout, out_TM=out, tile=Tile(16, block=16)), out, case)
+
+
+@pytest.mark.parametrize("many", [1, 14])
+def test_a_captured_prefill_has_idle_sequences_and_padding_rows(many: int) -> None:
+    case = Case(PREFILLS * many, 4, torch.float32, seed=6)
+    # two sequences without rows before the third, and some at the end; what else is said of them is never read
+    starts = [*case.layout.cu_seqlens[:3], *case.layout.cu_seqlens[2:]]
+    starts = [*starts[:3], starts[2], *starts[3:], *([starts[-1]] * 7)]
+    nowhere = torch.full_like(case.layout.page_table_BP[0], NO_PAGE)
+    order = [0, 1, -1, -1, *range(2, len(case.batch)), *([-1] * 7)]
+    table = torch.stack([case.layout.page_table_BP[row] if row >= 0 else nowhere for row in order])
+    numbers = [[s.context, s.prefix] for s in case.batch]
+    contexts, prefixes = torch.tensor([numbers[row] if row >= 0 else [-5, 2**20] for row in order]).int().T
+    layout = PagedLayout(torch.tensor(starts).int(), contexts.contiguous(), table, prefixes.contiguous(), (), (), (), 4)
+    rows = len(case.queries)
+    queries = torch.cat((case.queries, torch.full((29, HEADS, HEAD_DIM), torch.nan)))
+    out = torch.full((rows + 29, WIDTH + BESIDE), torch.nan)
+    found = prefill(queries, case.pool, layout, out_TM=out, tile=Tile(16, block=16))
+    check(found[:rows], out[:rows], case)
+    assert out[rows:].isnan().all()
+
+
+@pytest.mark.parametrize(("counts", "least"), [([1, 1, 1], 3), ([64, 65], 3), ([2], 1), ([130, 1, 1], 5), ([63], 1)])
+def test_a_launch_has_room_for_all_tiles(counts: list[int], least: int) -> None:
+    assert least <= tiles(sum(counts), len(counts), Tile(64)) <= least + len(counts)
 
 
 @pytest.mark.parametrize("batch", [DECODES[:3], PREFILLS[:2]])

@@ -13,4 +13,9 @@ def test_equal_to_the_bit(sizes: tuple[int, int, int, int]) -> None:
     high, wide, height, width = sizes
     random = torch.Generator().manual_seed(wide)
     pixels = torch.randint(0, 256, (high, wide, 3), dtype=torch.uint8, generator=random)
-    assert torch.equal(kernel.resize(pixels, height, width), reference.resize(pixels, height, width))
+    expected = reference.resize(pixels, height, width)
+    assert torch.equal(kernel.resize(pixels, height, width), expected)
+    for module in (kernel, reference):
+        into = torch.zeros(2, height, width, 3, dtype=torch.uint8)
+        found = module.resize(pixels, height, width, into_HWC=into[1])
+        assert torch.equal(into[1], expected) and found.data_ptr() == into[1].data_ptr() and not into[0].any()

@@ -15,6 +15,11 @@ def edited(section: str, **changes: Any) -> dict[str, Any]:
     return document
 
 
+def without_suffix() -> dict[str, Any]:
+    templates = tiny_config().document()["tokenizer"]["templates"]
+    return edited("tokenizer", templates=templates | {"query": {"prefix": [1, 15, 2], "suffix": []}})
+
+
 def test_a_document_reads_back_as_the_config() -> None:
     config = tiny_config()
     document = json.loads(json.dumps(config.document()))
@@ -72,6 +77,7 @@ def test_a_field_left_out_gets_its_default() -> None:
         (edited("tokenizer", eos_id=50256), "tokenizer.eos_id has id 50256: the vocabulary has 512"),
         (edited("tokenizer", query_double_suffix=1), "query_double_suffix is 1: expected bool"),
         (edited("tokenizer", templates={"caption": {"short": [1]}}), "lacks detect, point, query"),
+        (without_suffix(), "tokenizer.templates.query.suffix is empty: after reasoning, no answer would begin"),
         (edited("tokenizer", templates=None), "tokenizer.templates must be an object"),
     ],
 )

@@ -6,11 +6,10 @@ B rows, P pages of the longest context.
 from collections.abc import Sequence as Several
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from worker.engine.fixed import FixedArrays, HostArrays
 from worker.engine.inputs import CoordinateInput, SizeInput, TokenInput
 from worker.engine.readings import draws_of
 from worker.engine.sampler import MOST_SUPPRESSED, Draws
@@ -24,7 +23,6 @@ __all__ = ["UNREAD", "DecodeRows", "RowsOnDevice"]
 UNREAD = -1
 """The id of a row that is fed from its seat."""
 
-_COPIES = 3  # one being filled, one being copied, and one for the step ahead
 _LONGS = 5  # id, kind of input, seat, position, slot
 _DOUBLES = 5  # two values, temperature, top_p, uniform
 
@@ -46,37 +44,6 @@ class RowsOnDevice:
     layout: PagedLayout
 
 
-class _Block:
-    """One stretch of bytes with the arrays of `capacity` rows in it, on the host or on the device."""
-
-    def __init__(self, capacity: int, pages: int, device: torch.device, *, pinned: bool = False) -> None:
-        counts = (_LONGS * capacity, _DOUBLES * capacity, capacity * (1 + MOST_SUPPRESSED + pages))
-        sizes = (8 * counts[0], 8 * counts[1], 4 * counts[2])
-        self.bytes = torch.zeros(sum(sizes), dtype=torch.uint8, device=device, pin_memory=pinned)
-        longs, doubles, ints = self.bytes.split(sizes)  # type: ignore[no-untyped-call]
-        self.longs = longs.view(torch.int64).view(_LONGS, capacity)
-        self.doubles = doubles.view(torch.float64).view(_DOUBLES, capacity)
-        parts = [capacity, MOST_SUPPRESSED * capacity, pages * capacity]
-        contexts, suppressed, table = torch.split(ints.view(torch.int32), parts)
-        self.contexts = contexts
-        self.suppressed = suppressed.view(capacity, MOST_SUPPRESSED)
-        self.table = table.view(capacity, pages)
-
-
-class _OnHost:
-    """A block as arrays, to be filled; on CUDA `sent` tells when it may be filled again."""
-
-    def __init__(self, capacity: int, pages: int, *, pinned: bool) -> None:
-        block = _Block(capacity, pages, torch.device("cpu"), pinned=pinned)
-        self.bytes = block.bytes
-        self.longs: npt.NDArray[np.int64] = block.longs.numpy()
-        self.doubles: npt.NDArray[np.float64] = block.doubles.numpy()
-        self.contexts: npt.NDArray[np.int32] = block.contexts.numpy()
-        self.suppressed: npt.NDArray[np.int32] = block.suppressed.numpy()
-        self.table: npt.NDArray[np.int32] = block.table.numpy()
-        self.sent = torch.cuda.Event() if pinned else None  # type: ignore[no-untyped-call]
-
-
 class DecodeRows:
     """`capacity` rows of up to `pages` pages, of which a step may use fewer: the others are padding.
 
@@ -89,64 +56,65 @@ class DecodeRows:
         self.pages = -(-max_context // page_size)
         self._page_size = page_size
         self._spare_seat = spare_seat
-        self._ring = [_OnHost(capacity, self.pages, pinned=device.type == "cuda") for _ in range(_COPIES)]
-        self._turn = 0
-        self._device = _Block(capacity, self.pages, device)
+        self._arrays = FixedArrays(
+            {
+                "longs": ((_LONGS, capacity), torch.int64),
+                "doubles": ((_DOUBLES, capacity), torch.float64),
+                "contexts": ((capacity,), torch.int32),
+                "suppressed": ((capacity, MOST_SUPPRESSED), torch.int32),
+                "table": ((capacity, self.pages), torch.int32),
+            },
+            device,
+        )
 
     def fill(self, chunks: Several[Chunk]) -> None:
-        """Lay decodes out and start the copy; waits only for a copy that was started `_COPIES` fills ago."""
-        host = self._ring[self._turn]
-        self._turn = (self._turn + 1) % _COPIES
-        if host.sent is not None:
-            host.sent.synchronize()
-        self._lay(host, chunks)
-        self._device.bytes.copy_(host.bytes, non_blocking=True)
-        if host.sent is not None:
-            host.sent.record()
+        """Lay decodes out and start the copy; see `FixedArrays` for what that waits for."""
+        self._lay(self._arrays.on_host(), chunks)
+        self._arrays.send()
 
     def on_device(self, rows: int, width: int) -> RowsOnDevice:
         """Return the first `rows` rows, their page tables as wide as `width` pages."""
-        block, page_size = self._device, self._page_size
-        ids_B, fed_B, seats_B, positions_B, slots_B = block.longs[:, :rows].unbind(0)
-        temperatures_B, top_ps_B, uniforms_B = block.doubles[2:, :rows].unbind(0)
-        starts = torch.arange(rows + 1, dtype=torch.int32, device=block.bytes.device)
+        arrays = self._arrays.on_device
+        ids_B, fed_B, seats_B, positions_B, slots_B = arrays["longs"][:, :rows].unbind(0)
+        temperatures_B, top_ps_B, uniforms_B = arrays["doubles"][2:, :rows].unbind(0)
+        contexts_B = arrays["contexts"][:rows]
         return RowsOnDevice(
             ids_B=ids_B,
             fed_B=fed_B,
             seats_B=seats_B,
             positions_B=positions_B,
             slots_B=slots_B,
-            values_2B=block.doubles[:2, :rows],
-            draws=Draws(temperatures_B, top_ps_B, uniforms_B, block.suppressed[:rows]),
+            values_2B=arrays["doubles"][:2, :rows],
+            draws=Draws(temperatures_B, top_ps_B, uniforms_B, arrays["suppressed"][:rows]),
             # a decode reads none of what the layout keeps on the host
             layout=PagedLayout(
-                cu_seqlens_B1=starts,
-                context_lens_B=block.contexts[:rows],
-                page_table_BP=block.table[:rows, :width],
-                prefix_lens_B=torch.zeros_like(block.contexts[:rows]),
+                cu_seqlens_B1=torch.arange(rows + 1, dtype=torch.int32, device=contexts_B.device),
+                context_lens_B=contexts_B,
+                page_table_BP=arrays["table"][:rows, :width],
+                prefix_lens_B=torch.zeros_like(contexts_B),
                 cu_seqlens=(),
                 context_lens=(),
                 prefix_lens=(),
-                page_size=page_size,
+                page_size=self._page_size,
             ),
         )
 
-    def _lay(self, host: _OnHost, chunks: Several[Chunk]) -> None:
+    def _lay(self, host: HostArrays, chunks: Several[Chunk]) -> None:
         count = len(chunks)
         sequences = [chunk.sequence for chunk in chunks]
-        host.longs[:, count:] = [[0], [Fed.TOKEN.value], [self._spare_seat], [0], [-1]]
-        host.contexts[count:] = 0
-        host.doubles[2, count:] = 0
-        host.contexts[:count] = [chunk.end for chunk in chunks]
-        host.longs[2:4, :count] = [[s.seat for s in sequences], [chunk.start for chunk in chunks]]
-        host.doubles[2:, :count], host.suppressed[:count] = draws_of(sequences)
+        host["longs"][:, count:] = [[0], [Fed.TOKEN.value], [self._spare_seat], [0], [-1]]
+        host["contexts"][count:] = 0
+        host["doubles"][2, count:] = 0
+        host["contexts"][:count] = [chunk.end for chunk in chunks]
+        host["longs"][2:4, :count] = [[s.seat for s in sequences], [chunk.start for chunk in chunks]]
+        host["doubles"][2:, :count], host["suppressed"][:count] = draws_of(sequences)
         for row, (chunk, sequence) in enumerate(zip(chunks, sequences, strict=True)):
             pages, page, offset = sequence.pages, *divmod(chunk.start, self._page_size)
-            host.table[row, : page + 1] = pages[: page + 1]
-            host.longs[4, row] = pages[page] * self._page_size + offset
-            host.longs[:2, row] = self._feed(sequence, row, host)
+            host["table"][row, : page + 1] = pages[: page + 1]
+            host["longs"][4, row] = pages[page] * self._page_size + offset
+            host["longs"][:2, row] = self._feed(sequence, row, host)
 
-    def _feed(self, sequence: Sequence, row: int, host: _OnHost) -> tuple[int, int]:
+    def _feed(self, sequence: Sequence, row: int, host: HostArrays) -> tuple[int, int]:
         """Return the id and the kind of a row's input, having written its values."""
         if sequence.unread is not None:
             return UNREAD, sequence.unread.fed.value
@@ -154,8 +122,8 @@ class DecodeRows:
             case TokenInput(token):
                 return token, Fed.TOKEN.value
             case CoordinateInput(value):
-                host.doubles[0, row] = value
+                host["doubles"][0, row] = value
                 return 0, Fed.COORDINATE.value
             case SizeInput(width, height):
-                host.doubles[:2, row] = width, height
+                host["doubles"][:2, row] = width, height
                 return 0, Fed.SIZE.value

@@ -1,4 +1,7 @@
-"""Images to embeddings. N crops, P patches of a crop and embeddings of an image, D feature dim, C text model dim."""
+"""Images to embeddings.
+
+B images, N crops, P patches of a crop and embeddings of an image, D feature dim, C text model dim.
+"""
 
 from collections.abc import Callable
 from collections.abc import Sequence as Several
@@ -50,21 +53,19 @@ class Encoder:
             for crops in range(len(self._pixels_NHWC), 0, -1):
                 self._graphs.capture(("vision", crops), lambda crops=crops: self._captured(crops))  # type: ignore[misc]
 
-    def encode(self, images: Several[Crops | Image]) -> list[Tensor]:
-        """Return the embeddings (P, C) of each image."""
+    def encode(self, images: Several[Crops | Image]) -> Tensor | None:
+        """Return embeddings_BPC of the images; None if there are none."""
         if not images:
-            return []
-        config = self._model.config.vision
+            return None
+        config, device = self._model.config.vision, self._model.device
+        crops = sum(vision.crops_to_encode(image, config) for image in images)
+        graphs = self._graphs if self._graphs is not None and ("vision", crops) in self._graphs else None
         with record_function("stoop.image"):
-            pixels_NHWC = vision.crops_on_device(images, config, self._model.device)
+            places_NHWC = None if graphs is None else self._pixels_NHWC[:crops]
+            pixels_NHWC = vision.crops_on_device(images, config, device, places_NHWC)
         with record_function("stoop.vision"):
-            key = "vision", len(pixels_NHWC)
-            if self._graphs is not None and key in self._graphs:
-                self._pixels_NHWC[: len(pixels_NHWC)].copy_(pixels_NHWC)
-                features_NPD = self._graphs.replay(key)
-            else:
-                features_NPD = self._features(pixels_NHWC)
-            return list(vision.embeddings(features_NPD, images, self._weights, config).unbind(0))
+            features_NPD = self._features(pixels_NHWC) if graphs is None else graphs.replay(("vision", crops))
+            return vision.embeddings(features_NPD, images, self._weights, config)
 
     def _captured(self, crops: int) -> Tensor:
         features_NPD = self._features_NPD[:crops]

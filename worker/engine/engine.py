@@ -54,7 +54,8 @@ class Engine:
     def marks(self) -> int:
         """Grows while a step gets on: with each layer of the model, with each step where layers are captured.
 
-        Any thread may read it.
+        So on a GPU it stands still for as long as one step takes: that of `token_budget` positions and `crop_budget`
+        crops, which at the usual budgets are tenths of a second. Any thread may read it.
         """
         return self._marks
 

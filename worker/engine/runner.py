@@ -31,18 +31,18 @@ class Runner:
     def __init__(
         self, model: Moondream, config: EngineConfig, weights: Weights, *, pages: int, mark: Callable[[], None]
     ) -> None:
-        graphs = Graphs() if _can_capture(model) else None
+        self._graphs = graphs = Graphs() if _can_capture(model) else None
         seats = Seats.of(config.max_batch + 1, model.device)
         self._pool = Pool(model, pages=pages, page_size=config.page_size, dtype=cache_dtype(config, model), mark=mark)
         usual_crops = min(config.stall_crops, config.crop_budget)
         encoder = Encoder(model, weights.vision, graphs, usual_crops=usual_crops, mark=mark)
         self._decoder = Decoder(model, config, self._pool, seats, graphs)
-        self._prefill = Prefill(model, weights.text, encoder, self._pool, seats, graphs)
+        self._prefill = Prefill(model, config, weights.text, encoder, self._pool, seats)
 
     @torch.inference_mode()
     def warm_up(self) -> None:
         """Make ready what would else be made while somebody waits."""
-        self._prefill.warm_up()
+        self._prefill.warm_up(self._graphs)
         self._decoder.warm_up()
 
     @torch.inference_mode()

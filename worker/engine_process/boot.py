@@ -13,6 +13,7 @@ from worker.engine_process.border import EngineSettings
 from worker.errors import ConfigError
 from worker.images import Crops, Image, cut, select_tiling
 from worker.kernels.backend import has_triton
+from worker.kernels.paged_attention import HEAD_DIMS
 from worker.model.moondream import Moondream, load
 
 __all__ = ["boot"]
@@ -89,8 +90,12 @@ def _say_memory(settings: EngineSettings, engine: Engine, model: Moondream) -> N
         dtype=str(dtype),
         why="asked for" if settings.pages else f"fits {model.device.type}",
         prefix_cache=settings.prefix_cache,
-        attention="triton" if has_triton() and model.device.type == "cuda" else "reference",
+        attention="triton" if _has_kernel(model) else "reference",
     )
+
+
+def _has_kernel(model: Moondream) -> bool:
+    return has_triton() and model.device.type == "cuda" and model.config.text.head_dim in HEAD_DIMS
 
 
 def _warm_up(engine: Engine, model: Moondream) -> None:

@@ -63,7 +63,7 @@ class NotReady:
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """A request without its image; the pixels come beside it as a file, laid out like this."""
+    """A request without its image; the pixels are in the trays, or come beside it as a file, laid out like this."""
 
     request: Request
     layout: Layout | None

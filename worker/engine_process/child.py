@@ -15,7 +15,7 @@ from typing import Final
 from worker.engine.request import Request
 from worker.engine_process.border import Abort, EngineSettings, NotReady, Ready, Report, Submit
 from worker.engine_process.frames import receive_soon, send
-from worker.engine_process.pixels import laid_out
+from worker.engine_process.pixels import Layout, Trays, laid_out
 from worker.errors import EngineFault
 
 __all__ = ["ENGINE_PROGRAM", "Child"]
@@ -34,11 +34,12 @@ class Child:
     _line: socket.socket
     _reader: asyncio.StreamReader
     _pipe: asyncio.ReadTransport
+    _trays: Trays
     _outbox: "SimpleQueue[object]"  # emptied by a thread of its own: a child that is behind must not hold up the loop
 
     @classmethod
-    async def start(cls, program: Sequence[str], settings: EngineSettings) -> "Child":
-        """Start a child and tell it what to build."""
+    async def start(cls, program: Sequence[str], settings: EngineSettings, trays: Trays) -> "Child":
+        """Start a child, tell it what to build, and show it the trays."""
         ours, theirs = socket.socketpair()
         up, into = os.pipe()
         try:
@@ -57,7 +58,7 @@ class Child:
         pipe, _ = await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(up, "rb", buffering=0)
         )
-        child = cls(process, ours, reader, pipe, SimpleQueue())
+        child = cls(process, ours, reader, pipe, trays, SimpleQueue())
         child._outbox.put(settings)
         threading.Thread(target=child._tell, name="engine line", daemon=True).start()
         return child
@@ -80,7 +81,7 @@ class Child:
                 yield await receive_soon(self._reader)
 
     def submit(self, request: Request) -> None:
-        """Hand a request over."""
+        """Hand a request over; if its pixels lie in a tray, they are the caller's to keep until its last output."""
         self._outbox.put(request)
 
     def abort(self, request_id: str) -> None:
@@ -119,17 +120,23 @@ class Child:
         """Send what is in the outbox, until its end or the child's."""
         with self._line, contextlib.suppress(OSError):
             while (value := self._outbox.get()) is not None:
-                if isinstance(value, Request):
-                    self._tell_request(value)
-                else:
-                    send(self._line, value)
+                match value:
+                    case Request():
+                        self._tell_request(value)
+                    case EngineSettings():
+                        send(self._line, value, self._trays.file)
+                    case _:
+                        send(self._line, value)
 
     def _tell_request(self, request: Request) -> None:
-        if request.image is None:
+        image, request = request.image, replace(request, image=None)
+        if image is None:
             send(self._line, Submit(request, None))
-            return
-        with laid_out(request.image) as (file, layout):
-            send(self._line, Submit(replace(request, image=None), layout), file)
+        elif (start := self._trays.start_of(image.pixels)) is not None:
+            send(self._line, Submit(request, Layout.of(image, start)))
+        else:
+            with laid_out(image) as (file, layout):
+                send(self._line, Submit(request, layout), file)
 
 
 def _say(code: int | None) -> str:

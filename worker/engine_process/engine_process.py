@@ -9,7 +9,9 @@ import structlog
 from worker.engine.request import Aborted, Deliver, Finished, Refused, Request
 from worker.engine_process.border import EngineSettings, Ready, Report
 from worker.engine_process.child import ENGINE_PROGRAM, Child
+from worker.engine_process.pixels import Trays
 from worker.errors import EngineFault, WorkerError
+from worker.images import Crops, Image
 
 __all__ = ["EngineProcess", "Supervision"]
 
@@ -53,6 +55,7 @@ class EngineProcess:
 
     `deliver` takes the outputs, `lose` the ids that were inside a child when it crashed or hung. What is submitted
     while a child is being replaced waits for the next one. `patience` is for how many seconds there may be no step.
+    Images whose pixels are made in `trays` are not copied on their way.
     """
 
     settings: EngineSettings
@@ -60,6 +63,7 @@ class EngineProcess:
     lose: Callable[[Sequence[str]], None]
     supervision: Supervision = field(default_factory=Supervision)
     program: Sequence[str] = ENGINE_PROGRAM
+    trays: Trays = field(default_factory=Trays)
     faults: int = 0
     patience: float = _USUAL_PATIENCE
     figures: Mapping[str, float] = field(default_factory=dict)
@@ -68,7 +72,8 @@ class EngineProcess:
     _stopping: bool = False
     _child: Child | None = None  # the one that is ready
     _newest: Child | None = None
-    _inside: set[str] = field(default_factory=set)
+    # what the child has, with those images whose trays must stay as they are
+    _inside: dict[str, Crops | Image | None] = field(default_factory=dict)
     _backlog: dict[str, Request] = field(default_factory=dict)
     _ready: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -96,7 +101,7 @@ class EngineProcess:
         if self._child is None:
             self._backlog[request.id] = request
         else:
-            self._inside.add(request.id)
+            self._inside[request.id] = self._in_tray(request)
             self._child.submit(request)
 
     def abort(self, request_id: str) -> None:
@@ -136,9 +141,15 @@ class EngineProcess:
             if self._child is None:
                 self._newest.kill()  # it is not listening yet
             await self._newest.end(grace=_STOP_SECONDS)
+        self.trays.close()
+
+    def _in_tray(self, request: Request) -> Crops | Image | None:
+        """Return the request's image if its pixels lie in a tray; all others are copied, and not kept."""
+        image = request.image
+        return image if image is not None and self.trays.start_of(image.pixels) is not None else None
 
     async def _launch(self) -> tuple[Child, Ready]:
-        child = self._newest = await Child.start(self.program, self.settings)
+        child = self._newest = await Child.start(self.program, self.settings, self.trays)
         ready = await child.ready()
         log.info("engine ready", pid=child.process.pid, model=ready.model, digest=ready.digest)
         return child, ready
@@ -178,7 +189,7 @@ class EngineProcess:
         self.figures = report.figures
         for output in report.outputs:
             if isinstance(output, Finished | Refused | Aborted):
-                self._inside.discard(output.id)
+                self._inside.pop(output.id, None)
             if isinstance(output, Finished):
                 self.faults = 0
         if report.outputs:

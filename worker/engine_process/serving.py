@@ -13,12 +13,14 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import BinaryIO, NoReturn, Protocol
 
+import numpy as np
+import numpy.typing as npt
 import structlog
 
 from worker.engine.request import Deliver, EnginePort, Output
 from worker.engine_process.border import Abort, EngineSettings, NotReady, Ready, Report, Submit
 from worker.engine_process.frames import receive, write
-from worker.engine_process.pixels import pick_up
+from worker.engine_process.pixels import map_trays, pick_up
 from worker.errors import EngineFault, WorkerError
 
 __all__ = ["Build", "RunningEngine", "serve_engine"]
@@ -70,7 +72,8 @@ def serve_engine(build: Build) -> NoReturn:
 
 def _serve(build: Build, line: socket.socket, pipe: BinaryIO) -> int:
     outbox: SimpleQueue[list[Output]] = SimpleQueue()
-    settings, _ = receive(line)
+    settings, file = receive(line)
+    trays = None if file is None else map_trays(file)
     try:
         engine, ready = build(settings, lambda outputs: outbox.put(list(outputs)))
     except WorkerError as error:
@@ -78,7 +81,7 @@ def _serve(build: Build, line: socket.socket, pipe: BinaryIO) -> int:
         return 2
     write(pipe, ready)
     engine.start()
-    threading.Thread(target=_feed, args=(line, engine), name="feed", daemon=True).start()
+    threading.Thread(target=_feed, args=(line, engine, trays), name="feed", daemon=True).start()
     with contextlib.suppress(BrokenPipeError):
         _report(pipe, engine, outbox)
     if engine.fault is None:
@@ -87,8 +90,8 @@ def _serve(build: Build, line: socket.socket, pipe: BinaryIO) -> int:
     return 1
 
 
-def _feed(line: socket.socket, engine: RunningEngine) -> None:
-    """Hand over what comes down the line; its end is the engine's."""
+def _feed(line: socket.socket, engine: RunningEngine, trays: npt.NDArray[np.uint8] | None) -> None:
+    """Hand over what comes down the line, with images from the trays or from files; its end is the engine's."""
     with contextlib.suppress(EOFError, ConnectionError, EngineFault):
         while True:
             value, file = receive(line)
@@ -96,8 +99,7 @@ def _feed(line: socket.socket, engine: RunningEngine) -> None:
                 case Submit(request, None):
                     engine.submit(request)
                 case Submit(request, layout) if layout is not None:
-                    assert file is not None, "pixels come with the request"
-                    engine.submit(replace(request, image=pick_up(file, layout)))
+                    engine.submit(replace(request, image=pick_up(layout, file, trays)))
                 case Abort(id=request_id):
                     engine.abort(request_id)
     last_resort = threading.Timer(_END_SECONDS, os._exit, [1])  # a step that hangs

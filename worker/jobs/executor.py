@@ -17,7 +17,7 @@ from schemas.signature import SigningKeys
 from schemas.state import State
 from worker.engine.request import Aborted, Finished, Partial, Refused, Sampling
 from worker.errors import EngineCrashed, EngineFault, WorkerError
-from worker.images import CropGeometry, Crops, Image, ImageLimits, cut, load
+from worker.images import Allocate, CropGeometry, Crops, Image, ImageLimits, cut, load
 from worker.jobs import outcome as outcomes
 from worker.jobs.broker import Delivery
 from worker.jobs.outcome import Outcome, code_of
@@ -59,20 +59,23 @@ class Dialect(Protocol):
 class Studio:
     """Makes encoded images ready for the engine on a pool of threads, under the worker's limits.
 
-    Without a `geometry` they stay whole: the engine's device cuts them into crops.
+    Without a `geometry` they stay whole: the engine's device cuts them into crops. The pixels of these go into what
+    `allocate` returns, which may be memory that the engine sees too.
     """
 
     pool: Pool
     limits: ImageLimits
     geometry: CropGeometry | None
+    allocate: Allocate | None = None
 
     async def prepare(self, encoded: bytes) -> Crops | Image:
         """Load one image, and cut it; raises `ImageTooLarge` or `ImageUndecodable`."""
         return await asyncio.get_running_loop().run_in_executor(self.pool, self._prepare, encoded)
 
     def _prepare(self, encoded: bytes) -> Crops | Image:
-        image = load(encoded, self.limits)
-        return image if self.geometry is None else cut(image, self.geometry)
+        if self.geometry is None:
+            return load(encoded, self.limits, self.allocate)
+        return cut(load(encoded, self.limits), self.geometry)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 import boto3
+import botocore.session
 import urllib3
 from botocore import exceptions as aws
 from botocore.client import Config as BotoConfig
@@ -30,6 +31,7 @@ from worker.errors import (
 )
 from worker.jobs.address import ObjectAddress, is_inline, parse_object, unpack_inline
 from worker.jobs.https_fetch import HttpsFetcher
+from worker.jobs.plain_get import USER_AGENT, Body, PlainGet
 
 if TYPE_CHECKING:
     from botocore.response import StreamingBody
@@ -42,7 +44,7 @@ _Value = TypeVar("_Value")
 
 _ALL = AllowedBuckets()
 _CHUNK_BYTES = 256 << 10
-_ATTEMPTS = 2  # of the store's client; the job's own attempts come on top
+_ATTEMPTS = 2  # of the store's client, after one plain GET; the job's own attempts come on top
 # the store refuses the worker, not the object: another attempt, on another worker, may have better luck
 _WORKER_AT_FAULT = {
     "AuthorizationHeaderMalformed",
@@ -82,7 +84,14 @@ class Fetcher:
     def __init__(self, config: FetchConfig, *, https: HttpsFetcher | None = None) -> None:
         self._config = config
         self._https = https
-        self._client = _connect(config)
+        session = botocore.session.Session()
+        self._client = _connect(config, session)
+        self._plain = PlainGet(
+            self._client,
+            session,
+            timeouts=(config.connect_timeout, config.read_timeout),
+            connections=config.concurrency,
+        )
         self._pool = ThreadPoolExecutor(config.concurrency, "fetch")
         # so that the time of an image begins when its fetch does, not when it joins the pool's queue
         self._free = asyncio.Semaphore(config.concurrency)
@@ -104,7 +113,7 @@ class Fetcher:
             return await self._download(address)
 
     async def _download(self, address: ObjectAddress) -> bytes:
-        download = _Download(self._client, address, self._config.max_bytes)
+        download = _Download(self._client, self._plain, address, self._config.max_bytes)
         try:
             async with asyncio.timeout(self._config.timeout):
                 return await self._on_thread(download.run)
@@ -120,6 +129,7 @@ class Fetcher:
         """Let go of the connections and threads, without waiting for a thread that still reads; idempotent."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._client.close()
+        self._plain.close()
 
     def __enter__(self) -> "Fetcher":
         return self
@@ -133,8 +143,9 @@ class Fetcher:
 class _Download:
     """One object on its way: `run` reads it on a thread, `abort` ends that from the event loop."""
 
-    def __init__(self, client: "S3Client", address: ObjectAddress, max_bytes: int) -> None:
+    def __init__(self, client: "S3Client", plain: PlainGet, address: ObjectAddress, max_bytes: int) -> None:
         self._client = client
+        self._plain = plain
         self._address = address
         self._max_bytes = max_bytes
         self._body: StreamingBody | None = None  # written by the thread
@@ -155,17 +166,25 @@ class _Download:
 
     def _read(self) -> bytes:
         self._check_wanted()
-        wanted: GetObjectRequestTypeDef = {"Bucket": self._address.bucket, "Key": self._address.key}
-        if self._address.version:
-            wanted["VersionId"] = self._address.version
-        got = self._client.get_object(**wanted)
-        with contextlib.closing(got["Body"]) as body:
-            self._check_size(got.get("ContentLength", 0))
-            self._body = body
+        body = self._open()
+        with contextlib.closing(body.stream):
+            self._check_size(body.size)
+            self._body = body.stream
             try:
-                return self._collect(body)
+                return self._collect(body.stream)
             finally:
                 self._body = None
+
+    def _open(self) -> Body:
+        bucket, key, version = self._address.bucket, self._address.key, self._address.version
+        if not version and (body := self._plain.open(bucket, key)):
+            return body
+        self._check_wanted()
+        wanted: GetObjectRequestTypeDef = {"Bucket": bucket, "Key": key}
+        if version:
+            wanted["VersionId"] = version
+        got = self._client.get_object(**wanted)
+        return Body(got["Body"], got.get("ContentLength", 0))
 
     def _collect(self, body: "StreamingBody") -> bytes:
         chunks: list[bytes] = []
@@ -187,9 +206,9 @@ class _Download:
             raise ImageTooLarge(f"{self._address} has {size} bytes or more: at most {self._max_bytes}")
 
 
-def _connect(config: FetchConfig) -> "S3Client":
+def _connect(config: FetchConfig, session: botocore.session.Session) -> "S3Client":
     try:
-        return boto3.session.Session().client(
+        return boto3.session.Session(botocore_session=session).client(
             "s3",
             endpoint_url=config.endpoint,
             region_name=config.region or os.environ.get("AWS_REGION"),
@@ -200,6 +219,7 @@ def _connect(config: FetchConfig) -> "S3Client":
                 read_timeout=config.read_timeout,
                 retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
                 max_pool_connections=config.concurrency,
+                user_agent=USER_AGENT,
                 # servers other than AWS do not all know the newer checksum headers
                 request_checksum_calculation="when_required",
                 response_checksum_validation="when_required",

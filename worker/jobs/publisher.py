@@ -1,6 +1,7 @@
 """Events and endings on their way to the broker: gathered for a few milliseconds, then written together."""
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -53,7 +54,8 @@ class _Ending:
 class Publisher:
     """Numbers the events of each delivery, merges deltas that wait together, and settles.
 
-    One flush writes all that has gathered since the last: events first, then endings. `interval` is in seconds.
+    One flush writes all that has gathered since the last: events first, then endings. Events gather for `interval`
+    seconds; an ending does not wait for these, as somebody waits for it.
     """
 
     def __init__(self, broker: Broker, identity: Identity, *, interval: float = 0.02) -> None:
@@ -63,6 +65,7 @@ class Publisher:
         self._tracks: dict[Place, _Track] = {}
         self._endings: list[_Ending] = []
         self._something = asyncio.Event()
+        self._ended = asyncio.Event()
 
     def begin(self, delivery: Delivery) -> None:
         """Start to speak for a delivery; of one that will run say `started`, or `restarted` if it has spoken before."""
@@ -96,15 +99,19 @@ class Publisher:
         track = self._tracks.pop(place_of(delivery))
         self._endings.append(_Ending(track, outcome, result, note, settled))
         self._something.set()
+        self._ended.set()
         return await settled
 
     async def run(self) -> None:
-        """Flush for ever, at most once an interval."""
+        """Flush for ever: at most once an interval, and whenever a delivery has ended."""
         while True:
             await self._something.wait()
             self._something.clear()
+            self._ended.clear()
             await self._flush()
-            await asyncio.sleep(self._interval)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._interval):
+                    await self._ended.wait()
 
     async def _flush(self) -> None:
         endings, self._endings = self._endings, []

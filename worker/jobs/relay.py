@@ -1,7 +1,8 @@
 """The engine's outputs, brought to the coroutine that waits for them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+import contextlib
+from collections.abc import Callable, Sequence
 
 from worker.engine.request import Aborted, EnginePort, Finished, Output, Partial, Refused, Request, Terminal
 from worker.errors import EngineCrashed
@@ -27,13 +28,11 @@ class Relay:
 
     def deliver(self, outputs: Sequence[Output]) -> None:
         """Hand over the outputs of one step; what comes after the loop has closed is dropped."""
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._dispatch, outputs)
+        self._call_soon(lambda: self._dispatch(outputs))
 
     def lose(self, request_ids: Sequence[str]) -> None:
         """Say that the engine ended with these in it, after all that it had delivered."""
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._lose, request_ids)
+        self._call_soon(lambda: self._lose(request_ids))
 
     async def run(self, request: Request, accept: Callable[[Partial], None]) -> Terminal:
         """Run a request: `accept` every output as it comes, return the terminal one.
@@ -50,7 +49,7 @@ class Relay:
         inside = self._inside[request_id] = asyncio.Event()
         queue = self._waiting[request_id] = asyncio.Queue()
         try:
-            async for output in _until_terminal(queue):
+            while (output := await queue.get()) is not None:
                 if isinstance(output, Finished | Refused | Aborted):
                     return output
                 accept(output)
@@ -63,6 +62,14 @@ class Relay:
             if self._waiting.get(request_id) is queue:
                 del self._waiting[request_id]
         raise EngineCrashed("the engine ended with the job in it")
+
+    def _call_soon(self, callback: Callable[[], None]) -> None:
+        if self._loop.is_closed():
+            return
+        if _running_loop() is self._loop:
+            self._loop.call_soon(callback)  # a loop that is awake is not to be woken, which costs two system calls
+        else:
+            self._loop.call_soon_threadsafe(callback)
 
     def _dispatch(self, outputs: Sequence[Output]) -> None:
         for output in outputs:
@@ -83,6 +90,7 @@ class Relay:
             left.set()
 
 
-async def _until_terminal(queue: "asyncio.Queue[Output | None]") -> AsyncIterator[Output]:
-    while (output := await queue.get()) is not None:
-        yield output
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    with contextlib.suppress(RuntimeError):
+        return asyncio.get_running_loop()
+    return None

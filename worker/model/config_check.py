@@ -28,6 +28,10 @@ def check(config: "ModelConfig") -> None:
                 text.prefix_attn == vision.patches + 1,
                 f"text.prefix_attn must be {vision.patches + 1}: one token, then a crop's patches",
             ),
+            (
+                len(config.tokenizer.templates.query.suffix) > 0,
+                "tokenizer.templates.query.suffix is empty: after reasoning, no answer would begin",
+            ),
         ),
     ):
         raise CheckpointError(f"config: {complaint}")

@@ -1,25 +1,56 @@
 """An image's crops, cut on the device that encodes them. H and W rows and columns, C channels, N crops."""
 
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from worker.images.tiling import CropGeometry, select_tiling
 from worker.kernels.resize import resize
 
-__all__ = ["cut_on_device"]
+__all__ = ["cut_on_device", "send_pixels"]
 
 
-def cut_on_device(pixels_HWC: Tensor, geometry: CropGeometry) -> Tensor:
-    """Return the crops of uint8 pixels that the encoder sees, as `worker.images.cut` cuts them: crops_NHWC uint8.
+def cut_on_device(pixels_HWC: Tensor, geometry: CropGeometry, into_NHWC: Tensor) -> None:
+    """Write the crops of uint8 pixels that the encoder sees, as `worker.images.cut` cuts them, to uint8 `into_NHWC`.
 
     The global crop is first, then the local ones row by row; where the one local crop is the global one, only that.
     """
-    height, width, channels = pixels_HWC.shape
+    height, width, _ = pixels_HWC.shape
     tiling = select_tiling(height, width, geometry)
     side, window = geometry.crop_size, geometry.window
-    global_NHWC = resize(pixels_HWC, side, side)[None]
+    resize(pixels_HWC, side, side, into_HWC=into_NHWC[0])
     if tiling.count == 1:
-        return global_NHWC
+        return
     resized_HWC = resize(pixels_HWC, *tiling.size(geometry))
     local = resized_HWC.unfold(0, side, window).unfold(1, side, window).permute(0, 1, 3, 4, 2)
-    return torch.cat((global_NHWC, local.reshape(tiling.count, side, side, channels)))
+    into_NHWC[1:].view(local.shape).copy_(local)
+
+
+def send_pixels(several: Sequence[npt.NDArray[np.uint8]], device: torch.device) -> list[Tensor]:
+    """Return uint8 arrays on the device; what is asked of it next waits for the copies, and nothing else does."""
+    if device.type != "cuda":
+        return [_on_host(pixels) for pixels in several]
+    # beside what the device still has to do, which would otherwise stand still for the copies
+    here, aside = torch.cuda.current_stream(device), _copies(device)
+    with torch.cuda.stream(aside):
+        sent = [_on_host(pixels, pinned=True).to(device, non_blocking=True) for pixels in several]
+    here.wait_stream(aside)
+    for tensor in sent:
+        tensor.record_stream(here)
+    return sent
+
+
+@cache
+def _copies(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
+def _on_host(pixels: npt.NDArray[np.uint8], *, pinned: bool = False) -> Tensor:
+    on_host = torch.empty(pixels.shape, dtype=torch.uint8, pin_memory=pinned)
+    # by numpy: torch takes no array that it may not write to
+    on_host.numpy()[...] = pixels
+    return on_host

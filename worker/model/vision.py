@@ -4,11 +4,9 @@ N crops, P patches of a crop, H heads, D feature dim (in attention: head dim), K
 """
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from itertools import accumulate, pairwise
-from typing import TypeVar
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -17,13 +15,11 @@ from worker.kernels.patchify import patchify
 from worker.kernels.stitch_pool import global_and_local
 from worker.kernels.vision_attention import vision_attention
 from worker.model.config import VisionConfig
-from worker.model.crops import cut_on_device
+from worker.model.crops import cut_on_device, send_pixels
 from worker.model.layers import Rows, add_layer_norm, layer_norm_for, linear, mlp
 from worker.model.weights import Attention, VisionWeights
 
 __all__ = ["crops_on_device", "crops_to_encode", "embeddings", "encode", "features", "project", "tiling_of"]
-
-_Scalar = TypeVar("_Scalar", np.uint8, np.int32)
 
 _CROPS_AT_ONCE = 16  # on a CPU, where more would be too long a time without a sign of life
 
@@ -57,25 +53,28 @@ def tiling_of(image: Crops | Image, config: VisionConfig) -> Tiling:
     return select_tiling(height, width, config.geometry)
 
 
-def crops_on_device(images: Sequence[Crops | Image], config: VisionConfig, device: torch.device) -> Tensor:
+def crops_on_device(
+    images: Sequence[Crops | Image], config: VisionConfig, device: torch.device, into_NHWC: Tensor | None = None
+) -> Tensor:
     """Return the crops to encode of all images, (N, side, side, 3) uint8, on the device; nothing waits for it.
 
-    Images that are whole are cut there.
+    Images that are whole are cut there. `into_NHWC` has room for exactly these crops, and is what is returned.
     """
-    return torch.cat([_crops_on_device(image, config, device) for image in images])
-
-
-def _crops_on_device(image: Crops | Image, config: VisionConfig, device: torch.device) -> Tensor:
-    if isinstance(image, Crops):
-        return _to_device(image.pixels[: crops_to_encode(image, config)], device)
-    return cut_on_device(_to_device(image.pixels, device), config.geometry)
-
-
-def _to_device(values: npt.NDArray[_Scalar], device: torch.device) -> Tensor:
-    on_host = torch.from_numpy(values if values.flags.writeable else values.copy())
-    if device.type != "cuda":
-        return on_host
-    return on_host.pin_memory().to(device, non_blocking=True)
+    counts = [crops_to_encode(image, config) for image in images]
+    if into_NHWC is None:
+        shape = (sum(counts), config.crop_size, config.crop_size, config.in_channels)
+        into_NHWC = torch.empty(shape, dtype=torch.uint8, device=device)
+    needed = [
+        image.pixels[:count] if isinstance(image, Crops) else image.pixels
+        for image, count in zip(images, counts, strict=True)
+    ]
+    sent = send_pixels(needed, device)
+    for image, pixels, crops_NHWC in zip(images, sent, torch.split(into_NHWC, counts), strict=True):
+        if isinstance(image, Crops):
+            crops_NHWC.copy_(pixels)
+        else:
+            cut_on_device(pixels, config.geometry, crops_NHWC)
+    return into_NHWC
 
 
 def features(
@@ -119,13 +118,24 @@ def embeddings(
         (first, first + (count > 1), tiling.rows, tiling.cols)
         for first, count, tiling in zip(accumulate(counts, initial=0), counts, _tilings(images, config), strict=False)
     ]
-    tilings_B4 = _to_device(np.array(rows, dtype=np.int32), features_NPD.device)
-    return mlp(global_and_local(features_NPD, tilings_B4, margin=config.overlap_margin), weights.proj_mlp)
+    return mlp(
+        global_and_local(
+            features_NPD, _tilings_on_device(tuple(rows), features_NPD.device), margin=config.overlap_margin
+        ),
+        weights.proj_mlp,
+    )
 
 
 def project(global_PD: Tensor, local_PD: Tensor, weights: VisionWeights) -> Tensor:
     """Project the global crop's features and the pooled local ones, side by side; returns embeddings (P, C)."""
     return mlp(torch.cat((global_PD, local_PD), dim=-1), weights.proj_mlp)
+
+
+@lru_cache(maxsize=512)
+def _tilings_on_device(rows: tuple[tuple[int, int, int, int], ...], device: torch.device) -> Tensor:
+    # kept, since images of the same sizes come again and again
+    tilings_B4 = torch.tensor(rows, dtype=torch.int32, pin_memory=device.type == "cuda")
+    return tilings_B4.to(device, non_blocking=True)
 
 
 def _tilings(images: Sequence[Crops | Image], config: VisionConfig) -> list[Tiling]:
@@ -134,5 +144,5 @@ def _tilings(images: Sequence[Crops | Image], config: VisionConfig) -> list[Tili
 
 def _attention(x_NPD: Rows, weights: Attention, heads: int) -> Tensor:
     qkv_NPC = linear(x_NPD, weights.qkv)
-    q_NPHD, k_NPHD, v_NPHD = qkv_NPC.view(*qkv_NPC.shape[:-1], 3, heads, -1).unbind(-3)
-    return linear(vision_attention(q_NPHD, k_NPHD, v_NPHD).flatten(-2), weights.proj)
+    qkv_NP3HD = qkv_NPC.view(*qkv_NPC.shape[:-1], 3, heads, -1)
+    return linear(vision_attention(qkv_NP3HD).flatten(-2), weights.proj)

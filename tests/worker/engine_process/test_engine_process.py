@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import sys
@@ -15,8 +16,9 @@ from tests.support import scripted_child
 from worker.engine.request import Aborted, Caption, EnginePort, Finished, Output, Query, Request, TextDelta
 from worker.engine_process.border import EngineSettings
 from worker.engine_process.engine_process import EngineProcess, Supervision
+from worker.engine_process.pixels import Trays
 from worker.errors import ConfigError, EngineFault
-from worker.images import Crops, Tiling
+from worker.images import Crops, Image, Tiling
 
 PROGRAM = (sys.executable, "-m", "tests.support.scripted_child")
 SECONDS = 20.0  # how long a test waits before it fails
@@ -26,12 +28,12 @@ PATIENT = Supervision(max_faults=3, hang_seconds=60, restart_seconds=60)
 class Front:
     """An engine process and all that it says."""
 
-    def __init__(self, supervision: Supervision, program: Sequence[str]) -> None:
+    def __init__(self, supervision: Supervision, program: Sequence[str], trays: Trays) -> None:
         self.outputs: list[Output] = []
         self.lost: list[str] = []
         self.changed = asyncio.Condition()
         settings = EngineSettings(model="scripted")
-        self.engine = EngineProcess(settings, self._deliver, self._lose, supervision, program)
+        self.engine = EngineProcess(settings, self._deliver, self._lose, supervision, program, trays)
         self.running: asyncio.Task[None] | None = None
 
     def _deliver(self, outputs: Sequence[Output]) -> None:
@@ -67,8 +69,10 @@ class Front:
 
 
 @contextlib.asynccontextmanager
-async def front(supervision: Supervision = PATIENT, *arguments: str) -> AsyncIterator[Front]:
-    front = Front(supervision, (*PROGRAM, *arguments))
+async def front(
+    supervision: Supervision = PATIENT, *arguments: str, trays: Trays | None = None
+) -> AsyncIterator[Front]:
+    front = Front(supervision, (*PROGRAM, *arguments), trays or Trays())
     try:
         ready = await front.engine.start()
         assert ready.model == "scripted"
@@ -88,6 +92,13 @@ def open_files() -> set[str]:
 def crops(seed: int, count: int = 3) -> Crops:
     pixels = np.random.default_rng(seed).integers(0, 256, (count, 378, 378, 3), dtype=np.uint8)
     return Crops(pixels, Tiling(1, count - 1), bytes([seed]))
+
+
+def photo(it: Front, seed: int) -> Image:
+    """An image in a tray of the engine's, if one is free."""
+    pixels = it.engine.trays.empty((60, 85, 3))
+    pixels[...] = np.random.default_rng(seed).integers(0, 256, pixels.shape, dtype=np.uint8)
+    return Image(pixels, bytes([seed]))
 
 
 async def test_requests_go_down_and_outputs_come_up_in_order() -> None:
@@ -111,7 +122,43 @@ async def test_pixels_arrive_as_they_were_and_leave_nothing_open() -> None:
         assert open_files() <= before
         it.ask("sync", "done")  # the child has let go of a request when it answers a later one
         await it.ended("sync")
-        assert "memfd:crops" not in Path(f"/proc/{it.pid}/maps").read_text()
+        assert Path(f"/proc/{it.pid}/maps").read_text().count("memfd:pixels") == 1  # the trays
+
+
+async def test_pixels_in_trays_arrive_as_they_are_and_the_trays_come_back() -> None:
+    async with front(trays=Trays(count=2)) as it:
+        for number in range(9):
+            for name in ("one", "other"):
+                image = photo(it, seed=number + len(name))
+                assert it.engine.trays.start_of(image.pixels) is not None
+                request = Request(f"{name} {number}", Caption(), image)
+                it.engine.submit(request)
+                expected = scripted_child.checksum(request)
+                del image, request
+                await it.ended(f"{name} {number}")
+                assert expected in {output.text for output in it.outputs if isinstance(output, Finished)}
+
+
+@pytest.mark.parametrize("end", ["abort", "crash"])
+async def test_a_tray_is_kept_until_the_engine_has_let_go_of_it(end: str) -> None:
+    async with front(trays=Trays(count=1)) as it:
+        it.engine.submit(Request("a", Query("wait"), photo(it, seed=1)))
+        await it.until(lambda: bool(it.outputs))
+        assert it.engine.trays.start_of(photo(it, seed=2).pixels) is None
+        if end == "abort":
+            it.engine.abort("a")
+            await it.until(lambda: Aborted("a") in it.outputs)
+        else:
+            os.kill(it.pid, signal.SIGKILL)
+            await it.until(lambda: it.lost == ["a"])
+        gc.collect()
+        # the next child sees the same trays
+        request = Request("b", Caption(), photo(it, seed=3))
+        assert request.image is not None
+        assert it.engine.trays.start_of(request.image.pixels) is not None
+        it.engine.submit(request)
+        await it.ended("b")
+        assert it.outputs[-1].text == scripted_child.checksum(request)
 
 
 async def test_an_abort_ends_a_request_within_a_step() -> None:

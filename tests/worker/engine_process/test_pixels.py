@@ -1,11 +1,12 @@
+import gc
 import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from worker.engine_process.pixels import laid_out, pick_up
-from worker.images import Crops, Tiling
+from worker.engine_process.pixels import Layout, Trays, laid_out, map_trays, pick_up
+from worker.images import Crops, Image, Tiling
 
 
 def crops() -> Crops:
@@ -15,7 +16,8 @@ def crops() -> Crops:
 
 def test_what_is_picked_up_is_what_was_laid_out() -> None:
     with laid_out(crops()) as (file, layout):
-        found = pick_up(os.dup(file), layout)
+        found = pick_up(layout, os.dup(file), None)
+    assert isinstance(found, Crops)
     assert np.array_equal(found.pixels, crops().pixels)
     assert (found.tiling, found.digest) == (Tiling(1, 2), b"digest")
 
@@ -24,23 +26,70 @@ def test_pixels_that_do_not_lie_in_one_piece_are_copied_as_they_are_seen() -> No
     whole = crops()
     mirrored = Crops(whole.pixels[:, :, ::-1], whole.tiling, whole.digest)
     with laid_out(mirrored) as (file, layout):
-        assert np.array_equal(pick_up(os.dup(file), layout).pixels, mirrored.pixels)
-
-
-def test_they_cannot_be_written_to() -> None:
-    with laid_out(crops()) as (file, layout):
-        found = pick_up(os.dup(file), layout)
-    with pytest.raises(ValueError, match="read-only"):
-        found.pixels[0] = 0
+        assert np.array_equal(pick_up(layout, os.dup(file), None).pixels, mirrored.pixels)
 
 
 def test_nothing_is_left_when_the_crops_go() -> None:
     def mapped() -> bool:
         return "memfd:pixels" in Path("/proc/self/maps").read_text()
 
+    gc.collect()  # of other tests
     with laid_out(crops()) as (file, layout):
-        found = pick_up(os.dup(file), layout)
+        found = pick_up(layout, os.dup(file), None)
     assert mapped()
     assert {path.name for path in Path("/dev/shm").glob("*crops*")} == set()
     del found
     assert not mapped()
+
+
+@pytest.fixture
+def trays() -> Trays:
+    return Trays(count=2, size=1000)
+
+
+def test_the_other_side_sees_what_is_in_a_tray(trays: Trays) -> None:
+    shared = map_trays(os.dup(trays.file))
+    images = [Image(trays.empty((4, 5, 3)), b"one"), Crops(trays.empty((2, 8, 8, 3)), Tiling(1, 1), b"two")]
+    for number, image in enumerate(images):
+        image.pixels[...] = np.arange(image.pixels.size).reshape(image.pixels.shape) + number
+    for image in images:
+        found = pick_up(Layout.of(image, trays.start_of(image.pixels)), None, shared)
+        assert type(found) is type(image)
+        assert found.digest == image.digest
+        assert np.array_equal(found.pixels, image.pixels)
+        assert found.pixels.flags.writeable  # or torch would want a copy
+
+
+def test_a_tray_is_used_again_when_nothing_refers_to_its_array(trays: Trays) -> None:
+    first, second = trays.empty((10,)), trays.empty((4, 5, 3))
+    starts = [trays.start_of(first), trays.start_of(second)]
+    assert sorted(map(str, starts)) == ["0", "1000"]
+    view = second[1:, :, ::-1]
+    del second
+    assert trays.start_of(trays.empty((10,))) is None  # the view keeps it
+    del view
+    assert trays.start_of(trays.empty((10,))) == starts[1]
+
+
+def test_what_fits_into_no_tray_is_an_array_like_any_other(trays: Trays) -> None:
+    for shape in ((1001,), (2, 1000, 3), (0, 3)):
+        pixels = trays.empty(shape)
+        assert (pixels.shape, pixels.dtype) == (shape, np.uint8)
+        assert trays.start_of(pixels) is None
+    assert trays.start_of(trays.empty((1000,))) is not None
+
+
+def test_pixels_in_other_places_are_in_no_tray(trays: Trays) -> None:
+    assert trays.start_of(np.zeros((4, 5, 3), dtype=np.uint8)) is None
+    in_pieces = trays.empty((10, 10, 3))[:, ::2]
+    assert trays.start_of(in_pieces) is None
+
+
+def test_closing_leaves_the_arrays_and_no_descriptor(trays: Trays) -> None:
+    pixels, file = trays.empty((10,)), trays.file
+    pixels[:] = 7
+    trays.close()
+    trays.close()
+    assert pixels.tolist() == [7] * 10
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(file)

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from worker.kernels.backend import uses_kernel
-from worker.kernels.paged_attention import reference
+from worker.kernels.paged_attention import hopper, reference
 from worker.kernels.paged_attention.layout import PagedLayout
 from worker.kernels.paged_attention.reference import prefix_mask, write_kv
 
@@ -20,6 +20,8 @@ def paged_attention(q_THD: Tensor, pool: Tensor, layout: PagedLayout, *, out_TM:
             from worker.kernels.paged_attention.decode import decode
 
             return decode(q_THD, pool, layout, out_TM=out_TM)
+        if hopper.takes(q_THD, pool, layout):
+            return hopper.prefill(q_THD, pool, layout, out_TM=out_TM)
         from worker.kernels.paged_attention.prefill import prefill
 
         return prefill(q_THD, pool, layout, out_TM=out_TM)

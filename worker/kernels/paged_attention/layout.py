@@ -9,7 +9,7 @@ __all__ = ["PagedLayout"]
 
 @dataclass(frozen=True, slots=True)
 class PagedLayout:
-    """The sequences of a packed batch, and their pages. Every sequence has at least one query row.
+    """The sequences of a packed batch, and their pages.
 
     `cu_seqlens_B1` (B + 1,) int32: query rows of sequence b are [cu_seqlens[b], cu_seqlens[b + 1]).
     `context_lens_B` int32: positions in the cache, those of this call included. Row r of sequence b is at position
@@ -18,9 +18,10 @@ class PagedLayout:
     anything. Work grows with P: pass no wider a table than the longest context needs.
     `prefix_lens_B` int32: so many first positions attend to each other in both directions; 0 is plain causal. The
     positions of a prefix must all be in the cache, or in this call, when one of them is a query.
-    `cu_seqlens`, `context_lens` and `prefix_lens` are the same numbers on the host, so that no layer of a prefill has
-    to wait for the device to tell them; a decode reads the tensors alone. The prefill's kernel takes from them only how
-    much it launches, so what is captured may give upper bounds.
+    `cu_seqlens`, `context_lens` and `prefix_lens` are the same numbers on the host, so that the reference does not have
+    to wait for the device to tell them. The kernels read the tensors alone, so what is captured goes without. In a
+    captured prefill sequences may have no rows, and there may be rows behind the last sequence's, whose output is not
+    written; else every sequence has one at least. As many rows as sequences are a decode.
     """
 
     cu_seqlens_B1: Tensor

@@ -2,13 +2,14 @@
 # ruff: noqa: PLR0913
 """Attention of many query rows a sequence. Letters as in `reference`.
 
-A program takes one head of ROWS query rows of one sequence. Row i sees the positions up to its limit, which is i, or
-the prefix's last position when i lies in the prefix; limits never fall from row to row. So what the tile's first row
-sees, all see without a mask, and what its last row does not see, none does.
+A program takes one head of ROWS query rows of one sequence, and finds out by itself whose they are: what is launched
+depends on the numbers of rows and of sequences alone, so that a captured launch does what the tensors say. Row i sees
+the positions up to its limit, which is i, or the prefix's last position when i lies in the prefix; limits never fall
+from row to row. So what the tile's first row sees, all see without a mask, and what its last row does not see, none
+does.
 """
 
 from dataclasses import dataclass
-from itertools import pairwise
 from math import e, log2, sqrt
 from typing import Any
 
@@ -19,7 +20,9 @@ from torch import Tensor
 
 from worker.kernels.paged_attention.layout import PagedLayout
 
-__all__ = ["Tile", "prefill", "tile_for"]
+__all__ = ["Tile", "prefill", "tile_for", "tiles"]
+
+_SEQUENCES = 32  # that a program looks at together: as many as a warp adds up by itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +43,28 @@ def tile_for(dtype: torch.dtype) -> Tile:
     return Tile(rows=64)
 
 
+def tiles(rows: int, sequences: int, tile: Tile) -> int:
+    """Return how many tiles so many sequences have at most, whichever of the rows are theirs."""
+    # each of them may fill its last tile with one row
+    return min(rows, (rows + (tile.rows - 1) * sequences) // tile.rows)
+
+
 def prefill(
     q_THD: Tensor, pool: Tensor, layout: PagedLayout, *, out_TM: Tensor | None = None, tile: Tile | None = None
 ) -> Tensor:
-    """As `reference.paged_attention`, with D a power of two of at least 16; the pool may be of another dtype than q."""
+    """As `reference.paged_attention`, with D a power of two of at least 16; the pool may be of another dtype than q.
+
+    Of the layout it takes the tensors alone. Sequences may have no rows, and rows behind the last sequence's are
+    padding: nothing is written for them.
+    """
     rows, heads, head_dim = q_THD.shape
-    longest = max(end - start for start, end in pairwise(layout.cu_seqlens))
+    sequences = layout.context_lens_B.shape[0]
     if tile is None:
         tile = tile_for(q_THD.dtype)
     q_TC = q_THD.reshape(rows, heads * head_dim)
     out = torch.empty_like(q_TC, memory_format=torch.contiguous_format) if out_TM is None else out_TM
     kernel: Any = _prefill
-    kernel[(triton.cdiv(longest, tile.rows), len(layout.context_lens), heads)](
+    kernel[(tiles(rows, sequences, tile), heads)](
         q_TC,
         pool[0],
         pool[1],
@@ -60,6 +73,7 @@ def prefill(
         layout.context_lens_B,
         layout.prefix_lens_B,
         out,
+        sequences,
         q_TC.stride(0),
         layout.page_table_BP.stride(0),
         out.stride(0),
@@ -70,12 +84,14 @@ def prefill(
         ROWS=tile.rows,
         BLOCK=tile.block,
         STAGES=tile.stages,
+        SEQUENCES=_SEQUENCES,
         num_warps=tile.warps,
     )
     return out[:, : heads * head_dim].view(q_THD.shape)
 
 
-@triton.jit
+# batches and tables differ from step to step: nothing is compiled anew for what divides them, or an address
+@triton.jit(do_not_specialize=["table_ptr", "starts_ptr", "contexts_ptr", "prefixes_ptr", "sequences", "table_stride"])
 def _prefill(
     q_ptr,
     keys_ptr,
@@ -85,6 +101,7 @@ def _prefill(
     contexts_ptr,
     prefixes_ptr,
     out_ptr,
+    sequences,
     q_stride,
     table_stride,
     out_stride,
@@ -95,14 +112,14 @@ def _prefill(
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
     STAGES: tl.constexpr,
+    SEQUENCES: tl.constexpr,
 ):
-    tile = tl.program_id(0)
-    sequence = tl.program_id(1)
-    head = tl.program_id(2)
+    sequence, tile = _whose(tl.program_id(0), starts_ptr, sequences, ROWS, SEQUENCES)
+    if sequence == sequences:
+        return
+    head = tl.program_id(1)
     start = tl.load(starts_ptr + sequence)
     count = tl.load(starts_ptr + sequence + 1) - start
-    if tile * ROWS >= count:
-        return
     context = tl.load(contexts_ptr + sequence)
     prefix = tl.load(prefixes_ptr + sequence)
     row = tile * ROWS + tl.arange(0, ROWS)
@@ -163,6 +180,28 @@ def _prefill(
     )
     target_ptr = out_ptr + place * out_stride + head * D + channel[None, :]
     tl.store(target_ptr, (mixed / total[:, None]).to(out_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _whose(tile, starts_ptr, sequences, ROWS: tl.constexpr, SEQUENCES: tl.constexpr):
+    """Return whose tile it is, and which of that sequence's tiles; beyond the last one's, how many sequences there are.
+
+    Tiles are numbered through all sequences; one without rows has none.
+    """
+    owner = 0
+    before = 0  # tiles of the sequences before the owner
+    seen = 0
+    for first in range(0, sequences, SEQUENCES):
+        sequence = first + tl.arange(0, SEQUENCES)
+        inside = sequence < sequences
+        start = tl.load(starts_ptr + sequence, mask=inside, other=0)
+        end = tl.load(starts_ptr + sequence + 1, mask=inside, other=0)
+        count = (end - start + ROWS - 1) // ROWS
+        passed = inside & (seen + tl.cumsum(count, 0) <= tile)
+        owner += tl.sum(passed.to(tl.int32), 0)
+        before += tl.sum(tl.where(passed, count, 0), 0)
+        seen += tl.sum(count, 0)
+    return owner, tile - before
 
 
 @triton.jit

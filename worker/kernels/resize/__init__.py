@@ -8,10 +8,13 @@ from worker.kernels.resize import reference
 __all__ = ["resize"]
 
 
-def resize(pixels_HWC: Tensor, height: int, width: int) -> Tensor:
-    """Resize uint8 pixels to (height, width, C) uint8; the result is Pillow's, to the bit."""
+def resize(pixels_HWC: Tensor, height: int, width: int, *, into_HWC: Tensor | None = None) -> Tensor:
+    """Resize uint8 pixels to (height, width, C) uint8; the result is Pillow's, to the bit.
+
+    `into_HWC`, contiguous, takes the result, and is what is returned.
+    """
     if uses_kernel(pixels_HWC):
         from worker.kernels.resize.kernel import resize as launch
 
-        return launch(pixels_HWC, height, width)
-    return reference.resize(pixels_HWC, height, width)
+        return launch(pixels_HWC, height, width, into_HWC=into_HWC)
+    return reference.resize(pixels_HWC, height, width, into_HWC=into_HWC)

@@ -2,7 +2,6 @@
 # ruff: noqa: PLR0913
 """Pillow's LANCZOS in two passes that gather, in Pillow's integers. H and W rows and columns, C channels."""
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -14,18 +13,20 @@ __all__ = ["resize"]
 _ROWS, _COLS = 8, 128
 
 
-def resize(pixels_HWC: Tensor, height: int, width: int) -> Tensor:
-    """See the reference; equal to it to the bit. Images have fewer than 2^31 values."""
+def resize(pixels_HWC: Tensor, height: int, width: int, *, into_HWC: Tensor | None = None) -> Tensor:
+    """See the reference; equal to it to the bit. Images have fewer than 2^31 values; `into_HWC` is contiguous."""
     pixels_HWC = pixels_HWC.contiguous()
-    high, wide, _ = pixels_HWC.shape
-    if columns_first(high, wide, height, width):
-        return _rows(_columns(pixels_HWC, height), width)
-    return _columns(_rows(pixels_HWC, width), height)
-
-
-def _rows(pixels_HWC: Tensor, width: int) -> Tensor:
     high, wide, channels = pixels_HWC.shape
-    found = torch.empty((high, width, channels), dtype=torch.uint8, device=pixels_HWC.device)
+    if into_HWC is None:
+        into_HWC = pixels_HWC.new_empty((height, width, channels))
+    if columns_first(high, wide, height, width):
+        return _rows(_columns(pixels_HWC, pixels_HWC.new_empty((height, wide, channels))), into_HWC)
+    return _columns(_rows(pixels_HWC, pixels_HWC.new_empty((high, width, channels))), into_HWC)
+
+
+def _rows(pixels_HWC: Tensor, found: Tensor) -> Tensor:
+    high, wide, channels = pixels_HWC.shape
+    width = found.shape[1]
     first, weights = device_taps(wide, width, pixels_HWC.device)
     _resize_rows[_grid(high, width * channels)](
         pixels_HWC, found, first, weights, high, wide, width, len(weights),
@@ -34,9 +35,9 @@ def _rows(pixels_HWC: Tensor, width: int) -> Tensor:
     return found
 
 
-def _columns(pixels_HWC: Tensor, height: int) -> Tensor:
+def _columns(pixels_HWC: Tensor, found: Tensor) -> Tensor:
     high, width, channels = pixels_HWC.shape
-    found = torch.empty((height, width, channels), dtype=torch.uint8, device=pixels_HWC.device)
+    height = found.shape[0]
     first, weights = device_taps(high, height, pixels_HWC.device)
     _resize_columns[_grid(height, width * channels)](
         pixels_HWC, found, first, weights, high, height, width * channels, len(weights), ROWS=_ROWS, COLS=_COLS
@@ -49,7 +50,7 @@ def _grid(rows: int, values: int) -> tuple[int, int]:
 
 
 # sizes differ from image to image: nothing is compiled anew for what divides them, or an address
-@triton.jit(do_not_specialize=["first", "high", "wide", "width", "count"])
+@triton.jit(do_not_specialize=["into", "first", "high", "wide", "width", "count"])
 def _resize_rows(
     pixels, into, first, weights, high, wide, width, count,
     CHANNELS: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
@@ -69,7 +70,7 @@ def _resize_rows(
     tl.store(into + rows[:, None] * (width * CHANNELS) + values[None, :], _level(sums), mask=inside)
 
 
-@triton.jit(do_not_specialize=["first", "high", "height", "across", "count"])
+@triton.jit(do_not_specialize=["into", "first", "high", "height", "across", "count"])
 def _resize_columns(
     pixels, into, first, weights, high, height, across, count, ROWS: tl.constexpr, COLS: tl.constexpr
 ):  # `across` values of a row

@@ -8,16 +8,18 @@ from worker.kernels.resize.taps import BITS, columns_first, device_taps
 __all__ = ["resize"]
 
 
-def resize(pixels_HWC: Tensor, height: int, width: int) -> Tensor:
+def resize(pixels_HWC: Tensor, height: int, width: int, *, into_HWC: Tensor | None = None) -> Tensor:
     """Resize uint8 pixels to (height, width, C) uint8, in the order of passes that Pillow chooses.
 
-    Sums are of integers, exact in float64: the result is Pillow's.
+    Sums are of integers, exact in float64: the result is Pillow's. `into_HWC` takes it, and is what is returned.
     """
     high, wide, _ = pixels_HWC.shape
     exact_HWC = pixels_HWC.double()
     if columns_first(high, wide, height, width):
-        return _rows(_columns(exact_HWC, height), width).to(torch.uint8)
-    return _columns(_rows(exact_HWC, width), height).to(torch.uint8)
+        found_HWC = _rows(_columns(exact_HWC, height), width)
+    else:
+        found_HWC = _columns(_rows(exact_HWC, width), height)
+    return found_HWC.to(torch.uint8) if into_HWC is None else into_HWC.copy_(found_HWC)
 
 
 def _rows(pixels_HWC: Tensor, width: int) -> Tensor:

@@ -74,7 +74,8 @@ def sample(
     return ids_B
 
 
-@triton.jit
+# rows of one tensor of numbers, whose addresses differ with how many there are: nothing is compiled anew for that
+@triton.jit(do_not_specialize=["temperatures_ptr", "top_ps_ptr", "uniforms_ptr", "suppressed_ptr"])
 def _sample(
     logits_ptr,
     temperatures_ptr,

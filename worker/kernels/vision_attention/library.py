@@ -1,4 +1,7 @@
-"""Attention from torch's libraries: cuDNN where it is there, for it is the fastest of them at a head dim of 72."""
+"""Attention from torch's libraries: cuDNN where it is there, for it is the fastest of them at a head dim of 72.
+
+Letters as in `reference`.
+"""
 
 from functools import cache
 
@@ -9,9 +12,9 @@ from torch.nn import functional
 __all__ = ["vision_attention"]
 
 
-def vision_attention(q_NPHD: Tensor, k_NPHD: Tensor, v_NPHD: Tensor) -> Tensor:
+def vision_attention(qkv_NP3HD: Tensor) -> Tensor:
     """See the reference; where cuDNN does not take these, torch chooses: flash attention, as a rule."""
-    q_NHPD, k_NHPD, v_NHPD = (x.transpose(-3, -2) for x in (q_NPHD, k_NPHD, v_NPHD))
+    q_NHPD, k_NHPD, v_NHPD = (x.transpose(-3, -2) for x in qkv_NP3HD.unbind(-3))
     if q_NHPD.is_cuda and q_NHPD.dim() == 4 and _has_cudnn(q_NHPD.dtype, q_NHPD.shape[-1], q_NHPD.device):
         # asked for directly: a context that allows one library alone costs more time than the launch
         found = torch.ops.aten._scaled_dot_product_cudnn_attention(q_NHPD, k_NHPD, v_NHPD, None, False)

@@ -1,0 +1,189 @@
+"""What one job costs the front of a worker, by part: CPU milliseconds of each of its threads.
+
+    python -m benchmarks.front --concurrency 64 --jobs 2000
+
+A real Redis, a real S3 server and the front of a real worker; in place of the engine a process that answers at once
+with the checksum of the pixels it was given. Every answer is compared with what Pillow makes of the photo.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import io
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from PIL import Image as Pillow
+
+from benchmarks.figures import machine, write_json
+from benchmarks.photos import LARGE, make_photos
+from benchmarks.processes import cpu_seconds, descendants
+from producer import AsyncClient
+from producer.config import ProducerConfig
+from producer.embedded import EmbeddedRedis, EmbeddedS3, embedded_redis, embedded_s3
+
+__all__ = ["main"]
+
+_LANE = "bench"
+_START_SECONDS = 60.0
+# what the threads of a front do, by their names
+_PARTS = {
+    "fetch": "objects from S3",
+    "image": "pixels of JPEGs",
+    "engine line": "hand-over to the engine",
+    "loop": "Redis, events, all else",
+}
+
+
+def main(words: list[str] | None = None) -> dict[str, Any]:
+    """Measure, print, and return what was written."""
+    arguments = _parser().parse_args(words)
+    photos = make_photos(arguments.count, LARGE, arguments.photos)
+    with tempfile.TemporaryDirectory(prefix="stoop-front-") as name:
+        folder = Path(name)
+        with embedded_redis(folder / "redis") as redis, embedded_s3(folder / "s3") as s3:
+            store = s3.client()
+            for number, photo in enumerate(photos):
+                store.put_object(Bucket=s3.bucket, Key=_key(number), Body=photo)
+            with _front(folder, redis, s3) as front:
+                run = _Run(front, [_checksum(photo) for photo in photos], _config(redis, s3))
+                found = asyncio.run(run.go(arguments.concurrency, arguments.jobs))
+    document = {"kind": "front", "machine": machine("cpu"), "concurrency": arguments.concurrency, **found}
+    write_json(document, arguments.out, "front")
+    _print(document)
+    return document
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=2000)
+    parser.add_argument("--concurrency", type=int, default=64)
+    parser.add_argument("--count", type=int, default=100, help="different photos")
+    parser.add_argument("--photos", type=Path, default=Path(tempfile.gettempdir()) / "stoop-photos", help="folder")
+    parser.add_argument("--out", type=Path, help="file for the figures; by default in the folder $OUT")
+    return parser
+
+
+def _key(number: int) -> str:
+    return f"photos/{number}.jpg"
+
+
+def _checksum(jpeg: bytes) -> str:
+    with Pillow.open(io.BytesIO(jpeg)) as photo:
+        return str(zlib.crc32(photo.convert("RGB").tobytes()))
+
+
+def _config(redis: EmbeddedRedis, s3: EmbeddedS3) -> ProducerConfig:
+    return ProducerConfig(redis_url=redis.url, bucket=s3.bucket, s3_path_style=True, lane=_LANE, timeout_seconds=600)
+
+
+@contextlib.contextmanager
+def _front(folder: Path, redis: EmbeddedRedis, s3: EmbeddedS3) -> Iterator["_Front"]:
+    ready = folder / "ready"
+    settings = {
+        "STOOP_REDIS_URL": redis.url,
+        "STOOP_S3_ENDPOINT": s3.endpoint,
+        "STOOP_S3_PATH_STYLE": "true",
+        "STOOP_LANES": _LANE,
+        "STOOP_READY_FILE": str(ready),
+        "STOOP_DRAIN_SECONDS": "1",
+    }
+    with (folder / "worker.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.front_worker"],
+            env={**os.environ, **s3.environment, **settings},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+    try:
+        until = time.monotonic() + _START_SECONDS
+        while not ready.exists():
+            if process.poll() is not None or time.monotonic() > until:
+                raise SystemExit(f"the worker did not start:\n{(folder / 'worker.log').read_text()}")
+            time.sleep(0.05)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        yield _Front(process.pid, descendants(process.pid), process.stdin, process.stdout)
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
+
+
+@dataclass(frozen=True, slots=True)
+class _Front:
+    """A running front and the processes it has started, and what its threads have cost when it is asked."""
+
+    process: int
+    engines: list[int]
+    asked: IO[str]
+    told: IO[str]
+
+    def spent(self) -> dict[str, float]:
+        """Return the CPU seconds so far, of each part, of the whole process and of the engine's."""
+        self.asked.write("\n")
+        self.asked.flush()
+        parts: dict[str, float] = json.loads(self.told.readline())
+        return {**parts, "front": cpu_seconds([self.process]), "engine": cpu_seconds(self.engines)}
+
+
+@dataclass(slots=True)
+class _Run:
+    """One closed loop of captions, each of the next photo."""
+
+    front: _Front
+    checksums: list[str]
+    config: ProducerConfig
+    asked: int = 0
+    ended: int = 0
+
+    async def go(self, load: int, jobs: int) -> dict[str, Any]:
+        """Let twice `load` jobs warm everything up, then measure `jobs`."""
+        async with AsyncClient(self.config) as client:
+            await self._ask(client, load, 2 * load)
+            before, began = self.front.spent(), time.perf_counter()
+            await self._ask(client, load, jobs)
+            seconds, after = time.perf_counter() - began, self.front.spent()
+        cpu_ms = {name: 1e3 * (after[name] - before[name]) / jobs for name in after}
+        return {"jobs": jobs, "jobs_per_second": jobs / seconds, "cpu_ms_per_job": cpu_ms}
+
+    async def _ask(self, client: AsyncClient, load: int, jobs: int) -> None:
+        last = self.asked + jobs
+
+        async def keep_asking() -> None:
+            while self.asked < last:
+                number = self.asked % len(self.checksums)
+                self.asked += 1
+                image = f"s3://{self.config.bucket}/{_key(number)}"
+                result = await client.result(await client.submit(await client.prepare("caption", image)))
+                if result.output is None or result.output.caption != self.checksums[number]:
+                    raise SystemExit(f"photo {number} was answered with {result}, so no time is told")
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(load):
+                group.create_task(keep_asking())
+
+
+def _print(document: Mapping[str, Any]) -> None:
+    spent = dict(document["cpu_ms_per_job"])
+    front, engine = spent.pop("front"), spent.pop("engine")
+    for name, text in _PARTS.items():
+        print(f"{text:<26} {spent.get(name, 0.0):>7.3f}")
+    other = sum(cost for name, cost in spent.items() if name not in _PARTS)
+    print(f"{'other threads':<26} {other:>7.3f}")
+    print(f"{'front, CPU ms a job':<26} {front:>7.2f}")
+    print(f"beside it: the engine's process {engine:.2f}; {document['jobs_per_second']:.0f} jobs/s")
+
+
+if __name__ == "__main__":
+    main()

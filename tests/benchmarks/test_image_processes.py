@@ -1,0 +1,46 @@
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from benchmarks import image_processes
+from benchmarks.image_processes import ImageProcesses, prepare
+from benchmarks.photos import LARGE, SMALL, Format, draw_photo
+from worker.errors import ImageUndecodable
+from worker.images import CropGeometry
+
+GEOMETRY = CropGeometry()
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[ImageProcesses]:
+    processes = ImageProcesses(2)
+    yield processes
+    processes.close()
+
+
+@pytest.mark.parametrize("on_device", [True, False])
+@pytest.mark.parametrize("shape", [LARGE, SMALL, Format(1500, 1100)])
+def test_what_they_prepare_is_what_is_prepared_here(processes: ImageProcesses, shape: Format, on_device: bool) -> None:
+    jpegs = [draw_photo(number, shape) for number in range(3)]
+    found = [processes.prepare(jpeg, GEOMETRY, on_device) for jpeg in jpegs]
+    for jpeg, image in zip(jpegs, found, strict=True):
+        expected = prepare(jpeg, GEOMETRY, on_device)
+        assert (type(image), image.digest) == (type(expected), expected.digest)
+        assert np.array_equal(image.pixels, expected.pixels)
+
+
+def test_more_images_than_trays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image_processes, "_TRAYS", 2)
+    processes = ImageProcesses(1)
+    jpegs = [draw_photo(number, SMALL) for number in range(4)]
+    found = [processes.prepare(jpeg, GEOMETRY, True) for jpeg in jpegs]
+    for jpeg, image in zip(jpegs, found, strict=True):
+        assert np.array_equal(image.pixels, prepare(jpeg, GEOMETRY, True).pixels)
+    processes.close()
+
+
+def test_a_fault_is_told(processes: ImageProcesses) -> None:
+    with pytest.raises(ImageUndecodable):
+        processes.prepare(b"no JPEG", GEOMETRY, True)
+    assert processes.prepare(draw_photo(1, SMALL), GEOMETRY, True).pixels.any()

@@ -1,0 +1,32 @@
+"""Arrays at fixed places, on the CPU; that copies do not overtake each other is seen on a CUDA device."""
+
+import torch
+
+from worker.engine.fixed import FixedArrays
+
+KINDS = {"longs": ((2, 3), torch.int64), "bytes": ((5,), torch.uint8), "doubles": ((4,), torch.float64)}
+
+
+def test_what_is_sent_arrives_at_the_same_places() -> None:
+    arrays = FixedArrays(KINDS, torch.device("cpu"))
+    places = {name: array.data_ptr() for name, array in arrays.on_device.items()}
+    assert not any(array.any() for array in arrays.on_device.values())
+    for step in range(5):
+        host = arrays.on_host()
+        host["longs"][:] = step
+        host["bytes"][:] = step + 1
+        host["doubles"][:] = [step / 2, 0, -1, step]
+        arrays.send()
+        assert arrays.on_device["longs"].tolist() == [[step] * 3] * 2
+        assert arrays.on_device["bytes"].tolist() == [step + 1] * 5
+        assert arrays.on_device["doubles"].tolist() == [step / 2, 0, -1, step]
+    assert places == {name: array.data_ptr() for name, array in arrays.on_device.items()}
+
+
+def test_nothing_is_sent_before_it_is_asked_for() -> None:
+    arrays = FixedArrays(KINDS, torch.device("cpu"))
+    arrays.on_host()["longs"][:] = 7
+    assert arrays.on_host()["longs"][0, 0] == 7 and not arrays.on_device["longs"].any()
+    arrays.send()
+    # the next turn's arrays are others
+    assert arrays.on_host()["longs"][0, 0] == 0 and arrays.on_device["longs"].all()

@@ -1,0 +1,135 @@
+"""CUDA C++ compiled where it runs, by the NVRTC that torch brings: for a kernel that Triton cannot say.
+
+Sources include no header, so that no CUDA toolkit has to be installed.
+"""
+
+import ctypes
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["CudaKernel", "TensorMap", "compile_kernel", "tensor_map"]
+
+# numbers from cuda.h
+_MOST_SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+_MAP_TYPES = {torch.float16: 6, torch.bfloat16: 9}  # CU_TENSOR_MAP_DATA_TYPE_…
+_SWIZZLE_NONE, _SWIZZLE_128_BYTES = 0, 3
+_FETCH_256_BYTES = 3  # CU_TENSOR_MAP_L2_PROMOTION_L2_256B
+_MAP_BYTES, _MAP_ALIGNMENT = 128, 64
+
+
+class TensorMap(ctypes.Structure):
+    """How the copy engine finds a tensor; a kernel takes it by value, as a `__grid_constant__`."""
+
+    _fields_ = [("bytes", ctypes.c_char * _MAP_BYTES)]
+
+
+class CudaKernel:
+    """A compiled function on one device."""
+
+    def __init__(self, module: ctypes.c_void_p, name: str, shared_bytes: int) -> None:
+        self._shared_bytes = shared_bytes
+        self._function = ctypes.c_void_p()
+        _check(_driver().cuModuleGetFunction(ctypes.byref(self._function), module, name.encode()))
+        _check(_driver().cuFuncSetAttribute(self._function, _MOST_SHARED_BYTES, shared_bytes))
+
+    def launch(self, grid: tuple[int, int, int], threads: int, arguments: Sequence[Any]) -> None:
+        """Start programs of so many threads on torch's current stream; arguments are tensors or values of ctypes."""
+        held = [
+            ctypes.c_void_p(argument.data_ptr()) if isinstance(argument, Tensor) else argument for argument in arguments
+        ]
+        places = (ctypes.c_void_p * len(held))(*map(ctypes.addressof, held))
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        _check(_driver().cuLaunchKernel(self._function, *grid, threads, 1, 1, self._shared_bytes, stream, places, None))
+
+
+def compile_kernel(source: str, name: str, *, architecture: str, shared_bytes: int) -> CudaKernel:
+    """Compile a source for torch's current device and return its `extern "C"` function `name`.
+
+    `architecture` is such as "sm_90a"; `shared_bytes` is the dynamic shared memory of a program. Raises `RuntimeError`
+    with the compiler's words where it does not compile.
+    """
+    torch.cuda.synchronize()  # the driver works in the context that this makes
+    module = ctypes.c_void_p()
+    _check(_driver().cuModuleLoadData(ctypes.byref(module), _binary(source, name, architecture)))
+    return CudaKernel(module, name, shared_bytes)
+
+
+def tensor_map(x: Tensor, box: Sequence[int], *, swizzled: bool) -> TensorMap:
+    """Describe a tensor on the device whose last dim is contiguous, to be read in boxes of this shape.
+
+    What a box has beyond the tensor is zero. A swizzled box has 128 bytes in its last dim. Strides and the address must
+    be multiples of 16 bytes, and at most five dims.
+    """
+    size, rank = x.element_size(), x.dim()
+    raw = ctypes.create_string_buffer(_MAP_BYTES + _MAP_ALIGNMENT)
+    aligned = -(-ctypes.addressof(raw) // _MAP_ALIGNMENT) * _MAP_ALIGNMENT
+    strides = [size * stride for stride in reversed(x.stride()[:-1])]
+    _check(
+        _driver().cuTensorMapEncodeTiled(
+            ctypes.c_void_p(aligned),
+            _MAP_TYPES[x.dtype],
+            rank,
+            ctypes.c_void_p(x.data_ptr()),
+            (ctypes.c_uint64 * rank)(*reversed(x.shape)),
+            (ctypes.c_uint64 * (rank - 1))(*strides),
+            (ctypes.c_uint32 * rank)(*reversed(box)),
+            (ctypes.c_uint32 * rank)(*[1] * rank),
+            0,  # not interleaved
+            _SWIZZLE_128_BYTES if swizzled else _SWIZZLE_NONE,
+            _FETCH_256_BYTES,
+            0,  # zeros beyond the tensor
+        )
+    )
+    return TensorMap.from_buffer_copy(ctypes.string_at(aligned, _MAP_BYTES))
+
+
+def _binary(source: str, name: str, architecture: str) -> bytes:
+    nvrtc = _nvrtc()
+    program = ctypes.c_void_p()
+    file = f"{name}.cu".encode()
+    _check_compiler(nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), file, 0, None, None))
+    options = (ctypes.c_char_p * 2)(f"--gpu-architecture={architecture}".encode(), b"--std=c++17")
+    try:
+        if nvrtc.nvrtcCompileProgram(program, len(options), options):
+            raise RuntimeError(f"{name} does not compile: {_read(program, 'nvrtcGetProgramLog').decode()}")
+        return _read(program, "nvrtcGetCUBIN")
+    finally:
+        nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def _read(program: ctypes.c_void_p, what: str) -> bytes:
+    nvrtc = _nvrtc()
+    size = ctypes.c_size_t()
+    _check_compiler(getattr(nvrtc, f"{what}Size")(program, ctypes.byref(size)))
+    text = ctypes.create_string_buffer(size.value)
+    _check_compiler(getattr(nvrtc, what)(program, text))
+    return text.raw
+
+
+def _check(status: int) -> None:
+    if status:
+        words = ctypes.c_char_p()
+        _driver().cuGetErrorString(status, ctypes.byref(words))
+        raise RuntimeError(f"CUDA: {words.value.decode() if words.value else status}")
+
+
+def _check_compiler(status: int) -> None:
+    if status:
+        raise RuntimeError(f"NVRTC: {_nvrtc().nvrtcGetErrorString(status).decode()}")
+
+
+@cache
+def _driver() -> ctypes.CDLL:
+    return ctypes.CDLL("libcuda.so.1")
+
+
+@cache
+def _nvrtc() -> ctypes.CDLL:
+    assert torch.version.cuda is not None, "asked for on CUDA alone"
+    nvrtc = ctypes.CDLL(f"libnvrtc.so.{torch.version.cuda.split('.')[0]}")  # torch has loaded it
+    nvrtc.nvrtcGetErrorString.restype = ctypes.c_char_p
+    return nvrtc

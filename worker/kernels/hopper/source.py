@@ -1,0 +1,115 @@
+"""A kernel's whole source: numbers, what Hopper has, the products it asks for, a running softmax, and the kernel."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+import torch
+
+__all__ = ["Shape", "is_hopper", "source"]
+
+_HALVES = {torch.bfloat16: "bf16", torch.float16: "f16"}
+_CAPABILITY = (9, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How attention is cut: keys of a block, 64 query rows for each warpgroup, programs a multiprocessor, stages."""
+
+    keys: int = 64
+    warpgroups: int = 2
+    programs: int = 2
+    stages: int = 4
+
+    @property
+    def rows(self) -> int:
+        """Query rows of a program."""
+        return 64 * self.warpgroups
+
+    @property
+    def threads(self) -> int:
+        """Threads of a program."""
+        return 128 * self.warpgroups
+
+
+@cache
+def is_hopper(device: torch.device) -> bool:
+    """Say whether these kernels run there."""
+    return torch.cuda.get_device_capability(device) == _CAPABILITY
+
+
+def source(
+    kernel: Traversable,
+    shape: Shape,
+    numbers: Mapping[str, int],
+    *,
+    dtype: torch.dtype,
+    scored: Iterable[int],
+    mixed: Iterable[int],
+) -> str:
+    """Return a kernel's source for 16-bit values: with the numbers defined, and with products of these many columns."""
+    half = _HALVES[dtype]
+    defined = {
+        "KEYS": shape.keys,
+        "WARPGROUPS": shape.warpgroups,
+        "PROGRAMS": shape.programs,
+        "STAGES": shape.stages,
+        "HALF": f'"{half}"',
+        **numbers,
+    }
+    folder = files("worker.kernels.hopper")
+    return "\n".join(
+        [
+            *(f"#define {name} {value}" for name, value in defined.items()),
+            folder.joinpath("hopper.cu").read_text(),
+            *(_scores(columns, half) for columns in sorted(set(scored))),
+            *(_scores_of_registers(columns, half) for columns in sorted(set(scored))),
+            *(_mix(columns, half) for columns in sorted(set(mixed))),
+            folder.joinpath("softmax.cu").read_text(),
+            kernel.read_text(),
+        ]
+    )
+
+
+def _scores(columns: int, half: str) -> str:
+    """Write a product of 64 x 16 queries and `columns` keys, both in shared memory by channel; `add` keeps the sums."""
+    count, sums, names = _sums(columns)
+    words = f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{half}.{half} {sums}, %{count}, %{count + 1}, adds"
+    return f"""
+template <> __device__ __forceinline__ void scores<{columns}>(float* sums, u64 a, u64 b, int add) {{
+  asm volatile("{{ .reg .pred adds; setp.ne.b32 adds, %{count + 2}, 0; {words}, 1, 1, 0, 0; }}"
+               : {names} : "l"(a), "l"(b), "r"(add));
+}}"""
+
+
+def _scores_of_registers(columns: int, half: str) -> str:
+    """Write the same product with the queries in registers."""
+    count, sums, names = _sums(columns)
+    queries = ", ".join(f"%{count + i}" for i in range(4))
+    words = f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{half}.{half} {sums}, {{{queries}}}, %{count + 4}, adds"
+    return f"""
+template <> __device__ __forceinline__ void scores<{columns}>(float* sums, const u32* a, u64 b, int add) {{
+  asm volatile("{{ .reg .pred adds; setp.ne.b32 adds, %{count + 5}, 0; {words}, 1, 1, 0; }}"
+               : {names} : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}}"""
+
+
+def _mix(columns: int, half: str) -> str:
+    """Write a product of 64 x 16 weights in registers and 16 values of `columns` channels, which lie by value."""
+    count, sums, names = _sums(columns)
+    weights = ", ".join(f"%{count + i}" for i in range(4))
+    words = f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{half}.{half} {sums}, {{{weights}}}, %{count + 4}"
+    return f"""
+template <> __device__ __forceinline__ void mix<{columns}>(float* sums, const u32* a, u64 b) {{
+  asm volatile("{words}, 1, 1, 1, 1;"
+               : {names} : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}}"""
+
+
+def _sums(columns: int) -> tuple[int, str, str]:
+    """Return how many sums a thread has of a product, how they are numbered, and what they are."""
+    count = columns // 2
+    numbers = ", ".join(f"%{i}" for i in range(count))
+    return count, f"{{{numbers}}}", ", ".join(f'"+f"(sums[{i}])' for i in range(count))

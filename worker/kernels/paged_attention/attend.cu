@@ -1,0 +1,256 @@
+// Attention of many query rows a sequence over pages of keys and values, on Hopper's warpgroup products (sm_90a), for
+// heads of 64 channels.
+//
+// The host defines PAGE, PAGES, KEYS, WARPGROUPS, PROGRAMS, STAGES and SHARED. A program takes one head of 64 query rows a
+// warpgroup of one sequence, and finds out by itself whose they are. Row i sees the positions up to its limit, which is
+// i, or the prefix's last position where i lies in the prefix; limits never fall from row to row. Maps are of tensors
+// (1, heads, rows, channels) and (key pages and then as many value pages, heads, PAGE, channels).
+
+constexpr int kPagesOfBlock = KEYS / PAGE;
+static_assert(KEYS % PAGE == 0 && PAGE % 8 == 0, "a block is of whole pages, and a page of whole swizzles");
+
+// in shared memory: first the tiles, for they must lie at multiples of 1,024 bytes
+constexpr int kQueries = 0;
+constexpr int kKeys = kQueries + kRows * kWide;
+constexpr int kValues = kKeys + STAGES * KEYS * kWide;
+constexpr int kTable = kValues + STAGES * KEYS * kWide;
+constexpr int kFull = kTable + 4 * PAGES;  // a barrier of 8 bytes for each stage
+constexpr int kFree = kFull + 8 * STAGES;
+constexpr int kQueriesHere = kFree + 8 * STAGES;
+static_assert(kQueriesHere + 8 == SHARED && PAGES % 2 == 0, "the host counts as this does");
+
+struct Layout {
+  const int* table;
+  const int* starts;
+  const int* contexts;
+  const int* prefixes;
+  int sequences;
+  int table_stride;
+};
+
+struct Tile {
+  int sequence;
+  int index;
+};
+
+// Whose tile it is, and which of that sequence's. They are numbered through all sequences; one without rows has none.
+static __device__ __forceinline__ Tile whose(int tile, const Layout& layout) {
+  const int lane = threadIdx.x % 32;
+  int seen = 0;
+  for (int first = 0; first < layout.sequences; first += 32) {
+    const int sequence = first + lane;
+    int count = 0;
+    if (sequence < layout.sequences) {
+      count = (layout.starts[sequence + 1] - layout.starts[sequence] + kRows - 1) / kRows;
+    }
+    int sum = count;
+#pragma unroll
+    for (int distance = 1; distance < 32; distance *= 2) {
+      const int other = __shfl_up_sync(0xffffffffu, sum, distance);
+      if (lane >= distance) sum += other;
+    }
+    const u32 beyond = __ballot_sync(0xffffffffu, seen + sum > tile);
+    if (beyond) {
+      const int owner = __ffs(beyond) - 1;
+      return {first + owner, tile - seen - __shfl_sync(0xffffffffu, sum - count, owner)};
+    }
+    seen += __shfl_sync(0xffffffffu, sum, 31);
+  }
+  return {layout.sequences, 0};
+}
+
+static __device__ __forceinline__ int limit_of(int row, int prefix, int context) {
+  return min(row < prefix ? prefix - 1 : row, context - 1);
+}
+
+// one program: where its shared memory is, what it reads, and who in it the calling thread is
+struct Program {
+  const Map& pool_map;
+  u32 memory;
+  char* tiles;       // the same memory
+  const int* table;  // the sequence's pages, there
+  int value_pages;   // the number of the first page of values
+  int head;
+  int context;
+  int blocks;    // that any row sees something of
+  int unmasked;  // of them, that all rows see all of
+  int limit[2];  // of the thread's rows
+  int warpgroup;
+  bool leads_warp;
+  bool brings;  // one thread does it for all
+
+  __device__ __forceinline__ u32 full(int block) const { return memory + kFull + 8 * (block % STAGES); }
+  __device__ __forceinline__ u32 free(int block) const { return memory + kFree + 8 * (block % STAGES); }
+
+  __device__ __forceinline__ void bring_block(int block) const {
+    const u32 row = block % STAGES * KEYS;
+    expect(full(block), 2 * KEYS * kWide);
+#pragma unroll
+    for (int i = 0; i < kPagesOfBlock; ++i) {
+      // the last page stands in for those beyond it
+      const int page = table[min(block * kPagesOfBlock + i, (context - 1) / PAGE)];
+      bring(memory + kKeys + (row + i * PAGE) * kWide, pool_map, 0, 0, head, page, full(block));
+      bring(memory + kValues + (row + i * PAGE) * kWide, pool_map, 0, 0, head, value_pages + page, full(block));
+    }
+  }
+
+  // say that this warp needs a block no more, and bring another in its place once all have said so
+  __device__ __forceinline__ void leave(int block) const {
+    if (leads_warp) arrive(free(block));
+    if (brings && block + STAGES < blocks) {
+      await(free(block), block / STAGES);
+      bring_block(block + STAGES);
+    }
+    __syncwarp();
+  }
+
+  // Slots beyond the context may hold anything, NaN too, and a weight of zero does not help against that: their values
+  // become zero. Each warpgroup does it for itself.
+  __device__ __forceinline__ void clear_beyond(int block) const {
+    const int first = context - block * KEYS;
+    if (first >= KEYS) return;
+    char* rows = tiles + kValues + block % STAGES * KEYS * kWide;
+    for (int i = first * 8 + threadIdx.x % 128; i < KEYS * 8; i += 128) {
+      *reinterpret_cast<uint4*>(rows + i * 16) = make_uint4(0, 0, 0, 0);
+    }
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // products use another path to this memory
+    asm volatile("bar.sync %0, 128;" ::"r"(1 + warpgroup) : "memory");
+  }
+};
+
+// a warp's 16 queries as a product takes them from registers
+struct Queries {
+  u32 step[4][4];
+};
+
+static __device__ __forceinline__ void read(Queries& queries, u32 memory) {
+  const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane % 16;
+#pragma unroll
+  for (int step = 0; step < 4; ++step) {
+    u32* to = queries.step[step];
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(memory + kQueries + swizzled(row, 2 * step + lane / 16)));
+  }
+}
+
+static __device__ __forceinline__ void start_scores(State& state, const Queries& queries, const Program& program,
+                                                    int block) {
+  const u32 keys = program.memory + kKeys + block % STAGES * KEYS * kWide;
+#pragma unroll
+  for (int step = 0; step < 4; ++step) {
+    scores<KEYS>(state.score, queries.step[step], wide_at(keys + 32 * step), step > 0);
+  }
+  products_end();
+}
+
+static __device__ __forceinline__ void start_mixing(State& state, const Program& program, int block) {
+  const u32 values = program.memory + kValues + block % STAGES * KEYS * kWide;
+#pragma unroll
+  for (int step = 0; step < KEYS / 16; ++step) {
+    mix<64>(state.wide, state.weight + 4 * step, wide_at(values + step * 16 * kWide));
+  }
+  products_end();
+}
+
+// leave out what a row does not see of a block
+static __device__ __forceinline__ void mask(State& state, const Program& program, int block) {
+  const int first = block * KEYS + 2 * (threadIdx.x % 4);
+#pragma unroll
+  for (int i = 0; i < KEYS / 2; ++i) {
+    if (first + i / 4 * 8 + i % 2 > program.limit[i / 2 % 2]) state.score[i] = kLowest;
+  }
+}
+
+// Take a block whose scores are there, while the values of the block before are still being mixed: these are awaited
+// only when the weights are known.
+static __device__ __forceinline__ void take(State& state, const Program& program, int block, float scale) {
+  if (block >= program.unmasked) mask(state, program, block);
+  const bool higher = weigh<KEYS>(state, scale);
+  await_products<0>();
+  if (block > 0) program.leave(block - 1);
+  if (higher) decay_mixed(state);
+  pack<KEYS>(state);
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads, PROGRAMS)
+attend(const __grid_constant__ Map query_map, const __grid_constant__ Map pool_map, const int* table, const int* starts,
+       const int* contexts, const int* prefixes, char* out, int sequences, int table_stride, int out_stride,
+       int value_pages, float scale) {
+  extern __shared__ __align__(1024) char memory[];
+  const Layout layout = {table, starts, contexts, prefixes, sequences, table_stride};
+  const Tile tile = whose(blockIdx.x, layout);
+  if (tile.sequence == sequences) return;
+  const int warpgroup = threadIdx.x / 128, warp = threadIdx.x / 32, lane = threadIdx.x % 32, head = blockIdx.y;
+  const int start = starts[tile.sequence], count = starts[tile.sequence + 1] - start;
+  const int context = contexts[tile.sequence], prefix = prefixes[tile.sequence];
+  const int first = tile.index * kRows, row = first + warp * 16, before = context - count;
+
+  const int last = limit_of(before + min(first + kRows, count) - 1, prefix, context);
+  const int mine = before + row + lane / 4;
+  const Program program = {pool_map,
+                           shared_address(memory),
+                           memory,
+                           reinterpret_cast<const int*>(memory + kTable),
+                           value_pages,
+                           head,
+                           context,
+                           last / KEYS + 1,
+                           (limit_of(before + first, prefix, context) + 1) / KEYS,
+                           {limit_of(mine, prefix, context), limit_of(mine + 8, prefix, context)},
+                           warpgroup,
+                           lane == 0,
+                           threadIdx.x == 0};
+  const u32 queries_here = program.memory + kQueriesHere;
+
+  for (int i = threadIdx.x; i <= (context - 1) / PAGE; i += kThreads) {
+    reinterpret_cast<int*>(memory + kTable)[i] = table[static_cast<long long>(tile.sequence) * table_stride + i];
+  }
+  if (program.brings) {
+#pragma unroll
+    for (int stage = 0; stage < STAGES; ++stage) {
+      barrier_of(program.full(stage), 1);
+      barrier_of(program.free(stage), kThreads / 32);
+    }
+    barrier_of(queries_here, 1);
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // the copy engine uses another path to this memory
+  }
+  __syncthreads();
+  if (program.brings) {
+    expect(queries_here, kRows * kWide);
+#pragma unroll
+    for (int i = 0; i < WARPGROUPS; ++i) {
+      bring(program.memory + kQueries + i * 64 * kWide, query_map, 0, start + first + i * 64, head, 0, queries_here);
+    }
+    for (int block = 0; block < STAGES && block < program.blocks; ++block) program.bring_block(block);
+  }
+
+  State state;
+  begin(state);
+  await(queries_here, 0);
+  Queries queries;
+  read(queries, program.memory);
+  await(program.full(0), 0);
+  products_begin();
+  start_scores(state, queries, program, 0);
+  await_products<0>();
+#pragma unroll 1
+  for (int block = 0; block < program.blocks - 1; ++block) {
+    take(state, program, block, scale);
+    await(program.full(block + 1), (block + 1) / STAGES);
+    products_begin();
+    start_scores(state, queries, program, block + 1);
+    start_mixing(state, program, block);
+    await_products<1>();
+  }
+  take(state, program, program.blocks - 1, scale);
+  program.clear_beyond(program.blocks - 1);
+  products_begin();
+  start_mixing(state, program, program.blocks - 1);
+  await_products<0>();
+
+  if (row < count) {
+    write<8>(state, memory + kQueries + warp * 16 * kWide, nullptr,
+             out + static_cast<long long>(start + row) * out_stride + head * kWide, out_stride, count - row);
+  }
+}

@@ -1,0 +1,89 @@
+"""The kernel of `attend.cu`, for GPUs of compute capability 9.0, heads of 64 channels and a pool of the queries' dtype.
+
+Letters as in `reference`; P pages.
+"""
+
+import ctypes
+from functools import cache
+from importlib.resources import files
+from math import e, log2
+
+import torch
+from torch import Tensor
+
+from worker.kernels.hopper import CudaKernel, Shape, compile_kernel, is_hopper, source, tensor_map
+from worker.kernels.paged_attention.layout import PagedLayout
+
+__all__ = ["prefill", "takes"]
+
+_CHANNELS = 64
+_HALVES = (torch.bfloat16, torch.float16)
+_SHAPE = Shape()
+_FEWEST_ROWS = 64
+"""Of a sequence, on average: a program's rows would be padding for the most part where there are fewer."""
+
+
+def takes(q_THD: Tensor, pool: Tensor, layout: PagedLayout) -> bool:
+    """Say whether the kernel can compute this, and is made for as many rows."""
+    return (
+        q_THD.dtype in _HALVES
+        and pool.dtype is q_THD.dtype
+        and q_THD.shape[2] == _CHANNELS
+        and q_THD.shape[0] >= _FEWEST_ROWS * layout.context_lens_B.shape[0]
+        and layout.page_size in (8, 16, 32, 64)
+        and is_hopper(q_THD.device)
+    )
+
+
+def prefill(q_THD: Tensor, pool: Tensor, layout: PagedLayout, *, out_TM: Tensor | None = None) -> Tensor:
+    """As `prefill` of Triton's kernel."""
+    rows, heads, channels = q_THD.shape
+    q_TC = q_THD.reshape(rows, heads * channels)
+    out = torch.empty_like(q_TC, memory_format=torch.contiguous_format) if out_TM is None else out_TM
+    pages, sequences = pool.shape[1], layout.context_lens_B.shape[0]
+    table_BP = layout.page_table_BP
+    # (1, heads, rows, channels) and (pages of keys and of values, heads, page size, channels)
+    queries = tensor_map(
+        q_THD.reshape(rows, heads, channels).transpose(0, 1)[None], (1, 1, 64, channels), swizzled=True
+    )
+    places = tensor_map(pool.flatten(0, 1).transpose(1, 2), (1, 1, layout.page_size, channels), swizzled=True)
+    most_pages = -(-table_BP.shape[1] // 64) * 64  # so that few widths are compiled
+    kernel = _compiled(_SHAPE, layout.page_size, most_pages, q_THD.dtype, q_THD.device)
+    numbers = (sequences, table_BP.stride(0), out.stride(0) * out.element_size(), pages)
+    kernel.launch(
+        (_tiles(rows, sequences), heads, 1),
+        _SHAPE.threads,
+        (
+            queries,
+            places,
+            table_BP,
+            layout.cu_seqlens_B1,
+            layout.context_lens_B,
+            layout.prefix_lens_B,
+            out,
+            *map(ctypes.c_int, numbers),
+            ctypes.c_float(log2(e) * channels**-0.5),
+        ),
+    )
+    return out[:, : heads * channels].view(q_THD.shape)
+
+
+def _tiles(rows: int, sequences: int) -> int:
+    """Return how many tiles so many sequences have at most, whichever of the rows are theirs."""
+    return min(rows, (rows + (_SHAPE.rows - 1) * sequences) // _SHAPE.rows)
+
+
+@cache
+def _compiled(shape: Shape, page_size: int, pages: int, dtype: torch.dtype, device: torch.device) -> CudaKernel:
+    # queries, keys and values of each stage, the page table, barriers
+    shared_bytes = 2 * _CHANNELS * (shape.rows + shape.stages * 2 * shape.keys) + 4 * pages + 16 * shape.stages + 8
+    text = source(
+        files("worker.kernels.paged_attention").joinpath("attend.cu"),
+        shape,
+        {"PAGE": page_size, "PAGES": pages, "SHARED": shared_bytes},
+        dtype=dtype,
+        scored=(shape.keys,),
+        mixed=(_CHANNELS,),
+    )
+    with torch.cuda.device(device):
+        return compile_kernel(text, "attend", architecture="sm_90a", shared_bytes=shared_bytes)

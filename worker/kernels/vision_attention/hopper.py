@@ -1,0 +1,60 @@
+"""The kernel of `attend.cu`, for GPUs of compute capability 9.0 and heads of 72 channels. Letters as in `reference`."""
+
+import ctypes
+from functools import cache
+from importlib.resources import files
+from math import e, log2
+
+import torch
+from torch import Tensor
+
+from worker.kernels.hopper import CudaKernel, Shape, compile_kernel, is_hopper, source, tensor_map
+
+__all__ = ["takes", "vision_attention"]
+
+_CHANNELS, _WIDE, _NARROW = 72, 64, 8
+_HALVES = (torch.bfloat16, torch.float16)
+_SHAPE = Shape()
+
+
+def takes(qkv_NP3HD: Tensor) -> bool:
+    """Say whether the kernel can compute this, and where it is."""
+    return (
+        qkv_NP3HD.dim() == 5
+        and qkv_NP3HD.is_contiguous()
+        and qkv_NP3HD.dtype in _HALVES
+        and qkv_NP3HD.shape[-1] == _CHANNELS
+        and qkv_NP3HD.shape[1] > _SHAPE.keys
+        and is_hopper(qkv_NP3HD.device)
+    )
+
+
+def vision_attention(qkv_NP3HD: Tensor, *, shape: Shape = _SHAPE) -> Tensor:
+    """See the reference."""
+    crops, patches, _, heads, channels = qkv_NP3HD.shape
+    o_NPHD = qkv_NP3HD.new_empty(crops, patches, heads, channels)
+    rows_NHPD = qkv_NP3HD.flatten(2, 3).transpose(1, 2)  # H: the heads' queries, their keys, their values
+    wide = tensor_map(rows_NHPD, (1, 1, shape.keys, _WIDE), swizzled=True)
+    narrow = tensor_map(rows_NHPD, (1, 1, shape.keys, _NARROW), swizzled=False)
+    scale = ctypes.c_float(log2(e) * channels**-0.5)
+    kernel = _compiled(shape, patches, heads, qkv_NP3HD.dtype, qkv_NP3HD.device)
+    kernel.launch((-(-patches // shape.rows), heads, crops), shape.threads, (wide, narrow, o_NPHD, scale))
+    return o_NPHD
+
+
+@cache
+def _compiled(shape: Shape, patches: int, heads: int, dtype: torch.dtype, device: torch.device) -> CudaKernel:
+    row_bytes = 2 * _CHANNELS
+    # queries and the zeros beside them, keys and values of each stage, barriers
+    shared_bytes = shape.rows * (row_bytes + 16) + shape.stages * 2 * (shape.keys * row_bytes + 8) + 8
+    last = -(-(patches % shape.keys or shape.keys) // 16) * 16
+    text = source(
+        files("worker.kernels.vision_attention").joinpath("attend.cu"),
+        shape,
+        {"PATCHES": patches, "HEADS": heads, "SHARED": shared_bytes},
+        dtype=dtype,
+        scored=(shape.keys, last),
+        mixed=(_WIDE, _NARROW),
+    )
+    with torch.cuda.device(device):
+        return compile_kernel(text, "attend", architecture="sm_90a", shared_bytes=shared_bytes)
