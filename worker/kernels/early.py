@@ -21,7 +21,7 @@ from worker.kernels.backend import launches_early
 
 __all__ = ["MOST_ROWS", "let_next_start", "options", "wait"]
 
-MOST_ROWS = 8
+MOST_ROWS = 16
 """Of more rows, a kernel's programs fill the device for longer, and those that start early are in their way."""
 
 

@@ -22,7 +22,7 @@ from worker.kernels.rotate_write.kernel import fit, gelu
 __all__ = ["rotate_attend"]
 
 _GELU_BLOCK = 512
-_HELD = 1
+_HELD = 2  # blocks of positions that are read before the product has ended
 _LOWEST = tl.constexpr(-1e30)
 
 

@@ -48,13 +48,13 @@ class Cut:
         return out % self.rows == 0 and width % (self.columns * self.parts) == 0 and weight_NK.stride(1) == 1
 
 
-_WHOLE = Cut(rows=128, held=1)
-_SPLIT = Cut(rows=64, parts=8, stages=3, held=1)
+_WHOLE, _WHOLE_OF_ONE = Cut(rows=128, held=1), Cut(rows=64, held=2)
+_SPLIT, _SPLIT_OF_ONE = Cut(rows=64, parts=8, stages=3, held=1), Cut(rows=64, parts=4, stages=6, held=1)
 
 
 def skinny_linear(x_BC: Tensor, weight_NC: Tensor, bias_N: Tensor, *, cut: Cut | None = None) -> Tensor:
     """As `reference.skinny_linear`; rows of `x_BC` may lie apart."""
-    cut = cut or _WHOLE
+    cut = cut or (_WHOLE_OF_ONE if x_BC.shape[0] == 1 else _WHOLE)
     if cut.parts != 1:
         raise ValueError(f"a whole product has one part, not {cut.parts}: use split_linear")
     if not 0 < x_BC.shape[0] <= MOST_ROWS or not cut.divides(weight_NC):
@@ -66,7 +66,7 @@ def skinny_linear(x_BC: Tensor, weight_NC: Tensor, bias_N: Tensor, *, cut: Cut |
 
 def split_linear(x_BK: Tensor, weight_NK: Tensor, *, cut: Cut | None = None) -> Tensor:
     """As `reference.split_linear`, in as many parts as the cut has; rows of `x_BK` may lie apart."""
-    cut = cut or _SPLIT
+    cut = cut or (_SPLIT_OF_ONE if x_BK.shape[0] == 1 else _SPLIT)
     if not 0 < x_BK.shape[0] <= MOST_SPLIT_ROWS or not cut.divides(weight_NK):
         return _one_part(x_BK, weight_NK)
     shape = (cut.parts, x_BK.shape[0], weight_NK.shape[0])
@@ -101,7 +101,7 @@ def _launch(x_BK: Tensor, weight_NK: Tensor, bias_N: Tensor | None, y: Tensor, *
         ROWS=cut.rows,
         COLUMNS=cut.columns,
         STAGES=cut.stages,
-        HELD=cut.held if launch["EARLY"] else 0,
+        HELD=min(cut.held, width // (cut.parts * cut.columns)) if launch["EARLY"] else 0,
         BIAS=bias_N is not None,
         PRECISION="ieee" if x_BK.dtype == torch.float32 else "tf32",  # counts for float32 alone
         num_warps=cut.warps,
