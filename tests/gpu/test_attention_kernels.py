@@ -9,6 +9,8 @@ from torch import Tensor
 
 from worker.kernels.paged_attention import PagedLayout, paged_attention, reference
 from worker.kernels.paged_attention.decode import Ranges, decode
+from worker.kernels.rotate_attend import kernel as together
+from worker.kernels.rotate_attend import reference as apart
 from worker.kernels.rotate_write import reference as plain
 from worker.kernels.rotate_write import rotate_and_write, rotate_write_gelu, rotation_table
 
@@ -161,6 +163,32 @@ def test_a_float8_pool(rows: Rows) -> None:
     pool, q = filled(layout, torch.bfloat16).to(torch.float8_e4m3fn), queries(layout, torch.bfloat16)
     expected = reference.paged_attention(q.double(), pool, layout)
     assert error(paged_attention(q, pool, layout), expected) < BOUND[torch.bfloat16]
+
+
+@pytest.mark.parametrize("pool_dtype", [None, torch.float8_e4m3fn])
+@pytest.mark.parametrize("dtype", BOUND)
+@pytest.mark.parametrize("ranges", [None, Ranges(1), Ranges(8, 32)], ids=str)
+@pytest.mark.parametrize("contexts", [(900,), (1, 16, 17, 33, 0, 750, 2048, 31)], ids=len)
+def test_one_launch_between_the_products(
+    contexts: tuple[int, ...], ranges: Ranges | None, dtype: torch.dtype, pool_dtype: torch.dtype | None
+) -> None:
+    layout = layout_of([(max(context, 1), 1, 0) for context in contexts])
+    positions = layout.context_lens_B.long() - 1
+    pages = layout.page_table_BP.gather(1, (positions // PAGE)[:, None])[:, 0].long()
+    slots = pages * PAGE + positions % PAGE
+    pool = filled(layout, dtype).to(pool_dtype or dtype)
+    slots[torch.tensor(contexts) == 0] = -1
+    layout.context_lens_B.copy_(torch.tensor(contexts))
+    table = rotation_table(2048, HEAD_DIM // 2, 10000.0, torch.device("cuda"))
+    made = torch.randn(len(contexts), 3 * WIDTH + MLP, device="cuda").to(dtype)
+    pools = [pool.clone() for _ in range(2)]
+    outs = [torch.full((len(contexts), WIDTH + MLP), torch.nan, dtype=dtype, device="cuda") for _ in range(2)]
+    places = positions.clamp(min=0), slots, table
+    apart.rotate_attend(made, places, pools[0], layout, out_BM=outs[0])
+    for _ in range(5):
+        together.rotate_attend(made, places, pools[1], layout, out_BM=outs[1], ranges=ranges)
+        assert error(outs[1], outs[0]) < BOUND[dtype]
+        assert error(pools[1].float().nan_to_num(0), pools[0].float().nan_to_num(0)) < 1e-3
 
 
 @pytest.mark.parametrize("count", [1, 64, 8192])

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
-__all__ = ["has_triton", "uses_kernel"]
+__all__ = ["has_triton", "launches_early", "uses_kernel"]
 
 _DTYPES = frozenset({torch.bfloat16, torch.float16, torch.float32, torch.uint8, torch.float8_e4m3fn})
 
@@ -34,3 +34,11 @@ def uses_kernel(first: Tensor, *others: Tensor) -> bool:
     if not first.is_cuda or first.dtype not in _DTYPES or not has_triton():
         return False
     return not (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (first, *others)))
+
+
+@cache
+def launches_early(device: torch.device) -> bool:
+    """Say whether kernels on `device` can start before the one ahead of them has ended: NVIDIA's, from Hopper on."""
+    if device.type != "cuda" or torch.version.cuda is None:
+        return False
+    return torch.cuda.get_device_capability(device) >= (9, 0)

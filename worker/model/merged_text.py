@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from worker.kernels.paged_attention import paged_attention
-from worker.kernels.rotate_write import rotate_write_gelu
+from worker.kernels.rotate_attend import rotate_attend
 from worker.kernels.skinny_linear import add_parts, add_parts_layer_norm, skinny_linear, split_linear
 from worker.model.layers import layer_norm
 from worker.model.paged_text import Pages
@@ -38,23 +37,19 @@ def merge(weights: TextWeights) -> tuple[MergedBlock, ...]:
 def step(x_BC: Tensor, pages: Pages, blocks: tuple[MergedBlock, ...]) -> Tensor:
     """Run the decoder on one position a sequence; returns hidden_BC like `paged_text.forward`, rounded less often."""
     inner = blocks[0].first.weight.shape[0] - 3 * x_BC.shape[1]
+    places = pages.positions_T, pages.slots_T, pages.rotations_SF2
+    # launched when all before has ended: what the step is given may be read from here on by kernels that start early
     normed_BC = layer_norm(x_BC, blocks[0].ln)
     for layer, block in enumerate(blocks):
         joined_BM = x_BC.new_empty(x_BC.shape[0], x_BC.shape[1] + inner)
-        _attend(skinny_linear(normed_BC, block.first.weight, block.first.bias), joined_BM, layer, pages)
+        made_BN = skinny_linear(normed_BC, block.first.weight, block.first.bias)
+        rotate_attend(made_BN, places, pages.pool[layer], pages.layout, out_BM=joined_BM)
         parts_SBC = split_linear(joined_BM, block.second.weight)
         if layer + 1 == len(blocks):
             break
         norm = blocks[layer + 1].ln
         x_BC, normed_BC = add_parts_layer_norm(x_BC, parts_SBC, block.second.bias, norm.weight, norm.bias)
     return add_parts(x_BC, parts_SBC, blocks[-1].second.bias)
-
-
-def _attend(made_BN: Tensor, joined_BM: Tensor, layer: int, pages: Pages) -> None:
-    """Fill `joined_BM`: the heads' outputs, then the MLP's activations."""
-    pool = pages.pool[layer]
-    q_BHD = rotate_write_gelu(made_BN, pages.positions_T, pages.rotations_SF2, pool, pages.slots_T, out_TM=joined_BM)
-    paged_attention(q_BHD, pool, pages.layout, out_TM=joined_BM)
 
 
 def _merge(block: TextBlock) -> MergedBlock:

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from worker.kernels.fp8.rows import parts, store_fp8, warps
+from worker.kernels.fp8.rows import parts, rounded_to_bfloat16, store_fp8, warps
 
 __all__ = ["gelu_fp8", "quantise_rows"]
 
@@ -29,13 +29,30 @@ def _launch(x_TC: Tensor, *, gelu: bool) -> tuple[Tensor, Tensor]:
     values_TC = torch.empty_like(x_TC, dtype=torch.float8_e4m3fn)
     scale_T1 = torch.empty((*x_TC.shape[:-1], 1), dtype=torch.float32, device=x_TC.device)
     head, tail = parts(width)
-    _to_fp8[(rows,)](x_TC, values_TC, scale_T1, C=width, HEAD=head, TAIL=tail, GELU=gelu, num_warps=warps(rows, width))
+    _to_fp8[(rows,)](
+        x_TC,
+        values_TC,
+        scale_T1,
+        C=width,
+        HEAD=head,
+        TAIL=tail,
+        GELU=gelu,
+        PACKED=x_TC.dtype is torch.bfloat16 and x_TC.is_cuda and torch.version.cuda is not None,
+        num_warps=warps(rows, width),
+    )
     return values_TC, scale_T1
 
 
 @triton.jit
 def _to_fp8(
-    x, values, scales, C: tl.constexpr, HEAD: tl.constexpr, TAIL: tl.constexpr, GELU: tl.constexpr
+    x,
+    values,
+    scales,
+    C: tl.constexpr,
+    HEAD: tl.constexpr,
+    TAIL: tl.constexpr,
+    GELU: tl.constexpr,
+    PACKED: tl.constexpr,
 ):  # one program a row
     row = tl.program_id(0).to(tl.int64)
     cols = tl.arange(0, HEAD)
@@ -43,12 +60,17 @@ def _to_fp8(
     head = tl.load(x + row * C + cols).to(tl.float32)
     tail = tl.load(x + row * C + tail_cols, mask=tail_cols < C, other=0.0).to(tl.float32)
     if GELU:
-        head = _gelu(head).to(x.dtype.element_ty).to(tl.float32)
-        tail = _gelu(tail).to(x.dtype.element_ty).to(tl.float32)
+        head = _rounded(_gelu(head), x.dtype.element_ty, PACKED)
+        tail = _rounded(_gelu(tail), x.dtype.element_ty, PACKED)
     store_fp8(head, tail, values, scales, row, C, HEAD, TAIL)
 
 
 @triton.jit
+def _rounded(x, dtype: tl.constexpr, PACKED: tl.constexpr):
+    return rounded_to_bfloat16(x) if PACKED else x.to(dtype).to(tl.float32)
+
+
+@triton.jit
 def _gelu(x):
-    # 0.5 (1 + tanh u) is 1 / (1 + e^-2u), and u is sqrt(2 / pi) (x + 0.044715 x^3)
-    return x / (1.0 + tl.exp(-1.5957691216057308 * (x + 0.044715 * x * x * x)))
+    # 0.5 (1 + tanh u) is 1 / (1 + e^-2u), and u is sqrt(2 / pi) (x + 0.044715 x^3); the factors are times log2(e)
+    return x / (1.0 + tl.exp2(x * (-2.302208198144325 - 0.1029432395800235 * x * x)))

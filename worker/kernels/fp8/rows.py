@@ -8,7 +8,7 @@ A row of C values is held as two parts whose sizes are powers of two: 1152 as 10
 import triton
 import triton.language as tl
 
-__all__ = ["parts", "store_fp8", "warps"]
+__all__ = ["parts", "rounded_to_bfloat16", "store_fp8", "warps"]
 
 _FEW_ROWS = 1024
 
@@ -24,6 +24,31 @@ def warps(rows: int, count: int) -> int:
     if rows < _FEW_ROWS:
         return 8 if count > 4096 else 4
     return max(1, min(8, count // 1024))
+
+
+@triton.jit
+def rounded_to_bfloat16(x):
+    """Return float32 rounded to bfloat16, two at a time.
+
+    The compiler turns what is not kept as bfloat16 one by one, in the unit that is busy with exponentials already.
+    """
+    return tl.inline_asm_elementwise(
+        """
+        {
+            .reg .b32 both, low, high;
+            cvt.rn.bf16x2.f32 both, $3, $2;
+            shl.b32 low, both, 16;
+            and.b32 high, both, 0xFFFF0000;
+            mov.b32 $0, low;
+            mov.b32 $1, high;
+        }
+        """,
+        "=f,=f,f,f",
+        [x],
+        dtype=tl.float32,
+        is_pure=True,
+        pack=2,
+    )
 
 
 @triton.jit

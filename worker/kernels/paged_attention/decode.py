@@ -17,9 +17,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from worker.kernels import early
 from worker.kernels.paged_attention.layout import PagedLayout
 
-__all__ = ["Ranges", "decode", "ranges_for"]
+__all__ = ["Ranges", "add_up", "arrivals", "decode", "merge", "ranges_for", "take"]
 
 _PROGRAMS = 1024
 """So many fill the device; fewer are split further."""
@@ -73,7 +74,7 @@ def decode(
         out_BM,
         parts,
         sums,
-        _arrivals(q_BHD.device, max(_PROGRAMS, batch * heads)),
+        arrivals(q_BHD.device, batch * heads),
         q_BC.stride(0),
         table_BP.stride(0),
         out_BM.stride(0),
@@ -85,13 +86,18 @@ def decode(
         BLOCK=ranges.block,
         STAGES=ranges.stages,
         num_warps=ranges.warps,
+        **early.options(q_BHD.device, batch),
     )
     return out_BM[:, : heads * head_dim].view(q_BHD.shape)
 
 
+def arrivals(device: torch.device, pairs: int) -> Tensor:
+    """Return the counters of the programs that have ended, of each row's heads, all zero: each call leaves them so."""
+    return _counters(device, max(_PROGRAMS, pairs))
+
+
 @cache
-def _arrivals(device: torch.device, count: int) -> Tensor:
-    """Return the counters of the programs that have ended, all zero: each call leaves them so."""
+def _counters(device: torch.device, count: int) -> Tensor:
     return torch.zeros(count, dtype=torch.int32, device=device)
 
 
@@ -116,20 +122,23 @@ def _decode(
     SPLITS: tl.constexpr,
     BLOCK: tl.constexpr,
     STAGES: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
     head = tl.program_id(0)
     split = tl.program_id(1)
     row = tl.program_id(2)
+    early.let_next_start(EARLY)
     context = tl.load(contexts_ptr + row)
     blocks = tl.maximum(tl.cdiv(context, BLOCK), 1)
     each = tl.cdiv(blocks, SPLITS)
     active = tl.cdiv(blocks, each)
+    first = split * each * BLOCK
+    last = tl.minimum(first + each * BLOCK, context)
+    early.wait(EARLY)
     if split >= active:
         return
     channel = tl.arange(0, D)
     q = tl.load(q_ptr + row * q_stride + head * D + channel).to(tl.float32) * scale
-    first = split * each * BLOCK
-    last = tl.minimum(first + each * BLOCK, context)
     top, total, mixed = _read(
         q,
         keys_ptr + head * D,
@@ -143,7 +152,7 @@ def _decode(
         BLOCK,
         STAGES,
     )
-    peak, whole, mix = _merge(top, total, mixed)
+    peak, whole, mix = merge(top, total, mixed)
     target_ptr = out_ptr + row * out_stride + head * D + channel
     if SPLITS == 1:
         tl.store(target_ptr, (mix / tl.maximum(whole, 1e-30)).to(out_ptr.dtype.element_ty))
@@ -160,7 +169,7 @@ def _decode(
             tl.debug_barrier()
             ended = tl.atomic_add(arrivals_ptr + pair, 1, sem="acq_rel")
             if ended == active - 1:
-                _add_up(parts_ptr + pair * SPLITS * D, sums_ptr + pair * SPLITS * 2, target_ptr, active, D, SPLITS)
+                add_up(parts_ptr + pair * SPLITS * D, sums_ptr + pair * SPLITS * 2, target_ptr, active, D, SPLITS)
                 tl.store(arrivals_ptr + pair, 0)
 
 
@@ -192,18 +201,22 @@ def _read(
         source = slot[:, None] * (H * D) + channel[None, :]
         k = tl.load(keys_ptr + source).to(tl.float32)
         v = tl.load(values_ptr + source).to(tl.float32)
-        score = tl.where(start + place < last, tl.sum(k * q[None, :], 1), float("-inf"))
-        higher = tl.maximum(top, score)
-        decay = tl.exp2(top - higher)
-        weight = tl.exp2(score - higher)
-        total = total * decay + weight
-        mixed = mixed * decay[:, None] + weight[:, None] * v
-        top = higher
+        top, total, mixed = take(q, k, v, start + place < last, top, total, mixed)
     return top, total, mixed
 
 
 @triton.jit
-def _merge(tops, totals, mixed):
+def take(q, k, v, there, top, total, mixed):
+    """Return the running softmax of each place with one more position taken in; k and v are float32."""
+    score = tl.where(there, tl.sum(k * q[None, :], 1), float("-inf"))
+    higher = tl.maximum(top, score)
+    decay = tl.exp2(top - higher)
+    weight = tl.exp2(score - higher)
+    return higher, total * decay + weight, mixed * decay[:, None] + weight[:, None] * v
+
+
+@triton.jit
+def merge(tops, totals, mixed):
     """Return the softmax of all places together."""
     peak = tl.max(tops, 0)
     share = tl.exp2(tops - peak)
@@ -211,7 +224,8 @@ def _merge(tops, totals, mixed):
 
 
 @triton.jit
-def _add_up(parts_ptr, sums_ptr, target_ptr, active, D: tl.constexpr, SPLITS: tl.constexpr):
+def add_up(parts_ptr, sums_ptr, target_ptr, active, D: tl.constexpr, SPLITS: tl.constexpr):
+    """Store the softmax of all ranges of a head together."""
     split = tl.arange(0, SPLITS)
     channel = tl.arange(0, D)
     # past the nearest cache, which may hold what was there before
@@ -220,5 +234,5 @@ def _add_up(parts_ptr, sums_ptr, target_ptr, active, D: tl.constexpr, SPLITS: tl
     totals = tl.load(sums_ptr + split * 2 + 1, mask=there, other=0.0, cache_modifier=".cg")
     source = split[:, None] * D + channel[None, :]
     mixed = tl.load(parts_ptr + source, mask=there[:, None], other=0.0, cache_modifier=".cg")
-    _, whole, mix = _merge(tops, totals, mixed)
+    _, whole, mix = merge(tops, totals, mixed)
     tl.store(target_ptr, (mix / whole).to(target_ptr.dtype.element_ty))

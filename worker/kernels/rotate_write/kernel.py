@@ -12,7 +12,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-__all__ = ["rotate_and_write", "rotate_write_gelu"]
+from worker.kernels import early
+
+__all__ = ["fit", "gelu", "rotate_and_write", "rotate_write_gelu"]
 
 _MLP_BLOCK = 2048
 
@@ -64,6 +66,7 @@ def _launch(
         COLUMNS=columns,
         BLOCK=_MLP_BLOCK,
         num_warps=4,
+        **early.options(rows_TN.device, count),
     )
     return q_THD
 
@@ -88,21 +91,28 @@ def _rotate_write(
     REST_BLOCK: tl.constexpr,
     COLUMNS: tl.constexpr,
     BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
+    early.let_next_start(EARLY)
     row = tl.program_id(0).to(tl.int64)
     part = tl.program_id(1)
     C: tl.constexpr = H * D
     source_ptr = rows_ptr + row * row_stride
     if part >= 3:
-        _gelu(source_ptr + 3 * C, out_ptr + row * out_stride + C, part - 3, COLUMNS, BLOCK)
+        early.wait(EARLY)
+        gelu(source_ptr + 3 * C, out_ptr + row * out_stride + C, part - 3, COLUMNS, BLOCK)
     else:
+        pair = tl.arange(0, F_BLOCK)[None, :]
         turn_ptr = table_ptr + tl.load(positions_ptr + row) * (2 * F)
+        cos = tl.load(turn_ptr + 2 * pair, mask=pair < F, other=0.0)
+        sin = tl.load(turn_ptr + 2 * pair + 1, mask=pair < F, other=0.0)
         slot = tl.load(slots_ptr + row).to(tl.int64)
+        early.wait(EARLY)
         if part == 0:
-            _rotate(source_ptr, q_ptr + row * C, turn_ptr, H, H_BLOCK, D, F, F_BLOCK, REST_BLOCK)
+            _rotate(source_ptr, q_ptr + row * C, cos, sin, H, H_BLOCK, D, F, F_BLOCK, REST_BLOCK)
         elif slot >= 0:
             if part == 1:
-                _rotate(source_ptr + C, keys_ptr + slot * C, turn_ptr, H, H_BLOCK, D, F, F_BLOCK, REST_BLOCK)
+                _rotate(source_ptr + C, keys_ptr + slot * C, cos, sin, H, H_BLOCK, D, F, F_BLOCK, REST_BLOCK)
             else:
                 _copy(source_ptr + 2 * C, values_ptr + slot * C, H, H_BLOCK, D, 0, 2 * F, 2 * F_BLOCK)
                 _copy(source_ptr + 2 * C, values_ptr + slot * C, H, H_BLOCK, D, 2 * F, D - 2 * F, REST_BLOCK)
@@ -112,7 +122,8 @@ def _rotate_write(
 def _rotate(
     source_ptr,
     target_ptr,
-    turn_ptr,
+    cos,
+    sin,
     H: tl.constexpr,
     H_BLOCK: tl.constexpr,
     D: tl.constexpr,
@@ -123,14 +134,12 @@ def _rotate(
     head = tl.arange(0, H_BLOCK)[:, None]
     pair = tl.arange(0, F_BLOCK)[None, :]
     inside = (head < H) & (pair < F)
-    cos = tl.load(turn_ptr + 2 * pair, mask=pair < F, other=0.0)
-    sin = tl.load(turn_ptr + 2 * pair + 1, mask=pair < F, other=0.0)
     real = tl.load(source_ptr + head * D + pair, mask=inside, other=0.0).to(tl.float32)
     imaginary = tl.load(source_ptr + head * D + F + pair, mask=inside, other=0.0).to(tl.float32)
     turned = tl.interleave(real * cos - imaginary * sin, real * sin + imaginary * cos)
     turned = turned.to(source_ptr.dtype.element_ty)
     channel = tl.arange(0, 2 * F_BLOCK)[None, :]
-    tl.store(target_ptr + head * D + channel, _fit(turned, target_ptr), mask=(head < H) & (channel < 2 * F))
+    tl.store(target_ptr + head * D + channel, fit(turned, target_ptr), mask=(head < H) & (channel < 2 * F))
     _copy(source_ptr, target_ptr, H, H_BLOCK, D, 2 * F, D - 2 * F, REST_BLOCK)
 
 
@@ -152,11 +161,12 @@ def _copy(
         place = head * D + FIRST + channel
         inside = (head < H) & (channel < COUNT)
         x = tl.load(source_ptr + place, mask=inside, other=0.0)
-        tl.store(target_ptr + place, _fit(x, target_ptr), mask=inside)
+        tl.store(target_ptr + place, fit(x, target_ptr), mask=inside)
 
 
 @triton.jit
-def _gelu(source_ptr, target_ptr, block, COLUMNS: tl.constexpr, BLOCK: tl.constexpr):
+def gelu(source_ptr, target_ptr, block, COLUMNS: tl.constexpr, BLOCK: tl.constexpr):
+    """Store the tanh-GELU of one block of a row's columns."""
     column = block * BLOCK + tl.arange(0, BLOCK)
     inside = column < COLUMNS
     x = tl.load(source_ptr + column, mask=inside, other=0.0).to(tl.float32)
@@ -166,7 +176,7 @@ def _gelu(source_ptr, target_ptr, block, COLUMNS: tl.constexpr, BLOCK: tl.conste
 
 
 @triton.jit
-def _fit(x, target_ptr):
+def fit(x, target_ptr):
     """Return x in the target's dtype; what float8_e4m3fn cannot hold becomes its largest."""
     if target_ptr.dtype.element_ty == tl.float8e4nv:
         x = tl.minimum(tl.maximum(x.to(tl.float32), -448.0), 448.0)

@@ -26,7 +26,7 @@ def skinny_linear(x_BC: Tensor, weight_NC: Tensor, bias_N: Tensor) -> Tensor:
 def split_linear(x_BK: Tensor, weight_NK: Tensor) -> Tensor:
     """Return parts_SBN, whose sum over S is x W^T: float32, float64 for float64; any B, but made for at most 64.
 
-    How many parts there are depends on the shapes; `add_parts` and `add_parts_layer_norm` take any number.
+    How many parts there are depends on all shapes; `add_parts` and `add_parts_layer_norm` take any number.
     """
     if x_BK.dtype in _HALVES and uses_kernel(x_BK, weight_NK):
         from worker.kernels.skinny_linear import products

@@ -15,6 +15,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn import functional
 
+from worker.kernels import early
 from worker.kernels.skinny_linear import reference
 
 __all__ = ["MOST_ROWS", "MOST_SPLIT_ROWS", "Cut", "skinny_linear", "split_linear"]
@@ -29,13 +30,17 @@ _LEAST_ROWS = 16
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How the work is cut: blocks of the weight's rows and columns, both powers of two, and parts of the columns."""
+    """How the work is cut: blocks of the weight's rows and columns, both powers of two, and parts of the columns.
+
+    Where a kernel starts early, a program reads its first `held` blocks of columns before the rows are there.
+    """
 
     rows: int
     columns: int = 128
     parts: int = 1
     warps: int = 4
     stages: int = 4
+    held: int = 0
 
     def divides(self, weight_NK: Tensor) -> bool:
         """Say whether no block reaches beyond the weight, and whether its rows are one after the other in memory."""
@@ -43,13 +48,13 @@ class Cut:
         return out % self.rows == 0 and width % (self.columns * self.parts) == 0 and weight_NK.stride(1) == 1
 
 
-_WHOLE = Cut(rows=128)
-_SPLIT = Cut(rows=64, parts=8, stages=3)
+_WHOLE, _WHOLE_OF_ONE = Cut(rows=128, held=1), Cut(rows=64, held=2)
+_SPLIT, _SPLIT_OF_ONE = Cut(rows=64, parts=8, stages=3, held=1), Cut(rows=64, parts=4, stages=6, held=1)
 
 
 def skinny_linear(x_BC: Tensor, weight_NC: Tensor, bias_N: Tensor, *, cut: Cut | None = None) -> Tensor:
     """As `reference.skinny_linear`; rows of `x_BC` may lie apart."""
-    cut = cut or _WHOLE
+    cut = cut or (_WHOLE_OF_ONE if x_BC.shape[0] == 1 else _WHOLE)
     if cut.parts != 1:
         raise ValueError(f"a whole product has one part, not {cut.parts}: use split_linear")
     if not 0 < x_BC.shape[0] <= MOST_ROWS or not cut.divides(weight_NC):
@@ -61,7 +66,7 @@ def skinny_linear(x_BC: Tensor, weight_NC: Tensor, bias_N: Tensor, *, cut: Cut |
 
 def split_linear(x_BK: Tensor, weight_NK: Tensor, *, cut: Cut | None = None) -> Tensor:
     """As `reference.split_linear`, in as many parts as the cut has; rows of `x_BK` may lie apart."""
-    cut = cut or _SPLIT
+    cut = cut or (_SPLIT_OF_ONE if x_BK.shape[0] == 1 else _SPLIT)
     if not 0 < x_BK.shape[0] <= MOST_SPLIT_ROWS or not cut.divides(weight_NK):
         return _one_part(x_BK, weight_NK)
     shape = (cut.parts, x_BK.shape[0], weight_NK.shape[0])
@@ -80,6 +85,7 @@ def _launch(x_BK: Tensor, weight_NK: Tensor, bias_N: Tensor | None, y: Tensor, *
     if x_BK.stride(1) != 1:
         x_BK = x_BK.contiguous()
     count, (out, width) = x_BK.shape[0], weight_NK.shape
+    launch = early.options(x_BK.device, count)
     kernel: Any = _product
     kernel[(out // cut.rows, cut.parts)](
         x_BK,
@@ -95,9 +101,11 @@ def _launch(x_BK: Tensor, weight_NK: Tensor, bias_N: Tensor | None, y: Tensor, *
         ROWS=cut.rows,
         COLUMNS=cut.columns,
         STAGES=cut.stages,
+        HELD=min(cut.held, width // (cut.parts * cut.columns)) if launch["EARLY"] else 0,
         BIAS=bias_N is not None,
         PRECISION="ieee" if x_BK.dtype == torch.float32 else "tf32",  # counts for float32 alone
         num_warps=cut.warps,
+        **launch,
     )
 
 
@@ -116,8 +124,10 @@ def _product(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     STAGES: tl.constexpr,
+    HELD: tl.constexpr,
     BIAS: tl.constexpr,
     PRECISION: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
     first = tl.program_id(0) * ROWS
     part = tl.program_id(1)
@@ -129,8 +139,17 @@ def _product(
     weight_ptrs += row[:, None] * weight_stride + column[None, :]
     x_ptrs = x_ptr + part * PART + batch[None, :] * x_stride + column[:, None]
 
+    early.let_next_start(EARLY)
+    held = ()
+    for tile in tl.static_range(HELD):
+        held = held + (tl.load(weight_ptrs + tile * COLUMNS),)  # type: ignore[assignment]  # noqa: RUF005
+    early.wait(EARLY)
+
     sums = tl.zeros((ROWS, PADDED), dtype=tl.float32)
-    for start in tl.range(0, PART, COLUMNS, num_stages=STAGES):
+    for tile in tl.static_range(HELD):
+        x = tl.load(x_ptrs + tile * COLUMNS, mask=inside, other=0.0)
+        sums = tl.dot(held[tile], x, sums, input_precision=PRECISION)
+    for start in tl.range(HELD * COLUMNS, PART, COLUMNS, num_stages=STAGES):
         weight = tl.load(weight_ptrs + start)
         x = tl.load(x_ptrs + start, mask=inside, other=0.0)
         sums = tl.dot(weight, x, sums, input_precision=PRECISION)

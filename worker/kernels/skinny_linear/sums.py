@@ -9,15 +9,16 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from worker.kernels import early
 from worker.kernels.layer_norm.reference import EPSILON
 
 __all__ = ["add_parts", "add_parts_layer_norm"]
 
-_ROW_WARPS = 8
+_ROW_WARPS, _ONE_ROW_WARPS = 8, 16
 
 
-def add_parts(x_BC: Tensor, parts_SBC: Tensor, added_bias_C: Tensor, *, row_warps: int = _ROW_WARPS) -> Tensor:
-    """As `reference.add_parts`, to the bit; `row_warps` warps share a row."""
+def add_parts(x_BC: Tensor, parts_SBC: Tensor, added_bias_C: Tensor, *, row_warps: int | None = None) -> Tensor:
+    """As `reference.add_parts`, to the bit; `row_warps` is how many warps share a row, where it is not to be chosen."""
     sum_BC = torch.empty_like(x_BC, memory_format=torch.contiguous_format)
     _launch((x_BC, parts_SBC, added_bias_C), None, sum_BC, sum_BC, row_warps=row_warps)
     return sum_BC
@@ -30,9 +31,9 @@ def add_parts_layer_norm(
     weight_C: Tensor,
     bias_C: Tensor,
     *,
-    row_warps: int = _ROW_WARPS,
+    row_warps: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """As `reference.add_parts_layer_norm`; `row_warps` warps share a row."""
+    """As `reference.add_parts_layer_norm`; `row_warps` is how many warps share a row, where it is not to be chosen."""
     sum_BC, normed_BC = (torch.empty_like(x_BC, memory_format=torch.contiguous_format) for _ in range(2))
     _launch((x_BC, parts_SBC, added_bias_C), (weight_C, bias_C), sum_BC, normed_BC, row_warps=row_warps)
     return sum_BC, normed_BC
@@ -44,7 +45,7 @@ def _launch(
     sum_BC: Tensor,
     normed_BC: Tensor,
     *,
-    row_warps: int,
+    row_warps: int | None,
 ) -> None:
     x_BC, parts_SBC, added_bias_C = (term.contiguous() for term in terms)
     if parts_SBC.shape[1:] != x_BC.shape:
@@ -68,7 +69,8 @@ def _launch(
         BLOCK=triton.next_power_of_2(width),
         PARTS=len(parts_SBC),
         NORM=norm is not None,
-        num_warps=row_warps,
+        num_warps=row_warps or (_ONE_ROW_WARPS if count == 1 else _ROW_WARPS),
+        **early.options(x_BC.device, count),
     )
 
 
@@ -87,16 +89,23 @@ def _add_parts(
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     NORM: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
     start = tl.program_id(0).to(tl.int64) * C
     column = tl.arange(0, BLOCK)
     inside = column < C
     dtype = x_ptr.dtype.element_ty
 
+    early.let_next_start(EARLY)
+    added_bias = tl.load(added_bias_ptr + column, mask=inside, other=0.0).to(tl.float32)
+    weight = tl.load(weight_ptr + column, mask=inside, other=0.0).to(tl.float32)
+    bias = tl.load(bias_ptr + column, mask=inside, other=0.0).to(tl.float32)
+    early.wait(EARLY)
+
     added = tl.load(parts_ptr + start + column, mask=inside, other=0.0)
     for part in tl.static_range(1, PARTS):
         added += tl.load(parts_ptr + part * part_stride + start + column, mask=inside, other=0.0)
-    added += tl.load(added_bias_ptr + column, mask=inside, other=0.0).to(tl.float32)
+    added += added_bias
     x = tl.load(x_ptr + start + column, mask=inside, other=0.0).to(tl.float32)
     rounded = (x + added.to(dtype).to(tl.float32)).to(dtype)
     tl.store(sum_ptr + start + column, rounded, mask=inside)
@@ -106,6 +115,4 @@ def _add_parts(
         mean = tl.sum(row, axis=0) / C
         row = tl.where(inside, row - mean, 0.0)
         scale = 1.0 / tl.sqrt(tl.sum(row * row, axis=0) / C + EPSILON)
-        weight = tl.load(weight_ptr + column, mask=inside, other=0.0).to(tl.float32)
-        bias = tl.load(bias_ptr + column, mask=inside, other=0.0).to(tl.float32)
         tl.store(normed_ptr + start + column, (row * scale * weight + bias).to(dtype), mask=inside)

@@ -1,0 +1,145 @@
+"""A decode step whose kernels start early against one whose kernels do not, to the bit: a race would show.
+
+Moondream 2's sizes, a few layers. The lengths of a row grow from input to input: so what it reads of the pool is the
+same, whichever of the inputs ran before.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+from worker.kernels import early
+from worker.kernels.backend import launches_early
+from worker.kernels.paged_attention import PagedLayout
+from worker.kernels.rotate_write import rotation_table
+from worker.model import merged_text
+from worker.model.merged_text import MergedBlock
+from worker.model.paged_text import Pages
+from worker.model.weights import LayerNorm, Linear
+
+WIDTH, INNER, HEADS, HEAD_DIM, PAGE, LAYERS = 2048, 8192, 32, 64, 16, 3
+ROWS = [1, 2, 16, 17, 64, 65]
+INPUTS, ROUNDS, LONGEST = 5, 40, 960
+
+
+class Input(NamedTuple):
+    """What changes from step to step: rows, their positions and slots, the lengths after them."""
+
+    x_BC: Tensor
+    positions_B: Tensor
+    slots_B: Tensor
+    contexts_B: Tensor
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A step at fixed places, and inputs to be copied there."""
+
+    pages: Pages
+    place: Input
+    inputs: list[Input]
+    blocks: tuple[MergedBlock, ...]
+
+    def feed(self, number: int) -> None:
+        for place, value in zip(self.place, self.inputs[number], strict=True):
+            place.copy_(value)
+
+    def step(self) -> Tensor:
+        return merged_text.step(self.place.x_BC, self.pages, self.blocks)
+
+
+def randn(*shape: int, scale: float = 1.0) -> Tensor:
+    return (scale * torch.randn(*shape, device="cuda")).bfloat16()
+
+
+@pytest.fixture(scope="module")
+def blocks() -> tuple[MergedBlock, ...]:
+    torch.manual_seed(0)
+    return tuple(
+        MergedBlock(
+            LayerNorm(1 + randn(WIDTH, scale=0.1), randn(WIDTH, scale=0.1)),
+            Linear(randn(3 * WIDTH + INNER, WIDTH, scale=WIDTH**-0.5), randn(3 * WIDTH + INNER, scale=0.1)),
+            Linear(randn(WIDTH, WIDTH + INNER, scale=(WIDTH + INNER) ** -0.5), randn(WIDTH, scale=0.1)),
+        )
+        for _ in range(LAYERS)
+    )
+
+
+def chain_of(rows: int, blocks: tuple[MergedBlock, ...]) -> Chain:
+    torch.manual_seed(rows)
+    pages = LONGEST // PAGE
+    table_BP = torch.randperm(rows * pages, device="cuda").int().view(rows, pages)
+    shortest_B = torch.randint(1, LONGEST // 2, (rows,), device="cuda")
+    inputs = []
+    for number in range(INPUTS):
+        positions_B = shortest_B + number * (LONGEST // 2 // INPUTS)
+        pages_B = table_BP.gather(1, (positions_B // PAGE)[:, None])[:, 0].long()
+        slots_B = pages_B * PAGE + positions_B % PAGE
+        inputs.append(Input(randn(rows, WIDTH), positions_B, slots_B, (positions_B + 1).int()))
+    place = Input(*(value.clone() for value in inputs[0]))
+    layout = PagedLayout(
+        cu_seqlens_B1=torch.arange(rows + 1, dtype=torch.int32, device="cuda"),
+        context_lens_B=place.contexts_B,
+        page_table_BP=table_BP,
+        prefix_lens_B=torch.zeros_like(place.contexts_B),
+        cu_seqlens=(),
+        context_lens=(),
+        prefix_lens=(),
+        page_size=PAGE,
+    )
+    pool = torch.randn(LAYERS, 2, rows * pages, PAGE, HEADS, HEAD_DIM, device="cuda").bfloat16()
+    table_SF2 = rotation_table(LONGEST, HEAD_DIM // 2, 10000.0, torch.device("cuda"))
+    return Chain(Pages(place.positions_B, place.slots_B, layout, pool, table_SF2, lambda: None), place, inputs, blocks)
+
+
+def one_after_another(chain: Chain) -> list[Tensor]:
+    """Return what each input gives where no kernel starts early."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(early, "launches_early", lambda device: False)
+        found = []
+        for number in range(INPUTS):
+            chain.feed(number)
+            found.append(chain.step().clone())
+    return found
+
+
+def in_turn() -> Iterator[int]:
+    return (3 * turn % INPUTS for turn in range(ROUNDS))
+
+
+@pytest.fixture(params=ROWS)
+def chain(request: pytest.FixtureRequest, blocks: tuple[MergedBlock, ...]) -> Chain:
+    return chain_of(request.param, blocks)
+
+
+def test_kernels_start_early_from_hopper_on() -> None:
+    assert launches_early(torch.device("cuda")) == (torch.cuda.get_device_capability() >= (9, 0))
+
+
+def test_a_captured_step_is_the_same_to_the_bit(chain: Chain) -> None:
+    expected = one_after_another(chain)
+    chain.step()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = chain.step()
+    differing = torch.zeros((), dtype=torch.int64, device="cuda")
+    for number in in_turn():
+        chain.feed(number)
+        graph.replay()
+        graph.replay()  # right behind the first
+        differing += (found != expected[number]).any()
+    assert differing == 0
+
+
+def test_a_step_that_is_not_captured_is_the_same_to_the_bit(chain: Chain) -> None:
+    expected = one_after_another(chain)
+    differing = torch.zeros((), dtype=torch.int64, device="cuda")
+    for number in in_turn():
+        chain.feed(number)
+        differing += (chain.step() != expected[number]).any()
+    assert differing == 0

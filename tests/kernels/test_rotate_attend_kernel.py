@@ -1,0 +1,88 @@
+"""The kernel between a decode's products against rotation, writing and attention one after another."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.kernels.test_paged_attention import HEAD_DIM, HEADS, NO_PAGE, Case, Sequence
+from worker.kernels.paged_attention.decode import Ranges
+from worker.kernels.rotate_attend import kernel, reference
+from worker.kernels.rotate_write import rotation_table
+
+WIDTH, INNER = HEADS * HEAD_DIM, 1030
+CONTEXTS = (1, 15, 16, 17, 33, 40, 3, 32)
+TOLERANCE = {torch.float32: 1e-5, torch.float16: 5e-3}
+TABLE = rotation_table(64, HEAD_DIM // 2, 10000.0, torch.device("cpu"))
+
+
+def places_of(case: Case) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the positions and the slots of the last positions, and the table."""
+    positions = case.layout.context_lens_B.long() - 1
+    size = case.layout.page_size
+    pages = case.layout.page_table_BP.gather(1, (positions // size)[:, None])[:, 0].long()
+    return positions, pages * size + positions % size, TABLE
+
+
+def made_of(rows: int, dtype: torch.dtype) -> Tensor:
+    """Return rows as the first product makes them, in the midst of NaNs."""
+    whole = torch.full((rows, 3 * WIDTH + INNER + 7), torch.nan, dtype=dtype)
+    whole[:, :-7] = torch.randn(rows, 3 * WIDTH + INNER, generator=torch.Generator().manual_seed(0))
+    return whole[:, :-7]
+
+
+def poisoned(rows: int, dtype: torch.dtype) -> Tensor:
+    return torch.full((rows, WIDTH + INNER + 3), torch.nan, dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("held", [0, 1, 2])
+@pytest.mark.parametrize("ranges", [Ranges(1, block=16), Ranges(4, block=16), Ranges(2, block=8)], ids=str)
+def test_it_does_what_the_others_do(
+    ranges: Ranges, held: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernel, "_HELD", held)
+    case = Case([Sequence(context, 1, 0) for context in CONTEXTS], 4, dtype, seed=1)
+    places, made = places_of(case), made_of(len(CONTEXTS), dtype)
+    pools, outs = [case.pool.clone() for _ in range(2)], [poisoned(len(CONTEXTS), dtype) for _ in range(2)]
+    slots = places[1]
+    for pool in pools:  # what is not yet stored must not be read
+        pool.view(2, -1, HEADS, HEAD_DIM)[:, slots] = torch.nan
+    reference.rotate_attend(made, places, pools[0], case.layout, out_BM=outs[0][:, :-3])
+    # twice: what is left behind by one call does not disturb the next
+    for _ in range(2):
+        kernel.rotate_attend(made, places, pools[1], case.layout, out_BM=outs[1][:, :-3], ranges=ranges)
+        for one, other in ((outs[1], outs[0]), (pools[1], pools[0])):
+            torch.testing.assert_close(one, other, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype], equal_nan=True)
+
+
+@pytest.mark.parametrize("splits", [1, 4])
+def test_a_padding_row_gives_zero_and_stores_nothing(splits: int) -> None:
+    case = Case([Sequence(40, 1, 0), Sequence(5, 1, 0)], 4, torch.float32, seed=3)
+    places, made = places_of(case), made_of(2, torch.float32)
+    alone, pool, outs = case.pool.clone(), case.pool.clone(), [poisoned(2, torch.float32) for _ in range(2)]
+    reference.rotate_attend(made, places, alone, case.layout, out_BM=outs[0][:, :-3])
+    case.layout.page_table_BP[1] = NO_PAGE
+    layout = replace(case.layout, context_lens_B=torch.tensor([40, 0], dtype=torch.int32))
+    places[0][1], places[1][1] = 0, -1
+    ranges = Ranges(splits, block=8)
+    kernel.rotate_attend(made, places, pool, layout, out_BM=outs[1][:, :-3], ranges=ranges)
+    torch.testing.assert_close(outs[1][0], outs[0][0], equal_nan=True)
+    assert torch.equal(outs[1][1, :WIDTH], torch.zeros(WIDTH))
+    changed = (pool.nan_to_num(7) != case.pool.nan_to_num(7)).flatten(3).any(dim=3).nonzero()[:, 1:].unique(dim=0)
+    assert changed.tolist() == [list(divmod(int(places[1][0]), 4))]
+
+
+def test_a_float8_pool_is_read_as_it_was_stored() -> None:
+    case = Case([Sequence(context, 1, 0) for context in CONTEXTS], 4, torch.float32, seed=5)
+    # the interpreter rounds to float8 otherwise than torch: values that need no rounding, at position 0
+    made = made_of(len(CONTEXTS), torch.float32)
+    made[:, : 3 * WIDTH] = made[:, : 3 * WIDTH].to(torch.float8_e4m3fn).float()
+    places = torch.zeros(len(CONTEXTS), dtype=torch.int64), places_of(case)[1], TABLE
+    pools = [case.pool.to(torch.float8_e4m3fn) for _ in range(2)]
+    outs = [poisoned(len(CONTEXTS), torch.float32) for _ in range(2)]
+    reference.rotate_attend(made, places, pools[0], case.layout, out_BM=outs[0][:, :-3])
+    kernel.rotate_attend(made, places, pools[1], case.layout, out_BM=outs[1][:, :-3])
+    torch.testing.assert_close(outs[1], outs[0], rtol=1e-4, atol=1e-4, equal_nan=True)
+    assert torch.equal(pools[1].float().nan_to_num(0), pools[0].float().nan_to_num(0))

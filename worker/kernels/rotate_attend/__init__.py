@@ -1,0 +1,29 @@
+"""What lies between the two products of a decode's layer: rotation, the KV pool, attention and GELU."""
+
+from torch import Tensor
+
+from worker.kernels.backend import uses_kernel
+from worker.kernels.paged_attention import HEAD_DIMS, PagedLayout
+from worker.kernels.rotate_attend import reference
+
+__all__ = ["MOST_ROWS", "rotate_attend"]
+
+MOST_ROWS = 1
+"""Beyond it two launches are faster than one."""
+
+
+def rotate_attend(
+    made_BN: Tensor,
+    places: tuple[Tensor, Tensor, Tensor],
+    pool: Tensor,
+    layout: PagedLayout,
+    *,
+    out_BM: Tensor,
+) -> None:
+    """Fill `out_BM` from the first product's rows, and store their keys and values; see `reference.rotate_attend`."""
+    if made_BN.shape[0] <= MOST_ROWS and pool.shape[4] in HEAD_DIMS and uses_kernel(made_BN):
+        from worker.kernels.rotate_attend import kernel
+
+        kernel.rotate_attend(made_BN, places, pool, layout, out_BM=out_BM)
+    else:
+        reference.rotate_attend(made_BN, places, pool, layout, out_BM=out_BM)

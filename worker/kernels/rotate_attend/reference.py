@@ -1,0 +1,30 @@
+"""A decode's layer between its two products, one step after another.
+
+B rows, one a sequence; H heads, D head dim, C = H D, F frequencies, S positions, M columns of the second product's
+input. One layer's pool is (2, pages, page size, H, D).
+"""
+
+from torch import Tensor
+
+from worker.kernels.paged_attention import PagedLayout, paged_attention
+from worker.kernels.rotate_write import rotate_write_gelu
+
+__all__ = ["rotate_attend"]
+
+
+def rotate_attend(
+    made_BN: Tensor,
+    places: tuple[Tensor, Tensor, Tensor],
+    pool: Tensor,
+    layout: PagedLayout,
+    *,
+    out_BM: Tensor,
+) -> None:
+    """Fill the first C columns of `out_BM` with the heads' outputs, the others with the GELU of the MLP's values.
+
+    `places` are positions_B and slots_B, both int64, and table_SF2. Row b is the last position of sequence b: its keys
+    and values are stored as `rotate_write_gelu` does, and are among those that it attends to.
+    """
+    positions_B, slots_B, table_SF2 = places
+    q_BHD = rotate_write_gelu(made_BN, positions_B, table_SF2, pool, slots_B, out_TM=out_BM)
+    paged_attention(q_BHD, pool, layout, out_TM=out_BM)
