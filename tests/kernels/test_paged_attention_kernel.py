@@ -9,7 +9,8 @@ from torch import Tensor
 from tests.kernels.test_paged_attention import HEAD_DIM, HEADS, NO_PAGE, Case, Sequence
 from worker.kernels.paged_attention import PagedLayout, reference
 from worker.kernels.paged_attention.decode import Ranges, decode, ranges_for
-from worker.kernels.paged_attention.prefill import Tile, prefill, tiles
+from worker.kernels.paged_attention.layout import tiles
+from worker.kernels.paged_attention.prefill import Tile, prefill
 
 WIDTH, BESIDE = HEADS * HEAD_DIM, 3
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 5e-3}
@@ -84,7 +85,7 @@ def test_a_captured_prefill_has_idle_sequences_and_padding_rows(many: int) -> No
 
 @pytest.mark.parametrize(("counts", "least"), [([1, 1, 1], 3), ([64, 65], 3), ([2], 1), ([130, 1, 1], 5), ([63], 1)])
 def test_a_launch_has_room_for_all_tiles(counts: list[int], least: int) -> None:
-    assert least <= tiles(sum(counts), len(counts), Tile(64)) <= least + len(counts)
+    assert least <= tiles(sum(counts), len(counts), 64) <= least + len(counts)
 
 
 @pytest.mark.parametrize("batch", [DECODES[:3], PREFILLS[:2]])

@@ -12,13 +12,16 @@ import torch
 from torch import Tensor
 
 from worker.kernels.hopper import CudaKernel, Shape, compile_kernel, is_hopper, source, tensor_map
-from worker.kernels.paged_attention.layout import PagedLayout
+from worker.kernels.paged_attention.layout import PagedLayout, tiles
 
 __all__ = ["prefill", "takes"]
 
 _CHANNELS = 64
 _HALVES = (torch.bfloat16, torch.float16)
 _SHAPE = Shape()
+_SMALL = Shape(warpgroups=1, programs=3, stages=3)
+_FEW_ROWS = 1024
+"""Programs of two warpgroups would not fill the device with so few."""
 _PAGES = 128  # the room for a page table grows by so many, so that as a rule one size is compiled
 _FEWEST_ROWS = 64
 """Of a sequence, on average: a program's rows would be padding for the most part where there are fewer."""
@@ -45,12 +48,13 @@ def prefill(q_THD: Tensor, pool: Tensor, layout: PagedLayout, *, out_TM: Tensor 
     # (1, heads, rows, channels) and (pages of keys and of values, heads, page size, channels)
     queries = tensor_map(q_THD.transpose(0, 1)[None], (1, 1, 64, channels), swizzled=True)
     places = tensor_map(pool.flatten(0, 1).transpose(1, 2), (1, 1, layout.page_size, channels), swizzled=True)
+    shape = _SMALL if rows <= _FEW_ROWS else _SHAPE
     most_pages = -(-table_BP.shape[1] // _PAGES) * _PAGES
-    kernel = _compiled(_SHAPE, layout.page_size, most_pages, q_THD.dtype, q_THD.device)
+    kernel = _compiled(shape, layout.page_size, most_pages, q_THD.dtype, q_THD.device)
     numbers = (sequences, table_BP.stride(0), out.stride(0) * out.element_size(), pages)
     kernel.launch(
-        (_tiles(rows, sequences), heads, 1),
-        _SHAPE.threads,
+        (tiles(rows, sequences, shape.rows), heads, 1),
+        shape.threads,
         (
             queries,
             places,
@@ -64,11 +68,6 @@ def prefill(q_THD: Tensor, pool: Tensor, layout: PagedLayout, *, out_TM: Tensor 
         ),
     )
     return out[:, : heads * channels].view(q_THD.shape)
-
-
-def _tiles(rows: int, sequences: int) -> int:
-    """Return how many tiles so many sequences have at most, whichever of the rows are theirs."""
-    return min(rows, (rows + (_SHAPE.rows - 1) * sequences) // _SHAPE.rows)
 
 
 @cache

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-__all__ = ["PagedLayout"]
+__all__ = ["PagedLayout", "tiles"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,3 +32,9 @@ class PagedLayout:
     context_lens: tuple[int, ...]
     prefix_lens: tuple[int, ...]
     page_size: int
+
+
+def tiles(rows: int, sequences: int, size: int) -> int:
+    """Return how many tiles of `size` rows so many sequences have at most, whichever of the rows are theirs."""
+    # each of them may fill its last tile with one row
+    return min(rows, (rows + (size - 1) * sequences) // size)

@@ -18,9 +18,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from worker.kernels.paged_attention.layout import PagedLayout
+from worker.kernels.paged_attention.layout import PagedLayout, tiles
 
-__all__ = ["Tile", "prefill", "tile_for", "tiles"]
+__all__ = ["Tile", "prefill", "tile_for"]
 
 _SEQUENCES = 32  # that a program looks at together: as many as a warp adds up by itself
 
@@ -43,12 +43,6 @@ def tile_for(dtype: torch.dtype) -> Tile:
     return Tile(rows=64)
 
 
-def tiles(rows: int, sequences: int, tile: Tile) -> int:
-    """Return how many tiles so many sequences have at most, whichever of the rows are theirs."""
-    # each of them may fill its last tile with one row
-    return min(rows, (rows + (tile.rows - 1) * sequences) // tile.rows)
-
-
 def prefill(
     q_THD: Tensor, pool: Tensor, layout: PagedLayout, *, out_TM: Tensor | None = None, tile: Tile | None = None
 ) -> Tensor:
@@ -64,7 +58,7 @@ def prefill(
     q_TC = q_THD.reshape(rows, heads * head_dim)
     out = torch.empty_like(q_TC, memory_format=torch.contiguous_format) if out_TM is None else out_TM
     kernel: Any = _prefill
-    kernel[(tiles(rows, sequences, tile), heads)](
+    kernel[(tiles(rows, sequences, tile.rows), heads)](
         q_TC,
         pool[0],
         pool[1],
