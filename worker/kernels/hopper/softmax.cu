@@ -30,6 +30,22 @@ static __device__ __forceinline__ float quad_sum(float x) {
 
 static __device__ __forceinline__ int swizzled(int row, int piece) { return row * kWide + (piece ^ row % 8) * 16; }
 
+// the wide part of a warp's 16 queries as a product takes it from registers
+struct Queries {
+  u32 step[4][4];
+};
+
+static __device__ __forceinline__ void read(Queries& queries, u32 tile) {
+  const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane % 16;
+#pragma unroll
+  for (int step = 0; step < 4; ++step) {
+    u32* to = queries.step[step];
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(tile + swizzled(row, 2 * step + lane / 16)));
+  }
+}
+
 // A thread has two rows of its warpgroup's 64, r and r + 8, and of each group of eight columns two neighbours.
 struct State {
   float score[KEYS / 2];

@@ -1,8 +1,8 @@
 // Attention of many query rows a sequence over pages of keys and values, on Hopper's warpgroup products (sm_90a), for
 // heads of 64 channels.
 //
-// The host defines PAGE, PAGES, KEYS, WARPGROUPS, PROGRAMS, STAGES and SHARED. A program takes one head of 64 query rows a
-// warpgroup of one sequence, and finds out by itself whose they are. Row i sees the positions up to its limit, which is
+// The host defines PAGE, PAGES, KEYS, WARPGROUPS, PROGRAMS, STAGES and SHARED. A program takes one head of 64 query rows
+// a warpgroup of one sequence, and finds out by itself whose they are. Row i sees the positions up to its limit, which is
 // i, or the prefix's last position where i lies in the prefix; limits never fall from row to row. Maps are of tensors
 // (1, heads, rows, channels) and (key pages and then as many value pages, heads, PAGE, channels).
 
@@ -118,22 +118,6 @@ struct Program {
   }
 };
 
-// a warp's 16 queries as a product takes them from registers
-struct Queries {
-  u32 step[4][4];
-};
-
-static __device__ __forceinline__ void read(Queries& queries, u32 memory) {
-  const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane % 16;
-#pragma unroll
-  for (int step = 0; step < 4; ++step) {
-    u32* to = queries.step[step];
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "r"(memory + kQueries + swizzled(row, 2 * step + lane / 16)));
-  }
-}
-
 static __device__ __forceinline__ void start_scores(State& state, const Queries& queries, const Program& program,
                                                     int block) {
   const u32 keys = program.memory + kKeys + block % STAGES * KEYS * kWide;
@@ -229,7 +213,7 @@ attend(const __grid_constant__ Map query_map, const __grid_constant__ Map pool_m
   begin(state);
   await(queries_here, 0);
   Queries queries;
-  read(queries, program.memory);
+  read(queries, program.memory + kQueries);
   await(program.full(0), 0);
   products_begin();
   start_scores(state, queries, program, 0);

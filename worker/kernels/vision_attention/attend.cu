@@ -28,12 +28,12 @@ static_assert(kQueriesHere + 8 == SHARED, "the host counts as this does");
 
 // start the scores of COUNT keys
 template <int COUNT>
-static __device__ __forceinline__ void start_scores(State& state, u32 memory, int stage, int warpgroup) {
-  const u32 wide_queries = memory + kWideQueries + warpgroup * 64 * kWide;
+static __device__ __forceinline__ void start_scores(State& state, const Queries& queries, u32 memory, int stage,
+                                                    int warpgroup) {
   const u32 wide_keys = memory + kWideKeys + stage * KEYS * kWide;
 #pragma unroll
   for (int step = 0; step < 4; ++step) {
-    scores<COUNT>(state.score, wide_at(wide_queries + 32 * step), wide_at(wide_keys + 32 * step), step > 0);
+    scores<COUNT>(state.score, queries.step[step], wide_at(wide_keys + 32 * step), step > 0);
   }
   // of this step the second half is missing: there the queries are zero, and the keys are the first half's
   scores<COUNT>(state.score, narrow_at(memory + kNarrowQueries + warpgroup * 64 * kNarrow, kRows * kNarrow),
@@ -109,7 +109,8 @@ struct Program {
 // Take a block of COUNT keys whose scores are there, while the values of the block before are still being mixed: these
 // are awaited only when the weights are known. Then the next scores are started, and behind them this block's mixing.
 template <int COUNT, int NEXT>
-static __device__ __forceinline__ void take(State& state, const Program& program, int block, float scale) {
+static __device__ __forceinline__ void take(State& state, const Queries& queries, const Program& program, int block,
+                                            float scale) {
   const bool higher = weigh<COUNT>(state, scale);
   await_products<0>();
   if (block > 0) program.leave(block - 1);
@@ -117,7 +118,7 @@ static __device__ __forceinline__ void take(State& state, const Program& program
   pack<COUNT>(state);
   await(program.full(block + 1), (block + 1) / STAGES);
   products_begin();
-  start_scores<NEXT>(state, program.memory, (block + 1) % STAGES, program.warpgroup);
+  start_scores<NEXT>(state, queries, program.memory, (block + 1) % STAGES, program.warpgroup);
   start_mixing<COUNT>(state, program.memory, block % STAGES);
   await_products<1>();
 }
@@ -164,13 +165,15 @@ attend(const __grid_constant__ Map wide_map, const __grid_constant__ Map narrow_
   State state;
   begin(state);
   await(queries_here, 0);
+  Queries queries;
+  read(queries, program.memory + kWideQueries);
   await(program.full(0), 0);
   products_begin();
-  start_scores<KEYS>(state, program.memory, 0, warpgroup);
+  start_scores<KEYS>(state, queries, program.memory, 0, warpgroup);
   await_products<0>();
 #pragma unroll 1
-  for (int block = 0; block < kBlocks - 2; ++block) take<KEYS, KEYS>(state, program, block, scale);
-  take<KEYS, kLast>(state, program, kBlocks - 2, scale);
+  for (int block = 0; block < kBlocks - 2; ++block) take<KEYS, KEYS>(state, queries, program, block, scale);
+  take<KEYS, kLast>(state, queries, program, kBlocks - 2, scale);
   take_last(state, program, scale);
 
   asm volatile("bar.sync %0, 128;" ::"r"(1 + warpgroup) : "memory");  // nobody reads its queries any more
