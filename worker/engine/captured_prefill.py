@@ -26,7 +26,7 @@ __all__ = ["CapturedPrefill"]
 class CapturedPrefill:
     """Prefills at fixed places on the device; what is missing to the next larger shape is padding.
 
-    `forward` takes embeddings to hidden states.
+    `forward` takes embeddings to the hidden states of the wanted rows.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class CapturedPrefill:
         pool: Pool,
         seats: Seats,
         graphs: Graphs,
-        forward: Callable[[Tensor, paged_text.Pages], Tensor],
+        forward: Callable[[Tensor, paged_text.Pages, Tensor], Tensor],
     ) -> None:
         sizes, device = model.config, model.device
         self._model = model
@@ -102,8 +102,6 @@ class CapturedPrefill:
         x_TC = text.embed(rows.ids_T, weights.text)
         x_TC.index_copy_(0, rows.rows_N, self._given_NC[: len(rows.rows_N)])
         pages = self._pool.at(rows.positions_T, rows.slots_T, rows.layout)
-        hidden_TC = self._forward(x_TC[: shape.positions], pages)
-        said_B4 = read_heads(
-            hidden_TC[rows.rows_B], rows.seats_B, rows.draws, weights=weights, seats=self._seats, regions=True
-        )
+        hidden_BC = self._forward(x_TC[: shape.positions], pages, rows.rows_B)
+        said_B4 = read_heads(hidden_BC, rows.seats_B, rows.draws, weights=weights, seats=self._seats, regions=True)
         return self._said_B4[: shape.sequences].copy_(said_B4)

@@ -68,18 +68,17 @@ class Prefill:
             if embeddings_BPC is not None:
                 for first, embeddings_PC in zip(packed.images, embeddings_BPC, strict=True):
                     x_TC[first : first + embeddings_PC.shape[0]] = embeddings_PC
-            hidden_TC = self._forward(x_TC, self._pool.at(batch.positions_T, batch.slots_T, batch.layout))
-        reads = batch.reads
+            pages, reads = self._pool.at(batch.positions_T, batch.slots_T, batch.layout), batch.reads
+            hidden_RC = self._forward(x_TC, pages, None if reads is None else batch.rows_R)
         if reads is None:
             return None
         with record_function("stoop.heads"):
-            hidden_RC = hidden_TC[batch.rows_R]
             return read_heads(
                 hidden_RC, reads.seats_R, reads.draws, weights=model.weights, seats=self._seats, regions=reads.regions
             )
 
-    def _forward(self, x_TC: Tensor, pages: paged_text.Pages) -> Tensor:
-        return paged_text.forward(x_TC, pages, self._weights, self._model.config.text.n_heads)
+    def _forward(self, x_TC: Tensor, pages: paged_text.Pages, wanted_R: Tensor | None) -> Tensor:
+        return paged_text.forward(x_TC, pages, self._weights, self._model.config.text.n_heads, wanted_R=wanted_R)
 
     def _embed(self, batch: Batch) -> Tensor:
         weights = self._model.weights

@@ -13,7 +13,7 @@ from worker.kernels import fp8
 from worker.kernels import layer_norm as norm
 from worker.model.weights import MLP, AnyLinear, LayerNorm, Linear
 
-__all__ = ["Fp8Rows", "Rows", "add_layer_norm", "layer_norm", "layer_norm_for", "linear", "mlp"]
+__all__ = ["Fp8Rows", "Rows", "add_layer_norm", "layer_norm", "layer_norm_for", "linear", "mlp", "select"]
 
 
 class Fp8Rows(NamedTuple):
@@ -25,6 +25,15 @@ class Fp8Rows(NamedTuple):
 
 Rows = Tensor | Fp8Rows
 """What a linear layer takes: an fp8 layer quantises a tensor itself, where nobody did so in a pass before."""
+
+
+def select(rows: Rows, index_R: Tensor) -> Rows:
+    """Return some of the rows."""
+    if isinstance(rows, Fp8Rows):
+        # as bytes: torch does not index float8 on every device
+        values_RC = rows.values_TC.view(torch.uint8)[index_R].view(rows.values_TC.dtype)
+        return Fp8Rows(values_RC, rows.scales_T1[index_R])
+    return rows[index_R]
 
 
 def linear(x_TC: Rows, weights: AnyLinear) -> Tensor:

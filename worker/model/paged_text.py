@@ -10,8 +10,8 @@ from torch import Tensor
 
 from worker.kernels.paged_attention import PagedLayout, paged_attention
 from worker.kernels.rotate_write import rotate_and_write
-from worker.model.layers import Rows, add_layer_norm, layer_norm_for, linear, mlp
-from worker.model.weights import TextBlock, TextWeights
+from worker.model.layers import add_layer_norm, layer_norm_for, linear, mlp, select
+from worker.model.weights import TextWeights
 
 __all__ = ["Pages", "forward"]
 
@@ -37,19 +37,23 @@ class Pages:
         return paged_attention(q_THD, pool, self.layout).flatten(1)
 
 
-def forward(x_TC: Tensor, pages: Pages, weights: TextWeights, heads: int) -> Tensor:
-    """Run the decoder; returns hidden_TC, the residual stream as it is after the last block (no norm)."""
+def forward(x_TC: Tensor, pages: Pages, weights: TextWeights, heads: int, *, wanted_R: Tensor | None = None) -> Tensor:
+    """Run the decoder; returns hidden_TC, the residual stream as it is after the last block (no norm).
+
+    With `wanted_R` only these rows are returned, hidden_RC.
+    """
     rows = layer_norm_for(weights.blocks[0].attn.qkv, x_TC, weights.blocks[0].ln)
     for layer, block in enumerate(weights.blocks):
         pages.mark()
-        added = _attention(rows, layer, block, pages, heads), mlp(rows, block.mlp)
-        if layer + 1 == len(weights.blocks):
+        last = layer + 1 == len(weights.blocks)
+        attended_TC = pages.attend(layer, linear(rows, block.attn.qkv), heads)
+        if last and wanted_R is not None:
+            # of the others only keys and values are of use from here on
+            x_TC, attended_TC, rows = x_TC[wanted_R], attended_TC[wanted_R], select(rows, wanted_R)
+        added = linear(attended_TC, block.attn.proj), mlp(rows, block.mlp)
+        if last:
             break
         following = weights.blocks[layer + 1]
         x_TC, rows = add_layer_norm(x_TC, added, following.ln, reader=following.attn.qkv)
     # the two sums are in this order, for bfloat16 rounds each
     return x_TC + added[0] + added[1]
-
-
-def _attention(x_TC: Rows, layer: int, block: TextBlock, pages: Pages, heads: int) -> Tensor:
-    return linear(pages.attend(layer, linear(x_TC, block.attn.qkv), heads), block.attn.proj)
