@@ -31,7 +31,6 @@ from worker.errors import (
 )
 from worker.jobs.address import ObjectAddress, is_inline, parse_object, unpack_inline
 from worker.jobs.https_fetch import HttpsFetcher
-from worker.jobs.plain_get import USER_AGENT, Body, PlainGet
 
 if TYPE_CHECKING:
     from botocore.response import StreamingBody
@@ -44,7 +43,8 @@ _Value = TypeVar("_Value")
 
 _ALL = AllowedBuckets()
 _CHUNK_BYTES = 256 << 10
-_ATTEMPTS = 2  # of the store's client, after one plain GET; the job's own attempts come on top
+_USER_AGENT = "stoop"  # given as it is, or botocore puts one together anew for every GET
+_ATTEMPTS = 2  # of the store's client; the job's own attempts come on top
 # the store refuses the worker, not the object: another attempt, on another worker, may have better luck
 _WORKER_AT_FAULT = {
     "AuthorizationHeaderMalformed",
@@ -84,14 +84,7 @@ class Fetcher:
     def __init__(self, config: FetchConfig, *, https: HttpsFetcher | None = None) -> None:
         self._config = config
         self._https = https
-        session = botocore.session.Session()
-        self._client = _connect(config, session)
-        self._plain = PlainGet(
-            self._client,
-            session,
-            timeouts=(config.connect_timeout, config.read_timeout),
-            connections=config.concurrency,
-        )
+        self._client = _connect(config)
         self._pool = ThreadPoolExecutor(config.concurrency, "fetch")
         # so that the time of an image begins when its fetch does, not when it joins the pool's queue
         self._free = asyncio.Semaphore(config.concurrency)
@@ -113,7 +106,7 @@ class Fetcher:
             return await self._download(address)
 
     async def _download(self, address: ObjectAddress) -> bytes:
-        download = _Download(self._client, self._plain, address, self._config.max_bytes)
+        download = _Download(self._client, address, self._config.max_bytes)
         try:
             async with asyncio.timeout(self._config.timeout):
                 return await self._on_thread(download.run)
@@ -129,7 +122,6 @@ class Fetcher:
         """Let go of the connections and threads, without waiting for a thread that still reads; idempotent."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._client.close()
-        self._plain.close()
 
     def __enter__(self) -> "Fetcher":
         return self
@@ -143,9 +135,8 @@ class Fetcher:
 class _Download:
     """One object on its way: `run` reads it on a thread, `abort` ends that from the event loop."""
 
-    def __init__(self, client: "S3Client", plain: PlainGet, address: ObjectAddress, max_bytes: int) -> None:
+    def __init__(self, client: "S3Client", address: ObjectAddress, max_bytes: int) -> None:
         self._client = client
-        self._plain = plain
         self._address = address
         self._max_bytes = max_bytes
         self._body: StreamingBody | None = None  # written by the thread
@@ -166,25 +157,17 @@ class _Download:
 
     def _read(self) -> bytes:
         self._check_wanted()
-        body = self._open()
-        with contextlib.closing(body.stream):
-            self._check_size(body.size)
-            self._body = body.stream
+        wanted: GetObjectRequestTypeDef = {"Bucket": self._address.bucket, "Key": self._address.key}
+        if self._address.version:
+            wanted["VersionId"] = self._address.version
+        got = self._client.get_object(**wanted)
+        with contextlib.closing(got["Body"]) as body:
+            self._check_size(got.get("ContentLength", 0))
+            self._body = body
             try:
-                return self._collect(body.stream)
+                return self._collect(body)
             finally:
                 self._body = None
-
-    def _open(self) -> Body:
-        bucket, key, version = self._address.bucket, self._address.key, self._address.version
-        if not version and (body := self._plain.open(bucket, key)):
-            return body
-        self._check_wanted()
-        wanted: GetObjectRequestTypeDef = {"Bucket": bucket, "Key": key}
-        if version:
-            wanted["VersionId"] = version
-        got = self._client.get_object(**wanted)
-        return Body(got["Body"], got.get("ContentLength", 0))
 
     def _collect(self, body: "StreamingBody") -> bytes:
         chunks: list[bytes] = []
@@ -206,9 +189,12 @@ class _Download:
             raise ImageTooLarge(f"{self._address} has {size} bytes or more: at most {self._max_bytes}")
 
 
-def _connect(config: FetchConfig, session: botocore.session.Session) -> "S3Client":
+def _connect(config: FetchConfig) -> "S3Client":
+    core = botocore.session.Session()
+    # nobody reads when an object was written: parsing that takes a tenth of a GET
+    core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=str)
     try:
-        return boto3.session.Session(botocore_session=session).client(
+        return boto3.session.Session(botocore_session=core).client(
             "s3",
             endpoint_url=config.endpoint,
             region_name=config.region or os.environ.get("AWS_REGION"),
@@ -219,7 +205,7 @@ def _connect(config: FetchConfig, session: botocore.session.Session) -> "S3Clien
                 read_timeout=config.read_timeout,
                 retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
                 max_pool_connections=config.concurrency,
-                user_agent=USER_AGENT,
+                user_agent=_USER_AGENT,
                 # servers other than AWS do not all know the newer checksum headers
                 request_checksum_calculation="when_required",
                 response_checksum_validation="when_required",
