@@ -148,3 +148,17 @@ async def test_an_ending_does_not_wait_for_events_to_gather(broker: RecordingBro
     assert await asyncio.wait_for(publisher.settle(job, outcomes.Completed(), DONE), 10)
     assert len(broker.events("a")) == 3
     running.cancel()
+
+
+async def test_an_ending_does_not_hurry_what_others_say(broker: RecordingBroker) -> None:
+    publisher = Publisher(broker, Identity(worker="w1", model="m1"), interval=60)
+    running = asyncio.create_task(publisher.run())
+    ends, goes_on = delivery("a"), delivery("b")
+    publisher.begin(ends)
+    publisher.begin(goes_on)
+    while not broker.events("b"):  # the first flush, after which events gather
+        await asyncio.sleep(0)
+    say(publisher, goes_on, "one ")
+    assert await asyncio.wait_for(publisher.settle(ends, outcomes.Completed(), DONE), 10)
+    assert len(broker.events("b")) == 1
+    running.cancel()

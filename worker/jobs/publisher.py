@@ -1,9 +1,8 @@
 """Events and endings on their way to the broker: gathered for a few milliseconds, then written together."""
 
 import asyncio
-import contextlib
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -33,6 +32,9 @@ class Identity:
     model: str
 
 
+_TOGETHER = 0.002  # seconds in which endings gather: an engine's step ends several jobs at once
+
+
 @dataclass(slots=True)
 class _Track:
     """What one delivery has said: `next_seq` numbers the next event, `unsent` waits for the next flush."""
@@ -55,7 +57,7 @@ class Publisher:
     """Numbers the events of each delivery, merges deltas that wait together, and settles.
 
     One flush writes all that has gathered since the last: events first, then endings. Events gather for `interval`
-    seconds; an ending does not wait for these, as somebody waits for it.
+    seconds; endings and the last events before them only for a moment, as somebody waits for these.
     """
 
     def __init__(self, broker: Broker, identity: Identity, *, interval: float = 0.02) -> None:
@@ -103,19 +105,30 @@ class Publisher:
         return await settled
 
     async def run(self) -> None:
-        """Flush for ever: at most once an interval, and whenever a delivery has ended."""
+        """Flush for ever: all at most once an interval, and what has ended whenever something has."""
+        now = asyncio.get_running_loop().time
         while True:
             await self._something.wait()
             self._something.clear()
             self._ended.clear()
-            await self._flush()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._interval):
-                    await self._ended.wait()
+            await self._flush(self._tracks.values())
+            due = now() + self._interval
+            while await self._ends_before(due):
+                await asyncio.sleep(_TOGETHER)
+                self._ended.clear()
+                await self._flush(())
 
-    async def _flush(self) -> None:
+    async def _ends_before(self, due: float) -> bool:
+        try:
+            async with asyncio.timeout_at(due):
+                return await self._ended.wait()
+        except TimeoutError:
+            return False
+
+    async def _flush(self, going_on: Iterable[_Track]) -> None:
+        """Write what these tracks have to say, and all that has ended."""
         endings, self._endings = self._endings, []
-        tracks = [*self._tracks.values(), *(ending.track for ending in endings)]
+        tracks = [*going_on, *(ending.track for ending in endings)]
         groups = [_take_unsent(track) for track in tracks if track.unsent]
         settlements = [self._settlement(ending) for ending in endings]
         if groups:
