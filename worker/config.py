@@ -100,7 +100,7 @@ class WorkerConfig(BaseSettings):
     hang_seconds: float | None = Field(
         default=None,
         gt=0,
-        description="the engine is hung after so long without a step, more than any takes; by default 60, on cpu 600",
+        description="without a step for so long, longer than any takes, the engine is hung; by default 60, on cpu 600",
     )
     restart_seconds: float = Field(default=600.0, gt=0, description="for another engine to get ready after a crash")
     result_ttl_seconds: int = Field(default=86_400, ge=1, description="how long results are kept")

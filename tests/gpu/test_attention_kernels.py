@@ -23,10 +23,10 @@ Rows = list[tuple[int, int, int]]
 """The context, the query rows and the prefix of each sequence."""
 
 
-def layout_of(rows: Rows) -> PagedLayout:
+def layout_of(rows: Rows, page: int = PAGE) -> PagedLayout:
     """Return a layout whose pages are mixed; what lies beyond the used ones would fail if it were read."""
     contexts, counts, prefixes = (tuple(column) for column in zip(*rows, strict=True))
-    used = [-(-context // PAGE) for context in contexts]
+    used = [-(-context // page) for context in contexts]
     order = torch.split(torch.randperm(sum(used)).int(), used)
     table = torch.full((len(rows), max(used) + 1), NO_PAGE, dtype=torch.int32)
     for row, pages in enumerate(order):
@@ -39,18 +39,19 @@ def layout_of(rows: Rows) -> PagedLayout:
         cu_seqlens=(0, *accumulate(counts)),
         context_lens=contexts,
         prefix_lens=prefixes,
-        page_size=PAGE,
+        page_size=page,
     )
 
 
 def filled(layout: PagedLayout, dtype: torch.dtype) -> Tensor:
     """Return a pool that is NaN wherever no position lies."""
-    pages = sum(-(-context // PAGE) for context in layout.context_lens)
-    pool = torch.full((2, pages, PAGE, HEADS, HEAD_DIM), torch.nan, dtype=dtype, device="cuda")
+    page = layout.page_size
+    pages = sum(-(-context // page) for context in layout.context_lens)
+    pool = torch.full((2, pages, page, HEADS, HEAD_DIM), torch.nan, dtype=dtype, device="cuda")
     for row, context in enumerate(layout.context_lens):
         positions = torch.arange(context, device="cuda")
-        pages_S = layout.page_table_BP[row].long()[positions // PAGE]
-        pool[:, pages_S, positions % PAGE] = torch.randn(2, context, HEADS, HEAD_DIM, device="cuda").to(dtype)
+        pages_S = layout.page_table_BP[row].long()[positions // page]
+        pool[:, pages_S, positions % page] = torch.randn(2, context, HEADS, HEAD_DIM, device="cuda").to(dtype)
     return pool
 
 
@@ -73,6 +74,7 @@ PREFILLS: dict[str, Rows] = {
     "of every kind": [(750, 750, PREFIX), (2048, 129, PREFIX), (64, 64, 0), (65, 1, 0), (300, 300, 0), (731, 1, 730)],
     "short over a cached prefix": [(750, 20, PREFIX), (737, 7, PREFIX), (800, 64, PREFIX)],
     "the prefix alone": [(730, 730, PREFIX), (128, 128, 128)],
+    "more than a warp": [(64 + number % 3, 64, 0) for number in range(70)],
 }
 
 
@@ -155,6 +157,23 @@ def test_a_captured_prefill_follows_the_layout() -> None:
         graph.replay()
         expected = reference.paged_attention(q[:count].double(), written, layout)
         assert error(found[:count], expected) < BOUND[torch.bfloat16]
+
+
+@pytest.mark.parametrize("page", [8, 32, 64])
+def test_prefill_over_pages_of_other_sizes(page: int) -> None:
+    layout = layout_of(PREFILLS["of every kind"], page)
+    pool, q = filled(layout, torch.bfloat16), queries(layout, torch.bfloat16)
+    expected = reference.paged_attention(q.double(), pool, layout)
+    assert error(paged_attention(q, pool, layout), expected) < BOUND[torch.bfloat16]
+
+
+def test_a_prefill_is_the_same_to_the_bit_whatever_is_beside_it() -> None:
+    layout = layout_of([(750, 750, PREFIX), (750, 750, PREFIX)])
+    pool, q = filled(layout, torch.bfloat16), queries(layout, torch.bfloat16)
+    expected = paged_attention(q, pool, layout)[:750].clone()
+    for other in (100 * torch.randn_like(q[750:]), torch.full_like(q[750:], torch.nan)):
+        q[750:] = other
+        assert torch.equal(paged_attention(q, pool, layout)[:750], expected)
 
 
 @pytest.mark.parametrize("rows", [DECODES["many"], PREFILLS["of every kind"]], ids=["decode", "prefill"])

@@ -1,4 +1,4 @@
-"""CUDA C++ compiled where it runs, by the NVRTC that torch brings: for a kernel that Triton cannot say.
+"""CUDA C++ compiled where it runs, by the NVRTC that torch brings: for what Triton cannot say, or not as well.
 
 Sources include no header, so that no CUDA toolkit has to be installed.
 """
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["CudaKernel", "TensorMap", "compile_kernel", "tensor_map"]
+__all__ = ["CudaKernel", "TensorMap", "compile_kernel", "has_compiler", "tensor_map"]
 
 # numbers from cuda.h
 _MOST_SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -31,26 +31,38 @@ class CudaKernel:
     """A compiled function on one device."""
 
     def __init__(self, module: ctypes.c_void_p, name: str, shared_bytes: int) -> None:
-        self._shared_bytes = shared_bytes
         self._function = ctypes.c_void_p()
         _check(_driver().cuModuleGetFunction(ctypes.byref(self._function), module, name.encode()))
         _check(_driver().cuFuncSetAttribute(self._function, _MOST_SHARED_BYTES, shared_bytes))
 
-    def launch(self, grid: tuple[int, int, int], threads: int, arguments: Sequence[Any]) -> None:
-        """Start programs of so many threads on torch's current stream; arguments are tensors or values of ctypes."""
+    def launch(self, grid: tuple[int, int, int], threads: int, shared_bytes: int, arguments: Sequence[Any]) -> None:
+        """Start programs of so many threads and so much dynamic shared memory on torch's current stream.
+
+        Arguments are tensors or values of ctypes.
+        """
         held = [
             ctypes.c_void_p(argument.data_ptr()) if isinstance(argument, Tensor) else argument for argument in arguments
         ]
         places = (ctypes.c_void_p * len(held))(*map(ctypes.addressof, held))
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-        _check(_driver().cuLaunchKernel(self._function, *grid, threads, 1, 1, self._shared_bytes, stream, places, None))
+        _check(_driver().cuLaunchKernel(self._function, *grid, threads, 1, 1, shared_bytes, stream, places, None))
+
+
+@cache
+def has_compiler() -> bool:
+    """Say whether NVRTC can be loaded."""
+    try:
+        _nvrtc()
+    except OSError:
+        return False
+    return True
 
 
 def compile_kernel(source: str, name: str, *, architecture: str, shared_bytes: int) -> CudaKernel:
     """Compile a source for torch's current device and return its `extern "C"` function `name`.
 
-    `architecture` is such as "sm_90a"; `shared_bytes` is the dynamic shared memory of a program. Raises `RuntimeError`
-    with the compiler's words where it does not compile.
+    `architecture` is such as "sm_90a"; `shared_bytes` is the most dynamic shared memory of a program. Raises
+    `RuntimeError` with the compiler's words where it does not compile.
     """
     torch.cuda.synchronize()  # the driver works in the context that this makes
     module = ctypes.c_void_p()
@@ -95,7 +107,8 @@ def _binary(source: str, name: str, architecture: str) -> bytes:
     options = (ctypes.c_char_p * 2)(f"--gpu-architecture={architecture}".encode(), b"--std=c++17")
     try:
         if nvrtc.nvrtcCompileProgram(program, len(options), options):
-            raise RuntimeError(f"{name} does not compile: {_read(program, 'nvrtcGetProgramLog').decode()}")
+            words = _read(program, "nvrtcGetProgramLog").rstrip(bytes(1)).decode()
+            raise RuntimeError(f"{name} does not compile: {words}")
         return _read(program, "nvrtcGetCUBIN")
     finally:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))

@@ -8,6 +8,8 @@ from importlib.resources.abc import Traversable
 
 import torch
 
+from worker.kernels.hopper.compiler import has_compiler
+
 __all__ = ["Shape", "is_hopper", "source"]
 
 _HALVES = {torch.bfloat16: "bf16", torch.float16: "f16"}
@@ -36,8 +38,8 @@ class Shape:
 
 @cache
 def is_hopper(device: torch.device) -> bool:
-    """Say whether these kernels run there."""
-    return torch.cuda.get_device_capability(device) == _CAPABILITY
+    """Say whether these kernels run there: without their compiler they do not."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) == _CAPABILITY and has_compiler()
 
 
 def source(

@@ -1,23 +1,24 @@
 // Attention of many query rows a sequence over pages of keys and values, on Hopper's warpgroup products (sm_90a), for
 // heads of 64 channels.
 //
-// The host defines PAGE, PAGES, KEYS, WARPGROUPS, PROGRAMS, STAGES and SHARED. A program takes one head of 64 query rows
-// a warpgroup of one sequence, and finds out by itself whose they are. Row i sees the positions up to its limit, which is
-// i, or the prefix's last position where i lies in the prefix; limits never fall from row to row. Maps are of tensors
+// The host defines PAGE, KEYS, WARPGROUPS, PROGRAMS, STAGES and SHARED. A program takes one head of 64 query rows
+// a warpgroup of one sequence, and finds out by itself whose they are. Row i sees the positions up to its limit, which
+// is i, or the prefix's last position where i lies in the prefix; limits never fall from row to row. Maps are of tensors
 // (1, heads, rows, channels) and (key pages and then as many value pages, heads, PAGE, channels).
 
 constexpr int kPagesOfBlock = KEYS / PAGE;
 static_assert(KEYS % PAGE == 0 && PAGE % 8 == 0, "a block is of whole pages, and a page of whole swizzles");
+static_assert(kRows % 64 == 0 && STAGES > 1, "queries come in tiles of 64 rows, and a block while another is read");
 
-// in shared memory: first the tiles, for they must lie at multiples of 1,024 bytes
+// in shared memory: first the tiles, for they must lie at multiples of 1,024 bytes; last the table, as long as it is
 constexpr int kQueries = 0;
 constexpr int kKeys = kQueries + kRows * kWide;
 constexpr int kValues = kKeys + STAGES * KEYS * kWide;
-constexpr int kTable = kValues + STAGES * KEYS * kWide;
-constexpr int kFull = kTable + 4 * PAGES;  // a barrier of 8 bytes for each stage
+constexpr int kFull = kValues + STAGES * KEYS * kWide;  // a barrier of 8 bytes for each stage
 constexpr int kFree = kFull + 8 * STAGES;
 constexpr int kQueriesHere = kFree + 8 * STAGES;
-static_assert(kQueriesHere + 8 == SHARED && PAGES % 2 == 0, "the host counts as this does");
+constexpr int kTable = kQueriesHere + 8;
+static_assert(kTable == SHARED, "the host counts as this does");
 
 struct Layout {
   const int* table;
@@ -171,7 +172,11 @@ attend(const __grid_constant__ Map query_map, const __grid_constant__ Map pool_m
   const int first = tile.index * kRows, row = first + warp * 16, before = context - count;
 
   const int last = limit_of(before + min(first + kRows, count) - 1, prefix, context);
-  const int mine = before + row + lane / 4;
+  // rows that are not the sequence's see nothing: what they hold must not decide when sums are scaled
+  const bool whole = first + kRows <= count;
+  const int mine = row + lane / 4;
+  const int limits[2] = {mine < count ? limit_of(before + mine, prefix, context) : -1,
+                         mine + 8 < count ? limit_of(before + mine + 8, prefix, context) : -1};
   const Program program = {pool_map,
                            shared_address(memory),
                            memory,
@@ -180,8 +185,8 @@ attend(const __grid_constant__ Map query_map, const __grid_constant__ Map pool_m
                            head,
                            context,
                            last / KEYS + 1,
-                           (limit_of(before + first, prefix, context) + 1) / KEYS,
-                           {limit_of(mine, prefix, context), limit_of(mine + 8, prefix, context)},
+                           whole ? (limit_of(before + first, prefix, context) + 1) / KEYS : 0,
+                           {limits[0], limits[1]},
                            warpgroup,
                            lane == 0,
                            threadIdx.x == 0};

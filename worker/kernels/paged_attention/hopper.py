@@ -22,7 +22,7 @@ _SHAPE = Shape()
 _SMALL = Shape(warpgroups=1, programs=3, stages=3)
 _FEW_ROWS = 1024
 """Programs of two warpgroups would not fill the device with so few."""
-_PAGES = 128  # the room for a page table grows by so many, so that as a rule one size is compiled
+_MOST_PAGES = 4096  # of a sequence: what shared memory has room for
 _FEWEST_ROWS = 64
 """Of a sequence, on average: a program's rows would be padding for the most part where there are fewer."""
 
@@ -35,12 +35,13 @@ def takes(q_THD: Tensor, pool: Tensor, layout: PagedLayout) -> bool:
         and q_THD.shape[2] == _CHANNELS
         and q_THD.shape[0] >= _FEWEST_ROWS * layout.context_lens_B.shape[0]
         and layout.page_size in (8, 16, 32, 64)
+        and layout.page_table_BP.shape[1] <= _MOST_PAGES
         and is_hopper(q_THD.device)
     )
 
 
 def prefill(q_THD: Tensor, pool: Tensor, layout: PagedLayout, *, out_TM: Tensor | None = None) -> Tensor:
-    """As `prefill` of Triton's kernel."""
+    """As `prefill` of Triton's kernel; rows of q, of the pool and of `out_TM` begin at multiples of 16 bytes."""
     rows, heads, channels = q_THD.shape
     out = q_THD.new_empty(rows, heads * channels) if out_TM is None else out_TM
     pages, sequences = pool.shape[1], layout.context_lens_B.shape[0]
@@ -49,12 +50,12 @@ def prefill(q_THD: Tensor, pool: Tensor, layout: PagedLayout, *, out_TM: Tensor 
     queries = tensor_map(q_THD.transpose(0, 1)[None], (1, 1, 64, channels), swizzled=True)
     places = tensor_map(pool.flatten(0, 1).transpose(1, 2), (1, 1, layout.page_size, channels), swizzled=True)
     shape = _SMALL if rows <= _FEW_ROWS else _SHAPE
-    most_pages = -(-table_BP.shape[1] // _PAGES) * _PAGES
-    kernel = _compiled(shape, layout.page_size, most_pages, q_THD.dtype, q_THD.device)
+    kernel = _compiled(shape, layout.page_size, q_THD.dtype, q_THD.device)
     numbers = (sequences, table_BP.stride(0), out.stride(0) * out.element_size(), pages)
     kernel.launch(
         (tiles(rows, sequences, shape.rows), heads, 1),
         shape.threads,
+        _fixed_bytes(shape) + 4 * table_BP.shape[1],
         (
             queries,
             places,
@@ -71,16 +72,20 @@ def prefill(q_THD: Tensor, pool: Tensor, layout: PagedLayout, *, out_TM: Tensor 
 
 
 @cache
-def _compiled(shape: Shape, page_size: int, pages: int, dtype: torch.dtype, device: torch.device) -> CudaKernel:
-    # queries, keys and values of each stage, the page table, barriers
-    shared_bytes = 2 * _CHANNELS * (shape.rows + shape.stages * 2 * shape.keys) + 4 * pages + 16 * shape.stages + 8
+def _compiled(shape: Shape, page_size: int, dtype: torch.dtype, device: torch.device) -> CudaKernel:
+    fixed_bytes = _fixed_bytes(shape)
     text = source(
         files("worker.kernels.paged_attention").joinpath("attend.cu"),
         shape,
-        {"PAGE": page_size, "PAGES": pages, "SHARED": shared_bytes},
+        {"PAGE": page_size, "SHARED": fixed_bytes},
         dtype=dtype,
         scored=(shape.keys,),
         mixed=(_CHANNELS,),
     )
     with torch.cuda.device(device):
-        return compile_kernel(text, "attend", architecture="sm_90a", shared_bytes=shared_bytes)
+        return compile_kernel(text, "attend", architecture="sm_90a", shared_bytes=fixed_bytes + 4 * _MOST_PAGES)
+
+
+def _fixed_bytes(shape: Shape) -> int:
+    """Return the shared memory of queries, of keys and values of each stage, and of barriers."""
+    return 2 * _CHANNELS * (shape.rows + shape.stages * 2 * shape.keys) + 16 * shape.stages + 8

@@ -12,6 +12,7 @@ constexpr int kBlocks = (PATCHES + KEYS - 1) / KEYS;
 constexpr int kInside = PATCHES - (kBlocks - 1) * KEYS;  // keys of the last block
 constexpr int kLast = (kInside + 15) / 16 * 16;          // the same with padding
 static_assert(kBlocks > 1, "the last block follows another");
+static_assert(kRows % KEYS == 0 && STAGES > 1, "queries come in boxes of KEYS rows, and a block while another is read");
 
 // in shared memory: first the wide tiles, for they must lie at multiples of 1,024 bytes
 constexpr int kWideQueries = 0;

@@ -38,15 +38,14 @@ def vision_attention(qkv_NP3HD: Tensor, *, shape: Shape = _SHAPE) -> Tensor:
     narrow = tensor_map(rows_NHPD, (1, 1, shape.keys, _NARROW), swizzled=False)
     scale = ctypes.c_float(log2(e) * channels**-0.5)
     kernel = _compiled(shape, patches, heads, qkv_NP3HD.dtype, qkv_NP3HD.device)
-    kernel.launch((-(-patches // shape.rows), heads, crops), shape.threads, (wide, narrow, o_NPHD, scale))
+    grid = -(-patches // shape.rows), heads, crops
+    kernel.launch(grid, shape.threads, _shared_bytes(shape), (wide, narrow, o_NPHD, scale))
     return o_NPHD
 
 
 @cache
 def _compiled(shape: Shape, patches: int, heads: int, dtype: torch.dtype, device: torch.device) -> CudaKernel:
-    row_bytes = 2 * _CHANNELS
-    # queries and the zeros beside them, keys and values of each stage, barriers
-    shared_bytes = shape.rows * (row_bytes + 16) + shape.stages * 2 * (shape.keys * row_bytes + 8) + 8
+    shared_bytes = _shared_bytes(shape)
     last = -(-(patches % shape.keys or shape.keys) // 16) * 16
     text = source(
         files("worker.kernels.vision_attention").joinpath("attend.cu"),
@@ -58,3 +57,9 @@ def _compiled(shape: Shape, patches: int, heads: int, dtype: torch.dtype, device
     )
     with torch.cuda.device(device):
         return compile_kernel(text, "attend", architecture="sm_90a", shared_bytes=shared_bytes)
+
+
+def _shared_bytes(shape: Shape) -> int:
+    """Return the shared memory of queries and zeros beside them, of keys and values of each stage, and of barriers."""
+    row_bytes = 2 * _CHANNELS
+    return shape.rows * (row_bytes + 16) + shape.stages * 2 * (shape.keys * row_bytes + 8) + 8
