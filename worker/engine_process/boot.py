@@ -13,6 +13,7 @@ from worker.engine_process.border import EngineSettings
 from worker.errors import ConfigError
 from worker.images import Crops, Image, cut, select_tiling
 from worker.kernels.backend import has_triton
+from worker.kernels.hopper import is_hopper
 from worker.kernels.paged_attention import HEAD_DIMS
 from worker.model.moondream import Moondream, load
 
@@ -91,6 +92,7 @@ def _say_memory(settings: EngineSettings, engine: Engine, model: Moondream) -> N
         why="asked for" if settings.pages else f"fits {model.device.type}",
         prefix_cache=settings.prefix_cache,
         attention="triton" if _has_kernel(model) else "reference",
+        hopper_kernels=is_hopper(model.device),
     )
 
 

@@ -52,8 +52,8 @@ def load(encoded: bytes, limits: ImageLimits, allocate: Allocate | None = None) 
     """Decode an image's first frame to RGB: alpha dropped, palettes expanded, EXIF rotation ignored.
 
     This is what Pillow's conversion gives, and so the reference; but 16-bit greyscale keeps its upper 8 bits, as
-    16-bit colour does there, where Pillow would turn nearly all of it white. A JPEG without a fault is decoded by
-    libjpeg-turbo straight to RGB, which is the same library and the same pixels in half the time.
+    16-bit colour does there, where Pillow would turn nearly all of it white. A JPEG without a fault is decoded
+    straight to RGB by simplejpeg's libjpeg-turbo: the same pixels as by Pillow's, in half the time.
     The digest is that of the encoded bytes: hashing the pixels takes half as long as decoding them. With `allocate`
     the pixels are in an array that it made.
     Raises `ImageTooLarge` (bytes or pixels, known before decoding) or `ImageUndecodable`.

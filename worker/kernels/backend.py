@@ -1,4 +1,4 @@
-"""Which definition of an operation runs: its Triton kernel, or the plain torch of its reference.
+"""Which definition of an operation runs: its kernel, or the plain torch of its reference.
 
 A dispatcher asks `uses_kernel` and imports its `kernel` module only then, so that a CPU run never imports Triton:
 

@@ -3,8 +3,8 @@
 //
 // The host defines PAGE, KEYS, WARPGROUPS, PROGRAMS, STAGES and SHARED. A program takes one head of 64 query rows
 // a warpgroup of one sequence, and finds out by itself whose they are. Row i sees the positions up to its limit, which
-// is i, or the prefix's last position where i lies in the prefix; limits never fall from row to row. Maps are of tensors
-// (1, heads, rows, channels) and (key pages and then as many value pages, heads, PAGE, channels).
+// is i, or the prefix's last position where i lies in the prefix; limits never fall from row to row. The maps are of
+// tensors (1, heads, rows, channels) and (key pages and then as many value pages, heads, PAGE, channels).
 
 constexpr int kPagesOfBlock = KEYS / PAGE;
 static_assert(KEYS % PAGE == 0 && PAGE % 8 == 0, "a block is of whole pages, and a page of whole swizzles");
