@@ -12,7 +12,7 @@ from worker.kernels.rotate_attend import kernel, reference
 from worker.kernels.rotate_write import rotation_table
 
 WIDTH, INNER = HEADS * HEAD_DIM, 1030
-CONTEXTS = (1, 15, 16, 17, 33, 40, 3, 32)
+CONTEXTS = (1, 16, 17, 33, 40)
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 5e-3}
 TABLE = rotation_table(64, HEAD_DIM // 2, 10000.0, torch.device("cpu"))
 
@@ -36,9 +36,15 @@ def poisoned(rows: int, dtype: torch.dtype) -> Tensor:
     return torch.full((rows, WIDTH + INNER + 3), torch.nan, dtype=dtype)
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE)
-@pytest.mark.parametrize("held", [0, 1, 2])
-@pytest.mark.parametrize("ranges", [Ranges(1, block=16), Ranges(4, block=16), Ranges(2, block=8)], ids=str)
+@pytest.mark.parametrize(
+    ("ranges", "held", "dtype"),
+    [
+        (Ranges(1, block=16), 0, torch.float16),
+        (Ranges(4, block=16), 1, torch.float32),
+        (Ranges(2, block=8), 2, torch.float16),
+    ],
+    ids=str,
+)
 def test_it_does_what_the_others_do(
     ranges: Ranges, held: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
