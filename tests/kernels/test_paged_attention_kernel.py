@@ -63,7 +63,7 @@ def test_prefill(dtype: torch.dtype, page_size: int) -> None:
     check(prefill(case.queries, case.pool, case.layout, out_TM=out, tile=Tile(16, block=16)), out, case)
 
 
-@pytest.mark.parametrize("many", [1, 14])
+@pytest.mark.parametrize("many", [1, 5])  # 14 and 34 sequences: a program looks at 32 together
 def test_a_captured_prefill_has_idle_sequences_and_padding_rows(many: int) -> None:
     case = Case(PREFILLS * many, 4, torch.float32, seed=6)
     # two sequences without rows before the third, and some at the end; what else is said of them is never read
