@@ -129,12 +129,8 @@ def embeddings(
         (first, first + (count > 1), tiling.rows, tiling.cols)
         for first, count, tiling in zip(accumulate(counts, initial=0), counts, _tilings(images, config), strict=False)
     ]
-    return mlp(
-        global_and_local(
-            features_NPD, _tilings_on_device(tuple(rows), features_NPD.device), margin=config.overlap_margin
-        ),
-        weights.proj_mlp,
-    )
+    tilings_B4 = _tilings_on_device(tuple(rows), features_NPD.device)
+    return mlp(global_and_local(features_NPD, tilings_B4, margin=config.overlap_margin), weights.proj_mlp)
 
 
 def project(global_PD: Tensor, local_PD: Tensor, weights: VisionWeights) -> Tensor:

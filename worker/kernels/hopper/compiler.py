@@ -58,16 +58,17 @@ def has_compiler() -> bool:
     return True
 
 
-def compile_kernel(source: str, name: str, *, architecture: str, shared_bytes: int) -> CudaKernel:
-    """Compile a source for torch's current device and return its `extern "C"` function `name`.
+def compile_kernel(source: str, name: str, device: torch.device, *, architecture: str, shared_bytes: int) -> CudaKernel:
+    """Compile a source for a device and return its `extern "C"` function `name`.
 
     `architecture` is such as "sm_90a"; `shared_bytes` is the most dynamic shared memory of a program. Raises
     `RuntimeError` with the compiler's words where it does not compile.
     """
-    torch.cuda.synchronize()  # the driver works in the context that this makes
-    module = ctypes.c_void_p()
-    _check(_driver().cuModuleLoadData(ctypes.byref(module), _binary(source, name, architecture)))
-    return CudaKernel(module, name, shared_bytes)
+    with torch.cuda.device(device):
+        torch.cuda.synchronize()  # the driver works in the context that this makes
+        module = ctypes.c_void_p()
+        _check(_driver().cuModuleLoadData(ctypes.byref(module), _binary(source, name, architecture)))
+        return CudaKernel(module, name, shared_bytes)
 
 
 def tensor_map(x: Tensor, box: Sequence[int], *, swizzled: bool) -> TensorMap:

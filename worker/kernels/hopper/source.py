@@ -4,15 +4,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 
 import torch
 
 from worker.kernels.hopper.compiler import has_compiler
 
-__all__ = ["Shape", "is_hopper", "source"]
+__all__ = ["HALVES", "Shape", "is_hopper", "source"]
 
-_HALVES = {torch.bfloat16: "bf16", torch.float16: "f16"}
+HALVES = {torch.bfloat16: "bf16", torch.float16: "f16"}
+"""The dtypes that these kernels are for, and what the products call them."""
+
 _CAPABILITY = (9, 0)
 
 
@@ -43,7 +44,7 @@ def is_hopper(device: torch.device) -> bool:
 
 
 def source(
-    kernel: Traversable,
+    package: str,
     shape: Shape,
     numbers: Mapping[str, int],
     *,
@@ -51,8 +52,11 @@ def source(
     scored: Iterable[int],
     mixed: Iterable[int],
 ) -> str:
-    """Return a kernel's source for 16-bit values: with the numbers defined, and with products of these many columns."""
-    half = _HALVES[dtype]
+    """Return the source of a package's `attend.cu` for 16-bit values.
+
+    The numbers are defined in it, and the products that it asks for have `scored` and `mixed` columns.
+    """
+    half = HALVES[dtype]
     defined = {
         "KEYS": shape.keys,
         "WARPGROUPS": shape.warpgroups,
@@ -70,7 +74,7 @@ def source(
             *(_scores_of_registers(columns, half) for columns in sorted(set(scored))),
             *(_mix(columns, half) for columns in sorted(set(mixed))),
             folder.joinpath("softmax.cu").read_text(),
-            kernel.read_text(),
+            files(package).joinpath("attend.cu").read_text(),
         ]
     )
 

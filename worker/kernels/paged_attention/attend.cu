@@ -20,30 +20,19 @@ constexpr int kQueriesHere = kFree + 8 * STAGES;
 constexpr int kTable = kQueriesHere + 8;
 static_assert(kTable == SHARED, "the host counts as this does");
 
-struct Layout {
-  const int* table;
-  const int* starts;
-  const int* contexts;
-  const int* prefixes;
-  int sequences;
-  int table_stride;
-};
-
 struct Tile {
   int sequence;
   int index;
 };
 
 // Whose tile it is, and which of that sequence's. They are numbered through all sequences; one without rows has none.
-static __device__ __forceinline__ Tile whose(int tile, const Layout& layout) {
+static __device__ __forceinline__ Tile whose(int tile, const int* starts, int sequences) {
   const int lane = threadIdx.x % 32;
   int seen = 0;
-  for (int first = 0; first < layout.sequences; first += 32) {
+  for (int first = 0; first < sequences; first += 32) {
     const int sequence = first + lane;
     int count = 0;
-    if (sequence < layout.sequences) {
-      count = (layout.starts[sequence + 1] - layout.starts[sequence] + kRows - 1) / kRows;
-    }
+    if (sequence < sequences) count = (starts[sequence + 1] - starts[sequence] + kRows - 1) / kRows;
     int sum = count;
 #pragma unroll
     for (int distance = 1; distance < 32; distance *= 2) {
@@ -57,7 +46,7 @@ static __device__ __forceinline__ Tile whose(int tile, const Layout& layout) {
     }
     seen += __shfl_sync(0xffffffffu, sum, 31);
   }
-  return {layout.sequences, 0};
+  return {sequences, 0};
 }
 
 static __device__ __forceinline__ int limit_of(int row, int prefix, int context) {
@@ -163,8 +152,7 @@ attend(const __grid_constant__ Map query_map, const __grid_constant__ Map pool_m
        const int* contexts, const int* prefixes, char* out, int sequences, int table_stride, int out_stride,
        int value_pages, float scale) {
   extern __shared__ __align__(1024) char memory[];
-  const Layout layout = {table, starts, contexts, prefixes, sequences, table_stride};
-  const Tile tile = whose(blockIdx.x, layout);
+  const Tile tile = whose(blockIdx.x, starts, sequences);
   if (tile.sequence == sequences) return;
   const int warpgroup = threadIdx.x / 128, warp = threadIdx.x / 32, lane = threadIdx.x % 32, head = blockIdx.y;
   const int start = starts[tile.sequence], count = starts[tile.sequence + 1] - start;

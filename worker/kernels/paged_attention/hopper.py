@@ -5,19 +5,17 @@ Letters as in `reference`; P pages.
 
 import ctypes
 from functools import cache
-from importlib.resources import files
 from math import e, log2
 
 import torch
 from torch import Tensor
 
-from worker.kernels.hopper import CudaKernel, Shape, compile_kernel, is_hopper, source, tensor_map
+from worker.kernels.hopper import HALVES, CudaKernel, Shape, compile_kernel, is_hopper, source, tensor_map
 from worker.kernels.paged_attention.layout import PagedLayout, tiles
 
 __all__ = ["prefill", "takes"]
 
 _CHANNELS = 64
-_HALVES = (torch.bfloat16, torch.float16)
 _SHAPE = Shape()
 _SMALL = Shape(warpgroups=1, programs=3, stages=3)
 _FEW_ROWS = 1024
@@ -30,7 +28,7 @@ _FEWEST_ROWS = 64
 def takes(q_THD: Tensor, pool: Tensor, layout: PagedLayout) -> bool:
     """Say whether the kernel can compute this, and is made for as many rows."""
     return (
-        q_THD.dtype in _HALVES
+        q_THD.dtype in HALVES
         and pool.dtype is q_THD.dtype
         and q_THD.shape[2] == _CHANNELS
         and q_THD.shape[0] >= _FEWEST_ROWS * layout.context_lens_B.shape[0]
@@ -75,15 +73,14 @@ def prefill(q_THD: Tensor, pool: Tensor, layout: PagedLayout, *, out_TM: Tensor 
 def _compiled(shape: Shape, page_size: int, dtype: torch.dtype, device: torch.device) -> CudaKernel:
     fixed_bytes = _fixed_bytes(shape)
     text = source(
-        files("worker.kernels.paged_attention").joinpath("attend.cu"),
+        "worker.kernels.paged_attention",
         shape,
         {"PAGE": page_size, "SHARED": fixed_bytes},
         dtype=dtype,
         scored=(shape.keys,),
         mixed=(_CHANNELS,),
     )
-    with torch.cuda.device(device):
-        return compile_kernel(text, "attend", architecture="sm_90a", shared_bytes=fixed_bytes + 4 * _MOST_PAGES)
+    return compile_kernel(text, "attend", device, architecture="sm_90a", shared_bytes=fixed_bytes + 4 * _MOST_PAGES)
 
 
 def _fixed_bytes(shape: Shape) -> int:

@@ -2,18 +2,16 @@
 
 import ctypes
 from functools import cache
-from importlib.resources import files
 from math import e, log2
 
 import torch
 from torch import Tensor
 
-from worker.kernels.hopper import CudaKernel, Shape, compile_kernel, is_hopper, source, tensor_map
+from worker.kernels.hopper import HALVES, CudaKernel, Shape, compile_kernel, is_hopper, source, tensor_map
 
 __all__ = ["takes", "vision_attention"]
 
 _CHANNELS, _WIDE, _NARROW = 72, 64, 8
-_HALVES = (torch.bfloat16, torch.float16)
 _SHAPE = Shape()
 
 
@@ -22,7 +20,7 @@ def takes(qkv_NP3HD: Tensor) -> bool:
     return (
         qkv_NP3HD.dim() == 5
         and qkv_NP3HD.is_contiguous()
-        and qkv_NP3HD.dtype in _HALVES
+        and qkv_NP3HD.dtype in HALVES
         and qkv_NP3HD.shape[-1] == _CHANNELS
         and qkv_NP3HD.shape[1] > _SHAPE.keys
         and is_hopper(qkv_NP3HD.device)
@@ -48,15 +46,14 @@ def _compiled(shape: Shape, patches: int, heads: int, dtype: torch.dtype, device
     shared_bytes = _shared_bytes(shape)
     last = -(-(patches % shape.keys or shape.keys) // 16) * 16
     text = source(
-        files("worker.kernels.vision_attention").joinpath("attend.cu"),
+        "worker.kernels.vision_attention",
         shape,
         {"PATCHES": patches, "HEADS": heads, "SHARED": shared_bytes},
         dtype=dtype,
         scored=(shape.keys, last),
         mixed=(_WIDE, _NARROW),
     )
-    with torch.cuda.device(device):
-        return compile_kernel(text, "attend", architecture="sm_90a", shared_bytes=shared_bytes)
+    return compile_kernel(text, "attend", device, architecture="sm_90a", shared_bytes=shared_bytes)
 
 
 def _shared_bytes(shape: Shape) -> int:
