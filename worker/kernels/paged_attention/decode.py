@@ -20,13 +20,13 @@ from torch import Tensor
 from worker.kernels import early
 from worker.kernels.paged_attention.layout import PagedLayout
 
-__all__ = ["Ranges", "add_up", "arrivals", "decode", "merge", "ranges_for", "take"]
+__all__ = ["LOWEST", "Ranges", "decode", "end", "merge", "ranges_for", "scratch", "take"]
 
 _PROGRAMS = 1024
 """So many fill the device; fewer are split further."""
 
 _MOST_SPLITS = 16
-_LOWEST = tl.constexpr(-1e30)
+LOWEST = tl.constexpr(-1e30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +61,7 @@ def decode(
         ranges = ranges_for(batch, heads, table_BP.shape[1] * layout.page_size)
     q_BC = q_BHD.reshape(batch, heads * head_dim)
     out_BM = torch.empty_like(q_BC, memory_format=torch.contiguous_format) if out_TM is None else out_TM
-    shape = (batch, heads, ranges.splits) if ranges.splits > 1 else (1,)
-    parts = torch.empty((*shape, head_dim), dtype=torch.float32, device=q_BHD.device)
-    sums = torch.empty((*shape, 2), dtype=torch.float32, device=q_BHD.device)
+    parts, sums, arrivals = scratch(batch, heads, head_dim, ranges.splits, q_BHD.device)
     kernel: Any = _decode
     kernel[(heads, ranges.splits, batch)](
         q_BC,
@@ -74,7 +72,7 @@ def decode(
         out_BM,
         parts,
         sums,
-        arrivals(q_BHD.device, batch * heads),
+        arrivals,
         q_BC.stride(0),
         table_BP.stride(0),
         out_BM.stride(0),
@@ -91,9 +89,15 @@ def decode(
     return out_BM[:, : heads * head_dim].view(q_BHD.shape)
 
 
-def arrivals(device: torch.device, pairs: int) -> Tensor:
-    """Return the counters of the programs that have ended, of each row's heads, all zero: each call leaves them so."""
-    return _counters(device, max(_PROGRAMS, pairs))
+def scratch(batch: int, heads: int, head_dim: int, splits: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """Return room for the ranges' mixtures and for their peaks and sums, and the counters of programs that have ended.
+
+    The counters, one for each row's head, are zero: each call leaves them so.
+    """
+    shape = (batch, heads, splits) if splits > 1 else (1,)
+    parts = torch.empty((*shape, head_dim), dtype=torch.float32, device=device)
+    sums = torch.empty((*shape, 2), dtype=torch.float32, device=device)
+    return parts, sums, _counters(device, max(_PROGRAMS, batch * heads))
 
 
 @cache
@@ -154,22 +158,40 @@ def _decode(
     )
     peak, whole, mix = merge(top, total, mixed)
     target_ptr = out_ptr + row * out_stride + head * D + channel
+    end(peak, whole, mix, target_ptr, parts_ptr, sums_ptr, arrivals_ptr, row * H + head, split, active, D, SPLITS)
+
+
+@triton.jit
+def end(
+    peak,
+    whole,
+    mix,
+    target_ptr,
+    parts_ptr,
+    sums_ptr,
+    arrivals_ptr,
+    pair,
+    split,
+    active,
+    D: tl.constexpr,
+    SPLITS: tl.constexpr,
+):
+    """Store what a program has mixed; of several of a pair, a row's head, the last to end adds all ranges up."""
     if SPLITS == 1:
-        tl.store(target_ptr, (mix / tl.maximum(whole, 1e-30)).to(out_ptr.dtype.element_ty))
+        tl.store(target_ptr, (mix / tl.maximum(whole, 1e-30)).to(target_ptr.dtype.element_ty))
     else:
         if active == 1:
-            tl.store(target_ptr, (mix / tl.maximum(whole, 1e-30)).to(out_ptr.dtype.element_ty))
+            tl.store(target_ptr, (mix / tl.maximum(whole, 1e-30)).to(target_ptr.dtype.element_ty))
         else:
-            pair = row * H + head
             part = pair * SPLITS + split
-            tl.store(parts_ptr + part * D + channel, mix)
+            tl.store(parts_ptr + part * D + tl.arange(0, D), mix)
             tl.store(sums_ptr + part * 2, peak)
             tl.store(sums_ptr + part * 2 + 1, whole)
             # all threads have written before one of them says so
             tl.debug_barrier()
             ended = tl.atomic_add(arrivals_ptr + pair, 1, sem="acq_rel")
             if ended == active - 1:
-                add_up(parts_ptr + pair * SPLITS * D, sums_ptr + pair * SPLITS * 2, target_ptr, active, D, SPLITS)
+                _add_up(parts_ptr + pair * SPLITS * D, sums_ptr + pair * SPLITS * 2, target_ptr, active, D, SPLITS)
                 tl.store(arrivals_ptr + pair, 0)
 
 
@@ -190,7 +212,7 @@ def _read(
     """Return the running softmax of each place of a block: its peak, its sum and its mixture of values."""
     place = tl.arange(0, BLOCK)
     channel = tl.arange(0, D)
-    top = tl.full((BLOCK,), _LOWEST, tl.float32)
+    top = tl.full((BLOCK,), LOWEST, tl.float32)
     total = tl.zeros((BLOCK,), tl.float32)
     mixed = tl.zeros((BLOCK, D), tl.float32)
     for start in tl.range(first, last, BLOCK, num_stages=STAGES):
@@ -224,13 +246,13 @@ def merge(tops, totals, mixed):
 
 
 @triton.jit
-def add_up(parts_ptr, sums_ptr, target_ptr, active, D: tl.constexpr, SPLITS: tl.constexpr):
+def _add_up(parts_ptr, sums_ptr, target_ptr, active, D: tl.constexpr, SPLITS: tl.constexpr):
     """Store the softmax of all ranges of a head together."""
     split = tl.arange(0, SPLITS)
     channel = tl.arange(0, D)
     # past the nearest cache, which may hold what was there before
     there = split < active
-    tops = tl.load(sums_ptr + split * 2, mask=there, other=_LOWEST, cache_modifier=".cg")
+    tops = tl.load(sums_ptr + split * 2, mask=there, other=LOWEST, cache_modifier=".cg")
     totals = tl.load(sums_ptr + split * 2 + 1, mask=there, other=0.0, cache_modifier=".cg")
     source = split[:, None] * D + channel[None, :]
     mixed = tl.load(parts_ptr + source, mask=there[:, None], other=0.0, cache_modifier=".cg")

@@ -9,13 +9,12 @@ The one with a row's last position takes its key and value from the product, and
 from math import e, log2, sqrt
 from typing import Any
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from worker.kernels import early
-from worker.kernels.paged_attention.decode import Ranges, add_up, arrivals, merge, ranges_for, take
+from worker.kernels.paged_attention.decode import LOWEST, Ranges, end, merge, ranges_for, scratch, take
 from worker.kernels.paged_attention.layout import PagedLayout
 from worker.kernels.rotate_write.kernel import fit, gelu
 
@@ -23,7 +22,6 @@ __all__ = ["rotate_attend"]
 
 _GELU_BLOCK = 512
 _HELD = 2  # blocks of positions that are read before the product has ended
-_LOWEST = tl.constexpr(-1e30)
 
 
 def rotate_attend(
@@ -45,9 +43,7 @@ def rotate_attend(
     if ranges is None:
         ranges = ranges_for(batch, heads, table_BP.shape[1] * layout.page_size)
     columns = made_BN.shape[1] - 3 * heads * head_dim
-    shape = (batch, heads, ranges.splits) if ranges.splits > 1 else (1,)
-    parts = torch.empty((*shape, head_dim), dtype=torch.float32, device=made_BN.device)
-    sums = torch.empty((*shape, 2), dtype=torch.float32, device=made_BN.device)
+    parts, sums, arrivals = scratch(batch, heads, head_dim, ranges.splits, made_BN.device)
     beside = triton.cdiv(triton.cdiv(columns, _GELU_BLOCK), ranges.splits)
     kernel: Any = _rotate_attend
     kernel[(heads + beside, ranges.splits, batch)](
@@ -62,7 +58,7 @@ def rotate_attend(
         out_BM,
         parts,
         sums,
-        arrivals(made_BN.device, batch * heads),
+        arrivals,
         made_BN.stride(0),
         table_BP.stride(0),
         out_BM.stride(0),
@@ -164,7 +160,7 @@ def _rotate_attend(
         if split == active - 1:
             tl.store(keys_ptr + slot * C + channel, new_k)
             tl.store(values_ptr + slot * C + channel, new_v)
-    top = tl.full((BLOCK,), _LOWEST, tl.float32)
+    top = tl.full((BLOCK,), LOWEST, tl.float32)
     total = tl.zeros((BLOCK,), tl.float32)
     mixed = tl.zeros((BLOCK, D), tl.float32)
     for block in tl.static_range(HELD):
@@ -183,20 +179,7 @@ def _rotate_attend(
 
     peak, whole, mix = merge(top, total, mixed)
     target_ptr = out_ptr + head * D + channel
-    if active == 1:
-        tl.store(target_ptr, (mix / tl.maximum(whole, 1e-30)).to(out_ptr.dtype.element_ty))
-    else:
-        pair = row * H + head
-        part = pair * SPLITS + split
-        tl.store(parts_ptr + part * D + channel, mix)
-        tl.store(sums_ptr + part * 2, peak)
-        tl.store(sums_ptr + part * 2 + 1, whole)
-        # all threads have written before one of them says so
-        tl.debug_barrier()
-        ended = tl.atomic_add(arrivals_ptr + pair, 1, sem="acq_rel")
-        if ended == active - 1:
-            add_up(parts_ptr + pair * SPLITS * D, sums_ptr + pair * SPLITS * 2, target_ptr, active, D, SPLITS)
-            tl.store(arrivals_ptr + pair, 0)
+    end(peak, whole, mix, target_ptr, parts_ptr, sums_ptr, arrivals_ptr, row * H + head, split, active, D, SPLITS)
 
 
 @triton.jit
