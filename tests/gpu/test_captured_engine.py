@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tests.engine.micro import drain, ending
-from tests.gpu.test_engine import crops, requests
+from tests.gpu.test_engine import check_same_answer, crops, requests
 from tests.support.tiny_model import tiny_moondream
 from worker.engine.config import EngineConfig
 from worker.engine.engine import Engine
@@ -48,13 +48,7 @@ class Watched:
         shapes = [key for key in self.replayed if isinstance(key, PrefillShape)]
         theirs = drain(self.plain, asked)
         for request in asked:
-            found, expected = ending(ours, request.id), ending(theirs, request.id)
-            assert isinstance(found, Finished) and isinstance(expected, Finished)
-            assert (found.text, found.reasoning, found.reason) == (expected.text, expected.reasoning, expected.reason)
-            assert (found.points, found.grounding) == (expected.points, expected.grounding)
-            assert len(found.boxes) == len(expected.boxes)
-            for box, other in zip(found.boxes, expected.boxes, strict=True):
-                assert (box.x_min, box.y_max) == pytest.approx((other.x_min, other.y_max), abs=1e-6)
+            check_same_answer(ending(ours, request.id), ending(theirs, request.id))
         return shapes
 
 

@@ -30,6 +30,16 @@ def crops(number: int, height: int, width: int) -> Crops:
     return cut(Image.of(pixels), tiny_moondream().config.vision.geometry)
 
 
+def check_same_answer(found: Output, expected: Output) -> None:
+    assert isinstance(found, Finished) and isinstance(expected, Finished)
+    assert (found.text, found.reasoning, found.reason) == (expected.text, expected.reasoning, expected.reason)
+    assert (found.points, found.grounding) == (expected.points, expected.grounding)
+    assert len(found.boxes) == len(expected.boxes)
+    for box, other in zip(found.boxes, expected.boxes, strict=True):
+        # sizes are powers of two, and the last bit of a power differs between devices
+        assert (box.x_min, box.y_max) == pytest.approx((other.x_min, other.y_max), abs=1e-6)
+
+
 def requests(count: int, temperature: float) -> list[Request]:
     """Return a mixture: every skill, images of one crop and of several, some of them twice, and text alone."""
     images = [None, crops(0, 300, 300), crops(1, 600, 850), crops(2, 500, 400)]
@@ -66,14 +76,7 @@ def test_float32_answers_as_on_the_cpu() -> None:
     asked = requests(20, temperature=0.0)
     (_, ours), (_, theirs) = run(torch.float32, "cuda", asked), run(torch.float32, "cpu", asked)
     for request in asked:
-        gpu, cpu = ending(ours, request.id), ending(theirs, request.id)
-        assert isinstance(gpu, Finished) and isinstance(cpu, Finished)
-        assert (gpu.text, gpu.reasoning, gpu.reason) == (cpu.text, cpu.reasoning, cpu.reason)
-        assert (gpu.points, gpu.grounding) == (cpu.points, cpu.grounding)
-        assert len(gpu.boxes) == len(cpu.boxes)
-        for box, other in zip(gpu.boxes, cpu.boxes, strict=True):
-            # sizes are powers of two, and the last bit of a power differs between devices
-            assert (box.x_min, box.y_max) == pytest.approx((other.x_min, other.y_max), abs=1e-6)
+        check_same_answer(ending(ours, request.id), ending(theirs, request.id))
 
 
 def test_preemption_on_the_device_changes_no_answer() -> None:
