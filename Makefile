@@ -3,8 +3,15 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 PYTHON ?= python3
 BIN := .venv/bin
+# Where the packages lie, for a Python in which Stoop is not installed.
+gpu bench-engine: export PYTHONPATH := $(CURDIR)/schemas:$(CURDIR)/producer:$(CURDIR)/worker
+# how many processes share the tests; `tests/README.md` says what a fixture owes to that
+PROCESSES ?= auto
+# the tests start hundreds of Pythons, and each would compile all that it imports
+unexport PYTHONDONTWRITEBYTECODE
+PYTEST = $(BIN)/pytest -q --numprocesses $(PROCESSES) --dist worksteal
 
-.PHONY: help demo test chaos check bench bench-engine gpu clean
+.PHONY: help demo test coverage chaos check bench bench-engine gpu clean
 
 help: ## show what can be made
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -12,8 +19,11 @@ help: ## show what can be made
 demo: .venv/.demo ## run real jobs through Redis, S3 and the engine on this machine
 	@$(BIN)/stoop demo
 
-test: .venv/.test ## run every test that needs no GPU
-	$(BIN)/pytest -q --cov --cov-report=term:skip-covered
+test: .venv/.test ## run every test that needs no GPU, on all cores (PROCESSES=…)
+	$(PYTEST)
+
+coverage: .venv/.test ## run the same tests, and print the coverage of every file
+	$(PYTEST) --cov --cov-report=term:skip-covered
 
 chaos: .venv/.test ## kill workers, engines and Redis under load (CHAOS_JOBS=… CHAOS_KILLS=… CHAOS_SEED=… CHAOS_CASES=…)
 	$(BIN)/python -m tests.chaos
@@ -23,14 +33,14 @@ check: .venv/.test ## lint, types, import contracts, public names, exported JSON
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/pytest -q tests/project tests/schemas tests/deploy
+	$(PYTEST) tests/project tests/schemas tests/deploy
 	@$(BIN)/python -m tests.project.sizes
 
 bench: .venv/.test ## measure jobs a second through the queue on this machine
-	$(BIN)/python -m benchmarks.queue
+	$(BIN)/python -m benchmarks.queue.throughput
 
 bench-engine: ## measure the engine alone, with the Python that has a CUDA torch (PYTHON=…)
-	$(PYTHON) -m benchmarks.run direct --on-device --concurrency 1,16,64
+	$(PYTHON) -m benchmarks.engine.run direct --on-device --concurrency 1,16,64
 
 # A Python with a CUDA torch often has pytest alone: settings for plugins that it lacks are no error here.
 gpu: ## run the tests that need a CUDA device, with the Python that has one (PYTHON=…)

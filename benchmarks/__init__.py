@@ -1,0 +1,13 @@
+"""Benchmarks of Stoop. They check answers before they time anything; PERFORMANCE.md has the figures.
+
+accuracy/   accuracy of the demo's model
+bulk/       memory and crash safety of `stoop bulk`
+engine/     speed and memory of the engine alone
+front/      CPU time and memory of a worker's front
+kernels/    every kernel against the library call it replaces
+queue/      the queue: throughput, latency, depth, Celery
+figures.py  sums up records, and writes figures with their machine
+report.py   figures as tables and plots
+"""
+
+__all__: list[str] = []

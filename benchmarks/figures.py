@@ -1,4 +1,4 @@
-"""Records to figures, and figures to a file with the machine they are of."""
+"""Sums up records as figures, and writes figures to a file together with their machine."""
 
 import importlib.metadata
 import json
@@ -11,14 +11,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from benchmarks.engine_run import Record
+from benchmarks.engine.engine_run import Record
 
 __all__ = ["Figures", "Quantiles", "lines", "machine", "summarise", "write_json"]
 
 
 @dataclass(frozen=True, slots=True)
 class Quantiles:
-    """Of some times in milliseconds."""
+    """Quantiles of times, in milliseconds."""
 
     p50: float
     p95: float
@@ -26,7 +26,7 @@ class Quantiles:
 
     @classmethod
     def of(cls, seconds: Sequence[float]) -> "Quantiles | None":
-        """Take the nearest ranks; None of nothing."""
+        """Return the quantiles by nearest rank; None if there are no times."""
         if not seconds:
             return None
         ordered = sorted(seconds)
@@ -35,9 +35,9 @@ class Quantiles:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What one load gave; `offered` is the requests in flight, or with `open_loop` the arrivals a second.
+    """The figures of one load; `offered` is the requests in flight or, with `open_loop`, the arrivals a second.
 
-    Latency is from the JPEG's bytes to the last output. `cached_requests` found their photo in the prefix cache.
+    Latency runs from the JPEG's bytes to the last output. `cached_requests` found their photo in the prefix cache.
     `left` requests were waiting or running when the arrivals ended.
     """
 
@@ -57,7 +57,7 @@ class Figures:
 def summarise(
     records: Sequence[Record], offered: float, *, began: float, open_loop: bool = False, left: int = 0
 ) -> Figures:
-    """Sum up requests that ended between `began` (seconds, on their clock) and the last of their ends."""
+    """Sum up requests that ended between `began` (seconds, on their clock) and the last end."""
     seconds = max(record.ended for record in records) - began
     return Figures(
         offered=offered,
@@ -75,14 +75,14 @@ def summarise(
 
 
 def _gaps(record: Record) -> list[float]:
-    """Return the times between tokens; none where outputs are not one a token."""
-    if len(record.told) != record.tokens:
+    """Return the times between tokens; none if outputs do not correspond to tokens."""
+    if len(record.output_times) != record.tokens:
         return []
-    return [later - earlier for earlier, later in pairwise(record.told)]
+    return [later - earlier for earlier, later in pairwise(record.output_times)]
 
 
 def machine(device: str) -> dict[str, Any]:
-    """Say what ran, on what, and when."""
+    """Return the versions, the machine and the date of a run."""
     import torch
 
     cuda = device.startswith("cuda")
@@ -116,7 +116,7 @@ def _version(distribution: str) -> str | None:
 
 
 def write_json(document: Mapping[str, Any], out: Path | None, name: str) -> None:
-    """Write to `out`, or to `name`.json in the folder that the variable OUT names, or nowhere."""
+    """Write to `out`, or to `name`.json in the folder named by the variable OUT, or nowhere."""
     folder = os.environ.get("OUT")
     path = out or (Path(folder) / f"{name}.json" if folder else None)
     if path is not None:
@@ -126,7 +126,7 @@ def write_json(document: Mapping[str, Any], out: Path | None, name: str) -> None
 
 
 def lines(found: Sequence[Figures]) -> list[str]:
-    """Return a table; times in milliseconds."""
+    """Return a table, with times in milliseconds."""
     columns = "".join(f"{name:>22}" for name in ("latency p50/95/99", "TTFT p50/95/99", "per token p50/95/99"))
     return [f"{'load':>9}{'requests':>9}{'req/s':>9}{'tok/s':>9}{columns}  cached  left", *map(_line, found)]
 

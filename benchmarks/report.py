@@ -1,9 +1,9 @@
-"""Figures to plots and to tables for PERFORMANCE.md.
+"""Turns figures into plots and tables for PERFORMANCE.md.
 
     python -m benchmarks.report figures/ --plots plots/
 
-Reads every JSON in the folder that a benchmark wrote and prints Markdown; with --plots (which needs matplotlib, `pip
-install 'stoop[bench]'`) draws throughput by requests in flight, and latency against throughput.
+Reads every JSON in the folder, as written by the benchmarks, and prints Markdown; with --plots (which needs matplotlib,
+`pip install 'stoop[bench]'`) draws throughput by requests in flight, and latency against throughput.
 """
 
 import argparse
@@ -19,12 +19,12 @@ Document = Mapping[str, Any]
 _KINDS = ("closed", "open", "decode", "queue", "profile", "memory")
 
 
-def main(words: list[str] | None = None) -> None:
-    """Read, print, draw."""
+def main(argv: list[str] | None = None) -> None:
+    """Read the figures, print tables, draw plots."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--plots", type=Path, help="folder for PNG plots")
-    arguments = parser.parse_args(words)
+    arguments = parser.parse_args(argv)
     documents = _read(arguments.folder)
     print(markdown(documents))
     if arguments.plots:
@@ -44,7 +44,7 @@ def _read(folder: Path) -> list[Document]:
 
 
 def markdown(documents: Sequence[Document]) -> str:
-    """Return a table for each kind of figures, under the machines they are of."""
+    """Return a table for each kind of figures, grouped by machine."""
     tables: dict[str, Callable[[Sequence[Document]], str]] = {
         "closed": _closed,
         "open": _open,
@@ -68,7 +68,7 @@ def _machine(document: Document) -> str:
 
 
 def _label(document: Document) -> str:
-    """Say what ran, with the settings that were not the usual."""
+    """Return a run's workload and its unusual settings."""
     engine = ", ".join(f"{name}={value}" for name, value in document.get("engine", {}).items())
     return f"{document['workload']} ({document['dtype']}{', ' + engine if engine else ''})"
 
@@ -187,7 +187,7 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _draw(documents: Sequence[Document], folder: Path) -> list[Path]:
-    """Draw the closed and the open loops; figures of another kind have no curve."""
+    """Draw the closed and the open loops; other figures have no curve."""
     matplotlib = importlib.import_module("matplotlib")
     matplotlib.use("Agg")
     plots: tuple[tuple[str, str, Callable[[Any, Sequence[Document]], bool]], ...] = (

@@ -8,7 +8,16 @@ import pytest
 
 from tests.support.servers import redis_server, redis_url, s3
 
-__all__ = ["pytest_collection_modifyitems", "redis_server", "redis_url", "s3"]
+__all__ = [
+    "pytest_collection_modifyitems",
+    "pytest_xdist_auto_num_workers",
+    "redis_server",
+    "redis_url",
+    "s3",
+]
+
+# each holds torch, a model and servers of its own: more than a gigabyte
+MOST_PROCESSES = 8
 
 # before torch is imported: several threads of it on busy cores wait for each other, many times longer than one works
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -31,6 +40,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if marked and not _has_cuda():
         for item in marked:
             item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Share the tests among the cores that this process may use."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, MOST_PROCESSES)
 
 
 def _has_cuda() -> bool:

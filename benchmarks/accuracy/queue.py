@@ -1,18 +1,18 @@
-"""The exam's requests as jobs: client, Redis, worker, S3, engine, and back."""
+"""Sends the exam's requests as jobs: client, Redis, worker, S3, engine, and back."""
 
 import asyncio
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from deploy.demo.drawing import encode
-from deploy.demo.exam import Ask, Reply
-from deploy.demo.scenes import Scene
-from producer import AsyncClient
-from producer.config import ProducerConfig
-from producer.demo.worker_process import LANE, find_model, running_worker
-from producer.embedded import EmbeddedRedis, EmbeddedS3, embedded_redis, embedded_s3
-from schemas.skill import Output
+from deploy.demo_model.exam import Ask, Reply
+from deploy.demo_model.pictures.drawing import encode
+from deploy.demo_model.pictures.scenes import Scene
+from stoop import AsyncClient
+from stoop.config import ProducerConfig
+from stoop.demo.embedded import EmbeddedRedis, EmbeddedS3, embedded_redis, embedded_s3
+from stoop.demo.worker_process import LANE, find_model, running_worker
+from stoop_schemas.skill import Output
 
 __all__ = ["ask_queue"]
 
@@ -20,8 +20,8 @@ _SETTINGS = {"temperature": 0.0}
 _SECONDS = 3600.0
 
 
-def ask_queue(errands: list[tuple[Scene, Ask]], model: str | None) -> list[Reply]:
-    """Return the reply to each errand; everything it starts ends with it."""
+def ask_queue(items: list[tuple[Scene, Ask]], model: str | None) -> list[Reply]:
+    """Return the reply to each item, from servers and a worker that end with the call."""
     with tempfile.TemporaryDirectory(prefix="stoop-accuracy-") as name:
         folder = Path(name)
         with (
@@ -29,13 +29,13 @@ def ask_queue(errands: list[tuple[Scene, Ask]], model: str | None) -> list[Reply
             embedded_s3(folder / "s3") as s3,
             running_worker(folder, find_model(model), redis, s3),
         ):
-            _upload(errands, s3)
-            return asyncio.run(_ask_all(errands, _config(redis, s3)))
+            _upload(items, s3)
+            return asyncio.run(_ask_all(items, _config(redis, s3)))
 
 
-def _upload(errands: list[tuple[Scene, Ask]], s3: EmbeddedS3) -> None:
+def _upload(items: list[tuple[Scene, Ask]], s3: EmbeddedS3) -> None:
     store = s3.client()
-    for shown in {shown.seed: shown for shown, _ in errands}.values():
+    for shown in {shown.seed: shown for shown, _ in items}.values():
         store.put_object(Bucket=s3.bucket, Key=_key(shown), Body=encode(shown))
 
 
@@ -49,10 +49,10 @@ def _config(redis: EmbeddedRedis, s3: EmbeddedS3) -> ProducerConfig:
     )
 
 
-async def _ask_all(errands: list[tuple[Scene, Ask]], config: ProducerConfig) -> list[Reply]:
+async def _ask_all(items: list[tuple[Scene, Ask]], config: ProducerConfig) -> list[Reply]:
     async with AsyncClient(config) as client:
         jobs = []
-        for shown, wanted in errands:
+        for shown, wanted in items:
             image = f"s3://{config.bucket}/{_key(shown)}"
             jobs.append(await client.prepare(wanted.skill, image, settings=_SETTINGS, **_fields(wanted)))
         await client.submit_many(jobs)

@@ -1,9 +1,9 @@
-"""One bulk run over synthetic rows and a queue in memory, in a process of its own: prints seconds and peak memory.
+"""Runs one bulk job over synthetic rows and a queue in memory, in its own process; prints seconds and peak memory.
 
-    python -m benchmarks.bulk_memory --rows 1000000 --folder /tmp/bulk
+    python -m benchmarks.bulk.memory --rows 1000000 --folder /tmp/bulk
 
-The rows are the lines of a real file, the client and the output are the product's; only Redis and the worker are not
-there. Peak memory is the process's own, as the kernel counts it.
+The rows are lines of a real file; the client and the output are the product's. Only Redis and the worker are missing.
+Peak memory is the process's own, as counted by the kernel.
 """
 
 import argparse
@@ -18,18 +18,19 @@ from pathlib import Path
 
 from rich.console import Console
 
-from producer.bulk.output import Identity
-from producer.bulk.row import Ask
-from producer.bulk.session import Order, run_session
-from producer.bulk.sources.jsonl import JsonLines
-from producer.client import AsyncClient
-from producer.config import ProducerConfig
-from schemas.codec import pack
-from schemas.failure import Failure, FailureCode
-from schemas.job import Job
-from schemas.result import Metrics, Result
-from schemas.skill import Output
-from schemas.state import State
+from stoop.bulk.output.output_folder import Identity
+from stoop.bulk.row import Ask
+from stoop.bulk.session import Order, run_session
+from stoop.bulk.sources.jsonl import JsonLines
+from stoop.client.async_client import AsyncClient
+from stoop.config import ProducerConfig
+from stoop_schemas.codec import pack
+from stoop_schemas.failure import Failure, FailureCode
+from stoop_schemas.job import Job
+from stoop_schemas.result import Metrics, Result
+from stoop_schemas.skill import Output
+from stoop_schemas.state import State
+from stoop_schemas.worker import WorkerRecord
 
 __all__ = ["MemoryQueue", "main"]
 
@@ -37,7 +38,7 @@ _BAD_EVERY = 100
 
 
 class MemoryQueue:
-    """A `Transport` in which every job has ended as soon as it is submitted; what is read once is forgotten."""
+    """A `Transport` in which every job ends as soon as it is submitted; a result can be read once."""
 
     def __init__(self) -> None:
         self._results: dict[str, bytes] = {}
@@ -69,6 +70,9 @@ class MemoryQueue:
 
         yield never()
 
+    async def workers(self, partition: int = 0) -> list[WorkerRecord]:
+        return [WorkerRecord(lanes=("bulk",))]
+
     async def close(self) -> None:
         return
 
@@ -85,12 +89,12 @@ def main() -> None:
     began = time.monotonic()
     summary = asyncio.run(_run(source, arguments.folder / f"out-{arguments.rows}"))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    told = {"rows": arguments.rows, "completed": summary[0], "failed": summary[1], "peak_mb": round(peak / 1024, 1)}
-    print(json.dumps(told | {"seconds": round(time.monotonic() - began, 2)}))
+    figures = {"rows": arguments.rows, "completed": summary[0], "failed": summary[1], "peak_mb": round(peak / 1024, 1)}
+    print(json.dumps(figures | {"seconds": round(time.monotonic() - began, 2)}))
 
 
 def write_rows(path: Path, rows: int) -> None:
-    """Write as many of Moondream's batch lines."""
+    """Write a file of `rows` lines in Moondream's batch format."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
         for number in range(rows):
@@ -124,6 +128,6 @@ def _answer(job: Job, *, bad: bool) -> Result:
 
 
 if __name__ == "__main__":
-    # what a real run has loaded too, so that figures are alike
+    # loaded by a real run too, so that figures are comparable
     os.environ.setdefault("STOOP_REDIS_URL", "redis://127.0.0.1:1")
     main()

@@ -1,4 +1,4 @@
-"""`stoop bulk` as a process of its own, to be killed and started again, and images to give it."""
+"""Runs `stoop bulk` as a process that can be killed and started again, and draws images for it."""
 
 import io
 import os
@@ -19,33 +19,33 @@ _SIDE: Final = 96
 
 
 class BulkProcess:
-    """A run that tells how far it is ten times a second."""
+    """A run that prints its progress ten times a second."""
 
     def __init__(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
-        path = os.pathsep.join(filter(None, (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH"))))
+        path = os.pathsep.join(filter(None, (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))))
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "producer", "bulk", *arguments, "--every", "0.1"],
+            [sys.executable, "-m", "stoop", "bulk", *arguments, "--every", "0.1"],
             env={**os.environ, **environment, "PYTHONPATH": path},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
-        self.told: list[str] = []
+        self.lines: list[str] = []
 
     def wait_for(self, text: str) -> None:
-        """Read what it tells until a line has this text."""
+        """Read its progress until a line contains this text."""
         for line in self._lines():
             if text in line:
                 return
-        raise AssertionError(f"it never said {text!r}: {self.told}")
+        raise AssertionError(f"no line contains {text!r}: {self.lines}")
 
     def wait_until(self, ended: int) -> int:
-        """Read what it tells until so many rows have ended; return how many that are."""
+        """Read its progress until at least `ended` rows have ended; return their number."""
         for line in self._lines():
-            told = _ENDED.match(line)
-            if told and int(told[1].replace(",", "")) >= ended:
-                return int(told[1].replace(",", ""))
-        raise AssertionError(f"it ended before: {self.told}")
+            progress = _ENDED.match(line)
+            if progress and int(progress[1].replace(",", "")) >= ended:
+                return int(progress[1].replace(",", ""))
+        raise AssertionError(f"the run ended before: {self.lines}")
 
     def kill(self) -> None:
         """Kill it with -9, and wait until it is gone."""
@@ -53,22 +53,22 @@ class BulkProcess:
         self.process.communicate()
 
     def finish(self) -> tuple[int, str, str]:
-        """Wait for its end; return its exit code, and all it said on stdout and stderr."""
-        out, told = self.process.communicate()
-        return self.process.returncode, out, "".join(self.told) + told
+        """Wait for its end; return its exit code, stdout and stderr."""
+        out, errors = self.process.communicate()
+        return self.process.returncode, out, "".join(self.lines) + errors
 
     def _lines(self) -> Iterator[str]:
         assert self.process.stderr is not None
         for line in self.process.stderr:
-            self.told.append(line)
+            self.lines.append(line)
             yield line
 
 
 def draw_images(count: int, bad: int) -> Iterator[tuple[str, bytes]]:
-    """Yield as many images of a few coloured shapes by their names, every one another; `bad` of them are broken.
+    """Yield `count` names and different images of a few coloured shapes; `bad` of them are broken.
 
-    The broken ones are a text, a file cut short, nothing at all, and more pixels than a worker with a limit of a
-    million takes, in turn.
+    The broken ones are, in turn, a text, a truncated file, an empty file, and an image of over a million pixels, which
+    exceeds the worker's limit.
     """
     random_ = random.Random(5)
     broken = set(random_.sample(range(count), bad))

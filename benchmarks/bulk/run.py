@@ -1,10 +1,10 @@
-"""What `stoop bulk` costs and keeps: peak memory by the number of rows, and runs that are killed in the middle.
+"""Measures the memory of `stoop bulk` by the number of rows, and kills runs in the middle to check that none is lost.
 
-    python -m benchmarks.bulk memory --rows 2000 1000000     # a queue in memory, a process for each size
-    python -m benchmarks.bulk kills --images 2000 --kills 2   # real Redis, S3 and a worker with the demo's model
+    python -m benchmarks.bulk.run memory --rows 2000 1000000     # a queue in memory, a process for each size
+    python -m benchmarks.bulk.run kills --images 2000 --kills 2   # real Redis, S3 and a worker with the demo's model
 
-`memory` fails if the peaks differ by more than a fifth. `kills` kills the run with -9 that often, resumes it, and fails
-unless every image then has exactly one row, and exactly as many jobs have run. --out writes JSON.
+`memory` fails if the peaks differ by more than a fifth. `kills` kills the run with -9 that number of times, resumes it,
+and fails unless every image then has exactly one row, and exactly as many jobs have run. --out writes JSON.
 """
 
 import argparse
@@ -35,15 +35,15 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="stoop-bulk-") as name:
         if arguments.kind == "memory":
-            told: Any = measure_memory(arguments.rows, Path(name))
+            figures: Any = measure_memory(arguments.rows, Path(name))
         else:
-            told = measure_kills(arguments.images, arguments.kills, Path(name))
+            figures = measure_kills(arguments.images, arguments.kills, Path(name))
     if arguments.out:
-        arguments.out.write_text(json.dumps(told, indent=2) + "\n")
+        arguments.out.write_text(json.dumps(figures, indent=2) + "\n")
 
 
 def measure_memory(sizes: list[int], folder: Path) -> list[dict[str, Any]]:
-    """Run each size in a process of its own, and once more, when all is done already."""
+    """Run each size in its own process, and then once more when all its rows are done already."""
     runs = []
     print(f"{'rows':>10} {'resumed':>8} {'seconds':>8} {'rows/s':>8} {'peak MB':>8} {'ratio':>6}")
     for rows in sizes:
@@ -63,18 +63,18 @@ def measure_memory(sizes: list[int], folder: Path) -> list[dict[str, Any]]:
 
 
 def _run_in_memory(rows: int, folder: Path) -> dict[str, Any]:
-    # this process imports nothing large: a child's peak counts from what its parent had
-    command = [sys.executable, "-m", "benchmarks.bulk_memory", "--rows", str(rows), "--folder", str(folder)]
+    # this process imports nothing large, because a child's peak starts at its parent's size
+    command = [sys.executable, "-m", "benchmarks.bulk.memory", "--rows", str(rows), "--folder", str(folder)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
+    output: dict[str, Any] = json.loads(done.stdout)
+    return output
 
 
 def measure_kills(images: int, kills: int, folder: Path) -> dict[str, Any]:
-    """Run over images in a bucket, kill the process that often, and count what is there in the end."""
-    from benchmarks.bulk_process import BulkProcess, draw_images
-    from producer.demo.worker_process import find_model, running_worker
-    from producer.embedded import embedded_redis, embedded_s3
+    """Run over images in a bucket, kill the process `kills` times, and count the rows in the end."""
+    from benchmarks.bulk.process import BulkProcess, draw_images
+    from stoop.demo.embedded import embedded_redis, embedded_s3
+    from stoop.demo.worker_process import find_model, running_worker
 
     bad = round(images * _BAD_SHARE)
     with embedded_redis(folder / "redis") as redis, embedded_s3(folder / "s3") as s3:
@@ -98,9 +98,9 @@ def measure_kills(images: int, kills: int, folder: Path) -> dict[str, Any]:
                 killed_at.append(run.wait_until(images * number // (kills + 1)))
                 run.kill()
                 print(f"killed at {killed_at[-1]:,} of {images:,}")
-            code, told, errors = BulkProcess(arguments, environment).finish()
+            code, output, errors = BulkProcess(arguments, environment).finish()
             seconds = time.monotonic() - began
-        print(told)
+        print(output)
         if code != 0:
             raise SystemExit(errors)
         return _check(out, _names(images, s3.bucket), _ended(redis.url), killed_at) | {"seconds": round(seconds, 1)}
@@ -111,10 +111,10 @@ def _names(images: int, bucket: str) -> list[str]:
 
 
 def _ended(url: str) -> int:
-    """How many jobs have ended: one that ran twice counts twice."""
+    """Return the number of jobs that have ended; one that ran twice counts twice."""
     from redis import Redis
 
-    from schemas import names
+    from stoop_schemas import names
 
     with Redis.from_url(url, protocol=2) as redis:
         totals = redis.hgetall(names.totals(0))
@@ -128,7 +128,7 @@ def _check(out: Path, wanted: list[str], ran: int, killed_at: list[int]) -> dict
         for line in path.read_bytes().splitlines()
     )
     if rows != Counter(wanted):
-        raise SystemExit(f"{len(wanted)} rows wanted, {rows.total()} there, {len(rows)} of them different")
+        raise SystemExit(f"{len(wanted)} rows wanted, but {rows.total()} found, {len(rows)} of them different")
     if ran != len(wanted):
         raise SystemExit(f"{ran} jobs ran for {len(wanted)} rows")
     summary = json.loads((out / "summary.json").read_text())

@@ -1,8 +1,8 @@
-"""Answers checked before anything is timed: each choice of the engine against what a float32 model thinks of it.
+"""Checks answers before anything is timed: compares each choice of the engine with the logits of a float32 model.
 
-The plain model is given the engine's own answer and says, at every step, how much less likely the choice was than the
-best one: its *regret*, in standard deviations of the logits there. An exact engine has none, rounding costs little,
-and an engine that looks at the wrong positions chooses as if by chance, 3 to 4 from the best.
+The plain model reads the engine's own answer. At every step, the *regret* of a choice is the distance of its logit from
+the best one, in standard deviations of the logits there. An exact engine has no regret, rounding causes little, and an
+engine that attends to the wrong positions chooses as if at random, 3 to 4 from the best.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,30 +13,30 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from benchmarks.engine_run import Photos, to_request
-from benchmarks.full_size import word_ids
-from benchmarks.image_processes import prepare
-from benchmarks.plain_model import PlainModel
-from benchmarks.workloads import Ask
-from worker.engine.engine import Engine
-from worker.engine.request import Caption, Detect, Finished, Query
-from worker.model.moondream import Moondream
+from benchmarks.engine.engine_run import Photos, to_request
+from benchmarks.engine.full_size import word_ids
+from benchmarks.engine.image_processes import prepare
+from benchmarks.engine.plain_model import PlainModel
+from benchmarks.engine.workloads import Ask
+from stoop_worker.engine.engine import Engine
+from stoop_worker.engine.request import Caption, Detect, Finished, Query
+from stoop_worker.models.moondream.model import Moondream
 
 __all__ = ["BOUNDS", "Checked", "WrongAnswers", "check_engine"]
 
 _TOKENS, _OBJECTS = 16, 4  # of each checked answer, however long it is when timed
 
 BOUNDS: Final = {"float32": (0.001, 0.01), "bfloat16": (0.004, 0.2), "fp8": (0.12, 0.9)}
-"""The most that regrets may be: on average, and at worst. At full size bfloat16 alone costs 0.0007 and 0.035."""
+"""Upper bounds of the mean and the worst regret. At full size, bfloat16 alone causes 0.0007 and 0.035."""
 
 
 class WrongAnswers(Exception):
-    """The engine does not say what the model says."""
+    """The engine's answers differ from the plain model's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """Choices seen, how many were the plain model's own, and their regrets."""
+    """The number of choices, the number that equal the plain model's, and their regrets."""
 
     answers: int
     choices: int
@@ -48,13 +48,13 @@ class Checked:
 def check_engine(
     engine: Engine, model: Moondream, asks: Sequence[Ask], photos: Photos, *, precision: str, on_device: bool = False
 ) -> Checked:
-    """Ask the engine all at once; raise `WrongAnswers` when its answers are too short or a bound is exceeded."""
+    """Ask the engine everything at once; raise `WrongAnswers` if an answer is too short or a bound is exceeded."""
     asks = [replace(ask, tokens=_TOKENS, objects=_OBJECTS) for ask in asks]
-    told = _answers(engine, model, asks, photos, on_device=on_device)
+    answers = _answers(engine, model, asks, photos, on_device=on_device)
     plain = PlainModel(model.config, model.weights)
     regrets: list[float] = []
     with torch.inference_mode():
-        for ask, finished in zip(asks, told, strict=True):
+        for ask, finished in zip(asks, answers, strict=True):
             picture = prepare(_photo(photos, ask), model.config.vision.geometry, False)
             start_1C = plain.tokens([model.config.tokenizer.bos_id])
             x_TC = torch.cat((start_1C, plain.image(picture), _prompt(plain, model, ask)))
@@ -107,7 +107,7 @@ def _prompt(plain: PlainModel, model: Moondream, ask: Ask) -> Tensor:
 
 
 def _regrets(plain: PlainModel, ask: Ask, finished: Finished, x_TC: Tensor) -> list[float]:
-    """Feed the answer after the prompt x_TC, and look at the state before each of its parts."""
+    """Feed the answer after the prompt x_TC, and return the regret of each of its parts."""
     prefix_len, first = plain.config.text.prefix_attn, len(x_TC) - 1
     if isinstance(ask.task, Query | Caption):
         ids = word_ids(finished.text)
@@ -125,7 +125,7 @@ def _regrets(plain: PlainModel, ask: Ask, finished: Finished, x_TC: Tensor) -> l
 
 def _each(logits_TV: Tensor, chosen: Sequence[int]) -> Iterator[float]:
     for logits_V, choice in zip(logits_TV, chosen, strict=True):
-        possible_V = logits_V[logits_V > -1e3]  # but for what is never said
+        possible_V = logits_V[logits_V > -1e3]  # except tokens that are never chosen
         yield float((logits_V.max() - logits_V[choice]) / possible_V.std())
 
 

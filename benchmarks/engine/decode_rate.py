@@ -1,13 +1,13 @@
-"""Tokens a second while every request in flight decodes, and none prefills or has ended."""
+"""Measures tokens a second while every request in flight decodes, and none prefills or has ended."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from statistics import fmean, median
 
-from benchmarks.engine_run import EngineRun, Record
+from benchmarks.engine.engine_run import EngineRun, Record
+from benchmarks.engine.workloads import Ask
 from benchmarks.figures import Quantiles
-from benchmarks.workloads import Ask
 
 __all__ = ["DecodeRate", "decode_lines", "decode_rate", "steady"]
 
@@ -27,29 +27,29 @@ class DecodeRate:
 
 
 def decode_rate(running: EngineRun, asks: Iterator[Ask], batch: int) -> DecodeRate:
-    """Return the median of a few rounds, each with requests of its own."""
+    """Return the median of a few rounds, each with new requests."""
     rounds = [steady(running.together(list(islice(asks, batch)))) for _ in range(_ROUNDS)]
     middle = median(found.tokens_per_second for found in rounds)
     return min(rounds, key=lambda found: abs(found.tokens_per_second - middle))
 
 
 def steady(records: Sequence[Record]) -> DecodeRate:
-    """Look at the time from the last request's first token to the first one's end."""
-    began, ended = max(record.told[0] for record in records), min(record.ended for record in records)
-    told = [[stamp for stamp in record.told if began <= stamp <= ended] for record in records]
-    stamps = sorted({stamp for own in told for stamp in own})
+    """Return the rate from the last request's first token to the first request's end."""
+    began, ended = max(record.output_times[0] for record in records), min(record.ended for record in records)
+    times = [[stamp for stamp in record.output_times if began <= stamp <= ended] for record in records]
+    stamps = sorted({stamp for own in times for stamp in own})
     if len(stamps) < 2:
         raise SystemExit(f"{len(records)} requests never decoded together: is max_batch smaller?")
-    before = [sum(stamp < began for stamp in record.told) for record in records]
+    before = [sum(stamp < began for stamp in record.output_times) for record in records]
     contexts = [
-        record.input_tokens + first + len(own) / 2 for record, first, own in zip(records, before, told, strict=True)
+        record.input_tokens + first + len(own) / 2 for record, first, own in zip(records, before, times, strict=True)
     ]
     return DecodeRate(
         batch=len(records),
         steps=len(stamps) - 1,
         mean_context=fmean(contexts),
         seconds=stamps[-1] - stamps[0],
-        tokens_per_second=sum(len(own) - (own[0] == stamps[0]) for own in told) / (stamps[-1] - stamps[0]),
+        tokens_per_second=sum(len(own) - (own[0] == stamps[0]) for own in times) / (stamps[-1] - stamps[0]),
         step=Quantiles.of([later - earlier for earlier, later in pairwise(stamps)]),
     )
 

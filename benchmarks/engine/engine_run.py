@@ -1,7 +1,7 @@
-"""Requests through the engine as the worker runs it: JPEGs are loaded elsewhere, the engine has a thread of its own.
+"""Sends requests through the engine as the worker does: JPEGs are loaded elsewhere, and the engine has its own thread.
 
-A worker loads them in another process than the engine's; so it is done here where `processes` are asked for. Threads
-beside the engine's would fight with it for the interpreter.
+A worker loads JPEGs in another process than the engine's, and so do benchmarks that set `processes`. Threads in the
+engine's process would compete with it for the interpreter.
 """
 
 import os
@@ -14,17 +14,17 @@ from random import Random
 from threading import Lock
 from typing import Any
 
-from benchmarks.image_processes import ImageProcesses, prepare
-from benchmarks.photos import Format
-from benchmarks.workloads import Ask
-from worker.engine.engine import Engine
-from worker.engine.request import Aborted, Finished, Output, Refused, Request
-from worker.engine.thread import EngineThread
-from worker.images import CropGeometry
+from benchmarks.engine.image_processes import ImageProcesses, prepare
+from benchmarks.engine.photos import Format
+from benchmarks.engine.workloads import Ask
+from stoop_worker.engine.engine import Engine
+from stoop_worker.engine.request import Aborted, Finished, Output, Refused, Request
+from stoop_worker.engine.thread import EngineThread
+from stoop_worker.images import CropGeometry
 
 __all__ = ["EngineRun", "Photos", "Record", "prepare", "to_request"]
 
-_IMAGE_THREADS = 8  # as many as a worker takes at most
+_IMAGE_THREADS = 8  # the most that a worker uses
 _PATIENCE_SECONDS = 120.0
 
 Photos = dict[Format, list[bytes]]
@@ -32,13 +32,13 @@ Photos = dict[Format, list[bytes]]
 
 
 def to_request(name: str, ask: Ask, picture: Any) -> Request:
-    """Say a question in the engine's words; `picture` is what `prepare` returned."""
-    return Request(name, ask.task, picture, ask.sampling)
+    """Return a question as the engine's request; `picture` comes from `prepare`."""
+    return Request(name, ask.task, (picture,), ask.sampling)
 
 
 @dataclass(slots=True)
 class Record:
-    """One request: seconds on one clock. `arrived` is when its JPEG was handed over, `told` when outputs came."""
+    """One request: seconds on one clock. `arrived` is when its JPEG was submitted, `output_times` when outputs came."""
 
     arrived: float
     submitted: float = 0.0
@@ -47,11 +47,11 @@ class Record:
     tokens: int = 0
     input_tokens: int = 0
     cached_tokens: int = 0
-    told: list[float] = field(default_factory=list)
+    output_times: list[float] = field(default_factory=list)
 
 
 class EngineRun:
-    """A started engine that is asked by many; `with` ends it. A request that does not complete ends the run."""
+    """A started engine with many clients; `with` ends it. A request that does not complete ends the run."""
 
     def __init__(
         self, engine: Engine, geometry: CropGeometry, photos: Photos, *, on_device: bool = False, processes: int = 0
@@ -64,11 +64,9 @@ class EngineRun:
         self._engine = EngineThread(engine, self._deliver, self._give_up)
         self._records: dict[int, Record] = {}
         self._in_flight = 0
-        self._lock = Lock()  # guards the two
+        self._lock = Lock()  # guards records and in_flight
         self._ends: SimpleQueue[int | BaseException] = SimpleQueue()  # numbers as they end; a fault ends all
-        self.step_hook: Callable[[], None] | None = (
-            None  # called in the engine's thread, after a step that told something
-        )
+        self.step_hook: Callable[[], None] | None = None  # called in the engine's thread after a step with outputs
 
     def __enter__(self) -> "EngineRun":
         self._engine.start()
@@ -81,9 +79,9 @@ class EngineRun:
         self._engine.stop()
 
     def closed_loop(self, asks: Iterator[Ask], concurrency: int, *, most: int, seconds: float) -> list[Record]:
-        """Keep `concurrency` requests in flight until `most` have ended or the time is over; return them as they ended.
+        """Keep `concurrency` requests in flight until `most` have ended or the time is over; return them in that order.
 
-        All that is in flight at the end is waited for, and left out.
+        Requests still in flight at the end are waited for, and left out.
         """
         with self._lock:
             self._records.clear()
@@ -101,22 +99,22 @@ class EngineRun:
         return records
 
     def together(self, asks: Sequence[Ask]) -> list[Record]:
-        """Ask all at the same moment: the engine gets them when the last photo is loaded; return them in order."""
+        """Ask everything at once, after the last photo is loaded; return the records in order."""
         with self._lock:
             self._records.clear()
         pictures = list(self._pool.map(self._prepare, asks))
         now = time.perf_counter()
         for number, (ask, picture) in enumerate(zip(asks, pictures, strict=True)):
-            self._note(number, now)
+            self._record(number, now)
             self._submit(number, ask, picture)
         self._drain()
         return [self._records[number] for number in range(len(asks))]
 
     def open_loop(self, asks: Iterator[Ask], rate: float, *, seconds: float, seed: int) -> tuple[list[Record], int]:
-        """Let requests arrive at random, `rate` a second on average; return those that came and how many were left.
+        """Let requests arrive at random, `rate` a second on average; return their records and how many were left.
 
-        A request's latency counts from when it was due, so that a late one is no excuse for the next. What is left at
-        the end of the time is waited for.
+        A request's latency counts from when it was due, even if its submission is late. The requests left at the end
+        of the time are waited for.
         """
         random = Random(seed)
         with self._lock:
@@ -132,10 +130,10 @@ class EngineRun:
         return [self._records[number] for number in range(number)], left
 
     def _ask(self, number: int, ask: Ask, arrived: float) -> None:
-        self._note(number, arrived)
+        self._record(number, arrived)
         self._pool.submit(self._load_and_submit, number, ask)
 
-    def _note(self, number: int, arrived: float) -> None:
+    def _record(self, number: int, arrived: float) -> None:
         with self._lock:
             self._records[number] = Record(arrived)
             self._in_flight += 1
@@ -149,7 +147,7 @@ class EngineRun:
     def _load_and_submit(self, number: int, ask: Ask) -> None:
         try:
             self._submit(number, ask, self._prepare(ask))
-        except BaseException as error:  # the boundary of a pool's thread: the run must hear of it
+        except BaseException as error:  # the boundary of a pool's thread: the error must reach the run
             self._ends.put(error)
 
     def _submit(self, number: int, ask: Ask, picture: Any) -> None:
@@ -159,7 +157,7 @@ class EngineRun:
     def _deliver(self, outputs: Sequence[Output]) -> None:
         now = time.perf_counter()
         for name in {output.id for output in outputs}:
-            self._records[int(name)].told.append(now)
+            self._records[int(name)].output_times.append(now)
         for output in outputs:
             if isinstance(output, Finished):
                 self._end(int(output.id), output, now)
@@ -191,6 +189,6 @@ class EngineRun:
         return end
 
     def _drain(self) -> None:
-        """Wait until nothing is in flight and every end was taken."""
+        """Wait until nothing is in flight and every end has been handled."""
         while self._in_flight or not self._ends.empty():
             self._next_end()

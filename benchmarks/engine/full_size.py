@@ -1,9 +1,9 @@
-"""Models with random weights for the benchmarks: Moondream 2 at full size, and one small enough for any test.
+"""Makes models with random weights for the benchmarks: Moondream 2 at full size, and one small enough for any test.
 
-    python -m benchmarks.full_size /dev/shm/moondream2-random     # a folder that a worker loads
+    python -m benchmarks.engine.full_size /dev/shm/moondream2-random     # a folder that a worker loads
 
-Weights are drawn on the device that runs them, so they differ between devices. Every answer is as long as was asked
-for, and is made of words of one token each, so that what was said tells which tokens were chosen.
+Weights are drawn on the device that runs them, so they differ between devices. Every answer has the requested
+length and consists of words of one token each, so that its text identifies the chosen tokens.
 """
 
 import argparse
@@ -19,7 +19,8 @@ from safetensors.torch import save_file
 from tokenizers import decoders, models, pre_tokenizers
 from torch import Tensor
 
-from worker.model.config import (
+from stoop_worker.models.loading.tokenizer import Tokenizer
+from stoop_worker.models.moondream.config import (
     Affixes,
     ModelConfig,
     RegionConfig,
@@ -28,19 +29,18 @@ from worker.model.config import (
     TokenizerConfig,
     VisionConfig,
 )
-from worker.model.moondream import Moondream, load
-from worker.model.tokenizer import Tokenizer
-from worker.model.weights import tensor_shapes
+from stoop_worker.models.moondream.model import Moondream, load
+from stoop_worker.models.moondream.weights import tensor_shapes
 
 __all__ = ["DTYPES", "SIZES", "open_model", "random_moondream", "spell", "word_ids", "write_folder"]
 
 DTYPES: Final = {"bf16": torch.bfloat16, "bfloat16": torch.bfloat16, "fp32": torch.float32, "float32": torch.float32}
 
 _CONTROL = ("<|endoftext|>", *(f"<|md_reserved_{number}|>" for number in range(20)))
-_WORDS = len(_CONTROL) + 256  # the first id that is a word: control tokens and bytes go before
-_NEVER = -1e4  # a bias with which a token is never chosen
-# Attention is sharp enough that few of the 730 positions count, so that a wrong one is heard in the answers; any
-# sharper, and what bfloat16 rounds away would be as loud.
+_WORDS = len(_CONTROL) + 256  # the first id of a word, after control tokens and bytes
+_NEVER = -1e4  # a bias that keeps a token from ever being chosen
+# Attention is so sharp that only few of the 730 positions matter, so that a wrong one changes the answers; if it were
+# sharper, the rounding of bfloat16 would change them too.
 _ATTENTION_GAIN = sqrt(3)
 
 _TINY = ModelConfig(
@@ -74,7 +74,7 @@ SIZES: Final[Mapping[str, ModelConfig]] = {"full": ModelConfig(), "tiny": _TINY}
 
 
 def open_model(name: str, *, device: str, dtype: torch.dtype, seed: int = 1) -> Moondream:
-    """Return a random model of a size in `SIZES`, or load the folder of that name that `write_folder` wrote."""
+    """Return a random model of a size in `SIZES`, or load the folder of that name written by `write_folder`."""
     if name in SIZES:
         return random_moondream(SIZES[name], device=device, dtype=dtype, seed=seed)
     return load(name, device=device, dtype=dtype)
@@ -92,7 +92,7 @@ def random_tensors(config: ModelConfig, *, device: str, dtype: torch.dtype, seed
     tensors: dict[str, Tensor] = {}
     for name, shape in tensor_shapes(config).items():
         tensors[name] = _draw(name, shape, random).to(dtype)
-    # neither the end, nor a control token, nor a torn character is ever said
+    # the end, control tokens and partial characters are never chosen
     tensors["text.lm_head.bias"][:_WORDS] = _NEVER
     return tensors
 
@@ -111,7 +111,7 @@ def _draw(name: str, shape: tuple[int, ...], random: torch.Generator) -> Tensor:
 
 
 def spell(token: int) -> str:
-    """Return the word that a token stands for, without the blank before it."""
+    """Return the word of a token, without the blank before it."""
     letters = []
     rest = token
     while rest:
@@ -120,13 +120,13 @@ def spell(token: int) -> str:
     return "".join(letters)
 
 
-def word_ids(said: str) -> list[int]:
+def word_ids(answer: str) -> list[int]:
     """Return the tokens of an answer."""
-    return [sum((ord(letter) - ord("a")) * 26**place for place, letter in enumerate(word)) for word in said.split()]
+    return [sum((ord(letter) - ord("a")) * 26**place for place, letter in enumerate(word)) for word in answer.split()]
 
 
 def _word_tokenizer(vocab_size: int) -> Tokenizer:
-    """Return a tokenizer with one word an id, which splits what it is given into bytes: a character, a token."""
+    """Return a tokenizer with one word per id; it splits input into bytes, so that a character is a token."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     words = [f"Ġ{spell(token)}" for token in range(_WORDS, vocab_size)]
     vocabulary = {spelling: number for number, spelling in enumerate([*_CONTROL, *alphabet, *words])}
@@ -145,7 +145,7 @@ def write_folder(folder: Path, size: str, *, device: str, dtype: torch.dtype, se
     (folder / "tokenizer.json").write_text(_word_tokenizer(config.text.vocab_size).document(), encoding="utf-8")
     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / "model.safetensors")
     document = {"model_type": "moondream1", "stoop": {"name": "random", "untrained": True}, **config.document()}
-    # last, so that a folder with a config is a whole one
+    # last, so that a folder with a config is complete
     (folder / "config.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 

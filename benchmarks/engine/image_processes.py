@@ -1,4 +1,4 @@
-"""JPEGs to what the engine takes, here or in processes beside, which leave pixels where a worker's front does."""
+"""Prepares JPEGs for the engine, here or in other processes, which store pixels in shared memory as a front does."""
 
 import os
 from math import prod
@@ -9,33 +9,33 @@ from queue import SimpleQueue
 import numpy as np
 import numpy.typing as npt
 
-from worker.engine_process.pixels import Layout, Trays, map_trays
-from worker.images import CropGeometry, Crops, Image, ImageLimits, cut, load
+from stoop_worker.engine_process.pixels import Layout, Trays, map_trays
+from stoop_worker.images import CropGeometry, Crops, Image, ImageLimits, cut, load
 
 __all__ = ["ImageProcesses", "prepare"]
 
-_TRAYS = 256  # one for each request that the largest load has in flight
+_TRAYS = 256  # one for each request in flight under the largest load
 _TRAY_BYTES = 4 << 20
 
 _Pixels = npt.NDArray[np.uint8]
 _Task = tuple[bytes, CropGeometry, bool, int | None]
-"""A JPEG, how it is cut, whether that is left to the device, and where in the trays there is room for it."""
+"""A JPEG, its crop geometry, whether the device cuts it, and the index of a free tray."""
 _Left = tuple[Layout, _Pixels | None]
-"""How the image lies in its tray; one that did not fit brings its pixels along."""
+"""The image's layout in its tray; the pixels themselves if it does not fit."""
 
 
 def prepare(jpeg: bytes, geometry: CropGeometry, on_device: bool) -> Crops | Image:
-    """Load a JPEG; cut it into crops here, unless the device is to do that."""
+    """Load a JPEG, and cut it into crops unless the device does so."""
     image = load(jpeg, ImageLimits())
     return image if on_device else cut(image, geometry)
 
 
 class ImageProcesses:
-    """Prepares images in so many processes; a thread that waits for one has it for itself."""
+    """Prepares images in `count` processes; each waiting thread has one to itself."""
 
     def __init__(self, count: int) -> None:
         self._trays = Trays(_TRAYS, _TRAY_BYTES)
-        # forked, for a spawned process would import all of the benchmark; none of them touches the device
+        # forked, because a spawned process would import the whole benchmark; none of them touches the device
         fork = get_context("fork")
         pipes = [fork.Pipe() for _ in range(count)]
         ours = [pipe[0] for pipe in pipes]
@@ -46,11 +46,11 @@ class ImageProcesses:
         for process, (line, theirs) in zip(self._processes, pipes, strict=True):
             process.start()
             theirs.close()
-            line.recv()  # all are up before anything is timed
+            line.recv()  # all have started before anything is timed
             self._lines.put(line)
 
     def prepare(self, jpeg: bytes, geometry: CropGeometry, on_device: bool) -> Crops | Image:
-        """Do what `prepare` does, and wait for it; the tray is free again when the image is gone."""
+        """Run `prepare` in a process; the tray is free again when the image is deleted."""
         tray = self._trays.empty((_TRAY_BYTES,))
         task: _Task = (jpeg, geometry, on_device, self._trays.start_of(tray))
         line = self._lines.get()
@@ -63,7 +63,7 @@ class ImageProcesses:
         return layout.image(tray[: prod(layout.shape)] if pixels is None else pixels)
 
     def close(self) -> None:
-        """End the processes, once nobody waits for one any more."""
+        """End the processes once no thread waits for one."""
         for _ in self._processes:
             self._lines.get().close()
         for process in self._processes:
@@ -84,12 +84,12 @@ def _serve(line: Connection, inherited: list[Connection], trays: Trays) -> None:
             return
         try:
             line.send(_leave(task, memory))
-        except Exception as error:  # whoever waits is to hear of it
+        except Exception as error:  # passed on to the waiting thread
             line.send(error)
 
 
 def _leave(task: _Task, memory: _Pixels) -> _Left:
-    """Prepare an image with its pixels in its tray, if there is room for them."""
+    """Prepare an image, with its pixels in its tray if they fit."""
     jpeg, geometry, on_device, start = task
 
     def allocate(shape: tuple[int, ...]) -> _Pixels:

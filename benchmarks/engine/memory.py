@@ -1,9 +1,9 @@
-"""Memory over many short requests: half about one photo, half about small pictures that are all different.
+"""Measures memory over many short requests: half about one photo, half about small pictures that all differ.
 
-    python -m benchmarks.memory --requests 10000
+    python -m benchmarks.engine.memory --requests 10000
 
-Looks at the device's memory and at the process's after a tenth, after half, and at the end; ends with an error when
-the second half has made either grow. By the middle every cache has filled up as far as it will.
+Reads the memory of the device and of the process after a tenth, after half, and at the end. Ends with an error if
+either has grown in the second half, because every cache is full by the middle.
 """
 
 import argparse
@@ -16,12 +16,12 @@ from typing import Any, Final
 
 import torch
 
-from benchmarks.bench import Bench, add_flags, photos_of
-from benchmarks.engine_run import EngineRun
+from benchmarks.engine.bench import Bench, add_flags, photos_of
+from benchmarks.engine.engine_run import EngineRun
+from benchmarks.engine.photos import SMALL
+from benchmarks.engine.workloads import Ask
 from benchmarks.figures import machine, write_json
-from benchmarks.photos import SMALL
-from benchmarks.workloads import Ask
-from worker.engine.request import Query
+from stoop_worker.engine.request import Query
 
 __all__ = ["Held", "grown", "main"]
 
@@ -32,7 +32,7 @@ _ALLOWED: Final = {"allocated": 1 << 20, "reserved": 64 << 20, "resident": 96 <<
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Bytes after so many requests: of torch on the device, and of the process."""
+    """Bytes held after `requests` requests, by torch on the device and by the process."""
 
     requests: int
     allocated: int
@@ -41,7 +41,7 @@ class Held:
 
     @classmethod
     def now(cls, requests: int, device: str) -> "Held":
-        """Look, while nothing is in flight."""
+        """Read the memory; nothing may be in flight."""
         cuda = device.startswith("cuda")
         return cls(
             requests,
@@ -51,12 +51,12 @@ class Held:
         )
 
 
-def main(words: list[str] | None = None) -> dict[str, Any]:
-    """Run, look, and end with an error if memory has grown."""
+def main(argv: list[str] | None = None) -> dict[str, Any]:
+    """Run and measure; end with an error if memory has grown."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=10_000)
     add_flags(parser)
-    arguments = parser.parse_args(words)
+    arguments = parser.parse_args(argv)
     bench = Bench.of(arguments)
     photos = photos_of(map(_ask, range(arguments.requests)), arguments.photos, most=bench.held_images + _IN_FLIGHT)
     bench.check(map(_ask, range(4)), photos)
@@ -78,7 +78,7 @@ def main(words: list[str] | None = None) -> dict[str, Any]:
 
 
 def _ask(number: int) -> Ask:
-    """Every other request is about the first picture."""
+    """Return a request; every other one is about the first picture."""
     return Ask(Query(f"What is {number}?"), photo=0 if number % 2 else 1 + number // 2, shape=SMALL, tokens=2)
 
 
@@ -93,7 +93,7 @@ def _watch(running: EngineRun, arguments: argparse.Namespace) -> list[Held]:
 
 
 def grown(held: list[Held]) -> list[str]:
-    """Return the names of what grew by more than it may between the last two looks."""
+    """Return the names of the figures that grew by more than allowed between the last two readings."""
     middle, end = (asdict(each) for each in held[-2:])
     return [name for name, allowed in _ALLOWED.items() if end[name] - middle[name] > allowed]
 

@@ -1,9 +1,9 @@
-"""Photo-like JPEGs, no two alike, drawn by all cores: `make_photos` returns their bytes.
+"""Draws photo-like JPEGs that all differ, on all cores; `make_photos` returns their bytes.
 
-    python -m benchmarks.photos --into /tmp/photos --count 1000
+    python -m benchmarks.engine.photos --into /tmp/photos --count 1000
 
-Each has gradients, shapes and grain, so that it decodes at the cost of a photo: 850 x 600 at quality 90 is about
-100 kB. A folder that has them already is only read.
+Each has gradients, shapes and grain, so that decoding it costs as much as a photo: 850 x 600 at quality 90 is about
+100 kB. Photos that are already in the folder are only read.
 """
 
 import argparse
@@ -49,13 +49,13 @@ def make_photos(count: int, shape: Format, folder: Path, *, processes: int | Non
 
 
 def draw_photo(number: int, shape: Format) -> bytes:
-    """Return one photo as a JPEG; the number seeds all that is random in it."""
+    """Return one photo as a JPEG; the number is its random seed."""
     random = np.random.default_rng([shape.width, shape.height, number])
     picture = _gradient(random, shape)
     draw = ImageDraw.Draw(picture)
     for _ in range(_SHAPES):
         _draw_shape(draw, random, shape)
-    # grain as a camera has it: blotches over single pixels
+    # grain like a camera's: blotches and single pixels
     grain = random.normal(0, _GRAIN, (shape.height, shape.width, 1)).astype(np.float32)
     grain = grain + random.normal(0, _GRAIN / 2, (shape.height, shape.width, 3)).astype(np.float32)
     pixels = np.clip(np.asarray(picture, dtype=np.float32) + grain, 0, 255).astype(np.uint8)
@@ -81,7 +81,7 @@ def _draw_shape(draw: ImageDraw.ImageDraw, random: np.random.Generator, shape: F
 
 
 def _draw_all(numbers: list[int], shape: Format, folder: Path, processes: int) -> None:
-    """Draw in processes that import nothing but this module."""
+    """Draw in processes that import only this module."""
     cuts = np.linspace(0, len(numbers), min(processes, len(numbers)) + 1).astype(int).tolist()
     running = [_start(numbers[first:end], shape, folder) for first, end in pairwise(cuts)]
     failed = [process.returncode for process in running if process.wait()]
@@ -93,7 +93,7 @@ def _start(numbers: list[int], shape: Format, folder: Path) -> "subprocess.Popen
     size = ("--width", shape.width, "--height", shape.height, "--quality", shape.quality)
     words = ("--into", folder, *size, "--first", numbers[0], "--count", numbers[-1] - numbers[0] + 1)
     return subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.photos", *map(str, words)], cwd=Path(__file__).parents[1]
+        [sys.executable, "-m", "benchmarks.engine.photos", *map(str, words)], cwd=Path(__file__).parents[2]
     )
 
 

@@ -1,6 +1,6 @@
-"""Moondream in plain torch and float32, whole sequences at once and without a cache: what answers are checked against.
+"""Moondream in plain torch and float32, whole sequences at once and without a cache, as a reference for answers.
 
-It shares with the engine the weights alone. T positions, C model dim, H heads, D head dim, P patches, N crops.
+It shares only the weights with the engine. T positions, C model dim, H heads, D head dim, P patches, N crops.
 """
 
 from math import isqrt, tau
@@ -10,15 +10,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from worker.images import Crops
-from worker.model.config import ModelConfig
-from worker.model.weights import MLP, Attention, LayerNorm, Linear, Weights
+from stoop_worker.images import Crops
+from stoop_worker.models.blocks.layers import MLP, LayerNorm, Linear
+from stoop_worker.models.moondream.config import ModelConfig
+from stoop_worker.models.moondream.weights import Attention, Weights
 
 __all__ = ["PlainModel"]
 
 
 class PlainModel:
-    """Weights are widened layer by layer, so that a model of any size needs no second copy of them."""
+    """The model; it widens weights layer by layer, so that no second copy of them is needed."""
 
     def __init__(self, config: ModelConfig, weights: Weights) -> None:
         self.config = config
@@ -46,7 +47,7 @@ class PlainModel:
         return _fourier([width, height], weights.size_features, weights.size_encoder)
 
     def hidden(self, x_TC: Tensor, prefix_len: int) -> Tensor:
-        """Return hidden_TC: row i sees j when j <= i, or when both are below `prefix_len`."""
+        """Return hidden_TC: row i sees j if j <= i, or if both are below `prefix_len`."""
         text = self.config.text
         places = torch.arange(len(x_TC), device=self.device)
         mask_TT = (places[None] <= places[:, None]) | ((places[None] < prefix_len) & (places[:, None] < prefix_len))
@@ -85,7 +86,7 @@ class PlainModel:
 
 
 def _linear(x_TC: Tensor, weights: object) -> Tensor:
-    assert isinstance(weights, Linear), "answers are checked against the weights as they were before any were quantised"
+    assert isinstance(weights, Linear), "the plain model needs the weights from before quantisation"
     return functional.linear(x_TC, weights.weight.float(), weights.bias.float())
 
 
@@ -108,7 +109,7 @@ def _joined(attended_HTD: Tensor) -> Tensor:
 
 
 def _rotated(x_HTD: Tensor, rotary_dim: int, theta: float) -> Tensor:
-    """Rotate the pairs (i, i + half) by their positions; they stay where they are, which changes no product."""
+    """Rotate the pairs (i, i + half) by their positions; pairs are not reordered, which changes no product."""
     half = rotary_dim // 2
     places_T = torch.arange(x_HTD.shape[-2], device=x_HTD.device, dtype=torch.float64)
     speeds_F = theta ** (-torch.arange(half, device=x_HTD.device, dtype=torch.float64) / half)

@@ -1,9 +1,9 @@
-"""Where the GPU's time goes: a profiler over some seconds of a closed loop.
+"""Profiles some seconds of a closed loop, to see where the GPU's time goes.
 
-    python -m benchmarks.profile direct --concurrency 64 --profile-seconds 3
+    python -m benchmarks.engine.profile direct --concurrency 64 --profile-seconds 3
 
-Prints the GPU's time by stage, its largest kernels, and the share of the time in which no kernel ran; writes the
-Chrome trace (gzip) and the figures into the folder $OUT. Profiling makes launches slower: compare shares, not rates.
+Prints the GPU's time by stage, its largest kernels, and the share of the time without a kernel. Writes the Chrome trace
+(gzip) and the figures into the folder $OUT. Profiling slows launches down: compare shares, not rates.
 """
 
 import argparse
@@ -20,10 +20,10 @@ import torch
 from torch.profiler import ProfilerActivity
 from torch.profiler import profile as Profiler
 
-from benchmarks.bench import Bench, add_flags, photos_of
+from benchmarks.engine.bench import Bench, add_flags, photos_of
+from benchmarks.engine.trace import Stage, Times, read_trace
+from benchmarks.engine.workloads import WORKLOADS
 from benchmarks.figures import machine, write_json
-from benchmarks.trace import Stage, Times, read_trace
-from benchmarks.workloads import WORKLOADS
 
 __all__ = ["Recorder", "main"]
 
@@ -32,7 +32,7 @@ _CHECKED = 4
 
 
 class Recorder:
-    """Profiles the thread that calls it, from call `skip` on for some seconds: ranges are recorded by thread."""
+    """Profiles the calling thread for some seconds, from call `skip` on; ranges are recorded per thread."""
 
     def __init__(self, *, skip: int, seconds: float) -> None:
         self._skip = skip
@@ -40,12 +40,12 @@ class Recorder:
         self._began = 0.0
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
         with Profiler(activities=activities):
-            pass  # the first one sets the machinery up, which takes long, and asks for the main thread
+            pass  # the first profiler sets up the machinery, which takes long and needs the main thread
         self._profiler = Profiler(activities=activities)
         self.done = False
 
     def __call__(self) -> None:
-        """Take note of a step."""
+        """Count a step."""
         self._skip -= 1
         if self._skip == 0:
             self._profiler.start()
@@ -59,9 +59,9 @@ class Recorder:
         self._profiler.export_chrome_trace(str(path))
 
 
-def main(words: list[str] | None = None) -> dict[str, Any]:
+def main(argv: list[str] | None = None) -> dict[str, Any]:
     """Profile, write, and print."""
-    arguments = _parser().parse_args(words)
+    arguments = _parser().parse_args(argv)
     workload, load = WORKLOADS[arguments.workload], arguments.concurrency
     bench = Bench.of(arguments)
     wanted = range(_CHECKED + arguments.requests + 2 * load)
@@ -74,7 +74,7 @@ def main(words: list[str] | None = None) -> dict[str, Any]:
         running.step_hook = recorder
         running.closed_loop(asks, load, most=arguments.requests, seconds=arguments.seconds)
     if not recorder.done:
-        raise SystemExit("the loop ended before the profiler did: give --requests more, or --profile-seconds less")
+        raise SystemExit("the loop ended before the profiler did: raise --requests, or lower --profile-seconds")
     times = _keep(recorder)
     document = {
         "kind": "profile",
@@ -103,7 +103,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _keep(recorder: Recorder) -> Times:
-    """Read the trace, and leave it gzipped in the folder $OUT if there is one."""
+    """Read the trace, and keep it gzipped in the folder $OUT if that is set."""
     with tempfile.TemporaryDirectory(prefix="stoop-profile-") as name:
         path = Path(name) / "trace.json"
         recorder.write(path)

@@ -1,11 +1,11 @@
-"""The engine's speed: closed loops of so many requests in flight, or arrivals at random, faster and faster.
+"""Measures the engine's speed in closed loops of given concurrency, or with random arrivals at rising rates.
 
-    python -m benchmarks.run direct --concurrency 1,4,16,64,256 --requests 400
-    python -m benchmarks.run direct --open-loop --rate 20 --rate-seconds 10
-    python -m benchmarks.run decode --concurrency 1,64
+    python -m benchmarks.engine.run direct --concurrency 1,4,16,64,256 --requests 400
+    python -m benchmarks.engine.run direct --open-loop --rate 20 --rate-seconds 10
+    python -m benchmarks.engine.run decode --concurrency 1,64
 
-Nothing is timed unless the answers are right. A first `concurrency` requests warm each closed loop up, and are left
-out like those that are in flight at its end. The last lines are a table; --out writes JSON.
+Nothing is timed unless the answers are right. The first `concurrency` requests warm each closed loop up. They are left
+out, like the requests in flight at its end. The last lines are a table; --out writes JSON.
 """
 
 import argparse
@@ -15,28 +15,28 @@ from itertools import count, islice
 from statistics import median
 from typing import Any
 
-from benchmarks.bench import Bench, add_flags, photos_of
-from benchmarks.decode_rate import DecodeRate, decode_lines, decode_rate
-from benchmarks.engine_run import EngineRun, Record
+from benchmarks.engine.bench import Bench, add_flags, photos_of
+from benchmarks.engine.decode_rate import DecodeRate, decode_lines, decode_rate
+from benchmarks.engine.engine_run import EngineRun, Record
+from benchmarks.engine.workloads import WORKLOADS, Ask
 from benchmarks.figures import Figures, lines, machine, summarise, write_json
-from benchmarks.workloads import WORKLOADS, Ask
 
 __all__ = ["closed_loop", "fell_behind", "main"]
 
-_FASTER = 1.25  # each rate of the open loop, to the one before
+_FASTER = 1.25  # ratio of each rate of the open loop to the previous one
 _MOST_RATES = 24
-_LONGER, _ANSWERED = 1.5, 0.95  # waits of the last quarter to the second one's; ends to arrivals
+_LONGER, _ANSWERED = 1.5, 0.95  # waits of the last quarter over the second one's; ends over arrivals
 _WARM_UP = 64
 _CHECKED = 6
 
 
-def main(words: list[str] | None = None) -> dict[str, Any]:
-    """Measure, print, and return what was written."""
-    arguments = _parser().parse_args(words)
+def main(argv: list[str] | None = None) -> dict[str, Any]:
+    """Measure and print; return the figures."""
+    arguments = _parser().parse_args(argv)
     workload = WORKLOADS[arguments.workload]
     loads = [int(load) for load in arguments.concurrency.split(",")]
     bench = Bench.of(arguments)
-    # with more photos than the cache holds, those that come again have been forgotten
+    # with more photos than the cache holds, a repeated one is no longer in it
     most = bench.held_images + 2 * max(loads)
     photos = photos_of(map(workload.ask, range(_needed(loads, arguments))), arguments.photos, most=most)
     checked = bench.check(map(workload.ask, range(_CHECKED)), photos)
@@ -44,7 +44,9 @@ def main(words: list[str] | None = None) -> dict[str, Any]:
     with bench.run(photos) as running:
         found, table = _measure(running, asks, loads, arguments)
     if not workload.repeats and any(getattr(figures, "cached_requests", 0) for figures in found):
-        raise SystemExit(f"{workload.name}: some photos were in the cache, so no time is told: ask for fewer requests")
+        raise SystemExit(
+            f"{workload.name}: some photos were in the cache, so the times are not valid: use fewer --requests"
+        )
     document = {
         "kind": _kind(arguments),
         "workload": workload.name,
@@ -80,7 +82,7 @@ def _kind(arguments: argparse.Namespace) -> str:
 
 
 def _needed(loads: list[int], arguments: argparse.Namespace) -> int:
-    """Return how many questions may be asked: a ramp may ask more, and then shows some photos again."""
+    """Return the number of questions to prepare; a ramp may ask more, and then repeats photos."""
     closed = sum(max(arguments.requests, 2 * load) + 2 * load + 1 for load in loads)
     return _CHECKED + 2 * min(max(loads), _WARM_UP) + (3 * sum(loads) if arguments.workload == "decode" else closed)
 
@@ -104,10 +106,10 @@ def _measure(
 
 
 def closed_loop(running: EngineRun, asks: Iterator[Ask], load: int, *, requests: int, seconds: float) -> Figures:
-    """Measure `requests` (at least twice the load) that end after the first `load` have."""
+    """Measure `requests` requests (at least twice the load) that end after the first `load` ones."""
     records = running.closed_loop(asks, load, most=load + max(requests, 2 * load), seconds=seconds)
     if len(records) <= load:
-        raise SystemExit(f"only {len(records)} of {load} in flight ended in {seconds:g} s: give --seconds more")
+        raise SystemExit(f"only {len(records)} of {load} requests in flight ended in {seconds:g} s: raise --seconds")
     return summarise(records[load:], load, began=records[load - 1].ended)
 
 
@@ -116,7 +118,9 @@ def _ramp(running: EngineRun, asks: Iterator[Ask], rate: float, seconds: float) 
     for step in range(_MOST_RATES):
         records, left = running.open_loop(asks, rate, seconds=seconds, seed=step)
         if not records:
-            raise SystemExit(f"nobody came in {seconds:g} s at {rate:g} a second: raise --rate or --rate-seconds")
+            raise SystemExit(
+                f"no request arrived in {seconds:g} s at {rate:g} a second: raise --rate or --rate-seconds"
+            )
         figures = summarise(records, rate, began=records[0].arrived, open_loop=True, left=left)
         yield figures
         if fell_behind(records, seconds):
@@ -125,7 +129,7 @@ def _ramp(running: EngineRun, asks: Iterator[Ask], rate: float, seconds: float) 
 
 
 def fell_behind(records: Sequence[Record], seconds: float) -> bool:
-    """Say whether requests that arrived at an even rate for so long waited longer and longer, and ended too slowly."""
+    """Return whether requests, arriving evenly for `seconds`, waited longer and longer, and ended too slowly."""
     began = records[0].arrived
     waits = [
         [record.ended - record.arrived for record in records if first <= (record.arrived - began) / seconds < end]

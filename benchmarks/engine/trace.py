@@ -1,7 +1,7 @@
-"""A profiler's trace to GPU time per stage.
+"""Sums up a profiler's trace as GPU time per stage.
 
 The engine wraps its stages in ranges named `stoop.<stage>`; a kernel belongs to the innermost range in which the host
-launched it. What a CUDA graph launches outside of any range is decode: nothing else is captured.
+launched it. A CUDA graph launched outside of any range counts as decode.
 """
 
 from bisect import bisect_right
@@ -21,7 +21,7 @@ Event = Mapping[str, Any]
 
 @dataclass(slots=True)
 class Stage:
-    """Microseconds on the device by kernel, and copies to and from the host apart."""
+    """Microseconds on the device by kernel; copies to and from the host are separate."""
 
     launches: int = 0
     kernels: Counter[str] = field(default_factory=Counter)
@@ -29,13 +29,13 @@ class Stage:
 
     @property
     def busy(self) -> float:
-        """Microseconds of all kernels."""
+        """The microseconds of all kernels."""
         return sum(self.kernels.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Microseconds: `wall` from the first kernel's begin to the last one's end, `busy` the part in which any ran."""
+    """Microseconds: `wall` from the first kernel's begin to the last one's end, `busy` the part with any kernel."""
 
     wall: float
     busy: float
@@ -68,7 +68,7 @@ def read_trace(events: Iterable[Event]) -> Times:
 
 
 def _stages_by_correlation(whole: Sequence[Event]) -> dict[int, str]:
-    """Return the stage of every launch, by the number that it shares with its kernels."""
+    """Return the stage of every launch, by its correlation number, which its kernels share."""
     ranges = _ranges_by_thread(whole)
     found: dict[int, str] = {}
     for event in whole:
@@ -84,7 +84,7 @@ def _stages_by_correlation(whole: Sequence[Event]) -> dict[int, str]:
 
 @dataclass(slots=True)
 class _Ranges:
-    """Of one thread, by begin: (begin, end, stage)."""
+    """The ranges of one thread, ordered by begin: (begin, end, stage)."""
 
     begins: list[float] = field(default_factory=list)
     all: list[tuple[float, float, str]] = field(default_factory=list)
@@ -101,7 +101,7 @@ def _ranges_by_thread(whole: Sequence[Event]) -> dict[tuple[Any, Any], _Ranges]:
 
 
 def _innermost(ranges: _Ranges, moment: float) -> str | None:
-    """Return the range that began last of those that hold the moment; they nest a few deep at the most."""
+    """Return the innermost range at a moment; ranges nest only a few deep."""
     last = bisect_right(ranges.begins, moment)
     for _, end, stage in reversed(ranges.all[max(0, last - 8) : last]):
         if moment <= end:
@@ -110,7 +110,7 @@ def _innermost(ranges: _Ranges, moment: float) -> str | None:
 
 
 def _union(spans: Sequence[tuple[float, float]]) -> float:
-    """Return the length of what the spans cover together."""
+    """Return the length of the union of the spans."""
     covered, reached = 0.0, float("-inf")
     for begin, end in sorted(spans):
         covered += max(0.0, end - max(begin, reached))

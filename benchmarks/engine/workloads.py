@@ -1,6 +1,6 @@
-"""What the benchmarks ask: each workload is a list without end of questions about photos, the same in every run.
+"""The benchmarks' questions: each workload is an endless list of questions about photos, the same in every run.
 
-Every answer is greedy and as long as is said here: the random models of `full_size` never stop by themselves.
+Every answer is greedy and has the length given here, because the random models of `full_size` never stop by themselves.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from benchmarks.photos import LARGE, SMALL, Format
-from worker.engine.request import Caption, Detect, Point, Query, Sampling, Task
+from benchmarks.engine.photos import LARGE, SMALL, Format
+from stoop_worker.engine.request import Caption, Detect, Point, Query, Sampling, Task
 
 __all__ = ["WORKLOADS", "Ask", "Workload", "photos_for"]
 
@@ -26,13 +26,13 @@ class Ask:
 
     @property
     def sampling(self) -> Sampling:
-        """Greedy, and ended by its limits alone."""
+        """Greedy sampling that only its limits end."""
         return Sampling(temperature=0.0, max_tokens=self.tokens, max_objects=self.objects)
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """`ask` gives the question of each number; with `repeats` a photo is asked about more than once."""
+    """`ask` returns the question with a given number; with `repeats` several questions are about one photo."""
 
     name: str
     about: str
@@ -41,7 +41,7 @@ class Workload:
 
 
 def photos_for(asks: Iterable[Ask]) -> dict[Format, int]:
-    """Return how many photos of each shape these questions need."""
+    """Return the number of photos of each shape that these questions need."""
     counts: dict[Format, int] = {}
     for ask in asks:
         counts[ask.shape] = max(counts.get(ask.shape, 0), ask.photo + 1)
@@ -58,7 +58,7 @@ def _query(number: int, tokens: int) -> Ask:
 
 
 def _mixed(number: int) -> Ask:
-    """Every photo is asked about twice, and half of the answers are short."""
+    """Return a question: two are about each photo, and half of the answers are short."""
     photo = number // 2
     tasks: tuple[tuple[Task, int, int], ...] = (
         (Query(_question(number)), 3, 1),
@@ -89,7 +89,7 @@ _ALL = (
     # 730 positions of the image and 106 of the prompt: 900 in the middle of 128 tokens
     Workload(
         "decode",
-        "query, 128 tokens, context 836 to 964: decode steps alone are timed",
+        "query, 128 tokens, context 836 to 964: only decode steps are timed",
         lambda number: Ask(Query(_question(number, 101)), number, shape=SMALL, tokens=128),
     ),
 )

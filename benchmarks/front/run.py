@@ -1,9 +1,9 @@
-"""What one job costs the front of a worker, by part: CPU milliseconds of each of its threads.
+"""Measures the CPU time that one job costs the front of a worker, in milliseconds of each of its threads.
 
-    python -m benchmarks.front --concurrency 64 --jobs 2000
+    python -m benchmarks.front.run --concurrency 64 --jobs 2000
 
-A real Redis, a real S3 server and the front of a real worker; in place of the engine a process that answers at once
-with the checksum of the pixels it was given. Every answer is compared with what Pillow makes of the photo.
+Uses a real Redis, a real S3 server and the front of a real worker. In place of the engine, a process answers at once
+with the checksum of the pixels. Every answer is compared with the checksum of Pillow's pixels.
 """
 
 import argparse
@@ -24,29 +24,29 @@ from typing import IO, Any
 
 from PIL import Image as Pillow
 
+from benchmarks.engine.photos import LARGE, make_photos
 from benchmarks.figures import machine, write_json
-from benchmarks.photos import LARGE, make_photos
-from benchmarks.processes import cpu_seconds, descendants
-from producer import AsyncClient
-from producer.config import ProducerConfig
-from producer.embedded import EmbeddedRedis, EmbeddedS3, embedded_redis, embedded_s3
+from benchmarks.queue.processes import cpu_seconds, descendants
+from stoop import AsyncClient
+from stoop.config import ProducerConfig
+from stoop.demo.embedded import EmbeddedRedis, EmbeddedS3, embedded_redis, embedded_s3
 
 __all__ = ["main"]
 
 _LANE = "bench"
 _START_SECONDS = 60.0
-# what the threads of a front do, by their names
+# the work of a front's threads, by their names
 _PARTS = {
     "fetch": "objects from S3",
     "image": "pixels of JPEGs",
     "engine line": "hand-over to the engine",
-    "loop": "Redis, events, all else",
+    "loop": "Redis, events, the rest",
 }
 
 
-def main(words: list[str] | None = None) -> dict[str, Any]:
-    """Measure, print, and return what was written."""
-    arguments = _parser().parse_args(words)
+def main(argv: list[str] | None = None) -> dict[str, Any]:
+    """Measure and print; return the figures."""
+    arguments = _parser().parse_args(argv)
     photos = make_photos(arguments.count, LARGE, arguments.photos)
     with tempfile.TemporaryDirectory(prefix="stoop-front-") as name:
         folder = Path(name)
@@ -99,7 +99,7 @@ def _front(folder: Path, redis: EmbeddedRedis, s3: EmbeddedS3) -> Iterator["_Fro
     }
     with (folder / "worker.log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.front_worker"],
+            [sys.executable, "-m", "benchmarks.front.worker"],
             env={**os.environ, **s3.environment, **settings},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -122,24 +122,24 @@ def _front(folder: Path, redis: EmbeddedRedis, s3: EmbeddedS3) -> Iterator["_Fro
 
 @dataclass(frozen=True, slots=True)
 class _Front:
-    """A running front and the processes it has started, and what its threads have cost when it is asked."""
+    """A running front and its processes; it reports the CPU time of its threads on request."""
 
     process: int
     engines: list[int]
     asked: IO[str]
-    told: IO[str]
+    reports: IO[str]
 
     def spent(self) -> dict[str, float]:
-        """Return the CPU seconds so far, of each part, of the whole process and of the engine's."""
+        """Return the CPU seconds so far of each part, of the whole process and of the engine's process."""
         self.asked.write("\n")
         self.asked.flush()
-        parts: dict[str, float] = json.loads(self.told.readline())
+        parts: dict[str, float] = json.loads(self.reports.readline())
         return {**parts, "front": cpu_seconds([self.process]), "engine": cpu_seconds(self.engines)}
 
 
 @dataclass(slots=True)
 class _Run:
-    """One closed loop of captions, each of the next photo."""
+    """One closed loop of captions; each job is about the next photo."""
 
     front: _Front
     checksums: list[str]
@@ -148,7 +148,7 @@ class _Run:
     ended: int = 0
 
     async def go(self, load: int, jobs: int) -> dict[str, Any]:
-        """Let twice `load` jobs warm everything up, then measure `jobs`."""
+        """Warm up with twice `load` jobs, then measure `jobs` jobs."""
         async with AsyncClient(self.config) as client:
             await self._ask(client, load, 2 * load)
             before, began = self.front.spent(), time.perf_counter()
@@ -167,7 +167,7 @@ class _Run:
                 image = f"s3://{self.config.bucket}/{_key(number)}"
                 result = await client.result(await client.submit(await client.prepare("caption", image)))
                 if result.output is None or result.output.caption != self.checksums[number]:
-                    raise SystemExit(f"photo {number} was answered with {result}, so no time is told")
+                    raise SystemExit(f"photo {number} was answered with {result}, so the times are not valid")
 
         async with asyncio.TaskGroup() as group:
             for _ in range(load):

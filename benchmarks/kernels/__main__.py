@@ -1,7 +1,7 @@
-"""Times every kernel against the library call it replaces: `python3 -m benchmarks.kernel_rows [--sweep] [name …]`.
+"""Times every kernel against the library call it replaces: `python3 -m benchmarks.kernels [--sweep] [name …]`.
 
-With `--sweep` also the other ways to cut the work of those that offer `alternatives`. With OUT set, the rows are
-written to `kernel_rows.json` in that folder.
+`--sweep` also times the other splits of the work, for modules with `alternatives`. If OUT is set, the rows are written
+to `kernel_rows.json` in that folder.
 """
 
 import json
@@ -16,14 +16,14 @@ from pathlib import Path
 
 import torch
 
-import benchmarks.kernel_rows as here
-from benchmarks.kernel_rows.row import Row, print_table
+import benchmarks.kernels as here
+from benchmarks.kernels.row import Row, print_table
 
 __all__ = ["main"]
 
 
 def main(arguments: list[str]) -> int:
-    """Run what is named, or all; returns the number of modules that failed."""
+    """Run the named modules, or all; return the number of modules that failed."""
     wanted = {argument for argument in arguments if not argument.startswith("-")}
     functions = ("rows", "alternatives") if "--sweep" in arguments else ("rows",)
     found: list[Row] = []

@@ -1,4 +1,4 @@
-"""Our paged attention against FlashInfer's, where that is installed; it compiles for some minutes at its first use."""
+"""Times paged attention against FlashInfer's, if that is installed; its first use compiles for some minutes."""
 
 from functools import partial
 from importlib.util import find_spec
@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.kernel_rows.paged_attention import HEAD_DIM, HEADS, PAGE, layout_of, pools_of, queries
-from benchmarks.kernel_rows.row import Row, check, microseconds, microseconds_captured
-from worker.kernels.paged_attention import PagedLayout, paged_attention, reference
-from worker.kernels.paged_attention.decode import decode
+from benchmarks.kernels.paged_attention import HEAD_DIM, HEADS, PAGE, layout_of, pools_of, queries
+from benchmarks.kernels.row import Row, check, microseconds, microseconds_captured
+from stoop_worker.kernels.paged_attention import PagedLayout, paged_attention, reference
+from stoop_worker.kernels.paged_attention.decode import decode
 
 __all__ = ["rows"]
 
@@ -19,7 +19,7 @@ WORKSPACE_BYTES = 256 << 20
 
 
 def rows() -> list[Row]:
-    """Return decodes of several batches, and a prefill whose rows all see each other; nothing without FlashInfer."""
+    """Return decodes of several batches, and a prefill without a causal mask; nothing without FlashInfer."""
     if find_spec("flashinfer") is None:
         return []
     return [*(decode_row(batch) for batch in (1, 16, 64, 128)), prefill_row(8, 736)]
@@ -63,7 +63,7 @@ def workspace() -> Tensor:
 
 
 def pages_of(layout: PagedLayout) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the page tables as FlashInfer has them: starts, page numbers, and positions in each last page."""
+    """Return the page tables in FlashInfer's form: starts, page numbers, and positions in each last page."""
     contexts_B = layout.context_lens_B
     counts_B = (contexts_B + PAGE - 1) // PAGE
     starts_B1 = torch.cat((counts_B.new_zeros(1), counts_B.cumsum(0))).int()

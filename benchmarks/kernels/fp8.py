@@ -1,13 +1,13 @@
-"""Rows to fp8, alone and after a tanh-GELU, from bfloat16."""
+"""Times the rounding of bfloat16 rows to fp8, alone and after a tanh-GELU."""
 
 from functools import partial
 
 import torch
 from torch.nn import functional
 
-from benchmarks.kernel_rows.row import Row, check, microseconds
-from worker.kernels import fp8
-from worker.kernels.fp8 import reference
+from benchmarks.kernels.row import Row, check, microseconds
+from stoop_worker.kernels import fp8
+from stoop_worker.kernels.fp8 import reference
 
 __all__ = ["rows"]
 
@@ -31,5 +31,5 @@ def measure(count: int, width: int) -> list[Row]:
 
 
 def rows() -> list[Row]:
-    """Return what the encoder and a prefill quantise."""
+    """Return rows as quantised by the encoder and by a prefill."""
     return [row for shape in SHAPES for row in measure(*shape)]

@@ -1,6 +1,6 @@
-"""The model's large products in fp8 and with the GELU in them, against torch's in bfloat16.
+"""Times the model's large products in fp8 and with a fused GELU, against torch's in bfloat16.
 
-Rates are of the product alone: what a row's scales cost is in the rows of `fp8` and `layer_norm`.
+Rates cover only the product: the cost of a row's scales is in the rows of `fp8` and `layer_norm`.
 """
 
 from collections.abc import Callable
@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from benchmarks.kernel_rows.row import Row, check, microseconds
-from worker.kernels import fp8
-from worker.kernels.fp8 import Fp8Linear
+from benchmarks.kernels.row import Row, check, microseconds
+from stoop_worker.kernels import fp8
+from stoop_worker.kernels.fp8 import Fp8Linear
 
 __all__ = ["rows"]
 
@@ -47,7 +47,7 @@ def per_row(x: Tensor, weight: Tensor, bias: Tensor, *, fast: bool) -> Callable[
 
 
 def measure(count: int, width: int, out: int) -> list[Row]:
-    """Time one product in every way; where it is a first layer of an MLP, also with its GELU."""
+    """Time one product in every way; also with its GELU if it is the first layer of an MLP."""
     made = partial(torch.randn, device="cuda", dtype=torch.bfloat16)
     given = made(count, width), made(out, width) / width**0.5, made(out)
     flop, shape = 2 * count * width * out, f"{count} x {width} x {out}"

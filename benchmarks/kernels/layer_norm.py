@@ -1,4 +1,4 @@
-"""Layer norm and the sums before it, at the encoder's width (1152) and the decoder's (2048), bfloat16."""
+"""Times layer norm and the sums before it, at the encoder's width (1152) and the decoder's (2048), bfloat16."""
 
 from collections.abc import Callable
 from functools import partial
@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from benchmarks.kernel_rows.row import Row, check, microseconds, microseconds_captured
-from worker.kernels import fp8, layer_norm
-from worker.kernels.layer_norm import kernel
+from benchmarks.kernels.row import Row, check, microseconds, microseconds_captured
+from stoop_worker.kernels import fp8, layer_norm
+from stoop_worker.kernels.layer_norm import kernel
 
 __all__ = ["alternatives", "rows"]
 
@@ -39,7 +39,7 @@ def inputs(count: int, width: int, added: int) -> Norm:
 
 
 def row(name: str, case: tuple[int, int, int], ours: Callable[..., object], library: Callable[..., object]) -> Row:
-    """Time both; `case` is rows, width and sums; what moves is x, what is added, the sum and the norm."""
+    """Time both; `case` is rows, width and sums. The rate counts x, the added tensors, the sum and the norm."""
     count, width, added = case
     given = inputs(*case)
     if count <= 128:
@@ -74,7 +74,7 @@ def rows() -> list[Row]:
 
 
 def alternatives() -> list[Row]:
-    """Return other numbers of warps a row."""
+    """Return other numbers of warps per row."""
     return [
         row(f"add, layer norm, {warps} warps", case, partial(kernel.add_layer_norm, row_warps=warps), torch_norm)
         for case in CASES

@@ -1,4 +1,4 @@
-"""Attention over pages, at the sizes of Moondream 2: 32 heads of 64, pages of 16, bfloat16."""
+"""Times paged attention at the sizes of Moondream 2: 32 heads of 64, pages of 16, bfloat16."""
 
 from functools import partial
 
@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from benchmarks.kernel_rows.row import Row, check, microseconds, microseconds_captured
-from worker.kernels.paged_attention import PagedLayout, paged_attention, reference
-from worker.kernels.paged_attention.decode import Ranges, decode
-from worker.kernels.paged_attention.prefill import Tile, prefill
+from benchmarks.kernels.row import Row, check, microseconds, microseconds_captured
+from stoop_worker.kernels.paged_attention import PagedLayout, paged_attention, reference
+from stoop_worker.kernels.paged_attention.decode import Ranges, decode
+from stoop_worker.kernels.paged_attention.prefill import Tile, prefill
 
 __all__ = ["alternatives", "rows"]
 
@@ -18,7 +18,7 @@ WIDTH = HEADS * HEAD_DIM
 PREFIX = 730
 DECODES = [(1, 900), (8, 900), (16, 900), (64, 900), (128, 900), (64, 2000)]
 PREFILLS = [(8, 750, 0), (1, 750, 0), (8, 20, 730), (8, 750, -PREFIX)]
-"""Sequences, rows of each, and positions that are in the cache; less than none: plain causal."""
+"""Sequences, rows of each, and positions in the cache; a negative number means plain causal."""
 SPLITS = {1: (8, 16, 32), 16: (2, 4, 8), 64: (1, 2, 4)}
 RANGES = [(block, warps, stages) for block, warps in ((32, 2), (64, 4), (128, 4), (128, 8)) for stages in (2, 3, 4)]
 TILES = [
@@ -29,7 +29,7 @@ TILES = [
 
 
 def layout_of(batch: int, rows: int, context: int, prefix: int) -> PagedLayout:
-    """Return sequences alike, their pages mixed as after hours of work."""
+    """Return equal sequences whose pages are scattered as after hours of work."""
     pages = -(-context // PAGE)
     table = torch.randperm(batch * pages, device="cuda").view(batch, pages).int()
     whole = partial(torch.full, (batch,), dtype=torch.int32, device="cuda")
@@ -46,7 +46,7 @@ def layout_of(batch: int, rows: int, context: int, prefix: int) -> PagedLayout:
 
 
 def pools_of(layout: PagedLayout, dtype: torch.dtype = torch.bfloat16) -> list[Tensor]:
-    """Return as many layers' pools as keep any of them out of the cache."""
+    """Return pools for enough layers that none stays in the cache."""
     pages = layout.page_table_BP.numel()
     layers = max(2, min(24, 600_000_000 // (pages * PAGE * WIDTH * 4)))
     return [
@@ -60,7 +60,7 @@ def queries(count: int) -> Tensor:
 
 
 def plain(batch: int, rows: int, context: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return q, k and v of a library that knows no pages, as it likes them best."""
+    """Return q, k and v without pages, in the layout that is fastest for the library."""
     q, k, v = (
         torch.randn(batch, HEADS, count, HEAD_DIM, device="cuda", dtype=torch.bfloat16)
         for count in (rows, context, context)
@@ -109,7 +109,7 @@ def prefill_row(batch: int, count: int, cached: int, tile: Tile | None = None) -
 
 
 def rows() -> list[Row]:
-    """Return the sizes that the engine meets."""
+    """Return the sizes that occur in the engine."""
     return [
         *(decode_row(*each) for each in DECODES),
         decode_row(64, 900, torch.float8_e4m3fn),
@@ -118,7 +118,7 @@ def rows() -> list[Row]:
 
 
 def alternatives() -> list[Row]:
-    """Return other ways to cut the work."""
+    """Return other splits of the work."""
     decodes = [
         decode_row(batch, 900, ranges=Ranges(splits, *others))
         for batch, several in SPLITS.items()

@@ -1,11 +1,11 @@
-"""Pixels to patches: crops of 378 x 378 pixels, patches of 14 x 14, bfloat16."""
+"""Times the step from pixels to patches: crops of 378 x 378 pixels, patches of 14 x 14, bfloat16."""
 
 from functools import partial
 
 import torch
 
-from benchmarks.kernel_rows.row import Row, check, microseconds
-from worker.kernels.patchify import patchify, reference
+from benchmarks.kernels.row import Row, check, microseconds
+from stoop_worker.kernels.patchify import patchify, reference
 
 __all__ = ["rows"]
 

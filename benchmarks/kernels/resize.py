@@ -1,4 +1,4 @@
-"""Pixels to crops on the device, against Pillow on one core of the host."""
+"""Times the step from pixels to crops on the device, against Pillow on one core of the host."""
 
 from functools import partial
 from time import perf_counter
@@ -6,10 +6,10 @@ from time import perf_counter
 import numpy as np
 import torch
 
-from benchmarks.kernel_rows.row import Row, check, microseconds
-from worker.images import CropGeometry, Image, cut
-from worker.kernels.resize import resize
-from worker.model.crops import cut_on_device
+from benchmarks.kernels.row import Row, check, microseconds
+from stoop_worker.images import CropGeometry, Image, cut
+from stoop_worker.kernels.resize import resize
+from stoop_worker.models.moondream.crops import cut_on_device
 
 __all__ = ["rows"]
 
@@ -23,7 +23,7 @@ def measure(high: int, wide: int) -> list[Row]:
     started = perf_counter()
     expected = cut(image, GEOMETRY).pixels
     pillow_us = (perf_counter() - started) * 1e6
-    # an image of one tile has it once
+    # a single tile is the global crop itself
     found = torch.empty(expected.shape if len(expected) > 2 else (1, *expected.shape[1:]), dtype=torch.uint8).cuda()
     cut_on_device(pixels, GEOMETRY, found)
     check(found.cpu(), torch.from_numpy(expected[: len(found)]), 0)

@@ -1,4 +1,4 @@
-"""One line of the table of kernels, and how its numbers are taken."""
+"""One line of the table of kernels, and the timing behind it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Row:
 
 
 def check(found: Tensor, expected: Tensor, bound: float) -> None:
-    """Refuse an answer that is farther than `bound` from the expected one, relative to its norm, or not finite."""
+    """Raise `ValueError` if an answer is not finite, or differs from the expected one by over `bound` of its norm."""
     found, expected = found.double(), expected.double()
     error = ((found - expected).norm() / expected.norm()).item()
     if not error <= bound:
@@ -39,7 +39,7 @@ def microseconds(call: Callable[[], object]) -> float:
 def microseconds_captured(calls: Sequence[Callable[[], object]]) -> float:
     """Return the mean time of one of several calls, replayed one after the other in a CUDA graph.
 
-    With as many calls on as much memory as a model's layers use, none finds its inputs in the cache.
+    With one call per layer of a model, each on its own memory, none finds its inputs in the cache.
     """
     from triton.testing import do_bench_cudagraph
 
@@ -53,7 +53,7 @@ def microseconds_captured(calls: Sequence[Callable[[], object]]) -> float:
 
 
 def print_table(rows: Sequence[Row]) -> None:
-    """Print rows as a table: microseconds of ours and of the library, how many times ours is faster, and its rate."""
+    """Print rows as a table: microseconds of ours and of the library, the speedup, and our rate."""
     print(f"{'kernel':<34} {'shape':<38} {'us':>9} {'library us':>10} {'ratio':>6} {'rate':>13}  library")
     for row in rows:
         theirs = f"{row.library_us:10.1f} {row.library_us / row.ours_us:6.2f}" if row.library_us else f"{'':17}"

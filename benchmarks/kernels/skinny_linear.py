@@ -1,7 +1,7 @@
-"""The decode's products at the sizes of Moondream 2, bfloat16, each on the weights of its own layer.
+"""Times the decode's products at the sizes of Moondream 2, bfloat16, each on its own layer's weights.
 
-Rates are of the weights read. "split, add, layer norm" is what ends a decoder layer: the product in parts and one
-launch for their sum, the residual's and the norm, against torch's linear and the kernel that adds and normalises.
+Rates count the weights read. "split, add, layer norm" ends a decoder layer: the product in parts and one launch for
+their sum, the residual and the norm, against torch's linear and the kernel that adds and normalises.
 """
 
 from functools import partial
@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from benchmarks.kernel_rows.row import Row, check, microseconds_captured
-from worker.kernels.layer_norm import add_layer_norm
-from worker.kernels.skinny_linear import add_parts_layer_norm, products, skinny_linear, split_linear, sums
-from worker.kernels.skinny_linear.products import Cut
+from benchmarks.kernels.row import Row, check, microseconds_captured
+from stoop_worker.kernels.layer_norm import add_layer_norm
+from stoop_worker.kernels.skinny_linear import add_parts_layer_norm, products, skinny_linear, split_linear, sums
+from stoop_worker.kernels.skinny_linear.products import Cut
 
 __all__ = ["alternatives", "rows"]
 
@@ -79,13 +79,13 @@ def rate(weights: int, us: float) -> str:
 
 
 def rows() -> list[Row]:
-    """Return the first product of a layer, the last one of a step, and what ends a layer."""
+    """Return the first product of a layer, the last one of a step, and the end of a layer."""
     found = [whole(count, out) for out in (INNER, VOCABULARY) for count in COUNTS]
     return found + [row for count in COUNTS for row in split(count)]
 
 
 def alternatives() -> list[Row]:
-    """Return other cuts of the product in parts, for more rows than one dot of 16 takes, and of their sum."""
+    """Return other splits of the product in parts, for more than 16 rows, and of their sum."""
     return [row for count in (32, 64) for row in (*other_cuts(count), *other_sums(count))]
 
 
@@ -105,7 +105,7 @@ def other_cuts(count: int) -> list[Row]:
 
 
 def other_sums(count: int) -> list[Row]:
-    """Time the sum of 4, 8 and 10 parts with the norm; the library's call finds one tensor to add."""
+    """Time the sum of 4, 8 and 10 parts with the norm; the library's call adds a single tensor."""
     given = [(made(count, WIDTH), *(made(WIDTH) for _ in range(3))) for _ in range(LAYERS)]
     library_us = microseconds_captured([partial(add_layer_norm, x, (x,), *norm) for x, _, *norm in given])
     found = []

@@ -1,12 +1,12 @@
-"""Both views of a batch of images: 27 x 27 patches of 1152 features, bfloat16."""
+"""Times both views of a batch of images: 27 x 27 patches of 1152 features, bfloat16."""
 
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from benchmarks.kernel_rows.row import Row, check, microseconds
-from worker.kernels.stitch_pool import global_and_local, stitch_pool
+from benchmarks.kernels.row import Row, check, microseconds
+from stoop_worker.kernels.stitch_pool import global_and_local, stitch_pool
 
 __all__ = ["rows"]
 
@@ -39,5 +39,5 @@ def measure(name: str, tilings: list[tuple[int, int]]) -> Row:
 
 
 def rows() -> list[Row]:
-    """Return one image, several alike, and several of different tilings."""
+    """Return one image, several of one tiling, and several of different tilings."""
     return [measure(name, tilings) for name, tilings in BATCHES.items()]

@@ -1,11 +1,11 @@
-"""Attention of the encoder: 729 patches, 16 heads of 72, bfloat16: ours against cuDNN, which is torch's fastest."""
+"""Times the encoder's attention (729 patches, 16 heads of 72, bfloat16) against cuDNN, the fastest in torch."""
 
 from functools import partial
 
 import torch
 
-from benchmarks.kernel_rows.row import Row, check, microseconds
-from worker.kernels.vision_attention import library, reference, vision_attention
+from benchmarks.kernels.row import Row, check, microseconds
+from stoop_worker.kernels.vision_attention import library, reference, vision_attention
 
 __all__ = ["rows"]
 

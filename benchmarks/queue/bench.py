@@ -1,4 +1,4 @@
-"""What the queue's benchmarks stand on: a Redis, the product's producer and broker, and a worker that runs nothing."""
+"""The base of the queue's benchmarks: a Redis, the product's client and broker, and a worker without an engine."""
 
 import asyncio
 import time
@@ -7,21 +7,21 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from producer.redis_transport import RedisTransport
-from schemas import names
-from schemas.codec import pack
-from schemas.event import FinishedEvent
-from schemas.job import Job
-from schemas.result import Result
-from schemas.skill import Output, Skill
-from schemas.state import State
-from worker.errors import QueueUnavailable
-from worker.jobs.broker import Delivery, Settlement
-from worker.jobs.broker_config import BrokerConfig
-from worker.jobs.outcome import Completed
-from worker.jobs.redis_broker import RedisBroker
+from stoop.redis.transport import RedisTransport
+from stoop_schemas import names
+from stoop_schemas.codec import pack
+from stoop_schemas.event import FinishedEvent
+from stoop_schemas.job import Job
+from stoop_schemas.result import Result
+from stoop_schemas.skill import Output, Skill
+from stoop_schemas.state import State
+from stoop_worker.errors import QueueUnavailable
+from stoop_worker.jobs.broker import Delivery, Settlement
+from stoop_worker.jobs.outcome import Completed
+from stoop_worker.jobs.redis.broker import RedisBroker
+from stoop_worker.jobs.redis.config import BrokerConfig
 
-__all__ = ["BULK", "INTERACTIVE", "Bench", "Desk", "ending", "new_job", "serving"]
+__all__ = ["BULK", "INTERACTIVE", "Bench", "IdleWorker", "ending", "new_job", "serving"]
 
 INTERACTIVE, BULK = names.DEFAULT_LANES
 _PERMITS = 16
@@ -32,7 +32,7 @@ _PAUSE_SECONDS = 0.1
 
 
 class Bench:
-    """One Redis with nothing in it, and a client, a broker and a look at it."""
+    """An empty Redis with a client, a broker and its own statistics."""
 
     def __init__(self, url: str) -> None:
         self.transport = RedisTransport(url, bounds={BULK: 10_000_000})
@@ -51,16 +51,16 @@ class Bench:
 
     async def cpu(self) -> float:
         """Return the seconds of CPU that Redis has used."""
-        told = await self.redis.info("cpu")
-        return float(told["used_cpu_user"]) + float(told["used_cpu_sys"])
+        info = await self.redis.info("cpu")
+        return float(info["used_cpu_user"]) + float(info["used_cpu_sys"])
 
     async def memory(self) -> int:
-        """Return the bytes that Redis holds, without what waits to be written to its file."""
-        told = await self.redis.info("memory")
-        return int(told["used_memory"]) - int(told["mem_aof_buffer"])
+        """Return the bytes that Redis holds, without its buffer for the append-only file."""
+        info = await self.redis.info("memory")
+        return int(info["used_memory"]) - int(info["mem_aof_buffer"])
 
     async def timed(self, count: int, act: Callable[[], Any]) -> tuple[float, float]:
-        """Do something with `count` jobs; return jobs a second, and Redis's CPU in µs a job."""
+        """Run `act` on `count` jobs; return jobs a second, and Redis's CPU time in µs a job."""
         cpu, began = await self.cpu(), time.perf_counter()
         await act()
         seconds = time.perf_counter() - began
@@ -68,7 +68,7 @@ class Bench:
 
 
 def new_job(number: int, *, lane: str = BULK, tenant: str | None = None) -> Job:
-    """Make a job of a usual size."""
+    """Return a job of a typical size."""
     return Job(
         id=names.new_id(), skill=Skill.QUERY, question=f"How many people are in picture {number}?", lane=lane,
         image=f"s3://photos/2026/{number:08}.jpg", tenant=tenant,
@@ -76,15 +76,15 @@ def new_job(number: int, *, lane: str = BULK, tenant: str | None = None) -> Job:
 
 
 def ending(delivery: Delivery) -> Settlement:
-    """Settle a delivery as one that completed."""
+    """Return the settlement of a delivery as completed."""
     output = Output(answer="Three people.")
     result = Result(id=delivery.job_id, status=State.COMPLETED, skill=Skill.QUERY, output=output)
     event = FinishedEvent(id=delivery.job_id, seq=delivery.next_seq, attempt=delivery.attempt, result=result)
     return Settlement(delivery, Completed(), delivery.next_seq, pack(event), pack(result))
 
 
-class Desk:
-    """A worker that runs nothing: it claims as many jobs as it has permits, waits, and settles."""
+class IdleWorker:
+    """A worker without an engine: it claims as many jobs as it has permits, waits, and settles them."""
 
     def __init__(self, bench: Bench, seen: Callable[[Delivery], None]) -> None:
         self._bench = bench
@@ -117,23 +117,23 @@ class Desk:
                 await self._bench.broker.settle([ending(delivery)])
                 break
             except QueueUnavailable:
-                # Redis stood still, as when it writes gigabytes: a permit must come back all the same
+                # Redis stalled, as when it writes gigabytes; the permit must be freed all the same
                 await asyncio.sleep(_PAUSE_SECONDS)
         self._free += 1
         self._freed.set()
 
 
 async def serving(bench: Bench, seen: Callable[[Delivery], None], load: Callable[[], Any]) -> None:
-    """Run a desk for as long as the load takes; should the desk break, so does the measurement."""
-    desk = Desk(bench, seen)
-    working, loading = asyncio.create_task(desk.serve()), asyncio.ensure_future(load())
+    """Run a worker until the load is done; an error of the worker ends the measurement."""
+    worker = IdleWorker(bench, seen)
+    working, loading = asyncio.create_task(worker.serve()), asyncio.ensure_future(load())
     done, _ = await asyncio.wait({working, loading}, return_when=asyncio.FIRST_COMPLETED, timeout=_LIMIT_SECONDS)
-    desk.closed = True
-    left = {working, loading, *desk.running}
+    worker.closed = True
+    left = {working, loading, *worker.running}
     for task in left:
         task.cancel()
     await asyncio.wait(left, timeout=_END_SECONDS)
     if working in done:
         working.result()
     if loading not in done:
-        raise SystemExit("the queue stood still, so no time is told")
+        raise SystemExit("the queue stalled, so the times are not valid")

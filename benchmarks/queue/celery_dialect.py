@@ -1,11 +1,11 @@
-"""What a job costs the worker's CPUs when it comes as our own JSON, from Celery alone, and from Celery with a canvas.
+"""Measures a job's CPU time in the worker if it comes as our own JSON, from Celery, and from Celery with a canvas.
 
-    python -m benchmarks.celery_dialect --jobs 3000
+    python -m benchmarks.queue.celery_dialect --jobs 3000
 
-A real Redis and a real worker whose engine is a script that answers at once, so that what is measured is the queue. The
-worker is stopped while jobs are put into its lane, and then told to go on. Before a figure is told every job must have
-its answer: as a result of ours, as a result in Celery's backend, and as a chord whose body has run. The canvas is the
-dearest of all: each job is a part of a chord of a hundred, counted and stored by Celery's own tracer.
+Uses a real Redis and a real worker whose engine is a script that answers at once, so that the figures are the queue's.
+The worker is paused while jobs are put into its lane, and then continued. Figures are printed only if every job has its
+answer: as a result of ours, as a result in Celery's backend, or as a chord whose body has run. The canvas is the most
+expensive one: each job is a part of a chord of a hundred, counted and stored by Celery's own tracer.
 Prints a table; --out writes JSON.
 """
 
@@ -25,10 +25,10 @@ import redis
 from celery import Celery, chord
 from celery.result import AsyncResult, ResultSet
 
-from producer import AsyncClient
-from producer.celery import configure, query
-from producer.config import ProducerConfig
-from producer.embedded import embedded_redis
+from stoop import AsyncClient
+from stoop.celery import configure, query
+from stoop.config import ProducerConfig
+from stoop.demo.embedded import embedded_redis
 from tests.celery.works import Process, gpu_worker
 
 __all__ = ["Cost", "main"]
@@ -41,33 +41,33 @@ _FIELD_UTIME = 11  # of /proc/PID/stat, counted after the name in parentheses
 
 @dataclass(frozen=True)
 class Cost:
-    """Medians over the rounds; CPU in milliseconds a job: of the worker, of Celery's process beside it, of Redis."""
+    """Medians over the rounds; CPU milliseconds a job of the worker, of its Celery sidecar, and of Redis."""
 
     kind: str
     jobs: int
     jobs_per_second: float
     worker_ms: float
-    clerk_ms: float
+    sidecar_ms: float
     redis_ms: float
 
 
 @dataclass(frozen=True)
 class Bench:
-    """What runs while costs are measured."""
+    """The processes of a measurement."""
 
     url: str
     redis: "redis.Redis[bytes]"
     worker: Process
     app: Celery
 
-    def clerk(self) -> int:
-        """Find the process beside the worker that has Celery in it."""
+    def sidecar(self) -> int:
+        """Return the process id of the worker's Celery sidecar."""
         names = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in self.worker.children}
-        return next(pid for pid, name in names.items() if b"worker.celery" in name)
+        return next(pid for pid, name in names.items() if b"stoop_worker.celery" in name)
 
     def measure(self, kind: str, jobs: int, put: Callable[[int], object], get: Callable[[object, int], None]) -> Cost:
-        """Put the jobs while the worker stands still, let it go on, and wait for every answer."""
-        pids = (self.worker.pid, self.clerk(), int(self.redis.info("server")["process_id"]))
+        """Put the jobs while the worker is paused, continue it, and wait for every answer."""
+        pids = (self.worker.pid, self.sidecar(), int(self.redis.info("server")["process_id"]))
         os.kill(self.worker.pid, signal.SIGSTOP)
         try:
             sent = put(jobs)
@@ -94,13 +94,13 @@ def main() -> None:
 
 
 def measure(jobs: int, rounds: int) -> list[Cost]:
-    """Measure each kind of job, in turn, so often."""
+    """Measure each kind of job in turn, `rounds` times."""
     with tempfile.TemporaryDirectory(prefix="stoop-bench-") as name:
         folder = Path(name)
         with embedded_redis(folder / "redis") as server, redis.Redis.from_url(server.url) as client:
             app = configure(Celery("bench", broker=server.url, backend=server.url))
             app.set_default()
-            # a lease that outlasts the pause
+            # the lease must outlast the pause
             settings = {"permits": 256, "lease_seconds": 120, "celery": "on", "log_level": "warning"}
             with gpu_worker(folder, "worker", server.url, **settings) as worker:
                 bench = Bench(server.url, client, worker, app)
@@ -160,16 +160,16 @@ def _cpu(pid: int) -> float:
 
 
 def _median(costs: list[Cost]) -> Cost:
-    figures = ("jobs_per_second", "worker_ms", "clerk_ms", "redis_ms")
+    figures = ("jobs_per_second", "worker_ms", "sidecar_ms", "redis_ms")
     return Cost(
         costs[0].kind, costs[0].jobs, *(statistics.median(getattr(one, name) for one in costs) for name in figures)
     )
 
 
 def _print(costs: list[Cost]) -> None:
-    print(f"{'':20} {'jobs/s':>8} {'worker ms':>10} {'clerk ms':>10} {'Redis ms':>10}   (CPU a job)")
+    print(f"{'':20} {'jobs/s':>8} {'worker ms':>10} {'sidecar ms':>10} {'Redis ms':>10}   (CPU a job)")
     for cost in costs:
-        figures = f"{cost.worker_ms:10.3f} {cost.clerk_ms:10.3f} {cost.redis_ms:10.3f}"
+        figures = f"{cost.worker_ms:10.3f} {cost.sidecar_ms:10.3f} {cost.redis_ms:10.3f}"
         print(f"{cost.kind:20} {cost.jobs_per_second:8.0f} {figures}")
 
 

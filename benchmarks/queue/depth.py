@@ -1,12 +1,12 @@
-"""What the queue costs as it gets deeper, and who waits how long in it.
+"""Measures the costs of the queue as it gets deeper, and the waits in it.
 
-    python -m benchmarks.queue_depth --depths 1000 10000 100000
+    python -m benchmarks.queue.depth --depths 1000 10000 100000
 
-A real Redis and the product's own producer and broker; no engine: a worker here only waits and settles. At each depth
-jobs are submitted one by one and in calls of 128, claimed in bursts of 64 and settled; before a time is told it is
-checked that every job came once, in order, and left its result. Then: how long interactive jobs wait behind a deep bulk
-lane, what bulk gets under constant interactive load, and what a small tenant gets beside one that floods the lane.
-Prints tables; --out writes JSON.
+Uses a real Redis and the product's own client and broker, without an engine: a worker here only waits and settles. At
+each depth, jobs are submitted one by one and in calls of 128, claimed in bursts of 64 and settled. Times are printed
+only if every job came once, in order, and left its result. Then it measures the wait of interactive jobs behind a deep
+bulk lane, the share of bulk under constant interactive load, and the wait of a small tenant beside one that floods the
+lane. Prints tables; --out writes JSON.
 """
 
 import argparse
@@ -18,10 +18,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.queue_bench import BULK, INTERACTIVE, Bench, ending, new_job, serving
-from producer.embedded import embedded_redis
-from schemas import names
-from worker.jobs.broker import Delivery
+from benchmarks.queue.bench import BULK, INTERACTIVE, Bench, ending, new_job, serving
+from stoop.demo.embedded import embedded_redis
+from stoop_schemas import names
+from stoop_worker.jobs.broker import Delivery
 
 __all__ = ["Cost", "main"]
 
@@ -30,7 +30,7 @@ _BURST = 64
 
 @dataclass(frozen=True)
 class Cost:
-    """What a job costs with `depth` others queued; rates are jobs a second of one client, CPU is Redis's, per job."""
+    """The cost of a job with `depth` others queued; rates are jobs a second of one client, CPU is Redis's, per job."""
 
     depth: int
     single_submits: float
@@ -72,24 +72,24 @@ async def measure_cost(url: str, depth: int, sample: int) -> Cost:
         many, many_cpu = await bench.timed(sample, together)
         before = await bench.memory()
         taken, taken_cpu = await bench.timed(sample, take_and_settle)
-        # what a job in the lane weighed is gone from it, so it is added again
+        # the claimed job's bytes have left the lane, so they are added again
         finished_bytes = (await bench.memory() - before) / sample + queued_bytes
         await _check(bench, expected, claimed)
     return Cost(depth, single, many, taken, single_cpu, many_cpu, taken_cpu, queued_bytes, finished_bytes)
 
 
 async def _check(bench: Bench, expected: Sequence[str], claimed: Sequence[str]) -> None:
-    """Refuse to tell a time of a queue that is wrong."""
+    """End with an error if the queue lost or reordered jobs."""
     if list(claimed) != list(expected[: len(claimed)]):
-        raise SystemExit("jobs were not claimed once each and in order, so no time is told")
+        raise SystemExit("jobs were not claimed once each and in order, so the times are not valid")
     kept = await bench.redis.exists(*(names.result(job_id) for job_id in claimed))
     left = await bench.redis.xlen(names.lane(BULK))
     if (kept, left) != (len(claimed), len(expected) - len(claimed)):
-        raise SystemExit(f"{kept} results of {len(claimed)} and {left} jobs left, so no time is told")
+        raise SystemExit(f"{kept} results of {len(claimed)} and {left} jobs left, so the times are not valid")
 
 
 async def measure_wait(url: str, bulk: int, arrivals: int) -> dict[str, float]:
-    """Submit interactive jobs one after the other while `bulk` jobs wait; tell how long they waited (ms)."""
+    """Submit interactive jobs one after the other while `bulk` jobs wait; return their waits (ms)."""
     async with Bench(url) as bench:
         await bench.transport.submit([new_job(number) for number in range(bulk)])
         waits: list[int] = []
@@ -111,7 +111,7 @@ async def measure_wait(url: str, bulk: int, arrivals: int) -> dict[str, float]:
 
 
 async def measure_share(url: str, ends: int) -> dict[str, float]:
-    """Keep both lanes full and count what is claimed from each."""
+    """Keep both lanes full, and count the jobs claimed from each."""
     async with Bench(url) as bench:
         for lane in (INTERACTIVE, BULK):
             await bench.transport.submit([new_job(number, lane=lane) for number in range(ends)])
@@ -128,7 +128,7 @@ async def measure_share(url: str, ends: int) -> dict[str, float]:
 
 
 async def measure_tenants(url: str, flood: int, few: int) -> dict[str, float]:
-    """Let one tenant flood the lane, then another bring a few jobs; tell how long those waited (ms)."""
+    """Let one tenant flood the lane and another submit a few jobs; return the waits of the latter (ms)."""
     async with Bench(url) as bench:
         await bench.transport.submit([new_job(number, tenant="flood") for number in range(flood)])
         waits: list[int] = []
@@ -160,7 +160,7 @@ def _quantiles(values: Sequence[float]) -> dict[str, float]:
 
 
 async def measure(url: str, depths: Sequence[int], *, sample: int, bulk: int, flood: int) -> dict[str, Any]:
-    """Take all figures, one after the other."""
+    """Measure all figures, one after the other."""
     return {
         "costs": [asdict(await measure_cost(url, depth, sample)) for depth in depths],
         "waits": [await measure_wait(url, queued, 200) for queued in (0, bulk)],

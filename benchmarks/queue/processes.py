@@ -8,7 +8,7 @@ __all__ = ["cpu_seconds", "descendants"]
 
 
 def descendants(process: int) -> list[int]:
-    """Return the processes that a process has started, and those that they have."""
+    """Return the descendants of a process."""
     parents = {int(path.parent.name): int(_fields(path)[1]) for path in Path("/proc").glob("[0-9]*/stat")}
     found: list[int] = []
     layer = [process]
@@ -18,7 +18,7 @@ def descendants(process: int) -> list[int]:
 
 
 def cpu_seconds(processes: Iterable[int]) -> float:
-    """Return the user and system time of all threads of these processes, since each began."""
+    """Return the user and system time of all threads of these processes, since each started."""
     ticks = 0
     for process in processes:
         fields = _fields(Path(f"/proc/{process}/stat"))
@@ -27,7 +27,7 @@ def cpu_seconds(processes: Iterable[int]) -> float:
 
 
 def _fields(path: Path) -> list[str]:
-    """Return the fields after the program's name, which may hold anything; none for a process that has just ended."""
+    """Return the fields after the program's name, which may contain anything; none if the process has just ended."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     except OSError:

@@ -1,18 +1,15 @@
-"""The same questions through Redis, S3 and a worker on this machine, against the engine alone in the same run.
+"""Compares the same questions through Redis, S3 and a worker on this machine with the engine alone, in one run.
 
-    python -m benchmarks.through_queue direct --concurrency 64 --requests 600
+    python -m benchmarks.queue.through_queue direct --concurrency 64 --requests 600
 
-Writes a random model as a checkpoint folder, measures `benchmarks.run` on it in a process that ends, then starts
-Redis, an S3 server and `stoop worker`, and keeps as many jobs in flight. The last lines are a table; with it come the
-share of the engine's own rate and the CPU time that the worker's two processes take for a job.
+Writes a random model as a checkpoint folder, and measures `benchmarks.engine.run` on it in its own process. Then it
+starts Redis, an S3 server and `stoop worker`, and keeps the same number of jobs in flight. The last lines are a table,
+the share of the engine's own rate, and the CPU time that the worker's two processes take for a job.
 """
 
 import argparse
 import asyncio
-import contextlib
 import json
-import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -24,39 +21,37 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from benchmarks.bench import add_flags, photos_of
-from benchmarks.engine_run import Photos, Record
+from benchmarks.engine.bench import add_flags, photos_of
+from benchmarks.engine.engine_run import Photos, Record
+from benchmarks.engine.photos import Format
+from benchmarks.engine.workloads import WORKLOADS, Ask
 from benchmarks.figures import lines, machine, summarise, write_json
-from benchmarks.full_size import DTYPES, SIZES
-from benchmarks.photos import Format
-from benchmarks.processes import cpu_seconds, descendants
-from benchmarks.workloads import WORKLOADS, Ask
-from producer import AsyncClient
-from producer.child_server import ChildServer
-from producer.config import ProducerConfig
-from producer.embedded import EmbeddedRedis, EmbeddedS3, embedded_redis, embedded_s3
-from schemas.job import Job
-from worker.engine.request import Caption, Detect, Query
+from benchmarks.queue.processes import cpu_seconds, descendants
+from benchmarks.queue.worker import model_folder, pairs, queue_worker
+from stoop import AsyncClient
+from stoop.config import ProducerConfig
+from stoop.demo.embedded import EmbeddedRedis, EmbeddedS3, embedded_redis, embedded_s3
+from stoop_schemas.job import Job
+from stoop_worker.engine.request import Caption, Detect, Query
 
 __all__ = ["main"]
 
 _LANE = "bench"
-_START_SECONDS = 300.0  # load some gigabytes, compile, capture
 
 
-def main(words: list[str] | None = None) -> dict[str, Any]:
-    """Measure both ways, print, and return what was written."""
-    arguments = _parser().parse_args(words)
+def main(argv: list[str] | None = None) -> dict[str, Any]:
+    """Measure both ways and print; return the figures."""
+    arguments = _parser().parse_args(argv)
     workload, load = WORKLOADS[arguments.workload], arguments.concurrency
     with tempfile.TemporaryDirectory(prefix="stoop-through-queue-", dir=arguments.folder) as name:
         folder = Path(name)
-        model = _model(arguments, folder)
+        model = model_folder(arguments, folder)
         direct = _read(arguments.direct or _engine_direct(arguments, model, folder / "direct.json"))
         wanted = 2 * load + max(arguments.requests, 2 * load) + 1
         photos = photos_of(map(workload.ask, range(wanted)), arguments.photos, most=wanted)
         with embedded_redis(folder / "redis") as redis, embedded_s3(folder / "s3") as s3:
             _upload(photos, s3)
-            with _worker(arguments, folder, model, redis, s3) as worker:
+            with queue_worker(arguments, folder, (redis, s3), _flags(arguments, model)) as worker:
                 run = _Run(_config(redis, s3), map(workload.ask, count()), worker.process.pid if worker.process else 0)
                 found = asyncio.run(run.go(load, max(arguments.requests, 2 * load), arguments.seconds))
     (engine,) = direct["figures"]
@@ -80,21 +75,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("workload", choices=WORKLOADS, nargs="?", default="direct")
     parser.add_argument("--concurrency", type=int, default=64)
     parser.add_argument("--requests", type=int, default=400)
-    parser.add_argument("--folder", type=Path, help="where the servers and the model's folder go, /dev/shm say")
+    parser.add_argument("--folder", type=Path, help="where the servers and the model's folder go, for example /dev/shm")
     parser.add_argument("--direct", type=Path, help="figures of the engine alone, if they have just been measured")
     parser.add_argument("--worker", nargs="*", default=[], metavar="FLAG=VALUE", help="flags of `stoop worker`")
     add_flags(parser)
     return parser
-
-
-def _model(arguments: argparse.Namespace, folder: Path) -> str:
-    """Return the model's folder, which is written where a size was asked for."""
-    if arguments.model not in SIZES:
-        return str(arguments.model)
-    program = [sys.executable, "-m", "benchmarks.full_size", str(folder / "model"), "--size", arguments.model]
-    # in a process of its own, for the device's memory is the worker's
-    subprocess.run([*program, "--device", arguments.device, "--dtype", arguments.dtype], check=True)
-    return str(folder / "model")
 
 
 def _engine_direct(arguments: argparse.Namespace, model: str, out: Path) -> Path:
@@ -108,7 +93,7 @@ def _engine_direct(arguments: argparse.Namespace, model: str, out: Path) -> Path
         "seconds": arguments.seconds,
         "out": out,
     }
-    program = [sys.executable, "-m", "benchmarks.run", arguments.workload]
+    program = [sys.executable, "-m", "benchmarks.engine.run", arguments.workload]
     program += [word for name, value in options.items() for word in (f"--{name}", str(value))]
     program += ["--engine", *arguments.engine, *(["--on-device"] if arguments.on_device else [])]
     program += ["--precision", arguments.precision] if arguments.precision else []
@@ -121,44 +106,14 @@ def _read(path: Path) -> dict[str, Any]:
     return found
 
 
-@contextlib.contextmanager
-def _worker(
-    arguments: argparse.Namespace, folder: Path, model: str, redis: EmbeddedRedis, s3: EmbeddedS3
-) -> Iterator[ChildServer]:
-    ready = folder / "worker-is-ready"
-    options = {
+def _flags(arguments: argparse.Namespace, model: str) -> dict[str, str]:
+    permits = str(max(128, arguments.concurrency))
+    return {
         "model": model,
-        "device": arguments.device,
-        "dtype": str(DTYPES[arguments.dtype]).removeprefix("torch."),
         "lanes": _LANE,
-        "permits": str(max(128, arguments.concurrency)),
-        "ready-file": str(ready),
-        "drain-seconds": "1",
-        **{name.replace("_", "-"): value for name, value in _pairs([*arguments.engine, *arguments.worker])},
+        "permits": permits,
+        **pairs([*arguments.engine, *arguments.worker]),
     }
-    flags = [word for name, value in options.items() for word in _flag(name, value)]
-    worker = ChildServer(
-        name="the worker",
-        command=[sys.executable, "-m", "producer", "worker", *flags],
-        log=folder / "worker.log",
-        environment={**os.environ, **s3.environment, "STOOP_REDIS_URL": redis.url, "STOOP_S3_ENDPOINT": s3.endpoint},
-        answers=lambda pid: ready.exists(),
-        start_seconds=_START_SECONDS,
-    )
-    try:
-        worker.start()
-        yield worker
-    finally:
-        worker.end(signal.SIGTERM)
-
-
-def _flag(name: str, value: str) -> tuple[str, ...]:
-    switches = {"True": f"--{name}", "False": f"--no-{name}"}
-    return (switches[value],) if value in switches else (f"--{name}", value)
-
-
-def _pairs(words: list[str]) -> list[tuple[str, str]]:
-    return [(name, value) for name, _, value in (word.partition("=") for word in words)]
 
 
 def _upload(photos: Photos, s3: EmbeddedS3) -> None:
@@ -192,7 +147,7 @@ class _Run:
         self._engines: list[int] = []
 
     async def go(self, load: int, requests: int, seconds: float) -> dict[str, Any]:
-        """Let `load` jobs end to warm up, then measure `requests`."""
+        """Warm up with `load` jobs, then measure `requests` jobs."""
         self._engines = descendants(self._worker)
         most, until = load + requests, time.perf_counter() + seconds
         async with AsyncClient(self._config) as client, asyncio.TaskGroup() as group:
@@ -243,7 +198,7 @@ class _Run:
         while len(self._ended) < ended and time.perf_counter() < until:
             await asyncio.sleep(0.002)
         if not self._ended:
-            raise SystemExit("no job has ended: give --seconds more")
+            raise SystemExit("no job has ended: raise --seconds")
 
     def _cpu(self) -> tuple[float, float]:
         """Return the CPU seconds of the front and of the engine."""
@@ -251,7 +206,7 @@ class _Run:
 
 
 def _tokens(ask: Ask) -> int:
-    """Return how many tokens, coordinates and sizes the whole answer has."""
+    """Return the number of tokens, coordinates and sizes of the whole answer."""
     if isinstance(ask.task, Query | Caption):
         return ask.tokens
     return ask.objects * (3 if isinstance(ask.task, Detect) else 2)

@@ -1,9 +1,9 @@
-"""Jobs a second through the queue: the same mixed jobs with one permit and with many, in one run.
+"""Measures jobs a second through the queue: the same mixed jobs with one permit and with many, in one run.
 
-    python -m benchmarks.queue --jobs 200 --permits 1 32
+    python -m benchmarks.queue.throughput --jobs 200 --permits 1 32
 
-A real Redis, a real S3 server and a real worker on this machine. Before a time is told, every answer of every run is
-checked to be the same as in the first: batching must not change what is said. Prints a table; --out writes JSON.
+Uses a real Redis, a real S3 server and a real worker on this machine. Times are printed only if every answer of every
+run equals that of the first run, because batching must not change answers. Prints a table; --out writes JSON.
 """
 
 import argparse
@@ -16,25 +16,25 @@ from pathlib import Path
 
 import msgspec
 
-from producer import AsyncClient
-from producer.config import ProducerConfig
-from producer.demo.burst import Errand, plan_burst
-from producer.demo.pictures import draw_pictures
-from producer.demo.worker_process import LANE, find_model, running_worker
-from producer.embedded import EmbeddedRedis, EmbeddedS3, embedded_redis, embedded_s3
-from schemas.result import Result
-from schemas.skill import Output
+from stoop import AsyncClient
+from stoop.config import ProducerConfig
+from stoop.demo.burst import DemoJob, plan_burst
+from stoop.demo.embedded import EmbeddedRedis, EmbeddedS3, embedded_redis, embedded_s3
+from stoop.demo.pictures import draw_pictures
+from stoop.demo.worker_process import LANE, find_model, running_worker
+from stoop_schemas.result import Result
+from stoop_schemas.skill import Output
 
 __all__ = ["Run", "main"]
 
 _GREEDY = {"temperature": 0.0, "max_tokens": 32, "max_objects": 8}
 _TOLERANCE = 2e-3
-"""Fractions of the image: a coordinate may move by a bin where two bins are nearly as likely."""
+"""Fractions of the image: a coordinate may move by a bin if two bins are almost equally likely."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """What one number of permits gave; `jobs_per_second` from the first submission to the last result."""
+    """The figures of one number of permits; `jobs_per_second` from the first submission to the last result."""
 
     permits: int
     jobs: int
@@ -60,10 +60,10 @@ def main() -> None:
 
 
 def measure(jobs: int, permits: list[int], *, images: int, model: str) -> list[Run]:
-    """Run the same jobs with each number of permits, each on a worker of its own; raise if answers differ."""
+    """Run the same jobs with each number of permits, each on its own worker; raise if answers differ."""
     pictures = draw_pictures(images, seed=11)
-    errands = plan_burst(pictures)
-    planned = [errands[number % len(errands)] for number in range(jobs)]
+    demo_jobs = plan_burst(pictures)
+    planned = [demo_jobs[number % len(demo_jobs)] for number in range(jobs)]
     runs: list[Run] = []
     expected: list[Result] = []
     with tempfile.TemporaryDirectory(prefix="stoop-bench-") as name:
@@ -84,12 +84,12 @@ def _config(redis: EmbeddedRedis, s3: EmbeddedS3) -> ProducerConfig:
     return ProducerConfig(redis_url=redis.url, bucket=s3.bucket, s3_path_style=True, lane=LANE, timeout_seconds=1800)
 
 
-async def _run(errands: list[Errand], permits: int, config: ProducerConfig) -> tuple[Run, list[Result]]:
+async def _run(demo_jobs: list[DemoJob], permits: int, config: ProducerConfig) -> tuple[Run, list[Result]]:
     async with AsyncClient(config) as client:
         jobs = []
-        for errand in errands:
-            image = f"s3://{config.bucket}/{errand.picture.name}.png" if errand.picture else None
-            jobs.append(await client.prepare(errand.skill, image, settings=_GREEDY, **errand.fields))
+        for demo_job in demo_jobs:
+            image = f"s3://{config.bucket}/{demo_job.picture.name}.png" if demo_job.picture else None
+            jobs.append(await client.prepare(demo_job.skill, image, settings=_GREEDY, **demo_job.fields))
         ended: list[float] = []
 
         async def follow(job_id: str) -> Result:
@@ -111,7 +111,9 @@ def _check(expected: list[Result], results: list[Result]) -> None:
         assert first.output is not None, f"job {number} did not complete"
         assert other.output is not None, f"job {number} did not complete"
         if not _same(first.output, other.output):
-            raise SystemExit(f"job {number}: the answers differ, so no time is told:\n{first.output}\n{other.output}")
+            raise SystemExit(
+                f"job {number}: the answers differ, so the times are not valid:\n{first.output}\n{other.output}"
+            )
 
 
 def _same(first: Output, other: Output) -> bool:

@@ -1,6 +1,6 @@
-"""Draw a training's losses over its steps.
+"""Draws the losses of a training over its steps.
 
-python -m deploy.demo.curve run/progress.json deploy/demo/training/curve.png
+python -m deploy.demo_model.curve run/progress.json deploy/demo_model/training/curve.png
 """
 
 import json
@@ -25,7 +25,7 @@ _LEAST, _MOST = 1e-3, 10.0
 
 
 def draw_curve(log: Sequence[dict[str, Any]], path: Path) -> None:
-    """Write a picture of the losses, on a logarithmic scale, over the steps."""
+    """Draw the losses over the steps, on a logarithmic scale, and save the picture."""
     points = [(entry["step"], entry["losses"]) for entry in log if "losses" in entry]
     last = max(step for step, _ in points)
     canvas = Image.new("RGB", _SIZE, "white")
@@ -43,9 +43,9 @@ def draw_curve(log: Sequence[dict[str, Any]], path: Path) -> None:
         step = round(last * part / 4)
         pen.text((place(step, _LEAST)[0] - 12, _SIZE[1] - _MARGIN + 8), str(step), fill="black")
     pen.text((_SIZE[0] // 2 - 60, _SIZE[1] - 24), "steps of 80 scenes", fill="black")
-    for row, (name, (words, colour)) in enumerate(_LOSSES.items()):
+    for row, (name, (label, colour)) in enumerate(_LOSSES.items()):
         pen.line([place(step, losses[name]) for step, losses in points], fill=colour, width=2)
-        pen.text((_MARGIN + 12, _SIZE[1] - _MARGIN - 76 + 16 * row), words, fill=colour)
+        pen.text((_MARGIN + 12, _SIZE[1] - _MARGIN - 76 + 16 * row), label, fill=colour)
     canvas.save(path)
 
 

@@ -1,4 +1,4 @@
-"""Questions to ask about a scene with every skill, and marks for the replies."""
+"""An exam about a scene: requests for every skill, and marks for the replies."""
 
 import re
 from collections import Counter
@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from deploy.demo.scenes import COLOURS, Scene, Thing
-from deploy.demo.shapes import DIGITS, SHAPES
-from deploy.demo.speech import ANYTHING, LENGTHS, Label, captions, labels, questions
+from deploy.demo_model.pictures.scenes import COLOURS, Scene, Thing
+from deploy.demo_model.pictures.shapes import DIGITS, SHAPES
+from deploy.demo_model.pictures.speech import ANYTHING, LENGTHS, Label, captions, labels, questions
 
 __all__ = ["Ask", "Box", "Marks", "Reply", "asks"]
 
 Box = tuple[float, float, float, float]
 Reply = str | Sequence[Box] | Sequence[tuple[float, float]]
-"""A text, boxes (x_min, y_min, x_max, y_max) or points (x, y), as the skill has it."""
+"""A text, boxes (x_min, y_min, x_max, y_max) or points (x, y), depending on the skill."""
 
 Fit = Callable[[tuple[float, ...], Thing], float]
 _PHRASE = re.compile(rf"\b(an?|\d+) ({'|'.join(COLOURS)}) (crosse|{'|'.join((*SHAPES, *DIGITS))})s?\b", re.IGNORECASE)
@@ -48,19 +48,19 @@ def asks(scene: Scene, random: Random) -> list[Ask]:
 
 @dataclass(slots=True)
 class Marks:
-    """Right and all, by kind; for boxes and points also how many were matched, given and wanted."""
+    """Counts of right and all replies, by kind; for boxes and points also of matched, given and wanted ones."""
 
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def mark(self, ask: Ask, scene: Scene, reply: Reply) -> bool:
-        """Count a reply; returns whether all of it was right."""
-        right = self._found(ask, scene, reply) if not isinstance(reply, str) else _said(ask, scene, reply)
+        """Count a reply; return whether all of it is right."""
+        right = self._found(ask, scene, reply) if not isinstance(reply, str) else _is_right(ask, scene, reply)
         self.counts[ask.kind, "right"] += right
         self.counts[ask.kind, "all"] += 1
         return right
 
     def table(self) -> dict[str, float]:
-        """Return every score by name, from 0 to 1: the share that was right, or F1 where things are matched."""
+        """Return every score by name, from 0 to 1: the share of right replies, or F1 for boxes and points."""
         kinds = sorted({kind for kind, what in self.counts if what == "all"})
         scores = {f"{kind} exact": self.counts[kind, "right"] / self.counts[kind, "all"] for kind in kinds}
         for kind, level in sorted({key for key in self.counts if key[1].startswith("matched")}):
@@ -84,18 +84,18 @@ class Marks:
         return _matched(reply, things, _overlap, 0.5) == len(things) == len(reply)
 
 
-def _said(ask: Ask, scene: Scene, reply: str) -> bool:
+def _is_right(ask: Ask, scene: Scene, reply: str) -> bool:
     if ask.skill == "query":
         return reply.strip() == ask.answer
     truth = Counter((thing.colour, thing.kind) for thing in scene.things)
-    told: Counter[tuple[str, str]] = Counter()
+    named: Counter[tuple[str, str]] = Counter()
     for count, colour, noun in _PHRASE.findall(reply):
-        told[colour, noun.removesuffix("e") if noun == "crosse" else noun] += int(count) if count.isdigit() else 1
-    return told == truth and len(reply) < 2 * len(captions(scene)[ask.text])
+        named[colour, noun.removesuffix("e") if noun == "crosse" else noun] += int(count) if count.isdigit() else 1
+    return named == truth and len(reply) < 2 * len(captions(scene)[ask.text])
 
 
 def _matched(reply: Sequence[tuple[float, ...]], things: Sequence[Thing], fit: Fit, bar: float) -> int:
-    """Count the replies that fit a thing of their own, best fits first."""
+    """Count the replies that fit one thing each, best fits first."""
     fits = sorted(
         ((fit(given, thing), i, j) for i, given in enumerate(reply) for j, thing in enumerate(things)), reverse=True
     )

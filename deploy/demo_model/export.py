@@ -1,22 +1,22 @@
-"""Make the demo's checkpoint of a training's state.
+"""Makes the demo's checkpoint from the state of a training.
 
-python -m deploy.demo.export run deploy/demo/model
+python -m deploy.demo_model.export run deploy/demo/model
 """
 
 import sys
 from pathlib import Path
 
-from deploy.demo.recipe import demo_config
-from deploy.demo.state import load_state
-from deploy.demo.untrained import write_model
-from worker.model.tokenizer import Tokenizer
-from worker.model.weights import tensor_shapes
+from deploy.demo_model.recipe import demo_config
+from deploy.demo_model.state import load_state
+from deploy.demo_model.untrained import write_model
+from stoop_worker.models.loading.tokenizer import Tokenizer
+from stoop_worker.models.moondream.weights import tensor_shapes
 
 __all__ = ["export"]
 
 
 def export(state: Path, folder: Path) -> None:
-    """Write config.json, model.safetensors in bfloat16 and tokenizer.json, without what only training needs."""
+    """Write config.json, model.safetensors in bfloat16 and tokenizer.json, without tensors for training only."""
     stored, _, progress = load_state(state)
     tokenizer = Tokenizer(progress.tokenizer)
     config = demo_config(tokenizer)

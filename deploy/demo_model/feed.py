@@ -1,4 +1,4 @@
-"""Batches for training, made in worker processes; and whole images, as the worker sees them, for exams."""
+"""Makes batches for training in worker processes, and images for exams as the worker prepares them."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
-from deploy.demo.drawing import encode
-from deploy.demo.learner import Class, Pages
-from deploy.demo.raster import Sheet, crops, pixels
-from deploy.demo.scenes import Scene, compose, frame, scene
-from deploy.demo.teach import Teacher
-from worker.images import CropGeometry, ImageLimits, cut, load, select_tiling
+from deploy.demo_model.learner import Class, Pages
+from deploy.demo_model.pictures.drawing import encode
+from deploy.demo_model.pictures.raster import Sheet, crops, pixels
+from deploy.demo_model.pictures.scenes import Scene, compose, frame, scene
+from deploy.demo_model.teach import Teacher
+from stoop_worker.images import CropGeometry, ImageLimits, cut, load, select_tiling
 
 __all__ = ["Batch", "Mix", "batches", "classes", "seen_scenes"]
 
@@ -23,9 +23,9 @@ _BLANK_PAGES, _BLANK_STEPS = 16, 48
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """What a batch holds: groups of scenes of one size each; a group of many crops has up to `crops` of them in all.
+    """The contents of a batch: groups of scenes of one size; a group of many crops has at most `crops` crops in all.
 
-    However many those are, a batch has `scenes` scenes: its shapes never change.
+    A batch always has `scenes` scenes, so its shapes never change.
     """
 
     scenes: int = 80
@@ -36,21 +36,21 @@ class Mix:
 
     @property
     def most_crops(self) -> int:
-        """Return how many crops a batch has at most."""
+        """Return the largest number of crops in a batch."""
         least_many = self.many_groups * max(1, self.crops // (1 + _GEOMETRY.max_crops))
         return self.many_groups * self.crops + self.scenes - least_many
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Scenes on the host, not yet drawn, their pages, and some pages that need no image."""
+    """Scenes that are not yet drawn, their pages, and some pages without an image, all on the host."""
 
     sheets: tuple[Sheet, ...]
     pages: Pages
     blank: Pages
 
     def pin_memory(self) -> "Batch":
-        """Return the batch where the device can fetch it by itself."""
+        """Return the batch in pinned memory, so that the device can copy it asynchronously."""
         return Batch(
             tuple(sheet.pin_memory() for sheet in self.sheets), self.pages.pin_memory(), self.blank.pin_memory()
         )
@@ -81,7 +81,7 @@ class _Batches(IterableDataset[Batch]):
 
 
 def batches(teacher: Teacher, mix: Mix, *, seed: int, workers: int) -> Iterator[Batch]:
-    """Return batches without end; another seed gives other scenes."""
+    """Return an endless series of batches; each seed gives other scenes."""
     source = _Batches(teacher, mix, seed)
     ahead = 4 if workers else None
     pinned = torch.cuda.is_available()

@@ -1,4 +1,4 @@
-"""One training step's loss, through the model's own functions.
+"""Computes the loss of one training step with the model's own functions.
 
 B scenes, N crops a scene, P patches, K things, S steps of a page, T = prefix + S, C model dim, D encoder dim.
 """
@@ -12,13 +12,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from deploy.demo.dense import dense_loss, dense_shapes
-from deploy.demo.teach import NOTHING, Page
-from worker.images import CropGeometry, Tiling
-from worker.kernels.stitch_pool import stitch_pool
-from worker.model import region, text, vision
-from worker.model.config import ModelConfig
-from worker.model.weights import Weights
+from deploy.demo_model.dense import dense_loss, dense_shapes
+from deploy.demo_model.teach import NOTHING, Page
+from stoop_worker.images import CropGeometry, Tiling
+from stoop_worker.kernels.stitch_pool import stitch_pool
+from stoop_worker.models.moondream import dense_text as text
+from stoop_worker.models.moondream import region, vision
+from stoop_worker.models.moondream.config import ModelConfig
+from stoop_worker.models.moondream.weights import Weights
 
 __all__ = ["Class", "Learner", "Pages"]
 
@@ -27,8 +28,8 @@ __all__ = ["Class", "Learner", "Pages"]
 class Pages:
     """Pages of a batch as tensors: inputs, targets, positions and the lesson of each step.
 
-    `said_R`, `placed_R` and `sized_R` are the flat indices of the steps that have each kind of target: the host knows
-    them, so that the device need not be asked.
+    `said_R`, `placed_R` and `sized_R` are the flat indices of the steps with a token, a coordinate or a size as target.
+    The host computes them, so that the device need not be asked.
     """
 
     ids_BS: Tensor
@@ -53,11 +54,11 @@ class Pages:
         return cls(*stacked.values(), *((target.flatten() != NOTHING).nonzero()[:, 0] for target in targets))
 
     def pin_memory(self) -> "Pages":
-        """Return the pages where the device can fetch them by itself."""
+        """Return the pages in pinned memory, so that the device can copy them asynchronously."""
         return Pages(*(getattr(self, name).pin_memory() for name in self.__slots__))
 
     def to(self, device: torch.device) -> "Pages":
-        """Return the pages on a device, ids and targets as int64."""
+        """Return the pages on a device, with ids and targets as int64."""
         moved = (getattr(self, name).to(device, non_blocking=True) for name in self.__slots__)
         return Pages(*(x if x.is_floating_point() else x.long() for x in moved))
 
@@ -73,25 +74,25 @@ class Class:
 
 @dataclass
 class Learner:
-    """Master weights in float32, run in `dtype`; `blur` is the width in bins of a coordinate's target."""
+    """Master weights in float32, computed with in `dtype`; `blur` is the width in bins of a coordinate's target."""
 
     config: ModelConfig
     tensors: dict[str, Tensor]
     dense: dict[str, Tensor]
     dtype: torch.dtype
     blur: float = 4.0
-    most_crops: int = 0  # crops are padded to this many, so that a compiled encoder meets one shape
+    most_crops: int = 0  # crops are padded to this number, so that a compiled encoder sees one shape only
     features: Callable[..., Tensor] = vision.features
     forward: Callable[..., Tensor] = text.forward
 
     def compile(self) -> None:
-        """Compile encoder and decoder: half a minute at the first step, a third less time at every other."""
+        """Compile encoder and decoder: the first step takes half a minute longer, every other step a third less."""
         self.features = torch.compile(vision.features, dynamic=False)
         self.forward = torch.compile(text.forward, dynamic=False)
 
     @staticmethod
     def first_dense(config: ModelConfig) -> dict[str, Tensor]:
-        """Return the first weights of the layers that only training has."""
+        """Return initial weights for the layers that only training has."""
         found: dict[str, Tensor] = {}
         for name, dim in (("crop", config.vision.enc_dim), ("image", config.text.dim)):
             outputs, _ = dense_shapes(dim)
@@ -99,11 +100,11 @@ class Learner:
         return found
 
     def losses(self, classes: Sequence[Class], pages: Pages, blank: Pages) -> dict[str, Tensor]:
-        """Return the losses of a batch by name; pages follow the classes' scenes in order, `blank` ones have none."""
+        """Return the losses of a batch by name; `pages` follow the classes' scenes, `blank` ones have none."""
         weights = Weights.of({name: tensor.to(self.dtype) for name, tensor in self.tensors.items()}, self.config)
         image_BPC, found = self._see(classes, weights)
         hidden_BSC = self._read(image_BPC, pages, weights)
-        found["blank"] = self._said(self._read_blank(blank, weights), blank, weights)
+        found["blank"] = self._token_loss(self._read_blank(blank, weights), blank, weights)
         return found | self._marks(hidden_BSC, pages, weights)
 
     def _see(self, classes: Sequence[Class], weights: Weights) -> tuple[Tensor, dict[str, Tensor]]:
@@ -163,14 +164,14 @@ class Learner:
         return self.forward(x_BTC, positions_BT, weights.text, self.config.text, attend)[:, prefix:]
 
     def _read_blank(self, pages: Pages, weights: Weights) -> Tensor:
-        """Read pages without an image: every step sees those before it, and no more."""
+        """Read pages without an image: every step sees only the steps before it."""
         x_BSC = text.embed(pages.ids_BS, weights.text)
         return text.forward(x_BSC, pages.position_BS, weights.text, self.config.text, text.dense_attend(0))
 
-    def _said(self, hidden_BSC: Tensor, pages: Pages, weights: Weights) -> Tensor:
+    def _token_loss(self, hidden_BSC: Tensor, pages: Pages, weights: Weights) -> Tensor:
         logits = text.logits(hidden_BSC.flatten(0, 1).index_select(0, pages.said_R), weights.text).float()
         losses_R = functional.cross_entropy(logits, pages.say_BS.flatten()[pages.said_R], reduction="none")
-        # a short answer is worth as much as a long one of the square of its length
+        # an answer weighs as the square root of its length
         share_R = _share(pages.say_BS != NOTHING, pages.lesson_BS).flatten()[pages.said_R]
         return (losses_R * share_R).sum() / share_R.sum()
 
@@ -179,7 +180,7 @@ class Learner:
         coordinates = region.coordinate_logits(hidden_XC.index_select(0, pages.placed_R), weights.region).float()
         sizes = region.size_logits(hidden_XC.index_select(0, pages.sized_R), weights.region).float()
         return {
-            "say": self._said(hidden_BSC, pages, weights),
+            "say": self._token_loss(hidden_BSC, pages, weights),
             "at": _blurred(coordinates, pages.at_BS.flatten()[pages.placed_R], self.blur),
             "size": _blurred(sizes, pages.size_BS2.flatten(0, 1)[pages.sized_R], 2 * self.blur),
         }
@@ -187,7 +188,7 @@ class Learner:
 
 @dataclass(frozen=True)
 class _Attend:
-    """The prefix among itself; each page's steps to the prefix and to their own lesson so far."""
+    """Attention of the prefix to itself, and of each page's steps to the prefix and their own lesson so far."""
 
     prefix: int
     mask_B1ST: Tensor
@@ -196,8 +197,8 @@ class _Attend:
         q, k, v = (x.transpose(1, 2) for x in (q_THD, k_THD, v_THD))
         split = self.prefix
         image = functional.scaled_dot_product_attention(q[:, :, :split], k[:, :, :split], v[:, :, :split])
-        words = functional.scaled_dot_product_attention(q[:, :, split:], k, v, attn_mask=self.mask_B1ST)
-        return torch.cat((image, words), dim=2).transpose(1, 2)
+        steps = functional.scaled_dot_product_attention(q[:, :, split:], k, v, attn_mask=self.mask_B1ST)
+        return torch.cat((image, steps), dim=2).transpose(1, 2)
 
 
 def _page_mask(lesson_BS: Tensor, prefix: int) -> Tensor:
@@ -209,20 +210,20 @@ def _page_mask(lesson_BS: Tensor, prefix: int) -> Tensor:
 
 
 def _share(said_BS: Tensor, lesson_BS: Tensor) -> Tensor:
-    """Return each target's weight: one over the root of how many its lesson has."""
+    """Return each target's weight: one over the square root of the number of targets in its lesson."""
     same_BSS = (lesson_BS[:, :, None] == lesson_BS[:, None, :]).float()
     return (same_BSS @ said_BS.float()[..., None])[..., 0].clamp(min=1).rsqrt()
 
 
 def _blurred(logits_RN: Tensor, bins_R: Tensor, blur: float) -> Tensor:
-    """Return the cross entropy against a bell around each bin."""
+    """Return the cross entropy against a bell curve around each bin."""
     line_N = torch.arange(logits_RN.shape[-1], device=logits_RN.device)
     bell_RN = (-0.5 * ((line_N - bins_R[..., None]) / blur) ** 2).softmax(-1)
     return -(bell_RN * logits_RN.log_softmax(-1)).sum(-1).mean()
 
 
 def _local(features_BNPD: Tensor, tiling: Tiling, margin: int) -> Tensor:
-    """Return what `stitch_pool` gives for each scene: all at once, as channels of one image."""
+    """Return the result of `stitch_pool` for each scene, computed at once as channels of one image."""
     if tiling.count == 1:
         return features_BNPD[:, 0]
     scenes, _, _, dim = features_BNPD.shape

@@ -1,4 +1,4 @@
-"""Muon for matrices, AdamW for the rest: few launches a step, which is what a small model's training is short of.
+"""The optimizers: Muon for matrices, AdamW for the rest. They need few launches, which dominate a small model's step.
 
 Muon: Keller Jordan et al., 2024; the scale that matches AdamW's steps: Liu et al., "Muon is Scalable for LLM Training".
 """
@@ -16,7 +16,7 @@ _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 
 
 class Muon:
-    """Momentum whose matrices are made orthogonal; matrices of one shape are worked on together."""
+    """Momentum whose matrices are made orthogonal; matrices of one shape are computed together."""
 
     def __init__(self, parameters: Mapping[str, Tensor], *, momentum: float = 0.95, decay: float = 0.02) -> None:
         self.momentum, self.decay = momentum, decay

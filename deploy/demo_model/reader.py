@@ -1,4 +1,4 @@
-"""Greedy replies of many prompts at once, without the engine: enough to follow a training.
+"""Computes greedy replies to many prompts at once, without the engine, to follow a training.
 
 R prompts (rows), I images, P prefix positions, T positions in all, H heads, D head dim, C model dim.
 """
@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from deploy.demo.exam import Ask, Reply
-from worker.model import region, text
-from worker.model.config import ModelConfig
-from worker.model.tokenizer import Tokenizer
-from worker.model.weights import Weights
+from deploy.demo_model.exam import Ask, Reply
+from stoop_worker.models.loading.tokenizer import Tokenizer
+from stoop_worker.models.moondream import dense_text as text
+from stoop_worker.models.moondream import region
+from stoop_worker.models.moondream.config import ModelConfig
+from stoop_worker.models.moondream.weights import Weights
 
 __all__ = ["Reader"]
 
@@ -25,11 +26,11 @@ _TEXT, _DETECT, _POINT, _REASON = "query", "detect", "point", "reason"
 
 @dataclass(slots=True)
 class _Row:
-    """What one prompt has left to feed, and what it has said."""
+    """The rest of one prompt's input, and its reply so far."""
 
     mode: str
     feed: list[int]
-    said: list[int] = field(default_factory=list)
+    reply: list[int] = field(default_factory=list)
     numbers: list[float] = field(default_factory=list)
     done: bool = False
 
@@ -48,7 +49,7 @@ class Reader:
         prefix = _Cache(self.config, self._prefill(image_IPC))
         rows = [_Row(_mode(ask), self._prompt(ask)) for _, ask in prompts]
         longest = max(len(row.feed) for row in rows)
-        assert longest <= _GREEDY_PROMPT, "a longer prompt than the questions have"
+        assert longest <= _GREEDY_PROMPT, "no question has a longer prompt"
         cache = prefix.rows([image for image, _ in prompts], longest + _MOST_STEPS)
         x_RC = self._tokens([row.feed.pop(0) for row in rows])
         for step in range(longest + _MOST_STEPS - 1):
@@ -89,7 +90,7 @@ class Reader:
         return text.embed(torch.tensor(tokens, device=self.weights.text.wte.device), self.weights.text)
 
     def _advance(self, rows: Sequence[_Row], hidden_RC: Tensor) -> Tensor:
-        """Let every row take its next input from its prompt, or from what the model says."""
+        """Return every row's next input, from its prompt or from the model's output."""
         tokens = text.logits(hidden_RC, self.weights.text).argmax(-1).tolist()
         values_R = region.read_coordinate(region.coordinate_logits(hidden_RC, self.weights.region))
         sizes_R2 = region.read_size(region.size_logits(hidden_RC, self.weights.region))
@@ -110,7 +111,7 @@ class Reader:
             return [(x - w / 2, y - h / 2, x + w / 2, y + h / 2) for x, y, w, h in boxes]
         if row.mode == _POINT:
             return list(zip(*[iter(row.numbers)] * 2, strict=False))
-        return self.tokenizer.detokenize(row.said)
+        return self.tokenizer.detokenize(row.reply)
 
 
 def _next(row: _Row, token: int, value: float, size: list[float], config: ModelConfig) -> int:
@@ -122,10 +123,10 @@ def _next(row: _Row, token: int, value: float, size: list[float], config: ModelC
         return ids.eos_id
     if row.mode in (_TEXT, _REASON):
         if row.mode == _REASON and token == ids.answer_id:
-            row.mode, row.said = _TEXT, []  # the reasoning is over: the answer follows the suffix
+            row.mode, row.reply = _TEXT, []  # the reasoning is over: the answer follows the suffix
             return ids.templates.query.suffix[0]
         row.done = token == ids.eos_id and row.mode == _TEXT
-        row.said += [] if row.done else [token]
+        row.reply += [] if row.done else [token]
         return token
     stage = len(row.numbers) % (4 if row.mode == _DETECT else 2)
     if stage == 0 and token == ids.eos_id:
@@ -146,13 +147,13 @@ def _mode(ask: Ask) -> str:
 
 @dataclass(frozen=True)
 class _Cache:
-    """Keys and values of every image's prefix, one pair a layer."""
+    """Keys and values of every image's prefix, one pair per layer."""
 
     config: ModelConfig
     layers: list[tuple[Tensor, Tensor]]
 
     def rows(self, images: Sequence[int], more: int) -> "_Rows":
-        """Return a cache of one row a prompt, with room for `more` positions."""
+        """Return a cache with one row per prompt and room for `more` positions."""
         index = torch.tensor(images, device=self.layers[0][0].device)
         room = [tuple(functional.pad(side[index], (0, 0, 0, 0, 0, more)) for side in pair) for pair in self.layers]
         return _Rows(room)
@@ -163,7 +164,7 @@ class _Rows:
     layers: list[tuple[Tensor, ...]]
 
     def at(self, position: int) -> text.Attend:
-        """Return attention for one new input a row, at one position."""
+        """Return attention for one new input per row, at one position."""
 
         def attend(layer: int, q_THD: Tensor, k_THD: Tensor, v_THD: Tensor) -> Tensor:
             keys, values = self.layers[layer]

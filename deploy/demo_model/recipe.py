@@ -1,4 +1,4 @@
-"""The demo model before training: its sizes, its tokenizer, its first weights."""
+"""The demo model before training: its sizes, its tokenizer and its initial weights."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -8,12 +8,12 @@ from random import Random
 import torch
 from torch import Tensor
 
-from deploy.demo.scenes import scene
-from deploy.demo.speech import captions, labels, questions
-from deploy.demo.untrained import small_config, standin_tokenizer, with_templates
-from worker.model.config import ModelConfig, RegionConfig, TextConfig, VisionConfig
-from worker.model.tokenizer import Tokenizer
-from worker.model.weights import tensor_shapes
+from deploy.demo_model.pictures.scenes import scene
+from deploy.demo_model.pictures.speech import captions, labels, questions
+from deploy.demo_model.untrained import small_config, standin_tokenizer, with_templates
+from stoop_worker.models.loading.tokenizer import Tokenizer
+from stoop_worker.models.moondream.config import ModelConfig, RegionConfig, TextConfig, VisionConfig
+from stoop_worker.models.moondream.weights import tensor_shapes
 
 __all__ = ["demo_config", "demo_tokenizer", "first_tensors", "smoke_config"]
 
@@ -22,7 +22,7 @@ _CORPUS = 1500  # scenes whose texts the tokenizer is trained on
 
 
 def demo_tokenizer() -> Tokenizer:
-    """Train the tokenizer on what is said about scenes."""
+    """Train the tokenizer on texts about scenes."""
     return standin_tokenizer(_texts(), _VOCABULARY)
 
 
@@ -78,14 +78,14 @@ def _first(name: str, shape: tuple[int, ...], config: ModelConfig, source: torch
     if name == "text.wte":
         return torch.randn(shape, generator=source) * 0.3
     depth = config.vision.enc_n_layers if name.startswith("vision.") else config.text.n_layers
-    # what writes into a residual stream starts small; so do the classifiers
+    # layers that write into a residual stream start small, and so do the classifiers
     quiet = sqrt(1 / (2 * depth)) if ".blocks." in name and name.endswith(("proj.weight", "fc2.weight")) else 1.0
     quiet = 0.2 if name.endswith(("lm_head.weight", "decoder.fc2.weight")) else quiet
     return torch.randn(shape, generator=source) * quiet / sqrt(shape[-1])
 
 
 def _frequencies(shape: tuple[int, ...], source: torch.Generator) -> Tensor:
-    """Return turns a unit, from slow to fast; bfloat16 inputs bear no faster ones."""
+    """Return cycles per unit, from slow to fast; faster ones would exceed the precision of bfloat16 inputs."""
     inputs, count = shape
     spread = torch.logspace(-2, 4, count, base=2.0)
     if inputs == 1:
@@ -95,7 +95,7 @@ def _frequencies(shape: tuple[int, ...], source: torch.Generator) -> Tensor:
 
 
 def _waves(grid: int, dim: int) -> Tensor:
-    """Return a table (grid², dim) that tells every row and column apart."""
+    """Return a table (grid², dim) in which every row and column is distinct."""
     rates = [0.5 * 2 ** (6 * i * 4 / dim) for i in range(dim // 4)]
     line = [[wave(2 * pi * rate * at / grid / 4) for rate in rates for wave in (sin, cos)] for at in range(grid)]
     table = torch.tensor(line)

@@ -1,4 +1,4 @@
-"""An exam on held-out scenes, drawn, encoded, decoded and cut as the worker does it, answered by the plain reader."""
+"""Runs an exam on held-out scenes; images are prepared as by the worker, and the plain reader answers."""
 
 from collections.abc import Iterator, Sequence
 from random import Random
@@ -6,16 +6,16 @@ from random import Random
 import torch
 from torch import Tensor
 
-from deploy.demo.exam import Marks, asks
-from deploy.demo.feed import seen_scenes
-from deploy.demo.learner import Learner
-from deploy.demo.reader import Reader
-from deploy.demo.scenes import Scene
-from worker.images import CropGeometry, select_tiling
-from worker.kernels.stitch_pool import stitch_pool
-from worker.model import vision
-from worker.model.tokenizer import Tokenizer
-from worker.model.weights import Weights
+from deploy.demo_model.exam import Marks, asks
+from deploy.demo_model.feed import seen_scenes
+from deploy.demo_model.learner import Learner
+from deploy.demo_model.pictures.scenes import Scene
+from deploy.demo_model.reader import Reader
+from stoop_worker.images import CropGeometry, select_tiling
+from stoop_worker.kernels.stitch_pool import stitch_pool
+from stoop_worker.models.loading.tokenizer import Tokenizer
+from stoop_worker.models.moondream import vision
+from stoop_worker.models.moondream.weights import Weights
 
 __all__ = ["sit"]
 
@@ -24,7 +24,7 @@ _FIRST_SEED = 1_000_000
 
 
 def sit(learner: Learner, tokenizer: Tokenizer, *, count: int, workers: int) -> dict[str, dict[str, float]]:
-    """Return the scores of `count` scenes in one crop, of as many in many, and of these without their local crops."""
+    """Return the scores of `count` scenes in one crop, of `count` in many, and of the latter without local crops."""
     weights = Weights.of(
         {name: tensor.detach().to(learner.dtype) for name, tensor in learner.tensors.items()}, learner.config
     )

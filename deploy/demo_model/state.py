@@ -1,4 +1,4 @@
-"""A training's state in files of at most 16 MiB, and the model it ends in."""
+"""The state of a training, in files of at most 16 MiB, and the model that results."""
 
 import json
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ __all__ = ["Progress", "load_state", "save_state"]
 
 @dataclass(slots=True)
 class Progress:
-    """How far a training is: optimizer steps, scenes seen, seconds spent; `log` has one entry a report."""
+    """The progress of a training: optimizer steps, scenes seen, seconds spent; `log` has one entry per report."""
 
     steps: int = 0
     scenes: int = 0
@@ -25,7 +25,7 @@ class Progress:
 
 
 def save_state(folder: Path, tensors: Mapping[str, Tensor], moments: Mapping[str, Tensor], progress: Progress) -> None:
-    """Write weights (bfloat16, and what that rounds away), the optimizer's moments in bfloat16, and the progress."""
+    """Write the weights (bfloat16 and the remainder), the optimizer's moments in bfloat16, and the progress."""
     folder.mkdir(parents=True, exist_ok=True)
     rounded = {name: tensor.detach().bfloat16() for name, tensor in tensors.items()}
     rest = {name: (tensor.detach() - rounded[name].float()).bfloat16() for name, tensor in tensors.items()}
@@ -42,7 +42,7 @@ def save_state(folder: Path, tensors: Mapping[str, Tensor], moments: Mapping[str
 
 
 def load_state(folder: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], Progress]:
-    """Read what `save_state` wrote: float32 weights, float32 moments, progress."""
+    """Read a state written by `save_state`: float32 weights, float32 moments, progress."""
     rounded, rest = load_file(folder / "weights.safetensors"), load_file(folder / "rest.safetensors")
     tensors = {name: tensor.float() + rest[name].float() for name, tensor in rounded.items()}
     moments = load_file(folder / "moments0.safetensors") | load_file(folder / "moments1.safetensors")

@@ -1,4 +1,4 @@
-"""A scene's lessons: the model's inputs, and what it should say at each, exactly as the engine's loop feeds them."""
+"""Lessons about a scene: the model's inputs as the engine feeds them, with the target of each."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,23 +9,23 @@ from random import Random
 import numpy as np
 import numpy.typing as npt
 
-from deploy.demo.scenes import Scene, Thing
-from deploy.demo.speech import ANYTHING, LENGTHS, Label, captions, labels, questions, riddle
-from worker.model.config import ModelConfig
+from deploy.demo_model.pictures.scenes import Scene, Thing
+from deploy.demo_model.pictures.speech import ANYTHING, LENGTHS, Label, captions, labels, questions, riddle
+from stoop_worker.models.moondream.config import ModelConfig
 
 __all__ = ["NOTHING", "Lesson", "Page", "Step", "Teacher"]
 
 NOTHING = -100
-"""A target that is not asked for."""
+"""Marks a step without this target."""
 
 Tokenize = Callable[[str], list[int]]
-_OCTAVES = 10  # size bins are even in log2, from 2^-10 to 1
-_TREMOR = 1.2  # bins by which a coordinate fed back is off, as the model's own will be
+_OCTAVES = 10  # size bins are evenly spaced in log2, from 2^-10 to 1
+_TREMOR = 1.2  # bins of noise on a coordinate fed back, because the model's own are inexact too
 
 
 @dataclass(slots=True)
 class Step:
-    """One input and its targets: an id, or one or two values where the id is that of a coordinate or size."""
+    """One input and its targets: an id, with one value for a coordinate or two for a size."""
 
     id: int
     values: tuple[float, float] = (0.0, 0.0)
@@ -39,7 +39,7 @@ Lesson = list[Step]
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Lessons of one scene side by side, S steps: all arrays have S rows; `lesson` -1 is padding."""
+    """Lessons on one scene in S steps; all arrays have S rows, and `lesson` is -1 for padding."""
 
     ids: npt.NDArray[np.int16]
     values: npt.NDArray[np.float32]
@@ -58,7 +58,7 @@ class Teacher:
     tokenize: Tokenize
 
     def page(self, scene: Scene, random: Random, steps: int) -> Page:
-        """Return as many lessons on a scene as fit into `steps`, of every skill, chosen anew each time."""
+        """Return a random choice of lessons on a scene, of every skill, that fits into `steps`."""
         makers: list[Callable[[], Lesson]] = [
             partial(self.caption, scene, random.choice(LENGTHS)),
             partial(self.detect, scene, ANYTHING if random.random() < 0.5 else labels(scene, random), random),
@@ -80,7 +80,7 @@ class Teacher:
         return self._page(lessons, steps)
 
     def blank_page(self, random: Random, steps: int) -> Page:
-        """Return one lesson that needs no image, as it is fed: the first token, then the question, from position 0."""
+        """Return one lesson without an image: the first token, then the question, from position 0."""
         asked = riddle(random)
         lesson = [Step(self.config.tokenizer.bos_id), *self.answer(asked.text, asked.answer)]
         page = self._page([lesson], steps)
@@ -111,7 +111,7 @@ class Teacher:
         return self._found(prompt, label.among(scene.things), random, boxes=False)
 
     def reckon(self, scene: Scene, label: Label, random: Random) -> Lesson:
-        """Teach counting by pointing: reasoning whose words are grounded in the things it counts."""
+        """Teach counting by pointing: the reasoning refers to the things that it counts."""
         ids = self.config.tokenizer
         found = label.among(scene.things)
         name = label.text(plural=len(found) != 1)
@@ -119,18 +119,18 @@ class Teacher:
             f"How many {label.text(plural=True)} are there?", (*ids.templates.query.suffix, ids.thinking_id)
         )
         lesson = [Step(token) for token in prompt]
-        self._say(lesson, self.tokenize("I see"))
+        self._append_reply(lesson, self.tokenize("I see"))
         if found:
-            self._say(lesson, [ids.start_ground_points_id])
+            self._append_reply(lesson, [ids.start_ground_points_id])
             for value in (value for thing in found for value in (thing.x, thing.y)):
                 lesson[-1].say, lesson[-1].at = ids.coord_id, self.coordinate_bin(value)
                 lesson.append(self._coordinate(value, random))
-        self._say(lesson, self.tokenize(f" {len(found) or 'no'} {name}"))
+        self._append_reply(lesson, self.tokenize(f" {len(found) or 'no'} {name}"))
         if found:
-            self._say(lesson, [ids.end_ground_id])
-        self._say(lesson, self.tokenize("."))
-        self._say(lesson, list(ids.templates.query.suffix))
-        self._say(lesson, self.tokenize(str(len(found))))
+            self._append_reply(lesson, [ids.end_ground_id])
+        self._append_reply(lesson, self.tokenize("."))
+        self._append_reply(lesson, list(ids.templates.query.suffix))
+        self._append_reply(lesson, self.tokenize(str(len(found))))
         lesson[-1].say = ids.eos_id
         return lesson
 
@@ -140,7 +140,7 @@ class Teacher:
         return max(0, min(bins - 1, round(value * bins)))
 
     def size_bin(self, value: float) -> int:
-        """Return the bin that reads back nearest to a width or height: even steps of its logarithm."""
+        """Return the bin that reads back nearest to a width or height: bins are evenly spaced in its logarithm."""
         last = self.config.region.size_out_dim // 2 - 1
         return max(0, min(last, round((log2(max(value, 2.0**-_OCTAVES)) + _OCTAVES) / _OCTAVES * last)))
 
@@ -149,11 +149,11 @@ class Teacher:
 
     def _text(self, prompt: Sequence[int], answer: Sequence[int]) -> Lesson:
         lesson = [Step(token) for token in prompt]
-        self._say(lesson, answer)
+        self._append_reply(lesson, answer)
         lesson[-1].say = self.config.tokenizer.eos_id
         return lesson
 
-    def _say(self, lesson: Lesson, tokens: Sequence[int]) -> None:
+    def _append_reply(self, lesson: Lesson, tokens: Sequence[int]) -> None:
         for token in tokens:
             lesson[-1].say = token
             lesson.append(Step(token))

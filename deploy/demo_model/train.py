@@ -1,11 +1,11 @@
-"""Train the demo model from nothing on made-up scenes.
+"""Trains the demo model from scratch on made-up scenes.
 
-    python -m deploy.demo.train --out run --seconds 2400          # on a CUDA device
-    python -m deploy.demo.train --out run --seconds 2400 --resume run
-    python -m deploy.demo.train --out run --smoke                 # a few steps on a CPU
+    python -m deploy.demo_model.train --out run --seconds 2400          # on a CUDA device
+    python -m deploy.demo_model.train --out run --seconds 2400 --resume run
+    python -m deploy.demo_model.train --out run --smoke                 # a few steps on a CPU
 
-The learning rate follows the clock: the training ends after `--seconds` of work, however often it is resumed.
-`python -m deploy.demo.export run deploy/demo/model` makes a checkpoint of the result.
+The learning rate depends on the time spent: the training ends after `--seconds` in all, however often it is resumed.
+`python -m deploy.demo_model.export run deploy/demo/model` turns the result into a checkpoint.
 """
 
 import argparse
@@ -21,14 +21,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from deploy.demo.feed import Batch, Mix, batches, classes
-from deploy.demo.learner import Learner
-from deploy.demo.muon import Muon
-from deploy.demo.recipe import demo_config, demo_tokenizer, first_tensors, smoke_config
-from deploy.demo.sitting import sit
-from deploy.demo.state import Progress, load_state, save_state
-from deploy.demo.teach import Teacher
-from worker.model.tokenizer import Tokenizer
+from deploy.demo_model.feed import Batch, Mix, batches, classes
+from deploy.demo_model.learner import Learner
+from deploy.demo_model.muon import Muon
+from deploy.demo_model.recipe import demo_config, demo_tokenizer, first_tensors, smoke_config
+from deploy.demo_model.sitting import sit
+from deploy.demo_model.state import Progress, load_state, save_state
+from deploy.demo_model.teach import Teacher
+from stoop_worker.models.loading.tokenizer import Tokenizer
 
 __all__ = ["Trainer", "main"]
 
@@ -82,7 +82,7 @@ class Trainer:
         return losses
 
     def save(self, folder: Path) -> None:
-        """Write everything needed to go on."""
+        """Write everything needed to resume."""
         moments = {f"muon.{rows}.{columns}": moment for (rows, columns), moment in self.muon.momenta.items()}
         for name, parameter in zip(self.adam_names, self.adam.param_groups[0]["params"], strict=True):
             state = self.adam.state[parameter]
@@ -90,7 +90,7 @@ class Trainer:
         save_state(folder, self.everything, moments, self.progress)
 
     def restore(self, moments: Mapping[str, Tensor]) -> None:
-        """Take up the optimizers' moments of an earlier training."""
+        """Restore the optimizers' moments from an earlier training."""
         for rows, columns in self.muon.momenta:
             self.muon.momenta[rows, columns].copy_(moments[f"muon.{rows}.{columns}"])
         for name, parameter in zip(self.adam_names, self.adam.param_groups[0]["params"], strict=True):
@@ -113,7 +113,7 @@ def _split(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, 
 
 
 def build(arguments: argparse.Namespace, device: torch.device) -> tuple[Trainer, Tokenizer]:
-    """Return a new training, or the one in the folder to resume."""
+    """Return a new training, or the saved one if `--resume` names its folder."""
     moments: dict[str, Tensor] = {}
     progress = Progress(tokenizer=demo_tokenizer().document())
     stored: dict[str, Tensor] = {}
@@ -169,7 +169,7 @@ def main() -> None:
     arguments = _arguments()
     device = torch.device("cuda" if torch.cuda.is_available() and not arguments.smoke else "cpu")
     torch.set_float32_matmul_precision("high")
-    torch.backends.cuda.enable_cudnn_sdp(False)  # it plans anew for every batch size
+    torch.backends.cuda.enable_cudnn_sdp(False)  # cuDNN plans again for every batch size
     torch.manual_seed(time.time_ns() % 2**31)
     trainer, tokenizer = build(arguments, device)
     teacher = Teacher(trainer.learner.config, tokenizer.tokenize)
@@ -184,7 +184,9 @@ def main() -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="deploy.demo.train", description="Train the demo model on made-up scenes.")
+    parser = argparse.ArgumentParser(
+        prog="deploy.demo_model.train", description="Train the demo model on made-up scenes."
+    )
     parser.add_argument("--out", type=Path, required=True, help="folder for the state")
     parser.add_argument("--resume", type=Path, help="folder of an earlier state")
     parser.add_argument("--seconds", type=float, default=2400, help="length of the whole training")

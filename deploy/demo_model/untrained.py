@@ -1,8 +1,8 @@
-"""Write the demo's model: a Moondream 2 of four megabytes whose weights come from a formula, not from training.
+"""Writes an untrained demo model: a Moondream 2 of four megabytes whose weights come from a formula.
 
-    python deploy/demo/untrained.py [folder]
+    python deploy/demo_model/untrained.py [folder]
 
-It runs every skill through the whole machine, fast, on any computer. What it says means nothing.
+It runs every skill through all of Stoop, fast, on any computer. Its answers mean nothing.
 """
 
 import json
@@ -19,7 +19,8 @@ from safetensors.torch import save_file
 from tokenizers import decoders, models, pre_tokenizers, trainers
 from torch import Tensor
 
-from worker.model.config import (
+from stoop_worker.models.loading.tokenizer import Tokenizer
+from stoop_worker.models.moondream.config import (
     Affixes,
     ModelConfig,
     RegionConfig,
@@ -28,8 +29,7 @@ from worker.model.config import (
     TokenizerConfig,
     VisionConfig,
 )
-from worker.model.tokenizer import Tokenizer
-from worker.model.weights import tensor_shapes
+from stoop_worker.models.moondream.weights import tensor_shapes
 
 __all__ = ["TEXTS", "formula_tensors", "small_config", "standin_tokenizer", "with_templates", "write_model"]
 
@@ -47,15 +47,15 @@ TEXTS = (
 )
 README = """# Demo model (untrained)
 
-A Moondream 2 with tiny sizes. Its weights come from a fixed formula: it was never trained, and what it answers means
+A Moondream 2 with tiny sizes. Its weights come from a fixed formula: it was never trained, and its answers mean
 nothing. It exists so that the whole service runs in seconds on any computer.
 
-Written by `python deploy/demo/untrained.py`.
+Written by `python deploy/demo_model/untrained.py`.
 """
 
 
 def formula_tensors(config: ModelConfig) -> dict[str, Tensor]:
-    """Return float32 weights that depend on nothing but each tensor's name and shape."""
+    """Return float32 weights that depend only on each tensor's name and shape."""
     return {name: _formula(name, shape) for name, shape in tensor_shapes(config).items()}
 
 
@@ -63,7 +63,7 @@ def _formula(name: str, shape: tuple[int, ...]) -> Tensor:
     phase = crc32(name.encode()) % 1000 / 1000
     steps = np.arange(1, int(np.prod(shape)) + 1, dtype=np.float64)
     waves = np.sin(12.9898 * steps + 78.233 * phase) * 43758.5453
-    values = (waves - np.floor(waves) - 0.5) * 2  # even over [-1, 1)
+    values = (waves - np.floor(waves) - 0.5) * 2  # uniform over [-1, 1)
     table = name in ("text.wte", "vision.pos_emb") or name.endswith("_features")
     if name.endswith("bias"):
         values = 0.1 * values
@@ -77,7 +77,7 @@ def _formula(name: str, shape: tuple[int, ...]) -> Tensor:
 def small_config(*, vocab_size: int = 512, vision_layers: int = 2, max_context: int = 1024) -> ModelConfig:
     """Return a Moondream 2 with the released crop sizes and prompt rules, and everything else tiny.
 
-    The templates are those of no tokenizer in particular: see `with_templates`.
+    The templates fit no particular tokenizer: see `with_templates`.
     """
     return ModelConfig(
         text=TextConfig(
@@ -140,7 +140,7 @@ def write_model(
     *,
     card: Mapping[str, object],
 ) -> None:
-    """Write what the worker loads: config.json (with the card under "stoop"), model.safetensors, tokenizer.json."""
+    """Write a model folder: config.json (with the card under "stoop"), model.safetensors, tokenizer.json."""
     folder.mkdir(parents=True, exist_ok=True)
     document = {"model_type": "moondream1", "stoop": dict(card), **config.document()}
     (folder / "config.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")

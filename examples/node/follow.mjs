@@ -35,6 +35,7 @@ export async function* follow(url, id, after = -1) {
         late = false;
         fresh = await missed(reader, stem, id, next).catch(() => []); // Redis is away: the timer looks again
       }
+      if (fresh === null) return; // nothing comes after the last event
       for (const event of fresh) {
         if (event.seq < next) continue; // a repeat
         next = event.seq + 1;
@@ -50,7 +51,7 @@ export async function* follow(url, id, after = -1) {
   }
 }
 
-/** The events from number `next` on: from the log or, where that has expired, the last one made of the result. */
+/** The events from number `next` on: from the log or, where that has expired, the last one made of the result; null behind the last one. */
 async function missed(reader, stem, id, next) {
   const read = async () => {
     const entries = await reader.xRange(`${stem}log:${id}`, `${next + 1}-0`, "+");
@@ -62,7 +63,9 @@ async function missed(reader, stem, id, next) {
   if (packed === null) return [];
   // the job may have ended between the two: only a log that is still empty has expired
   const again = await read();
-  return again.length ? again : [ending(JSON.parse(packed), next)];
+  if (again.length) return again;
+  const last = Number(await reader.hGet(`${stem}job:${id}`, "seq") ?? next + 1) - 1;
+  return next > last ? null : [ending(JSON.parse(packed), last)];
 }
 
 function ending(result, seq) {

@@ -10,12 +10,12 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from producer import AsyncClient, ImageUnreadable, InvalidJob, QueueFull, QueueUnavailable, StoopError
-from schemas.codec import pack
+from stoop import AsyncClient, ImageUnreadable, InvalidJob, QueueFull, QueueUnavailable, State, StoopError
 
 __all__ = ["app"]
 
 IMAGE_BYTES = 20 << 20
+ENDED = {State.COMPLETED, State.FAILED, State.CANCELLED, State.EXPIRED}
 
 
 @asynccontextmanager
@@ -42,19 +42,28 @@ async def ask(request: Request) -> Response:
 async def events(request: Request) -> Response:
     """Relay a job's events, from behind the one that the browser saw last."""
     client, job_id = request.state.client, request.path_params["job_id"]
-    with suppress(QueueUnavailable):  # an error would stop the browser, an empty stream lets it come again
-        if await client.state(job_id) is None:
-            return JSONResponse({"error": "no such job, or not any more"}, 404)
     seen = request.headers.get("last-event-id", "")
-    return EventSourceResponse(relay(client, job_id, int(seen) if seen.isdecimal() else -1), ping=15)
+    after = int(seen) if seen.isdecimal() else -1
+    with suppress(QueueUnavailable):  # an error would stop the browser, an empty stream lets it come again
+        state = await client.state(job_id)
+        if state is None:
+            return JSONResponse({"error": "no such job, or not any more"}, 404)
+        if state in ENDED and not await has_more(client, job_id, after):
+            return Response(status_code=204)  # the browser comes no more
+    return EventSourceResponse(relay(client, job_id, after), ping=15)
+
+
+async def has_more(client: AsyncClient, job_id: str, after: int) -> bool:
+    """Say whether a job that has ended has an event that the browser has not seen."""
+    async with aclosing(client.stream(job_id, after=after)) as told:
+        return await anext(told, None) is not None
 
 
 async def relay(client: AsyncClient, job_id: str, after: int) -> AsyncIterator[ServerSentEvent]:
     try:
         async with aclosing(client.stream(job_id, after=after)) as told:
             async for event in told:
-                kind = event.__struct_config__.tag
-                yield ServerSentEvent(pack(event).decode(), event=kind, id=str(event.seq))  # type: ignore[arg-type]
+                yield ServerSentEvent(event.json(), event=event.type, id=str(event.seq))
     except StoopError:
         return  # Redis is away: the browser comes again by itself, and says what it saw last
 

@@ -18,8 +18,8 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 from signing import sign
 
-from producer import AsyncClient, JobCancelled, JobExpired, JobFailed, StoopError, TimedOut
-from schemas import names
+from stoop import AsyncClient, JobCancelled, JobExpired, JobFailed, StoopError, TimedOut
+from stoop_schemas import names
 
 __all__ = ["FAILED", "STREAM", "Relay"]
 

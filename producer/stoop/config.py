@@ -1,4 +1,4 @@
-"""What a client needs to know, read once from arguments and the environment."""
+"""A client's settings, read once from arguments and the environment."""
 
 import re
 from typing import Annotated, Any, Self
@@ -7,15 +7,16 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from producer.errors import ConfigError
-from schemas import names
-from schemas.allowed import AllowedBuckets
-from schemas.job import NAME_PATTERN
-from schemas.redis_url import read_redis_url
-from schemas.signature import SigningKeys
+from stoop.errors import ConfigError
+from stoop_schemas import names
+from stoop_schemas.allowed import AllowedBuckets
+from stoop_schemas.job import NAME_PATTERN
+from stoop_schemas.redis_url import read_redis_url
+from stoop_schemas.signature import SigningKeys
 
 __all__ = ["ProducerConfig"]
 
+_PREFIX = re.compile(r"([\w.!*'()-]+/){1,8}", re.ASCII)
 _BOUND = re.compile(rf"{NAME_PATTERN}=[1-9][0-9]{{0,14}}")
 
 
@@ -26,16 +27,18 @@ def _split(value: object) -> tuple[str, ...]:
 
 
 class ProducerConfig(BaseSettings):
-    """Where the queue and the images are. Arguments win over `STOOP_*` variables, those over the defaults.
+    """The addresses of the queue and the images. Arguments win over `STOOP_*` variables, those over the defaults.
 
     `redis_url` may hold a password, so it is kept from repr and messages: print `redis_address`. `bucket` is
     where local images are uploaded to (none: only addresses can be sent). `s3_endpoint`, `s3_region` and
     `s3_path_style` are for stores other than AWS; credentials come from where AWS clients look for them.
+    `job_model` is the short name of a model for jobs that name none; without it the default model answers them.
     `timeout_seconds` bounds every wait for an answer that is given no time of its own. Images outside
     `allowed_buckets` (`bucket`, `bucket/prefix` or `tenant=bucket/prefix`; empty: all are sent, and the workers decide)
-    are refused here. With `signing_keys` (`keyid:secret`) jobs are signed with the first one. `lane_bounds`
-    (`lane=jobs`; a million where none is named) says how many jobs a lane may hold, `tenant_bound` how many of them may
-    be one tenant's: beyond that `submit` raises `QueueFull`.
+    are refused here. `upload_prefix` is what the keys of uploaded images begin with. With `signing_keys`
+    (`keyid:secret`) jobs are signed with the first one. `lane_bounds` (`lane=jobs`; a million where none is named) says
+    how many jobs a lane may hold, `tenant_bound` how many of them may be one tenant's: beyond that `submit` raises
+    `QueueFull`.
     Raises `ConfigError` that names each value to change.
     """
 
@@ -43,12 +46,14 @@ class ProducerConfig(BaseSettings):
 
     redis_url: SecretStr = SecretStr("redis://localhost:6379/0")
     bucket: str | None = Field(default=None, min_length=3, max_length=255)
+    upload_prefix: str = names.IMAGE_PREFIX
     s3_endpoint: str | None = None
     s3_region: str | None = None
     s3_path_style: bool = False
     allowed_buckets: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)] = ()
     signing_keys: SecretStr = SecretStr("")
     lane: str = names.DEFAULT_LANES[0]
+    job_model: str | None = None
     lane_bounds: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)] = ()
     tenant_bound: int | None = Field(default=None, ge=1)
     timeout_seconds: float = Field(default=300.0, gt=0)
@@ -86,6 +91,13 @@ class ProducerConfig(BaseSettings):
                 raise ValueError("must be lane=jobs with at least one job, such as bulk=50000")
         return entries
 
+    @field_validator("upload_prefix")
+    @classmethod
+    def _check_upload_prefix(cls, prefix: str) -> str:
+        if not _PREFIX.fullmatch(prefix) or not {".", ".."}.isdisjoint(prefix.split("/")):
+            raise ValueError("must be a folder in the bucket that ends with /, such as team-a/uploads/")
+        return prefix
+
     @field_validator("s3_endpoint")
     @classmethod
     def _check_s3_endpoint(cls, endpoint: str | None) -> str | None:
@@ -101,17 +113,22 @@ class ProducerConfig(BaseSettings):
 
     @property
     def allowed(self) -> AllowedBuckets:
-        """What `allowed_buckets` says."""
+        """The parsed `allowed_buckets`."""
         return AllowedBuckets.read(self.allowed_buckets)
 
     @property
     def bounds(self) -> dict[str, int]:
-        """What `lane_bounds` says."""
+        """The parsed `lane_bounds`."""
         return {lane: int(jobs) for lane, _, jobs in (entry.rpartition("=") for entry in self.lane_bounds)}
 
     @property
+    def lanes(self) -> set[str]:
+        """The lanes that the configuration names."""
+        return {self.lane, *self.bounds}
+
+    @property
     def keys(self) -> SigningKeys | None:
-        """What `signing_keys` says; None where jobs are not signed."""
+        """The parsed `signing_keys`; None if jobs are not signed."""
         return SigningKeys.read(_split(self.signing_keys.get_secret_value()))
 
     def replace(self, **values: Any) -> Self:

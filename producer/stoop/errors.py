@@ -1,27 +1,29 @@
-"""Everything the client raises on purpose.
+"""The exceptions that the client raises on purpose.
 
 StoopError
 ├── ConfigError            the configuration cannot work; says what to change
 ├── InvalidJob             the job breaks the contract; carries the `failure`
 ├── QueueFull              the lane is at its bound; carries `retry_after`
-├── IdempotencyConflict    another job was submitted under this key; carries its `job_id`
+├── IdempotencyConflict    another job was submitted under this key or id; carries its `job_id`
 ├── NotFound               the queue knows no such job or dead letter
-├── NotAQueue              what Redis holds or can do is not what the queue needs
+├── NotAQueue              Redis's keys or commands are not what the queue needs
 ├── QueueUnavailable       Redis cannot be reached or refuses the client
-├── ImageUnreadable        what was given as the image is none, or cannot be read
+├── ClientUnusable         the client is closed, or is another process's or another event loop's
+├── ImageUnreadable        the given value is not an image, or cannot be read
 ├── UploadFailed           the object store did not take or give the image
 ├── JobFailed              the job ended without an answer; carries `failure` and `result`
 ├── JobCancelled           someone asked for the job to end
 ├── JobExpired             the job's deadline passed before its answer
-├── JobRestarted           a text stream cannot take back what it has given
-└── TimedOut               no answer within the time the caller gave; the job itself goes on
+├── JobRestarted           a text stream cannot take back text it has returned
+└── TimedOut               no answer within the caller's timeout; the job itself goes on
 """
 
-from schemas.failure import Failure
-from schemas.result import Result
-from schemas.state import State
+from stoop_schemas.failure import Failure
+from stoop_schemas.result import Result
+from stoop_schemas.state import State
 
 __all__ = [
+    "ClientUnusable",
     "ConfigError",
     "IdempotencyConflict",
     "ImageUnreadable",
@@ -41,7 +43,7 @@ __all__ = [
 
 
 class StoopError(Exception):
-    """The client could not do what was asked."""
+    """The client could not carry out the call."""
 
 
 class ConfigError(StoopError):
@@ -65,15 +67,19 @@ class QueueFull(StoopError):
 
 
 class IdempotencyConflict(StoopError):
-    """Job `job_id` holds this idempotency key and is a different job."""
+    """The different job `job_id` was submitted before under this idempotency key or, if `taken` is "id", this id."""
 
-    def __init__(self, job_id: str) -> None:
-        super().__init__(f"the idempotency key belongs to the different job {job_id}: use another key")
+    def __init__(self, job_id: str, *, taken: str = "key") -> None:
+        if taken == "id":
+            super().__init__(f"the id {job_id} belongs to a different job: give each job an id of its own, or none")
+        else:
+            super().__init__(f"the idempotency key belongs to the different job {job_id}: use another key")
         self.job_id = job_id
+        self.taken = taken
 
 
 class NotFound(StoopError, LookupError):
-    """The queue knows no such job or dead letter, or not any more."""
+    """The queue knows no such job or dead letter, or not any more; check the id and `STOOP_REDIS_URL`."""
 
 
 class NotAQueue(StoopError):
@@ -84,8 +90,12 @@ class QueueUnavailable(StoopError):
     """Redis cannot be reached, or refuses the client."""
 
 
+class ClientUnusable(StoopError):
+    """The client is closed, or it belongs to another process or another event loop; says which."""
+
+
 class ImageUnreadable(StoopError, ValueError):
-    """What was given as the image is none, or cannot be read."""
+    """The given value is not an image, or cannot be read."""
 
 
 class UploadFailed(StoopError):
@@ -93,7 +103,7 @@ class UploadFailed(StoopError):
 
 
 class JobFailed(StoopError):
-    """The job ended without an answer; `failure` says why, `result` is all that is kept of it."""
+    """The job ended without an answer; `failure` has the reason, `result` the stored result."""
 
     def __init__(self, failure: Failure, result: Result) -> None:
         super().__init__(f"{failure.code}: {failure.message}")
@@ -118,7 +128,7 @@ class JobExpired(StoopError):
 
 
 class JobRestarted(StoopError):
-    """A worker ran the job anew, and the new text departs from what was given out already."""
+    """A worker ran the job anew, and the new text differs from the text already returned."""
 
     def __init__(self, job_id: str) -> None:
         super().__init__(
@@ -128,9 +138,9 @@ class JobRestarted(StoopError):
 
 
 class TimedOut(StoopError, TimeoutError):
-    """No answer came within the time the caller gave; the job goes on in the queue.
+    """No answer came within the caller's timeout; the job goes on in the queue.
 
-    `state` is where it stood then, None if the queue did not know it, or could not be asked.
+    `state` is the job's state then, or None if the queue did not know the job or could not be reached.
     """
 
     def __init__(self, job_id: str, timeout: float, state: State | None = None) -> None:

@@ -1,24 +1,24 @@
-"""Whose images may lie where: one rule, held before a job is submitted and again before its image is read."""
+"""The rule for image locations by tenant, checked before a job is submitted and again before its image is read."""
 
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from schemas.job import NAME_PATTERN
+from stoop_schemas.job import NAME_PATTERN
 
 __all__ = ["AllowedBuckets"]
 
-# a key may have `=` in it, but only behind the first `/`
+# a key may contain `=`, but only after the first `/`
 _ENTRY: Final = re.compile(rf"(?:(?P<tenant>{NAME_PATTERN})=)?(?P<path>[A-Za-z0-9._-]{{3,63}}(?:/.*)?)", re.S)
 
 
 @dataclass(frozen=True, slots=True)
 class AllowedBuckets:
-    """Buckets and prefixes, for all and by tenant; with no entry at all everything is allowed.
+    """Allowed buckets and prefixes, general and by tenant; without any entry, everything is allowed.
 
-    A tenant that has entries of its own reads there and nowhere else. Every other job, and one without a tenant, reads
-    where the general entries say: nowhere, if there are only entries of tenants.
+    A tenant with entries of its own may read only there. Every other job, with or without a tenant, may read only in
+    the general entries; if there are none, it may read nothing.
     """
 
     general: tuple[str, ...] = ()
@@ -26,7 +26,7 @@ class AllowedBuckets:
 
     @classmethod
     def read(cls, entries: Iterable[str]) -> "AllowedBuckets":
-        """Read `bucket`, `bucket/prefix`, `tenant=bucket` and `tenant=bucket/prefix`; raises `ValueError` for others.
+        """Parse `bucket`, `bucket/prefix`, `tenant=bucket` and `tenant=bucket/prefix`. Raises `ValueError` for others.
 
         A prefix covers whole steps of a key: `bucket/a` covers `bucket/a/b` and not `bucket/ab`.
         """
@@ -42,7 +42,7 @@ class AllowedBuckets:
         return cls(tuple(general), tenants or None)
 
     def permits(self, path: str, tenant: str | None) -> bool:
-        """Say whether a job of this tenant may read the object at `path`, its `bucket/key`."""
+        """Return whether a job of this tenant may read the object at `path`, written as `bucket/key`."""
         if not self.general and not self.tenants:
             return True
         entries = (self.tenants or {}).get(tenant or "", self.general)
@@ -54,5 +54,5 @@ def _covers(entry: str, path: str) -> bool:
 
 
 def _climbs(path: str) -> bool:
-    """Say whether a step is `.` or `..`: some stores would resolve it, and so leave a prefix."""
+    """Return whether a step is `.` or `..`, because some stores resolve it and so leave the prefix."""
     return any(step in (".", "..") for step in path.split("/"))

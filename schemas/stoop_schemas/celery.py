@@ -1,46 +1,33 @@
-"""What the two sides of the Celery dialect agree on; neither Celery nor kombu is needed to know it.
+"""The Celery dialect as both sides know it; this module needs neither Celery nor kombu.
 
 A task `stoop.<skill>` in a queue `stoop.<lane>` is a job of that lane. Its entry has the field `m` instead of `j`: the
 message as kombu writes it, JSON. The task's id is the job's, and lives in partition 0.
 """
 
 import re
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Final
 
-from schemas import names
-from schemas.job import ID_LIMIT, NAME_PATTERN
-from schemas.skill import Skill
+from stoop_schemas import names
+from stoop_schemas.job import ID_LIMIT, NAME_PATTERN
 
 __all__ = [
     "FIELD",
     "OPTIONS",
-    "PARAMETERS",
     "ROUTES",
     "TRANSPORT",
     "SkillFailed",
     "lane_of",
     "queue",
     "result_key",
+    "skill_of",
     "task",
 ]
 
 FIELD: Final = "m"
 """The field of an entry that holds a Celery message."""
 
-TRANSPORT: Final = "producer.celery_transport:Transport"
+TRANSPORT: Final = "stoop.redis.celery_transport:Transport"
 """What a Celery application is told as its `broker_transport`, so that it can send to these queues."""
-
-PARAMETERS: Final[Mapping[Skill, tuple[str, ...]]] = MappingProxyType(
-    {
-        Skill.QUERY: ("image", "question"),
-        Skill.CAPTION: ("image", "length"),
-        Skill.DETECT: ("image", "object"),
-        Skill.POINT: ("image", "object"),
-    }
-)
-"""The fields of a job that a task's positional arguments give, in order."""
 
 OPTIONS: Final = (
     "image",
@@ -57,6 +44,7 @@ OPTIONS: Final = (
     "metadata",
     "tenant",
     "traceparent",
+    "model",
 )
 """The fields of a job that a task's keyword arguments may give."""
 
@@ -79,14 +67,19 @@ class SkillFailed(Exception):
         return f"{self.code}: {self.message}"
 
 
-def task(skill: Skill) -> str:
+def task(skill: str) -> str:
     """Name the task of a skill."""
-    return f"{_PREFIX}{skill.value}"
+    return f"{_PREFIX}{skill}"
 
 
-def queue(lane: str = names.DEFAULT_LANES[0]) -> str:
-    """Name the Celery queue of a lane."""
-    return f"{_PREFIX}{lane}"
+def skill_of(task: str) -> str | None:
+    """Return the skill of a task; None if the task is not ours."""
+    return task.removeprefix(_PREFIX) if task.startswith(_PREFIX) else None
+
+
+def queue(lane: str = names.DEFAULT_LANES[0], model: str | None = None) -> str:
+    """Name the Celery queue of a lane, or of a model's own lane."""
+    return f"{_PREFIX}{names.model_lane(lane, model)}"
 
 
 def lane_of(celery_queue: str) -> str | None:

@@ -1,19 +1,19 @@
-"""Values to bytes and back: JSON, with unknown fields ignored and what is missing or wrong refused.
+"""Values to bytes and back: JSON, with unknown fields ignored and missing or wrong ones refused.
 
 `pack` makes bytes of any value of the contract; `unpack_*` raise `Rejected` with the reason, and nothing else.
 """
 
-from typing import Final, TypeVar
+from typing import Final, TypeVar, get_args
 
 import msgspec
 
-from schemas.event import Event
-from schemas.failure import FailureCode, Rejected
-from schemas.job import Job, check
-from schemas.result import Result
-from schemas.signature import SigningKeys
+from stoop_schemas.event import Event, UnknownEvent
+from stoop_schemas.failure import FailureCode, Rejected
+from stoop_schemas.job import Job, check
+from stoop_schemas.result import Result
+from stoop_schemas.signature import SigningKeys
 
-__all__ = ["PACKED_LIMIT", "pack", "peek_id", "unpack_event", "unpack_job", "unpack_result"]
+__all__ = ["PACKED_LIMIT", "pack", "unpack_event", "unpack_job", "unpack_result"]
 
 PACKED_LIMIT: Final = 8 << 20
 """Most bytes of a job; every job within the limits of its fields has fewer, however its JSON is written."""
@@ -21,15 +21,12 @@ PACKED_LIMIT: Final = 8 << 20
 _T = TypeVar("_T")
 
 
-class _Peek(msgspec.Struct):
-    id: str | None = None
-
-
 _ENCODER: Final = msgspec.json.Encoder()
 _JOB: Final = msgspec.json.Decoder(Job)
 _EVENT: Final[msgspec.json.Decoder[Event]] = msgspec.json.Decoder(Event)
+_UNKNOWN_EVENT: Final = msgspec.json.Decoder(UnknownEvent)
+_EVENT_TYPES: Final = frozenset(kind.__struct_config__.tag for kind in get_args(Event))
 _RESULT: Final = msgspec.json.Decoder(Result)
-_PEEK: Final = msgspec.json.Decoder(_Peek)
 
 # Besides its own error the decoder lets through what bytes outside UTF-8 and bottomless nesting raise.
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -57,9 +54,23 @@ def unpack_job(packed: bytes, keys: SigningKeys | None = None) -> Job:
     return check(_unpack(_JOB, packed, "a job"))
 
 
-def unpack_event(packed: bytes) -> Event:
-    """Read an event; raise `Rejected` if it is none."""
-    return _unpack(_EVENT, packed, "an event")
+def unpack_event(packed: bytes) -> Event | UnknownEvent:
+    """Read an event, an `UnknownEvent` if a later version added its type; raise `Rejected` if it is none."""
+    try:
+        return _unpack(_EVENT, packed, "an event")
+    except Rejected:
+        event = _of_unknown_type(packed)
+        if event is None:
+            raise
+        return event
+
+
+def _of_unknown_type(packed: bytes) -> UnknownEvent | None:
+    try:
+        event = _UNKNOWN_EVENT.decode(packed)
+    except _UNREADABLE:
+        return None
+    return None if event.type in _EVENT_TYPES else event
 
 
 def unpack_result(packed: bytes) -> Result:
@@ -67,24 +78,10 @@ def unpack_result(packed: bytes) -> Result:
     return _unpack(_RESULT, packed, "a result")
 
 
-def peek_id(packed: bytes) -> str | None:
-    """Return the id in what may be a job, however wrong the rest is, or None if none can be read."""
-    try:
-        return _PEEK.decode(packed).id
-    except _UNREADABLE:
-        return None
-
-
 def _unpack(decoder: msgspec.json.Decoder[_T], packed: bytes, kind: str) -> _T:
     try:
         return decoder.decode(packed)
     except msgspec.ValidationError as error:
-        raise Rejected(_code(error), f"not {kind}: {error}") from error
+        raise Rejected(FailureCode.MALFORMED, f"not {kind}: {error}") from error
     except _UNREADABLE as error:
         raise Rejected(FailureCode.MALFORMED, f"not JSON: {error}") from error
-
-
-def _code(error: msgspec.ValidationError) -> FailureCode:
-    """Tell a skill we do not know from a message we cannot read; msgspec says which only in its text."""
-    unknown_skill = "Invalid enum value" in str(error) and str(error).endswith("`$.skill`")
-    return FailureCode.UNSUPPORTED_SKILL if unknown_skill else FailureCode.MALFORMED

@@ -1,12 +1,12 @@
-"""What is told while a job runs: one union of tagged values, numbered within the job."""
+"""The events of a running job: one union of tagged values, numbered within the job."""
 
 from typing import Annotated
 
 import msgspec
 
-from schemas.failure import Failure
-from schemas.result import Result
-from schemas.version import Version, current
+from stoop_schemas.failure import Failure
+from stoop_schemas.result import Result
+from stoop_schemas.version import Version, current
 
 __all__ = [
     "CancelledEvent",
@@ -21,6 +21,7 @@ __all__ = [
     "RestartedEvent",
     "StartedEvent",
     "TerminalEvent",
+    "UnknownEvent",
 ]
 
 
@@ -35,6 +36,15 @@ class _Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
     seq: Annotated[int, msgspec.Meta(ge=0)]
     attempt: Annotated[int, msgspec.Meta(ge=0)] = 0
 
+    @property
+    def type(self) -> str:
+        """The type on the wire: "queued", "delta", "finished" and so on."""
+        return str(self.__struct_config__.tag)
+
+    def json(self) -> str:
+        """Return the event as on the wire: one line of JSON, ready for an SSE `data:` field or a log."""
+        return msgspec.json.encode(self).decode()
+
 
 class QueuedEvent(_Event, frozen=True, tag="queued"):
     """The job is in its lane."""
@@ -45,7 +55,7 @@ class StartedEvent(_Event, frozen=True, tag="started"):
 
 
 class RestartedEvent(_Event, frozen=True, tag="restarted"):
-    """A worker runs the job anew: what was streamed before counts no more."""
+    """A worker runs the job anew: ignore everything that was streamed before."""
 
 
 class DeltaEvent(_Event, frozen=True, kw_only=True, tag="delta"):
@@ -90,3 +100,16 @@ TerminalEvent = FinishedEvent | FailedEvent | CancelledEvent | ExpiredEvent
 """The last event of a job is one of these, and no other event is."""
 
 Event = QueuedEvent | StartedEvent | RestartedEvent | DeltaEvent | ReasoningEvent | ObjectEvent | TerminalEvent
+
+
+class UnknownEvent(msgspec.Struct, frozen=True):
+    """An event of a type that this version does not know: count its `seq`, and skip it.
+
+    A later version may add types. Only what every event has is read; a field that is missing is an error as ever.
+    """
+
+    type: str
+    id: str
+    seq: Annotated[int, msgspec.Meta(ge=0)]
+    v: Version = msgspec.field(default_factory=current)
+    attempt: Annotated[int, msgspec.Meta(ge=0)] = 0

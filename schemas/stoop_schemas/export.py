@@ -1,32 +1,35 @@
-"""The contract as JSON Schema, for producers in other languages: `python -m schemas.export` writes `schemas/json/`.
+"""Export the contract as JSON Schema for other languages: `python -m stoop_schemas.export` writes the folder `json`.
 
 Unknown fields are allowed, as the codec allows them. What JSON Schema cannot say stays with `job.check` alone:
-the size of `metadata`, and that the corners of a box are in order.
+the size of `metadata` and of a lane's name with its model's, and that the corners of a box are in order.
 """
 
 import inspect
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import msgspec
 
-from schemas.address import OBJECT_PATTERN
-from schemas.event import Event
-from schemas.failure import Failure
-from schemas.job import (
+from stoop_schemas.address import OBJECT_PATTERN
+from stoop_schemas.event import Event, UnknownEvent
+from stoop_schemas.failure import Failure
+from stoop_schemas.job import (
     ATTEMPTS_LIMIT,
     DEADLINE_LIMIT,
     ID_LIMIT,
     IMAGE_LIMIT,
     IMAGE_SCHEMES,
+    MODEL_PATTERN,
     NAME_PATTERN,
     TEXT_LIMIT,
     Job,
 )
-from schemas.result import Result
-from schemas.signature import SIGNATURE_PATTERN
-from schemas.skill import SETTING_RANGES
-from schemas.state import TERMINAL
+from stoop_schemas.names import RESERVED
+from stoop_schemas.result import Result
+from stoop_schemas.signature import SIGNATURE_PATTERN
+from stoop_schemas.skill import SETTING_RANGES
+from stoop_schemas.skills import BUILT_IN
+from stoop_schemas.state import TERMINAL
 
 __all__ = ["FOLDER", "export", "render"]
 
@@ -76,7 +79,9 @@ def _job_limits() -> dict[str, _Schema]:
     place = {"items": {"type": "number", **fraction}, "anyOf": [_exactly(2), _exactly(4)]}
     return {
         "id": name,
-        "lane": name,
+        "skill": {"minLength": 1, "examples": list(BUILT_IN)},
+        "lane": {**name, "pattern": f"^(?!(.*:)?{RESERVED}){NAME_PATTERN}$"},
+        "model": {"pattern": f"^{MODEL_PATTERN}$", "not": {"const": RESERVED.rstrip(":")}},
         "tenant": name,
         "custom_id": free,
         "idempotency_key": free,
@@ -96,24 +101,25 @@ def _exactly(length: int) -> _Schema:
 
 
 def _needs() -> list[_Schema]:
-    text, image = {"type": "string", "minLength": 1}, {"type": "string"}
-    needs: dict[str, _Schema] = {
-        "query": {"question": text},
-        "caption": {"image": image},
-        "detect": {"image": image, "object": text},
-        "point": {"image": image, "object": text},
-    }
+    text = {"type": "string", "minLength": 1}
     return [
         {
-            "if": {"properties": {"skill": {"const": skill}}},
-            "then": {"required": list(fields), "properties": fields},
+            "if": {"properties": {"skill": {"const": spec.name}}},
+            "then": {"required": sorted(spec.required), "properties": dict.fromkeys(sorted(spec.required), text)},
         }
-        for skill, fields in needs.items()
+        for spec in BUILT_IN.values()
     ]
 
 
 def _event() -> _Schema:
-    return _with_terminal_status(msgspec.json.schema(Event))
+    schema = _with_terminal_status(msgspec.json.schema(Event))
+    known = sorted(kind.__struct_config__.tag for kind in get_args(Event))
+    del schema["discriminator"]  # it would refuse every type that it does not map
+    later = msgspec.json.schema(UnknownEvent)["$defs"]["UnknownEvent"]
+    later["properties"]["type"] = {"type": "string", "not": {"enum": known}}
+    schema["$defs"]["UnknownEvent"] = later
+    schema["anyOf"].append({"$ref": "#/$defs/UnknownEvent"})
+    return schema
 
 
 def _result() -> _Schema:

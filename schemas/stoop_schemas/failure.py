@@ -12,10 +12,11 @@ class FailureCode(StrEnum):
 
     MALFORMED = "malformed"  # not a job of this contract: mend the producer
     UNSUPPORTED_SKILL = "unsupported_skill"  # no such skill, or not with this model
+    UNSUPPORTED_MODEL = "unsupported_model"  # another model than this worker's: see `stoop models`
     INVALID_ARGUMENT = "invalid_argument"  # a value out of its range
     IMAGE_NOT_FOUND = "image_not_found"  # nothing at that address
     IMAGE_FORBIDDEN = "image_forbidden"  # the worker may not read it
-    IMAGE_TOO_LARGE = "image_too_large"  # over the worker's limit on bytes or pixels
+    IMAGE_TOO_LARGE = "image_too_large"  # over the worker's limit on bytes, pixels or the work of decoding
     IMAGE_UNDECODABLE = "image_undecodable"  # not an image of an accepted format
     IMAGE_TIMEOUT = "image_timeout"  # the store did not deliver in time
     STORAGE_UNAVAILABLE = "storage_unavailable"  # the store answered with an error or not at all
@@ -42,7 +43,7 @@ RETRYABLE = frozenset(
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """What is kept of a job that did not complete."""
+    """The failure of a job that did not complete."""
 
     code: FailureCode
     message: str

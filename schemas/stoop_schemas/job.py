@@ -5,11 +5,13 @@ from typing import Any, Final
 
 import msgspec
 
-from schemas.address import is_object
-from schemas.failure import FailureCode, Rejected
-from schemas.signature import SIGNATURE_PATTERN
-from schemas.skill import SETTING_RANGES, CaptionLength, Settings, Skill, SpatialRef
-from schemas.version import Version, current
+from stoop_schemas import names
+from stoop_schemas.address import is_object
+from stoop_schemas.failure import FailureCode, Rejected
+from stoop_schemas.signature import SIGNATURE_PATTERN
+from stoop_schemas.skill import SETTING_RANGES, CaptionLength, Settings, SpatialRef
+from stoop_schemas.skills import spec_of
+from stoop_schemas.version import Version, current
 
 __all__ = [
     "ATTEMPTS_LIMIT",
@@ -18,6 +20,7 @@ __all__ = [
     "IMAGE_LIMIT",
     "IMAGE_SCHEMES",
     "METADATA_LIMIT",
+    "MODEL_PATTERN",
     "NAME_PATTERN",
     "TEXT_LIMIT",
     "Job",
@@ -45,10 +48,15 @@ DEADLINE_LIMIT: Final = 1 << 53
 NAME_PATTERN: Final = r"[A-Za-z0-9._:-]+"
 """An id, a lane or a tenant, whole: it becomes part of a key in Redis."""
 
+MODEL_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+"""The short name of a model, whole: it becomes part of a lane's name, where a colon ends it."""
+
 IMAGE_SCHEMES: Final = ("s3://", "data:image/", "https://")
 """What an image address starts with."""
 
+_WANTED: Final = {"question": "a question", "object": "an object to look for", "image": "an image"}
 _NAME: Final = re.compile(NAME_PATTERN)
+_MODEL: Final = re.compile(MODEL_PATTERN)
 _SIGNATURE: Final = re.compile(SIGNATURE_PATTERN)
 
 
@@ -58,14 +66,15 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `id` comes from the producer (`names.new_id` makes one) and names the job's keys.
     `image` is `s3://bucket/key[?versionId=...]`, `data:image/...;base64,...`, `https://...` (where the worker
     allows it) or absent for a query on text alone. `deadline` is in Unix milliseconds. `custom_id` and
-    `metadata` (at most 1 KiB) come back untouched in the result. `signature` comes last and is written by
-    `schemas.signature`, over the bytes of all the rest.
+    `metadata` (at most 1 KiB) come back untouched in the result. `model` is a short name: the job then waits in a lane
+    of that model (`names.model_lane`), and no other model answers it. `signature` comes last and is written by
+    `stoop_schemas.signature`, over the bytes of all the rest.
     """
 
     v: Version = msgspec.field(default_factory=current)
     id: str
     custom_id: str | None = None
-    skill: Skill
+    skill: str
     image: str | None = None
     question: str | None = None
     object: str | None = None
@@ -81,6 +90,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tenant: str | None = None
     metadata: dict[str, Any] | None = None
     traceparent: str | None = None
+    model: str | None = None
     signature: str | None = None
 
 
@@ -96,12 +106,11 @@ def check(job: Job) -> Job:
 
 
 def _check_required(job: Job) -> None:
-    if job.skill is Skill.QUERY and not job.question:
-        raise Rejected(FailureCode.MALFORMED, "a query needs a question")
-    if job.skill in (Skill.DETECT, Skill.POINT) and not job.object:
-        raise Rejected(FailureCode.MALFORMED, f"{job.skill} needs an object to look for")
-    if job.image is None and job.skill is not Skill.QUERY:
-        raise Rejected(FailureCode.MALFORMED, f"{job.skill} needs an image")
+    for field in spec_of(job.skill).required:
+        value = getattr(job, field)
+        if value is None or value == "":
+            wanted = _WANTED.get(field, f"the field {field}")
+            raise Rejected(FailureCode.MALFORMED, f"{job.skill} needs {wanted}")
 
 
 def _check_names(job: Job) -> None:
@@ -109,12 +118,23 @@ def _check_names(job: Job) -> None:
     for field, value in named.items():
         if value is not None and (len(value) > ID_LIMIT or not _NAME.fullmatch(value)):
             raise _invalid(f"{field} must be 1 to {ID_LIMIT} characters of A-Z a-z 0-9 . _ : -")
+    if names.is_reserved(job.lane):
+        raise _invalid(f"lane is {job.lane}: only the workers put jobs into a quarantine, so choose another")
+    if job.model is not None:
+        _check_model(job.model, job.lane)
     free = {"custom_id": job.custom_id, "idempotency_key": job.idempotency_key, "traceparent": job.traceparent}
     for field, value in free.items():
         if value is not None and not 1 <= len(value) <= ID_LIMIT:
             raise _invalid(f"{field} must have 1 to {ID_LIMIT} characters")
     if job.signature is not None and not _SIGNATURE.fullmatch(job.signature):
         raise _invalid("signature must be <key id>:<64 hex digits>")
+
+
+def _check_model(model: str, lane: str) -> None:
+    if not _MODEL.fullmatch(model) or model == "quarantine":
+        raise _invalid("model must be a short name: 1 to 64 characters of A-Z a-z 0-9 . _ -, such as moondream2")
+    if len(names.model_lane(lane, model)) > ID_LIMIT:
+        raise _invalid(f"model and lane together must have at most {ID_LIMIT - 1} characters")
 
 
 def _check_texts(job: Job) -> None:
@@ -144,7 +164,7 @@ def _check_settings(settings: Settings) -> None:
 def _check_spatial_refs(job: Job) -> None:
     if not job.spatial_refs:
         return
-    if job.skill is not Skill.QUERY:
+    if "spatial_refs" not in spec_of(job.skill).options:
         raise _invalid("spatial_refs go with a query")
     if job.image is None:
         raise _invalid("spatial_refs need an image")

@@ -2,6 +2,7 @@
 
 All keys of one job carry its partition as a Redis Cluster hash tag (`{p}`), so each script touches one slot.
 A generated id ends in its partition, so a job's keys follow from its id alone; any other id is of partition 0.
+Redis cannot filter a stream by content, so a job that names a model waits in a lane of that model: `<model>:<lane>`.
 """
 
 import hashlib
@@ -15,6 +16,7 @@ __all__ = [
     "GROUP",
     "IMAGE_PREFIX",
     "QUARANTINES",
+    "RESERVED",
     "bell",
     "cancelled",
     "celery_notes",
@@ -22,18 +24,23 @@ __all__ = [
     "delayed",
     "events",
     "idempotency",
+    "is_generated",
+    "is_reserved",
     "job",
     "key_partition",
     "lane",
     "live",
     "log",
+    "model_lane",
     "new_id",
     "partition",
     "paused",
     "quarantine",
     "quarantine_lane",
+    "quarantine_of",
     "result",
     "stem",
+    "tenant_count",
     "tenant_lane",
     "tenants",
     "totals",
@@ -47,15 +54,24 @@ CONTROL: Final = "stoop:control"
 QUARANTINES: Final = ("small", "alone")
 """Where a job runs after its worker died under it: first in a small batch, then alone."""
 
+RESERVED: Final = "quarantine:"
+"""The prefix of the lanes into which only the workers put jobs."""
+
 IMAGE_PREFIX: Final = "uploads/"
-"""Where the client puts images it uploads: `<bucket>/uploads/<sha256 of the bytes>`."""
+"""Where the client puts images it uploads, unless its configuration says otherwise: `<bucket>/uploads/<sha256>`."""
 
 _GENERATED: Final = re.compile(r"[0-9a-f]{32}-([0-9]{1,5})")
+_QUARANTINE: Final = re.compile(rf"(?:(.+):)?{RESERVED}({'|'.join(QUARANTINES)})")
 
 
 def new_id(p: int = 0) -> str:
     """Make an id of 128 random bits that names its partition: `<32 hex digits>-<p>`."""
     return f"{secrets.token_hex(16)}-{p}"
+
+
+def is_generated(job_id: str) -> bool:
+    """Say whether `new_id` may have made this id: the queue then knows the job from its submission on."""
+    return _GENERATED.fullmatch(job_id) is not None
 
 
 def partition(job_id: str) -> int:
@@ -79,6 +95,14 @@ def lane(name: str, p: int = 0) -> str:
     return f"{stem(p)}jobs:{name}"
 
 
+def model_lane(lane_name: str, model: str | None) -> str:
+    """Name the lane where the jobs of a lane wait that name a model: `<model>:<lane>`; without a model the lane itself.
+
+    A lane that is the model's already stays as it is, because a model's name has no colon.
+    """
+    return lane_name if model is None or lane_name.startswith(f"{model}:") else f"{model}:{lane_name}"
+
+
 def tenant_lane(lane_name: str, tenant: str) -> str:
     """Name the part of a lane that is one tenant's; the slash is in no lane's name."""
     return f"{lane_name}/{tenant}"
@@ -89,19 +113,35 @@ def tenants(lane_name: str, p: int = 0) -> str:
     return f"{stem(p)}tenants:{lane_name}"
 
 
-def quarantine_lane(kind: str) -> str:
-    """Name the lane that holds the jobs of one of the `QUARANTINES`."""
-    return f"quarantine:{kind}"
+def tenant_count(lane_name: str, p: int = 0) -> str:
+    """Name the count of the jobs that a lane's tenants hold at most; it goes after a minute."""
+    return f"{tenants(lane_name, p)}/count"
 
 
-def quarantine(kind: str, p: int = 0) -> str:
+def quarantine_lane(kind: str, model: str | None = None) -> str:
+    """Name the lane that holds the jobs of one of the `QUARANTINES`; each model has a quarantine of its own."""
+    return model_lane(f"{RESERVED}{kind}", model)
+
+
+def quarantine_of(lane_name: str) -> tuple[str | None, str] | None:
+    """Return the model and the kind of a quarantine's lane, or None for every other lane."""
+    found = _QUARANTINE.fullmatch(lane_name)
+    return (found[1], found[2]) if found else None
+
+
+def quarantine(kind: str, p: int = 0, model: str | None = None) -> str:
     """Name the stream of one of the `QUARANTINES`."""
-    return lane(quarantine_lane(kind), p)
+    return lane(quarantine_lane(kind, model), p)
 
 
-def turns(p: int = 0) -> str:
+def is_reserved(lane_name: str) -> bool:
+    """Say whether only the workers may put jobs into a lane of this name, which may be one of a model."""
+    return f":{RESERVED}" in f":{lane_name}"
+
+
+def turns(p: int = 0, model: str | None = None) -> str:
     """Name the sorted set of the workers that run quarantined jobs now, by when their turn ends at the latest."""
-    return f"{stem(p)}turns"
+    return f"{stem(p)}turns" if model is None else f"{stem(p)}turns:{model}"
 
 
 def paused(p: int = 0) -> str:
@@ -110,7 +150,7 @@ def paused(p: int = 0) -> str:
 
 
 def bell(p: int = 0) -> str:
-    """Name the stream of one entry that wakes idle workers for what no lane's own stream tells them."""
+    """Name the stream of one entry that wakes idle workers when no lane's own stream does."""
     return f"{stem(p)}bell"
 
 
@@ -120,7 +160,7 @@ def cancelled(p: int = 0) -> str:
 
 
 def workers(p: int = 0) -> str:
-    """Name the hash in which each worker tells of itself (JSON)."""
+    """Name the hash that holds each worker's record (JSON)."""
     return f"{stem(p)}workers"
 
 
@@ -130,7 +170,7 @@ def totals(p: int = 0) -> str:
 
 
 def celery_notes(p: int = 0) -> str:
-    """Name the stream of what Celery is still to be told of jobs that came as its messages."""
+    """Name the stream of endings that Celery has not received yet."""
     return f"{stem(p)}celery"
 
 

@@ -1,11 +1,11 @@
-"""The address of the queue: one Redis, the master that Sentinels know of, or a Cluster. Parsing only, no connection.
+"""The address of the queue: one Redis, a master that Sentinels name, or a Cluster. Parses only, never connects.
 
     redis://[user:password@]host[:port][/db]                      one server; rediss:// by TLS, unix:// by a socket
     redis+sentinel://[user:password@]host[:port],…/master[/db]    the Sentinels, and the master's name
     redis+cluster://[user:password@]host[:port],…                 some nodes of a Cluster
 
-`rediss+sentinel://` and `rediss+cluster://` are the same by TLS. After `?` may follow `ssl_ca_certs`, `ssl_certfile`
-and `ssl_keyfile` (paths), and for Sentinels that ask for a login of their own `sentinel_username`, `sentinel_password`.
+`rediss+sentinel://` and `rediss+cluster://` use TLS. These options may follow a `?`: `ssl_ca_certs`, `ssl_certfile` and
+`ssl_keyfile` (paths); and `sentinel_username` and `sentinel_password`, if the Sentinels have a login of their own.
 """
 
 import re
@@ -27,10 +27,10 @@ _FORMS: Final = "redis://host:port/db, redis+sentinel://host:port,…/master or 
 
 @dataclass(frozen=True, slots=True)
 class RedisUrl:
-    """What a URL says; `address` is what a message may say of it: no user, no password, no options.
+    """A parsed Redis URL. `address` is safe to show: it has no user, password or options.
 
-    For one server the URL is kept, for redis-py to read. Otherwise `hosts` are Sentinels or nodes, and `login` and
-    `sentinel_login` are what redis-py's connections to the servers and to the Sentinels are made with.
+    For one server, redis-py reads `url` itself. Otherwise `hosts` are the Sentinels or nodes, and `login` and
+    `sentinel_login` are the arguments of redis-py's connections to the servers and to the Sentinels.
     """
 
     kind: Literal["server", "sentinel", "cluster"]
@@ -44,14 +44,14 @@ class RedisUrl:
 
 
 def read_redis_url(url: str) -> RedisUrl:
-    """Read any of the forms; raises `ValueError` for others, which repeats nothing of the URL."""
+    """Parse any of the forms. Raises `ValueError` for others, with a message that repeats nothing of the URL."""
     try:
         parts = urlsplit(url)
         named_port = parts.port if parts.scheme in _SERVER_SCHEMES else None
         several = _SEVERAL.fullmatch(parts.scheme)
         options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
     except ValueError:
-        # the reason may quote a piece of the URL, and so of a password
+        # the error may quote part of the URL, and so part of a password
         raise ValueError(f"the Redis URL cannot be read: write {_FORMS}") from None
     if parts.scheme in _SERVER_SCHEMES:
         return RedisUrl("server", url, _server(parts, named_port))
@@ -64,18 +64,18 @@ def read_redis_url(url: str) -> RedisUrl:
     if several["kind"] == "cluster":
         _refuse(options, _TLS if tls else ())
         if parts.path.strip("/") not in ("", "0"):
-            raise ValueError("a Cluster has no databases: leave what follows its hosts out of the Redis URL")
+            raise ValueError("a Cluster has no databases: remove the part after the hosts from the Redis URL")
         hosts = _hosts(named, "cluster")
-        return RedisUrl("cluster", url, _said(hosts), hosts, login=login)
+        return RedisUrl("cluster", url, _joined(hosts), hosts, login=login)
     _refuse(options, (*_SENTINEL, *(_TLS if tls else ())))
     hosts, (master, db) = _hosts(named, "sentinel"), _master(parts.path)
     sentinel_login = {key.removeprefix("sentinel_"): value for key, value in _only(options, _SENTINEL).items()}
-    address = f"{master} of {_said(hosts)}"
+    address = f"{master} of {_joined(hosts)}"
     return RedisUrl("sentinel", url, address, hosts, master, db, login, {**sentinel_login, **secured})
 
 
 def _server(parts: SplitResult, port: int | None) -> str:
-    """Return the address of the one server; refuse what redis-py would read as another one, or as database 0."""
+    """Return the address of one server. Refuse paths that redis-py would read as another server or database 0."""
     if parts.scheme == "unix":
         if parts.netloc.rpartition("@")[2] or not parts.path.strip("/"):
             raise ValueError("the Redis URL must name the socket by its whole path: unix:///run/redis.sock")
@@ -115,8 +115,8 @@ def _only(options: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
 
 def _refuse(options: Mapping[str, str], known: tuple[str, ...]) -> None:
     if any(name not in known for name in options):
-        raise ValueError(f"of the Redis URL's options only these are known here: {', '.join(known) or 'none'}")
+        raise ValueError(f"the Redis URL accepts only these options here: {', '.join(known) or 'none'}")
 
 
-def _said(hosts: tuple[tuple[str, int], ...]) -> str:
+def _joined(hosts: tuple[tuple[str, int], ...]) -> str:
     return ",".join(f"{name}:{port}" for name, port in hosts)

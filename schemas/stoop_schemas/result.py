@@ -1,19 +1,19 @@
-"""What is kept of a job when it has ended."""
+"""The stored result of a job that has ended."""
 
 from typing import Annotated, Any
 
 import msgspec
 
-from schemas.failure import Failure
-from schemas.skill import Output, Skill
-from schemas.state import TERMINAL, State
-from schemas.version import Version, current
+from stoop_schemas.failure import Failure
+from stoop_schemas.skill import Output
+from stoop_schemas.state import TERMINAL, State
+from stoop_schemas.version import Version, current
 
 __all__ = ["Metrics", "Result"]
 
 
 class Metrics(msgspec.Struct, frozen=True):
-    """What one job cost: token counts, and times in milliseconds."""
+    """The cost of one job: token counts, and times in milliseconds."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -40,7 +40,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     v: Version = msgspec.field(default_factory=current)
     id: str
     status: State
-    skill: Skill | None = None
+    skill: str | None = None
     output: Output | None = None
     failure: Failure | None = None
     finish_reason: Annotated[str, msgspec.Meta(pattern="^(stop|length)$")] | None = None

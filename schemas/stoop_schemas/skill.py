@@ -1,4 +1,4 @@
-"""The skills, their settings and the shapes of their answers."""
+"""The values of a skill: its settings and the shapes of its answers. `skills.py` has the table of the skills."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -25,7 +25,7 @@ SpatialRef = tuple[float, ...]
 
 
 class Skill(StrEnum):
-    """Which Moondream skill a job runs."""
+    """The skills that come with Stoop. A job names its skill by a string, so that packages can add others."""
 
     QUERY = "query"
     CAPTION = "caption"
@@ -34,7 +34,7 @@ class Skill(StrEnum):
 
 
 class CaptionLength(StrEnum):
-    """How long a caption should be."""
+    """The length of a caption."""
 
     SHORT = "short"
     NORMAL = "normal"
@@ -42,7 +42,7 @@ class CaptionLength(StrEnum):
 
 
 class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How to sample one answer. What is absent takes the worker's default.
+    """Sampling settings of one answer. Absent fields take the worker's defaults.
 
     `temperature` 0 is greedy; `top_p` in [0, 1]; `max_tokens` bounds the answer (and, on its own, the
     reasoning before it); `max_objects` bounds detect and point; the same `seed` repeats the same answer.
@@ -84,7 +84,7 @@ class Box(msgspec.Struct, frozen=True):
 
 
 class Grounding(msgspec.Struct, frozen=True):
-    """Characters [start_idx, end_idx) of the reasoning text speak of these (x, y) points."""
+    """Characters [start_idx, end_idx) of the reasoning text refer to these (x, y) points."""
 
     start_idx: int
     end_idx: int
@@ -92,7 +92,7 @@ class Grounding(msgspec.Struct, frozen=True):
 
 
 class Reasoning(msgspec.Struct, frozen=True):
-    """What the model wrote before it answered."""
+    """The reasoning that the model wrote before its answer."""
 
     text: str
     grounding: list[Grounding]
@@ -109,3 +109,8 @@ class Output(msgspec.Struct, frozen=True, omit_defaults=True):
     caption: str | None = None
     objects: list[Box] | None = None
     points: list[Point] | None = None
+
+    @property
+    def text(self) -> str | None:
+        """The text of the answer; None if the answer is boxes or points."""
+        return self.answer if self.answer is not None else self.caption

@@ -5,11 +5,11 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-__all__ = ["TERMINAL", "TRANSITIONS", "State", "may_become"]
+__all__ = ["TERMINAL", "TRANSITIONS", "State"]
 
 
 class State(StrEnum):
-    """Where a job stands; the `state` field of its hash and the `status` of its result."""
+    """The state of a job: the `state` field of its hash and the `status` of its result."""
 
     QUEUED = "queued"  # in a lane
     RUNNING = "running"  # owned by a worker
@@ -43,9 +43,4 @@ TRANSITIONS: Final[Mapping[State, frozenset[State]]] = MappingProxyType(
 """From each state, the states it may become."""
 
 TERMINAL: Final = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED, State.EXPIRED})
-"""A job in one of these has a result and runs no more."""
-
-
-def may_become(before: State, after: State) -> bool:
-    """Say whether a job in state `before` may go to state `after`."""
-    return after in TRANSITIONS[before]
+"""A job in one of these states has a result and does not run."""

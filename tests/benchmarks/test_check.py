@@ -3,19 +3,20 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.bench import photos_of
-from benchmarks.check import WrongAnswers, check_engine
-from benchmarks.full_size import open_model
-from benchmarks.workloads import WORKLOADS, Ask
-from worker.engine.config import EngineConfig
-from worker.engine.engine import Engine
-from worker.model.moondream import Moondream
+from benchmarks.engine.bench import photos_of
+from benchmarks.engine.check import WrongAnswers, check_engine
+from benchmarks.engine.full_size import open_model
+from benchmarks.engine.workloads import WORKLOADS, Ask
+from stoop_worker.engine.config import EngineConfig
+from stoop_worker.engine.engine import Engine
+from stoop_worker.models.moondream.family import MoondreamFamily
+from stoop_worker.models.moondream.model import Moondream
 
 ASKS = [WORKLOADS["mixed"].ask(number) for number in range(8)]  # every skill, two questions a photo
 
 
 def engine(model: Moondream) -> Engine:
-    return Engine(model, EngineConfig(pages=300))
+    return Engine(MoondreamFamily(model), EngineConfig(pages=300))
 
 
 def check(engine: Engine, model: Moondream, asks: list[Ask], photos: Path) -> float:

@@ -1,11 +1,11 @@
 import pytest
 
-from benchmarks.decode_rate import steady
-from benchmarks.engine_run import Record
+from benchmarks.engine.decode_rate import steady
+from benchmarks.engine.engine_run import Record
 
 
-def record(*told: float) -> Record:
-    return Record(arrived=0.0, ended=told[-1], tokens=len(told), input_tokens=100, told=list(told))
+def record(*times: float) -> Record:
+    return Record(arrived=0.0, ended=times[-1], tokens=len(times), input_tokens=100, output_times=list(times))
 
 
 def test_only_the_time_in_which_all_decode_counts() -> None:

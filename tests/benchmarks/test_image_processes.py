@@ -3,11 +3,11 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from benchmarks import image_processes
-from benchmarks.image_processes import ImageProcesses, prepare
-from benchmarks.photos import LARGE, SMALL, Format, draw_photo
-from worker.errors import ImageUndecodable
-from worker.images import CropGeometry
+from benchmarks.engine import image_processes
+from benchmarks.engine.image_processes import ImageProcesses, prepare
+from benchmarks.engine.photos import LARGE, SMALL, Format, draw_photo
+from stoop_worker.errors import ImageUndecodable
+from stoop_worker.images import CropGeometry
 
 GEOMETRY = CropGeometry()
 

@@ -1,8 +1,8 @@
 import json
 from pathlib import Path
 
-from benchmarks import memory
-from benchmarks.memory import Held, grown
+from benchmarks.engine import memory
+from benchmarks.engine.memory import Held, grown
 from tests.benchmarks.conftest import Words
 
 MB = 1 << 20

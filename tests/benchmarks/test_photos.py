@@ -1,7 +1,7 @@
 from pathlib import Path
 
-from benchmarks.photos import LARGE, SMALL, draw_photo, make_photos
-from worker.images import ImageLimits, load
+from benchmarks.engine.photos import LARGE, SMALL, draw_photo, make_photos
+from stoop_worker.images import ImageLimits, load
 
 
 def test_a_photo_weighs_what_photos_do_and_is_the_same_again() -> None:

@@ -4,8 +4,8 @@ from threading import Thread
 
 import torch
 
-from benchmarks import profile
-from benchmarks.profile import Recorder
+from benchmarks.engine import profile
+from benchmarks.engine.profile import Recorder
 from tests.benchmarks.conftest import Words
 
 

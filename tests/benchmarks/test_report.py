@@ -32,11 +32,11 @@ def write(folder: Path) -> None:
 def test_every_kind_gets_its_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path)
     report.main([str(tmp_path)])
-    told = capsys.readouterr().out
-    assert told.startswith("a GPU, 2 cores of a CPU, torch 2.11, 2026-01-02")
-    assert "| direct (bf16, max_batch=8) | 64 | 61.5 | 184 | 10 / 20 / 30 | 10 / 20 | 10 / 30 |" in told
-    assert "| vision | 4 | 7.0 | 70.0% |" in told
-    assert "No kernel ran in 25.0% of 10 ms." in told
+    printed = capsys.readouterr().out
+    assert printed.startswith("a GPU, 2 cores of a CPU, torch 2.11, 2026-01-02")
+    assert "| direct (bf16, max_batch=8) | 64 | 61.5 | 184 | 10 / 20 / 30 | 10 / 20 | 10 / 30 |" in printed
+    assert "| vision | 4 | 7.0 | 70.0% |" in printed
+    assert "No kernel ran in 25.0% of 10 ms." in printed
 
 
 def test_a_folder_without_figures_is_an_error(tmp_path: Path) -> None:

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import run
-from benchmarks.engine_run import Record
-from benchmarks.run import fell_behind
-from benchmarks.workloads import WORKLOADS
+from benchmarks.engine import run
+from benchmarks.engine.engine_run import Record
+from benchmarks.engine.run import fell_behind
+from benchmarks.engine.workloads import WORKLOADS
 from tests.benchmarks.conftest import Words
 
 

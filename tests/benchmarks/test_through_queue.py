@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import through_queue
-from benchmarks.full_size import write_folder
-from benchmarks.processes import cpu_seconds, descendants
+from benchmarks.engine.full_size import write_folder
+from benchmarks.queue import through_queue
+from benchmarks.queue.processes import cpu_seconds, descendants
 from tests.benchmarks.conftest import Words
 
 

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.trace import read_trace
+from benchmarks.engine.trace import read_trace
 
 
 def event(cat: str, name: str, ts: float, dur: float, **args: Any) -> dict[str, Any]:

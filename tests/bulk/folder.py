@@ -5,11 +5,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from producer.bulk.line import Line, failed
-from producer.bulk.output import Identity
-from producer.bulk.row import Row
-from schemas.failure import Failure, FailureCode
-from schemas.skill import Output
+from stoop.bulk.output.line import Line, failed
+from stoop.bulk.output.output_folder import Identity
+from stoop.bulk.row import Row
+from stoop_schemas.failure import Failure, FailureCode
+from stoop_schemas.skill import Output
 
 IDENTITY = Identity({"source": "s3://photos/"}, {"skill": "query"})
 

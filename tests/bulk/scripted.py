@@ -5,20 +5,20 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from producer.errors import JobFailed, StoopError
-from producer.jobs import build_job
-from schemas.failure import Failure, FailureCode
-from schemas.job import Job
-from schemas.result import Metrics, Result
-from schemas.skill import Output
-from schemas.state import State
+from stoop.client.build_job import build_job
+from stoop.errors import JobFailed, StoopError
+from stoop_schemas.failure import Failure, FailureCode
+from stoop_schemas.job import Job
+from stoop_schemas.result import Metrics, Result
+from stoop_schemas.skill import Output
+from stoop_schemas.state import State
 
 BROKEN = "broken"
 """An image of this in its address fails."""
 
 
 class Queue:
-    """A `producer.bulk.port.Client`; `refusals` are raised by the next submissions, `losses` by the next results."""
+    """A `stoop.bulk.port.Client`; `refusals` are raised by the next submissions, `losses` by the next results."""
 
     def __init__(self) -> None:
         self.jobs: dict[str, Job] = {}

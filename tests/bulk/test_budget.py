@@ -1,7 +1,7 @@
 import pytest
 
-from producer.bulk.budget import read_budget
-from producer.errors import ConfigError
+from stoop.bulk.budget import read_budget
+from stoop.errors import ConfigError
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from producer.bulk.index import Index, Mark
-from producer.bulk.output import Identity, Output, opened
-from producer.errors import ConfigError
+from stoop.bulk.output.index import Index, Mark
+from stoop.bulk.output.output_folder import Identity, Output, opened
+from stoop.errors import ConfigError
 from tests.bulk.folder import IDENTITY, bad, good, ramdisk, rows
 
 SHARD = 7
@@ -166,6 +166,23 @@ def test_a_shard_damaged_in_the_middle_of_a_run_is_nobodys_to_mend_but_the_users
     assert sorted(rows(tmp_path)) == ["1", "2", "3", "4"]
 
 
+@pytest.mark.parametrize("name", ["results-00000.jsonl", "errors.jsonl"])
+def test_whole_lines_behind_a_damaged_one_are_kept(tmp_path: Path, name: str) -> None:
+    make = good if name.startswith("results") else bad
+    with opened(tmp_path, IDENTITY) as output:
+        for number in range(1, 6):
+            output.put(make(str(number)))
+    (tmp_path / ".index.sqlite").unlink()
+    path = tmp_path / name
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join((*lines[:1], lines[1][:-20], b"\n", *lines[2:], b'{"row": "6", "id')))
+    with opened(tmp_path, IDENTITY) as output:
+        assert [output.lookup(str(number))[0] for number in range(1, 7)] == [True, False, True, True, True, False]
+        assert output.totals.ended == 4
+        output.put(make("2"))
+    assert rows(tmp_path, name) == ["1", "3", "4", "5", "2"]
+
+
 def test_what_failed_is_tried_again_when_asked(tmp_path: Path) -> None:
     with opened(tmp_path, IDENTITY) as output:
         output.put(good("a"))
@@ -241,7 +258,7 @@ def test_a_full_disk_is_told_of_and_the_run_goes_on_later(tmp_path: Path) -> Non
     resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, hard))  # no file may be larger
     try:
         with (
-            pytest.raises(ConfigError, match=r"cannot write to .* mend that, and resume"),
+            pytest.raises(ConfigError, match=r"cannot write to .* fix that, then resume"),
             opened(tmp_path, IDENTITY) as output,
         ):
             for number in range(4000):

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from producer.bulk.plan import Speed, make_plan, print_plan, probe
-from producer.bulk.row import Ask, Row
-from producer.errors import ConfigError, InvalidJob
-from schemas.failure import Failure, FailureCode
+from stoop.bulk.plan import Speed, make_plan, print_plan, probe
+from stoop.bulk.row import Ask, Row
+from stoop.errors import ConfigError, InvalidJob
+from stoop_schemas.failure import Failure, FailureCode
 from tests.bulk.scripted import Queue
 
 PROBLEM = Failure.of(FailureCode.MALFORMED, "not JSON")

@@ -2,7 +2,7 @@ import io
 
 from rich.console import Console
 
-from producer.bulk.progress import Counts, Plain, Terminal, display_on, spell_seconds
+from stoop.bulk.progress import Counts, Plain, Terminal, display_on, spell_seconds
 
 
 def spoken(console: Console) -> str:
@@ -38,7 +38,12 @@ def test_a_log_gets_a_line_now_and_then() -> None:
     for _ in range(3):
         plain.show(Counts(total=5))
         plain.note("the queue is [red]full[/red]\x1b[2J; going on in 1 s, and this line is longer than the console")
-    assert spoken(console).splitlines() == [
+    plain.show(Counts(done=5, total=5))
+    plain.close()
+    plain.close()
+    *lines, last = spoken(console).splitlines()
+    assert last.startswith("5 of 5 (100%)"), "how far it came is told in the end"
+    assert lines == [
         "0 of 5 (0%), 0 failed · 0.0 img/s, 0 tok/s",
         "the queue is [red]full[/red]␛[2J; going on in 1 s, and this line is longer than the console",
     ]

@@ -2,9 +2,9 @@ from pathlib import Path
 
 import msgspec
 
-from producer.bulk.row import Row, identified
-from producer.jobs import build_job
-from schemas import names
+from stoop.bulk.row import Row, identified
+from stoop.client.build_job import build_job
+from stoop_schemas import names
 
 JOB = build_job("caption", image="s3://photos/a.jpg")
 ROW = Row("1")

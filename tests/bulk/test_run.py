@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from producer.bulk.budget import Budget
-from producer.bulk.output import opened
-from producer.bulk.progress import Counts
-from producer.bulk.row import Ask, Row
-from producer.bulk.run import Limits, Run
-from producer.bulk.sources import Source
-from producer.errors import ConfigError, InvalidJob, QueueFull, QueueUnavailable, StoopError, TimedOut, UploadFailed
-from schemas.failure import Failure, FailureCode
-from schemas.job import Job
+from stoop.bulk.budget import Budget
+from stoop.bulk.output.output_folder import opened
+from stoop.bulk.progress import Counts
+from stoop.bulk.row import Ask, Row
+from stoop.bulk.run import Limits, Run
+from stoop.bulk.sources import Source
+from stoop.errors import ConfigError, InvalidJob, QueueFull, QueueUnavailable, StoopError, TimedOut, UploadFailed
+from stoop_schemas.failure import Failure, FailureCode
+from stoop_schemas.job import Job
 from tests.bulk.folder import IDENTITY, lines, ramdisk, rows
 from tests.bulk.scripted import BROKEN, Queue
 
@@ -151,7 +151,7 @@ async def test_a_full_queue_is_waited_for_as_it_says_and_asked_for_less(tmp_path
     _, display = await go(tmp_path, Numbered(100), queue)
     assert loop.time() - began >= 0.1
     assert queue.calls[2] <= max(1, queue.calls[0] // 4)
-    assert "the queue is full; going on in 0.05 s" in display.notes
+    assert "the queue is full; retrying in 0.05 s" in display.notes
     assert Counter(rows(tmp_path)) == Counter(map(str, range(1, 101)))
 
 
@@ -296,7 +296,7 @@ async def test_rows_that_are_no_jobs_fail_alone(tmp_path: Path) -> None:
         "torn": ("mine", "malformed"),
         "good": ("good", "malformed"),
         "no skill": ("no skill", "malformed"),
-        "odd": ("odd", "invalid_argument"),
+        "odd": ("odd", "unsupported_skill"),
         "hot": ("hot", "invalid_argument"),
     }
     [answered] = lines(tmp_path, "results-*")

@@ -1,15 +1,17 @@
 import json
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from producer.bulk.row import Row
-from producer.bulk.sources import Source, open_source
-from producer.config import ProducerConfig
-from producer.embedded import EmbeddedS3
-from producer.errors import ConfigError, UploadFailed
+from stoop.bulk.row import Row
+from stoop.bulk.sources import Source, open_source
+from stoop.config import ProducerConfig
+from stoop.demo.embedded import EmbeddedS3
+from stoop.errors import ConfigError, UploadFailed
 
 CONFIG = ProducerConfig(redis_url="redis://127.0.0.1:1")
 
@@ -43,6 +45,26 @@ def test_a_folder_gives_its_images_by_their_paths(tmp_path: Path) -> None:
     assert [row.name for row in open_at(tmp_path, match="deep/*").rows()] == ["deep/er/c.webp"]
 
 
+def test_a_folder_that_cannot_be_read_costs_no_other_image(tmp_path: Path) -> None:
+    for name in ("a.jpg", "gone/b.jpg", "kept/c.jpg"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    rows = open_at(tmp_path).rows()
+    assert next(rows).name == "a.jpg"
+    shutil.rmtree(tmp_path / "gone")  # permissions mean nothing to root
+    gone, kept = rows
+    assert (gone.name, kept.name) == ("gone/", "kept/c.jpg")
+    assert gone.problem is not None
+    assert gone.problem.message == f"cannot read the folder {tmp_path / 'gone'}: No such file or directory"
+
+
+def test_a_root_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+    source = open_at(tmp_path)
+    tmp_path.rmdir()
+    with pytest.raises(ConfigError, match="cannot read the folder"):
+        list(source.rows())
+
+
 def test_a_file_name_in_another_encoding_is_a_name(tmp_path: Path) -> None:
     Path(f"{tmp_path}/caf\udce9.jpg").write_bytes(b"")
     [row] = open_at(tmp_path).rows()
@@ -69,6 +91,16 @@ def test_a_prefix_gives_its_images_by_their_addresses(bucket: tuple[EmbeddedS3, 
     assert source.count() == 2
     matched = open_source(f"s3://{s3.bucket}/listed/", config, match="deep/*")
     assert [row.name for row in matched.rows()] == [f"s3://{s3.bucket}/listed/deep/ü.png"]
+
+
+def test_a_key_that_no_address_can_name_is_a_problem_of_its_row(bucket: tuple[EmbeddedS3, ProducerConfig]) -> None:
+    s3, config = bucket
+    for key in ("odd/a.png", "odd/q?versionId=3.png"):
+        s3.client().put_object(Bucket=s3.bucket, Key=key, Body=b"123")
+    good, odd = open_source(f"s3://{s3.bucket}/odd/", config).rows()
+    assert (good.image, good.problem) == (good.name, None)
+    assert (odd.name, odd.image) == (f"s3://{s3.bucket}/odd/q?versionId=3.png", None)
+    assert odd.problem is not None and "copy the object to another key" in odd.problem.message
 
 
 def test_a_prefix_is_listed_no_further_than_it_is_read(bucket: tuple[EmbeddedS3, ProducerConfig]) -> None:
@@ -187,17 +219,30 @@ def test_a_csv_column_gives_images_and_the_others_what_is_asked(tmp_path: Path) 
     path = tmp_path / "photos.csv"
     path.write_text(
         "\ufeffid,photo,question,notes\n"
-        'first,s3://photos/a.jpg,"Who, and\nwhy?",x\n\n,in/b.jpg,,\nthird,,What is love?,\n'
+        'first,s3://photos/a.jpg,"Who, and\nwhy?",x\n\n,in/b.jpg,,\nthird,s3://photos/c.jpg,What is love?,\n'
     )
     source = open_at(path, column="photo")
     assert list(source.rows()) == [
         Row("1", "s3://photos/a.jpg", None, {"question": "Who, and\nwhy?", "custom_id": "first"}),
         Row("2", tmp_path / "in/b.jpg"),
-        Row("3", None, None, {"question": "What is love?", "custom_id": "third"}),
+        Row("3", "s3://photos/c.jpg", None, {"question": "What is love?", "custom_id": "third"}),
     ]
     assert source.count() == 3
     with pytest.raises(ConfigError, match="no column 'image': give --column, one of id, photo, question, notes"):
         list(open_at(path).rows())
+
+
+def test_an_empty_image_is_a_problem_of_its_row(tmp_path: Path) -> None:
+    table = tmp_path / "photos.csv"
+    table.write_text("image,question\n,How many people?\ns3://photos/a.jpg,How many people?\n")
+    assert set(problems(open_at(table))) == {"1"}
+    lines = write_lines(
+        tmp_path / "batch.jsonl",
+        {"skill": "query", "image": None, "question": "How many people?"},
+        {"skill": "query", "image": "", "question": "How many people?"},
+        {"skill": "query", "question": "What is love?"},
+    )
+    assert set(problems(open_at(lines))) == {"1", "2"}
 
 
 def test_tabs_part_the_columns_of_a_tsv(tmp_path: Path) -> None:
@@ -229,12 +274,32 @@ def test_a_parquet_column_gives_addresses_bytes_or_structs(tmp_path: Path) -> No
     assert [row.image for row in rows([f"s3://photos/{number}.jpg" for number in range(40)])] == [
         f"s3://photos/{number}.jpg" for number in range(40)
     ]
-    assert [row.image for row in rows([b"jpeg", None])] == [b"jpeg", None]
+    jpeg, empty = rows([b"jpeg", None])
+    assert jpeg.image == b"jpeg"
+    assert empty.problem is not None
     structs = rows([{"bytes": b"jpeg", "path": "a.jpg"}, {"bytes": None, "path": "b.jpg"}])
     assert [row.image for row in structs] == [b"jpeg", tmp_path / "b.jpg"]
     assert [row.fields for row in structs] == [{"custom_id": "0"}, {"custom_id": "1"}]
     [number] = rows([7])
     assert number.problem is not None
+
+
+def test_a_damaged_page_of_a_parquet_file_costs_its_own_rows(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "p.parquet"
+    images = [f"s3://photos/{number:05}.jpg" for number in range(1000)]
+    pq.write_table(pa.table({"image": images}), path, row_group_size=100, use_dictionary=False)
+    encoded = bytearray(path.read_bytes())
+    middle = len(encoded) // 2
+    encoded[middle : middle + 100] = b"\xff" * 100
+    path.write_bytes(encoded)
+    rows = list(open_at(path).rows())
+    assert [row.name for row in rows] == [str(number) for number in range(1, 1001)]
+    whole = {row.name: row.image for row in rows if not row.problem}
+    assert 800 <= len(whole) < 1000
+    assert all(image == images[int(name) - 1] for name, image in whole.items())
+    assert all("is damaged" in told for told in problems(open_at(path)).values())
 
 
 def test_what_is_no_parquet_file_says_so(tmp_path: Path) -> None:
@@ -268,6 +333,8 @@ def test_a_file_is_known_by_what_is_in_it_and_a_folder_by_where_it_is(tmp_path: 
     changes: list[Callable[[], object]] = [
         lambda: write_lines(path, {"id": "b" + "a" * 69_999}),
         lambda: write_lines(path, {"id": "a" * 70_000}, {"id": "more"}),
+        lambda: write_lines(path, {"id": "a" * 200_000}),
+        lambda: write_lines(path, {"id": "a" * 100_000 + "b" + "a" * 99_999}),  # as large, and with the same ends
     ]
     folder = open_at(tmp_path).facts
     for change in changes:
@@ -276,3 +343,15 @@ def test_a_file_is_known_by_what_is_in_it_and_a_folder_by_where_it_is(tmp_path: 
         assert open_at(path).facts != before
         assert open_at(path).facts["source"] == before["source"]
     assert open_at(tmp_path).facts == folder
+
+
+def test_a_very_large_file_is_known_by_its_ends_and_when_it_was_written(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "batch.jsonl", {"id": "a"})
+    os.truncate(path, (1 << 30) + 1)
+    before = open_at(path).facts
+    assert open_at(path).facts == before
+    with path.open("rb+") as file:
+        file.seek(1 << 29)
+        file.write(b"edited")
+    os.utime(path, ns=(0, before["modified"] + 1))
+    assert open_at(path).facts != before

@@ -9,8 +9,8 @@ import pytest
 import redis
 from celery import Celery
 
-from producer.celery import configure
-from producer.embedded import embedded_redis
+from stoop.celery import configure
+from stoop.demo.embedded import embedded_redis
 from tests.celery.works import Process, close, gpu_worker, stock_worker
 
 __all__ = ["Street", "own", "street"]
@@ -18,7 +18,7 @@ __all__ = ["Street", "own", "street"]
 
 @dataclass(frozen=True)
 class Street:
-    """What runs: the shop's application, where its Redis is, and its workers."""
+    """The shop's application, its Redis and its workers."""
 
     shop: Any
     redis_url: str
@@ -28,7 +28,7 @@ class Street:
     folder: Path
 
     def ledger(self, what: str) -> list[str]:
-        """Return what the shop's tasks have written down, and begin a new page."""
+        """Return the lines that the shop's tasks have written since the last call."""
         lines = self.redis.lrange(f"ledger:{what}", 0, -1)
         self.redis.delete(f"ledger:{what}")
         return [line.decode() for line in lines]
@@ -56,7 +56,7 @@ def street(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Street]:
 
 @pytest.fixture
 def own(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Celery]:
-    """An application on a Redis of its own."""
+    """An application with its own Redis."""
     monkeypatch.delenv("STOOP_SIGNING_KEYS", raising=False)
     app = configure(Celery("own", broker=redis_url, backend=redis_url, set_as_current=False))
     yield app

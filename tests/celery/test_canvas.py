@@ -6,18 +6,18 @@ import pytest
 from celery import chain, chord, group
 from celery.exceptions import ChordError, TaskRevokedError
 
-from producer.celery import SkillFailed, caption, query
+from stoop.celery import SkillFailed, caption, query
 from tests.celery.conftest import Street
 from tests.celery.works import SECONDS, until
 
 
-def said(text: str) -> dict[str, str]:
+def answer(text: str) -> dict[str, str]:
     return {"answer": text}
 
 
 def test_a_task_is_sent_and_its_result_got(street: Street) -> None:
     result = query.delay(None, "hello")
-    assert result.get(timeout=SECONDS) == said("hello")
+    assert result.get(timeout=SECONDS) == answer("hello")
     assert result.status == "SUCCESS"
     assert result.date_done is not None
 
@@ -26,10 +26,10 @@ def test_arguments_by_name_and_in_the_other_lane(street: Street) -> None:
     result = query.apply_async(
         kwargs={"question": "bulk", "settings": {"temperature": 0.0}, "custom_id": "7"}, queue="stoop.bulk"
     )
-    assert result.get(timeout=SECONDS) == said("bulk")
+    assert result.get(timeout=SECONDS) == answer("bulk")
 
 
-def test_a_task_that_fails_says_why(street: Street) -> None:
+def test_a_failed_task_gives_its_reason(street: Street) -> None:
     with pytest.raises(SkillFailed, match="invalid_argument") as failed:
         query.delay(None, "?", settings={"temperature": 99.0}).get(timeout=SECONDS)
     assert failed.value.code == "invalid_argument"
@@ -42,7 +42,7 @@ def test_chain_of_our_tasks_and_the_shops(street: Street) -> None:
     assert drawn != caption.delay(street.shop.data_uri(20)).get(timeout=SECONDS)
     last = chain(query.s(None, "loud"), street.shop.shout.s()).apply_async()
     assert last.get(timeout=SECONDS) == "LOUD"
-    assert last.parent.get(timeout=SECONDS) == said("loud")
+    assert last.parent.get(timeout=SECONDS) == answer("loud")
     assert street.ledger("shout") == ["LOUD"]
 
 
@@ -55,7 +55,7 @@ def test_a_link_is_called_with_the_answer(street: Street) -> None:
 
 def test_group(street: Street) -> None:
     answers = group(query.s(None, f"number {i}") for i in range(20)).apply_async()
-    assert answers.get(timeout=SECONDS) == [said(f"number {i}") for i in range(20)]
+    assert answers.get(timeout=SECONDS) == [answer(f"number {i}") for i in range(20)]
 
 
 def test_chord(street: Street) -> None:
@@ -67,14 +67,14 @@ def test_chord(street: Street) -> None:
 def test_chord_in_a_chain_between_our_tasks_and_the_shops(street: Street) -> None:
     parts = group(query.si(None, f"piece {i}") for i in range(4))
     whole = chain(query.si(None, "first"), parts, street.shop.collect.s(), query.si(None, "last"))
-    assert whole.apply_async().get(timeout=SECONDS) == said("last")
+    assert whole.apply_async().get(timeout=SECONDS) == answer("last")
     assert street.ledger("collect") == ["piece 0,piece 1,piece 2,piece 3"]
 
 
 def test_our_task_is_a_chords_body(street: Street) -> None:
     body = query.si(None, "the body")
     whole = chord([query.s(None, "one"), street.shop.draw.s(1)], body)
-    assert whole.apply_async().get(timeout=SECONDS) == said("the body")
+    assert whole.apply_async().get(timeout=SECONDS) == answer("the body")
 
 
 def test_an_errback_is_called_once_and_a_chain_stops(street: Street) -> None:
@@ -106,12 +106,12 @@ def test_a_task_between_ours_is_retried_by_celery(street: Street) -> None:
     assert street.ledger("shout") == ["AGAIN"]
 
 
-def test_a_countdown_keeps_a_task_until_its_time(street: Street) -> None:
+def test_a_task_with_a_countdown_waits_for_its_time(street: Street) -> None:
     later = query.apply_async((None, "later"), countdown=1.5)
     now = query.delay(None, "now")
-    assert now.get(timeout=SECONDS) == said("now")
+    assert now.get(timeout=SECONDS) == answer("now")
     assert street.redis.hget(f"stoop:{{0}}:job:{later.id}", "state") == b"delayed"
-    assert later.get(timeout=SECONDS) == said("later")
+    assert later.get(timeout=SECONDS) == answer("later")
 
 
 def test_a_task_that_expired_is_not_run(street: Street) -> None:

@@ -1,4 +1,4 @@
-"""Celery's remote control speaks with our worker."""
+"""Our worker answers Celery's remote control."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from celery.exceptions import TaskRevokedError
 
-from producer.celery import query
+from stoop.celery import query
 from tests.celery.conftest import Street
 from tests.celery.works import SECONDS, until
 
@@ -16,19 +16,20 @@ from tests.celery.works import SECONDS, until
 def hostname(street: Street) -> str:
     query.delay(None, "hello").get(timeout=SECONDS)
     workers = [name.decode() for name in street.redis.hkeys("stoop:{0}:workers")]
-    [ours] = [name for name in workers if f"-{street.gpu.pid}-" in name]
-    return f"stoop@{ours}"
+    [ours] = [f"stoop@{name}" for name in workers if f"-{street.gpu.pid}-" in name]
+    until(lambda: bool(street.shop.app.control.ping(timeout=0.5, destination=[ours])))
+    return ours
 
 
 def test_celery_inspect_ping(street: Street, hostname: str) -> None:
-    said = subprocess.run(
+    ping = subprocess.run(
         [sys.executable, "-m", "celery", "--broker", street.redis_url, "inspect", "ping", "--destination", hostname],
         capture_output=True,
         text=True,
         cwd=Path(__file__).parents[2],
     )
-    assert said.returncode == 0, said.stderr
-    assert hostname in said.stdout and "pong" in said.stdout
+    assert ping.returncode == 0, ping.stderr
+    assert hostname in ping.stdout and "pong" in ping.stdout
 
 
 def test_active_and_stats(street: Street, hostname: str) -> None:
@@ -53,18 +54,18 @@ def test_revoke_ends_a_running_job_and_one_that_waits(street: Street, hostname: 
     for revoked in (running, waiting):
         revoked.revoke()
         until(lambda: street.redis.hget(f"stoop:{{0}}:job:{revoked.id}", "state") == b"cancelled")  # noqa: B023
-        # a stock worker that hears of it writes so too, at once and in other words
+        # a stock worker that receives the revoke stores REVOKED too, at once and with another text
         with pytest.raises(TaskRevokedError):
             revoked.get(timeout=SECONDS)
         assert revoked.state == "REVOKED"
 
 
-def test_other_orders_are_refused(street: Street, hostname: str) -> None:
-    asked = street.shop.app.control.broadcast("shutdown_now", destination=[hostname], reply=True, timeout=5)
-    assert "does not know" in asked[0][hostname]["error"]
+def test_other_commands_are_refused(street: Street, hostname: str) -> None:
+    replies = street.shop.app.control.broadcast("shutdown_now", destination=[hostname], reply=True, timeout=5)
+    assert "does not know" in replies[0][hostname]["error"]
     assert street.gpu.runs()
 
 
-def test_what_is_no_job_can_be_revoked_too(street: Street, hostname: str) -> None:
+def test_revoking_an_id_that_is_no_job_does_no_harm(street: Street, hostname: str) -> None:
     street.shop.app.control.revoke(["../../etc", "x" * 500], reply=True, destination=[hostname], timeout=5)
     assert query.delay(None, "fine").get(timeout=SECONDS) == {"answer": "fine"}

@@ -1,4 +1,4 @@
-"""Our worker is killed while Celery waits for its jobs: everything is told, each result once."""
+"""Our worker is killed while Celery waits for its jobs: every ending is delivered, each result once."""
 
 import signal
 import subprocess
@@ -12,30 +12,30 @@ import pytest
 import redis
 from celery import Celery, chord, group
 
-from producer.celery import query
-from producer.embedded import EmbeddedRedis
-from schemas.result import Result
-from schemas.skill import Output, Skill
-from schemas.state import State
+from stoop.celery import query
+from stoop.demo.embedded import EmbeddedRedis
+from stoop_schemas.result import Result
+from stoop_schemas.skill import Output, Skill
+from stoop_schemas.state import State
+from stoop_worker.celery.ending import Ending, ending_of, pack_ending
+from stoop_worker.celery.message import Canvas, Message
 from tests.celery.conftest import Street
 from tests.celery.works import ROOT, SECONDS, gpu_worker, until
-from worker.celery.message import Canvas, Message
-from worker.celery.note import Note, pack_note, write_note
 
 
 @pytest.fixture
-def told(street: Street) -> Iterator["redis.client.PubSub"]:
-    """Hears every result that is published."""
+def published(street: Street) -> Iterator["redis.client.PubSub"]:
+    """Every result that is published."""
     with street.redis.pubsub() as channel:
         channel.psubscribe("celery-task-meta-*")
         until(lambda: channel.get_message(timeout=1) is not None)
         yield channel
 
 
-def count(told: "redis.client.PubSub") -> Counter[str]:
-    """Count the ends that were published, by task."""
+def count(published: "redis.client.PubSub") -> Counter[str]:
+    """Count the published results of each task."""
     ends: Counter[str] = Counter()
-    while message := told.get_message(timeout=0.5):
+    while message := published.get_message(timeout=0.5):
         meta = msgspec.json.decode(message["data"])
         ends[meta["task_id"]] += meta["status"] == "SUCCESS"
     return ends
@@ -45,7 +45,9 @@ def states(street: Street, ids: list[str]) -> Counter[bytes]:
     return Counter(street.redis.hget(f"stoop:{{0}}:job:{one}", "state") or b"" for one in ids)
 
 
-def test_a_chord_survives_the_death_of_the_worker(street: Street, told: "redis.client.PubSub", tmp_path: Path) -> None:
+def test_a_chord_survives_the_death_of_the_worker(
+    street: Street, published: "redis.client.PubSub", tmp_path: Path
+) -> None:
     parts = [f"quick {i}" for i in range(4)] + ["sleep 1.5"] * 4
     whole = chord([query.si(None, part).set(queue="stoop.alpha") for part in parts], street.shop.collect.s())
     with gpu_worker(tmp_path, "victim", street.redis_url, lanes="alpha") as victim:
@@ -57,12 +59,12 @@ def test_a_chord_survives_the_death_of_the_worker(street: Street, told: "redis.c
         answers = body.get(timeout=SECONDS)
     assert answers == sorted([*parts[:4], *["slept"] * 4])
     assert street.ledger("collect") == [",".join(answers)]
-    ends = count(told)
+    ends = count(published)
     assert [ends[one] for one in [*ids, body.id]] == [1] * 9
 
 
-def note_of(task_id: str, answer: str, canvas: Canvas | None = None, **headers: object) -> Note:
-    """What a worker would have kept of a task."""
+def answered(task_id: str, answer: str, canvas: Canvas | None = None, **headers: object) -> Ending:
+    """Return the ending that a worker would have stored for a task."""
     body = [[], {}, msgspec.to_builtins(canvas or Canvas())]
     message = msgspec.convert(
         {
@@ -74,51 +76,51 @@ def note_of(task_id: str, answer: str, canvas: Canvas | None = None, **headers: 
         Message,
     )
     result = Result(id=task_id, status=State.COMPLETED, skill=Skill.QUERY, output=Output(answer=answer))
-    note = write_note(message, result)
-    assert note is not None
-    return note
+    ending = ending_of(message, result)
+    assert ending is not None
+    return ending
 
 
-def leave(street: Street, note: Note) -> None:
-    """Put a note where a worker that died at once has taken it."""
-    street.redis.xadd("stoop:{0}:celery", {"n": pack_note(note)})
+def leave(street: Street, ending: Ending) -> None:
+    """Put an ending into the outbox as taken by a worker that then died."""
+    street.redis.xadd("stoop:{0}:celery", {"n": pack_ending(ending)})
     street.redis.xreadgroup("workers", "dead", {"stoop:{0}:celery": ">"}, count=1)
 
 
-def test_what_a_dead_worker_had_not_told_is_told_by_another(street: Street) -> None:
-    query.delay(None, "first, so that there is somebody").get(timeout=SECONDS)
+def test_another_worker_delivers_the_endings_of_a_dead_one(street: Street) -> None:
+    query.delay(None, "first, so that a worker relays").get(timeout=SECONDS)
     for name in ("one", "two"):
-        note = note_of(f"orphan-{name}", name)
-        assert note.alone
-        leave(street, note)
+        ending = answered(f"orphan-{name}", name)
+        assert ending.alone
+        leave(street, ending)
         assert street.shop.app.AsyncResult(f"orphan-{name}").get(timeout=SECONDS) == {"answer": name}
         until(lambda: not street.redis.xpending_range("stoop:{0}:celery", "workers", "-", "+", 9, "dead"))
 
 
-def test_a_chain_goes_on_once_though_its_note_is_told_twice(street: Street) -> None:
+def test_a_chain_continues_once_though_its_ending_is_delivered_twice(street: Street) -> None:
     step = street.shop.shout.s().set(task_id="the-next-step")
-    note = note_of("the-first-step", "once", Canvas(chain=[step]))
-    leave(street, note)
+    ending = answered("the-first-step", "once", Canvas(chain=[step]))
+    leave(street, ending)
     assert street.shop.app.AsyncResult("the-next-step").get(timeout=SECONDS) == "ONCE"
     until(lambda: not street.redis.xpending_range("stoop:{0}:celery", "workers", "-", "+", 9, "dead"))
-    leave(street, note)
+    leave(street, ending)
     until(lambda: not street.redis.xpending_range("stoop:{0}:celery", "workers", "-", "+", 9, "dead"))
     query.apply_async((None, "after it"), link=street.shop.shout.s().set(task_id="after-it")).get(timeout=SECONDS)
     assert street.shop.app.AsyncResult("after-it").get(timeout=SECONDS) == "AFTER IT"
     assert street.ledger("shout") == ["ONCE", "AFTER IT"]
 
 
-def test_a_part_of_a_chord_that_is_told_twice_counts_once(street: Street) -> None:
+def test_a_part_of_a_chord_that_is_delivered_twice_counts_once(street: Street) -> None:
     parts = group(query.si(None, "wait") for _ in range(2))
     body = chord(parts, street.shop.collect.s()).apply_async()
     first, second = body.parent.children
     ours = Canvas(chord=street.shop.collect.s().set(task_id=body.id))
-    for told in (1, 2):
-        note = note_of(first.id, "first", ours, group=body.parent.id, group_index=0)
-        entry = street.redis.xadd("stoop:{0}:celery", {"n": pack_note(note)})
+    for times in (1, 2):
+        ending = answered(first.id, "first", ours, group=body.parent.id, group_index=0)
+        entry = street.redis.xadd("stoop:{0}:celery", {"n": pack_ending(ending)})
         until(lambda: not street.redis.xrange("stoop:{0}:celery", entry, entry))  # noqa: B023
-        assert not body.ready(), f"told {told} times, one part of two is there"
-    leave(street, note_of(second.id, "second", ours, group=body.parent.id, group_index=1))
+        assert not body.ready(), f"after {times} deliveries only one part of two is there"
+    leave(street, answered(second.id, "second", ours, group=body.parent.id, group_index=1))
     assert body.get(timeout=SECONDS) == ["first", "second"]
     assert street.ledger("collect") == ["first,second"]
     for part in (first, second):
@@ -128,7 +130,7 @@ def test_a_part_of_a_chord_that_is_told_twice_counts_once(street: Street) -> Non
 SENDER = """
 import sys
 from celery import Celery, chord
-from producer.celery import configure
+from stoop.celery import configure
 app = configure(Celery("sender", broker=sys.argv[1], backend=sys.argv[1]))
 ask = app.tasks["stoop.query"].si
 ask(None, "warm").apply_async(link=ask(None, "up").set(task_id="up"))
@@ -140,7 +142,7 @@ def test_redis_may_restart_in_the_middle_of_a_chord(
     redis_server: EmbeddedRedis, redis_url: str, tmp_path: Path
 ) -> None:
     with gpu_worker(tmp_path, "patient", redis_url):
-        # another process sends: in Celery a sender listens for results, and leaves a connection behind when Redis goes
+        # another process sends, because a Celery sender listens for results and leaks a connection when Redis goes away
         subprocess.run([sys.executable, "-c", SENDER, redis_url], check=True, cwd=ROOT)
         until(lambda: stored(redis_url, "up") is not None)
         redis_server.kill()
@@ -150,13 +152,13 @@ def test_redis_may_restart_in_the_middle_of_a_chord(
 
 
 def stored(redis_url: str, task_id: str) -> object:
-    """Look for a result in the backend, without Celery."""
+    """Return a result from the backend, without Celery; None if there is none."""
     with redis.Redis.from_url(redis_url) as client:
         packed = client.get(f"celery-task-meta-{task_id}")
     return msgspec.json.decode(packed)["result"] if packed else None
 
 
-def test_a_worker_that_stops_tells_all_before(own: Celery, redis_url: str, tmp_path: Path) -> None:
+def test_a_worker_delivers_every_ending_before_it_stops(own: Celery, redis_url: str, tmp_path: Path) -> None:
     with redis.Redis.from_url(redis_url) as client, gpu_worker(tmp_path, "leaver", redis_url) as leaver:
         follower = own.signature("stoop.query", (None, "next"), immutable=True, queue="stoop.other")
         last = own.signature("stoop.query", (None, "sleep 0.5"), link=follower).apply_async()
@@ -168,9 +170,9 @@ def test_a_worker_that_stops_tells_all_before(own: Celery, redis_url: str, tmp_p
 
 
 def test_nothing_of_celery_before_the_first_message(own: Celery, redis_url: str, tmp_path: Path) -> None:
-    loaded = "import sys, worker.main; print([name for name in sys.modules if 'celery' in name or 'kombu' in name])"
-    said = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert said.stdout.strip() == "['schemas.celery']"
+    loaded = "import sys, stoop_worker.main; print(*sorted(m for m in sys.modules if 'celery' in m or 'kombu' in m))"
+    modules = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert modules.stdout.split() == ["stoop_schemas.celery", "stoop_worker.celery", "stoop_worker.celery.dialect"]
     with redis.Redis.from_url(redis_url) as client, gpu_worker(tmp_path, "plain", redis_url) as plain:
         client.xadd("stoop:{0}:jobs:interactive", {"j": '{"id": "ours", "skill": "query", "question": "hello"}'})
         until(lambda: client.exists("stoop:{0}:result:ours") == 1)

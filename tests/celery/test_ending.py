@@ -1,4 +1,4 @@
-"""What Celery is told of a job's end, compared with what Celery itself would write."""
+"""The endings of jobs in Celery's terms, compared with the results that Celery itself would write."""
 
 from typing import Any
 from uuid import uuid4
@@ -9,13 +9,13 @@ from celery import Celery
 from celery.app.task import Context
 from celery.exceptions import TaskRevokedError
 
-from schemas.celery import SkillFailed
-from schemas.failure import Failure, FailureCode
-from schemas.result import Result
-from schemas.skill import Output, Point, Skill
-from schemas.state import State
-from worker.celery.message import Message
-from worker.celery.note import Note, meta, pack_note, read_note, write_note
+from stoop_schemas.celery import SkillFailed
+from stoop_schemas.failure import Failure, FailureCode
+from stoop_schemas.result import Result
+from stoop_schemas.skill import Output, Point, Skill
+from stoop_schemas.state import State
+from stoop_worker.celery.ending import Ending, ending_of, pack_ending, read_ending, result_meta
+from stoop_worker.celery.message import Message
 
 FAILURE = Failure.of(FailureCode.IMAGE_NOT_FOUND, "nothing at s3://b/k")
 ANSWERED = Result(id="t", status=State.COMPLETED, skill=Skill.POINT, output=Output(points=[Point(0.25, 0.5)]))
@@ -36,10 +36,10 @@ def message(canvas: dict[str, Any] | None = None, **headers: Any) -> Message:
     )
 
 
-def note(result: Result, canvas: dict[str, Any] | None = None, **headers: Any) -> Note:
-    written = write_note(message(canvas, **headers), result)
-    assert written is not None
-    return written
+def written(result: Result, canvas: dict[str, Any] | None = None, **headers: Any) -> Ending:
+    ending = ending_of(message(canvas, **headers), result)
+    assert ending is not None
+    return ending
 
 
 @pytest.mark.parametrize(
@@ -54,22 +54,22 @@ def note(result: Result, canvas: dict[str, Any] | None = None, **headers: Any) -
 def test_a_lone_result_is_what_celery_itself_would_store(result: Result, status: str, value: Any) -> None:
     headers = {"group": "g", "parent_id": "p", "root_id": "r"}
     app = Celery("one", backend="cache+memory://", set_as_current=False)
-    task_id = str(uuid4())  # that backend is the process's
+    task_id = str(uuid4())  # the whole process shares that backend
     app.backend.store_result(task_id, value, status, request=Context(headers, children=[]))
     theirs = msgspec.json.decode(app.backend.get(app.backend.get_key_for_task(task_id)))
-    ours = msgspec.json.decode(meta(note(result, **headers)))
+    ours = msgspec.json.decode(result_meta(written(result, **headers)))
     assert ours.pop("date_done") and theirs.pop("date_done")
     assert (ours.pop("task_id"), theirs.pop("task_id")) == ("t", task_id)
     assert ours == theirs
-    read = app.backend.decode_result(meta(note(result)))["result"]
+    read = app.backend.decode_result(result_meta(written(result)))["result"]
     assert (type(read), repr(read)) == (type(value), repr(value))
     app.close()
 
 
-def test_a_note_says_the_same_after_redis() -> None:
-    kept = note(ANSWERED, {"chord": {"task": "shop.collect"}}, group="g", group_index=3)
-    assert read_note(pack_note(kept)) == kept
-    assert meta(read_note(pack_note(kept))) == meta(kept)
+def test_an_ending_is_the_same_after_redis() -> None:
+    kept = written(ANSWERED, {"chord": {"task": "shop.collect"}}, group="g", group_index=3)
+    assert read_ending(pack_ending(kept)) == kept
+    assert result_meta(read_ending(pack_ending(kept))) == result_meta(kept)
 
 
 CHAIN = {"chain": [{"task": "shop.next"}]}
@@ -95,15 +95,15 @@ CHORD = {"chord": {"task": "shop.collect"}}
     ],
 )
 def test_celery_is_asked_only_where_something_follows(result: Result, canvas: dict[str, Any], alone: bool) -> None:
-    assert note(result, canvas).alone is alone
+    assert written(result, canvas).alone is alone
 
 
-def test_nothing_is_told_of_a_result_that_nobody_wants() -> None:
-    assert write_note(message(ignore_result=True), ANSWERED) is None
-    assert note(ANSWERED, CHORD, ignore_result=True).request["ignore_result"] is True
+def test_an_ignored_result_has_no_ending() -> None:
+    assert ending_of(message(ignore_result=True), ANSWERED) is None
+    assert written(ANSWERED, CHORD, ignore_result=True).request["ignore_result"] is True
 
 
 def test_a_body_that_cannot_be_read_has_no_canvas() -> None:
     pickled = msgspec.structs.replace(message(CHORD), content_type="application/x-python-serialize")
-    written = write_note(pickled, FAILED)
-    assert written is not None and written.alone
+    ending = ending_of(pickled, FAILED)
+    assert ending is not None and ending.alone

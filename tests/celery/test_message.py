@@ -1,4 +1,4 @@
-"""Celery messages read as jobs: what is accepted, and what is refused with the reason."""
+"""Celery messages are read as jobs, or refused with a reason."""
 
 import base64
 import json
@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.failure import FailureCode, Rejected
-from schemas.job import Job
-from schemas.signature import SigningKeys
-from schemas.skill import Settings, Skill
-from worker.celery.message import read_job, read_message
+from stoop_schemas.failure import FailureCode, Rejected
+from stoop_schemas.job import Job
+from stoop_schemas.signature import SigningKeys
+from stoop_schemas.skill import Settings, Skill
+from stoop_worker.celery.message import read_job, read_message
 
 KEYS = SigningKeys.read(["k1:0123456789abcdef"])
 
@@ -25,16 +25,16 @@ def message(
     headers: dict[str, Any] | None = None,
     **changes: Any,
 ) -> bytes:
-    """A message as kombu writes it to Redis."""
+    """Return a message as kombu writes it to Redis."""
     body = json.dumps([args, kwargs or {}, {"callbacks": None, "errbacks": None, "chain": None, "chord": None}])
-    said = {
+    fields = {
         "body": base64.b64encode(body.encode()).decode(),
         "content-encoding": "utf-8",
         "content-type": "application/json",
         "headers": {"lang": "py", "task": task, "id": "task-1", "retries": 0, "argsrepr": "(...)", **(headers or {})},
         "properties": {"body_encoding": "base64", "priority": 0, "delivery_info": {"routing_key": "stoop.bulk"}},
     }
-    return json.dumps(said | {name.replace("_", "-"): value for name, value in changes.items()}).encode()
+    return json.dumps(fields | {name.replace("_", "-"): value for name, value in changes.items()}).encode()
 
 
 def read(packed: bytes, keys: SigningKeys | None = None) -> Job:
@@ -56,6 +56,7 @@ def read(packed: bytes, keys: SigningKeys | None = None) -> Job:
         ),
         ("stoop.point", (), {"image": "s3://b/k", "object": "car", "tenant": "acme"}, {"tenant": "acme"}),
         ("stoop.query", (None, "q"), {"metadata": {"row": 1}, "custom_id": "7"}, {"metadata": {"row": 1}}),
+        ("stoop.query", (None, "q"), {"model": "moondream3"}, {"model": "moondream3"}),
     ],
 )
 def test_arguments_are_the_jobs_fields(task: str, args: object, kwargs: object, expected: dict[str, object]) -> None:
@@ -72,7 +73,7 @@ def test_the_time_of_expiry_is_the_deadline(expires: str, deadline: int) -> None
     assert read(message(headers={"expires": expires})).deadline == deadline
 
 
-def test_what_a_sender_by_name_leaves_null_is_read() -> None:
+def test_headers_that_a_sender_by_name_leaves_null_are_read() -> None:
     nulls = dict.fromkeys(
         ["ignore_result", "retries", "replaced_task_nesting", "group", "parent_id", "stamped_headers"]
     )
@@ -98,9 +99,10 @@ def test_a_deadline_of_its_own_wins() -> None:
         (message(headers={"expires": "tomorrow"}), FailureCode.MALFORMED, "ISO 8601"),
         (message(task="os.system", args=("true",)), FailureCode.UNSUPPORTED_SKILL, "no other task"),
         (message(task="stoop.paint"), FailureCode.UNSUPPORTED_SKILL, "stoop.query, stoop.caption"),
-        (message(args=(1, 2, 3)), FailureCode.INVALID_ARGUMENT, "image and question by place"),
+        (message(args=(1, 2, 3)), FailureCode.INVALID_ARGUMENT, "image and question by position"),
         (message(args=(["a"], "q")), FailureCode.INVALID_ARGUMENT, "arguments"),
         (message(kwargs={"question": "again"}), FailureCode.INVALID_ARGUMENT, "question was given twice"),
+        (message(kwargs={"max_tokens": 9}), FailureCode.INVALID_ARGUMENT, "'max_tokens': it goes into `settings`"),
         (message(kwargs={"id": "another"}), FailureCode.INVALID_ARGUMENT, "no field 'id'"),
         (message(kwargs={"signature": "k:1"}), FailureCode.INVALID_ARGUMENT, "no field 'signature'"),
         (message(kwargs={"settings": {"temperature": 99}}), FailureCode.INVALID_ARGUMENT, "temperature"),

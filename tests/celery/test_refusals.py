@@ -1,4 +1,4 @@
-"""What our worker does with messages that it will not run, and with a Celery beside it that dies."""
+"""Our worker refuses messages that it cannot run, and survives the death of its Celery sidecar."""
 
 import json
 import os
@@ -9,7 +9,7 @@ import pytest
 import redis
 from celery import Celery, chain, chord
 
-from producer.celery import SkillFailed, query
+from stoop.celery import SkillFailed, query
 from tests.celery.conftest import Street
 from tests.celery.test_message import message
 from tests.celery.works import SECONDS, gpu_worker, until
@@ -27,7 +27,7 @@ def letters(street: Street) -> list[dict[str, str]]:
     ("task", "serializer", "code"),
     [("shop.draw", "json", "unsupported_skill"), ("stoop.query", "pickle", "malformed")],
 )
-def test_other_tasks_and_pickles_are_dead_letters_and_the_sender_hears_it(
+def test_other_tasks_and_pickles_are_dead_letters_and_the_sender_gets_the_failure(
     street: Street, task: str, serializer: str, code: str
 ) -> None:
     letters(street)
@@ -41,7 +41,7 @@ def test_other_tasks_and_pickles_are_dead_letters_and_the_sender_hears_it(
 
 
 @pytest.mark.parametrize("packed", [b"", b"{}", b"\xff\xfe", b'{"headers": {"id": {"a": 1}}}', b'{"headers": []}'])
-def test_what_is_no_message_is_a_dead_letter(street: Street, packed: bytes) -> None:
+def test_a_malformed_message_is_a_dead_letter(street: Street, packed: bytes) -> None:
     letters(street)
     entry = street.redis.xadd("stoop:{0}:jobs:interactive", {"m": packed})
     until(lambda: street.redis.xlen("stoop:{0}:dead") == 1)
@@ -63,25 +63,25 @@ def test_one_task_does_not_answer_for_another(street: Street) -> None:
     letters(street)
 
 
-def clerks(street: Street) -> list[int]:
-    """Find the process beside our worker that has Celery in it."""
+def sidecars(street: Street) -> list[int]:
+    """Return the ids of our worker's sidecar processes."""
     names = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in street.gpu.children}
-    return [pid for pid, name in names.items() if b"worker.celery" in name]
+    return [pid for pid, name in names.items() if b"stoop_worker.celery" in name]
 
 
-def test_celery_may_die_beside_the_worker(street: Street) -> None:
+def test_the_sidecar_may_die(street: Street) -> None:
     chain(query.s(None, "x"), street.shop.shout.s()).apply_async().get(timeout=SECONDS)
-    [clerk] = clerks(street)
-    os.kill(clerk, signal.SIGKILL)
+    [sidecar] = sidecars(street)
+    os.kill(sidecar, signal.SIGKILL)
     parts = [query.s(None, f"p{i}") for i in range(5)]
     assert chord(parts, street.shop.collect.s()).apply_async().get(timeout=SECONDS) == [f"p{i}" for i in range(5)]
-    [another] = clerks(street)
-    assert another != clerk
+    [another] = sidecars(street)
+    assert another != sidecar
     assert street.ledger("collect") == ["p0,p1,p2,p3,p4"]
     street.ledger("shout")
 
 
-def test_where_jobs_are_signed_so_are_tasks_and_what_follows_them(
+def test_where_jobs_are_signed_tasks_and_their_follow_ups_are_too(
     own: Celery, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = "k1:0123456789abcdef"
@@ -90,7 +90,7 @@ def test_where_jobs_are_signed_so_are_tasks_and_what_follows_them(
         unsigned = ask.delay(None, "unsigned")
         until(lambda: client.xlen("stoop:{0}:dead") == 1)
         assert b"not signed" in client.xrange("stoop:{0}:dead")[0][1][b"failure"]
-        assert client.exists(f"celery-task-meta-{unsigned.id}") == 0, "whoever sent that is told nothing"
+        assert client.exists(f"celery-task-meta-{unsigned.id}") == 0, "an unsigned message gets no result"
         monkeypatch.setenv("STOOP_SIGNING_KEYS", keys)
         last = chain(ask.si(None, "first"), ask.si(None, "second"), app=own).apply_async()
         assert last.get(timeout=SECONDS) == {"answer": "second"}
@@ -104,7 +104,7 @@ def test_a_worker_may_take_no_messages_at_all(own: Celery, redis_url: str, tmp_p
         assert client.xlen("stoop:{0}:celery") == 0
 
 
-def test_what_follows_goes_where_the_worker_is_told(own: Celery, redis_url: str, tmp_path: Path) -> None:
+def test_follow_up_tasks_go_where_the_workers_routes_send_them(own: Celery, redis_url: str, tmp_path: Path) -> None:
     routes = "shop.*=cpu"
     with gpu_worker(tmp_path, "router", redis_url, celery_routes=routes), redis.Redis.from_url(redis_url) as client:
         ask = own.tasks["stoop.query"]

@@ -1,4 +1,4 @@
-"""A task that waits is revoked: it is settled, and `REVOKED` is told. No stock worker is here to write that first."""
+"""A waiting task is revoked: our worker settles it and stores `REVOKED`. No stock worker is here to do it first."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -10,12 +10,12 @@ import redis
 from celery import Celery
 from celery.exceptions import TaskRevokedError
 
+from stoop_worker.celery.dialect import CeleryDialect, CelerySettings
+from stoop_worker.celery.ending import Redelivery
+from stoop_worker.celery.sidecar import Sidecar, SidecarLost, SidecarSettings
+from stoop_worker.jobs.broker import Delivery
 from tests.celery.test_message import message
 from tests.celery.works import SECONDS, gpu_worker, until
-from worker.celery.clerk import Clerk, ClerkLost, Desk
-from worker.celery.note import Telling
-from worker.dialect import CeleryDialect, CelerySettings
-from worker.jobs.broker import Delivery
 
 DAY = 86_400_000
 PAUSED = "stoop:{0}:paused"
@@ -33,7 +33,7 @@ def client(redis_url: str) -> Iterator["redis.Redis[bytes]"]:
 
 @pytest.fixture
 def worker(own: Celery, redis_url: str, tmp_path: Path) -> Iterator[None]:
-    """Our worker, from when it hears of revoked tasks."""
+    """Our worker; enters when it answers remote control."""
     with gpu_worker(tmp_path, "lone", redis_url, celery="on"):
         until(lambda: bool(own.control.ping(timeout=0.5)))
         yield
@@ -77,7 +77,7 @@ def delivery(job_id: str, packed: bytes) -> Delivery:
 
 @asynccontextmanager
 async def serving(settings: CelerySettings, *held: Delivery) -> AsyncIterator[None]:
-    """A dialect that answers remote control, and looks for notes no more."""
+    """Run a dialect that answers remote control and polls the outbox only once."""
     dialect = CeleryDialect(settings, "w", keys=None, in_flight=lambda: held, period=1000.0)
     running = asyncio.create_task(dialect.run())
     yield
@@ -86,16 +86,16 @@ async def serving(settings: CelerySettings, *held: Delivery) -> AsyncIterator[No
     await asyncio.gather(running, return_exceptions=True)
 
 
-async def hears(own: Celery) -> None:
+async def answers(own: Celery) -> None:
     await asyncio.to_thread(until, lambda: bool(own.control.ping(timeout=0.5)))
 
 
-async def test_what_is_no_message_does_not_end_remote_control(
+async def test_a_malformed_message_does_not_end_remote_control(
     own: Celery, client: "redis.Redis[bytes]", redis_url: str
 ) -> None:
     held = (delivery("broken", b'{"headers": 1}'), delivery("task-1", message()))
     async with serving(CelerySettings("on", redis_url), *held):
-        await hears(own)
+        await answers(own)
         inspect = own.control.inspect(destination=["stoop@w"], timeout=5, limit=1)
         [active] = (await asyncio.to_thread(inspect.active))["stoop@w"]
         assert (active["id"], active["name"]) == ("task-1", "stoop.query")
@@ -109,7 +109,7 @@ async def test_a_refusal_of_redis_does_not_end_remote_control(
     client.acl_setuser("limited", enabled=True, nopass=True, keys=["*"], channels=["*"], commands=["+@all"])
     limited = redis_url.replace("redis://", "redis://limited:x@")
     async with serving(CelerySettings("on", limited, redis_url, redis_url)):
-        await hears(own)
+        await answers(own)
         client.acl_setuser("limited", commands=["-evalsha", "-eval"], enabled=True, nopass=True)
         before = rejected(client)
         own.control.revoke(["first", "second"])
@@ -123,7 +123,7 @@ def rejected(client: "redis.Redis[bytes]") -> int:
     return int(client.info("commandstats")["cmdstat_evalsha"]["rejected_calls"])
 
 
-async def test_an_order_that_fails_is_passed_over(own: Celery, redis_url: str) -> None:
+async def test_a_command_that_fails_is_skipped(own: Celery, redis_url: str) -> None:
     heard: list[str] = []
 
     async def revoke(ids: list[str]) -> None:
@@ -131,44 +131,47 @@ async def test_an_order_that_fails_is_passed_over(own: Celery, redis_url: str) -
         if "first" in ids:
             raise ValueError
 
-    def look(what: str) -> None:
+    def inspect(what: str) -> None:
         raise ValueError(what)
 
-    clerk = Clerk(Desk(redis_url, redis_url, "stoop@w", 60), revoke=revoke, look=look)
-    await clerk.start()
-    await hears(own)
+    settings = SidecarSettings(redis_url, redis_url, "stoop@w", 60)
+    sidecar = Sidecar(settings, revoke=revoke, inspect=inspect)
+    await sidecar.start()
+    await answers(own)
     own.control.revoke("first")
     own.control.revoke(["x" * 2000] * 10_000)
     own.control.inspect(destination=["stoop@w"], timeout=0.1).stats()
     own.control.revoke("last")
     await asyncio.to_thread(until, lambda: "last" in heard)
     assert heard == ["first", "last"]
-    await clerk.close()
+    await sidecar.close()
 
 
 GARBLED = """
 import sys
 sys.stdin.readline()
-for word in ("private, and no JSON", "x" * (17 << 20), '{"revoke": ["last"]}'):
-    print(word, flush=True)
+for line in ("private, and not JSON", "x" * (17 << 20), '{"revoke": ["last"]}'):
+    print(line, flush=True)
 for line in sys.stdin:
-    print("private, and no JSON", flush=True)
+    print("private, and not JSON", flush=True)
 """
 
 
-async def test_a_word_that_cannot_be_read_is_passed_over(
+async def test_a_garbled_message_of_the_sidecar_is_skipped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "worker").mkdir()
-    (tmp_path / "worker" / "__init__.py").touch()
-    (tmp_path / "worker" / "celery.py").write_text(GARBLED)
-    monkeypatch.chdir(tmp_path)  # the process is the program that is found here
+    (tmp_path / "stoop_worker").mkdir()
+    (tmp_path / "stoop_worker" / "__init__.py").touch()
+    (tmp_path / "stoop_worker" / "celery.py").write_text(GARBLED)
+    monkeypatch.chdir(tmp_path)  # the sidecar's program is looked up here
     heard: asyncio.Queue[list[str]] = asyncio.Queue()
-    clerk = Clerk(Desk("", "", "stoop@w", 60), revoke=heard.put, look=len)
-    await clerk.start()
+    sidecar = Sidecar(SidecarSettings("", "", "stoop@w", 60), revoke=heard.put, inspect=len)
+    await sidecar.start()
     async with asyncio.timeout(SECONDS):
         assert await heard.get() == ["last"]
-        with pytest.raises(ClerkLost):  # that may have been the answer: rather tell twice than wait for ever
-            await clerk.tell([(b"{}", Telling.FIRST)])
-    await clerk.close()
+        with pytest.raises(
+            SidecarLost
+        ):  # the garbled line may have been the answer: deliver twice rather than wait for ever
+            await sidecar.deliver([(b"{}", Redelivery.FIRST)])
+    await sidecar.close()
     assert "private" not in "".join(capfd.readouterr())

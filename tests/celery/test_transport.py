@@ -1,4 +1,4 @@
-"""The kombu transport on a real Redis: lanes get entries, every other queue stays as it was."""
+"""The kombu transport on a real Redis: tasks for lanes become entries, and all other queues work as before."""
 
 import json
 from collections.abc import Iterator
@@ -11,12 +11,12 @@ from kombu import Connection
 from kombu.exceptions import OperationalError
 from kombu.transport import redis as stock
 
-from producer.celery import caption, configure, query
-from producer.celery_transport import SentinelTransport
-from schemas.celery import lane_of
-from schemas.signature import SigningKeys
+from stoop.celery import caption, configure, query
+from stoop.redis.celery_transport import SentinelTransport
+from stoop_schemas.celery import lane_of
+from stoop_schemas.signature import SigningKeys
+from stoop_worker.celery.message import read_job, read_message
 from tests.celery.works import close
-from worker.celery.message import read_job, read_message
 
 LANE = "stoop:{0}:jobs:interactive"
 
@@ -48,10 +48,29 @@ def test_a_task_becomes_one_entry_of_its_lane(app: Celery, client: "redis.Redis[
     assert client.keys("stoop.*") == []
 
 
-def test_the_queue_says_the_lane(app: Celery, client: "redis.Redis[bytes]") -> None:
+def test_the_queue_names_the_lane(app: Celery, client: "redis.Redis[bytes]") -> None:
     send(app, None, "q", queue="stoop.bulk")
     assert client.xlen("stoop:{0}:jobs:bulk") == 1
     assert client.xlen(LANE) == 0
+
+
+def test_a_task_that_names_a_model_goes_into_that_model_s_lane(app: Celery, client: "redis.Redis[bytes]") -> None:
+    send(app, None, "q", queue="stoop.bulk", kwargs={"model": "qwen3-8b"})
+    send(app, None, "q", kwargs={"model": "qwen3-8b"}, countdown=60)
+    send(app, None, "q", kwargs={"model": "no/model"})
+    assert client.xlen("stoop:{0}:jobs:qwen3-8b:bulk") == 1
+    [delayed] = client.zrange("stoop:{0}:delayed", 0, -1)
+    known = client.hmget(f"stoop:{{0}}:job:{delayed.decode()}", "lane", "model")
+    assert known == [b"qwen3-8b:interactive", b"qwen3-8b"]
+    assert client.xlen(LANE) == 1, "what cannot be a model's name is refused by a worker"
+
+
+def test_no_task_is_sent_into_the_quarantine(app: Celery, client: "redis.Redis[bytes]") -> None:
+    for options in ({}, {"countdown": 60}):
+        for lane in ("quarantine:alone", "qwen3:quarantine:alone"):
+            with pytest.raises(ValueError, match="only Stoop's workers"):
+                send(app, None, "q", queue=f"stoop.{lane}", **options)
+    assert client.keys("stoop:*") == []
 
 
 @pytest.mark.parametrize(
@@ -85,7 +104,7 @@ def test_a_group_is_sent_whole(app: Celery, client: "redis.Redis[bytes]") -> Non
     assert [fields[b"id"].decode() for _, fields in client.xrange(LANE)] == [one.id for one in sent.children]
 
 
-def test_what_waits_for_its_time_is_delayed_and_there_once(app: Celery, client: "redis.Redis[bytes]") -> None:
+def test_a_task_with_a_countdown_is_delayed_and_there_once(app: Celery, client: "redis.Redis[bytes]") -> None:
     for _ in range(2):
         send(app, None, "later", countdown=60, task_id="the-same")
     assert client.xlen(LANE) == 0

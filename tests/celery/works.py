@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Process:
-    """One process whose words are kept."""
+    """One process, with its output in a log file."""
 
     def __init__(self, folder: Path, name: str, command: list[str], variables: Mapping[str, str]) -> None:
         self._log = folder / f"{name}.log"
@@ -39,7 +39,7 @@ class Process:
         return self._process.pid
 
     @property
-    def words(self) -> str:
+    def output(self) -> str:
         return self._log.read_text(errors="replace")
 
     @property
@@ -48,7 +48,7 @@ class Process:
         return [int(pid) for task in tasks.iterdir() for pid in (task / "children").read_text().split()]
 
     def runs(self) -> bool:
-        assert self._process.poll() is None, f"it ended: {self.words[-2000:]}"
+        assert self._process.poll() is None, f"it ended: {self.output[-2000:]}"
         return True
 
     def end(self, how: signal.Signals) -> int:
@@ -61,17 +61,17 @@ class Process:
             self.end(signal.SIGKILL)
 
 
-def until(what: Callable[[], bool]) -> None:
-    """Wait until something is so, or fail."""
+def until(condition: Callable[[], bool]) -> None:
+    """Wait until a condition holds, or fail."""
     deadline = time.monotonic() + SECONDS
-    while not what():
-        assert time.monotonic() < deadline, "it has not come"
+    while not condition():
+        assert time.monotonic() < deadline, "the condition never held"
         time.sleep(0.02)
 
 
 @contextlib.contextmanager
 def gpu_worker(folder: Path, name: str, redis_url: str, **settings: object) -> Iterator[Process]:
-    """Our worker, from when it claims jobs."""
+    """Run our worker; enter when it claims jobs."""
     ready = folder / f"{name}.ready"
     given = {"redis_url": redis_url, "lease_seconds": 2, "permits": 32, "ready_file": ready, **settings}
     variables = {f"STOOP_{key.upper()}": str(value) for key, value in given.items()}
@@ -85,20 +85,20 @@ def gpu_worker(folder: Path, name: str, redis_url: str, **settings: object) -> I
 
 @contextlib.contextmanager
 def stock_worker(folder: Path, redis_url: str) -> Iterator[Process]:
-    """A worker of Celery's own for the tasks of the shop, from when it takes them."""
+    """Run Celery's own worker for the shop's tasks; enter when it is ready."""
     command = ["celery", "--app", "tests.celery.shop", "worker", "--pool", "solo", "--loglevel", "info"]
     command += ["--without-gossip", "--without-mingle", "--hostname", "cpu@test"]
     process = Process(folder, "stock", command, {"CELERY_BROKER_URL": redis_url, "CELERY_RESULT_BACKEND": redis_url})
     try:
-        until(lambda: process.runs() and "ready." in process.words)
+        until(lambda: process.runs() and "ready." in process.output)
         yield process
     finally:
         process.stop()
 
 
 def close(app: Celery) -> None:
-    """Let go of every connection that an application has."""
-    gc.collect()  # a result that is forgotten later would connect once more, to say so
+    """Close every connection of an application."""
+    gc.collect()  # a result that is collected later would connect again to unsubscribe
     app.backend.result_consumer.stop()
     app.backend.client.connection_pool.disconnect()
     app.close()

@@ -16,14 +16,14 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff
 
-from producer.embedded import EmbeddedRedis, embedded_redis
-from producer.errors import QueueFull, QueueUnavailable
-from producer.redis_transport import RedisTransport
-from schemas import names
-from schemas.job import Job
-from schemas.skill import Settings, Skill
+from stoop.demo.embedded import EmbeddedRedis, embedded_redis
+from stoop.errors import QueueFull, QueueUnavailable
+from stoop.redis.transport import RedisTransport
+from stoop_schemas import names
+from stoop_schemas.job import Job
+from stoop_schemas.skill import Settings, Skill
 from tests.chaos.ledger import Ledger
-from tests.chaos.verdict import Verdict, judge
+from tests.chaos.verdict import Verdict, judge, streams
 from tests.chaos.watcher import Watcher
 from tests.chaos.workers import WorkerProcess
 
@@ -65,10 +65,12 @@ class Arena:
         self.chance = Random(self.load.seed)
 
     async def start_workers(self, url: str) -> None:
-        """Start as many workers as the load names, which reach Redis at `url`."""
+        """Start as many more workers as the load names, which reach Redis at `url`."""
         environment = _environment(url, self.load, self.settings)
-        self.workers = [WorkerProcess(self.folder, f"worker-{n}", environment) for n in range(self.load.workers)]
-        await asyncio.gather(*(worker.start() for worker in self.workers))
+        first = len(self.workers)
+        started = [WorkerProcess(self.folder, f"worker-{first + n}", environment) for n in range(self.load.workers)]
+        self.workers += started
+        await asyncio.gather(*(worker.start() for worker in started))
 
     async def submit(self, jobs: Iterable[Job]) -> None:
         """Submit as a producer does that never gives up, keeping the queue filled but not flooded."""
@@ -101,7 +103,7 @@ class Arena:
     async def pending_of(self, pid: int) -> list[str]:
         """Return the ids of the jobs that the worker with this process id has claimed and not settled."""
         found = []
-        for stream in (*map(names.lane, names.DEFAULT_LANES), *map(names.quarantine, names.QUARANTINES)):
+        for stream in await streams(self.redis):
             for consumer in await self.redis.xinfo_consumers(stream, names.GROUP):
                 if f"-{pid}-" not in consumer["name"].decode():
                     continue
@@ -152,16 +154,16 @@ async def arena(folder: Path, load: Load, *, start: bool = True, **settings: str
         yield here
 
 
-def questions(count: int, *, stem: str = "job") -> list[Job]:
+def questions(count: int, *, stem: str = "job", model: str | None = None) -> list[Job]:
     """Make jobs that take 50 to 300 ms each, so that a fault always finds some that run."""
-    return [question(f"{stem}-{number}", f"sleep {0.05 + 0.05 * (number % 6):.2f}") for number in range(count)]
+    asked = [f"sleep {0.05 + 0.05 * (number % 6):.2f}" for number in range(count)]
+    return [question(f"{stem}-{number}", text, model) for number, text in enumerate(asked)]
 
 
-def question(job_id: str, asked: str) -> Job:
+def question(job_id: str, asked: str, model: str | None = None) -> Job:
     """Make a job that the scripted engine understands."""
-    return Job(
-        id=job_id, skill=Skill.QUERY, question=asked, settings=Settings(max_tokens=1), lane=names.DEFAULT_LANES[-1]
-    )
+    settings, lane = Settings(max_tokens=1), names.DEFAULT_LANES[-1]
+    return Job(id=job_id, skill=Skill.QUERY, question=asked, settings=settings, lane=lane, model=model)
 
 
 def _environment(url: str, load: Load, settings: dict[str, str]) -> dict[str, str]:

@@ -15,13 +15,14 @@ from random import Random
 from typing import Any
 from urllib.parse import urlsplit
 
-from producer.demo.pictures import draw_pictures
-from schemas import names
-from schemas.failure import FailureCode
-from schemas.job import Job
-from schemas.skill import Skill
-from schemas.state import State
+from stoop.demo.pictures import draw_pictures
+from stoop_schemas import names
+from stoop_schemas.failure import FailureCode
+from stoop_schemas.job import Job
+from stoop_schemas.skill import Skill
+from stoop_schemas.state import State
 from tests.chaos.arena import Arena, Load, arena, question, questions
+from tests.chaos.two_models import two_models
 from tests.chaos.verdict import Verdict
 from tests.support.faulty_store import FaultyStore, faulty_store
 from tests.support.lossy_network import lossy_network
@@ -254,6 +255,7 @@ CASES: dict[str, Case] = {
     for case in (
         workers_killed,
         engines_killed,
+        two_models,
         redis_killed_everysec,
         redis_killed_always,
         worker_frozen,

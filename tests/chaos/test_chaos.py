@@ -11,6 +11,7 @@ from tests.chaos.verdict import Verdict
 LOADS = {
     "workers_killed": Load(jobs=300, faults=1, lease=1.0, workers=2),
     "engines_killed": Load(jobs=300, faults=1, lease=1.0, workers=2),
+    "two_models": Load(jobs=300, faults=2, lease=1.0, workers=2),
     "redis_killed_everysec": Load(jobs=200, faults=2, lease=2.0, workers=1),
     "redis_killed_always": Load(jobs=200, faults=1, lease=2.0, workers=1),
     "worker_frozen": Load(jobs=300, faults=1, lease=1.0, workers=2),
@@ -22,7 +23,7 @@ LOADS = {
     "redis_link_bad": Load(jobs=200, faults=2, lease=2.0, workers=1),
     "store_bad": Load(jobs=60, faults=0, lease=2.0, workers=1),
 }
-RERUN = {"workers_killed", "engines_killed", "worker_frozen", "poison_among_others"}
+RERUN = {"workers_killed", "engines_killed", "two_models", "worker_frozen", "poison_among_others"}
 # a lease and a third, and the time that a busy machine takes to start an engine
 RECOVERY_SECONDS = 20.0
 

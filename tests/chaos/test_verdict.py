@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from schemas import names
-from schemas.codec import pack
-from schemas.event import CancelledEvent, RestartedEvent, StartedEvent
-from schemas.result import Result
-from schemas.state import State
+from stoop_schemas import names
+from stoop_schemas.codec import pack
+from stoop_schemas.event import CancelledEvent, RestartedEvent, StartedEvent
+from stoop_schemas.result import Result
+from stoop_schemas.state import State
 from tests.chaos.ledger import Ledger, read
 from tests.chaos.verdict import judge, quantile, table
 

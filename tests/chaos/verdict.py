@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 from redis.asyncio import Redis
 
-from schemas import names
+from stoop_schemas import names
 from tests.chaos import ledger
 
-__all__ = ["Verdict", "as_json", "judge", "quantile", "table"]
+__all__ = ["Verdict", "as_json", "judge", "quantile", "streams", "table"]
 
 _LAST = {"finished", "failed", "cancelled", "expired"}
 _RUNS = {"started", "restarted"}
@@ -107,14 +107,16 @@ def table(verdicts: Sequence[Verdict]) -> str:
 
 
 async def _left(redis: Redis) -> int:
-    lanes = [names.lane(lane) for lane in names.DEFAULT_LANES]
-    lanes += [names.quarantine(kind) for kind in names.QUARANTINES]
     left: int = await redis.zcard(names.delayed())
-    for lane in lanes:
-        left += await redis.xlen(lane)
-        if await redis.exists(lane):
-            left += sum(group["pending"] for group in await redis.xinfo_groups(lane))
+    for stream in await streams(redis):
+        left += await redis.xlen(stream)
+        left += sum(group["pending"] for group in await redis.xinfo_groups(stream))
     return left
+
+
+async def streams(redis: Redis) -> list[bytes]:
+    """Name every lane's stream that there is, the quarantines of all models among them."""
+    return [stream async for stream in redis.scan_iter(match=f"{names.lane('')}*")]
 
 
 def as_json(verdicts: Sequence[Verdict]) -> bytes:

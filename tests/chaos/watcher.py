@@ -9,7 +9,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from schemas import names
+from stoop_schemas import names
 from tests.chaos.ledger import Ledger
 
 __all__ = ["Watcher"]

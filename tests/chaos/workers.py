@@ -61,6 +61,14 @@ class WorkerProcess:
             )
         await self._until(ready=True)
 
+    @property
+    def is_ready(self) -> bool:
+        return self._ready.exists()
+
+    async def until_ready(self) -> None:
+        """Wait until it claims jobs again."""
+        await self._until(ready=True)
+
     async def until_draining(self) -> None:
         """Wait until it claims nothing new."""
         await self._until(ready=False)

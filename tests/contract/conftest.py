@@ -2,9 +2,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from producer.transport import Transport
+from stoop.client.transport import Transport
+from stoop_worker.jobs.broker import Broker
 from tests.contract.queues import InMemory, OnRedis, QueueUnderTest
-from worker.jobs.broker import Broker
 
 
 @pytest.fixture(params=["memory", "redis"])

@@ -1,22 +1,23 @@
 """The two queues that the contract is tested on, with a look behind the ports of each."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from redis.asyncio import Redis
 
-from producer.redis_transport import RedisTransport
-from producer.transport import Transport
-from schemas import names
-from schemas.failure import Failure, FailureCode
-from schemas.job import Job
-from schemas.skill import Skill
-from schemas.state import State
+from stoop.client.transport import Transport
+from stoop.redis.transport import RedisTransport
+from stoop_schemas import names
+from stoop_schemas.failure import Failure, FailureCode
+from stoop_schemas.job import Job
+from stoop_schemas.skill import Skill
+from stoop_schemas.state import State
+from stoop_worker.jobs.broker import Broker, Delivery, Settlement
+from stoop_worker.jobs.outcome import Completed, Crashed, Outcome
+from stoop_worker.jobs.redis.broker import BrokerConfig, RedisBroker
 from tests.support.memory_queue import MemoryBroker, MemoryQueue, MemoryTransport
-from worker.jobs.broker import Broker, Delivery, Settlement
-from worker.jobs.outcome import Completed, Crashed, Outcome
-from worker.jobs.redis_broker import BrokerConfig, RedisBroker
 
 __all__ = [
     "FAILURE",
@@ -31,6 +32,8 @@ __all__ = [
     "submit",
 ]
 
+_NUMBERS = ("attempt", "seq", "queued_at", "crashes")
+_NUMBER = re.compile(r"\d{1,15}")
 FAILURE = Failure.of(FailureCode.INTERNAL, "it broke")
 
 
@@ -38,7 +41,12 @@ class QueueUnderTest(Protocol):
     """Makes the adapters of one queue, and does to it what no port does."""
 
     def broker(
-        self, worker: str = "worker-1", *, lanes: tuple[str, ...] = names.DEFAULT_LANES, tenant_limit: int | None = None
+        self,
+        worker: str = "worker-1",
+        *,
+        lanes: tuple[str, ...] = names.DEFAULT_LANES,
+        models: tuple[str | None, ...] = (None,),
+        tenant_limit: int | None = None,
     ) -> Broker: ...
 
     def transport(
@@ -67,6 +75,9 @@ class QueueUnderTest(Protocol):
     async def depth(self, lane: str) -> int:
         """Return how many jobs a lane holds, those of its tenants and those in flight included."""
 
+    async def forget(self, job_id: str) -> None:
+        """Let the time run out for which an ended job is kept."""
+
     async def kill(self, worker: str) -> None:
         """Let a worker's lease run out."""
 
@@ -86,9 +97,15 @@ class OnRedis:
         self._made: list[Any] = []
 
     def broker(
-        self, worker: str = "worker-1", *, lanes: tuple[str, ...] = names.DEFAULT_LANES, tenant_limit: int | None = None
+        self,
+        worker: str = "worker-1",
+        *,
+        lanes: tuple[str, ...] = names.DEFAULT_LANES,
+        models: tuple[str | None, ...] = (None,),
+        tenant_limit: int | None = None,
     ) -> RedisBroker:
-        config = BrokerConfig(url=self.url, worker=worker, lanes=lanes, result_ttl=100.0, tenant_limit=tenant_limit)
+        given = {"lanes": lanes, "models": models, "tenant_limit": tenant_limit}
+        config = BrokerConfig(url=self.url, worker=worker, result_ttl=100.0, **given)  # type: ignore[arg-type]
         broker = RedisBroker(config)
         self._made.append(broker)
         return broker
@@ -103,12 +120,12 @@ class OnRedis:
     async def call(self, *command: Any) -> Any:
         return await self._redis.execute_command(*command)  # type: ignore[no-untyped-call]
 
-    async def call_all(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
-        """Run commands in one go; return their replies."""
+    async def call_all(self, commands: Sequence[Sequence[Any]], *, errors: bool = False) -> list[Any]:
+        """Run commands in one go; return their replies, with `errors` also those that are one."""
         async with self._redis.pipeline(transaction=False) as pipe:
             for command in commands:
                 pipe.execute_command(*command)
-            return list(await pipe.execute())
+            return list(await pipe.execute(raise_on_error=not errors))
 
     async def put(self, lane: str, fields: Mapping[str, str]) -> str:
         flat = [part for field in fields.items() for part in field]
@@ -138,6 +155,9 @@ class OnRedis:
         parts = [lane, *(names.tenant_lane(lane, tenant) for tenant in tenants)]
         return sum([int(await self.call("XLEN", names.lane(part))) for part in parts])
 
+    async def forget(self, job_id: str) -> None:
+        await self.call("DEL", names.job(job_id), names.result(job_id), names.log(job_id))
+
     async def kill(self, worker: str) -> None:
         await self.call("DEL", names.live(worker))
 
@@ -161,9 +181,15 @@ class InMemory:
         self.queue = MemoryQueue()
 
     def broker(
-        self, worker: str = "worker-1", *, lanes: tuple[str, ...] = names.DEFAULT_LANES, tenant_limit: int | None = None
+        self,
+        worker: str = "worker-1",
+        *,
+        lanes: tuple[str, ...] = names.DEFAULT_LANES,
+        models: tuple[str | None, ...] = (None,),
+        tenant_limit: int | None = None,
     ) -> MemoryBroker:
-        return MemoryBroker(self.queue, worker, lanes=lanes, result_ttl=100.0, tenant_limit=tenant_limit)
+        given = {"lanes": lanes, "models": models, "tenant_limit": tenant_limit}
+        return MemoryBroker(self.queue, worker, result_ttl=100.0, **given)  # type: ignore[arg-type]
 
     def transport(
         self, *, bounds: Mapping[str, int] | None = None, tenant_bound: int | None = None, silence: float = 30.0
@@ -175,6 +201,9 @@ class InMemory:
 
     async def change(self, job_id: str, **fields: str) -> None:
         for name, value in fields.items():
+            if name in _NUMBERS and not _NUMBER.fullmatch(value):
+                self.queue.jobs[job_id].unbelievable = name
+                continue
             kind = {"cancel": bool, "attempt": int, "crashes": int, "state": State}.get(name, str)
             setattr(self.queue.jobs[job_id], name, kind(value))
 
@@ -201,6 +230,9 @@ class InMemory:
 
     async def depth(self, lane: str) -> int:
         return self.queue.depth(lane)
+
+    async def forget(self, job_id: str) -> None:
+        self.queue.forget(job_id)
 
     async def kill(self, worker: str) -> None:
         self.queue.live.discard(worker)
@@ -235,9 +267,9 @@ async def submit(transport: Transport, count: int, lane: str = "interactive") ->
     return await transport.submit([new_job(lane=lane) for _ in range(count)])
 
 
-async def open_broker(queue: QueueUnderTest, worker: str) -> Broker:
-    """Start one more worker."""
-    broker = queue.broker(worker)
+async def open_broker(queue: QueueUnderTest, worker: str, *models: str | None) -> Broker:
+    """Start one more worker; it serves the lanes without a model if no `models` are named."""
+    broker = queue.broker(worker, models=models or (None,))
     await broker.open()
     return broker
 

@@ -6,13 +6,13 @@ import time
 
 import pytest
 
-from producer.transport import Transport
-from schemas import names
-from schemas.failure import Failure, FailureCode
+from stoop.client.transport import Transport
+from stoop_schemas import names
+from stoop_schemas.failure import Failure, FailureCode
+from stoop_worker.errors import ConfigError
+from stoop_worker.jobs.broker import Broker, EventGroup, Held
+from stoop_worker.jobs.outcome import Cancelled, Completed, Dead, Expired, Failed, Outcome, Released, Retry
 from tests.contract.queues import FAILURE, QueueUnderTest, ending, new_job, submit
-from worker.errors import ConfigError
-from worker.jobs.broker import Broker, EventGroup
-from worker.jobs.outcome import Cancelled, Completed, Dead, Expired, Failed, Outcome, Released, Retry
 
 SOON = 5.0
 
@@ -64,6 +64,36 @@ async def test_a_single_permit_goes_to_bulk_every_fourth_time(broker: Broker, tr
     await submit(transport, 8, "bulk")
     lanes = [(await broker.take(1))[0].lane for _ in range(8)]
     assert lanes == ["interactive", "interactive", "interactive", "bulk"] * 2
+
+
+async def test_reserved_permits_are_for_the_first_lane_alone(broker: Broker, transport: Transport) -> None:
+    await submit(transport, 8, "bulk")
+    assert len(await broker.take(8, reserved=3)) == 5
+    assert await broker.take(3, reserved=3) == []
+    await submit(transport, 8)
+    assert [delivery.lane for delivery in await broker.take(4, reserved=3)] == ["interactive"] * 3 + ["bulk"]
+    assert [delivery.lane for delivery in await broker.take(3, reserved=3)] == ["interactive"] * 3
+
+
+async def test_a_wait_with_reserved_permits_is_for_the_first_lane_alone(broker: Broker, transport: Transport) -> None:
+    await submit(transport, 2, "bulk")
+    await broker.take(2, reserved=1)
+    waiting = asyncio.create_task(broker.wait(60))
+    await submit(transport, 2, "bulk")
+    done, _ = await asyncio.wait({waiting}, timeout=0.2)
+    assert not done, "nothing of that lane may be claimed now"
+    await submit(transport, 1)
+    async with asyncio.timeout(10):
+        await waiting
+    assert [delivery.lane for delivery in await broker.take(1, reserved=1)] == ["interactive"]
+
+
+async def test_a_delivery_says_which_place_its_lane_has(queue: QueueUnderTest) -> None:
+    for lane in ("urgent", "slow"):
+        await queue.put(lane, raw(f"in-{lane}"))
+    broker = queue.broker(lanes=("urgent", "slow"))
+    await broker.open()
+    assert [delivery.priority for delivery in await broker.take(9)] == [0, 1]
 
 
 async def test_lanes_are_claimed_in_the_order_they_are_named_in(queue: QueueUnderTest) -> None:
@@ -380,3 +410,33 @@ async def test_a_wait_ends_when_the_broker_is_closed(broker: Broker) -> None:
     async with asyncio.timeout(SOON):
         await waiting
     await broker.close()
+
+
+@pytest.mark.parametrize("value", ["x", "", "-1", "1.5", "9" * 40])
+@pytest.mark.parametrize("field", ["attempt", "seq", "queued_at", "crashes"])
+async def test_a_job_whose_facts_cannot_be_believed_ends_alone(
+    queue: QueueUnderTest, broker: Broker, transport: Transport, field: str, value: str
+) -> None:
+    spoilt, whole = await submit(transport, 2)
+    await queue.change(spoilt, **{field: value})
+    refused, claimed = await broker.take(8)
+    assert isinstance(refused.verdict, Dead)
+    assert (refused.verdict.failure.code, field in refused.verdict.failure.message) == (FailureCode.MALFORMED, True)
+    assert (claimed.job_id, claimed.verdict) == (whole, None)
+    assert await broker.settle([ending(refused, refused.verdict), ending(claimed)]) == [True, True]
+    assert await queue.dead() == [(spoilt, "malformed")]
+    assert await transport.result(spoilt)
+
+
+@pytest.mark.parametrize("field", ["attempt", "seq", "queued_at", "crashes"])
+async def test_a_running_job_whose_facts_are_spoilt_keeps_its_answer(
+    queue: QueueUnderTest, broker: Broker, transport: Transport, field: str
+) -> None:
+    ids = await submit(transport, 2)
+    held = await broker.take(2)
+    await queue.change(ids[0], **{field: "x"})
+    assert await broker.append([EventGroup(one, one.next_seq, (b"said",)) for one in held]) == [True, True]
+    assert await broker.extend() == Held()
+    assert await broker.settle([ending(one, seq=one.next_seq + 1) for one in held]) == [True, True]
+    assert [await transport.result(job_id) for job_id in ids] == [b"result", b"result"]
+    assert await queue.depth("interactive") == 0

@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from producer.transport import Transport
+from stoop.client.transport import Transport
+from stoop_worker.jobs.broker import Broker, Held
+from stoop_worker.jobs.outcome import Cancelled, Completed, Crashed, Outcome, Released, Retry
 from tests.contract.queues import FAILURE, QueueUnderTest, die_under, ending, new_job, open_broker, submit
-from worker.jobs.broker import Broker, Held
-from worker.jobs.outcome import Cancelled, Completed, Crashed, Outcome, Released, Retry
 
 SOON = 5.0
 

@@ -3,11 +3,11 @@
 import asyncio
 import random
 
-from producer.transport import Transport
-from schemas.state import State
+from stoop.client.transport import Transport
+from stoop_schemas.state import State
+from stoop_worker.jobs.broker import Broker, Delivery, EventGroup
+from stoop_worker.jobs.outcome import Completed, Released
 from tests.contract.queues import QueueUnderTest, ending, new_job
-from worker.jobs.broker import Broker, Delivery, EventGroup
-from worker.jobs.outcome import Completed, Released
 
 JOBS, WORKERS, PERMITS = 60, 3, 5
 

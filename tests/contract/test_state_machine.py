@@ -19,10 +19,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from schemas import names
+from stoop_schemas import names
+from stoop_worker.jobs.broker import Broker, Delivery, Held, Isolation
+from stoop_worker.jobs.outcome import Cancelled, Completed, Crashed, Dead, Expired, Failed, Outcome, Released, Retry
 from tests.contract.queues import FAILURE, OnRedis, ending, new_job
-from worker.jobs.broker import Broker, Delivery, Held, Isolation
-from worker.jobs.outcome import Cancelled, Completed, Crashed, Dead, Expired, Failed, Outcome, Released, Retry
 
 LANES = names.DEFAULT_LANES
 SMALL_BATCH = 16

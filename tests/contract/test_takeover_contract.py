@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from producer.transport import Transport
-from schemas.failure import FailureCode
+from stoop.client.transport import Transport
+from stoop_schemas.failure import FailureCode
+from stoop_worker.jobs.broker import Broker, EventGroup, Isolation
+from stoop_worker.jobs.outcome import Cancelled, Completed, Crashed, Dead, Released, Retry
 from tests.contract.queues import FAILURE, QueueUnderTest, crash_under, die_under, ending, new_job, open_broker, submit
-from worker.jobs.broker import Broker, EventGroup, Isolation
-from worker.jobs.outcome import Cancelled, Completed, Crashed, Dead, Released, Retry
 
 SOON = 5.0
 

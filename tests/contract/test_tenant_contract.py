@@ -1,15 +1,16 @@
 """Tenants that share a lane, on the queue in memory and on a real Redis."""
 
 import asyncio
+import contextlib
 from collections import Counter
 
 import pytest
 
-from producer.errors import QueueFull
-from producer.transport import Transport
+from stoop.client.transport import Transport
+from stoop.errors import QueueFull
+from stoop_worker.jobs.broker import Broker, Delivery, Isolation
+from stoop_worker.jobs.outcome import Crashed, Released, Retry
 from tests.contract.queues import FAILURE, QueueUnderTest, die_under, ending, new_job, submit
-from worker.jobs.broker import Broker, Delivery, Isolation
-from worker.jobs.outcome import Crashed, Released, Retry
 
 SOON = 5.0
 
@@ -109,3 +110,20 @@ async def test_a_lane_s_bound_counts_all_its_tenants(queue: QueueUnderTest) -> N
         await submit(transport, 1)
     await submit_for(transport, "a", 3, "bulk")
     assert await queue.depth("interactive") == 5
+
+
+async def test_a_lane_that_was_full_of_many_tenants_takes_jobs_again(queue: QueueUnderTest, broker: Broker) -> None:
+    transport = queue.transport(bounds={"interactive": 100})
+    for i in range(100):
+        await submit_for(transport, f"t{i}", 1)
+    with pytest.raises(QueueFull):
+        await submit_for(transport, "late", 1)
+    await broker.settle([ending(one) for one in await broker.take(30)])
+    async with asyncio.timeout(SOON):
+        while True:
+            with contextlib.suppress(QueueFull):
+                await submit_for(transport, "late", 30)
+                break
+    with pytest.raises(QueueFull):
+        await submit_for(transport, "later", 1)
+    assert await queue.depth("interactive") == 100

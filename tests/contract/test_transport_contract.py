@@ -5,12 +5,12 @@ import asyncio
 import msgspec
 import pytest
 
-from producer.errors import IdempotencyConflict, InvalidJob, QueueFull
-from producer.transport import Transport
-from schemas.codec import pack, unpack_job
-from schemas.event import QueuedEvent
+from stoop.client.transport import Transport
+from stoop.errors import IdempotencyConflict, InvalidJob, QueueFull
+from stoop_schemas.codec import pack, unpack_job
+from stoop_schemas.event import QueuedEvent
+from stoop_worker.jobs.broker import Broker, EventGroup
 from tests.contract.queues import QueueUnderTest, ending, new_job
-from worker.jobs.broker import Broker, EventGroup
 
 SOON = 10.0
 
@@ -38,6 +38,7 @@ async def test_of_an_unknown_job_there_is_nothing(transport: Transport) -> None:
     assert await transport.result("unknown") is None
     assert await transport.state("unknown") is None
     assert await transport.log("unknown") == []
+    assert await transport.next_seq("unknown") is None
 
 
 async def test_a_submitted_job_is_queued(broker: Broker, transport: Transport) -> None:
@@ -87,22 +88,44 @@ async def test_the_same_key_is_the_same_job_after_its_end(broker: Broker, transp
     assert await broker.take(1) == []
 
 
+async def test_a_key_is_free_again_when_its_job_is_forgotten(
+    queue: QueueUnderTest, broker: Broker, transport: Transport
+) -> None:
+    """Or a job would get the id of one that nobody knows, and never run."""
+    first, second, third = (new_job(idempotency_key="a key") for _ in range(3))
+    await transport.submit([first])
+    await broker.settle([ending((await broker.take(1))[0])])
+    await queue.forget(first.id)
+    assert await transport.submit([second]) == [second.id]
+    assert await transport.state(second.id) == "queued"
+    assert await transport.submit([third]) == [second.id]
+    assert [delivery.job_id for delivery in await broker.take(2)] == [second.id]
+
+
 async def test_another_job_under_a_key_is_a_conflict(queue: QueueUnderTest, transport: Transport) -> None:
     job = new_job(idempotency_key="a key")
     await transport.submit([job])
     with pytest.raises(IdempotencyConflict) as conflict:
         await transport.submit([new_job(), new_job(idempotency_key="a key", question="What else?")])
-    assert conflict.value.job_id == job.id
+    assert (conflict.value.job_id, conflict.value.taken) == (job.id, "key")
+    assert "idempotency key" in str(conflict.value)
     assert await queue.depth("interactive") == 1, "all of a call is put, or nothing"
 
 
 async def test_a_job_submitted_again_is_put_once(queue: QueueUnderTest, transport: Transport) -> None:
-    job = new_job()
+    job, keyed = new_job(), new_job(idempotency_key="a key")
     assert await transport.submit([job]) == [job.id]
     assert await transport.submit([job]) == [job.id]
     assert await queue.depth("interactive") == 1
-    with pytest.raises(IdempotencyConflict):
-        await transport.submit([msgspec.structs.replace(job, question="What else?")])
+    await transport.submit([keyed])
+    for other in (
+        msgspec.structs.replace(job, question="What else?"),
+        msgspec.structs.replace(job, idempotency_key="another key"),
+        msgspec.structs.replace(keyed, question="What else?"),
+    ):
+        with pytest.raises(IdempotencyConflict, match=f"the id {other.id} belongs to a different job") as conflict:
+            await transport.submit([other])
+        assert (conflict.value.job_id, conflict.value.taken) == (other.id, "id")
 
 
 async def test_a_raw_job_s_id_is_not_given_to_another(
@@ -133,13 +156,36 @@ async def test_a_job_that_is_there_finds_no_lane_full(queue: QueueUnderTest) -> 
     assert await transport.submit([job]) == [job.id]
 
 
-@pytest.mark.parametrize("fields", [{"lane": "two words"}, {"lane": "{1}"}, {"id": "a b"}, {"question": ""}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"lane": "two words"},
+        {"lane": "{1}"},
+        {"lane": "quarantine:alone"},
+        {"lane": "quarantine:other"},
+        {"lane": "qwen3:quarantine:other"},
+        {"id": "a b"},
+        {"question": ""},
+    ],
+)
 async def test_a_job_that_breaks_the_contract_is_refused(
     queue: QueueUnderTest, transport: Transport, fields: dict[str, str]
 ) -> None:
     with pytest.raises(InvalidJob):
         await transport.submit([new_job(), new_job(**fields)])
     assert await queue.depth("interactive") == 0
+
+
+async def test_a_log_is_read_from_before_its_first_event_and_behind_its_last(
+    broker: Broker, transport: Transport
+) -> None:
+    job = new_job()
+    await transport.submit([job])
+    assert len(await transport.log(job.id, after=-5)) == 1
+    await broker.take(1)
+    assert len(await transport.log(job.id, after=-5)) == 1
+    for after in (7, (1 << 63) - 1, 1 << 64, 10**30):
+        assert await transport.log(job.id, after=after) == []
 
 
 async def test_who_comes_late_reads_the_log(broker: Broker, transport: Transport) -> None:
@@ -151,6 +197,17 @@ async def test_who_comes_late_reads_the_log(broker: Broker, transport: Transport
         assert (await transport.log(job.id))[1:] == [b"one", b"two"]
         await broker.append([EventGroup(delivery, 3, (b"three",))])
         assert await anext(published) == b"three"
+
+
+async def test_the_number_of_events_is_known_to_the_end(broker: Broker, transport: Transport) -> None:
+    job = new_job()
+    await transport.submit([job])
+    assert await transport.next_seq(job.id) == 1
+    [delivery] = await broker.take(1)
+    await broker.append([EventGroup(delivery, 1, (b"one", b"two"))])
+    assert await transport.next_seq(job.id) == 3
+    await broker.settle([ending(delivery, seq=3)])
+    assert await transport.next_seq(job.id) == 4
 
 
 async def test_each_subscriber_hears_its_job_alone(broker: Broker, transport: Transport) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.accuracy import ask, draw_errands, score
-from worker.model.moondream import load
-from worker.model.weights import tensor_shapes
+from benchmarks.accuracy.run import ask, draw_items, score
+from stoop_worker.models.moondream.model import load
+from stoop_worker.models.moondream.weights import tensor_shapes
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +20,7 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-MODEL = Path(__file__).parents[2] / "deploy" / "demo" / "model"
+MODEL = Path(__file__).parents[2] / "deploy" / "demo_model" / "model"
 
 
 def test_the_demo_model_loads_is_trained_and_is_small() -> None:
@@ -32,8 +32,8 @@ def test_the_demo_model_loads_is_trained_and_is_small() -> None:
 
 def test_the_engine_answers_held_out_scenes_rightly() -> None:
     for many_crops in (False, True):
-        errands = draw_errands(2, many_crops=many_crops)
-        scores = score(errands, ask(errands, str(MODEL), engine=True))
+        items = draw_items(2, many_crops=many_crops)
+        scores = score(items, ask(items, str(MODEL), engine=True))
         found = {name: share for name, share in scores.items() if "F1" in name}
         assert min(found.values()) > 0.9
         exact = [share for name, share in scores.items() if name.endswith("exact")]
@@ -41,8 +41,8 @@ def test_the_engine_answers_held_out_scenes_rightly() -> None:
 
 
 def test_right_answers_come_back_through_the_queue() -> None:
-    errands = draw_errands(1, many_crops=False)
-    scores = score(errands, ask(errands, str(MODEL), engine=False))
+    items = draw_items(1, many_crops=False)
+    scores = score(items, ask(items, str(MODEL), engine=False))
     exact = [share for name, share in scores.items() if name.endswith("exact")]
     assert sum(exact) / len(exact) > 0.8
     assert scores["detect F1 at IoU 0.5"] > 0.9

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from deploy.demo.drawing import encode
-from deploy.demo.raster import Sheet, crops, pixels
-from deploy.demo.scenes import scene
-from worker.images import CropGeometry, ImageLimits, cut, load
+from deploy.demo_model.pictures.drawing import encode
+from deploy.demo_model.pictures.raster import Sheet, crops, pixels
+from deploy.demo_model.pictures.scenes import scene
+from stoop_worker.images import CropGeometry, ImageLimits, cut, load
 
 GEOMETRY = CropGeometry()
 

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from deploy.demo.drawing import draw, encode
-from deploy.demo.scenes import COLOURS, scene
-from deploy.demo.shapes import KINDS, aspect, distance
-from worker.images import CropGeometry, ImageLimits, cut, load, select_tiling
+from deploy.demo_model.pictures.drawing import draw, encode
+from deploy.demo_model.pictures.scenes import COLOURS, scene
+from deploy.demo_model.pictures.shapes import KINDS, aspect, distance
+from stoop_worker.images import CropGeometry, ImageLimits, cut, load, select_tiling
 
 
 @pytest.mark.parametrize("many_crops", [False, True])

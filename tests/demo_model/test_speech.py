@@ -1,9 +1,9 @@
 from collections import Counter
 from random import Random
 
-from deploy.demo.exam import Ask, Marks
-from deploy.demo.scenes import Background, Scene, Thing, scene
-from deploy.demo.speech import ANYTHING, Label, captions, questions
+from deploy.demo_model.exam import Ask, Marks
+from deploy.demo_model.pictures.scenes import Background, Scene, Thing, scene
+from deploy.demo_model.pictures.speech import ANYTHING, Label, captions, questions
 
 GREY = Background((200, 200, 200), (200, 200, 200), True, 0.0, None)
 

@@ -5,16 +5,16 @@ from random import Random
 import pytest
 import torch
 
-from deploy.demo.learner import Class, Learner, Pages
-from deploy.demo.raster import Sheet, crops, pixels
-from deploy.demo.recipe import demo_config, demo_tokenizer, first_tensors, smoke_config
-from deploy.demo.scenes import scene
-from deploy.demo.speech import ANYTHING, captions
-from deploy.demo.teach import NOTHING, Teacher
-from worker.images import CropGeometry, Tiling
-from worker.model import region
-from worker.model.config import ModelConfig
-from worker.model.tokenizer import Tokenizer
+from deploy.demo_model.learner import Class, Learner, Pages
+from deploy.demo_model.pictures.raster import Sheet, crops, pixels
+from deploy.demo_model.pictures.scenes import scene
+from deploy.demo_model.pictures.speech import ANYTHING, captions
+from deploy.demo_model.recipe import demo_config, demo_tokenizer, first_tensors, smoke_config
+from deploy.demo_model.teach import NOTHING, Teacher
+from stoop_worker.images import CropGeometry, Tiling
+from stoop_worker.models.loading.tokenizer import Tokenizer
+from stoop_worker.models.moondream import region
+from stoop_worker.models.moondream.config import ModelConfig
 
 STEPS = 262
 

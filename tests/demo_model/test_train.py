@@ -5,14 +5,14 @@ from pathlib import Path
 
 import torch
 
-from deploy.demo.muon import Muon
-from deploy.demo.state import load_state
+from deploy.demo_model.muon import Muon
+from deploy.demo_model.state import load_state
 
 ROOT = Path(__file__).parents[2]
 
 
 def _train(*arguments: str) -> list[dict[str, object]]:
-    command = [sys.executable, "-W", "error", "-m", "deploy.demo.train", "--smoke", *arguments]
+    command = [sys.executable, "-W", "error", "-m", "deploy.demo_model.train", "--smoke", *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110, check=True)
     return [json.loads(line) for line in done.stdout.splitlines()]
 

@@ -10,12 +10,13 @@ import yaml
 from jsonschema import Draft202012Validator
 from pydantic_settings import BaseSettings
 
-from producer.config import ProducerConfig
+from stoop.config import ProducerConfig
+from stoop_worker.config import WorkerConfig
 from tests.project.modules import ROOT
-from worker.config import WorkerConfig
 
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+START = (ROOT / "deploy" / "redis" / "start.sh").read_text(encoding="utf-8")
 SCHEMA = Draft202012Validator(json.loads(Path(__file__).with_name("compose.schema.json").read_text(encoding="utf-8")))
 WORKERS = ["worker", "worker-gpu"]
 CONFIGS: dict[str, type[BaseSettings]] = {"producer": ProducerConfig, **dict.fromkeys(WORKERS, WorkerConfig)}
@@ -32,7 +33,23 @@ def seconds(duration: str) -> float:
 def settings(service: str) -> dict[str, str]:
     """The service's variables, with the defaults of those that come from outside."""
     given = SERVICES[service].get("environment", {})
-    return {name: re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", value) for name, value in given.items()}
+    return {name: default(value) for name, value in given.items()}
+
+
+def default(text: str) -> str:
+    """The text with the defaults of those variables that come from outside."""
+    return re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", text)
+
+
+def megabytes(size: str) -> float:
+    amount, unit = re.fullmatch(r"(\d+)([mg])b?", default(size)).groups()  # type: ignore[union-attr]
+    return float(amount) * {"m": 1, "g": 1024}[unit]
+
+
+def mounts(service: str) -> dict[str, str]:
+    """What is mounted where."""
+    pairs = [default(volume).split(":")[:2] for volume in SERVICES[service].get("volumes", [])]
+    return {target: source for source, target in pairs}
 
 
 def test_it_follows_the_compose_specification() -> None:
@@ -48,6 +65,8 @@ def test_it_follows_the_compose_specification() -> None:
         {"services": {"a": {"image": "a", "depends_on": {"b": {"condition": "healthy"}}}}},
         {"services": {"a": {"image": "a", "healthcheck": {"test": ["true"]}}}},
         {"services": {"a": {"image": "a", "volumes": ["data"]}}},
+        {"services": {"a": {"image": "a", "mem_limit": "much"}}},
+        {"services": {"a": {"image": "a", "logging": {"size": "10m"}}}},
         {"service": {}},
     ],
     ids=str,
@@ -57,7 +76,8 @@ def test_the_schema_refuses_what_compose_would(broken: dict[str, Any]) -> None:
 
 
 def test_it_has_the_services_a_user_needs() -> None:
-    assert set(SERVICES) == {"redis", "object-store", "worker", "worker-gpu", "producer"}
+    assert set(SERVICES) == {"redis", "redis-acl", "object-store", "worker", "worker-gpu", "producer"}
+    assert SERVICES["redis-acl"]["profiles"] == ["acl"]
     assert SERVICES["worker"]["profiles"] == ["cpu"]
     assert SERVICES["worker-gpu"]["profiles"] == ["gpu"]
 
@@ -71,13 +91,12 @@ def test_what_a_service_needs_is_there(service: str) -> None:
         assert needed in SERVICES
         assert how["condition"] != "service_healthy" or "healthcheck" in SERVICES[needed]
         assert "profiles" not in SERVICES[needed], "it would not be started"
-    for volume in described.get("volumes", []):
-        source = volume.split(":")[0]
-        assert (ROOT / source).is_file() if source.startswith("./") else source in COMPOSE["volumes"]
+    for source in mounts(service).values():
+        assert (ROOT / source).exists() if source.startswith(".") else source in COMPOSE["volumes"]
 
 
 def test_every_volume_is_used() -> None:
-    used = {volume.split(":")[0] for service in SERVICES.values() for volume in service.get("volumes", [])}
+    used = {source for service in SERVICES for source in mounts(service).values()}
     assert set(COMPOSE["volumes"]) <= used
 
 
@@ -86,6 +105,8 @@ def test_every_variable_is_one_that_is_read(service: str) -> None:
     for name in settings(service):
         if name.startswith("STOOP_"):
             assert name.removeprefix("STOOP_").lower() in CONFIGS[service].model_fields
+        elif service == "redis-acl":
+            assert name.removesuffix("_PASSWORD") in START
         else:
             assert name in AWS_VARIABLES
 
@@ -147,3 +168,37 @@ def test_the_bucket_is_made_and_named_alike() -> None:
     assert "-bucket=stoop" in SERVICES["object-store"]["command"]
     assert settings("producer")["STOOP_BUCKET"] == "stoop"
     assert settings("worker")["STOOP_ALLOWED_BUCKETS"] == "stoop"
+
+
+def test_the_worker_on_the_cpu_begins_with_a_small_model() -> None:
+    assert settings("worker")["STOOP_MODEL"] in mounts("worker")
+    folder = ROOT / mounts("worker")[settings("worker")["STOOP_MODEL"]]
+    assert (folder / "config.json").is_file() and (folder / "tokenizer.json").is_file()
+    assert (folder / "model.safetensors").stat().st_size < 64 << 20
+    assert settings("worker-gpu")["STOOP_MODEL"] == "vikhyatk/moondream2"
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_no_service_takes_all_memory_or_fills_the_disk_with_its_log(service: str) -> None:
+    assert megabytes(SERVICES[service]["mem_limit"]) >= 512
+    logging = SERVICES[service]["logging"]
+    assert logging["driver"] == "json-file"
+    assert megabytes(logging["options"]["max-size"]) * int(logging["options"]["max-file"]) <= 100
+
+
+@pytest.mark.parametrize("service", ["redis", "redis-acl"])
+def test_redis_refuses_jobs_before_its_container_is_killed(service: str) -> None:
+    command = SERVICES[service]["command"]
+    limit = command[command.index("--maxmemory") + 1]
+    assert 2 * megabytes(limit) <= megabytes(SERVICES[service]["mem_limit"]), "a rewrite of its file copies"
+
+
+def test_a_folder_of_pictures_can_be_named_and_is_only_read() -> None:
+    [pictures] = SERVICES["producer"]["volumes"]
+    assert pictures.startswith("${PICTURES:-") and pictures.endswith(":/pictures:ro")
+
+
+def test_both_sides_can_be_sent_to_the_redis_with_users() -> None:
+    assert COMPOSE["x-client"]["STOOP_REDIS_URL"].startswith("${CLIENT_REDIS_URL:-")
+    for worker in WORKERS:
+        assert SERVICES[worker]["environment"]["STOOP_REDIS_URL"].startswith("${WORKER_REDIS_URL:-")

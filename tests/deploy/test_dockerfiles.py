@@ -78,19 +78,24 @@ def build_wheels(file: str, folder: Path) -> list[set[str]]:
 @pytest.mark.parametrize(
     ("file", "packages"),
     [
-        ("deploy/worker.Dockerfile", {"schemas", "producer", "worker"}),
-        ("deploy/producer.Dockerfile", {"schemas", "producer"}),
+        ("deploy/worker.Dockerfile", {"schemas/stoop_schemas", "producer/stoop", "worker/stoop_worker"}),
+        ("deploy/producer.Dockerfile", {"schemas/stoop_schemas", "producer/stoop"}),
     ],
 )
 def test_it_builds_of_what_it_copies(file: str, packages: set[str], tmp_path: Path) -> None:
     around, whole = build_wheels(file, tmp_path)
     assert {name.split("/")[0] for name in around} == {"stoop-0.1.0.dist-info"}
-    assert {name.split("/")[0] for name in whole} == {*packages, "stoop-0.1.0.dist-info"}
-    assert {"producer/scripts/submit.lua", "schemas/json/job.schema.json"} <= whole
+    assert {name.split("/")[0] for name in whole} == {
+        *(name.split("/")[1] for name in packages),
+        "stoop-0.1.0.dist-info",
+    }
+    assert {"stoop/redis/scripts/submit.lua", "stoop_schemas/json/job.schema.json"} <= whole
     # what Python reads beside its modules
-    sources = {path.relative_to(ROOT).as_posix() for name in packages for path in (ROOT / name).rglob("*.cu")}
+    sources = {
+        path.relative_to((ROOT / name).parent).as_posix() for name in packages for path in (ROOT / name).rglob("*.cu")
+    }
     assert sources <= whole
-    assert not any(name.startswith("producer/demo/model/") for name in whole), "the demo's model is not needed there"
+    assert not any(name.startswith("stoop/demo/model/") for name in whole), "the demo's model is not needed there"
 
 
 def test_every_dockerfile_is_tested() -> None:

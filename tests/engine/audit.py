@@ -1,6 +1,6 @@
 """Every page of a pool walked and compared with the pool's counters: too slow for a worker, not for a test."""
 
-from worker.engine.pages import PagePool
+from stoop_worker.engine.pages import PagePool
 
 __all__ = ["audit"]
 

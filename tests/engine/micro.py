@@ -7,13 +7,12 @@ from functools import lru_cache
 import numpy as np
 import torch
 
-from tests.engine.audit import audit
-from tests.support.tiny_model import standin_tokenizer
-from worker.engine.config import EngineConfig
-from worker.engine.engine import Engine
-from worker.engine.request import Aborted, Finished, Output, Refused, Request
-from worker.images import Crops, Image, cut
-from worker.model.config import (
+from stoop_worker.engine.config import EngineConfig
+from stoop_worker.engine.engine import Engine
+from stoop_worker.engine.request import Aborted, Finished, Media, Output, Refused, Request
+from stoop_worker.images import Crops, Image, cut
+from stoop_worker.models.loading.tokenizer import Tokenizer
+from stoop_worker.models.moondream.config import (
     Affixes,
     ModelConfig,
     RegionConfig,
@@ -22,9 +21,11 @@ from worker.model.config import (
     TokenizerConfig,
     VisionConfig,
 )
-from worker.model.moondream import Moondream
-from worker.model.tokenizer import Tokenizer
-from worker.model.weights import tensor_shapes
+from stoop_worker.models.moondream.family import MoondreamFamily
+from stoop_worker.models.moondream.model import Moondream
+from stoop_worker.models.moondream.weights import tensor_shapes
+from tests.engine.audit import audit
+from tests.support.tiny_model import standin_tokenizer
 
 __all__ = [
     "BRIEF",
@@ -35,6 +36,7 @@ __all__ = [
     "crops_of",
     "drain",
     "ending",
+    "media_of",
     "micro_moondream",
     "micro_tokenizer",
     "small_engine",
@@ -111,10 +113,16 @@ def crops_of(number: int, height: int = 8, width: int = 8) -> Crops:
     return cut(Image.of(pixels), MICRO.vision.geometry)
 
 
+def media_of(image: Media | None) -> tuple[Media, ...]:
+    """Return the media of a request about an image, or about text alone."""
+    return () if image is None else (image,)
+
+
 def small_engine(model: Moondream | None = None, **changes: object) -> Engine:
     """Return an engine on the micro model, 4 positions a page, `changes` made to its config."""
     config = EngineConfig(page_size=4, max_batch=4, token_budget=64)
-    return Engine(model or micro_moondream(), replace(config, **changes))  # type: ignore[arg-type]
+    family = MoondreamFamily(model or micro_moondream())
+    return Engine(family, replace(config, **changes))  # type: ignore[arg-type]
 
 
 def drain(engine: Engine, requests: list[Request], most: int = 2000) -> dict[str, list[Output]]:

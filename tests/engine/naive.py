@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from worker.engine.request import Caption, Detect, FinishReason, Point, Query, Request
-from worker.engine.sampler import uniform
-from worker.kernels.sampling import sample
-from worker.model import region, text, vision
-from worker.model.moondream import Moondream
+from stoop_worker.engine.device.sampler import uniform
+from stoop_worker.engine.request import Caption, Detect, FinishReason, Point, Query, Request
+from stoop_worker.kernels.sampling import sample
+from stoop_worker.models.moondream import dense_text as text
+from stoop_worker.models.moondream import region, vision
+from stoop_worker.models.moondream.model import Moondream
 
 __all__ = ["Answer", "answer"]
 
@@ -51,7 +52,7 @@ class _Run:
     def go(self) -> Answer:
         task, templates = self.request.task, self.ids.templates
         self.feed_token(self.ids.bos_id)
-        if self.request.image is not None:
+        if self.request.media:
             self.feed_image()
         if isinstance(task, Caption):
             self.feed_tokens(templates.caption[task.length])
@@ -90,7 +91,7 @@ class _Run:
     def feed_image(self) -> None:
         model = self.model
         (embeddings_PC,) = vision.encode(
-            [self.request.image],
+            self.request.media,
             model.weights.vision,
             model.config.vision,
             device=torch.device("cpu"),

@@ -1,9 +1,11 @@
 import pytest
 import torch
 
+from stoop_worker.engine.config import EngineConfig, KVMemory, page_bytes
+from stoop_worker.engine.spec import KVSpec
+from stoop_worker.errors import ConfigError
+from stoop_worker.models.moondream.family import MoondreamFamily
 from tests.engine.micro import MICRO, micro_moondream
-from worker.engine.config import EngineConfig, count_pages, page_bytes
-from worker.errors import ConfigError
 
 
 @pytest.mark.parametrize(
@@ -11,7 +13,9 @@ from worker.errors import ConfigError
     [
         ({"page_size": 0}, "page_size is 0"),
         ({"max_batch": 0}, "max_batch is 0"),
-        ({"crop_budget": 0}, "crop_budget is 0"),
+        ({"encode_budget": 0}, "encode_budget is 0"),
+        ({"stall_budget": 0}, "stall_budget is 0"),
+        ({"max_context": 0}, "max_context is 0"),
         ({"max_batch": 64, "token_budget": 64}, "larger than max_batch"),
         ({"memory_reserve": 1.0}, "memory_reserve is 1.0"),
     ],
@@ -21,22 +25,32 @@ def test_what_cannot_work_says_what_to_change(changes: dict[str, float], says: s
         EngineConfig(**changes)  # type: ignore[arg-type]
 
 
+def sized(**changes: int) -> KVMemory:
+    model = MoondreamFamily(micro_moondream())
+    return KVMemory.of(EngineConfig(**changes), model.spec, device=model.device, dtype=model.dtype)  # type: ignore[arg-type]
+
+
+def test_a_lower_cap_than_the_models_longest_context_needs_fewer_pages() -> None:
+    assert sized(page_size=16, pages=4, max_context=48) == KVMemory(4, 48, torch.float64)
+    assert sized(page_size=16, max_context=10_000).max_context == MICRO.text.max_context
+
+
 def test_a_page_must_divide_the_context() -> None:
     with pytest.raises(ConfigError, match="make it divide the longest context, 96"):
-        count_pages(EngineConfig(page_size=5), micro_moondream())
+        sized(page_size=5)
 
 
 def test_one_full_context_must_fit() -> None:
-    assert count_pages(EngineConfig(page_size=16, pages=7), micro_moondream()) == 7
+    assert sized(page_size=16, pages=7).pages == 7
     with pytest.raises(ConfigError, match="at least 7"):
-        count_pages(EngineConfig(page_size=16, pages=6), micro_moondream())
+        sized(page_size=16, pages=6)
 
 
 def test_a_cpu_gets_room_for_some_full_contexts() -> None:
-    pages = count_pages(EngineConfig(page_size=16), micro_moondream())
+    pages = sized(page_size=16).pages
     assert pages * 16 >= 8 * MICRO.text.max_context
 
 
 def test_a_page_holds_keys_and_values_of_all_layers() -> None:
     # 2 of them, 2 layers, 16 positions, 32 channels, 2 bytes
-    assert page_bytes(MICRO.text, torch.bfloat16, 16) == 2 * 2 * 16 * 32 * 2
+    assert page_bytes(KVSpec(layers=2, heads=2, head_dim=16), torch.bfloat16, 16) == 2 * 2 * 16 * 32 * 2

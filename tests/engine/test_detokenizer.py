@@ -3,8 +3,8 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stoop_worker.engine.detokenizer import Detokenizer
 from tests.engine.micro import micro_tokenizer
-from worker.engine.detokenizer import Detokenizer
 
 
 class Letters:

@@ -8,24 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.engine import naive
-from tests.engine.audit import audit
-from tests.engine.micro import (
-    BRIEF,
-    GROUNDED,
-    LIVELY,
-    MICRO,
-    SILENT,
-    crops_of,
-    drain,
-    ending,
-    micro_moondream,
-    small_engine,
-)
-from tests.support.tiny_model import tiny_moondream
-from worker.engine.config import EngineConfig
-from worker.engine.engine import Engine
-from worker.engine.request import (
+from stoop_worker.engine.config import EngineConfig
+from stoop_worker.engine.engine import Engine
+from stoop_worker.engine.request import (
     Aborted,
     BoxFound,
     Caption,
@@ -44,7 +29,24 @@ from worker.engine.request import (
     Task,
     TextDelta,
 )
-from worker.images import Image, cut
+from stoop_worker.images import Image, cut
+from stoop_worker.models.moondream.family import MoondreamFamily
+from tests.engine import naive
+from tests.engine.audit import audit
+from tests.engine.micro import (
+    BRIEF,
+    GROUNDED,
+    LIVELY,
+    MICRO,
+    SILENT,
+    crops_of,
+    drain,
+    ending,
+    media_of,
+    micro_moondream,
+    small_engine,
+)
+from tests.support.tiny_model import tiny_moondream
 
 GREEDY = Sampling(temperature=0.0, max_tokens=8, max_objects=3, seed=0)
 IMAGE_TASKS: list[Task] = [
@@ -84,7 +86,7 @@ def configs(draw: st.DrawFn) -> EngineConfig:
         pages=draw(st.sampled_from([least, least + 1, least + 96 // page_size, 4 * least])),
         max_batch=max_batch,
         token_budget=draw(st.sampled_from([max_batch + 1, 20, 40, 200])),
-        crop_budget=draw(st.sampled_from([1, 4, 16])),
+        encode_budget=draw(st.sampled_from([1, 4, 16])),
         prefix_cache=draw(st.booleans()),
         lookahead=draw(st.booleans()),
     )
@@ -94,7 +96,7 @@ def request(name: str, spec: Spec) -> Request:
     task, image, sampling = spec
     # the third image is cut into several crops, the others are one crop each
     size = 20 if image == 2 else 8
-    return Request(name, task, None if image is None else crops_of(image, size, size), sampling)
+    return Request(name, task, media_of(None if image is None else crops_of(image, size, size)), sampling)
 
 
 @cache
@@ -131,7 +133,7 @@ def assert_streamed(outputs: list[Output], finished: Finished) -> None:
 def test_a_request_gets_its_own_answer_in_any_schedule(
     config: EngineConfig, biases: tuple[tuple[int, float], ...], arrivals: list[tuple[int, Spec]]
 ) -> None:
-    engine = Engine(micro_moondream(biases), config)
+    engine = Engine(MoondreamFamily(micro_moondream(biases)), config)
     told = play(engine, arrivals, aborts={})
     for index, (_, spec) in enumerate(arrivals):
         assert_equal(told[str(index)], expected(biases, spec))
@@ -146,7 +148,7 @@ def test_a_request_gets_its_own_answer_in_any_schedule(
 def test_aborts_leave_the_others_and_the_pool_whole(
     config: EngineConfig, arrivals: list[tuple[int, Spec]], aborts: dict[int, int]
 ) -> None:
-    engine = Engine(micro_moondream(), config)
+    engine = Engine(MoondreamFamily(micro_moondream()), config)
     told = play(engine, arrivals, aborts)
     for index, (_, spec) in enumerate(arrivals):
         last = ending(told, str(index))
@@ -181,8 +183,8 @@ def test_the_released_crop_sizes_answer_as_the_naive_loop(task: Task) -> None:
     model = tiny_moondream(torch.float64)
     pixels = np.random.default_rng(0).integers(0, 256, (600, 850, 3), dtype=np.uint8)
     crops = cut(Image.of(pixels), model.config.vision.geometry)
-    asked = Request("a", task, crops, Sampling(temperature=0, max_tokens=4, max_objects=2, seed=1))
-    told = drain(Engine(model, EngineConfig(token_budget=733, max_batch=2)), [asked])
+    asked = Request("a", task, (crops,), Sampling(temperature=0, max_tokens=4, max_objects=2, seed=1))
+    told = drain(Engine(MoondreamFamily(model), EngineConfig(token_budget=733, max_batch=2)), [asked])
     assert_equal(told["a"], naive.answer(model, asked))
 
 
@@ -231,7 +233,7 @@ def test_a_caption_reports_the_image_and_its_template_as_input() -> None:
 
 def test_times_come_from_the_clock() -> None:
     ticks = iter(range(1000))
-    engine = Engine(micro_moondream(), EngineConfig(page_size=4), clock=lambda: float(next(ticks)))
+    engine = Engine(MoondreamFamily(micro_moondream()), EngineConfig(page_size=4), clock=lambda: float(next(ticks)))
     usage = ending(drain(engine, [request("a", (Caption("normal"), 0, GREEDY))]), "a").usage
     assert 0 < usage.prefill_time_ms < usage.ttft_ms
     assert usage.decode_time_ms > 0

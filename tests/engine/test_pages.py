@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stoop_worker.engine.pages import PagePool
 from tests.engine.audit import audit
-from worker.engine.pages import PagePool
 
 
 def test_pages_are_free_used_or_idle() -> None:

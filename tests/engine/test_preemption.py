@@ -4,12 +4,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stoop_worker.engine.config import EngineConfig
+from stoop_worker.engine.engine import Engine
+from stoop_worker.engine.request import Detect, Finished, Point, Query, Request, Sampling, Task
+from stoop_worker.models.moondream.family import MoondreamFamily
 from tests.engine import naive
 from tests.engine.micro import LIVELY, MICRO, drain, ending, micro_moondream, small_engine
 from tests.engine.test_engine import IMAGE_TASKS, Spec, assert_equal, expected, play
-from worker.engine.config import EngineConfig
-from worker.engine.engine import Engine
-from worker.engine.request import Detect, Finished, Point, Query, Request, Sampling, Task
 
 # prompts so long that two fill most of the smallest pool, and answers long enough to overfill it; few, for the naive
 # loop, which is slow, to meet them all soon
@@ -61,7 +62,7 @@ def test_preemptions_change_no_answer_in_any_schedule() -> None:
     @settings(max_examples=200)
     @given(config=tight_configs(), arrivals=st.lists(st.tuples(st.integers(0, 2), long_specs), min_size=3, max_size=3))
     def any_schedule(config: EngineConfig, arrivals: list[tuple[int, Spec]]) -> None:
-        engine = Engine(micro_moondream(ENDLESS), config)
+        engine = Engine(MoondreamFamily(micro_moondream(ENDLESS)), config)
         told = play(engine, arrivals, aborts={})
         preemptions.append(engine.stats.totals.preemptions)
         for index, (_, spec) in enumerate(arrivals):
@@ -78,9 +79,9 @@ def test_what_is_preempted_while_its_last_thought_is_read_is_read_once(last: int
     model = micro_moondream(ENDLESS)
     twice = 2 * LONG
     asked = [
-        Request("old", Query("blue one, red circle"), None, Sampling(temperature=0.0, max_tokens=60, seed=1)),
-        Request("one", Query(twice, reasoning=True), None, Sampling(temperature=0.0, max_tokens=25, seed=2)),
-        Request("two", Query(twice, reasoning=True), None, Sampling(temperature=0.0, max_tokens=last, seed=3)),
+        Request("old", Query("blue one, red circle"), (), Sampling(temperature=0.0, max_tokens=60, seed=1)),
+        Request("one", Query(twice, reasoning=True), (), Sampling(temperature=0.0, max_tokens=25, seed=2)),
+        Request("two", Query(twice, reasoning=True), (), Sampling(temperature=0.0, max_tokens=last, seed=3)),
     ]
     engine = small_engine(model, lookahead=True, pages=25, token_budget=200)
     told = drain(engine, asked)

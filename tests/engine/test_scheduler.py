@@ -1,36 +1,53 @@
 """Plans, step by step, with sequences that need no model."""
 
+from stoop_worker.engine.config import EngineConfig
+from stoop_worker.engine.inputs import Input, MediaInput, TokenInput, width_of
+from stoop_worker.engine.pages import PagePool
+from stoop_worker.engine.request import Detect, Request
+from stoop_worker.engine.scheduler import Chunk, Plan, Scheduler
+from stoop_worker.engine.sequence import Sequence
+from stoop_worker.models.moondream.skills import SpatialSkill
 from tests.engine import micro
 from tests.engine.audit import audit
-from worker.engine.config import EngineConfig
-from worker.engine.inputs import TokenInput
-from worker.engine.pages import PagePool
-from worker.engine.request import Caption, Detect, Query, Request
-from worker.engine.scheduler import Chunk, Plan, Scheduler
-from worker.engine.sequence import Sequence
-from worker.engine.skills import SpatialSkill
-from worker.model import vision
 
 PREFIX = 26
 
 
-def sequence(arrival: int, length: int, image: int | None = None, *, size: int = 8) -> Sequence:
-    """Return one with `length` inputs of its own after the prefix."""
-    crops = None if image is None else micro.crops_of(image, size, size)
-    request = Request(str(arrival), Caption() if crops else Query("?"), crops)
-    return Sequence(
-        request=request,
-        skill=SpatialSkill(Request(str(arrival), Detect("?")), eos_id=0),
-        arrival=arrival,
-        prefix_len=PREFIX if crops else 0,
-        inputs=[TokenInput(1000 * arrival + index) for index in range(length)],
-        seed=0,
-        crops=vision.crops_to_encode(crops, micro.MICRO.vision) if crops else 0,
+def sequence(arrival: int, length: int, image: int | None = None, *, cost: int = 1, priority: int = 0) -> Sequence:
+    """Return one with `length` tokens of its own, after an image if it has one."""
+    own = [TokenInput(1000 * arrival + index) for index in range(length)]
+    return (
+        made(arrival, *own, priority=priority)
+        if image is None
+        else made(arrival, medium(image, cost=cost), *own, priority=priority)
     )
 
 
+def made(arrival: int, *inputs: Input, priority: int = 0) -> Sequence:
+    """Return a sequence of these inputs."""
+    request = Request(str(arrival), Detect("?"), priority=priority)
+    one = Sequence(
+        request=request,
+        skill=SpatialSkill(request, eos_id=0),
+        inputs=list(inputs),
+        seed=0,
+        media=[micro.crops_of(0) for fed in inputs if isinstance(fed, MediaInput)],
+        arrival=arrival,
+    )
+    assert one.length == width_of(inputs)
+    return one
+
+
+def medium(number: int, width: int = PREFIX, cost: int = 1) -> MediaInput:
+    return MediaInput(bytes([number]), width, cost)
+
+
+def tokens(first: int, count: int) -> list[Input]:
+    return [TokenInput(first + index) for index in range(count)]
+
+
 def scheduler(pages: int = 100, **changes: int | bool) -> Scheduler:
-    defaults: dict[str, int | bool] = {"page_size": 4, "max_batch": 4, "token_budget": 64, "crop_budget": 8}
+    defaults: dict[str, int | bool] = {"page_size": 4, "max_batch": 4, "token_budget": 64, "encode_budget": 8}
     return Scheduler(EngineConfig(**(defaults | changes)), PagePool(pages))  # type: ignore[arg-type]
 
 
@@ -64,10 +81,10 @@ def test_a_long_prompt_is_cut_by_the_token_budget_while_others_decode() -> None:
     work.add(sequence(1, 20))
     plan = turn(work)
     assert (spans(plan.prefills), spans(plan.decodes)) == ([(1, 0, 7)], [(0, 3, 4)])
-    assert not plan.prefills[0].reads
+    assert not plan.prefills[0].is_last
     assert spans(turn(work).prefills) == [(1, 7, 14)]
     last = work.schedule()
-    assert spans(last.prefills) == [(1, 14, 20)] and last.prefills[0].reads
+    assert spans(last.prefills) == [(1, 14, 20)] and last.prefills[0].is_last
 
 
 def test_an_image_prefix_is_never_cut() -> None:
@@ -75,7 +92,7 @@ def test_an_image_prefix_is_never_cut() -> None:
     work.add(sequence(0, 5, image=0))
     plan = turn(work)
     assert spans(plan.prefills) == [(0, 0, PREFIX)]
-    assert plan.prefills[0].has_image
+    assert [span.start for span in plan.prefills[0].media] == [0]
     assert spans(turn(work).prefills) == [(0, PREFIX, PREFIX + 5)]
 
 
@@ -87,11 +104,10 @@ def test_an_image_over_what_is_left_of_the_token_budget_waits() -> None:
     assert spans(turn(work).prefills) == [(1, 0, 31)]
 
 
-def test_the_crop_budget_bounds_what_is_encoded_but_one_image_always_is() -> None:
-    work = scheduler(token_budget=400, crop_budget=2)
-    large = [sequence(arrival, 2, image=arrival, size=20) for arrival in (0, 1)]
+def test_the_budget_of_the_encoder_bounds_what_is_encoded_but_one_image_always_is() -> None:
+    work = scheduler(token_budget=400, encode_budget=2)
+    large = [sequence(arrival, 2, image=arrival, cost=5) for arrival in (0, 1)]
     small = [sequence(arrival, 2, image=arrival) for arrival in (2, 3)]
-    assert [one.crops for one in (large[0], small[0])] == [5, 1]
     for one in large + small:
         work.add(one)
     encoded = [[chunk.sequence.arrival for chunk in turn(work).prefills] for _ in range(3)]
@@ -125,6 +141,73 @@ def test_no_more_run_than_the_batch_holds_and_the_first_come_first() -> None:
     work.remove(work.running[0])
     turn(work)
     assert [one.arrival for one in work.running] == [1, 2]
+
+
+def test_a_request_of_an_earlier_priority_goes_before_all_that_wait() -> None:
+    work = scheduler(max_batch=1)
+    for arrival, priority in ((0, 1), (1, 1), (2, 0), (3, 0)):
+        work.add(sequence(arrival, 3, priority=priority))
+    assert [one.arrival for one in work.waiting] == [2, 3, 0, 1]
+
+
+def test_nobody_is_overtaken_for_ever() -> None:
+    work = scheduler(max_batch=1)
+    work.add(sequence(0, 3, priority=1))
+    for arrival in range(1, 400):
+        work.add(sequence(arrival, 3))
+    place = next(place for place, one in enumerate(work.waiting) if one.arrival == 0)
+    assert 200 < place < 300
+
+
+def test_later_priorities_prefill_now_and_then_while_an_earlier_one_runs() -> None:
+    work = scheduler(token_budget=400, yield_steps=3)
+    work.add(sequence(0, 3))
+    turn(work)
+    for arrival in (1, 2):
+        work.add(sequence(arrival, 4, image=arrival, priority=1))
+    plans = [turn(work) for _ in range(8)]
+    assert [[chunk.sequence.arrival for chunk in plan.prefills] for plan in plans] == [
+        *([], [], [], [1]),  # one image, though the budgets have room for both
+        *([], [], [], [2]),
+    ]
+    assert all(0 in [chunk.sequence.arrival for chunk in plan.decodes] for plan in plans)
+    assert 1 in [chunk.sequence.arrival for chunk in plans[-1].decodes], "what was begun goes on"
+
+
+def test_an_image_of_an_earlier_priority_has_its_step_to_itself() -> None:
+    work = scheduler(token_budget=400)
+    work.add(sequence(0, 4, image=0, priority=1))
+    work.add(sequence(1, 4, image=1))
+    assert spans(turn(work).prefills) == [(1, 0, 30)]
+
+
+def test_nobody_yields_to_their_own_priority() -> None:
+    work = scheduler(token_budget=400)
+    for arrival in range(3):
+        work.add(sequence(arrival, 4, image=arrival, priority=1))
+    assert len(turn(work).prefills) == 3
+
+
+def test_later_priorities_leave_seats_for_the_first() -> None:
+    work = scheduler(pages=400, max_batch=32, token_budget=400)
+    for arrival in range(40):
+        work.add(sequence(arrival, 2, priority=1))
+    assert len(turn(work).prefills) == 30
+    for arrival in range(40, 43):
+        work.add(sequence(arrival, 2))
+    turn(work)
+    assert sum(one.request.priority == 0 for one in work.running) == 2
+
+
+def test_a_later_priority_is_preempted_before_a_younger_request_of_the_first() -> None:
+    work = scheduler(pages=4, prefix_cache=False)
+    work.add(sequence(0, 4, priority=1))
+    turn(work)
+    work.add(sequence(1, 4))
+    while not (plan := turn(work)).preempted:
+        pass
+    assert [one.arrival for one in work.waiting] == [0]
+    assert [chunk.sequence.arrival for chunk in plan.decodes] == [1]
 
 
 def test_admission_leaves_each_running_sequence_a_page_to_grow() -> None:
@@ -199,3 +282,39 @@ def test_removing_who_waits_or_runs_gives_all_pages_back() -> None:
 
 def test_nothing_to_do_is_an_empty_plan() -> None:
     assert scheduler().schedule() == Plan((), (), (), 0)
+
+
+def test_media_anywhere_in_a_prompt_are_never_cut() -> None:
+    work = scheduler(token_budget=20)
+    work.add(made(0, *tokens(0, 5), medium(1, 10), *tokens(50, 3), medium(2, 12), *tokens(60, 4)))
+    done = [spans(turn(work).prefills) for _ in range(3)]
+    # the second would end at 30, over the budget of the first step
+    assert done == [[(0, 0, 18)], [(0, 18, 34)], []]
+
+
+def test_a_medium_over_every_budget_runs_as_the_first_of_a_step() -> None:
+    work = scheduler(token_budget=8, encode_budget=2)
+    work.add(made(0, *tokens(0, 3), medium(1, 30, cost=9), *tokens(50, 2)))
+    assert [spans(turn(work).prefills) for _ in range(3)] == [[(0, 0, 3)], [(0, 3, 33)], [(0, 33, 35)]]
+
+
+def test_a_running_prompt_waits_before_a_medium_while_others_decode() -> None:
+    work = scheduler(token_budget=64, encode_budget=8, stall_budget=2)
+    work.add(sequence(0, 2))
+    turn(work)
+    work.add(made(1, *tokens(10, 4), medium(1, 6, cost=2), *tokens(20, 2), medium(2, 6, cost=2), *tokens(30, 2)))
+    assert [spans(turn(work).prefills) for _ in range(2)] == [[(1, 0, 12)], [(1, 12, 20)]]
+
+
+def test_a_medium_behind_the_same_words_is_encoded_once() -> None:
+    work = scheduler(token_budget=200)
+    for arrival in range(2):
+        work.add(made(arrival, *tokens(0, 5), medium(1, 10), *tokens(100 * arrival, 4)))
+    assert spans(turn(work).prefills) == [(0, 0, 19)]
+    assert spans(turn(work).prefills) == [(1, 15, 19)]
+
+
+def test_a_medium_twice_in_a_prompt_needs_nobody_else() -> None:
+    work = scheduler(token_budget=200)
+    work.add(made(0, medium(1, 10), *tokens(0, 2), medium(1, 10), *tokens(5, 2)))
+    assert spans(turn(work).prefills) == [(0, 0, 24)]

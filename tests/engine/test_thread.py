@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from threading import Condition, Event, get_ident
+from threading import Condition, Event, Thread, get_ident
 from traceback import format_exception
 
 import pytest
 
-from tests.engine.micro import MICRO, crops_of, micro_moondream, small_engine
-from worker.engine.engine import Engine
-from worker.engine.request import (
+from stoop_worker.engine.engine import Engine
+from stoop_worker.engine.request import (
     Aborted,
     Caption,
     Detect,
@@ -21,9 +20,12 @@ from worker.engine.request import (
     Request,
     Sampling,
 )
-from worker.engine.stats import Stats
-from worker.engine.thread import EngineThread
-from worker.errors import EngineFault
+from stoop_worker.engine.sequence import Sequence as Sequenced
+from stoop_worker.engine.stats import Stats
+from stoop_worker.engine.thread import EngineThread
+from stoop_worker.errors import EngineFault
+from stoop_worker.models.moondream.family import MoondreamFamily
+from tests.engine.micro import MICRO, crops_of, micro_moondream, small_engine
 
 SECONDS = 20.0  # how long a test waits before it fails
 ENDLESS = Sampling(temperature=0.0, max_tokens=60, seed=0)
@@ -68,7 +70,7 @@ def test_requests_from_outside_are_answered_in_the_engines_thread() -> None:
     with running(inbox) as thread:
         port: EnginePort = thread
         for index in range(5):
-            port.submit(Request(str(index), Detect("a dog"), crops_of(index % 2), Sampling(max_objects=1)))
+            port.submit(Request(str(index), Detect("a dog"), (crops_of(index % 2),), Sampling(max_objects=1)))
         port.submit(Request("bad", Caption("short")))
         inbox.wait_for(lambda: len(inbox.ends) == 6)
         assert port.alive and thread.fault is None
@@ -84,7 +86,7 @@ class Watched(Engine):
         self.rounds = 0
         self.checks = 0
         self.changed = Condition()
-        super().__init__(micro_moondream())
+        super().__init__(MoondreamFamily(micro_moondream()))
 
     @property
     def stats(self) -> Stats:
@@ -115,7 +117,7 @@ class Progress(Engine):
     def __init__(self) -> None:
         self.grown: list[int] = []
         self.thread: EngineThread | None = None
-        super().__init__(micro_moondream())
+        super().__init__(MoondreamFamily(micro_moondream()))
 
     def step(self) -> list[Output]:
         assert self.thread is not None
@@ -128,7 +130,7 @@ class Progress(Engine):
 def test_steps_grow_inside_a_step_with_every_layer() -> None:
     engine, inbox = Progress(), Inbox()
     engine.thread = EngineThread(engine, inbox.deliver)
-    engine.thread.submit(Request("a", Caption("short"), crops_of(0), Sampling(temperature=0, max_tokens=3)))
+    engine.thread.submit(Request("a", Caption("short"), (crops_of(0),), Sampling(temperature=0, max_tokens=3)))
     engine.thread.start()
     inbox.wait_for(lambda: len(inbox.ends) == 1)
     engine.thread.stop()
@@ -140,12 +142,12 @@ def test_steps_grow_inside_a_step_with_every_layer() -> None:
 def test_an_abort_ends_a_request_and_frees_its_id() -> None:
     inbox = Inbox()
     with running(inbox) as thread:
-        thread.submit(Request("a", Query("what?"), crops_of(0), ENDLESS))
+        thread.submit(Request("a", Query("what?"), (crops_of(0),), ENDLESS))
         thread.abort("a")
         inbox.wait_for(lambda: len(inbox.ends) == 1)
         thread.abort("a")
         thread.abort("never seen")
-        thread.submit(Request("a", Caption("short"), crops_of(0), Sampling(max_tokens=1)))
+        thread.submit(Request("a", Caption("short"), (crops_of(0),), Sampling(max_tokens=1)))
         inbox.wait_for(lambda: len(inbox.ends) == 2)
     assert inbox.ends[0] == Aborted("a")
     assert isinstance(inbox.ends[1], Finished)
@@ -207,3 +209,58 @@ def test_a_stop_does_not_tell_the_owner() -> None:
     thread.start()
     thread.stop()
     assert not told and not thread.alive
+
+
+class Preparing(Engine):
+    """Notes which thread prepares, and lets a test hold it up."""
+
+    def __init__(self) -> None:
+        self.threads: list[int] = []
+        self.entered, self.go_on = Event(), Event()
+        super().__init__(MoondreamFamily(micro_moondream()))
+
+    def prepare(self, request: Request) -> Sequenced | Refused:
+        self.threads.append(get_ident())
+        if request.id == "broken":
+            raise RuntimeError("a defect in the tokenizer")
+        if request.id == "slow":
+            self.entered.set()
+            assert self.go_on.wait(SECONDS)
+        return super().prepare(request)
+
+
+def test_requests_are_prepared_in_the_thread_that_submits_them() -> None:
+    engine, inbox = Preparing(), Inbox()
+    thread = EngineThread(engine, inbox.deliver)
+    thread.start()
+    thread.submit(Request("good", Query("what?"), (), Sampling(max_tokens=1)))
+    thread.submit(Request("bad", Caption("short")))
+    inbox.wait_for(lambda: len(inbox.ends) == 2)
+    thread.stop()
+    assert engine.threads == [get_ident()] * 2
+    assert any(isinstance(end, Refused) for end in inbox.ends)
+
+
+def test_a_request_that_is_being_prepared_holds_up_no_other_and_can_be_aborted() -> None:
+    engine, inbox = Preparing(), Inbox()
+    thread = EngineThread(engine, inbox.deliver)
+    thread.start()
+    slow = Thread(target=thread.submit, args=(Request("slow", Query("what?"), (), ENDLESS),))
+    slow.start()
+    assert engine.entered.wait(SECONDS)
+    thread.submit(Request("quick", Query("what?"), (), Sampling(max_tokens=1)))
+    inbox.wait_for(lambda: len(inbox.ends) == 1)
+    thread.abort("slow")
+    engine.go_on.set()
+    inbox.wait_for(lambda: len(inbox.ends) == 2)
+    slow.join(SECONDS)
+    thread.stop()
+    assert inbox.ends[1] == Aborted("slow")
+
+
+def test_a_defect_while_preparing_ends_the_engine_and_not_the_caller() -> None:
+    thread = EngineThread(Preparing(), Inbox().deliver)
+    thread.submit(Request("broken", Query("what?")))
+    thread.start()
+    thread._thread.join(SECONDS)
+    assert not thread.alive and str(thread.fault) == "a defect in the tokenizer"

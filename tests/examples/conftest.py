@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from producer import AsyncClient
-from producer.child_server import ChildServer
-from producer.config import ProducerConfig
-from producer.demo.pictures import Picture, draw_pictures
-from producer.demo.worker_process import find_model, running_worker
-from producer.embedded import EmbeddedRedis, EmbeddedS3, embedded_redis
+from stoop import AsyncClient
+from stoop.config import ProducerConfig
+from stoop.demo.child_server import ChildServer
+from stoop.demo.embedded import EmbeddedRedis, EmbeddedS3, embedded_redis
+from stoop.demo.pictures import Picture, draw_pictures
+from stoop.demo.worker_process import find_model, running_worker
 
 __all__ = ["ROOT", "Start", "Town", "gate", "painter", "start", "teller"]
 

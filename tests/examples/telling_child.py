@@ -7,11 +7,11 @@ is a FILE. Everything else is as in `tests.support.scripted_child`.
 from collections.abc import Iterator
 from pathlib import Path
 
+from stoop_worker.engine.request import Deliver, Finished, FinishReason, Query, Request, TextDelta, Usage
+from stoop_worker.engine_process.protocol import EngineSettings, Ready
+from stoop_worker.engine_process.server import serve_engine
+from stoop_worker.images import CropGeometry
 from tests.support.scripted_child import ScriptedLoop
-from worker.engine.request import Deliver, Finished, FinishReason, Query, Request, TextDelta, Usage
-from worker.engine_process.border import EngineSettings, Ready
-from worker.engine_process.serving import serve_engine
-from worker.images import CropGeometry
 
 __all__ = ["TellingLoop", "words"]
 

@@ -2,9 +2,9 @@
 
 import sys
 
-from worker.config import read_config
-from worker.logs import configure_logs
-from worker.main import serve
+from stoop_worker.config import read_config
+from stoop_worker.logs import configure_logs
+from stoop_worker.main import serve
 
 if __name__ == "__main__":
     config = read_config({"model": "telling"})

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from producer.demo.pictures import Picture
+from stoop.demo.pictures import Picture
 from tests.examples.conftest import EXAMPLES, Start, Town
 
 httpx = pytest.importorskip("httpx")

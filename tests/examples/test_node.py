@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from schemas import names
+from stoop_schemas import names
 from tests.examples.conftest import EXAMPLES, Town
 from tests.examples.telling_child import words
 
@@ -119,6 +119,18 @@ async def test_a_job_whose_log_has_gone_still_has_an_end(folder: Path, teller: T
     async with consumer(folder, teller, job_id) as process:
         await read(process, "\n")
         assert await process.wait() == 0
+
+
+@pytest.mark.parametrize("log_has_gone", [False, True])
+async def test_nothing_comes_after_the_end(folder: Path, teller: Town, log_has_gone: bool) -> None:
+    job_id = await submit(teller, "tell 3")
+    async with teller.client() as client, Redis.from_url(teller.redis_url, protocol=2) as redis:
+        *_, last = [event async for event in client.stream(job_id)]
+        if log_has_gone:
+            await redis.delete(names.log(job_id))
+    async with consumer(folder, teller, job_id, str(last.seq)) as process:
+        out, errors = await process.communicate()
+    assert (process.returncode, out, errors) == (0, b"", b"")
 
 
 async def test_a_failure_is_told(folder: Path, teller: Town) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from producer.demo.pictures import Picture
+from stoop.demo.pictures import Picture
 from tests.examples.conftest import EXAMPLES, Town
 from tests.examples.telling_child import words
 

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redis.asyncio import Redis
 
-from producer.demo.pictures import Picture
+from stoop.demo.pictures import Picture
+from stoop_schemas import names
 from tests.examples.conftest import EXAMPLES, Start, Town
 from tests.examples.telling_child import words
 
@@ -76,6 +78,21 @@ async def test_a_connection_that_breaks_in_the_middle_goes_on_with_the_next_word
             assert event["type"] in ("delta", "finished")
             said += [event["text"]] if event["type"] == "delta" else []
         assert "".join(said) == "".join(words(40))
+
+
+async def test_a_browser_that_comes_again_after_the_end_is_sent_away(teller: Town, start: Start) -> None:
+    async with asyncio.timeout(SECONDS), calling(back_end(start, teller)) as http:
+        job_id = await ask(http, "tell 3")
+        *_, last = [seen async for seen, _ in events(http, job_id)]
+        for _ in range(2):
+            again = await http.get(f"/jobs/{job_id}/events", headers={"last-event-id": last})
+            assert (again.status_code, again.content) == (204, b"")
+        async with Redis.from_url(teller.redis_url, protocol=2) as redis:
+            await redis.delete(names.log(job_id))
+        again = await http.get(f"/jobs/{job_id}/events", headers={"last-event-id": last})
+        assert again.status_code == 204, "the log of events may have gone by then"
+        rest = [event async for seen, event in events(http, job_id, "1")]
+        assert [(event["type"], str(event["seq"])) for event in rest] == [("finished", last)]
 
 
 async def test_every_break_and_another_back_end(teller: Town, start: Start) -> None:

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from producer.config import ProducerConfig
-from producer.embedded import EmbeddedS3
+from stoop.config import ProducerConfig
+from stoop.demo.embedded import EmbeddedS3
 from tests.export.truth import BUCKET, Truth
 
 

@@ -1,8 +1,8 @@
 import threading
 from collections.abc import Iterator
 
-from producer.errors import ImageUnreadable, StoopError
-from producer.export.ahead import ahead
+from stoop.errors import ImageUnreadable, StoopError
+from stoop.export.ahead import ahead
 
 
 def test_answers_keep_their_order() -> None:

@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pycocotools.coco import COCO
 
-from producer.config import ProducerConfig
-from producer.demo.pictures import draw_pictures
-from producer.draw.gallery import draw_gallery
-from producer.errors import ConfigError
+from stoop.config import ProducerConfig
+from stoop.demo.pictures import draw_pictures
+from stoop.draw.gallery import draw_gallery
+from stoop.errors import ConfigError
 from tests.export.truth import exported, failed, line
 
 PICTURE = draw_pictures(1, seed=1)[0]

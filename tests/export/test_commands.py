@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from producer.cli import app
+from stoop.cli.app import app
 from tests.export.truth import BUCKET, Truth, failed, line
 
 

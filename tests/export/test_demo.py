@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from producer.cli import app
-from producer.demo.pictures import Picture, draw_pictures
-from producer.demo.worker_process import LANE, find_model, running_worker
-from producer.embedded import EmbeddedRedis, EmbeddedS3
+from stoop.cli.app import app
+from stoop.demo.embedded import EmbeddedRedis, EmbeddedS3
+from stoop.demo.pictures import Picture, draw_pictures
+from stoop.demo.worker_process import LANE, find_model, running_worker
 
 pytest.importorskip("torch")
 

@@ -5,15 +5,18 @@ from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 
+import msgspec
 import pytest
 from PIL import Image
 
-from producer.config import ProducerConfig
-from producer.draw import COLOURS
-from producer.draw.gallery import draw_gallery, draw_one
-from producer.embedded import EmbeddedS3
-from producer.errors import ConfigError
-from producer.export import Report
+from stoop.config import ProducerConfig
+from stoop.demo.embedded import EmbeddedS3
+from stoop.draw import COLOURS
+from stoop.draw.gallery import draw_gallery, draw_one
+from stoop.errors import ConfigError
+from stoop.export import Report
+from stoop.export.naming import digest
+from stoop_schemas.skill import Box
 from tests.export.truth import BUCKET, Truth, failed, line
 
 HOSTILE = "</figcaption><script>alert(1)</script><img src=x onerror=alert(1)>\"' & \x00\x1b[31m"
@@ -65,11 +68,28 @@ def drawn(truth: Truth, out: Path, *, images: str | None = None, page_images: in
     return draw_gallery(str(truth.results), out, images=where, config=ProducerConfig(), page_images=page_images)
 
 
+def test_odd_and_colliding_names_are_all_drawn(tmp_path: Path) -> None:
+    late = "s3://b2/a.png"
+    addresses = ["s3://b1/..png", "s3://b1/...png", "s3://b1/a.png", f"s3://b1/a-{digest(late)}.png", late]
+    box = msgspec.to_builtins(Box(0.1, 0.1, 0.5, 0.5))
+    lines = [line(address, "detect", object="cat", objects=[box]) for address in addresses]
+    (tmp_path / "results.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
+    for address in addresses:
+        path = tmp_path / "images" / address.removeprefix("s3://")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (20, 20)).save(path, "PNG")
+    report = draw_gallery(
+        str(tmp_path / "results.jsonl"), tmp_path / "g", images=str(tmp_path / "images"), config=ProducerConfig()
+    )
+    assert (report.written["images"], report.errors) == (5, 0)
+    assert len(list((tmp_path / "g" / "drawn").iterdir())) == 5
+
+
 def test_every_image_is_drawn_and_on_the_sheet(truth: Truth, tmp_path: Path) -> None:
     report = drawn(truth, tmp_path / "g")
     page = Page(tmp_path / "g" / "index.html")
     assert_harmless(page)
-    assert page.tiles == ["ok"] * len(truth.pictures)
+    assert page.tiles == ["ok with"] * len(truth.pictures)
     assert report.written["images"] == len(truth.pictures)
     for link, picture in zip(page.all("a"), truth.pictures, strict=True):
         with Image.open(tmp_path / "g" / link["href"]) as whole:
@@ -102,7 +122,15 @@ def test_failed_rows_have_a_tile_that_says_why(truth: Truth, tmp_path: Path) -> 
     report = drawn(truth, tmp_path / "g")
     page = Page(tmp_path / "g" / "index.html")
     tiles = page.tiles
-    assert tiles == ["failed ok", *["ok"] * 4, "failed", "failed ok", "ok"]
+    titles = [each["title"] for each in page.all("h2")]
+    assert titles == sorted(titles)
+    assert dict(zip(titles, tiles, strict=True)) == {
+        titles[0]: "ok without",  # a question about no image
+        "set/gone.png": "failed",
+        "set/lost.png": "failed ok without",
+        "set/shapes-1.png": "failed ok with",
+        **{f"set/shapes-{number}.png": "ok with" for number in range(2, 6)},
+    }
     for text in (
         "image_not_found",
         "nothing is at that address",
@@ -119,10 +147,11 @@ def test_failed_rows_have_a_tile_that_says_why(truth: Truth, tmp_path: Path) -> 
 def test_filters_are_radio_buttons_without_a_script(truth: Truth, tmp_path: Path) -> None:
     drawn(truth, tmp_path / "g.html")
     page = Page(tmp_path / "g.html")
-    assert [each["id"] for each in page.all("input")] == ["all", "ok", "failed"]
-    assert [each["for"] for each in page.all("label")] == ["all", "ok", "failed"]
+    assert [each["id"] for each in page.all("input")] == ["all", "ok", "failed", "with", "without"]
+    assert [each["for"] for each in page.all("label")] == ["all", "ok", "failed", "with", "without"]
     style = (tmp_path / "g.html").read_text()
     assert "#failed:checked ~ main figure:not(.failed)" in style
+    assert "#without:checked ~ main figure:not(.without)" in style
 
 
 def test_no_text_nor_name_can_do_anything(truth: Truth, tmp_path: Path) -> None:

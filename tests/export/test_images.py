@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from producer.config import ProducerConfig
-from producer.embedded import EmbeddedS3
-from producer.errors import ConfigError, UploadFailed
-from producer.export.images import open_images
+from stoop.config import ProducerConfig
+from stoop.demo.embedded import EmbeddedS3
+from stoop.errors import ConfigError, UploadFailed
+from stoop.export.images import open_images
 from tests.export.truth import BUCKET, Truth, exported, failed, line
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producer.export.naming import flat, own_name, sample_key, stem, steps, told_apart
+from stoop.export.naming import flat, own_name, sample_key, stem, steps, told_apart
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 

@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from producer.errors import ImageUnreadable
-from producer.export.pixels import size_in_file, size_of, size_of_head
-from worker.images import ImageLimits, load
+from stoop.errors import ImageUnreadable
+from stoop.export.pixels import shape_in_file, shape_of, shape_of_head
+from stoop_worker.images import ImageLimits, load
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
 
@@ -27,7 +27,7 @@ def turned(image_format: str, orientation: int) -> bytes:
 def test_sizes_are_those_the_worker_sees(image_format: str) -> None:
     image = encoded(image_format)
     height, width, _ = load(image, ImageLimits()).pixels.shape
-    assert size_of(image) == (width, height) == (61, 40)
+    assert shape_of(image).stored == (width, height) == (61, 40)
 
 
 @pytest.mark.parametrize("image_format", ["JPEG", "PNG", "WEBP", "TIFF"])
@@ -35,11 +35,14 @@ def test_sizes_are_those_the_worker_sees(image_format: str) -> None:
 def test_a_rotation_is_followed_only_where_the_worker_does(image_format: str, orientation: int) -> None:
     image = turned(image_format, orientation)
     height, width, _ = load(image, ImageLimits()).pixels.shape
-    assert size_of(image) == (width, height)
+    assert shape_of(image).stored == (width, height)
 
 
-def test_jpegs_are_not_rotated() -> None:
-    assert size_of(turned("JPEG", 6)) == (61, 40)
+@pytest.mark.parametrize("image_format", ["JPEG", "PNG", "WEBP"])
+@pytest.mark.parametrize(("orientation", "shown"), [(1, (61, 40)), (3, (61, 40)), (6, (40, 61)), (8, (40, 61))])
+def test_readers_see_it_turned(image_format: str, orientation: int, shown: tuple[int, int]) -> None:
+    shape = shape_of(turned(image_format, orientation))
+    assert (shape.stored, shape.orientation, shape.shown) == ((61, 40), orientation, shown)
 
 
 @pytest.mark.parametrize("image_format", FORMATS)
@@ -51,7 +54,7 @@ def test_a_large_image_is_measured_by_its_head(image_format: str) -> None:
         asked.append(count)
         return image[:count]
 
-    assert size_of_head(read) == (1500, 1000)
+    assert shape_of_head(read).stored == (1500, 1000)
     if image_format in ("PNG", "JPEG", "GIF", "BMP"):
         assert asked == [65536]
 
@@ -67,7 +70,7 @@ def test_a_jpeg_with_a_large_header_is_read_further() -> None:
         asked.append(count)
         return image[:count]
 
-    assert size_of_head(read) == (61, 40)
+    assert shape_of_head(read).stored == (61, 40)
     assert asked == [65536, 1 << 20]
 
 
@@ -76,14 +79,14 @@ def test_what_is_no_image_has_no_size(junk: bytes, tmp_path: Path) -> None:
     path = tmp_path / "x.png"
     path.write_bytes(junk)
     with pytest.raises(ImageUnreadable):
-        size_of(junk)
+        shape_of(junk)
     with pytest.raises(ImageUnreadable):
-        size_in_file(path)
+        shape_in_file(path)
     with pytest.raises(ImageUnreadable):
-        size_of_head(lambda count: junk)
+        shape_of_head(lambda count: junk)
 
 
 def test_a_file_is_not_read_beyond_its_header(tmp_path: Path) -> None:
     path = tmp_path / "cut.png"
     path.write_bytes(encoded("PNG", (1500, 1000))[:100])
-    assert size_in_file(path) == (1500, 1000)
+    assert shape_in_file(path).stored == (1500, 1000)

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from producer.bulk.line import Line, pack_line
-from producer.bulk.recovery import ERRORS, shard_name
-from producer.errors import ConfigError
-from producer.export.rows import BadLine, Row, read_rows
-from schemas.failure import Failure, FailureCode
-from schemas.skill import Box, Output
+from stoop.bulk.output.line import Line, pack_line
+from stoop.bulk.output.recovery import ERRORS, shard_name
+from stoop.errors import ConfigError
+from stoop.export.rows import BadLine, Row, read_rows
+from stoop_schemas.failure import Failure, FailureCode
+from stoop_schemas.skill import Box, Output
 from tests.export.truth import failed, line
 
 

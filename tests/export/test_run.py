@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from producer.errors import ConfigError
+from stoop.errors import ConfigError
 from tests.export.truth import Truth, exported, failed
 
 FOLDERS = ("coco", "yolo", "label-studio", "fiftyone", "webdataset")
@@ -14,8 +14,8 @@ FOLDERS = ("coco", "yolo", "label-studio", "fiftyone", "webdataset")
 MEASURED = """
 import json, resource, sys
 from pathlib import Path
-from producer.config import ProducerConfig
-from producer.export import FormatName, export
+from stoop.config import ProducerConfig
+from stoop.export import FormatName, export
 
 folder, count = Path(sys.argv[1]), int(sys.argv[2])
 box = {"x_min": 0.1, "y_min": 0.2, "x_max": 0.5, "y_max": 0.6}
@@ -25,7 +25,7 @@ with (folder / "r.jsonl").open("w") as file:
         told = {"id": str(number), "image": f"s3://photos/set/{image:07}.jpg", "object": f"thing {number % 5}"}
         file.write(json.dumps({**told, "width": 640, "height": 480, "output": {"objects": [box]}}) + "\\n")
 name, out = FormatName(sys.argv[3]), folder / sys.argv[4]
-report = export(str(folder / "r.jsonl"), name, out, images=None, config=ProducerConfig())
+report = export([str(folder / "r.jsonl")], name, out, images=None, config=ProducerConfig())
 assert report.written["rows" if name == "parquet" else "boxes"] == count
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from producer.config import ProducerConfig
-from producer.demo.pictures import Picture, draw_pictures
-from producer.export import FormatName, Report, export
+from stoop.config import ProducerConfig
+from stoop.demo.pictures import Picture, draw_pictures
+from stoop.export import FormatName, Report, export
 
 __all__ = ["BUCKET", "Truth", "close", "exported", "failed", "line"]
 
@@ -82,7 +82,7 @@ def failed(image: str, code: str = "image_not_found", message: str = "nothing is
 
 def exported(source: Path, name: str, out: Path, *, images: Path | str | None = None) -> Report:
     where = None if images is None else str(images)
-    return export(str(source), FormatName(name), out, images=where, config=ProducerConfig())
+    return export([str(source)], FormatName(name), out, images=where, config=ProducerConfig())
 
 
 def close(one: Sequence[float], other: Sequence[float], most: float = 0.5) -> bool:

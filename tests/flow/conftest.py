@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from producer import AsyncClient
-from producer.config import ProducerConfig
-from producer.demo.pictures import Picture, draw_pictures
-from producer.demo.worker_process import find_model, running_worker
-from producer.embedded import EmbeddedS3, embedded_redis
+from stoop import AsyncClient
+from stoop.config import ProducerConfig
+from stoop.demo.embedded import EmbeddedS3, embedded_redis
+from stoop.demo.pictures import Picture, draw_pictures
+from stoop.demo.worker_process import find_model, running_worker
 
 __all__ = ["Service", "client", "service"]
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from redis.asyncio import Redis
 
-from producer import AsyncClient
-from producer.config import ProducerConfig
-from schemas import names
-from schemas.codec import unpack_result
-from schemas.event import DeltaEvent, RestartedEvent, StartedEvent
-from schemas.result import Result
+from stoop import AsyncClient
+from stoop.config import ProducerConfig
+from stoop_schemas import names
+from stoop_schemas.codec import unpack_result
+from stoop_schemas.event import DeltaEvent, RestartedEvent, StartedEvent
+from stoop_schemas.result import Result
 from tests.chaos.workers import WorkerProcess
 
 __all__ = ["Floor", "floor"]

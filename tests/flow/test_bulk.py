@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from benchmarks.bulk_process import BulkProcess, draw_images
-from schemas import names
+from benchmarks.bulk.process import BulkProcess, draw_images
+from stoop_schemas import names
 from tests.bulk.folder import lines, rows
 from tests.flow.conftest import Service
 

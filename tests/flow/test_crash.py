@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from schemas import names
-from schemas.failure import FailureCode
-from schemas.state import State
+from stoop_schemas import names
+from stoop_schemas.failure import FailureCode
+from stoop_schemas.state import State
 from tests.flow.scripted import SECONDS, Floor, floor
 
 
@@ -96,14 +96,14 @@ async def test_the_engine_ends_with_a_front_that_is_killed(ground: Floor) -> Non
 
 
 async def test_a_running_job_is_cancelled_within_a_step(ground: Floor) -> None:
-    await ground.worker(lease_seconds=60)  # so it is the order that is heard, not the flag
+    await ground.worker(lease_seconds=600)  # so it is the order that is heard, not the flag
     [job] = await ground.submit("wait", stream=True)
     await ground.running(job)
     began = time.monotonic()
     await ground.client.cancel(job)
     [result] = await ground.results([job])
     assert result.status is State.CANCELLED
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     assert await ground.left() == {}
 
 

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from schemas import names
-from schemas.state import State
+from stoop.demo.embedded import EmbeddedRedis
+from stoop_schemas import names
+from stoop_schemas.state import State
+from stoop_worker.shutdown import LAST_RESORT_SECONDS
 from tests.flow.scripted import SECONDS, Floor, floor
 
 
@@ -74,15 +76,16 @@ async def test_a_second_signal_gives_the_jobs_back_at_once(ground: Floor, questi
     assert not [key async for key in ground.redis.scan_iter("stoop:*live:*")], "the lease is given back"
 
 
-async def test_a_worker_that_is_stuck_ends_by_the_last_resort(ground: Floor) -> None:
+async def test_a_worker_that_is_stuck_ends_by_the_last_resort(ground: Floor, redis_server: EmbeddedRedis) -> None:
     worker = await ground.worker(drain_seconds=600)
     [job] = await ground.submit("wait", stream=True)
     await ground.running(job)
-    await ground.redis.execute_command("CLIENT", "PAUSE", 6_000, "ALL")  # longer than the last resort waits
+    await ground.redis.execute_command("CLIENT", "PAUSE", 60_000, "ALL")  # far longer than the last resort waits
     worker.send(signal.SIGTERM)
     began = time.monotonic()
     assert await worker.end(signal.SIGINT) == 1
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < LAST_RESORT_SECONDS + 10
+    redis_server.restart()  # which ends the pause
 
 
 async def test_a_worker_that_is_still_starting_ends_at_once(ground: Floor) -> None:
@@ -93,3 +96,21 @@ async def test_a_worker_that_is_still_starting_ends_at_once(ground: Floor) -> No
     ground.workers[0].send(signal.SIGTERM)
     with pytest.raises(RuntimeError, match="ended with 0"):
         await starting
+
+
+async def test_a_worker_that_waits_for_redis_at_its_start_ends_at_once(ground: Floor) -> None:
+    nowhere = "redis://127.0.0.1:1/0"
+    starting = asyncio.create_task(ground.worker(redis_url=nowhere))
+    async with asyncio.timeout(SECONDS):
+        while not (ground.workers and "this worker waits for it" in _said(ground)):
+            await asyncio.sleep(0)
+    began = time.monotonic()
+    ground.workers[0].send(signal.SIGTERM)
+    with pytest.raises(RuntimeError, match="ended with 0"):
+        await starting
+    assert time.monotonic() - began < 5
+
+
+def _said(ground: Floor) -> str:
+    log = ground.workers[0].log
+    return log.read_text() if log.exists() else ""

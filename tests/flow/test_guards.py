@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from producer import AsyncClient
-from producer.config import ProducerConfig
-from schemas.failure import FailureCode
-from schemas.result import Result
-from schemas.state import State
+from stoop import AsyncClient
+from stoop.config import ProducerConfig
+from stoop_schemas.failure import FailureCode
+from stoop_schemas.result import Result
+from stoop_schemas.state import State
 from tests.flow.scripted import Floor, floor
 
 KEYS = "web:sixteen bytes or more"

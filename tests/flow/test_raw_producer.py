@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import redis
 
-from schemas import names
-from schemas.codec import unpack_event, unpack_result
-from schemas.event import FailedEvent
-from schemas.failure import FailureCode
-from schemas.result import Result
-from schemas.state import State
+from stoop_schemas import names
+from stoop_schemas.codec import unpack_event, unpack_result
+from stoop_schemas.event import FailedEvent
+from stoop_schemas.failure import FailureCode
+from stoop_schemas.result import Result
+from stoop_schemas.state import State
 from tests.flow.conftest import Service
 
 CONTRACT = Path(__file__).resolve().parents[2] / "schemas" / "README.md"
@@ -110,6 +110,8 @@ def test_wrong_jobs_fail_with_their_code_and_the_worker_goes_on(
         "text": ({"skill": "caption", "image": f"s3://{bucket}/flow/text.png"}, FailureCode.IMAGE_UNDECODABLE),
         "web": ({"skill": "caption", "image": "https://example.org/a.png"}, FailureCode.INVALID_ARGUMENT),
         "long": ({"skill": "query", "question": "why " * 1900, "image": service.image}, FailureCode.CONTEXT_OVERFLOW),
+        "model": ({"skill": "query", "question": "why?", "model": "another"}, FailureCode.UNSUPPORTED_MODEL),
+        "reserved": ({"skill": "query", "question": "why?", "lane": "quarantine:small"}, FailureCode.INVALID_ARGUMENT),
         "version": ({"skill": "caption", "v": 9, "image": service.image}, FailureCode.MALFORMED),
     }
     wrong["hot"][0]["image"] = service.image

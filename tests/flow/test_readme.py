@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from producer.demo.pictures import Picture, draw_pictures
+from stoop.demo.pictures import Picture, draw_pictures
 from tests.flow.conftest import Service
 
 README = Path(__file__).resolve().parents[2] / "README.md"
@@ -42,7 +42,7 @@ import json
 print(json.dumps([short, answer["answer"], near["answer"], pieces, boxes, points, thought, text_only]))
 """
 PORTED = {
-    "import moondream as md": "from producer import Client",
+    "import moondream as md": "from stoop import Client",
     'model = md.vl(api_key="secret")': "model = Client()",
 }
 

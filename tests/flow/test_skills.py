@@ -5,12 +5,12 @@ import io
 
 from PIL import Image
 
-from producer import AsyncClient
-from producer.demo.burst import Errand
-from producer.demo.check import is_right
-from schemas.event import DeltaEvent, FinishedEvent, QueuedEvent, StartedEvent
-from schemas.skill import Box, Output
-from schemas.state import State
+from stoop import AsyncClient
+from stoop.demo.burst import DemoJob
+from stoop.demo.check import is_right
+from stoop_schemas.event import DeltaEvent, FinishedEvent, QueuedEvent, StartedEvent
+from stoop_schemas.skill import Box, Output
+from stoop_schemas.state import State
 from tests.flow.conftest import Service
 
 GREEDY = {"temperature": 0.0, "max_tokens": 12, "max_objects": 2}
@@ -38,7 +38,7 @@ async def test_the_demos_model_sees_what_is_in_the_image(client: AsyncClient, se
     }
     wanted = shapes[0]
     detect = Output(objects=[Box(**box) for box in (await client.detect(service.image, wanted.name))["objects"]])
-    assert is_right(Errand("detect", service.picture, {"object": wanted.name}), detect)
+    assert is_right(DemoJob("detect", service.picture, {"object": wanted.name}), detect)
 
 
 async def test_a_question_needs_no_image(client: AsyncClient) -> None:

@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from worker.kernels.paged_attention import PagedLayout, paged_attention, reference
-from worker.kernels.paged_attention.decode import Ranges, decode
-from worker.kernels.rotate_attend import kernel as together
-from worker.kernels.rotate_attend import reference as apart
-from worker.kernels.rotate_write import reference as plain
-from worker.kernels.rotate_write import rotate_and_write, rotate_write_gelu, rotation_table
+from stoop_worker.kernels.paged_attention import PagedLayout, paged_attention, reference
+from stoop_worker.kernels.paged_attention.decode import Ranges, decode
+from stoop_worker.kernels.rotate_attend import kernel as together
+from stoop_worker.kernels.rotate_attend import reference as apart
+from stoop_worker.kernels.rotate_write import Places, rotate_write, rotate_write_gelu, rotation_table
+from stoop_worker.kernels.rotate_write import reference as plain
 
 HEADS, HEAD_DIM, PAGE, PREFIX, MLP = 32, 64, 16, 730, 8192
 WIDTH = HEADS * HEAD_DIM
@@ -43,20 +43,20 @@ def layout_of(rows: Rows, page: int = PAGE) -> PagedLayout:
     )
 
 
-def filled(layout: PagedLayout, dtype: torch.dtype) -> Tensor:
+def filled(layout: PagedLayout, dtype: torch.dtype, heads: int = HEADS, head_dim: int = HEAD_DIM) -> Tensor:
     """Return a pool that is NaN wherever no position lies."""
     page = layout.page_size
     pages = sum(-(-context // page) for context in layout.context_lens)
-    pool = torch.full((2, pages, page, HEADS, HEAD_DIM), torch.nan, dtype=dtype, device="cuda")
+    pool = torch.full((2, pages, page, heads, head_dim), torch.nan, dtype=dtype, device="cuda")
     for row, context in enumerate(layout.context_lens):
         positions = torch.arange(context, device="cuda")
         pages_S = layout.page_table_BP[row].long()[positions // page]
-        pool[:, pages_S, positions % page] = torch.randn(2, context, HEADS, HEAD_DIM, device="cuda").to(dtype)
+        pool[:, pages_S, positions % page] = torch.randn(2, context, heads, head_dim, device="cuda").to(dtype)
     return pool
 
 
-def queries(layout: PagedLayout, dtype: torch.dtype) -> Tensor:
-    return torch.randn(layout.cu_seqlens[-1], HEADS, HEAD_DIM, device="cuda").to(dtype)
+def queries(layout: PagedLayout, dtype: torch.dtype, heads: int = HEADS, head_dim: int = HEAD_DIM) -> Tensor:
+    return torch.randn(layout.cu_seqlens[-1], heads, head_dim, device="cuda").to(dtype)
 
 
 def error(found: Tensor, expected: Tensor) -> float:
@@ -212,7 +212,7 @@ def test_one_launch_between_the_products(
 
 @pytest.mark.parametrize("count", [1, 64, 8192])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_rotate_and_write(count: int, dtype: torch.dtype) -> None:
+def test_rotate_write(count: int, dtype: torch.dtype) -> None:
     pages = count // PAGE + 2
     slots = torch.randperm(pages * PAGE, device="cuda")[:count]
     slots[1::7] = -1
@@ -225,16 +225,17 @@ def test_rotate_and_write(count: int, dtype: torch.dtype) -> None:
     found = rotate_write_gelu(rows, positions, table, pools[1], slots, out_TM=outs[1])
     for one, other in ((found, expected), (pools[1], pools[0]), (outs[1], outs[0])):
         torch.testing.assert_close(one, other, rtol=8e-3 if dtype == torch.bfloat16 else 1e-5, atol=1e-5)
-    alone = rotate_and_write(rows[:, : 3 * WIDTH], positions, table, pools[2], slots, heads=HEADS)
+    alone = rotate_write(rows[:, : 3 * WIDTH], Places(positions, table, slots), pools[2])
     assert torch.equal(alone, found) and torch.equal(pools[2], pools[1])
 
 
-def test_rotate_and_write_to_a_float8_pool() -> None:
+def test_rotate_write_to_a_float8_pool() -> None:
     rows = (200 * torch.randn(64, 3 * WIDTH, device="cuda")).bfloat16()
     table = rotation_table(2048, HEAD_DIM // 2, 10000.0, torch.device("cuda"))
     slots, positions = torch.randperm(80, device="cuda")[:64], torch.arange(64, device="cuda")
     pools = [torch.zeros(2, 5, PAGE, HEADS, HEAD_DIM, device="cuda").to(torch.float8_e4m3fn) for _ in range(2)]
-    plain.rotate_and_write(rows, positions, table, pools[0], slots, heads=HEADS)
-    rotate_and_write(rows, positions, table, pools[1], slots, heads=HEADS)
+    places = Places(positions, table, slots)
+    plain.rotate_write(rows, places, pools[0])
+    rotate_write(rows, places, pools[1])
     assert pools[1].float().abs().max() == 448
     assert error(pools[1].float(), pools[0].float()) < 1e-3

@@ -7,15 +7,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.engine.micro import drain, ending
+from stoop_worker.engine.config import EngineConfig
+from stoop_worker.engine.device.graphs import Graphs
+from stoop_worker.engine.device.prefill_shapes import PrefillShape
+from stoop_worker.engine.engine import Engine
+from stoop_worker.engine.request import Caption, Detect, Finished, Point, Query, Request, Sampling, SpatialRef, Task
+from stoop_worker.images import Crops
+from stoop_worker.models.moondream.family import MoondreamFamily
+from tests.engine.micro import drain, ending, media_of
 from tests.gpu.test_engine import check_same_answer, crops, requests
 from tests.support.tiny_model import tiny_moondream
-from worker.engine.config import EngineConfig
-from worker.engine.engine import Engine
-from worker.engine.graphs import Graphs
-from worker.engine.prefill_shapes import PrefillShape
-from worker.engine.request import Caption, Detect, Finished, Point, Query, Request, Sampling, SpatialRef, Task
-from worker.images import Crops
 
 pytestmark = pytest.mark.gpu
 
@@ -36,7 +37,8 @@ class Watched:
     def __init__(self, replayed: list[Hashable], dtype: torch.dtype, **changes: int) -> None:
         self.replayed = replayed
         self.warm, self.plain = (
-            Engine(tiny_moondream(dtype, device="cuda"), EngineConfig(max_batch=16, **changes)) for _ in range(2)
+            Engine(MoondreamFamily(tiny_moondream(dtype, device="cuda")), EngineConfig(max_batch=16, **changes))
+            for _ in range(2)
         )
         self.warm.warm_up()
         replayed.clear()
@@ -65,27 +67,31 @@ def replayed(monkeypatch: pytest.MonkeyPatch) -> list[Hashable]:
     return keys
 
 
+def images_of(shape: PrefillShape) -> int:
+    return shape.given // tiny_moondream().config.text.prefix_attn
+
+
 def ask(task: Task, image: Crops | None, **changes: float) -> Request:
     number = next(NUMBERS)
     sampling = Sampling(temperature=0.0, max_tokens=int(changes.get("tokens", 8)), max_objects=2, seed=number)
-    return Request(str(number), task, image, sampling)
+    return Request(str(number), task, media_of(image), sampling)
 
 
 def test_one_to_eight_images_and_more(replayed: list[Hashable]) -> None:
     engines = Watched(replayed, torch.float32)
     for images in (1, 2, 3, 5, 8):
         asked = [ask(TASKS[i % 5], crops(100 * images + i, 300, 300)) for i in range(images)]
-        assert [shape.images for shape in engines.check(asked) if shape.images] == [images]
+        assert [images_of(shape) for shape in engines.check(asked) if images_of(shape)] == [images]
     # more than is captured
     asked = [ask(TASKS[i % 5], crops(2000 + i, 300, 300)) for i in range(9)]
-    assert not any(shape.images for shape in engines.check(asked))
+    assert not any(images_of(shape) for shape in engines.check(asked))
 
 
 def test_several_images_of_nine_crops(replayed: list[Hashable]) -> None:
     engines = Watched(replayed, torch.float32)
     asked = [ask(TASKS[i % 5], crops(i, 600, 850)) for i in range(12)]
     # as many as one step encodes, and then as many as it does while somebody decodes, by a captured encoder
-    assert [shape.images for shape in engines.check(asked) if shape.images] == [7, 3, 2]
+    assert [images_of(shape) for shape in engines.check(asked) if images_of(shape)] == [7, 3, 2]
     assert ("vision", 27) in replayed and ("vision", 18) in replayed
 
 
@@ -93,24 +99,24 @@ def test_text_alone_and_images_in_the_cache(replayed: list[Hashable]) -> None:
     engines = Watched(replayed, torch.float32)
     image = crops(1, 600, 850)
     shapes = engines.check([ask(TASKS[0], image), ask(Query("What is a circle?"), None), ask(TASKS[1], image)])
-    assert [shape.images for shape in shapes] == [1, 0]
+    assert [images_of(shape) for shape in shapes] == [1, 0]
     # prompts alone, of which some are known but for their last position
     asked = [ask(TASKS[i % 5], image) for i in range(10)] + [ask(Query("Why?"), None) for _ in range(5)]
-    assert {shape.images for shape in engines.check(asked)} == {0}
+    assert {images_of(shape) for shape in engines.check(asked)} == {0}
     asked += [ask(TASKS[2], crops(3, 300, 300)), ask(Query("How many are there?"), None)]
-    assert {shape.images for shape in engines.check([*asked[-2:], *asked[:4]])} == {1}
+    assert {images_of(shape) for shape in engines.check([*asked[-2:], *asked[:4]])} == {1}
 
 
 def test_a_long_prompt_in_pieces(replayed: list[Hashable]) -> None:
     engines = Watched(replayed, torch.float32, token_budget=96)
     asked = [ask(Query("Is there a red circle? " * 30), None), ask(Query("How many? " * 20), crops(1, 300, 300))]
-    assert {shape.images for shape in engines.check(asked)} == {0, 1}
+    assert {images_of(shape) for shape in engines.check(asked)} == {0, 1}
 
 
 def test_coordinates_and_sizes(replayed: list[Hashable]) -> None:
     engines = Watched(replayed, torch.float32)
     asked = [ask(Query("What is this?", spatial_refs=REFS), crops(i, 300, 300)) for i in range(3)]
-    assert [shape.images for shape in engines.check(asked)] == [3]
+    assert [images_of(shape) for shape in engines.check(asked)] == [3]
     # too many for the places that they have: uncaptured
     assert engines.check([ask(Query("What?", spatial_refs=REFS * 4), crops(9, 300, 300))]) == []
 

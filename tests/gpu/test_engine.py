@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from tests.engine.micro import drain, ending
+from stoop_worker.engine.config import EngineConfig, KVMemory
+from stoop_worker.engine.engine import Engine
+from stoop_worker.engine.request import Caption, Detect, Finished, Output, Point, Query, Request, Sampling, Task
+from stoop_worker.images import Crops, Image, cut
+from stoop_worker.models.moondream.family import MoondreamFamily
+from tests.engine.micro import drain, ending, media_of
 from tests.support.tiny_model import tiny_moondream
-from worker.engine.config import EngineConfig, count_pages
-from worker.engine.engine import Engine
-from worker.engine.request import Caption, Detect, Finished, Output, Point, Query, Request, Sampling, Task
-from worker.images import Crops, Image, cut
 
 pytestmark = pytest.mark.gpu
 
@@ -51,14 +52,16 @@ def requests(count: int, temperature: float) -> list[Request]:
         if image is None:
             task = Query("What is a circle?", reasoning=bool(index % 8))
         sampling = Sampling(temperature=temperature, top_p=0.9, max_tokens=12, max_objects=3, seed=index)
-        mixture.append(Request(str(index), task, image, sampling))
+        mixture.append(Request(str(index), task, media_of(image), sampling))
     return mixture
 
 
 def run(
     dtype: torch.dtype, device: str, asked: list[Request], **changes: int
 ) -> tuple[Engine, dict[str, list[Output]]]:
-    engine = Engine(tiny_moondream(dtype, device=device), EngineConfig(max_batch=16, token_budget=2048, **changes))
+    engine = Engine(
+        MoondreamFamily(tiny_moondream(dtype, device=device)), EngineConfig(max_batch=16, token_budget=2048, **changes)
+    )
     return engine, drain(engine, asked)
 
 
@@ -82,7 +85,7 @@ def test_float32_answers_as_on_the_cpu() -> None:
 def test_preemption_on_the_device_changes_no_answer() -> None:
     # long answers about one image, whose pages are shared: there is room to start them, but not to end them
     samplings = [Sampling(temperature=2.0, top_p=1.0, max_tokens=60, seed=seed) for seed in range(12)]
-    asked = [Request(str(s.seed), Query("What?", reasoning=True), crops(0, 300, 300), s) for s in samplings]
+    asked = [Request(str(s.seed), Query("What?", reasoning=True), (crops(0, 300, 300),), s) for s in samplings]
     needed = tiny_moondream().config.text.max_context // 16 + 1
     tight, ours = run(torch.float32, "cuda", asked, pages=needed)
     _, theirs = run(torch.float32, "cuda", asked)
@@ -94,5 +97,6 @@ def test_preemption_on_the_device_changes_no_answer() -> None:
 
 
 def test_pages_are_sized_from_free_memory() -> None:
-    model = tiny_moondream(torch.float32, device="cuda")
-    assert count_pages(EngineConfig(), model) >= 8 * model.config.text.max_context // 16
+    model = MoondreamFamily(tiny_moondream(torch.float32, device="cuda"))
+    memory = KVMemory.of(EngineConfig(), model.spec, device=model.device, dtype=model.dtype)
+    assert memory.pages >= 8 * model.spec.max_context // 16

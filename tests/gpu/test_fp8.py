@@ -5,9 +5,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from worker.kernels import fp8, layer_norm
-from worker.kernels.fp8 import Fp8Linear
-from worker.kernels.layer_norm import reference as norm_reference
+from stoop_worker.kernels import fp8, layer_norm
+from stoop_worker.kernels.fp8 import Fp8Linear
+from stoop_worker.kernels.layer_norm import reference as norm_reference
 
 SHAPES = [(1152, 3456), (1152, 1152), (1152, 4304), (4304, 1152), (2048, 6144), (2048, 8192), (8192, 2048)]
 HALF_STEP = 2**-4  # of three bits of mantissa

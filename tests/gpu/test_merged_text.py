@@ -12,14 +12,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from worker.kernels import early
-from worker.kernels.backend import launches_early
-from worker.kernels.paged_attention import PagedLayout
-from worker.kernels.rotate_write import rotation_table
-from worker.model import merged_text
-from worker.model.merged_text import MergedBlock
-from worker.model.paged_text import Pages
-from worker.model.weights import LayerNorm, Linear
+from stoop_worker.engine.device.tensors import KVView
+from stoop_worker.kernels import early
+from stoop_worker.kernels.backend import launches_early
+from stoop_worker.kernels.paged_attention import PagedLayout
+from stoop_worker.kernels.rotate_write import rotation_table
+from stoop_worker.models.blocks.layers import LayerNorm, Linear
+from stoop_worker.models.moondream import decode_text as merged_text
+from stoop_worker.models.moondream.decode_text import MergedBlock
 
 WIDTH, INNER, HEADS, HEAD_DIM, PAGE, LAYERS = 2048, 8192, 32, 64, 16, 3
 ROWS = [1, 2, 16, 17, 64, 65]
@@ -39,7 +39,8 @@ class Input(NamedTuple):
 class Chain:
     """A step at fixed places, and inputs to be copied there."""
 
-    pages: Pages
+    kv: KVView
+    rotations_SF2: Tensor
     place: Input
     inputs: list[Input]
     blocks: tuple[MergedBlock, ...]
@@ -49,7 +50,7 @@ class Chain:
             place.copy_(value)
 
     def step(self) -> Tensor:
-        return merged_text.step(self.place.x_BC, self.pages, self.blocks)
+        return merged_text.step(self.place.x_BC, self.kv, self.blocks, self.rotations_SF2)
 
 
 def randn(*shape: int, scale: float = 1.0) -> Tensor:
@@ -93,7 +94,8 @@ def chain_of(rows: int, blocks: tuple[MergedBlock, ...]) -> Chain:
     )
     pool = torch.randn(LAYERS, 2, rows * pages, PAGE, HEADS, HEAD_DIM, device="cuda").bfloat16()
     table_SF2 = rotation_table(LONGEST, HEAD_DIM // 2, 10000.0, torch.device("cuda"))
-    return Chain(Pages(place.positions_B, place.slots_B, layout, pool, table_SF2, lambda: None), place, inputs, blocks)
+    kv = KVView(place.positions_B, place.slots_B, layout, pool, lambda: None)
+    return Chain(kv, table_SF2, place, inputs, blocks)
 
 
 def one_after_another(chain: Chain) -> list[Tensor]:

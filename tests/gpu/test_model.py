@@ -4,14 +4,15 @@ import pytest
 import torch
 from torch import Tensor
 
+from stoop_worker.images import Crops, cut
+from stoop_worker.kernels.patchify import patchify
+from stoop_worker.kernels.sampling import sample
+from stoop_worker.models.moondream import dense_text as text
+from stoop_worker.models.moondream import region, vision
+from stoop_worker.models.moondream.model import Moondream
 from tests.support.golden_image import golden_image
 from tests.support.one_sequence import OneSequence
 from tests.support.tiny_model import tiny_moondream
-from worker.images import Crops, cut
-from worker.kernels.patchify import patchify
-from worker.kernels.sampling import sample
-from worker.model import region, text, vision
-from worker.model.moondream import Moondream
 
 # float32 products on the device may run in TF32, unless told otherwise: see `exact_products`
 CLOSE = {torch.float32: 2e-4, torch.bfloat16: 4e-2}

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from worker.kernels.sampling import reference, sample
+from stoop_worker.kernels.sampling import Limits, reference, sample
 
 VOCABULARY = 51200
 
@@ -21,9 +21,9 @@ def test_nearly_every_draw_is_the_reference_s(dtype: torch.dtype, temperature: f
     logits = (3 * torch.randn(1024, VOCABULARY, device="cuda")).to(dtype)
     asked = rules(1024, temperature, top_p)
     suppressed = torch.stack((logits.argmax(dim=-1), torch.full((1024,), -1, device="cuda")), dim=1).int()
-    found = sample(logits, *asked, suppressed)
+    found = sample(logits, *asked, Limits(suppressed))
     # the border of two tokens lies a little apart in two orders of one sum
-    assert (found == reference.sample(logits, *asked, suppressed)).double().mean() >= 0.995
+    assert (found == reference.sample(logits, *asked, Limits(suppressed))).double().mean() >= 0.995
     assert (found != suppressed[:, 0]).all()
 
 
@@ -57,13 +57,13 @@ def test_it_can_be_captured() -> None:
     logits = torch.randn(8, VOCABULARY, device="cuda").bfloat16()
     asked = rules(8, 0.7, 0.9)
     suppressed = torch.full((8, 2), -1, dtype=torch.int32, device="cuda")
-    sample(logits, *asked, suppressed)
+    sample(logits, *asked, Limits(suppressed))
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        found = sample(logits, *asked, suppressed)
+        found = sample(logits, *asked, Limits(suppressed))
     for _ in range(3):
         logits.normal_()
         suppressed[:, 1] = logits.argmax(dim=-1)
         graph.replay()
-        assert torch.equal(found, sample(logits, *asked, suppressed))
+        assert torch.equal(found, sample(logits, *asked, Limits(suppressed)))
         assert (found != suppressed[:, 1]).all()

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from worker.kernels.layer_norm.reference import layer_norm
-from worker.kernels.skinny_linear import add_parts, add_parts_layer_norm, products, reference, skinny_linear
-from worker.kernels.skinny_linear import split_linear as split
+from stoop_worker.kernels.layer_norm.reference import layer_norm
+from stoop_worker.kernels.skinny_linear import add_parts, add_parts_layer_norm, products, reference, skinny_linear
+from stoop_worker.kernels.skinny_linear import split_linear as split
 
 WIDTH, INNER, JOINED, VOCABULARY = 2048, 14336, 10240, 51200
 ROWS = [1, 3, 16, 17, 32, 64, 65]

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from worker.engine.fixed import FixedArrays
-from worker.engine.upload import Upload
+from stoop_worker.engine.device.static_buffers import StaticBuffers
+from stoop_worker.engine.device.upload import Upload
 
 pytestmark = pytest.mark.gpu
 
@@ -26,7 +26,7 @@ def test_batch_after_batch_arrives_while_the_device_is_behind() -> None:
 
 def test_arrays_at_fixed_places_are_not_overtaken() -> None:
     device = torch.device("cuda")
-    arrays = FixedArrays({"small": ((30,), torch.int32), "large": ((40_000,), torch.int64)}, device)
+    arrays = StaticBuffers({"small": ((30,), torch.int32), "large": ((40_000,), torch.int64)}, device)
     busy = torch.randn(4096, 4096, device=device)
     kept = []
     for number in range(200):

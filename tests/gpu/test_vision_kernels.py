@@ -5,13 +5,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from worker.images import CropGeometry, Image, cut
-from worker.kernels import layer_norm, patchify, resize, stitch_pool, vision_attention
-from worker.kernels.layer_norm import reference as norm_reference
-from worker.kernels.patchify import reference as patchify_reference
-from worker.kernels.stitch_pool import reference as pool_reference
-from worker.kernels.vision_attention import hopper
-from worker.model.crops import cut_on_device, send_pixels
+from stoop_worker.images import CropGeometry, Image, cut
+from stoop_worker.kernels import layer_norm, patchify, resize, stitch_pool, vision_attention
+from stoop_worker.kernels.layer_norm import reference as norm_reference
+from stoop_worker.kernels.patchify import reference as patchify_reference
+from stoop_worker.kernels.stitch_pool import reference as pool_reference
+from stoop_worker.kernels.vision_attention import hopper
+from stoop_worker.models.moondream.crops import cut_on_device, send_pixels
 
 PATCHES, HEADS, HEAD_DIM, GRID, MARGIN = 729, 16, 72, 27, 4
 ROWS = [1, 3, 128, 1031, 5832, 41000]

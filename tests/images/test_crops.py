@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image as Pillow
 
+from stoop_worker.images import CropGeometry, Image, cut
 from tests.images.pictures import gradient
-from worker.images import CropGeometry, Image, cut
 
 GEOMETRY = CropGeometry()
 SMALL = CropGeometry(crop_size=12, patch_size=2, overlap_margin=1, max_crops=6)

@@ -12,9 +12,10 @@ import pytest
 import simplejpeg
 from PIL import Image as Pillow
 
+from stoop_worker.errors import ImageError, ImageTooLarge, ImageUndecodable
+from stoop_worker.images import ImageLimits, load
+from stoop_worker.images.structure import lean
 from tests.images.pictures import encode
-from worker.errors import ImageError, ImageTooLarge, ImageUndecodable
-from worker.images import ImageLimits, load
 
 LIMITS = ImageLimits(max_pixels=20_000)
 SIZES = [(1, 1), (7, 3), (8, 8), (16, 16), (17, 33), (95, 64)]
@@ -55,18 +56,19 @@ def variants() -> Iterator[tuple[str, bytes]]:
         yield f"4:4:4 said to be {sampling:#x}", with_sampling(encode(PIXELS, "JPEG", subsampling="4:4:4"), sampling)
     exif = Pillow.Exif()
     exif[0x0112] = 6
-    for options in (
-        {"quality": 1},
-        {"quality": 100},
-        {"optimize": True},
-        {"exif": exif},
-        {"icc_profile": bytes(3000)},
-        {"comment": bytes(range(256))},
-        {"restart_marker_blocks": 1},
-        {"restart_marker_rows": 1, "progressive": True},
-        {"dpi": (300, 300)},
-    ):
-        yield str(options), encode(PIXELS, "JPEG", **options)
+    written: dict[str, dict[str, object]] = {
+        "of quality 1": {"quality": 1},
+        "of quality 100": {"quality": 100},
+        "optimized": {"optimize": True},
+        "with EXIF": {"exif": exif},
+        "with an ICC profile": {"icc_profile": bytes(3000)},
+        "with a comment": {"comment": bytes(range(256))},
+        "with restart markers between blocks": {"restart_marker_blocks": 1},
+        "with restart markers between rows, progressive": {"restart_marker_rows": 1, "progressive": True},
+        "with a resolution": {"dpi": (300, 300)},
+    }
+    for name, options in written.items():
+        yield name, encode(PIXELS, "JPEG", **options)
     yield "followed by other bytes", PLAIN + b"more" * 100
     yield "CMYK", encode(Pillow.fromarray(PIXELS).convert("CMYK"), "JPEG")
     yield (
@@ -104,8 +106,10 @@ def pillows(encoded: bytes) -> npt.NDArray[np.uint8] | None:
 
 
 def agree(encoded: bytes) -> bool:
-    """Compare both ways; returns whether the file is an image."""
+    """Compare both ways; returns whether the file is an image. Faults that are not in the pixels do not count."""
     expected = pillows(encoded)
+    if expected is None:
+        expected = pillows(lean(encoded, LIMITS.max_pixels))
     try:
         found = load(encoded, LIMITS).pixels
     except ImageError:
@@ -129,7 +133,7 @@ def past_pillow(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         taken[-1] = True
         return found
 
-    monkeypatch.setattr(sys.modules["worker.images.load"].simplejpeg, "decode_jpeg", watched)
+    monkeypatch.setattr(sys.modules["stoop_worker.images.load"].simplejpeg, "decode_jpeg", watched)
     return taken
 
 
@@ -140,14 +144,23 @@ def test_pillow_agrees(encoded: bytes) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["64x95 4:2:0", "1x1 4:4:4", "3x7 4:2:2 progressive", "33x17 4:1:1", "33x17 4:4:0", "33x17 grey", "8x8 in raw RGB"],
+    [
+        "64x95 4:2:0",
+        "1x1 4:4:4",
+        "3x7 4:2:2 progressive",
+        "33x17 4:1:1",
+        "33x17 4:4:0",
+        "33x17 grey",
+        "8x8 in raw RGB",
+        "two pictures (MPO)",
+    ],
 )
 def test_what_is_common_goes_past_pillow(name: str, past_pillow: list[bool]) -> None:
     assert agree(VARIANTS[name])
     assert past_pillow == [True]
 
 
-@pytest.mark.parametrize("name", ["CMYK", "two pictures (MPO)", "said to be of kind 0xc9", "said to be of kind 0xc3"])
+@pytest.mark.parametrize("name", ["CMYK", "said to be of kind 0xc9", "said to be of kind 0xc3"])
 def test_what_is_not_common_is_pillows(name: str, past_pillow: list[bool]) -> None:
     agree(VARIANTS[name])
     assert past_pillow == []

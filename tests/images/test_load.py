@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image as Pillow
 
+from stoop_worker.errors import ImageError, ImageTooLarge, ImageUndecodable
+from stoop_worker.images import Image, ImageLimits, load
 from tests.images.pictures import encode, gradient, huge_png
-from worker.errors import ImageError, ImageTooLarge, ImageUndecodable
-from worker.images import Image, ImageLimits, load
 
 LIMITS = ImageLimits()
 PIXELS = gradient(20, 30)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.images import CropGeometry, Tiling, select_tiling
+from stoop_worker.images import CropGeometry, Tiling, select_tiling
 
 GEOMETRY = CropGeometry()
 

@@ -1,4 +1,4 @@
-from worker.jobs.backoff import Backoff
+from stoop_worker.jobs.backoff import Backoff
 
 
 def test_waits_double_up_to_the_longest_within_their_upper_half() -> None:

@@ -3,12 +3,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from stoop_worker.jobs.broker import Delivery
+from stoop_worker.jobs.consumer import Consumer, Permits
+from stoop_worker.jobs.outcome import Cancelled, Outcome, Released
+from stoop_worker.metrics import Metrics
 from tests.support.engine import Tally
 from tests.support.recording_broker import RecordingBroker, delivery
-from worker.jobs.broker import Delivery
-from worker.jobs.consumer import Consumer
-from worker.jobs.outcome import Cancelled, Outcome, Released
-from worker.metrics import Metrics
 
 
 class Gate:
@@ -51,7 +51,7 @@ async def ready() -> asyncio.Event:
 
 @pytest.fixture
 async def consumer(broker: RecordingBroker, gate: Gate, ready: asyncio.Event) -> AsyncIterator[Consumer]:
-    consumer = Consumer(broker, gate, permits=4, metrics=Metrics(), ready=ready)  # type: ignore[arg-type]
+    consumer = Consumer(broker, gate, permits=Permits(4), metrics=Metrics(), ready=ready)  # type: ignore[arg-type]
     running = asyncio.create_task(consumer.run())
     yield consumer
     consumer.drain()
@@ -144,7 +144,7 @@ async def test_nothing_is_claimed_while_the_engine_is_not_ready(
 async def test_two_deliveries_of_one_job_are_two_runs(ready: asyncio.Event) -> None:
     first, second = delivery("a"), delivery("a", attempt=2)
     broker, gate = RecordingBroker([first, second]), ByAttempt()
-    consumer = Consumer(broker, gate, permits=4, metrics=Metrics(), ready=ready)  # type: ignore[arg-type]
+    consumer = Consumer(broker, gate, permits=Permits(4), metrics=Metrics(), ready=ready)  # type: ignore[arg-type]
     running = asyncio.create_task(consumer.run())
     await gate.started.wait_for(2)
     assert consumer.in_flight == 2
@@ -170,3 +170,37 @@ class ByAttempt:
         self.outcomes[held.attempt] = await broken_off
         # the consumer counts it when the task has ended
         asyncio.get_running_loop().call_later(0, self.ended.add)
+
+
+async def test_permits_are_kept_for_the_first_lane(gate: Gate, ready: asyncio.Event) -> None:
+    broker = RecordingBroker([delivery(str(number), lane="bulk", priority=1) for number in range(3)])
+    consumer = Consumer(broker, gate, permits=Permits(4, reserved=1), metrics=Metrics(), ready=ready)  # type: ignore[arg-type]
+    running = asyncio.create_task(consumer.run())
+    await broker.waiting.wait()
+    assert broker.reserved == [1]
+    broker.put(delivery("urgent"))
+    await gate.started.wait_for(4)
+    gate.running["1"].set()  # its end opens a permit to all lanes, and nobody calls
+    broker.queue.append(delivery("more", lane="bulk", priority=1))
+    await gate.started.wait_for(5)
+    assert broker.reserved[1:] == [1, 0]
+    for held in list(gate.running.values()):
+        held.set()
+    consumer.drain()
+    await running
+
+
+async def test_an_end_opens_a_permit_to_all_lanes_while_the_first_is_waited_for(
+    gate: Gate, ready: asyncio.Event
+) -> None:
+    broker = RecordingBroker([delivery(str(number), lane="bulk", priority=1) for number in range(3)])
+    consumer = Consumer(broker, gate, permits=Permits(4, reserved=1), metrics=Metrics(), ready=ready)  # type: ignore[arg-type]
+    running = asyncio.create_task(consumer.run())
+    await broker.waiting.wait()
+    broker.queue.append(delivery("more", lane="bulk", priority=1))  # nobody calls
+    gate.running["1"].set()
+    await gate.started.wait_for(4)
+    for held in list(gate.running.values()):
+        held.set()
+    consumer.drain()
+    await running

@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 import pytest
 from redis.asyncio import Redis
 
-from schemas import names
+from stoop_schemas import names
+from stoop_worker.jobs.control import Control
 from tests.support.engine import Tally
-from worker.jobs.control import Control
 
 
 class Ears:

@@ -1,22 +1,22 @@
 import asyncio
 import io
+import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 from PIL import Image as Pillow
 
-from schemas.codec import pack, unpack_event, unpack_result
-from schemas.event import DeltaEvent, ObjectEvent, StartedEvent
-from schemas.failure import Failure, FailureCode
-from schemas.job import Job
-from schemas.result import Result
-from schemas.skill import Box, Skill
-from schemas.state import State
-from tests.support.engine import ScriptedEngine
-from tests.support.recording_broker import RecordingBroker, delivery
-from worker import errors
-from worker.engine.request import (
+from stoop_schemas.codec import pack, unpack_event, unpack_result
+from stoop_schemas.event import DeltaEvent, ObjectEvent, StartedEvent
+from stoop_schemas.failure import Failure, FailureCode
+from stoop_schemas.job import Job
+from stoop_schemas.result import Result
+from stoop_schemas.skill import Box, Skill
+from stoop_schemas.state import State
+from stoop_worker import errors
+from stoop_worker.engine.request import (
     Aborted,
     BoxFound,
     Finished,
@@ -29,13 +29,17 @@ from worker.engine.request import (
     TextDelta,
     Usage,
 )
-from worker.images import CropGeometry, ImageLimits
-from worker.jobs import outcome as outcomes
-from worker.jobs.executor import Executor, Studio
-from worker.jobs.publisher import Identity, Publisher
-from worker.jobs.relay import Relay
-from worker.jobs.retry import FIRST_SECONDS
-from worker.metrics import Metrics
+from stoop_worker.images import CropGeometry, ImageLimits
+from stoop_worker.jobs import outcome as outcomes
+from stoop_worker.jobs.budget import Budget
+from stoop_worker.jobs.executor import Executor, Studio
+from stoop_worker.jobs.prepare import Budgets, Images
+from stoop_worker.jobs.publisher import Identity, Publisher
+from stoop_worker.jobs.relay import Relay
+from stoop_worker.jobs.retry import FIRST_SECONDS
+from stoop_worker.metrics import Metrics
+from tests.support.engine import ScriptedEngine
+from tests.support.recording_broker import RecordingBroker, delivery
 
 USAGE = Usage(735, 3, 0, prefill_time_ms=1.0, decode_time_ms=1.0, ttft_ms=1.0)
 
@@ -65,9 +69,10 @@ class Bench:
         self.broken_off: asyncio.Future[outcomes.Outcome] = asyncio.get_running_loop().create_future()
         self.pool = ThreadPoolExecutor(1)
         studio = Studio(self.pool, ImageLimits(), CropGeometry())
-        self.executor = Executor(self, studio, relay, self.publisher, Sampling(), self.metrics)
+        self.budgets = Budgets(Budget(100), Budget(1), Budget(1_000_000), largest=10)
+        self.executor = Executor(Images(self, studio, self.budgets), relay, self.publisher, Sampling(), self.metrics)
 
-    async def fetch(self, image_uri: str, tenant: str | None = None) -> bytes:
+    async def fetch(self, image_uri: str, tenant: str | None = None, priority: int = 0) -> bytes:
         found = self.store.get(image_uri, errors.ImageNotFound(f"nothing at {image_uri}"))
         if isinstance(found, Exception):
             raise found
@@ -107,8 +112,7 @@ async def test_a_job_is_fetched_cropped_run_and_answered(bench: Bench) -> None:
     assert result.output.caption == "A cat."
     assert (result.status, result.custom_id, result.metadata) == (State.COMPLETED, "row", {"k": 1})
     assert result.metrics.queue_time_ms == 250
-    crops = bench.engine.requests[0].image
-    assert crops is not None
+    (crops,) = bench.engine.requests[0].media
     assert crops.pixels.shape == (2, 378, 378, 3)
 
 
@@ -131,9 +135,15 @@ async def test_boxes_are_streamed_and_kept(bench: Bench) -> None:
     assert [event.object for event in places] == [{"x_min": 0.1, "y_min": 0.2, "x_max": 0.3, "y_max": 0.4}]
 
 
+async def test_the_priority_goes_along_to_the_engine(bench: Bench) -> None:
+    await bench.run(job(), priority=1)
+    await bench.run(job(id="b", skill=Skill.QUERY, image=None, question="why?"), priority=2)
+    assert [request.priority for request in bench.engine.requests] == [1, 2]
+
+
 async def test_a_query_without_an_image_fetches_nothing(bench: Bench) -> None:
     await bench.run(job(skill=Skill.QUERY, image=None, question="why?"))
-    assert bench.engine.requests[0].image is None
+    assert bench.engine.requests[0].media == ()
 
 
 @pytest.mark.parametrize(
@@ -277,6 +287,16 @@ async def test_a_run_that_is_broken_off_is_aborted_and_settled(bench: Bench, out
         assert told == b""
 
 
+async def test_a_job_does_not_wait_for_its_image_to_be_decoded_when_it_is_broken_off(bench: Bench) -> None:
+    go_on = threading.Event()
+    bench.pool.submit(go_on.wait, 60)  # the only thread is at another image
+    executing = asyncio.create_task(bench.execute(job()))
+    bench.broken_off.set_result(outcomes.Cancelled())
+    await executing
+    assert bench.outcome == outcomes.Cancelled()
+    go_on.set()
+
+
 async def test_a_run_is_broken_off_at_its_deadline_by_the_clock_of_redis(bench: Bench) -> None:
     bench.engine.answer = None
     result = await bench.run(job(deadline=5_001_300), claimed_at=5_001_250)  # in 1970, but in 50 ms for Redis
@@ -287,3 +307,24 @@ async def test_a_run_is_broken_off_at_its_deadline_by_the_clock_of_redis(bench: 
 async def test_a_deadline_that_is_kept_changes_nothing(bench: Bench) -> None:
     await bench.run(job(deadline=5_061_250), claimed_at=5_001_250)
     assert bench.outcome == outcomes.Completed()
+
+
+async def test_a_job_that_names_this_model_or_none_is_run(bench: Bench) -> None:
+    bench.executor = replace(bench.executor, model="moondream2")
+    for model in ("moondream2", None):
+        job = Job(id=f"a-{model}", skill=Skill.CAPTION, image="s3://b/red.png", model=model)
+        assert (await bench.run(job)).status is State.COMPLETED
+
+
+@pytest.mark.parametrize("served", ["moondream2", None])
+async def test_a_job_that_names_another_model_is_refused_at_once(bench: Bench, served: str | None) -> None:
+    bench.executor = replace(bench.executor, model=served)
+    result = await bench.run(Job(id="a", skill=Skill.CAPTION, image="s3://b/red.png", model="qwen3-8b"))
+    assert isinstance(bench.outcome, outcomes.Failed)
+    assert result.failure is not None and result.failure.code is FailureCode.UNSUPPORTED_MODEL
+    assert "qwen3-8b:interactive" in result.failure.message, "it says where the job belongs"
+
+
+async def test_a_job_of_another_model_that_was_cancelled_is_cancelled(bench: Bench) -> None:
+    job = Job(id="a", skill=Skill.CAPTION, image="s3://b/red.png", model="qwen3-8b")
+    assert (await bench.run(job, verdict=outcomes.Cancelled())).status is State.CANCELLED

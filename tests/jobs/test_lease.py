@@ -3,12 +3,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from stoop_worker.errors import QueueUnavailable
+from stoop_worker.jobs.broker import Held
+from stoop_worker.jobs.lease import LeaseKeeper
+from stoop_worker.jobs.outcome import Cancelled, Outcome, Released
 from tests.support.engine import ScriptedEngine, Tally
 from tests.support.recording_broker import RecordingBroker, delivery
-from worker.errors import QueueUnavailable
-from worker.jobs.broker import Held
-from worker.jobs.lease import LeaseKeeper
-from worker.jobs.outcome import Cancelled, Outcome, Released
 
 
 class CountingBroker(RecordingBroker):

@@ -3,17 +3,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from schemas.codec import unpack_event, unpack_result
-from schemas.event import DeltaEvent, FailedEvent, FinishedEvent, RestartedEvent, StartedEvent
-from schemas.failure import Failure, FailureCode
-from schemas.result import Result
-from schemas.skill import Output, Skill
-from schemas.state import State
+from stoop_schemas.codec import unpack_event, unpack_result
+from stoop_schemas.event import DeltaEvent, FailedEvent, FinishedEvent, RestartedEvent, StartedEvent
+from stoop_schemas.failure import Failure, FailureCode
+from stoop_schemas.result import Result
+from stoop_schemas.skill import Output, Skill
+from stoop_schemas.state import State
+from stoop_worker.errors import QueueUnavailable
+from stoop_worker.jobs import outcome as outcomes
+from stoop_worker.jobs.broker import Delivery
+from stoop_worker.jobs.publisher import Identity, Publisher
 from tests.support.recording_broker import RecordingBroker, delivery
-from worker.errors import QueueUnavailable
-from worker.jobs import outcome as outcomes
-from worker.jobs.broker import Delivery
-from worker.jobs.publisher import Identity, Publisher
 
 DONE = Result(id="a", status=State.COMPLETED, skill=Skill.CAPTION, output=Output(caption="x"))
 

@@ -4,11 +4,11 @@ import weakref
 import numpy as np
 import pytest
 
+from stoop_worker.engine.request import Aborted, Caption, Output, Request, TextDelta
+from stoop_worker.errors import EngineCrashed, EngineFault
+from stoop_worker.images import Crops, Tiling
+from stoop_worker.jobs.relay import Relay
 from tests.support.engine import ScriptedEngine
-from worker.engine.request import Aborted, Caption, Output, Request, TextDelta
-from worker.errors import EngineCrashed, EngineFault
-from worker.images import Crops, Tiling
-from worker.jobs.relay import Relay
 
 
 async def start(engine: ScriptedEngine) -> Relay:
@@ -106,7 +106,7 @@ async def test_a_request_that_runs_is_held_by_the_engine_alone() -> None:
     relay = await start(engine)
     crops = Crops(np.zeros((2, 8, 8, 3), dtype=np.uint8), Tiling(1, 1), b"")
     gone = weakref.ref(crops.pixels)
-    running = relay.run(Request("a", Caption(), crops), lambda output: None)
+    running = relay.run(Request("a", Caption(), (crops,)), lambda output: None)
     del crops
     run = asyncio.create_task(running)
     await engine.submitted.wait_for(1)

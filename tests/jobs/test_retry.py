@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.failure import RETRYABLE, Failure, FailureCode
-from worker.jobs.outcome import Dead, Failed, Retry
-from worker.jobs.retry import FIRST_SECONDS, LONGEST_SECONDS, after_failure
+from stoop_schemas.failure import RETRYABLE, Failure, FailureCode
+from stoop_worker.jobs.outcome import Dead, Failed, Retry
+from stoop_worker.jobs.retry import FIRST_SECONDS, LONGEST_SECONDS, after_failure
 
 PASSING = Failure.of(FailureCode.STORAGE_UNAVAILABLE, "the store is away")
 

@@ -1,12 +1,12 @@
 import pytest
 
-from schemas.event import DeltaEvent, ObjectEvent, ReasoningEvent
-from schemas.failure import Failure, FailureCode
-from schemas.job import Job
-from schemas.skill import Box, CaptionLength, Point, Settings, Skill
-from schemas.state import State
-from worker.engine import request as engine
-from worker.jobs.translate import Timings, completed, ended, to_event, to_request
+from stoop_schemas.event import DeltaEvent, ObjectEvent, ReasoningEvent
+from stoop_schemas.failure import Failure, FailureCode
+from stoop_schemas.job import Job
+from stoop_schemas.skill import Box, CaptionLength, Point, Settings, Skill
+from stoop_schemas.state import State
+from stoop_worker.engine import request as engine
+from stoop_worker.jobs.translate import Timings, completed, ended, to_event, to_request
 
 DEFAULTS = engine.Sampling(temperature=0.5, top_p=0.3, max_tokens=100, max_objects=7)
 USAGE = engine.Usage(735, 12, 730, prefill_time_ms=1.0, decode_time_ms=2.0, ttft_ms=3.0)
@@ -56,7 +56,7 @@ def test_a_query_keeps_its_reasoning_and_where_it_looked() -> None:
         "a", STOP, USAGE, text="2", reasoning="I see two.", grounding=(engine.GroundedSpan(2, 5, ((0.1, 0.2),)),)
     )
     job = Job(id="a", skill=Skill.QUERY, question="?", custom_id="row 1", metadata={"k": [1]})
-    result = completed(job, finished, Timings(1.0, 2.0, 3.0))
+    result = completed(job, finished, Timings(1.0, 2.0, 2.9999999))
     assert result.output is not None
     assert result.output.answer == "2"
     assert result.output.reasoning is not None

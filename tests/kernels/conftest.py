@@ -8,7 +8,7 @@ import os
 
 import torch
 
-from worker.kernels.backend import has_triton
+from stoop_worker.kernels.backend import has_triton
 
 __all__: list[str] = []
 

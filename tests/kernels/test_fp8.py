@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from worker.kernels.fp8 import Fp8Linear, gelu_fp8, quantise_rows, quantise_weight, scaled_linear
+from stoop_worker.kernels.fp8 import Fp8Linear, gelu_fp8, quantise_rows, quantise_weight, scaled_linear
 
 
 def randn(*shape: int) -> torch.Tensor:

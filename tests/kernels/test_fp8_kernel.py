@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from worker.kernels.fp8 import kernel, reference
+from stoop_worker.kernels.fp8 import kernel, reference
 
 Quantise = Callable[[Tensor], tuple[Tensor, Tensor]]
 

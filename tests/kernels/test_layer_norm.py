@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from worker.kernels.layer_norm import layer_norm
+from stoop_worker.kernels.layer_norm import layer_norm
 
 
 @pytest.mark.parametrize(("dtype", "close"), [(torch.float64, 1e-12), (torch.float32, 1e-5), (torch.bfloat16, 2e-2)])

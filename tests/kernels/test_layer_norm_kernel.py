@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from worker.kernels.layer_norm import kernel, reference
+from stoop_worker.kernels.layer_norm import kernel, reference
 
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from worker.kernels.paged_attention import PagedLayout, paged_attention, prefix_mask, write_kv
+from stoop_worker.kernels.paged_attention import PagedLayout, paged_attention, prefix_mask, write_kv
 
 HEADS, HEAD_DIM = 2, 8
 NO_PAGE = 2**30  # reading through it fails
@@ -31,9 +31,12 @@ def sequences(draw: st.DrawFn, *, decode: bool = False) -> Sequence:
 
 
 class Case:
-    """Random queries, keys and values, and the same written to a pool whose other slots are NaN."""
+    """Random queries, keys and values, and the same written to a pool whose other slots are NaN.
 
-    def __init__(self, batch: list[Sequence], page_size: int, dtype: torch.dtype, seed: int) -> None:
+    `group` query heads share each of the HEADS key heads.
+    """
+
+    def __init__(self, batch: list[Sequence], page_size: int, dtype: torch.dtype, seed: int, *, group: int = 1) -> None:
         random = torch.Generator().manual_seed(seed)
         self.batch = batch
         used = [-(-sequence.context // page_size) for sequence in batch]
@@ -50,7 +53,7 @@ class Case:
             write_kv(kv[0], kv[1], self.pool, own[position // page_size] * page_size + position % page_size)
             self.keys_values.append(kv)
         rows = [sequence.rows for sequence in batch]
-        self.queries = torch.randn(sum(rows), HEADS, HEAD_DIM, generator=random, dtype=torch.float64).to(dtype)
+        self.queries = torch.randn(sum(rows), group * HEADS, HEAD_DIM, generator=random, dtype=torch.float64).to(dtype)
         self.layout = PagedLayout(
             cu_seqlens_B1=torch.tensor([0, *rows]).cumsum(0).int(),
             context_lens_B=torch.tensor([sequence.context for sequence in batch], dtype=torch.int32),
@@ -62,14 +65,15 @@ class Case:
             page_size=page_size,
         )
 
-    def expected(self) -> Tensor:
+    def expected(self, scale: float = HEAD_DIM**-0.5) -> Tensor:
+        group = self.queries.shape[1] // HEADS
         outputs, start = [], 0
         for sequence, kv in zip(self.batch, self.keys_values, strict=True):
             for row in range(sequence.rows):
                 position = sequence.context - sequence.rows + row
                 seen = max(position + 1, sequence.prefix if position < sequence.prefix else 0)
-                keys, values = kv[:, :seen].double()
-                scores = torch.einsum("hd,shd->hs", self.queries[start + row].double(), keys) / HEAD_DIM**0.5
+                keys, values = kv[:, :seen].double().repeat_interleave(group, dim=2)
+                scores = torch.einsum("hd,shd->hs", self.queries[start + row].double(), keys) * scale
                 outputs.append(torch.einsum("hs,shd->hd", scores.softmax(-1), values))
             start += sequence.rows
         return torch.stack(outputs)
@@ -137,6 +141,25 @@ def test_output_goes_to_the_first_columns_of_a_wider_buffer(rows: int) -> None:
     found = paged_attention(case.queries, case.pool, case.layout, out_TM=out)
     assert found.data_ptr() == out.data_ptr() and out[:, HEADS * HEAD_DIM :].isnan().all()
     torch.testing.assert_close(found.double(), case.expected(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("group", [2, 3, 8])
+@pytest.mark.parametrize("batch", [[Sequence(37, 37, 30), Sequence(9, 2, 0)], [Sequence(37, 1, 30), Sequence(9, 1, 0)]])
+def test_neighbouring_query_heads_share_a_key_head(batch: list[Sequence], group: int) -> None:
+    check(Case(batch, 4, torch.float64, seed=7, group=group))
+
+
+@pytest.mark.parametrize("batch", [[Sequence(37, 37, 30), Sequence(9, 2, 0)], [Sequence(37, 1, 30), Sequence(9, 1, 0)]])
+def test_the_scale_is_the_caller_s(batch: list[Sequence]) -> None:
+    case = Case(batch, 4, torch.float64, seed=8, group=2)
+    found = paged_attention(case.queries, case.pool, case.layout, scale=0.7)
+    torch.testing.assert_close(found, case.expected(0.7), rtol=1e-12, atol=1e-12)
+
+
+def test_query_heads_that_cannot_share_key_heads_evenly_are_refused() -> None:
+    case = Case([Sequence(9, 2, 0)], 4, torch.float32, seed=9)
+    with pytest.raises(ValueError, match="3 query heads"):
+        paged_attention(torch.randn(2, HEADS + 1, HEAD_DIM), case.pool, case.layout)
 
 
 def test_writing_changes_no_other_slot() -> None:

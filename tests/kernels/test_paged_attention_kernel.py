@@ -6,11 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from stoop_worker.kernels.paged_attention import PagedLayout, reference
+from stoop_worker.kernels.paged_attention.decode import Ranges, decode, ranges_for
+from stoop_worker.kernels.paged_attention.grouped_decode import decode_groups, group_ranges
+from stoop_worker.kernels.paged_attention.layout import tiles
+from stoop_worker.kernels.paged_attention.prefill import Tile, prefill
 from tests.kernels.test_paged_attention import HEAD_DIM, HEADS, NO_PAGE, Case, Sequence
-from worker.kernels.paged_attention import PagedLayout, reference
-from worker.kernels.paged_attention.decode import Ranges, decode, ranges_for
-from worker.kernels.paged_attention.layout import tiles
-from worker.kernels.paged_attention.prefill import Tile, prefill
 
 WIDTH, BESIDE = HEADS * HEAD_DIM, 3
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 5e-3}
@@ -19,13 +20,14 @@ PREFILLS = [Sequence(40, 40, 33), Sequence(37, 20, 0), Sequence(9, 1, 0), Sequen
 
 
 def poisoned(case: Case) -> Tensor:
-    return torch.full((len(case.queries), WIDTH + BESIDE), torch.nan, dtype=case.queries.dtype)
+    width = case.queries[0].numel() + BESIDE
+    return torch.full((len(case.queries), width), torch.nan, dtype=case.queries.dtype)
 
 
-def check(found: Tensor, out: Tensor, case: Case) -> None:
+def check(found: Tensor, out: Tensor, case: Case, scale: float = HEAD_DIM**-0.5) -> None:
     tolerance = TOLERANCE[case.queries.dtype]
-    torch.testing.assert_close(found.double(), case.expected(), rtol=tolerance, atol=tolerance)
-    assert found.data_ptr() == out.data_ptr() and out[:, WIDTH:].isnan().all()
+    torch.testing.assert_close(found.double(), case.expected(scale), rtol=tolerance, atol=tolerance)
+    assert found.data_ptr() == out.data_ptr() and out[:, -BESIDE:].isnan().all()
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
@@ -45,14 +47,27 @@ def test_every_context_from_1_to_40() -> None:
     check(decode(case.queries, case.pool, case.layout, out_TM=out, ranges=Ranges(2, block=16)), out, case)
 
 
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("group", [2, 3, 17])
+@pytest.mark.parametrize("ranges", [Ranges(1, block=16), Ranges(4, block=16), Ranges(2, block=8)], ids=str)
+def test_decode_of_groups(dtype: torch.dtype, group: int, ranges: Ranges) -> None:
+    case = Case(DECODES, 4, dtype, seed=7, group=group)
+    out = poisoned(case)
+    for _ in range(2):
+        found = decode_groups(case.queries, case.pool, case.layout, scale=0.5, out_TM=out, ranges=ranges)
+        check(found, out, case, 0.5)
+
+
+@pytest.mark.parametrize("group", [1, 4])
 @pytest.mark.parametrize("splits", [1, 4])
-def test_a_padding_row_gives_zero_and_disturbs_no_other(splits: int) -> None:
-    case = Case([Sequence(40, 1, 0), Sequence(5, 1, 0)], 4, torch.float32, seed=3)
+def test_a_padding_row_gives_zero_and_disturbs_no_other(splits: int, group: int) -> None:
+    case = Case([Sequence(40, 1, 0), Sequence(5, 1, 0)], 4, torch.float32, seed=3, group=group)
     case.layout.page_table_BP[1] = NO_PAGE
     layout = replace(case.layout, context_lens_B=torch.tensor([40, 0], dtype=torch.int32))
-    found = decode(case.queries, case.pool, layout, ranges=Ranges(splits, block=8))
+    launch = decode if group == 1 else decode_groups
+    found = launch(case.queries, case.pool, layout, ranges=Ranges(splits, block=8))
     torch.testing.assert_close(found[0], case.expected()[0].float())
-    assert torch.equal(found[1], torch.zeros(HEADS, HEAD_DIM))
+    assert torch.equal(found[1], torch.zeros(group * HEADS, HEAD_DIM))
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
@@ -61,6 +76,15 @@ def test_prefill(dtype: torch.dtype, page_size: int) -> None:
     case = Case(PREFILLS, page_size, dtype, seed=4)
     out = poisoned(case)
     check(prefill(case.queries, case.pool, case.layout, out_TM=out, tile=Tile(16, block=16)), out, case)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("group", [2, 3])
+def test_prefill_of_groups(dtype: torch.dtype, group: int) -> None:
+    case = Case(PREFILLS, 4, dtype, seed=8, group=group)
+    out = poisoned(case)
+    found = prefill(case.queries, case.pool, case.layout, scale=0.5, out_TM=out, tile=Tile(16, block=16))
+    check(found, out, case, 0.5)
 
 
 @pytest.mark.parametrize("many", [1, 5])  # 14 and 34 sequences: a program looks at 32 together
@@ -88,12 +112,13 @@ def test_a_launch_has_room_for_all_tiles(counts: list[int], least: int) -> None:
     assert least <= tiles(sum(counts), len(counts), 64) <= least + len(counts)
 
 
+@pytest.mark.parametrize("group", [1, 2])
 @pytest.mark.parametrize("batch", [DECODES[:3], PREFILLS[:2]])
-def test_a_float8_pool(batch: list[Sequence]) -> None:
-    case = Case(batch, 4, torch.float32, seed=5)
+def test_a_float8_pool(batch: list[Sequence], group: int) -> None:
+    case = Case(batch, 4, torch.float32, seed=5, group=group)
     pool = case.pool.to(torch.float8_e4m3fn)
     expected = reference.paged_attention(case.queries, pool, case.layout)
-    launch = decode if batch[0].rows == 1 else prefill
+    launch = prefill if batch[0].rows > 1 else decode if group == 1 else decode_groups
     torch.testing.assert_close(launch(case.queries, pool, case.layout), expected, rtol=1e-4, atol=1e-4)
 
 
@@ -103,3 +128,12 @@ def test_a_float8_pool(batch: list[Sequence]) -> None:
 )
 def test_small_batches_are_split(batch: int, positions: int, splits: int) -> None:
     assert ranges_for(batch, 32, positions).splits == splits
+
+
+@pytest.mark.parametrize(
+    ("batch", "positions", "head_dim", "splits"),
+    [(1, 912, 64, 16), (1, 32768, 128, 32), (8, 2048, 128, 16), (64, 912, 64, 2), (256, 912, 128, 1), (1, 30, 64, 1)],
+)
+def test_small_batches_of_groups_are_split(batch: int, positions: int, head_dim: int, splits: int) -> None:
+    queries = torch.empty(batch, 32, head_dim, dtype=torch.bfloat16)
+    assert group_ranges(batch, 8, positions, queries).splits == splits

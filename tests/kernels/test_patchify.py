@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from worker.kernels.patchify import normalised_levels, patchify
+from stoop_worker.kernels.patchify import normalised_levels, patchify
 
 CPU = torch.device("cpu")
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from worker.kernels.patchify import kernel, reference
+from stoop_worker.kernels.patchify import kernel, reference
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image as Pillow
 
-from worker.kernels.resize import resize
+from stoop_worker.kernels.resize import resize
 
 
 def same_as_pillow(high: int, wide: int, height: int, width: int) -> None:

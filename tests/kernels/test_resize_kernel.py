@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from worker.kernels.resize import kernel, reference
+from stoop_worker.kernels.resize import kernel, reference
 
 
 @pytest.mark.parametrize(

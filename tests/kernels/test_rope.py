@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from worker.kernels.rope import rope, rotation
+from stoop_worker.kernels.rope import rope, rotation
 
 ROTARY, HEAD_DIM, THETA = 32, 64, 10000.0
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from stoop_worker.kernels.paged_attention.decode import Ranges
+from stoop_worker.kernels.rotate_attend import kernel, reference
+from stoop_worker.kernels.rotate_write import rotation_table
 from tests.kernels.test_paged_attention import HEAD_DIM, HEADS, NO_PAGE, Case, Sequence
-from worker.kernels.paged_attention.decode import Ranges
-from worker.kernels.rotate_attend import kernel, reference
-from worker.kernels.rotate_write import rotation_table
 
 WIDTH, INNER = HEADS * HEAD_DIM, 1030
 CONTEXTS = (1, 16, 17, 33, 40)

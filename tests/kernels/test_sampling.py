@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from worker.kernels.sampling import LEAST_TEMPERATURE, sample, top_p_filter
+from stoop_worker.kernels.sampling import LEAST_TEMPERATURE, Limits, mask_of, sample, top_k_filter, top_p_filter
 
 PROBABILITIES = (0.5, 0.3, 0.15, 0.05)
 
@@ -103,7 +103,7 @@ def test_a_row_may_not_choose_what_is_suppressed_for_it() -> None:
     suppressed = torch.tensor([[-1, -1], [0, -1], [-1, 0], [1, 0], [0, 0]], dtype=torch.int32)
     for temperature in (0.0, 0.01):
         warm = torch.full((5,), temperature)
-        ids = sample(logits, warm, torch.ones(5), torch.full((5,), 0.5), suppressed)
+        ids = sample(logits, warm, torch.ones(5), torch.full((5,), 0.5), Limits(suppressed))
         assert ids.tolist() == [0, 1, 1, 2, 1]
 
 
@@ -125,3 +125,28 @@ def test_a_temperature_beyond_float32_draws_evenly_from_what_is_not_suppressed()
     logits = torch.tensor([[0.0, 5.0, -float("inf"), 1.0]]).expand(3, -1)
     hot = torch.full((3,), 1e300, dtype=torch.float64)
     assert sample(logits, hot, torch.ones(3), torch.tensor([0.1, 0.5, 0.9])).tolist() == [0, 1, 3]
+
+
+@pytest.mark.parametrize(("top_k", "kept"), [(0, 5), (1, 1), (2, 4), (3, 4), (4, 4), (5, 5), (9, 5)])
+def test_top_k_keeps_what_is_as_likely_as_the_last_of_the_k(top_k: int, kept: int) -> None:
+    logits = torch.tensor([[1.0, 3.0, 1.0, -2.0, 1.0]])
+    assert torch.isfinite(top_k_filter(logits, torch.tensor([top_k]).int())[0]).sum() == kept
+
+
+def test_top_p_is_a_share_of_what_top_k_leaves() -> None:
+    evenly = (torch.arange(1000) + 0.5) / 1000
+    logits = torch.tensor([0.4, 0.3, 0.2, 0.1]).log().expand(1000, -1)
+    # of the two likeliest the first has 0.571: alone enough for 0.5, but not of the whole
+    limits = Limits(top_ks_B=torch.full((1000,), 2).int())
+    ids = sample(logits, torch.ones(1000), torch.full((1000,), 0.5), evenly, limits)
+    assert set(ids.tolist()) == {0}
+    assert set(sample(logits, torch.ones(1000), torch.full((1000,), 0.5), evenly).tolist()) == {0, 1}
+
+
+def test_rows_draw_within_their_masks() -> None:
+    logits = torch.arange(70.0).expand(4, -1)
+    masks = torch.stack((mask_of([3, 31, 32], 70), mask_of([0], 70)))
+    limits = Limits(masks_NW=masks, mask_rows_B=torch.tensor([-1, 0, 1, 0]).int())
+    cold = torch.tensor([0.0, 0.0, 1.0, 100.0])
+    ids = sample(logits, cold, torch.ones(4), torch.tensor([0.5, 0.5, 0.5, 0.0]), limits)
+    assert ids.tolist() == [69, 32, 0, 3]

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from worker.kernels.skinny_linear import add_parts, add_parts_layer_norm, skinny_linear, split_linear
+from stoop_worker.kernels.skinny_linear import add_parts, add_parts_layer_norm, skinny_linear, split_linear
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16]
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from worker.kernels.skinny_linear import products, reference, sums
-from worker.kernels.skinny_linear.products import Cut
+from stoop_worker.kernels.skinny_linear import products, reference, sums
+from stoop_worker.kernels.skinny_linear.products import Cut
 
 # the interpreter's dot takes no bfloat16
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 5e-3}

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from worker.kernels.stitch_pool import kernel, reference
+from stoop_worker.kernels.stitch_pool import kernel, reference
 
 GRID, MARGIN = 5, 1
 

@@ -1,6 +1,6 @@
 import torch
 
-from worker.kernels.vision_attention import vision_attention
+from stoop_worker.kernels.vision_attention import vision_attention
 
 
 def test_patches_attend_within_their_crop() -> None:

@@ -6,14 +6,15 @@ import pytest
 import torch
 from torch import Tensor
 
+from stoop_worker.images import cut
+from stoop_worker.kernels.patchify import patchify
+from stoop_worker.kernels.stitch_pool import pool, stitch
+from stoop_worker.models.moondream import dense_text as text
+from stoop_worker.models.moondream import vision
+from stoop_worker.models.moondream.model import Moondream
 from tests.support.golden_image import golden_image
 from tests.support.one_sequence import OneSequence
 from tests.support.tiny_model import tiny_moondream
-from worker.images import cut
-from worker.kernels.patchify import patchify
-from worker.kernels.stitch_pool import pool, stitch
-from worker.model import text, vision
-from worker.model.moondream import Moondream
 
 PROMPT = [1, 35, 7, 2, 40, 41, 3]
 

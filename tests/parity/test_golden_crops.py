@@ -6,8 +6,8 @@ import numpy as np
 import PIL
 import pytest
 
+from stoop_worker.images import CropGeometry, cut
 from tests.support.golden_image import golden_image
-from worker.images import CropGeometry, cut
 
 HASHES = {
     (378, 378): ("4bf1c7ca768ef15d", "dbdbb592608c949a"),

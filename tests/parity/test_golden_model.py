@@ -5,10 +5,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from stoop_worker.models.moondream import dense_text as text
+from stoop_worker.models.moondream import region
+from stoop_worker.models.moondream.model import Moondream
 from tests.parity.conftest import PROMPT, Golden
 from tests.support.one_sequence import OneSequence
-from worker.model import region, text
-from worker.model.moondream import Moondream
 
 
 def agrees(

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from worker.model.region import read_coordinate, read_size
+from stoop_worker.models.moondream.region import read_coordinate, read_size
 
 
 def one_hot(*bins: int) -> Tensor:

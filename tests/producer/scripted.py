@@ -5,8 +5,8 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 
-from schemas.codec import pack, unpack_event
-from schemas.event import (
+from stoop_schemas.codec import pack, unpack_event
+from stoop_schemas.event import (
     DeltaEvent,
     Event,
     FailedEvent,
@@ -16,11 +16,12 @@ from schemas.event import (
     ReasoningEvent,
     StartedEvent,
 )
-from schemas.failure import Failure
-from schemas.job import Job
-from schemas.result import Metrics, Result
-from schemas.skill import Box, Output, Point, Reasoning, Skill
-from schemas.state import State
+from stoop_schemas.failure import Failure
+from stoop_schemas.job import Job
+from stoop_schemas.result import Metrics, Result
+from stoop_schemas.skill import Box, Output, Point, Reasoning, Skill
+from stoop_schemas.state import State
+from stoop_schemas.worker import WorkerRecord
 
 Script = Callable[[Job], Iterable[Event]]
 
@@ -33,10 +34,13 @@ class ScriptedTransport:
         self.submitted: list[Job] = []
         self.logs: dict[str, list[bytes]] = defaultdict(list)
         self.results: dict[str, bytes] = {}
+        self.seqs: dict[str, int] = {}
         self.subscribed = asyncio.Event()
         self.cancelled: list[str] = []
         self.states: dict[str, str] = {}
         self.closed = 0
+        self.records = [WorkerRecord(lanes=("interactive", "bulk"))]
+        self.looks = 0
         self._channels: dict[str, list[asyncio.Queue[bytes | None]]] = defaultdict(list)
 
     async def submit(self, jobs: Sequence[Job]) -> list[str]:
@@ -58,6 +62,7 @@ class ScriptedTransport:
             result = Result(id=event.id, status=State.FAILED, failure=event.failure, worker="w1")
             self.results[event.id] = pack(result)
         self.logs[event.id].append(pack(event))
+        self.seqs[event.id] = event.seq + 1
 
     def publish_only(self, event: Event) -> None:
         self.publish_packed(event.id, pack(event))
@@ -78,11 +83,19 @@ class ScriptedTransport:
         return self.results.get(job_id)
 
     async def state(self, job_id: str) -> str | None:
-        return self.states.get(job_id, "queued" if job_id in self.logs else None)
+        known = job_id in self.seqs or any(job.id == job_id for job in self.submitted)
+        return self.states.get(job_id, "queued" if known else None)
+
+    async def next_seq(self, job_id: str) -> int | None:
+        return self.seqs.get(job_id)
 
     async def cancel(self, job_id: str) -> str | None:
         self.cancelled.append(job_id)
         return await self.state(job_id)
+
+    async def workers(self, partition: int = 0) -> list[WorkerRecord]:
+        self.looks += 1
+        return self.records
 
     async def log(self, job_id: str, after: int = -1) -> list[bytes]:
         return [packed for packed in self.logs[job_id] if unpack_event(packed).seq > after]

@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from producer.config import ProducerConfig
-from producer.errors import ConfigError
+from stoop.config import ProducerConfig
+from stoop.errors import ConfigError
 
 
 @pytest.fixture(autouse=True)
@@ -31,6 +31,9 @@ def test_an_empty_variable_is_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"redis_url": "http://user:hunter2@h"}, "STOOP_REDIS_URL: .*redis://"),
         ({"s3_endpoint": "localhost:9000"}, "STOOP_S3_ENDPOINT: .*http://"),
         ({"timeout_seconds": 0}, "STOOP_TIMEOUT_SECONDS"),
+        ({"upload_prefix": "/uploads/"}, "STOOP_UPLOAD_PREFIX: .*ends with /"),
+        ({"upload_prefix": "uploads"}, "STOOP_UPLOAD_PREFIX: .*ends with /"),
+        ({"upload_prefix": "a/../b/"}, "STOOP_UPLOAD_PREFIX: .*ends with /"),
         ({"lane_bounds": "bulk"}, "STOOP_LANE_BOUNDS: .*lane=jobs"),
         ({"lane_bounds": "bulk=0"}, "STOOP_LANE_BOUNDS: .*lane=jobs"),
         ({"lane_bounds": "two words=5"}, "STOOP_LANE_BOUNDS: .*lane=jobs"),

@@ -3,10 +3,10 @@ import io
 import pytest
 from PIL import Image
 
-from producer.draw import COLOURS, draw_output
-from producer.draw.drawing import draw_marks, open_canvas
-from producer.errors import ImageUnreadable
-from schemas.skill import Box, Output, Point
+from stoop.draw import COLOURS, draw_output
+from stoop.draw.drawing import draw_marks, open_canvas
+from stoop.errors import ImageUnreadable
+from stoop_schemas.skill import Box, Output, Point
 
 
 def paper(width: int = 300, height: int = 200) -> bytes:
@@ -56,7 +56,7 @@ def test_what_is_no_image_cannot_be_drawn_on() -> None:
 
 
 def test_several_labels_have_a_colour_each() -> None:
-    canvas = open_canvas(paper())
+    canvas, _ = open_canvas(paper())
     boxes = [("cat", Box(0.1, 0.6, 0.2, 0.9)), ("dog", Box(0.4, 0.6, 0.5, 0.9)), ("cat", Box(0.7, 0.6, 0.8, 0.9))]
     draw_marks(canvas, boxes, [])
     colours = [canvas.getpixel((round(box.x_max * 300), 150)) for _, box in boxes]

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from producer.errors import QueueUnavailable
-from producer.operator import DeadLetter, Redriven
-from producer.operator.redis_operator import RedisOperator
-from schemas import names
-from schemas.codec import pack
-from schemas.failure import Failure, FailureCode
-from tests.contract.queues import OnRedis, die_under, ending, new_job
-from worker.jobs.broker import EventGroup
-from worker.jobs.outcome import Completed, Dead
+from stoop.errors import QueueUnavailable
+from stoop.operator import DeadLetter, Redriven
+from stoop.operator.redis_operator import RedisOperator
+from stoop_schemas import names
+from stoop_schemas.codec import pack
+from stoop_schemas.failure import Failure, FailureCode
+from stoop_worker.jobs.broker import EventGroup
+from stoop_worker.jobs.outcome import Completed, Dead
+from tests.contract.queues import OnRedis, crash_under, die_under, ending, new_job
 
 LANES = names.DEFAULT_LANES
 LOST = Dead(Failure.of(FailureCode.WORKER_LOST, "its worker died under it"))
@@ -284,3 +284,43 @@ def test_a_letter_is_a_value() -> None:
     letter = DeadLetter("1-1", "a", "bulk", 1, 0, "w", "internal", "m", 1, pack(new_job(id="a")))
     with pytest.raises(AttributeError):
         letter.lane = "other"  # type: ignore[misc]
+
+
+async def test_every_lane_that_exists_is_named_also_one_that_no_worker_serves(
+    queue: OnRedis, operator: RedisOperator
+) -> None:
+    broker = queue.broker(models=("qwen3",))
+    await broker.open()
+    await broker.extend(b'{"name":"qwen3","lanes":["qwen3:interactive","qwen3:bulk"]}')
+    await queue.call("XADD", names.lane("typo"), "*", "j", "{}")
+    await queue.transport().submit([new_job(lane="late", tenant="acme", stream=True)])
+    await queue.call("SET", names.lane("no-stream"), "1")
+    lanes = await operator.lanes()
+    assert lanes == ["late", "qwen3:bulk", "qwen3:interactive", "typo"]
+    status = await operator.status(lanes)
+    assert [(one.lane, one.waiting, one.served) for one in status.lanes] == [
+        ("late", 1, False),
+        ("qwen3:bulk", 0, True),
+        ("qwen3:interactive", 0, True),
+        ("typo", 1, False),
+    ]
+
+
+async def test_what_is_in_a_model_s_quarantine_is_counted_apart(queue: OnRedis, operator: RedisOperator) -> None:
+    broker = queue.broker(models=("qwen3",))
+    await broker.open()
+    await queue.transport().submit([new_job(model="qwen3") for _ in range(3)])
+    await crash_under(broker, 3)
+    status = await operator.status(await operator.lanes())
+    assert status.quarantined == {"small": 0, "alone": 0, "qwen3:small": 3}
+    assert status.held == 3
+
+
+async def test_a_job_of_a_model_goes_back_to_that_model_s_lane(queue: OnRedis, operator: RedisOperator) -> None:
+    packed = pack(new_job(id="poison", model="qwen3", lane="bulk")).decode()
+    for lane in ("qwen3:bulk", "qwen3:quarantine:alone", ""):
+        await put_letter(queue, id="poison", j=packed, lane=lane)
+        [letter] = await operator.letters(1)
+        await queue.call("DEL", names.job("poison"))
+        assert await operator.redrive([letter]) == [Redriven.YES]
+    assert await queue.depth("qwen3:bulk") == 3

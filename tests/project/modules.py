@@ -3,11 +3,12 @@
 import ast
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeGuard
 
 __all__ = ["ROOT", "Function", "Module", "modules"]
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("schemas", "producer", "worker")
+PACKAGES = ("schemas/stoop_schemas", "producer/stoop", "worker/stoop_worker")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +54,11 @@ class Module:
 
     @property
     def imported(self) -> set[str]:
-        """The public names that the module imports."""
-        found = (node for node in self.tree.body if isinstance(node, ast.Import | ast.ImportFrom))
+        """The public names that the module imports, also those that only a type checker sees imported."""
+        checked = [each for node in self.tree.body if _is_type_checking(node) for each in node.body]
+        found = (node for node in [*self.tree.body, *checked] if isinstance(node, ast.Import | ast.ImportFrom))
         names = {(alias.asname or alias.name).split(".")[0] for node in found for alias in node.names}
-        return {name for name in names if not name.startswith("_")}
+        return {name for name in names if not name.startswith("_") and name != "TYPE_CHECKING"}
 
     @property
     def functions(self) -> list[Function]:
@@ -77,6 +79,10 @@ def modules() -> list[Module]:
 def _read(path: Path) -> Module:
     text = path.read_text(encoding="utf-8")
     return Module(path.relative_to(ROOT).as_posix(), text, ast.parse(text))
+
+
+def _is_type_checking(node: ast.stmt) -> TypeGuard[ast.If]:
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
 
 
 def _defined_by(node: ast.stmt) -> list[str]:

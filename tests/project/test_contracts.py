@@ -1,5 +1,6 @@
 """Each import contract is seen to break: a rule that nothing can break guards nothing."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -15,33 +16,75 @@ PACKAGES = ("schemas", "producer", "worker")
 
 # For each contract: a module of the product, and what it must not say.
 PLANTED = [
-    ("Producer and worker meet only in schemas", "producer/transport.py", "import worker.errors"),
-    ("Producer and worker meet only in schemas", "worker/errors.py", "import producer.errors"),
-    ("Schemas stand alone", "schemas/job.py", "import redis"),
-    ("Schemas stand alone", "schemas/names.py", "import worker.errors"),
-    ("The worker's layers", "worker/kernels/__init__.py", "import worker.model.text"),
-    ("The worker's layers", "worker/engine/request.py", "import worker.jobs.outcome"),
-    ("The worker's layers", "worker/jobs/outcome.py", "import worker.main"),
-    ("The worker's layers", "worker/jobs/outcome.py", "import worker.engine_process.border"),
-    ("Celery is imported by what speaks for it alone", "worker/dialect.py", "import celery"),
-    ("Celery is imported by what speaks for it alone", "producer/config.py", "from kombu import Connection"),
-    ("Jobs know the engine only as engine.request", "worker/jobs/translate.py", "import worker.engine.scheduler"),
-    ("Jobs know the engine only as engine.request", "worker/jobs/translate.py", "from worker.model import text"),
-    ("Nothing left of the engine imports torch", "worker/images/crops.py", "import torch"),
-    ("Nothing left of the engine imports torch", "producer/config.py", "import torch.nn"),
-    ("Nothing left of the engine imports torch", "worker/jobs/broker.py", "import torch"),
-    ("Nothing left of the engine imports torch", "worker/main.py", "import worker.engine_process.boot"),
+    ("Producer and worker meet only in schemas", "producer/stoop/client/transport.py", "import stoop_worker.errors"),
+    ("Producer and worker meet only in schemas", "worker/stoop_worker/errors.py", "import stoop.errors"),
+    ("Schemas stand alone", "schemas/stoop_schemas/job.py", "import redis"),
+    ("Schemas stand alone", "schemas/stoop_schemas/names.py", "import stoop_worker.errors"),
     (
-        "Nothing right of jobs knows the wire, an event loop or a configuration",
-        "worker/engine/request.py",
-        "from schemas.job import Job",
+        "The worker's layers",
+        "worker/stoop_worker/kernels/__init__.py",
+        "import stoop_worker.models.moondream.dense_text",
+    ),
+    ("The worker's layers", "worker/stoop_worker/engine/request.py", "import stoop_worker.jobs.outcome"),
+    ("The worker's layers", "worker/stoop_worker/jobs/outcome.py", "import stoop_worker.main"),
+    ("The worker's layers", "worker/stoop_worker/jobs/outcome.py", "import stoop_worker.engine_process.protocol"),
+    ("Celery is imported by what speaks for it alone", "worker/stoop_worker/celery/dialect.py", "import celery"),
+    ("Celery is imported by what speaks for it alone", "producer/stoop/config.py", "from kombu import Connection"),
+    (
+        "Jobs know the engine only as engine.request",
+        "worker/stoop_worker/jobs/translate.py",
+        "import stoop_worker.engine.scheduler",
+    ),
+    (
+        "Jobs know the engine only as engine.request",
+        "worker/stoop_worker/jobs/translate.py",
+        "from stoop_worker.models import text",
+    ),
+    ("The engine imports no model", "worker/stoop_worker/engine/sequence.py", "import stoop_worker.models.families"),
+    (
+        "The engine imports no model",
+        "worker/stoop_worker/engine/device/prefill.py",
+        "from stoop_worker.models.moondream import vision",
+    ),
+    (
+        "Families do not import each other, and what they share imports none",
+        "worker/stoop_worker/models/second.py",  # a family that is not there
+        "import stoop_worker.models.moondream.text",
+    ),
+    (
+        "Families do not import each other, and what they share imports none",
+        "worker/stoop_worker/models/loading/checkpoint.py",
+        "import stoop_worker.models.moondream.names",
+    ),
+    (
+        "In the engine only device and config import torch",
+        "worker/stoop_worker/engine/model.py",
+        "from torch import nn",
+    ),
+    ("In the engine only device and config import torch", "worker/stoop_worker/engine/scheduler.py", "import torch"),
+    ("Nothing left of the engine imports torch", "worker/stoop_worker/images/crops.py", "import torch"),
+    ("Nothing left of the engine imports torch", "producer/stoop/config.py", "import torch.nn"),
+    ("Nothing left of the engine imports torch", "worker/stoop_worker/jobs/broker.py", "import torch"),
+    (
+        "Nothing left of the engine imports torch",
+        "worker/stoop_worker/main.py",
+        "import stoop_worker.engine_process.boot",
     ),
     (
         "Nothing right of jobs knows the wire, an event loop or a configuration",
-        "worker/images/tiling.py",
+        "worker/stoop_worker/engine/request.py",
+        "from stoop_schemas.job import Job",
+    ),
+    (
+        "Nothing right of jobs knows the wire, an event loop or a configuration",
+        "worker/stoop_worker/images/tiling.py",
         "import asyncio",
     ),
-    ("Nothing right of jobs knows the wire, an event loop or a configuration", "worker/model/text.py", "import redis"),
+    (
+        "Nothing right of jobs knows the wire, an event loop or a configuration",
+        "worker/stoop_worker/models/moondream/dense_text.py",
+        "import redis",
+    ),
 ]
 
 Lint = Callable[[], dict[str, str]]
@@ -63,7 +106,7 @@ def lint(copy: Path) -> Lint:
         report = subprocess.run(
             [sys.executable, "-c", "from importlinter.cli import lint_imports_command as c; c(['--no-cache'])"],
             cwd=copy,
-            env={"PYTHONPATH": str(copy), "NO_COLOR": "1"},
+            env={"PYTHONPATH": os.pathsep.join(str(copy / package) for package in PACKAGES), "NO_COLOR": "1"},
             capture_output=True,
             text=True,
         ).stdout
@@ -88,9 +131,12 @@ def test_every_contract_is_kept(lint: Lint) -> None:
 @pytest.mark.parametrize(("name", "module", "planted"), PLANTED)
 def test_a_violation_is_seen(copy: Path, lint: Lint, name: str, module: str, planted: str) -> None:
     path = copy / module
-    before = path.read_text(encoding="utf-8")
-    path.write_text(f"{before}\n{planted}\n", encoding="utf-8")
+    before = path.read_text(encoding="utf-8") if path.exists() else None
+    path.write_text(f"{before or ''}\n{planted}\n", encoding="utf-8")
     try:
         assert lint()[name] == "BROKEN"
     finally:
-        path.write_text(before, encoding="utf-8")
+        if before is None:
+            path.unlink()
+        else:
+            path.write_text(before, encoding="utf-8")

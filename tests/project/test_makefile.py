@@ -157,6 +157,8 @@ def test_the_gpu_tests_need_pytest_and_none_of_its_plugins() -> None:
         "no:timeout",
         "-p",
         "no:pytest_cov",
+        "-p",
+        "no:xdist",
     ]
     collected = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert collected.returncode == 0, collected.stdout

@@ -1,5 +1,6 @@
 """What `pip install` brings: the three packages with all they read at run time, and no more."""
 
+import os
 import subprocess
 import sys
 import tomllib
@@ -12,14 +13,22 @@ import pytest
 
 from tests.project.modules import ROOT
 
+PACKAGES = {"schemas": "stoop_schemas", "producer": "stoop", "worker": "stoop_worker"}
+
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
-    """The names of the files in the wheel."""
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel."""
     folder = tmp_path_factory.mktemp("wheel")
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
     [built] = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> set[str]:
+    """The names of the files in the wheel."""
     with zipfile.ZipFile(built) as archive:
         return set(archive.namelist())
 
@@ -30,18 +39,38 @@ def settings() -> dict[str, Any]:
 
 def test_the_wheel_has_every_file_of_the_packages(wheel: set[str]) -> None:
     ours = {
-        path.relative_to(ROOT).as_posix()
-        for package in ("schemas", "producer", "worker")
-        for path in (ROOT / package).rglob("*")
+        path.relative_to(ROOT / top).as_posix()
+        for top, package in PACKAGES.items()
+        for path in (ROOT / top / package).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert ours <= wheel
     assert {path for path in ours if path.endswith(".lua")}, "the scripts travel with the code"
-    assert {"schemas/json/job.schema.json", "worker/py.typed"} <= ours
+    assert {"stoop_schemas/json/job.schema.json", "stoop_worker/py.typed"} <= ours
 
 
 def test_the_wheel_has_nothing_else(wheel: set[str]) -> None:
-    assert {name.split("/")[0] for name in wheel} == {"schemas", "producer", "worker", "stoop-0.1.0.dist-info"}
+    assert {name.split("/")[0] for name in wheel} == {*PACKAGES.values(), "stoop-0.1.0.dist-info"}
+
+
+def test_a_users_own_modules_may_have_any_of_the_folders_names(built: Path, tmp_path: Path) -> None:
+    """The wheel, installed beside an application whose modules are called `schemas`, `producer` and `worker`."""
+    installed = tmp_path / "site-packages"
+    with zipfile.ZipFile(built) as archive:
+        archive.extractall(installed)
+    assert not {"schemas", "producer", "worker"} & {path.name for path in installed.iterdir()}
+    for name in ("schemas", "producer", "worker"):
+        (tmp_path / f"{name}.py").write_text(f"ITEM = {name!r}\n")
+    (tmp_path / "app.py").write_text(
+        "import producer, schemas, worker\n"
+        "import stoop, stoop.cli.app, stoop_schemas.job, stoop_worker.config\n"
+        "print(producer.ITEM, schemas.ITEM, worker.ITEM, stoop.__file__)\n"
+    )
+    paths = os.pathsep.join([str(tmp_path), str(installed)])
+    started = subprocess.run(
+        [sys.executable, "app.py"], cwd=tmp_path, env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True
+    )
+    assert started.stdout.split() == ["producer", "schemas", "worker", str(installed / "stoop" / "__init__.py")]
 
 
 def test_every_entry_point_can_be_loaded() -> None:
@@ -52,7 +81,7 @@ def test_every_entry_point_can_be_loaded() -> None:
 
 
 def test_a_producer_needs_no_torch() -> None:
-    script = "import sys, producer, producer.cli; print([m for m in ('torch', 'numpy', 'worker') if m in sys.modules])"
+    script = "import sys, stoop.cli.app; print([m for m in ('torch', 'numpy', 'stoop_worker') if m in sys.modules])"
     seen = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=Path("/"))
     assert seen.stdout.strip() == "[]"
 

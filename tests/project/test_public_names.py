@@ -26,6 +26,6 @@ def test_a_package_lists_what_it_gathers(module: Module) -> None:
     assert set(module.listed or []) == module.imported
 
 
-@pytest.mark.parametrize("package", ["schemas", "producer", "worker"])
+@pytest.mark.parametrize("package", ["schemas/stoop_schemas", "producer/stoop", "worker/stoop_worker"])
 def test_a_package_tells_that_it_is_typed(package: str) -> None:
     assert (ROOT / package / "py.typed").is_file()

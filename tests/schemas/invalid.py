@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from schemas.failure import FailureCode
+from stoop_schemas.failure import FailureCode
 
 __all__ = ["INVALID", "ONLY_CHECKED", "VALID", "VALID_CHANGES"]
 
@@ -27,8 +27,15 @@ VALID_CHANGES: list[dict[str, Any]] = [
     {"deadline": (1 << 53) - 1},
     {"max_attempts": 1},
     {"max_attempts": 100},
+    {"lane": "quarantined:alone"},
     {"custom_id": "any text, ä"},
     {"metadata": {}},
+    {"model": "moondream2"},
+    {"model": "Qwen3-VL_8b.fp8", "lane": "bulk"},
+    {"model": "m" * 64, "lane": "b" * 63},
+    {"model": "moondream2", "lane": "moondream2:bulk"},
+    {"lane": "quarantine"},
+    {"lane": "my-quarantine:small"},
     {"signature": "key.1:" + "0f" * 32},
 ]
 
@@ -38,6 +45,7 @@ ONLY_CHECKED: list[tuple[dict[str, Any], FailureCode]] = [
     ({**IMAGE, "spatial_refs": [[0.5, 0, 0.25, 1]]}, FailureCode.INVALID_ARGUMENT),
     ({**IMAGE, "spatial_refs": [[0, 0.5, 1, 0.25]]}, FailureCode.INVALID_ARGUMENT),
     ({"skill": "detect", **IMAGE, "object": "car", "spatial_refs": [[0, 0]]}, FailureCode.INVALID_ARGUMENT),
+    ({"model": "m" * 64, "lane": "b" * 64}, FailureCode.INVALID_ARGUMENT),
     ({"metadata": {"a": "x" * 2000}}, FailureCode.INVALID_ARGUMENT),
 ]
 
@@ -55,6 +63,16 @@ INVALID: list[tuple[dict[str, Any], FailureCode]] = [
     ({"id": "a" * 129}, FailureCode.INVALID_ARGUMENT),
     ({"lane": ""}, FailureCode.INVALID_ARGUMENT),
     ({"lane": "a/b"}, FailureCode.INVALID_ARGUMENT),
+    ({"lane": "quarantine:small"}, FailureCode.INVALID_ARGUMENT),
+    ({"lane": "quarantine:alone"}, FailureCode.INVALID_ARGUMENT),
+    ({"lane": "moondream2:quarantine:alone"}, FailureCode.INVALID_ARGUMENT),
+    ({"model": ""}, FailureCode.INVALID_ARGUMENT),
+    ({"model": "vikhyatk/moondream2"}, FailureCode.INVALID_ARGUMENT),
+    ({"model": "moondream2:bulk"}, FailureCode.INVALID_ARGUMENT),
+    ({"model": "moondream 2"}, FailureCode.INVALID_ARGUMENT),
+    ({"model": ".."}, FailureCode.INVALID_ARGUMENT),
+    ({"model": "m" * 65}, FailureCode.INVALID_ARGUMENT),
+    ({"model": "quarantine"}, FailureCode.INVALID_ARGUMENT),
     ({"tenant": "a*"}, FailureCode.INVALID_ARGUMENT),
     ({"custom_id": ""}, FailureCode.INVALID_ARGUMENT),
     ({"custom_id": "a" * 129}, FailureCode.INVALID_ARGUMENT),

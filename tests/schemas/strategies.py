@@ -5,18 +5,20 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from schemas import event as events
-from schemas.event import Event
-from schemas.failure import Failure, FailureCode
-from schemas.job import Job
-from schemas.result import Metrics, Result
-from schemas.skill import Box, CaptionLength, Grounding, Output, Point, Reasoning, Settings, Skill
-from schemas.state import TERMINAL
+from stoop_schemas import event as events
+from stoop_schemas.event import Event
+from stoop_schemas.failure import Failure, FailureCode
+from stoop_schemas.job import MODEL_PATTERN, Job
+from stoop_schemas.result import Metrics, Result
+from stoop_schemas.skill import Box, CaptionLength, Grounding, Output, Point, Reasoning, Settings, Skill
+from stoop_schemas.state import TERMINAL
 
 __all__ = ["any_events", "any_jobs", "any_json", "any_results"]
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 names = st.text(string.ascii_letters + string.digits + "._:-", min_size=1, max_size=128)
+lanes = st.text(string.ascii_letters + string.digits + "._:-", min_size=1, max_size=63)
+models = st.from_regex(MODEL_PATTERN, fullmatch=True).filter(lambda name: name != "quarantine")
 fractions = st.floats(0, 1)
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 any_json = st.recursive(
@@ -65,13 +67,14 @@ def any_jobs(draw: st.DrawFn) -> Job:
         spatial_refs=refs if skill is Skill.QUERY else None,
         settings=draw(settings),
         stream=draw(st.booleans()),
-        lane=draw(names),
+        lane=draw(lanes),
         deadline=draw(maybe(st.integers(1, (1 << 53) - 1))),
         max_attempts=draw(maybe(st.integers(1, 100))),
         idempotency_key=draw(maybe(text.filter(len))),
         tenant=draw(maybe(names)),
         metadata=draw(maybe(metadata)),
         traceparent=draw(maybe(text.filter(len))),
+        model=draw(maybe(models)),
     )
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from schemas.address import ObjectAddress, parse_object
+from stoop_schemas.address import ObjectAddress, object_address, parse_object
 
 
 @pytest.mark.parametrize(
@@ -24,3 +24,14 @@ def test_what_is_no_address_is_refused(address: str) -> None:
     with pytest.raises(ValueError, match=r"address must be|step") as raised:
         parse_object(address)
     assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("key", ["key", "#1 a?.jpg", "q?versionId=a/b", "a?versionId=", "?versionId=3.png"])
+def test_an_address_is_read_as_it_was_written(key: str) -> None:
+    assert parse_object(object_address("bucket", key)) == ObjectAddress("bucket", key)
+
+
+@pytest.mark.parametrize("key", ["q?versionId=3.png", "a/../b", "k" * 1025])
+def test_a_key_that_no_address_can_name_is_refused(key: str) -> None:
+    with pytest.raises(ValueError, match="key"):
+        object_address("bucket", key)

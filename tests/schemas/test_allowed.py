@@ -1,6 +1,6 @@
 import pytest
 
-from schemas.allowed import AllowedBuckets
+from stoop_schemas.allowed import AllowedBuckets
 
 MIXED = AllowedBuckets.read(["public", "acme=acme-images", "acme=shared-images/acme", "rival=rival-images/in"])
 TENANTS = AllowedBuckets.read(["acme=acme-images"])

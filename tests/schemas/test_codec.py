@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.codec import PACKED_LIMIT, pack, peek_id, unpack_event, unpack_job, unpack_result
-from schemas.event import Event
-from schemas.failure import FailureCode, Rejected
-from schemas.job import METADATA_LIMIT, Job
-from schemas.result import Result
-from schemas.skill import Skill
+from stoop_schemas.codec import PACKED_LIMIT, pack, unpack_event, unpack_job, unpack_result
+from stoop_schemas.event import Event
+from stoop_schemas.failure import FailureCode, Rejected
+from stoop_schemas.job import METADATA_LIMIT, Job
+from stoop_schemas.result import Result
+from stoop_schemas.skill import Skill
 from tests.schemas.strategies import any_events, any_jobs, any_json, any_results
 
 UNPACK = [unpack_job, unpack_event, unpack_result]
@@ -139,28 +139,6 @@ def test_what_has_no_json_is_rejected_when_packed(value: dict[str, object]) -> N
     with pytest.raises(Rejected) as rejected:
         pack(Job(id="a", skill=Skill.QUERY, question="q", metadata=value))
     assert rejected.value.failure.code is FailureCode.INVALID_ARGUMENT
-
-
-@pytest.mark.parametrize(
-    ("packed", "expected"),
-    [
-        (b'{"id":"a","skill":"dance","settings":7}', "a"),
-        (b'{"skill":"query"}', None),
-        (b'{"id":7}', None),
-        (b'{"id":"a"', None),
-        (b'["a"]', None),
-        (b"\xff", None),
-        (b'{"x":' + b"[" * 100_000, None),
-    ],
-    ids=lambda value: repr(value)[:40],
-)
-def test_peek_reads_the_id_or_nothing(packed: bytes, expected: str | None) -> None:
-    assert peek_id(packed) == expected
-
-
-@given(st.binary())
-def test_peek_never_raises(packed: bytes) -> None:
-    peek_id(packed)
 
 
 def test_what_is_too_long_to_be_a_job_is_not_even_parsed() -> None:

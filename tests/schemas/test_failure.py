@@ -1,6 +1,6 @@
 import pytest
 
-from schemas.failure import RETRYABLE, Failure, FailureCode, Rejected
+from stoop_schemas.failure import RETRYABLE, Failure, FailureCode, Rejected
 
 
 @pytest.mark.parametrize("code", FailureCode)

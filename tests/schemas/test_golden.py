@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from schemas import event as events
-from schemas.codec import pack, unpack_event, unpack_job, unpack_result
-from schemas.event import Event
-from schemas.failure import Failure, FailureCode
-from schemas.job import Job
-from schemas.result import Metrics, Result
-from schemas.skill import Box, CaptionLength, Grounding, Output, Point, Reasoning, Settings, Skill
-from schemas.state import State
+from stoop_schemas import event as events
+from stoop_schemas.codec import pack, unpack_event, unpack_job, unpack_result
+from stoop_schemas.event import Event, UnknownEvent
+from stoop_schemas.failure import Failure, FailureCode
+from stoop_schemas.job import Job
+from stoop_schemas.result import Metrics, Result
+from stoop_schemas.skill import Box, CaptionLength, Grounding, Output, Point, Reasoning, Settings, Skill
+from stoop_schemas.state import State
 
 GOLDEN = Path(__file__).with_name("golden")
 ID = "0123456789abcdef0123456789abcdef-0"
@@ -69,6 +69,7 @@ JOBS = {
         metadata={"page": 3, "tags": ["a", None, 0.5, True], "nested": {"empty": {}}},
         traceparent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
     ),
+    "job-model": Job(id=ID, skill=Skill.CAPTION, image=IMAGE, lane="bulk", model="moondream3"),
     "job-signed": Job(
         id=ID,
         skill=Skill.CAPTION,
@@ -129,6 +130,12 @@ RESULTS = {
         finish_reason="stop",
     ),
     "result-failed": Result(id=ID, status=State.FAILED, skill=Skill.CAPTION, failure=TIMEOUT, attempt=3),
+    "result-failed-model": Result(
+        id=ID,
+        status=State.FAILED,
+        skill=Skill.CAPTION,
+        failure=Failure(FailureCode.UNSUPPORTED_MODEL, "this worker serves moondream2, and the job names moondream3"),
+    ),
     "result-failed-unreadable": Result(
         id="1795000000000-0",
         status=State.FAILED,
@@ -141,7 +148,7 @@ RESULTS = {
 UNPACK = {"job": unpack_job, "event": unpack_event, "result": unpack_result}
 
 # The lines of a batch file, and what a newer producer or worker might send.
-FOREIGN: dict[str, Job | Event | Result] = {
+FOREIGN: dict[str, Job | Event | UnknownEvent | Result] = {
     "job-moondream-query": Job(
         id="line_1", skill=Skill.QUERY, image="data:image/jpeg;base64,/9j/4AAQSkZJRg==", question="What is this?"
     ),
@@ -152,6 +159,7 @@ FOREIGN: dict[str, Job | Event | Result] = {
     "job-moondream-point": Job(id="line_4", skill=Skill.POINT, image="https://example.com/cat.jpg", object="ear"),
     "job-unknown-fields": JOBS["job-caption"],
     "event-unknown-fields": EVENTS["event-delta"],
+    "event-unknown-type": UnknownEvent(type="segment", id=ID, seq=3, attempt=1),
     "result-unknown-fields": RESULTS["result-caption"],
 }
 
@@ -162,7 +170,7 @@ def read(folder: str, name: str) -> bytes:
     return (GOLDEN / folder / f"{name}.json").read_bytes().removesuffix(b"\n")
 
 
-def unpack(name: str, packed: bytes) -> Job | Event | Result:
+def unpack(name: str, packed: bytes) -> Job | Event | UnknownEvent | Result:
     return UNPACK[name.split("-")[0]](packed)
 
 

@@ -3,9 +3,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from schemas.failure import FailureCode, Rejected
-from schemas.job import ID_LIMIT, IMAGE_LIMIT, METADATA_LIMIT, TEXT_LIMIT, Job, check
-from schemas.skill import SETTING_RANGES, Settings, Skill
+from stoop_schemas.failure import FailureCode, Rejected
+from stoop_schemas.job import ID_LIMIT, IMAGE_LIMIT, METADATA_LIMIT, TEXT_LIMIT, Job, check
+from stoop_schemas.skill import SETTING_RANGES, Settings, Skill
 from tests.schemas.invalid import INVALID, VALID, VALID_CHANGES
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas import names
-from schemas.job import NAME_PATTERN
+from stoop_schemas import names
+from stoop_schemas.job import NAME_PATTERN
 
 GENERATED = "0123456789abcdef0123456789abcdef-12"
 
@@ -66,7 +66,7 @@ def test_a_key_has_one_partition_of_those_there_are(key: str, partitions: int) -
 
 
 def test_the_partition_of_a_key_is_the_same_in_every_process() -> None:
-    script = "from schemas import names; print([names.key_partition(f'order/{n}', 16) for n in range(8)])"
+    script = "from stoop_schemas import names; print([names.key_partition(f'order/{n}', 16) for n in range(8)])"
     seen = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     assert seen.strip() == str([names.key_partition(f"order/{n}", 16) for n in range(8)])
     # Written down: a change would send keys that are in use to another partition.
@@ -75,3 +75,26 @@ def test_the_partition_of_a_key_is_the_same_in_every_process() -> None:
 
 def test_keys_spread_over_the_partitions() -> None:
     assert {names.key_partition(f"order/{n}", 4) for n in range(64)} == {0, 1, 2, 3}
+
+
+def test_a_model_has_lanes_and_a_quarantine_of_its_own() -> None:
+    assert names.model_lane("bulk", None) == "bulk"
+    assert names.model_lane("bulk", "qwen3") == names.model_lane("qwen3:bulk", "qwen3") == "qwen3:bulk"
+    assert names.quarantine("small", 3) == "stoop:{3}:jobs:quarantine:small"
+    assert names.quarantine("alone", 3, "qwen3") == "stoop:{3}:jobs:qwen3:quarantine:alone"
+    assert names.turns(3, "qwen3") == "stoop:{3}:turns:qwen3"
+
+
+@pytest.mark.parametrize(
+    ("lane", "found"),
+    [
+        ("quarantine:small", (None, "small")),
+        ("qwen3:quarantine:alone", ("qwen3", "alone")),
+        ("quarantine:large", None),
+        ("my-quarantine:small", None),
+        ("bulk", None),
+        ("quarantine:small/acme", None),
+    ],
+)
+def test_a_quarantine_is_known_by_its_lane(lane: str, found: object) -> None:
+    assert names.quarantine_of(lane) == found

@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 import redis
 
-from schemas import names
-from schemas.codec import pack, unpack_event, unpack_job, unpack_result
-from schemas.event import DeltaEvent, Event, FinishedEvent, StartedEvent
-from schemas.failure import RETRYABLE, FailureCode
-from schemas.job import Job
-from schemas.result import Result
-from schemas.skill import Output, Settings
-from schemas.state import TERMINAL, TRANSITIONS, State
+from stoop_schemas import names
+from stoop_schemas.codec import pack, unpack_event, unpack_job, unpack_result
+from stoop_schemas.event import DeltaEvent, Event, FinishedEvent, StartedEvent
+from stoop_schemas.failure import RETRYABLE, FailureCode
+from stoop_schemas.job import Job
+from stoop_schemas.result import Result
+from stoop_schemas.skill import Output, Settings
+from stoop_schemas.state import TERMINAL, TRANSITIONS, State
 
-PAGE = (Path(names.__file__).parent / "README.md").read_text(encoding="utf-8")
+PAGE = (Path(names.__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 
 
 def section(title: str) -> str:
@@ -60,8 +60,11 @@ def test_the_table_of_keys_has_every_key() -> None:
     table = {coded(name)[0] for name, *_ in rows("Keys and channels")}
     built = {
         names.lane("<lane>"),
+        names.lane(names.model_lane("<lane>", "<model>")),
+        names.quarantine("<kind>", model="<model>"),
         names.lane(names.tenant_lane("<lane>", "<tenant>")),
         names.tenants("<lane>"),
+        names.tenant_count("<lane>"),
         names.quarantine("<kind>"),
         names.turns(),
         names.cancelled(),

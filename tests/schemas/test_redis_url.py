@@ -1,6 +1,6 @@
 import pytest
 
-from schemas.redis_url import RedisUrl, read_redis_url
+from stoop_schemas.redis_url import RedisUrl, read_redis_url
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_sentinels_by_tls_are_asked_by_tls_too() -> None:
         ("redis+sentinel://a:99999/hidden", "name its hosts"),
         ("redis+cluster://ada:hid/den@a", "no databases"),
         ("redis+cluster://a/1", "no databases"),
-        ("redis+cluster://a?hidden=1", "only these are known here: none"),
+        ("redis+cluster://a?hidden=1", "accepts only these options here: none"),
         ("redis+cluster://a?hidden", "cannot be read"),
         ("redis+cluster://a?ssl_ca_certs=x", "only these"),
         ("rediss+cluster://a?ssl_cert_reqs=none", "only these"),

@@ -1,10 +1,10 @@
 import msgspec
 import pytest
 
-from schemas.codec import unpack_result
-from schemas.failure import Rejected
-from schemas.result import Result
-from schemas.state import TERMINAL, State
+from stoop_schemas.codec import unpack_result
+from stoop_schemas.failure import Rejected
+from stoop_schemas.result import Result
+from stoop_schemas.state import TERMINAL, State
 
 
 @pytest.mark.parametrize("status", sorted(set(State) - TERMINAL))

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.codec import pack, unpack_job
-from schemas.failure import FailureCode, Rejected
-from schemas.job import Job
-from schemas.signature import SigningKeys
+from stoop_schemas.codec import pack, unpack_job
+from stoop_schemas.failure import FailureCode, Rejected
+from stoop_schemas.job import Job
+from stoop_schemas.signature import SigningKeys
 from tests.schemas.strategies import any_jobs
 from tests.schemas.test_golden import JOBS, read
 

@@ -6,6 +6,7 @@ import zlib
 
 from PIL import Image
 
+from tests.images.bombs import exif_bomb, gif_of_blocks, png_of_chunks, rle_bmp, scan_bomb, segment_bomb
 from tests.security.case import MARK, Case, with_image
 from tests.security.pictures import (
     bmp_of_size,
@@ -63,14 +64,20 @@ IMAGES: list[Case] = [
     with_image("a TIFF bomb", "image_too_large", tiff(HUGE, HUGE)),
     with_image(
         "a PNG whose comment inflates to 100 MB",
-        "image_undecodable",
+        "completed",
         png_with_chunk(b"zTXt", b"a\0\0" + zlib.compress(bytes(100_000_000))),
     ),
     with_image(
         "a PNG whose profile inflates to 100 MB",
-        "image_undecodable",
+        "completed",
         png_with_chunk(b"iCCP", b"a\0\0" + zlib.compress(bytes(100_000_000))),
     ),
+    with_image("a JPEG of 20,000 scans", "image_too_large", scan_bomb(1000, 20_000)),
+    with_image("a JPEG of 300,000 segments", "image_too_large", segment_bomb(300_000)),
+    with_image("a PNG of 100,000 chunks", "image_too_large", png_of_chunks(b"teSt", b"", 100_000)),
+    with_image("a GIF with a comment of 500,000 blocks", "image_too_large", gif_of_blocks(500_000)),
+    with_image("a run-length BMP of short rows", "image_too_large", rle_bmp(2000, 2000)),
+    with_image("a JPEG whose EXIF fields are all the same 60 KB", "completed", exif_bomb(3000)),
     with_image("a PNG of no width", "image_undecodable", png_of_size(0, 30)),
     with_image("a BMP of negative width", "image_too_large", bmp_of_size(-40, 30)),
     with_image("a PNG that ends early", "image_undecodable", png()[:-30]),

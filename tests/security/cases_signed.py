@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from schemas.signature import SigningKeys
+from stoop_schemas.signature import SigningKeys
 from tests.security.case import MARK, Case, job
 
 __all__ = ["KEYS", "SIGNED"]

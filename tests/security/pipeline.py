@@ -15,27 +15,29 @@ from pathlib import Path
 import structlog
 from redis.asyncio import Redis
 
-from producer.embedded import EmbeddedS3
-from schemas import names
-from schemas.allowed import AllowedBuckets
-from schemas.codec import unpack_event, unpack_result
-from schemas.result import Result
-from schemas.signature import SigningKeys
+from stoop.demo.embedded import EmbeddedS3
+from stoop_schemas import names
+from stoop_schemas.allowed import AllowedBuckets
+from stoop_schemas.codec import unpack_event, unpack_result
+from stoop_schemas.result import Result
+from stoop_schemas.signature import SigningKeys
+from stoop_worker.engine.request import Finished, Output, Query, Request, Sampling, TextDelta
+from stoop_worker.images import CropGeometry, ImageLimits
+from stoop_worker.jobs.budget import Budget
+from stoop_worker.jobs.consumer import Consumer, Permits
+from stoop_worker.jobs.executor import Executor, Studio
+from stoop_worker.jobs.fetch.fetcher import FetchConfig, Fetcher
+from stoop_worker.jobs.fetch.https import HttpsConfig, HttpsFetcher
+from stoop_worker.jobs.prepare import Budgets, Images
+from stoop_worker.jobs.publisher import Identity, Publisher
+from stoop_worker.jobs.redis.broker import BrokerConfig, RedisBroker
+from stoop_worker.jobs.relay import Relay
+from stoop_worker.logs import configure_logs
+from stoop_worker.metrics import Metrics
 from tests.security.case import BUCKET, HOST, MARK, Case
 from tests.support.authority import Authority
 from tests.support.engine import ScriptedEngine
 from tests.support.web_server import Web, running_web
-from worker.engine.request import Finished, Output, Query, Request, Sampling, TextDelta
-from worker.images import CropGeometry, ImageLimits
-from worker.jobs.consumer import Consumer
-from worker.jobs.executor import Executor, Studio
-from worker.jobs.fetch import FetchConfig, Fetcher
-from worker.jobs.https_fetch import HttpsConfig, HttpsFetcher
-from worker.jobs.publisher import Identity, Publisher
-from worker.jobs.redis_broker import BrokerConfig, RedisBroker
-from worker.jobs.relay import Relay
-from worker.logs import configure_logs
-from worker.metrics import Metrics
 
 __all__ = ["Seen", "Servers", "run"]
 
@@ -135,10 +137,11 @@ async def _worker(
             Fetcher(FetchConfig(max_bytes=1 << 20, allowed=allowed), https=_https(web)) as fetcher,
         ):
             studio = Studio(pool, _LIMITS, CropGeometry())
-            executor = Executor(fetcher, studio, relay, publisher, Sampling(), metrics, keys=keys)
+            budgets = Budgets(Budget(64 << 20), Budget(2), Budget(64 << 20), largest=1 << 20)
+            executor = Executor(Images(fetcher, studio, budgets), relay, publisher, Sampling(), metrics, keys=keys)
             ready = asyncio.Event()
             ready.set()
-            consumer = Consumer(broker, executor, permits=16, metrics=metrics, ready=ready)
+            consumer = Consumer(broker, executor, permits=Permits(16), metrics=metrics, ready=ready)
             await broker.open()
             running = [asyncio.create_task(part.run()) for part in (publisher, consumer)]
             try:
@@ -160,7 +163,7 @@ def _furnish(web: Web, cases: Sequence[Case]) -> None:
 
 def _https(web: Web) -> HttpsFetcher:
     config = HttpsConfig(hosts=("*.example",), max_bytes=1 << 20, timeout=1.0, connect_timeout=5.0, read_timeout=5.0)
-    return HttpsFetcher(config, resolve=web.resolve, connect=web.connect)
+    return HttpsFetcher(config, resolve=web.resolve, backend=web, trust=web.trust)
 
 
 async def _put(redis: "Redis[bytes]", case: Case) -> str:

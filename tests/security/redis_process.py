@@ -1,6 +1,8 @@
 """Redis servers with settings of a test's own, each for one test."""
 
 import contextlib
+import random
+import select
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -11,18 +13,29 @@ import redis
 
 from tests.deploy.test_redis_conf import redis_program
 
-__all__ = ["free_port", "running_cluster", "running_redis", "running_sentinel"]
+__all__ = [
+    "SlotMove",
+    "free_port",
+    "meet",
+    "running_cluster",
+    "running_node",
+    "running_redis",
+    "running_sentinel",
+    "running_two_nodes",
+]
 
 _READY = "eady to accept connections"
+# these, and those 10000 above for the bus of a Cluster, lie below the ports that systems give to outgoing connections
+_PORTS = range(10_000, 20_000)
 
 
-def free_port(first: int = 0) -> int:
-    """Find a port that nobody listens on, from `first` on if that is given."""
-    for port in range(first, first + 1000) if first else [0]:
+def free_port() -> int:
+    """Find a port that nobody listens on, at random, because other tests look for one at the same time."""
+    for _ in range(1000):
+        port = random.choice(_PORTS)
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
-            found: int = probe.getsockname()[1]
-            return found
+            return port
     raise AssertionError("no port is free")
 
 
@@ -37,12 +50,79 @@ def running_redis(folder: Path, *options: str) -> Iterator[int]:
 @contextlib.contextmanager
 def running_cluster(folder: Path) -> Iterator[int]:
     """Run a Cluster of one node; yields its port once it believes that it is whole."""
-    port = free_port(first=20_000)  # its bus has the port 10000 above, which must be one too
+    port = free_port()
     with _running(_server(folder, port, "--cluster-enabled", "yes"), _READY) as said:
         with redis.Redis(port=port, protocol=2) as node:
             node.execute_command("CLUSTER ADDSLOTS", *range(16_384))
         _wait_for("Cluster state changed: ok", said)
         yield port
+
+
+@contextlib.contextmanager
+def running_two_nodes(folder: Path) -> Iterator[tuple[int, int]]:
+    """Run a Cluster of two nodes, of which the second has one slot and is about to get more; yields their ports."""
+    with contextlib.ExitStack() as stack:
+        ports = []
+        for name in ("one", "two"):
+            (folder / name).mkdir(parents=True)
+            ports.append(stack.enter_context(running_node(folder / name)))
+        first, second = (stack.enter_context(redis.Redis(port=port, protocol=2)) for port in ports)
+        first.execute_command("CLUSTER ADDSLOTS", *range(16_383))
+        second.execute_command("CLUSTER ADDSLOTS", 16_383)  # a node that loses its last one becomes a replica
+        meet(*ports)
+        yield ports[0], ports[1]
+
+
+def meet(*ports: int) -> None:
+    """Let two nodes know each other and, between them, of all slots."""
+    with contextlib.ExitStack() as stack:
+        first, second = (stack.enter_context(redis.Redis(port=port, protocol=2)) for port in ports)
+        first.execute_command("CLUSTER MEET", "127.0.0.1", ports[1])
+        for node in (first, second):
+            while not _knows_all(node):
+                select.select([], [], [], 0.05)
+
+
+@contextlib.contextmanager
+def running_node(folder: Path) -> Iterator[int]:
+    """Run one node of a Cluster, which knows no other yet; yields its port."""
+    port = free_port()
+    with _running(_server(folder, port, "--cluster-enabled", "yes"), _READY):
+        yield port
+
+
+def _knows_all(node: "redis.Redis") -> bool:
+    facts = node.execute_command("CLUSTER INFO")
+    wanted = {"cluster_state": "ok", "cluster_slots_ok": "16384", "cluster_known_nodes": "2"}
+    return {name: facts[name] for name in wanted} == wanted
+
+
+class SlotMove:
+    """The move of one slot between two nodes, step by step, as `redis-cli --cluster reshard` does it."""
+
+    def __init__(self, source: int, target: int, key: str) -> None:
+        self._source, self._target = redis.Redis(port=source, protocol=2), redis.Redis(port=target, protocol=2)
+        self._port = target
+        self._slot = self._source.execute_command("CLUSTER KEYSLOT", key)
+        self._ids = [node.execute_command("CLUSTER MYID").decode() for node in (self._source, self._target)]
+
+    def begin(self) -> None:
+        """Say that the slot moves; its keys lie where they were."""
+        self._target.execute_command("CLUSTER SETSLOT", self._slot, "IMPORTING", self._ids[0])
+        self._source.execute_command("CLUSTER SETSLOT", self._slot, "MIGRATING", self._ids[1])
+
+    def keys(self, most: int) -> bool:
+        """Move some keys; False if there were none left."""
+        keys = self._source.execute_command("CLUSTER GETKEYSINSLOT", self._slot, most)
+        if keys:
+            self._source.execute_command("MIGRATE", "127.0.0.1", self._port, "", 0, 5000, "KEYS", *keys)
+        return bool(keys)
+
+    def end(self) -> None:
+        """Say where the slot is now, and disconnect."""
+        for node in (self._target, self._source):
+            node.execute_command("CLUSTER SETSLOT", self._slot, "NODE", self._ids[1])
+            node.close()
 
 
 @contextlib.contextmanager

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from schemas.result import Result
-from schemas.state import State
+from stoop_schemas.result import Result
+from stoop_schemas.state import State
 from tests.security.case import Case
 from tests.security.cases_address import ADDRESSES, INLINE
 from tests.security.cases_entry import ENTRIES, VALUES
@@ -69,7 +69,7 @@ def _row(case: Case, result: Result) -> str:
 
 
 def main() -> None:
-    from producer.embedded import embedded_redis, embedded_s3
+    from stoop.demo.embedded import embedded_redis, embedded_s3
 
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         folder = Path(name)

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from producer.embedded import EmbeddedRedis, EmbeddedS3
-from schemas.state import State
+from stoop.demo.embedded import EmbeddedRedis, EmbeddedS3
+from stoop_schemas.state import State
 from tests.security.case import MARK, Case
 from tests.security.cases_entry import VALUES
 from tests.security.pipeline import Seen, Servers

@@ -1,10 +1,12 @@
-"""The users of deploy/redis/users.acl on a real Redis: each does its whole work, and nothing else.
+"""The users of deploy/redis on a real Redis: each does its whole work, and nothing else.
 
-All tests of the contract run here once more, the workers as `worker` and the callers as `client`.
+All tests of the contract run here once more, the workers as `worker` and the callers as `client`. Redis 7 or
+newer is tried with both files.
 """
 
 import hashlib
 import re
+import subprocess
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,36 +17,54 @@ import redis.backoff
 import redis.retry
 from redis.exceptions import NoPermissionError
 
-from producer.errors import QueueUnavailable
-from producer.operator.redis_operator import RedisOperator
-from producer.redis_transport import RedisTransport
-from producer.transport import Transport
-from schemas import names
+from stoop.client.transport import Transport
+from stoop.errors import QueueUnavailable
+from stoop.operator.redis_operator import RedisOperator
+from stoop.redis.transport import RedisTransport
+from stoop_schemas import names
+from stoop_worker.jobs.broker import Broker
+from stoop_worker.jobs.outcome import Dead
+from stoop_worker.jobs.redis.broker import RedisBroker
+from tests.contract import test_model_contract
 from tests.contract.queues import FAILURE, OnRedis, ending, new_job
 from tests.contract.test_broker_contract import *  # noqa: F403
 from tests.contract.test_cancel_contract import *  # noqa: F403
 from tests.contract.test_flow_contract import *  # noqa: F403
+from tests.contract.test_model_contract import *  # noqa: F403
 from tests.contract.test_takeover_contract import *  # noqa: F403
 from tests.contract.test_tenant_contract import *  # noqa: F403
 from tests.contract.test_transport_contract import *  # noqa: F403
+from tests.deploy.test_redis_conf import redis_program
 from tests.flow.scripted import floor
 from tests.project.modules import ROOT
 from tests.security.redis_process import running_redis
-from worker.jobs.broker import Broker
-from worker.jobs.outcome import Dead
-from worker.jobs.redis_broker import RedisBroker
 
-TEMPLATE = (ROOT / "deploy" / "redis" / "users.acl").read_text()
-USERS = re.findall(r"^user (\w+) on", TEMPLATE, re.M)
+TEMPLATES = {name: (ROOT / "deploy" / "redis" / name).read_text() for name in ("users.acl", "users-7.acl")}
+USERS = re.findall(r"^user (\w+) on", TEMPLATES["users.acl"], re.M)
+VERSION = int(re.findall(r"v=(\d+)", subprocess.check_output([redis_program(), "--version"], text=True))[0])
 JOB, LANE = names.job("a"), names.lane("interactive")
 
 
+async def test_a_client_learns_which_workers_live(queue: "WithRoles", template: str) -> None:
+    if template == "users-7.acl":
+        await test_model_contract.test_a_client_learns_which_workers_live(queue)
+        return
+    with pytest.raises(QueueUnavailable, match="refuses this client"):  # or it could write there too
+        await queue.transport().workers()
+
+
+@pytest.fixture(scope="module", params=["users.acl", *(["users-7.acl"] if VERSION >= 7 else [])])
+def template(request: pytest.FixtureRequest) -> str:
+    """The name of a file that this server can read."""
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+def port(tmp_path_factory: pytest.TempPathFactory, template: str) -> Iterator[int]:
     """A server with the users of the template, and one for what tests do behind the ports."""
     folder = tmp_path_factory.mktemp("acl")
     digests = {f"{user.upper()}_SHA256": hashlib.sha256(f"{user}-password".encode()).hexdigest() for user in USERS}
-    text = re.sub(r"\$\{(\w+)\}", lambda match: digests[match[1]], TEMPLATE)
+    text = re.sub(r"\$\{(\w+)\}", lambda match: digests[match[1]], TEMPLATES[template])
     (folder / "users.acl").write_text(text + "user test on >test-password ~* &* +@all\n")
     with running_redis(folder, "--aclfile", str(folder / "users.acl")) as port:
         yield port
@@ -134,6 +154,7 @@ async def test_a_reader_reads_and_cannot_submit_or_cancel(queue: WithRoles, port
         assert await reader.state(job.id) == "completed"
         assert await reader.result(job.id)
         assert await reader.log(job.id)
+        assert await reader.workers() == []
         for writing in (reader.submit([new_job()]), reader.cancel(job.id)):
             with pytest.raises(QueueUnavailable, match="refuses this client"):
                 await writing
@@ -147,7 +168,7 @@ async def test_an_operator_does_every_verb(queue: WithRoles, port: int, broker: 
     await broker.extend(b'{"pid": 1}')
     operator = RedisOperator(url(port, "operator"))
     try:
-        assert (await operator.status(names.DEFAULT_LANES)).dead == 2
+        assert (await operator.status(await operator.lanes())).dead == 2
         assert [one.worker for one in await operator.workers()] == ["worker-1"]
         letters = await operator.letters(10)
         assert await operator.find("dead-1")
@@ -239,6 +260,37 @@ DENIED = {
 }
 
 
+DENIED_SINCE_7 = {
+    "producer": [
+        ("SET", LANE, "x"),
+        ("PEXPIRE", LANE, "1"),
+        ("HSET", LANE, "x", "y"),
+        ("SET", names.bell(), "x"),
+        ("SET", names.tenants("bulk"), "x"),
+        ("SET", JOB, "x"),
+        ("XADD", names.delayed(), "*", "x", "y"),
+        ("GET", LANE),
+    ],
+    "client": [
+        ("SET", LANE, "x"),
+        ("PEXPIRE", LANE, "1"),
+        ("SET", names.result("a"), "x"),
+        ("HSET", names.result("a"), "x", "y"),
+        ("PEXPIRE", names.result("a"), "1"),
+        ("XADD", names.log("a"), "*", "e", "{}"),
+        ("PEXPIRE", names.log("a"), "1"),
+        ("EVAL", "return redis.call('SET', KEYS[1], 'x')", "1", names.result("a")),
+        ("EVAL", "return redis.call('SET', KEYS[1], 'x')", "1", LANE),
+    ],
+}
+
+
+@pytest.mark.parametrize("user", DENIED_SINCE_7)
+def test_what_only_redis_7_can_deny(port: int, template: str, user: str) -> None:
+    for command in DENIED_SINCE_7[user]:
+        assert _is_denied(port, user, command) == (template == "users-7.acl"), command
+
+
 @pytest.mark.parametrize("user", USERS)
 def test_what_nobody_may(port: int, user: str) -> None:
     for command in NOBODY:
@@ -257,14 +309,25 @@ def test_nobody_comes_without_a_password(port: int) -> None:
         stranger.ping()
 
 
-def test_a_template_that_was_not_filled_in_starts_nothing(tmp_path: Path) -> None:
-    (tmp_path / "users.acl").write_text(TEMPLATE)
+def test_a_template_that_was_not_filled_in_starts_nothing(tmp_path: Path, template: str) -> None:
+    (tmp_path / "users.acl").write_text(TEMPLATES[template])
     with pytest.raises(pytest.fail.Exception), running_redis(tmp_path, "--aclfile", str(tmp_path / "users.acl")):
         pass
 
 
 def test_every_role_is_tested() -> None:
-    assert set(USERS) == set(DENIED)
+    assert set(USERS) == set(DENIED) == set(re.findall(r"^user (\w+) on", TEMPLATES["users-7.acl"], re.M))
+
+
+def test_the_file_for_redis_7_gives_producers_no_key_that_all_their_commands_may_touch() -> None:
+    for line in TEMPLATES["users-7.acl"].splitlines()[1:4]:
+        assert "~" not in re.sub(r"\(.*?\)", "", line), line[:20]
+
+
+_DENIALS = (
+    *("can't run this command", "can't access at least one of the keys", "command not allowed"),
+    *("No permissions", "NOPERM"),
+)
 
 
 def _is_denied(port: int, user: str, command: tuple[str, ...]) -> bool:
@@ -275,5 +338,5 @@ def _is_denied(port: int, user: str, command: tuple[str, ...]) -> bool:
             return True
         except redis.ResponseError as error:
             # what a script is denied is told in the words of the script's failure
-            return "can't run this command" in str(error) or "No permissions" in str(error) or "NOPERM" in str(error)
+            return any(words in str(error) for words in _DENIALS)
     return False

@@ -4,16 +4,17 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from producer.transport import Transport
+from stoop.client.transport import Transport
+from stoop_worker.jobs.broker import Broker
 from tests.contract.queues import OnRedis
 from tests.contract.test_broker_contract import *  # noqa: F403
 from tests.contract.test_cancel_contract import *  # noqa: F403
 from tests.contract.test_flow_contract import *  # noqa: F403
+from tests.contract.test_model_contract import *  # noqa: F403
 from tests.contract.test_takeover_contract import *  # noqa: F403
 from tests.contract.test_tenant_contract import *  # noqa: F403
 from tests.contract.test_transport_contract import *  # noqa: F403
 from tests.security.redis_process import running_cluster
-from worker.jobs.broker import Broker
 
 # here it may take as long as one blocking read: a client that is still finding its nodes does not notice a disconnect
 del test_a_wait_ends_when_the_broker_is_closed  # noqa: F821

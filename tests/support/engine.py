@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from worker.engine.request import (
+from stoop_worker.engine.request import (
     Deliver,
     Finished,
     FinishReason,
@@ -11,7 +11,7 @@ from worker.engine.request import (
     Request,
     Usage,
 )
-from worker.errors import EngineFault
+from stoop_worker.errors import EngineFault
 
 __all__ = ["ScriptedEngine", "Tally"]
 

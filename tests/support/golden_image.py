@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from worker.images import Image
+from stoop_worker.images import Image
 
 __all__ = ["golden_image"]
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from worker.kernels.paged_attention import PagedLayout, paged_attention, write_kv
-from worker.model import text
-from worker.model.moondream import Moondream
+from stoop_worker.kernels.paged_attention import PagedLayout, paged_attention, write_kv
+from stoop_worker.models.moondream import dense_text as text
+from stoop_worker.models.moondream.model import Moondream
 
 __all__ = ["OneSequence"]
 

@@ -4,7 +4,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
 
-from worker.jobs.broker import Delivery, EventGroup, Held, Settlement
+from stoop_worker.jobs.broker import Delivery, EventGroup, Held, Settlement
 
 __all__ = ["RecordingBroker", "delivery"]
 
@@ -22,6 +22,7 @@ class RecordingBroker:
     def __init__(self, deliveries: Sequence[Delivery] = ()) -> None:
         self.queue = list(deliveries)
         self.bursts: list[int] = []
+        self.reserved: list[int] = []
         self.settlements: list[Settlement] = []
         self.extended = 0
         self.reclaimed = 0
@@ -46,8 +47,9 @@ class RecordingBroker:
     async def open(self) -> None:
         pass
 
-    async def take(self, permits: int) -> list[Delivery]:
+    async def take(self, permits: int, *, reserved: int = 0) -> list[Delivery]:
         assert permits > 0
+        self.reserved.append(reserved)
         self._arrived.clear()
         taken, self.queue = self.queue[:permits], self.queue[permits:]
         self.bursts.append(len(taken))

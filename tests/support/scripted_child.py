@@ -21,7 +21,7 @@ from collections import deque
 from pathlib import Path
 from threading import Condition, Event, Thread
 
-from worker.engine.request import (
+from stoop_worker.engine.request import (
     Aborted,
     Caption,
     Deliver,
@@ -33,10 +33,10 @@ from worker.engine.request import (
     TextDelta,
     Usage,
 )
-from worker.engine_process.border import EngineSettings, Ready
-from worker.engine_process.serving import serve_engine
-from worker.errors import ConfigError
-from worker.images import CropGeometry
+from stoop_worker.engine_process.protocol import EngineSettings, Ready
+from stoop_worker.engine_process.server import serve_engine
+from stoop_worker.errors import ConfigError
+from stoop_worker.images import CropGeometry
 
 __all__ = ["ScriptedLoop", "checksum"]
 
@@ -46,7 +46,7 @@ _USAGE = Usage(1, 1, 0, prefill_time_ms=1.0, decode_time_ms=1.0, ttft_ms=1.0)
 
 def checksum(request: Request) -> str:
     """The answer to a caption."""
-    return "none" if request.image is None else str(zlib.crc32(request.image.pixels.tobytes()))
+    return str(zlib.crc32(b"".join(media.pixels.tobytes() for media in request.media))) if request.media else "none"
 
 
 class ScriptedLoop:
@@ -147,7 +147,7 @@ def _build(settings: EngineSettings, deliver: Deliver) -> tuple[ScriptedLoop, Re
         if path.exists():
             sys.exit(3)
         path.touch()
-    return ScriptedLoop(deliver), Ready("scripted", "digest", CropGeometry())
+    return ScriptedLoop(deliver), Ready("scripted", "digest", CropGeometry(), skills=("query",))
 
 
 if __name__ == "__main__":

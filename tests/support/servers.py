@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from producer.embedded import EmbeddedRedis, EmbeddedS3
+    from stoop.demo.embedded import EmbeddedRedis, EmbeddedS3
 
 __all__ = ["redis_server", "redis_url", "s3"]
 
@@ -14,7 +14,7 @@ __all__ = ["redis_server", "redis_url", "s3"]
 @pytest.fixture(scope="session")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[EmbeddedRedis]":
     """A Redis server of this test run; a test that kills it must restart it."""
-    from producer.embedded import embedded_redis
+    from stoop.demo.embedded import embedded_redis
 
     with pytest.MonkeyPatch.context() as patch:
         # tests empty the server they use, so never one of somebody's
@@ -37,7 +37,7 @@ def redis_url(redis_server: "EmbeddedRedis") -> str:
 @pytest.fixture(scope="session")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[EmbeddedS3]":
     """An S3 server of this test run with an empty bucket; tests keep apart by their keys."""
-    from producer.embedded import embedded_s3
+    from stoop.demo.embedded import embedded_s3
 
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("STOOP_S3_ENDPOINT", raising=False)

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from deploy.demo.untrained import (
+from deploy.demo_model.untrained import (
     TEXTS,
     formula_tensors,
     small_config,
@@ -14,9 +14,9 @@ from deploy.demo.untrained import (
     with_templates,
     write_model,
 )
-from worker.model.config import ModelConfig
-from worker.model.moondream import Moondream
-from worker.model.tokenizer import Tokenizer
+from stoop_worker.models.loading.tokenizer import Tokenizer
+from stoop_worker.models.moondream.config import ModelConfig
+from stoop_worker.models.moondream.model import Moondream
 
 __all__ = [
     "demo_config",

@@ -3,9 +3,9 @@
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 
-from worker.jobs.https_message import HEAD_BYTES
+from httpcore2 import SOCKET_OPTION, AnyIOBackend, AsyncNetworkStream, ConnectError, ConnectTimeout
 
 __all__ = ["Answer", "Web", "answer", "running_web"]
 
@@ -26,10 +26,11 @@ def answer(body: bytes = b"", status: str = "200 OK", **headers: str) -> Answer:
     return say
 
 
-class Web:
+class Web(AnyIOBackend):
     """Names and their IP addresses, and what the server says for each path; it remembers what it was asked.
 
-    Every name that is not in `hosts` is at one public address. Whatever is connected to is this server.
+    Every name that is not in `hosts` is at one public address. Every address is this server, except those of `refusing`
+    and `silent`, which do not answer.
     """
 
     def __init__(self, trust: ssl.SSLContext) -> None:
@@ -37,10 +38,13 @@ class Web:
         self.paths: Mapping[str, Answer] = {}
         self.asked: list[bytes] = []
         self.resolved: list[str] = []
-        self.connected: list[tuple[str, str]] = []
-        self.hung_up = asyncio.Event()
+        super().__init__()
+        self.connected: list[str] = []
+        self.was_asked, self.hung_up = asyncio.Event(), asyncio.Event()
+        self.refusing: set[str] = set()
+        self.silent: set[str] = set()
         self.port = 0
-        self._trust = trust
+        self.trust = trust
 
     async def resolve(self, host: str) -> Sequence[str]:
         self.resolved.append(host)
@@ -49,16 +53,26 @@ class Web:
             raise found
         return found
 
-    async def connect(self, ip: str, host: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        self.connected.append((ip, host))
-        return await asyncio.open_connection(
-            "127.0.0.1", self.port, ssl=self._trust, server_hostname=host, limit=HEAD_BYTES
-        )
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[SOCKET_OPTION] | None = None,
+    ) -> AsyncNetworkStream:
+        self.connected.append(host)
+        if host in self.refusing:
+            raise ConnectError
+        if host in self.silent:
+            raise ConnectTimeout
+        return await super().connect_tcp("127.0.0.1", self.port, timeout, local_address, socket_options)
 
     async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             request = await reader.readuntil(b"\r\n\r\n")
             self.asked.append(request)
+            self.was_asked.set()
             say = self.paths[request.split(b" ")[1].decode()]
             gone = asyncio.ensure_future(reader.read())
             saying = asyncio.ensure_future(say(request, writer))

@@ -3,8 +3,8 @@ import signal
 import typer
 from typer.testing import CliRunner
 
-from worker.command import command
-from worker.config import WorkerConfig
+from stoop_worker.command import command
+from stoop_worker.config import WorkerConfig
 
 
 def run(*arguments: str, **variables: str):

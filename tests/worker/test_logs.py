@@ -1,9 +1,10 @@
+import io
 import json
 
 import pytest
 import structlog
 
-from worker.logs import configure_logs
+from stoop_worker.logs import configure_logs
 
 
 @pytest.mark.parametrize("form", ["json", "console"])
@@ -37,3 +38,28 @@ def test_an_exception_given_by_value_is_said_too(capsys: pytest.CaptureFixture[s
     lost, fine = map(json.loads, capsys.readouterr().err.splitlines())
     assert lost["exception"] == "builtins.ValueError"
     assert "exception" not in fine
+
+
+def test_an_error_that_is_its_own_cause_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs("info", "json")
+    error = ValueError("planted")
+    error.__cause__ = error
+    try:
+        structlog.get_logger("test").error("lost", exc_info=error)
+    finally:
+        structlog.reset_defaults()
+    assert json.loads(capsys.readouterr().err)["exception"] == "builtins.ValueError"
+
+
+class _FullDisk(io.StringIO):
+    def write(self, text: str) -> int:
+        raise OSError("No space left on device")
+
+
+def test_a_log_that_cannot_be_written_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr", _FullDisk())
+    configure_logs("info", "json")
+    try:
+        structlog.get_logger("test").error("lost")
+    finally:
+        structlog.reset_defaults()

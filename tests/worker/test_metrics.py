@@ -1,16 +1,12 @@
-import socket
-
-import pytest
 from prometheus_client import generate_latest
 
-from schemas.failure import Failure, FailureCode
-from schemas.result import Metrics as Times
-from schemas.result import Result
-from schemas.skill import Output, Skill
-from schemas.state import State
-from worker.engine.stats import Stats, Totals
-from worker.errors import ConfigError
-from worker.metrics import Metrics
+from stoop_schemas.failure import Failure, FailureCode
+from stoop_schemas.result import Metrics as Times
+from stoop_schemas.result import Result
+from stoop_schemas.skill import Output, Skill
+from stoop_schemas.state import State
+from stoop_worker.engine.stats import Stats, Totals
+from stoop_worker.metrics import Metrics
 
 DONE = Result(
     id="a", status=State.COMPLETED, skill=Skill.CAPTION, output=Output(caption="x"), metrics=Times(output_tokens=3)
@@ -54,8 +50,3 @@ def test_the_engines_figures_are_read_when_prometheus_asks() -> None:
     assert "stoop_engine_steps_total 7.0" in told
     assert "stoop_engine_waiting 2.0" in told
     assert "stoop_engine_pages_idle 6.0" in told
-
-
-def test_a_port_that_is_taken_is_a_fault_of_the_configuration() -> None:
-    with socket.create_server(("", 0)) as taken, pytest.raises(ConfigError, match=r"STOOP_METRICS_PORT.*in use"):
-        Metrics().serve(taken.getsockname()[1])

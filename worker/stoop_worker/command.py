@@ -8,9 +8,9 @@ import typer
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
-from worker.config import WorkerConfig, read_config
-from worker.errors import ConfigError, EngineFault, WorkerError
-from worker.logs import configure_logs
+from stoop_worker.config import WorkerConfig, read_config
+from stoop_worker.errors import CheckpointError, ConfigError, WorkerError
+from stoop_worker.logs import configure_logs
 
 __all__ = ["command"]
 
@@ -18,24 +18,24 @@ __all__ = ["command"]
 def command(**flags: Any) -> None:
     """Claim jobs from Redis and run them in one resident engine, until SIGTERM or Ctrl-C.
 
-    The first signal lets what runs finish, a second one does not. Every flag is also a variable: --page-size is
-    STOOP_PAGE_SIZE.
+    After the first signal, running jobs may finish; a second signal ends them. Every flag is also a variable:
+    --page-size is STOOP_PAGE_SIZE.
     """
     try:
         config = read_config(flags)
         configure_logs(config.log_level, config.log_format)
         _clear(config.ready_file)
-        from worker.main import serve  # the parts are loaded only by a worker whose configuration is right
+        from stoop_worker.main import serve  # imported only once the configuration is valid
 
         serve(config)
     except WorkerError as error:
         typer.echo(f"stoop worker: {error}", err=True)
-        # 1: it could not go on, start it again; 2: something must be changed first
-        raise typer.Exit(1 if isinstance(error, EngineFault) else 2) from error
+        # 2: fix the configuration first; 1: the worker failed, start it again
+        raise typer.Exit(2 if isinstance(error, ConfigError | CheckpointError) else 1) from error
 
 
 def _clear(ready_file: Path | None) -> None:
-    """Remove what a crashed worker left, and find out before anything is loaded whether the file can be written."""
+    """Remove a crashed worker's ready file, and check that the file can be written before anything is loaded."""
     try:
         if ready_file is not None:
             ready_file.touch()
@@ -55,7 +55,7 @@ def _flag(name: str, field: FieldInfo) -> inspect.Parameter:
 
 
 def _metavar(field: FieldInfo) -> str | None:
-    """Say what a flag takes: its choices, or its type in capitals."""
+    """Return a flag's choices, or its type in capitals."""
     if field.annotation is bool:
         return None
     if get_origin(field.annotation) is Literal:
@@ -78,7 +78,7 @@ def _plain(default: object) -> str:
 
 
 def _describe() -> None:
-    """Give `command` the signature that typer reads: its values are checked with the variables, in one place."""
+    """Give `command` the signature that typer reads; the configuration checks flags and variables together."""
     parameters = [_flag(name, field) for name, field in WorkerConfig.model_fields.items()]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

@@ -3,12 +3,11 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from schemas.result import Result
-from worker.errors import ConfigError
+from stoop_schemas.result import Result
 
 __all__ = ["Metrics"]
 
@@ -50,13 +49,6 @@ class Metrics:
             buckets=_SECONDS,
             registry=self.registry,
         )
-
-    def serve(self, port: int) -> None:
-        """Answer Prometheus on this port, from a thread of its own; raises `ConfigError` if the port cannot be had."""
-        try:
-            start_http_server(port, registry=self.registry)
-        except OSError as error:
-            raise ConfigError(f"--metrics-port (STOOP_METRICS_PORT): port {port}: {error.strerror}") from error
 
     def watch_engine(self, read: Callable[[], Mapping[str, float]]) -> None:
         """Tell the engine's own figures too, as `stoop_engine_<name>`, read whenever Prometheus asks."""

@@ -1,4 +1,4 @@
-"""A scene to pixels, and to the bytes of a file."""
+"""Draws a scene as pixels, and encodes it as a file."""
 
 import io
 from math import ceil, floor
@@ -7,14 +7,14 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image as Pillow
 
-from deploy.demo.scenes import Background, Scene, Thing
-from deploy.demo.shapes import distance
+from deploy.demo_model.pictures.scenes import Background, Scene, Thing
+from deploy.demo_model.pictures.shapes import distance
 
 __all__ = ["draw", "encode"]
 
 
 def draw(scene: Scene) -> npt.NDArray[np.uint8]:
-    """Return the scene's pixels (height, width, 3) uint8; things lie over those to their left."""
+    """Return the scene's pixels (height, width, 3) uint8; a thing covers those to its left."""
     canvas = _background(scene.background, scene.width, scene.height)
     for thing in scene.things:
         _paint(canvas, thing)

@@ -1,4 +1,4 @@
-"""Many scenes of one size to pixels and crops at once, on tensors: what drawing and cutting do for one image.
+"""Draws many scenes of one size at once, on tensors, and cuts them into crops, as `drawing` and the worker do for one.
 
 B scenes, K things a scene at most, H rows, W columns, N crops (the global one first), S a crop's side.
 """
@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from deploy.demo.resample import jpeg, lanczos
-from deploy.demo.scenes import Scene
-from deploy.demo.shapes import ATLAS_REACH, KINDS, atlas
-from worker.images import CropGeometry, select_tiling
+from deploy.demo_model.pictures.resample import jpeg, lanczos
+from deploy.demo_model.pictures.scenes import Scene
+from deploy.demo_model.pictures.shapes import ATLAS_REACH, KINDS, atlas
+from stoop_worker.images import CropGeometry, select_tiling
 
 __all__ = ["MOST_THINGS", "Sheet", "crops", "pixels"]
 
@@ -34,7 +34,7 @@ class Sheet:
 
     @classmethod
     def of(cls, scenes: Sequence[Scene]) -> "Sheet":
-        """Lay out scenes that have one size."""
+        """Pack scenes of one size."""
         things = np.full((len(scenes), MOST_THINGS, 8), -1, dtype=np.float32)
         for row, scene in enumerate(scenes):
             for column, thing in enumerate(scene.things):
@@ -48,7 +48,7 @@ class Sheet:
         return cls(torch.from_numpy(things), torch.tensor(grounds, dtype=torch.float32), first.width, first.height)
 
     def pin_memory(self) -> "Sheet":
-        """Return the sheet where the device can fetch it by itself."""
+        """Return the sheet in pinned memory, so that the device can copy it asynchronously."""
         return Sheet(self.things_BK8.pin_memory(), self.grounds_B9.pin_memory(), self.width, self.height)
 
     def to(self, device: torch.device) -> "Sheet":
@@ -58,7 +58,7 @@ class Sheet:
 
 
 def pixels(sheet: Sheet) -> Tensor:
-    """Return the scenes' decoded images, pixels_B3HW float32 of whole levels; the grain is drawn anew."""
+    """Return the scenes' decoded images, pixels_B3HW float32 with whole levels; each call draws new grain."""
     canvas = _backgrounds(sheet)
     signed = _atlas(canvas.device)
     for slot in range(MOST_THINGS):
@@ -71,7 +71,7 @@ def pixels(sheet: Sheet) -> Tensor:
 
 
 def crops(pixels_B3HW: Tensor, geometry: CropGeometry) -> Tensor:
-    """Return crops_BNSS3 uint8; a (1, 1) tiling gives the global crop alone."""
+    """Return crops_BNSS3 uint8; a (1, 1) tiling gives only the global crop."""
     height, width = pixels_B3HW.shape[-2:]
     tiling, side = select_tiling(height, width, geometry), geometry.crop_size
     cut = [lanczos(pixels_B3HW, side, side)]

@@ -1,4 +1,4 @@
-"""What happens to pixels on the way to the model, on tensors: JPEG's losses and Pillow's LANCZOS.
+"""Repeats on tensors what files and the worker do to pixels: JPEG's losses and Pillow's LANCZOS.
 
 B images, H rows, W columns, three channels; pixels are float32 levels from 0 to 255.
 """
@@ -35,7 +35,7 @@ _RGB = ((1.0, 0.0, 1.402), (1.0, -0.344136, -0.714136), (1.0, 1.772, 0.0))
 
 
 def jpeg(pixels_B3HW: Tensor, quality_B: Tensor) -> Tensor:
-    """Return the pixels as they come back from a JPEG file of each image's quality, chroma halved."""
+    """Return the pixels as decoded from a JPEG file with each image's quality and halved chroma."""
     height, width = pixels_B3HW.shape[-2:]
     padded = functional.pad(pixels_B3HW, (0, -width % 16, 0, -height % 16), mode="replicate")
     ycc = torch.einsum("oc,bchw->bohw", padded.new_tensor(_YCC), padded)
@@ -47,7 +47,7 @@ def jpeg(pixels_B3HW: Tensor, quality_B: Tensor) -> Tensor:
 
 
 def lanczos(pixels_B3HW: Tensor, height: int, width: int) -> Tensor:
-    """Return the pixels resized as Pillow does it: across, rounded, then down, rounded."""
+    """Return the pixels resized as by Pillow: rows first, then columns, rounded after each."""
     if pixels_B3HW.shape[-2:] == (height, width):
         return pixels_B3HW
     across = lanczos_matrix(pixels_B3HW.shape[-1], width, pixels_B3HW.device)
@@ -61,7 +61,7 @@ def lanczos_matrix(inputs: int, outputs: int, device: torch.device) -> Tensor:
     """Return the (outputs, inputs) float32 weights of Pillow's LANCZOS filter along one axis."""
     scale = inputs / outputs
     stretch = max(scale, 1.0)
-    # on the device: sizes change with every batch, and the host has no time for thousands of sines
+    # computed on the device, because sizes change with every batch and thousands of sines take the host too long
     centres = ((torch.arange(outputs, device=device, dtype=torch.float64) + 0.5) * scale)[:, None]
     first = (centres - 3 * stretch + 0.5).trunc().clamp(min=0)
     last = (centres + 3 * stretch + 0.5).trunc().clamp(max=inputs)

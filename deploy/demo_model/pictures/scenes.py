@@ -1,4 +1,4 @@
-"""Made-up scenes with exact truth: what lies where, drawn from one seed, the same on every machine."""
+"""Made-up scenes whose contents are known exactly; a seed gives the same scene on every machine."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,8 +6,8 @@ from functools import cached_property
 from math import exp, log, sqrt
 from random import Random
 
-from deploy.demo.shapes import DIGITS, SHAPES, aspect
-from worker.images import CropGeometry, select_tiling
+from deploy.demo_model.pictures.shapes import DIGITS, SHAPES, aspect
+from stoop_worker.images import CropGeometry, select_tiling
 
 __all__ = ["COLOURS", "Background", "Scene", "Thing", "compose", "frame", "scene"]
 
@@ -21,12 +21,12 @@ COLOURS = {
     "white": (246, 246, 246),
     "black": (14, 14, 14),
 }
-_JITTER = 11  # levels a thing's colour may be off its name
+_JITTER = 11  # levels by which a thing's colour may differ from its name's
 _GEOMETRY = CropGeometry()
 _LEAST_ONE, _LEAST_MANY = 24.0, 20.0  # a thing's least side in the pixels of the local crops
-_LEAST_PIXELS = 14.0  # and in those of the image itself
+_LEAST_PIXELS = 14.0  # and in the image's own pixels
 _MOST_OVERLAP = 0.12  # of the smaller of two boxes
-_APART = 0.012  # of the image's width: the order from left to right stays clear
+_APART = 0.012  # of the image's width, so that the order from left to right is clear
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Thing:
 
 @dataclass(frozen=True, slots=True)
 class Background:
-    """Two colours that run into each other, and the grain and JPEG quality (None: PNG) of the whole image."""
+    """A gradient of two colours, and the grain and JPEG quality (None: PNG) of the whole image."""
 
     start: tuple[int, int, int]
     end: tuple[int, int, int]
@@ -80,7 +80,7 @@ class Scene:
 
     @cached_property
     def crops(self) -> int:
-        """Return how many local crops the model sees."""
+        """Return the number of local crops that the model sees."""
         return select_tiling(self.height, self.width, _GEOMETRY).count
 
 
@@ -163,7 +163,7 @@ def _tint(random: Random, low: int, high: int) -> tuple[int, int, int]:
 
 
 def _looks(random: Random, colours: Sequence[str], count: int) -> list[tuple[str, str]]:
-    """Draw each thing's kind and colour; often from a few looks only, so that there is something to count."""
+    """Draw each thing's kind and colour, often from a few looks only, so that there are equal things to count."""
 
     def look() -> tuple[str, str]:
         kind = random.choice(DIGITS) if random.random() < 0.14 else random.choice(SHAPES)

@@ -1,4 +1,4 @@
-"""What a scene can hold, as signed distances: shapes and digits in a box that they fill exactly.
+"""The shapes and digits of scenes as signed distances; each fills its box exactly.
 
 Every figure lives in u in [-aspect, aspect] (to the right) and v in [-1, 1] (downwards). A distance is
 negative inside, in units of half the figure's height, exact enough near the edge to smooth it.

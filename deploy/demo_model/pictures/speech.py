@@ -1,12 +1,12 @@
-"""What can be said about a scene: captions, questions with their answers, and labels to find."""
+"""Texts about a scene: captions, questions with their answers, and labels to find."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from deploy.demo.scenes import COLOURS, Scene, Thing
-from deploy.demo.shapes import SHAPES
+from deploy.demo_model.pictures.scenes import COLOURS, Scene, Thing
+from deploy.demo_model.pictures.shapes import SHAPES
 
 __all__ = [
     "ANYTHING",
@@ -24,15 +24,15 @@ __all__ = [
 
 LENGTHS = ("short", "normal", "long")
 NOUNS = (*SHAPES, "digit")
-_ANY_SHAPE = "shape"  # every thing but a digit
+_ANY_SHAPE = "shape"  # every thing except a digit
 PLACES = ("top left", "top", "top right", "left", "centre", "right", "bottom left", "bottom", "bottom right")
-_SURE = 0.03  # how far from a third of the image a centre must be for its place to be asked
-_CLEARLY = 1.35  # how much larger the larger of two must be
+_SURE = 0.03  # how far a centre must be from a border between thirds of the image before its place is asked
+_CLEARLY = 1.35  # ratio by which the larger of two must exceed the other
 
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """What detect and point look for and count asks about; None stands for any."""
+    """The object of detect, point and counting questions; None stands for any."""
 
     colour: str | None = None
     noun: str | None = None
@@ -59,7 +59,7 @@ ANYTHING = Label()
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question, its one right answer, and the kind of question it is."""
+    """A question, its kind, and its one right answer."""
 
     kind: str
     text: str
@@ -92,12 +92,12 @@ def phrase(thing: Thing) -> str:
 
 
 def place(thing: Thing) -> str:
-    """Return which ninth of the image holds the thing's centre."""
+    """Return the name of the ninth of the image that holds the thing's centre."""
     return PLACES[3 * min(2, int(thing.y * 3)) + min(2, int(thing.x * 3))]
 
 
 def questions(scene: Scene, random: Random) -> list[Question]:
-    """Draw one question of each kind that the scene has a clear answer to."""
+    """Draw one question of each kind for which the scene has a clear answer."""
     asked: list[Question | None] = [_count(scene, random), _is_there(scene, random)]
     alone = [thing for thing in scene.things if len(_named(thing).among(scene.things)) == 1]
     asked += _colour(scene, random), _shape(scene, random), _where(alone, random)
@@ -106,7 +106,7 @@ def questions(scene: Scene, random: Random) -> list[Question]:
 
 
 def labels(scene: Scene, random: Random, *, absent: float = 0.2) -> Label:
-    """Draw a label to find: of something in the scene, or, with probability `absent`, any at all."""
+    """Draw a label to find: of a thing in the scene, or any label with probability `absent`."""
     thing = random.choice(scene.things)
     colour, noun = thing.colour, thing.noun
     if random.random() < absent:

@@ -4,7 +4,7 @@ import os
 
 from celery import Celery
 
-from producer.celery import configure
+from stoop.celery import configure
 
 __all__ = ["app"]
 

@@ -7,9 +7,9 @@ from django.http import HttpRequest, JsonResponse
 from django.shortcuts import get_object_or_404
 from django.views.decorators.http import require_GET, require_POST
 
-from producer.celery import caption
 from shop.models import Photo
 from shop.tasks import give_up, keep
+from stoop.celery import caption
 
 __all__ = ["add", "show"]
 

@@ -1,4 +1,4 @@
-"""`run.json`: what a run is, so that its folder is resumed with the same arguments and no others."""
+"""`run.json`: the arguments of a run, so that only the same arguments can resume its folder."""
 
 import os
 import secrets
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from producer.errors import ConfigError
+from stoop.errors import ConfigError
 
 __all__ = ["RUN_FILE", "Arguments", "find_arguments", "settle_arguments", "sync_folder", "write_whole"]
 
@@ -16,7 +16,7 @@ RUN_FILE: Final = "run.json"
 
 
 class Arguments(msgspec.Struct, frozen=True, kw_only=True):
-    """The arguments that make a run this run, and the random name that its jobs' ids are made of."""
+    """The arguments that identify a run, and the random name from which its jobs' ids are made."""
 
     v: int = 1
     run: str = msgspec.field(default_factory=lambda: secrets.token_hex(16))
@@ -25,9 +25,9 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_arguments(folder: Path, source: Mapping[str, Any], asked: Mapping[str, Any]) -> Arguments | None:
-    """Read the folder's `run.json`, None if it has none; writes nothing.
+    """Read the folder's `run.json`, or return None if it has none; writes nothing.
 
-    Raises `ConfigError` if the folder holds another run, or results of who knows what.
+    Raises `ConfigError` if the folder holds another run, or results of an unknown origin.
     """
     path = folder / RUN_FILE
     try:
@@ -43,7 +43,7 @@ def find_arguments(folder: Path, source: Mapping[str, Any], asked: Mapping[str, 
 
 
 def settle_arguments(folder: Path, source: Mapping[str, Any], asked: Mapping[str, Any]) -> Arguments:
-    """Do what `find_arguments` does, or write `run.json` if the folder has none yet; it is on the disk then."""
+    """Return `find_arguments`, or write `run.json` durably if the folder has none yet."""
     kept = find_arguments(folder, source, asked)
     if kept is not None:
         return kept
@@ -53,7 +53,7 @@ def settle_arguments(folder: Path, source: Mapping[str, Any], asked: Mapping[str
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a small file so that it is there as a whole or not at all, and stays there."""
+    """Write a small file atomically and durably."""
     draft = path.with_name(path.name + ".part")
     with draft.open("wb") as file:
         file.write(content + b"\n")
@@ -64,7 +64,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Keep the names of the folder's files through a loss of power."""
+    """Sync the folder, so that the names of its files survive a loss of power."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -73,7 +73,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values as they come back from JSON, without those that are None."""
+    """Return the values after a round trip through JSON, without those that are None."""
     plain: dict[str, Any] = msgspec.json.decode(
         msgspec.json.encode({name: value for name, value in values.items() if value is not None})
     )
@@ -85,7 +85,7 @@ def _refuse_others(folder: Path, before: Mapping[str, Any], now: Mapping[str, An
         was, wanted = before.get(name), now.get(name)
         if was == wanted:
             continue
-        if name == "content":
+        if name in ("content", "modified"):
             raise ConfigError(f"the source has changed since the run in {folder} began: choose another --out")
         raise ConfigError(
             f"{folder} holds another run, with {name} {was!r} and not {wanted!r}: choose another --out, or resume that"

@@ -1,29 +1,29 @@
-"""How many failures a run may have."""
+"""The limit on failures of a bulk run, read from `--max-failures`."""
 
 from dataclasses import dataclass
 from typing import Final
 
-from producer.errors import ConfigError
+from stoop.errors import ConfigError
 
 __all__ = ["Budget", "read_budget"]
 
 _ENOUGH: Final = 100
-"""Rows of which a share means something."""
+"""Rows that must end before a share of failures is meaningful."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """At most `count` failures or, if there is none, at most `share` of the rows that have ended."""
+    """At most `count` failures or, if `count` is None, at most `share` of the rows that have ended."""
 
     count: int | None = None
     share: float = 1.0
 
     def is_spent(self, failed: int, ended: int) -> bool:
-        """Say whether there are too many failures."""
+        """Return whether there are too many failures."""
         return failed > (self.share * ended if self.count is None else self.count)
 
     def is_hopeless(self, failed: int, ended: int) -> bool:
-        """Say whether to go on is useless; a share is asked for once a hundred rows have ended."""
+        """Return whether the run should stop. A share applies only once a hundred rows have ended."""
         return self.is_spent(failed, ended) and (self.count is not None or ended >= _ENOUGH)
 
 

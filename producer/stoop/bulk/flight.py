@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from producer.bulk.line import Line, answered, failed
-from producer.bulk.patience import Patience, wait
-from producer.bulk.port import Client
-from producer.bulk.row import Ask, Row, identified
-from producer.bulk.submitter import Submitter
-from producer.errors import (
+from stoop.bulk.output.line import Line, answered, failed
+from stoop.bulk.patience import Patience, wait
+from stoop.bulk.port import Client
+from stoop.bulk.row import Ask, Row, identified
+from stoop.bulk.submitter import Submitter
+from stoop.client.build_job import build_job
+from stoop.errors import (
     IdempotencyConflict,
     ImageUnreadable,
     InvalidJob,
@@ -20,21 +21,14 @@ from producer.errors import (
     JobFailed,
     StoopError,
 )
-from producer.jobs import build_job
-from schemas.failure import Failure, FailureCode
-from schemas.job import Job
-from schemas.result import Result
-from schemas.state import State
+from stoop_schemas.failure import Failure, FailureCode
+from stoop_schemas.job import Job
+from stoop_schemas.result import Result
+from stoop_schemas.skill import Skill
+from stoop_schemas.skills import skills, takers_of
+from stoop_schemas.state import State
 
-__all__ = ["SKILLS", "Flight", "check_row", "make_job"]
-
-SKILLS: Final = {
-    "question": ("query",),
-    "reasoning": ("query",),
-    "length": ("caption",),
-    "object": ("detect", "point"),
-}
-"""Which skills a field goes with."""
+__all__ = ["Flight", "check_row", "make_job"]
 
 _UNANSWERED: Final[dict[type[StoopError], State]] = {JobCancelled: State.CANCELLED, JobExpired: State.EXPIRED}
 
@@ -106,12 +100,21 @@ def _asked(row: Row, ask: Ask) -> tuple[str, Mapping[str, Any]]:
     skill = row.skill or ask.skill
     if skill is None:
         raise InvalidJob(Failure.of(FailureCode.MALFORMED, "the row names no skill: give --skill"))
+    if row.image is None and skill == Skill.QUERY and not row.fields.get("question"):
+        raise InvalidJob(Failure.of(FailureCode.MALFORMED, "the row has neither an image nor a question of its own"))
     return skill, {**_fitting(skill, ask.fields), **row.fields}
 
 
 def _fitting(skill: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the command line asks of this skill: a file may have rows of several."""
-    return {name: value for name, value in fields.items() if skill in SKILLS.get(name, skill)}
+    if skill not in skills():
+        return dict(fields)  # which is refused with the row
+    return {name: value for name, value in fields.items() if _fits(skill, name)}
+
+
+def _fits(skill: str, field: str) -> bool:
+    takers = takers_of(field)
+    return not takers or skill in takers
 
 
 def _unanswered(row: Row, job: Job, error: StoopError) -> Line:

@@ -1,27 +1,44 @@
-"""What `stoop bulk` can be told."""
+"""The options of `stoop bulk`."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from producer.bulk.row import Ask
-from schemas.skill import CaptionLength, Settings, Skill
+from stoop.bulk.row import Ask
+from stoop.bulk.sources.objects import read_objects
+from stoop.skill_argument import known_skill
+from stoop_schemas.skill import CaptionLength, Settings
+from stoop_schemas.skills import skills
 
 __all__ = ["BulkOptions"]
 
-_FIELDS = ("question", "object", "length")
+_FIELDS = ("question", "length", "model")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class BulkOptions:
-    """What is asked about every image, where the results go, and how fast and how long to go on."""
+    """The question about every image, the folder of the results, and the pace and limits of the run."""
 
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the results; the same one resumes.")] = None
-    skill: Annotated[Skill | None, typer.Option(help="What to do; rows of a file may say so themselves.")] = None
+    skill: Annotated[
+        str | None,
+        typer.Option(
+            parser=known_skill,
+            metavar="SKILL",
+            autocompletion=lambda: list(skills()),
+            help="query, caption, detect, point or another; rows of a file may say so themselves.",
+        ),
+    ] = None
     question: Annotated[str | None, typer.Option(help="What to ask (query).")] = None
-    object: Annotated[str | None, typer.Option(help="What to look for (detect, point).")] = None
+    object: Annotated[
+        list[str] | None, typer.Option(help="What to look for (detect, point); give it again for more.")
+    ] = None
+    objects_from: Annotated[
+        Path | None, typer.Option(help="A text file of what to look for, one object on each line.")
+    ] = None
     length: Annotated[CaptionLength | None, typer.Option(help="How much to say (caption).")] = None
     reasoning: Annotated[bool, typer.Option("--reasoning", help="Let the model think first (query).")] = False
     temperature: Annotated[float | None, typer.Option(help="0 always takes the likeliest token.")] = None
@@ -33,6 +50,7 @@ class BulkOptions:
     match: Annotated[str | None, typer.Option(help="Only names like this, such as '*/front_*.jpg'.")] = None
     rows: Annotated[int | None, typer.Option(min=1, help="Only the first rows of the source.")] = None
     lane: Annotated[str, typer.Option(help="Lane of the workers.")] = "bulk"
+    model: Annotated[str | None, typer.Option(help="Short name of a model; see `stoop models`.")] = None
     in_flight: Annotated[int, typer.Option(min=1, max=100_000, help="Most images on their way at once.")] = 512
     max_failures: Annotated[str, typer.Option(help="Stop beyond this count (50) or share (5%) of failures.")] = "50%"
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try again what has failed so far.")] = False
@@ -44,18 +62,26 @@ class BulkOptions:
     every: Annotated[float, typer.Option(min=0.1, help="Seconds between lines where there is no terminal.")] = 10.0
     json: Annotated[bool, typer.Option("--json", help="Print the summary or the plan as JSON, errors too.")] = False
 
+    @cached_property
+    def objects(self) -> tuple[str, ...]:
+        """The objects to look for in every image, each once; raises `ConfigError` if the file of it cannot be read."""
+        listed = read_objects(self.objects_from) if self.objects_from else []
+        return tuple(dict.fromkeys([*(self.object or ()), *listed]))
+
     @property
     def ask(self) -> Ask:
-        """What is asked about every image."""
+        """The question about every image; of several objects, the first."""
         fields = {name: getattr(self, name) for name in _FIELDS} | {"reasoning": self.reasoning or None}
+        fields["object"] = self.objects[0] if self.objects else None
         settings = {name: getattr(self, name) for name in Settings.__struct_fields__}
-        return Ask(None if self.skill is None else self.skill.value, _given(fields), _given(settings))
+        return Ask(self.skill, _given(fields), _given(settings))
 
     @property
     def asked(self) -> dict[str, Any]:
-        """What of this makes a run another run."""
+        """The options that distinguish one run from another."""
         ask = self.ask
-        return {"skill": ask.skill, "lane": self.lane, **ask.fields, **ask.settings}
+        several = {"object": list(self.objects)} if len(self.objects) > 1 else {}
+        return {"skill": ask.skill, "lane": self.lane, **ask.fields, **several, **ask.settings}
 
 
 def _given(values: dict[str, Any]) -> dict[str, Any]:

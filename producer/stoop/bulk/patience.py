@@ -1,13 +1,13 @@
-"""Waiting for a queue that goes away, and for jobs however long they take."""
+"""Waits for an unreachable queue, and for jobs however long they take."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from producer.bulk.port import Client, Note, Stop
-from producer.errors import QueueUnavailable, TimedOut, UploadFailed
-from schemas.job import Job
-from schemas.result import Result
+from stoop.bulk.port import Client, Note, Stop
+from stoop.errors import NotFound, QueueUnavailable, TimedOut, UploadFailed
+from stoop_schemas.job import Job
+from stoop_schemas.result import Result
 
 __all__ = ["PAUSES", "Patience", "wait"]
 
@@ -20,9 +20,9 @@ PAUSES: Final = (0.5, 1.0, 2.0, 4.0, *(8.0,) * 14)
 
 @dataclass(slots=True)
 class Patience:
-    """How a queue or a store that goes away is borne: calls are made again after each of the `pauses` (seconds).
+    """Retries calls of an unreachable queue or store, after each of the `pauses` (seconds).
 
-    One that was never there is not waited for: more likely its address is wrong.
+    It does not wait for one that never answered, because its address is probably wrong.
     """
 
     stop: Stop
@@ -31,9 +31,9 @@ class Patience:
     _met: set[str] = field(default_factory=set)
 
     async def bear(self, of: str, call: Callable[[], Awaitable[_T]]) -> _T:
-        """Make a call of the queue or the store until it succeeds, the pauses are over or the run stops.
+        """Call the queue or the store until the call succeeds, the pauses are used up or the run stops.
 
-        Raises what the call raised last.
+        Raises the call's last error.
         """
         for seconds in self.pauses:
             try:
@@ -50,12 +50,12 @@ class Patience:
 
 
 async def wait(client: Client, job: Job) -> Result:
-    """Wait for a job however long it takes; one that the queue has forgotten is put there again.
+    """Wait for a job however long it takes; one that the queue has forgotten is submitted again.
 
     Raises `JobFailed`, `JobCancelled`, `JobExpired` or `QueueUnavailable`.
     """
     while True:
         try:
             return await client.result(job.id, _LOOK_SECONDS)
-        except TimedOut:
+        except (TimedOut, NotFound):
             await client.submit_many([job])

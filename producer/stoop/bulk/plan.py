@@ -1,4 +1,4 @@
-"""What a run would be: images, bytes, tokens and time, before anything is done."""
+"""The plan of a run: its images, bytes, tokens and time, computed before it starts."""
 
 import asyncio
 import itertools
@@ -11,15 +11,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from producer.bulk.flight import check_row, make_job
-from producer.bulk.patience import wait
-from producer.bulk.port import Client
-from producer.bulk.progress import spell_seconds
-from producer.bulk.row import Ask, Row
-from producer.bulk.sources import Source
-from producer.errors import ConfigError, ImageUnreadable, InvalidJob, JobFailed, StoopError
-from producer.render import legible
-from schemas.result import Metrics
+from stoop.bulk.flight import check_row, make_job
+from stoop.bulk.patience import wait
+from stoop.bulk.port import Client
+from stoop.bulk.progress import spell_seconds
+from stoop.bulk.row import Ask, Row
+from stoop.bulk.sources import Source
+from stoop.errors import ConfigError, ImageUnreadable, InvalidJob, JobFailed, StoopError
+from stoop.terminal import legible
+from stoop_schemas.result import Metrics
 
 __all__ = ["Plan", "Speed", "make_plan", "print_plan", "probe"]
 
@@ -32,7 +32,7 @@ _OUTPUT_TOKENS: Final = {"query": 12, "caption": 90, "short": 25, "normal": 90, 
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Images a second, and where the figure is from; the tokens of an answer where they were measured too."""
+    """Images a second, the origin of that figure, and the tokens of an answer if they were measured."""
 
     rate: float
     told_by: str
@@ -41,10 +41,10 @@ class Speed:
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows of the source, and what they will take. What is None is not known.
+    """The number of rows and their estimated cost. A field that is None is unknown.
 
-    `problems` are rows that cannot become a job, `problem` says why of the first. `bytes` is of the `sized` rows, those
-    whose size the source tells. `seconds` follows from `rate`, images a second.
+    `problems` counts rows that cannot become a job; `problem` is the first one's reason. `bytes` covers the `sized`
+    rows, whose size the source knows. `seconds` follows from `rate`, images a second.
     Tokens are estimates, unless they were `measured`.
     """
 
@@ -109,16 +109,16 @@ def make_plan(source: Source, ask: Ask, speed: Speed | None, *, most: int | None
         input_tokens=sums.input_tokens,
         output_tokens=sums.output_tokens,
         measured=measured,
-        rate=speed.rate if speed else None,
+        rate=round(speed.rate, 3) if speed else None,
         rate_from=speed.told_by if speed else None,
-        seconds=runnable / speed.rate if speed and speed.rate > 0 else None,
+        seconds=round(runnable / speed.rate, 3) if speed and speed.rate > 0 else None,
     )
 
 
 async def probe(source: Source, client: Client, ask: Ask, *, lane: str, rows: int) -> Speed:
-    """Run the first rows through the queue, keep nothing, and say how fast it was.
+    """Run the first rows through the queue, discard the results, and return the speed.
 
-    Raises `QueueUnavailable`, or what is wrong with the rows if not one of them can be run.
+    Raises `QueueUnavailable`, or the rows' own error if none of them can run.
     """
     jobs = []
     refused: StoopError = ConfigError("there is no row to measure")
@@ -175,7 +175,7 @@ async def _metrics(client: Client, job: Any) -> Metrics | None:
 
 
 def _estimate(row: Row, ask: Ask) -> tuple[int, int]:
-    """Guess the tokens that a row reads and writes."""
+    """Estimate a row's input and output tokens."""
     fields = {**ask.fields, **row.fields}
     skill = row.skill or ask.skill or "query"
     text = str(fields.get("question" if skill == "query" else "object") or "")

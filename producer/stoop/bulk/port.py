@@ -1,21 +1,21 @@
-"""The queue as a bulk run needs it, and the wish to end the run."""
+"""The client interface that a bulk run needs, and its stop signal."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from schemas.job import Job
-from schemas.result import Result
+from stoop_schemas.job import Job
+from stoop_schemas.result import Result
 
 __all__ = ["Client", "Note", "Stop"]
 
 Note = Callable[[str], None]
-"""Tells the user one line."""
+"""Shows the user one line."""
 
 
 class Client(Protocol):
-    """What a bulk run asks of `producer.client.AsyncClient`."""
+    """The part of `stoop.client.async_client.AsyncClient` that a bulk run uses."""
 
     async def prepare(
         self,
@@ -25,17 +25,17 @@ class Client(Protocol):
         settings: Mapping[str, Any] | None = None,
         **fields: Any,
     ) -> Job:
-        """Make a job, uploading its image if it is no address."""
+        """Build a job, uploading its image unless that is already an address."""
 
     async def submit_many(self, jobs: Sequence[Job]) -> list[str]:
-        """Put the jobs into their lanes; one that is there already is not put twice."""
+        """Put the jobs into their lanes. A job that is already there is not added again."""
 
     async def result(self, job_id: str, timeout: float | None = None) -> Result:
-        """Wait for the job to complete, or raise what it ended with."""
+        """Wait for the job's result. Raise the job's error if it did not complete."""
 
 
 class Stop:
-    """The wish to begin nothing new, and the first reason for it."""
+    """A request to start no more rows, with the first reason given."""
 
     def __init__(self) -> None:
         self.reason: str | None = None
@@ -44,17 +44,17 @@ class Stop:
 
     @property
     def asked(self) -> bool:
-        """Whether the run is to end."""
+        """True once the run should end."""
         return self._asked.is_set()
 
     def ask(self, reason: str, error: Exception | None = None) -> None:
-        """Ask for the end; the first reason stays."""
+        """Request the end of the run. Only the first reason is kept."""
         if not self.asked:
             self.reason, self.error = reason, error
         self._asked.set()
 
     async def pause(self, seconds: float) -> None:
-        """Wait that long, but no longer than until the run is to end."""
+        """Wait for `seconds`, or until the run should end."""
         try:
             async with asyncio.timeout(seconds):
                 await self._asked.wait()

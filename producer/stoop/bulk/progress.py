@@ -1,4 +1,4 @@
-"""What a run tells while it goes on."""
+"""Progress of a run: counts, rates and their display."""
 
 import time
 from collections import deque
@@ -8,7 +8,7 @@ from typing import Final, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from producer.render import legible
+from stoop.terminal import legible
 
 __all__ = ["Counts", "Display", "Plain", "Terminal", "display_on", "spell_seconds"]
 
@@ -17,9 +17,9 @@ _RECENT_SECONDS: Final = 30.0
 
 @dataclass(slots=True)
 class Counts:
-    """How far a run is: rows that ended in this session, and those `skipped` because earlier sessions did them.
+    """Progress counts: rows that ended in this session, and rows `skipped` because earlier sessions finished them.
 
-    `total` is None as long as it is not known. The rates are those of the last half minute.
+    `total` is None until it is known. The rates cover the last half minute.
     """
 
     done: int = 0
@@ -37,11 +37,11 @@ class Counts:
 
     @property
     def seconds(self) -> float:
-        """How long this session takes so far."""
+        """Seconds since this session started."""
         return time.monotonic() - self.began
 
     def look(self) -> None:
-        """Note how far it is now, for the rates."""
+        """Record the current counts, from which the rates are computed."""
         now = time.monotonic()
         self._seen.append((now, self.ended, self.tokens))
         while now - self._seen[0][0] > _RECENT_SECONDS:
@@ -65,13 +65,13 @@ class Counts:
 
 
 class Display(Protocol):
-    """Shows how far a run is."""
+    """Shows the progress of a run."""
 
     def show(self, counts: Counts) -> None:
-        """Show it now; called a few times a second."""
+        """Show the counts; called a few times a second."""
 
     def note(self, text: str) -> None:
-        """Tell one line, once while it stays the same."""
+        """Show a line of text; a repeat of the same line is shown only once."""
 
     def close(self) -> None:
         """Leave the terminal as it was; idempotent."""
@@ -85,12 +85,14 @@ class Plain:
         self._every = every
         self._next = 0.0
         self._noted = ""
+        self._held: str | None = None
 
     def show(self, counts: Counts) -> None:
         """Print a line if it is time for one."""
+        self._held = str(counts)
         if counts.seconds >= self._next:
             self._next = counts.seconds + self._every
-            _print(self._console, str(counts))
+            self._print_held()
 
     def note(self, text: str) -> None:
         """Print the line."""
@@ -99,11 +101,17 @@ class Plain:
             _print(self._console, text)
 
     def close(self) -> None:
-        """Do nothing."""
+        """Print the final counts, unless they were the last line."""
+        self._print_held()
+
+    def _print_held(self) -> None:
+        if self._held is not None:
+            _print(self._console, self._held)
+        self._held = None
 
 
 class Terminal:
-    """A bar that is drawn anew."""
+    """A progress bar, redrawn in place."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -129,12 +137,12 @@ class Terminal:
 
 
 def display_on(console: Console, every: float) -> Display:
-    """Return a bar for a terminal, and plain lines every so many seconds for anything else."""
+    """Return a bar for a terminal; for anything else, plain lines every `every` seconds."""
     return Terminal(console) if console.is_terminal else Plain(console, every)
 
 
 def spell_seconds(seconds: float) -> str:
-    """Say a time as people do, such as 3 h 05 min."""
+    """Return a duration as readable text, such as 3 h 05 min."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:

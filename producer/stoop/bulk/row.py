@@ -1,4 +1,4 @@
-"""One row of a source: an image, and what is asked about it."""
+"""One row of a source: an image and the question about it."""
 
 import hashlib
 from collections.abc import Mapping
@@ -8,18 +8,18 @@ from typing import Any
 
 import msgspec
 
-from schemas.codec import pack
-from schemas.failure import Failure
-from schemas.job import Job
+from stoop_schemas.codec import pack
+from stoop_schemas.failure import Failure
+from stoop_schemas.job import Job
 
 __all__ = ["Ask", "Row", "identified"]
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What the command line asks about every image; a row's own fields win.
+    """The command line's skill, fields and settings for every image; a row's own values win.
 
-    `fields` has fields of `schemas.job.Job`, `settings` those of `schemas.skill.Settings`; what is None is absent.
+    `fields` holds fields of `stoop_schemas.job.Job`, `settings` those of `stoop_schemas.skill.Settings`.
     """
 
     skill: str | None = None
@@ -29,10 +29,10 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row by its `name`, the one that it has in its source each time the source is read: a key, a path or a number.
+    """A row of a source. Its `name` (a key, a path or a number) is the same each time the source is read.
 
     `image` is an address, a path or bytes to upload. `fields` and `settings` are the row's own. `bytes` is the size of
-    the image where the source knows it. A row that cannot become a job has a `problem`.
+    the image if the source knows it. A row with a `problem` cannot become a job.
     """
 
     name: str
@@ -45,22 +45,22 @@ class Row:
 
     @property
     def is_local(self) -> bool:
-        """Whether the image has to be read and uploaded."""
+        """True if the image must be read and uploaded."""
         return isinstance(self.image, Path | bytes)
 
     @property
     def weight(self) -> int:
-        """Bytes of the image that are held in memory."""
+        """Bytes of image data held in memory."""
         return len(self.image) if isinstance(self.image, bytes | str) else 0
 
     @property
     def light(self) -> "Row":
-        """The row without the bytes of its image."""
+        """The row without its image's bytes."""
         return replace(self, image=None) if isinstance(self.image, bytes) else self
 
     @property
     def shown_image(self) -> str | None:
-        """The image as a result names it: an address or a path, but no bytes."""
+        """The image's address or path as a result shows it; None for bytes and `data:` addresses."""
         if isinstance(self.image, bytes) or self.image is None:
             return None
         shown = str(self.image)
@@ -68,10 +68,10 @@ class Row:
 
 
 def identified(job: Job, row: Row, run: str, tries: int) -> Job:
-    """Return the job under the id that this row's job has whenever the run is resumed.
+    """Return the job with an id that stays the same whenever the run is resumed.
 
-    So a job that was submitted before a crash is found again. `run` is random, which keeps ids from being guessed.
-    Another content, or a new try after a failure, is another job.
+    A resumed run therefore finds a job that it submitted before a crash. `run` is random, so nobody can guess ids.
+    Changed content, or a new try after a failure, gives another id.
     """
     content = pack(msgspec.structs.replace(job, id=""))
     digest = hashlib.blake2b(digest_size=16)

@@ -1,4 +1,4 @@
-"""A run: rows on their way, no more than the window holds, until the source ends or somebody stops it."""
+"""A run: keeps at most a window of rows in flight, until the source ends or the run is stopped."""
 
 import asyncio
 import contextlib
@@ -8,17 +8,17 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from producer.bulk.budget import Budget
-from producer.bulk.flight import Flight
-from producer.bulk.line import Line
-from producer.bulk.output import Output
-from producer.bulk.patience import PAUSES, Patience
-from producer.bulk.port import Client, Stop
-from producer.bulk.progress import Counts, Display
-from producer.bulk.row import Ask, Row
-from producer.bulk.sources import Source
-from producer.bulk.submitter import Submitter
-from producer.errors import QueueUnavailable, StoopError, UploadFailed
+from stoop.bulk.budget import Budget
+from stoop.bulk.flight import Flight
+from stoop.bulk.output.line import Line
+from stoop.bulk.output.output_folder import Output
+from stoop.bulk.patience import PAUSES, Patience
+from stoop.bulk.port import Client, Stop
+from stoop.bulk.progress import Counts, Display
+from stoop.bulk.row import Ask, Row
+from stoop.bulk.sources import Source
+from stoop.bulk.submitter import Submitter
+from stoop.errors import QueueUnavailable, StoopError, UploadFailed
 
 __all__ = ["Limits", "Run"]
 
@@ -27,13 +27,14 @@ _READ_BYTES: Final = 8 << 20
 _UPLOADS: Final = 16
 _FLUSH_SECONDS: Final = 0.2
 _SYNC_SECONDS: Final = 5.0
+_COUNT_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """`window` rows are on their way at once, `rows` of the source are looked at (None: all).
+    """At most `window` rows are in flight at once; the run reads `rows` of the source (None: all).
 
-    A queue that is away is asked again after each of the `pauses` (seconds).
+    If the queue is unreachable, the call is made again after each of the `pauses` (seconds).
     """
 
     window: int = 512
@@ -43,7 +44,7 @@ class Limits:
 
 
 class Run:
-    """One session of a run. `counts` and `stop` may be read by others while it goes on."""
+    """One session of a run. Others may read `counts` and `stop` while it runs."""
 
     def __init__(self, source: Source, output: Output, display: Display, limits: Limits) -> None:
         self._source = source
@@ -60,16 +61,16 @@ class Run:
 
     @property
     def stopped(self) -> str | None:
-        """Why rows of the source are left; None if every one has ended."""
+        """The reason why rows of the source remain; None if every row has ended."""
         whole = self._read_all and not self._given_up and self.stop.error is None
         return None if whole and self.stop.reason == "interrupted" else self.stop.reason
 
     async def go(self, client: Client, ask: Ask, lane: str) -> None:
-        """Run every row that is not done yet. Raises what kept it from going on; what is done is written by then."""
+        """Run every unfinished row. Raises the error that stopped the run, after writing all finished rows."""
         patience = Patience(self.stop, self._display.note, self._limits.pauses)
         submitter = Submitter(client, patience)
         flight = Flight(client, submitter, ask, lane, self._output.run, patience, asyncio.Semaphore(_UPLOADS))
-        _count_aside(self._source, self._limits.rows, self._learn_total)
+        await self._count_ahead()
         try:
             async with asyncio.TaskGroup() as group:
                 beside = [group.create_task(submitter.serve()), group.create_task(self._keep())]
@@ -83,7 +84,7 @@ class Run:
             raise self.stop.error
 
     async def _start_all(self, group: asyncio.TaskGroup, flight: Flight) -> None:
-        """Start each row when there is a permit for it, then wait for all of them to come back."""
+        """Start each row once it has a permit, then wait for all of them to end."""
         async with contextlib.aclosing(self._rows()) as rows:
             async for row, tries in rows:
                 await self._permits.acquire()
@@ -97,7 +98,7 @@ class Run:
             await self._permits.acquire()
 
     async def _rows(self) -> AsyncGenerator[tuple[Row, int], None]:
-        """Read the source in a thread, a few hundred rows at a time; pass over what is done."""
+        """Read the source in a thread, a few hundred rows at a time, and skip finished rows."""
         rows = itertools.islice(self._source.rows(), self._limits.rows)
         while not self.stop.asked:
             try:
@@ -119,7 +120,7 @@ class Run:
         try:
             self.in_flight += 1
             prepared = await flight.prepare(row, tries)
-            row = row.light  # its bytes are uploaded: nobody needs them any more
+            row = row.light  # its bytes are uploaded and no longer needed
             line = prepared if isinstance(prepared, Line) else await flight.finish(row, prepared)
         except StoopError as error:
             self._stop_for(error)
@@ -146,7 +147,7 @@ class Run:
             self.stop.ask("max_failures")
 
     async def _keep(self) -> None:
-        """Show how far it is, and keep what is written."""
+        """Show the progress, and commit the written rows."""
         for tick in itertools.count(1):
             await asyncio.sleep(_FLUSH_SECONDS)
             self._output.flush()
@@ -159,12 +160,23 @@ class Run:
         self.counts.look()
         self._display.show(self.counts)
 
-    def _learn_total(self, total: int) -> None:
-        self.counts.total = total
+    async def _count_ahead(self) -> None:
+        """Start counting the rows, and show zero progress; a slow count continues in the background."""
+        loop, counted = asyncio.get_running_loop(), asyncio.Event()
+
+        def learn(total: int | None) -> None:
+            self.counts.total = total
+            with contextlib.suppress(RuntimeError):  # the session has ended meanwhile
+                loop.call_soon_threadsafe(counted.set)
+
+        _count_aside(self._source, self._limits.rows, learn)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(counted.wait(), _COUNT_SECONDS)
+        self._display.show(self.counts)
 
 
 def _take(rows: Iterator[Row]) -> list[Row]:
-    """Read a few hundred rows, fewer where they bring their images along."""
+    """Read a few hundred rows, or fewer if they contain their images."""
     group: list[Row] = []
     weight = 0
     for row in itertools.islice(rows, _READ_ROWS):
@@ -175,13 +187,14 @@ def _take(rows: Iterator[Row]) -> list[Row]:
     return group
 
 
-def _count_aside(source: Source, most: int | None, tell: Callable[[int], None]) -> None:
-    """Count in a thread that nobody waits for: listing millions of keys takes minutes."""
+def _count_aside(source: Source, most: int | None, tell: Callable[[int | None], None]) -> None:
+    """Count in a thread of its own: listing millions of keys takes minutes. None if the source cannot be read."""
 
     def count() -> None:
         try:
             total = source.count()
-        except StoopError:  # whoever reads the rows learns of it
+        except StoopError:  # reading the rows raises it as well
+            tell(None)
             return
         tell(total if most is None else min(total, most))
 

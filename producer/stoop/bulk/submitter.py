@@ -1,13 +1,13 @@
-"""Jobs into the queue, in the order they come and as many to a call as are there."""
+"""Submits jobs to the queue in order, as many per call as are waiting."""
 
 import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from producer.bulk.patience import Patience
-from producer.bulk.port import Client
-from producer.errors import IdempotencyConflict, InvalidJob, QueueFull, QueueUnavailable
-from schemas.job import Job
+from stoop.bulk.patience import Patience
+from stoop.bulk.port import Client
+from stoop.errors import IdempotencyConflict, InvalidJob, QueueFull, QueueUnavailable
+from stoop_schemas.job import Job
 
 __all__ = ["Submitter"]
 
@@ -17,7 +17,10 @@ _Waiting = tuple[Job, asyncio.Future[bool]]
 
 
 class Submitter:
-    """Waits for room when the queue says so, and asks for less then: a call is taken whole or not at all."""
+    """Waits for room when the queue is full, then submits fewer jobs per call.
+
+    Fewer, because the queue accepts a call whole or not at all.
+    """
 
     def __init__(self, client: Client, patience: Patience) -> None:
         self._client = client
@@ -27,9 +30,9 @@ class Submitter:
         self._waiting: asyncio.Queue[_Waiting] = asyncio.Queue()
 
     async def submit(self, job: Job) -> bool:
-        """Return when the job is in its lane, with False if the run stopped before.
+        """Submit the job. Return True once it is in its lane, or False if the run stopped first.
 
-        Raises `InvalidJob`, `IdempotencyConflict` or, when the queue stays away, `QueueUnavailable`.
+        Raises `InvalidJob`, `IdempotencyConflict`, or `QueueUnavailable` if the queue stays unreachable.
         """
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting.put_nowait((job, done))
@@ -47,20 +50,20 @@ class Submitter:
         while group:
             part = group[: self._chunk]
             if self._stop.asked:
-                _tell(group, False)
+                _resolve(group, False)
                 return
             try:
                 await self._submit(part)
             except QueueFull as full:
                 self._chunk = max(1, len(part) // 2)
-                self._patience.note(f"the queue is full; going on in {full.retry_after:g} s")
+                self._patience.note(f"the queue is full; retrying in {full.retry_after:g} s")
                 await self._stop.pause(full.retry_after)
                 continue
             self._chunk = min(_CHUNK, 2 * self._chunk)
             group = group[len(part) :]
 
     async def _submit(self, part: Sequence[_Waiting]) -> None:
-        """Submit all in one call or, when one of them is refused, each alone."""
+        """Submit all jobs in one call. If the queue refuses one of them, submit each by itself."""
         jobs = [job for job, _ in part]
         try:
             await self._patience.bear("queue", lambda: self._client.submit_many(jobs))
@@ -71,10 +74,10 @@ class Submitter:
             for one in part:
                 await self._submit([one])
         else:
-            _tell(part, True)
+            _resolve(part, True)
 
 
-def _tell(part: Sequence[_Waiting], submitted: bool) -> None:
+def _resolve(part: Sequence[_Waiting], submitted: bool) -> None:
     for _, done in part:
         if not done.done():
             done.set_result(submitted)

@@ -1,14 +1,16 @@
 """The skills as Celery tasks: their signatures, to be sent; a Stoop worker runs them."""
 
+import functools
 from typing import Any, NoReturn
 
 from celery import Celery, Task, shared_task
 
-from producer.celery_transport import SentinelTransport, Transport
-from schemas import celery as dialect
-from schemas.skill import Skill
+from stoop.redis.celery_transport import SentinelTransport, Transport
+from stoop_schemas import celery as dialect
+from stoop_schemas.skill import Skill
+from stoop_schemas.skills import spec_of
 
-__all__ = ["SkillTask", "caption", "configure", "detect", "point", "query"]
+__all__ = ["SkillTask", "caption", "configure", "detect", "point", "query", "task"]
 
 
 def configure(app: Celery) -> Celery:
@@ -36,7 +38,7 @@ class SkillTask(Task):  # type: ignore[misc]
         return super().apply_async(args, kwargs, **options)
 
 
-def _elsewhere(skill: Skill) -> NoReturn:
+def _elsewhere(skill: str) -> NoReturn:
     raise NotImplementedError(
         f"{dialect.task(skill)} runs on a Stoop worker: send it to a queue such as {dialect.queue()}, and let no other "
         "worker read from there"
@@ -68,3 +70,21 @@ def detect(image: str, object: str, **options: Any) -> dict[str, Any]:
 def point(image: str, object: str, **options: Any) -> dict[str, Any]:
     """Point at every such object: {"points": [{"x", "y"}]}."""
     _elsewhere(Skill.POINT)
+
+
+@functools.cache
+def task(skill: str) -> Any:
+    """Return the task of any skill, one that another package adds too; its arguments are the skill's fields in order.
+
+    Raises `Rejected` (unsupported_skill) if no package here has the skill.
+    """
+    spec = spec_of(skill)
+    own = {Skill.QUERY: query, Skill.CAPTION: caption, Skill.DETECT: detect, Skill.POINT: point}
+    if skill in own:
+        return own[Skill(skill)]
+
+    @shared_task(name=dialect.task(skill), **_OPTIONS)  # type: ignore[untyped-decorator]
+    def run(*arguments: Any, **options: Any) -> dict[str, Any]:
+        _elsewhere(spec.name)
+
+    return run

@@ -9,22 +9,23 @@ from typing import Annotated
 
 import msgspec
 import typer
-from rich.console import Console
 
-from producer.bulk.arguments import find_arguments
-from producer.bulk.budget import Budget, read_budget
-from producer.bulk.options import BulkOptions
-from producer.bulk.output import Identity
-from producer.bulk.plan import Plan, Speed, make_plan, print_plan, probe
-from producer.bulk.run import Limits
-from producer.bulk.session import Order, check_ask, run_session
-from producer.bulk.sources import Source, open_source
-from producer.bulk.summary import Summary, print_summary, read_speed
-from producer.client import AsyncClient
-from producer.config import ProducerConfig
-from producer.errors import ConfigError, QueueUnavailable, UploadFailed
-from producer.options import with_options
-from producer.reporting import FAILED, reported
+from stoop.bulk.arguments import find_arguments
+from stoop.bulk.budget import Budget, read_budget
+from stoop.bulk.options import BulkOptions
+from stoop.bulk.output.output_folder import Identity
+from stoop.bulk.output.summary import Summary, print_summary, read_speed
+from stoop.bulk.plan import Plan, Speed, make_plan, print_plan, probe
+from stoop.bulk.run import Limits
+from stoop.bulk.session import Order, check_ask, check_source, run_session
+from stoop.bulk.sources import Source, open_source
+from stoop.bulk.sources.objects import EachObject
+from stoop.cli.exit_codes import FAILED, reported
+from stoop.cli.skill_options import with_options
+from stoop.client.async_client import AsyncClient
+from stoop.config import ProducerConfig
+from stoop.errors import ConfigError, QueueUnavailable, UploadFailed
+from stoop.terminal import open_console
 
 __all__ = ["bulk"]
 
@@ -41,7 +42,7 @@ def bulk(
     *,
     options: BulkOptions,
 ) -> None:
-    """Run a skill on every image of a source. Give the same command again to go on where it stopped."""
+    """Run a skill on every image of a source. Repeat the same command to resume where it stopped."""
     if options.out is None and not options.dry_run:
         raise typer.BadParameter("give --out FOLDER for the results, or --dry-run")
     connect: _Connect = context.obj or AsyncClient
@@ -50,12 +51,16 @@ def bulk(
             raise ConfigError(f"{options.out} is a file: give a folder")
         config = ProducerConfig()
         rows = open_source(source, config, column=options.column, match=options.match)
-        check_ask(rows, options.ask)
+        check_ask(rows, options.ask, options.objects)
+        check_source(rows)
+        most = options.rows
+        if len(options.objects) > 1:
+            rows, most = EachObject(rows, options.ask.skill, options.objects, most), None
         identity = Identity(rows.facts, options.asked)
         if options.out is None or options.dry_run:
-            _show_plan(asyncio.run(_plan(rows, identity, lambda: connect(config), options)), options)
+            _show_plan(asyncio.run(_plan(rows, identity, lambda: connect(config), options, most)), options)
             return
-        limits = Limits(options.in_flight, read_budget(options.max_failures), options.rows)
+        limits = Limits(options.in_flight, read_budget(options.max_failures), most)
         order = Order(rows, options.ask, options.lane, options.out, identity, limits, options.retry_failed)
         try:
             summary = asyncio.run(_run(order, lambda: connect(config), options))
@@ -68,10 +73,12 @@ def bulk(
 
 async def _run(order: Order, connect: Callable[[], AsyncClient], options: BulkOptions) -> Summary:
     async with connect() as client:
-        return await run_session(order, client, Console(stderr=True, highlight=False), every=options.every)
+        return await run_session(order, client, open_console(stderr=True), every=options.every)
 
 
-async def _plan(source: Source, identity: Identity, connect: Callable[[], AsyncClient], options: BulkOptions) -> Plan:
+async def _plan(
+    source: Source, identity: Identity, connect: Callable[[], AsyncClient], options: BulkOptions, most: int | None
+) -> Plan:
     if options.out is not None:
         find_arguments(options.out, identity.source, identity.asked)
     speed = None if options.rate is None else Speed(options.rate, "as given")
@@ -80,25 +87,25 @@ async def _plan(source: Source, identity: Identity, connect: Callable[[], AsyncC
             speed = await probe(source, client, options.ask, lane=options.lane, rows=options.probe)
     if speed is None and options.out is not None:
         speed = read_speed(options.out)
-    return await asyncio.to_thread(make_plan, source, options.ask, speed, most=options.rows)
+    return await asyncio.to_thread(make_plan, source, options.ask, speed, most=most)
 
 
 def _show_plan(plan: Plan, options: BulkOptions) -> None:
     if options.json:
         print(msgspec.json.encode(plan).decode())
         return
-    print_plan(Console(highlight=False), plan)
+    print_plan(open_console(), plan)
 
 
 def _show_summary(summary: Summary, folder: Path, options: BulkOptions) -> None:
     if options.json:
         print(msgspec.json.encode(summary).decode())
     else:
-        print_summary(Console(highlight=False), folder, summary)
+        print_summary(open_console(), folder, summary)
 
 
 def _end(summary: Summary, budget: Budget, most: str) -> None:
-    """Say how to go on, and end with the exit code."""
+    """Print the command that resumes the run, and end with the exit code."""
     if summary.stopped == "interrupted":
         typer.echo(f"To go on: {_again()}", err=True)
         raise typer.Exit(_INTERRUPTED)
@@ -109,5 +116,5 @@ def _end(summary: Summary, budget: Budget, most: str) -> None:
 
 
 def _again() -> str:
-    """Return the command that goes on; what was to be tried again is on its way already."""
+    """Return the command that resumes the run, without `--retry-failed`, which has taken effect already."""
     return shlex.join(["stoop", *(word for word in sys.argv[1:] if word != "--retry-failed")])

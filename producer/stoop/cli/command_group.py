@@ -1,13 +1,13 @@
 """Commands that are loaded only when they are called, so that `stoop --help` imports nothing they need.
 
-Some are listed by `producer.cli`, others are found as entry points of the distribution (the worker needs torch).
+`stoop.cli.app` lists some; others are entry points of the distribution (the worker needs torch).
 """
 
 import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, entry_points, metadata
 from typing import Any, ClassVar, Final
 
 import typer
@@ -17,13 +17,13 @@ from typer.main import get_command
 __all__ = ["CommandGroup", "Listed"]
 
 _GROUP = "stoop.commands"
-# typer does not export the base of all its errors of usage
+# typer does not export the base class of its usage errors
 _UsageError: Final[Any] = typer.BadParameter.__base__
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One command: its name, `module:name` of its function or `typer.Typer`, and its panel and words in `--help`."""
+    """One command: its name, `module:name` of its function or `typer.Typer`, and its panel and text in `--help`."""
 
     name: str
     where: str
@@ -47,7 +47,7 @@ class CommandGroup(TyperGroup):
             self.commands.setdefault(found.name, _LoadedWhenCalled(found, help_text, self.found_panel))
 
     def main(self, args: Sequence[str] | None = None, *positional: Any, **named: Any) -> Any:
-        """Run the command line; wrong usage is told in JSON to who asked for JSON."""
+        """Run the command line; with `--json`, usage errors are printed as JSON."""
         given = sys.argv[1:] if args is None else list(args)
         if "--json" not in given or not named.get("standalone_mode", True):
             return super().main(args, *positional, **named)
@@ -76,12 +76,18 @@ class _LoadedWhenCalled(TyperCommand):
         try:
             loaded = self._found.load()
         except ModuleNotFoundError as error:
-            typer.echo(
-                f"stoop {self._found.name} needs {error.name}: pip install 'stoop[{self._found.name}]'", err=True
-            )
+            typer.echo(f"stoop {self._found.name} needs {error.name}: {_install(self._found.name)}", err=True)
             raise typer.Exit(2) from error
         if isinstance(loaded, typer.Typer):
             return get_command(loaded)
-        app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+        # typer's own panels cut long flags on a narrow terminal
+        app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
         app.command(self._found.name)(loaded)
         return get_command(app)
+
+
+def _install(command: str) -> str:
+    extras = metadata("stoop").get_all("Provides-Extra") or []
+    if command in extras:
+        return f"pip install 'stoop[{command}]'"
+    return "install the package again that brings this command, with all it depends on"

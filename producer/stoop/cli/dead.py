@@ -1,5 +1,6 @@
 """`stoop dead`: look at dead letters, send them back to their lanes, or delete them."""
 
+import re
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -7,17 +8,19 @@ from typing import Annotated
 
 import typer
 
-from producer.errors import NotFound
-from producer.operator import DeadLetter, Operator, Redriven
-from producer.operator_options import AsJson, Partition, operate
-from producer.render_queue import letter_facts, print_json, print_letter, print_letters, spelled
+from stoop.cli.operator_options import AsJson, Partition, operate
+from stoop.cli.render_queue import letter_facts, print_json, print_letter, print_letters
+from stoop.errors import NotFound
+from stoop.operator import DeadLetter, Operator, Redriven
+from stoop.terminal import one_line
 
 __all__ = ["dead"]
 
 _PAGE = 100
+_LETTER = re.compile(r"[0-9]{1,19}(-[0-9]{1,19})?")
 _PARTITION = f"{__name__}.partition"
 
-dead = typer.Typer(no_args_is_help=True, add_completion=False)
+dead = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 
 _Named = Annotated[list[str] | None, typer.Argument(help="Letters, or ids of their jobs; none with --all.")]
 _All = Annotated[bool, typer.Option("--all", help="Every letter there is when the command starts.")]
@@ -39,6 +42,8 @@ def list_letters(
 ) -> None:
     """List dead letters, newest first; the next page begins --before the last one shown."""
     partition = context.meta[_PARTITION]
+    if before is not None and not _LETTER.fullmatch(before):
+        raise typer.BadParameter(f"--before takes a letter such as 1795000000000-0, not {before!r}")
     letters = operate(context, lambda queue: queue.letters(count, before=before, partition=partition), as_json=json)
     if json:
         print_json([letter_facts(letter) for letter in letters])
@@ -123,7 +128,7 @@ def _checked_choice(context: typer.Context, letters: list[str] | None, everythin
 async def _find(queue: Operator, name: str, partition: int) -> DeadLetter:
     found = await queue.find(name, partition)
     if found is None:
-        raise NotFound(f"there is no dead letter {spelled(name)}: `stoop dead list` shows those there are")
+        raise NotFound(f"there is no dead letter {one_line(name)}: `stoop dead list` shows those there are")
     return found
 
 

@@ -1,12 +1,12 @@
-"""How a command ends that went wrong: one line or one JSON object, and an exit code that a script can read."""
+"""Exit codes and error output of failed commands: one line or one JSON object."""
 
 import contextlib
 from collections.abc import Iterator
 
 import typer
 
-from producer import render
-from producer.errors import (
+from stoop.cli import render
+from stoop.errors import (
     ConfigError,
     IdempotencyConflict,
     ImageUnreadable,
@@ -41,7 +41,7 @@ _CODES: dict[type[StoopError], int] = {
 
 @contextlib.contextmanager
 def reported(*, as_json: bool) -> Iterator[None]:
-    """Turn what the client raises on purpose into one line or one JSON object, and the exit code."""
+    """Print the client's error as one line or one JSON object, and exit with its code."""
     try:
         yield
     except StoopError as error:

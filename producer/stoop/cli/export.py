@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from producer.config import ProducerConfig
-from producer.errors import ConfigError
-from producer.export import FormatName, Report
-from producer.export import export as write_export
-from producer.operator_options import AsJson
-from producer.render import legible
-from producer.render_queue import print_json
-from producer.reporting import FAILED, USAGE, reported
+from stoop.cli.exit_codes import FAILED, USAGE, reported
+from stoop.cli.operator_options import AsJson
+from stoop.cli.render_queue import print_json
+from stoop.config import ProducerConfig
+from stoop.errors import ConfigError
+from stoop.export import FormatName, Report
+from stoop.export import export as write_export
+from stoop.terminal import legible
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -32,7 +32,10 @@ _DRAWN = (".png", ".jpg", ".jpeg", ".webp")
 
 
 def export(
-    results: _Results,
+    results: Annotated[
+        list[str],
+        typer.Argument(help="Folders that `stoop bulk` wrote, files with a result a line, or - for standard input."),
+    ],
     format: Annotated[FormatName, typer.Option("--format", help="What to write.")],
     out: Annotated[Path, typer.Option(help="The file or folder to write; it must not be there yet.")],
     images: _Images = None,
@@ -65,7 +68,7 @@ def draw(
     if image is not None and images is not None:
         raise typer.BadParameter("choose --image or --images")
     with reported(as_json=json):
-        from producer.draw.gallery import draw_gallery, draw_one
+        from stoop.draw.gallery import draw_gallery, draw_one
 
         if image is not None:
             _save(draw_one(results, _read(image)), out)
@@ -76,7 +79,7 @@ def draw(
 
 
 class _Progress:
-    """What a report counts, each time it is shown anew."""
+    """The report's current counts, read at each redraw."""
 
     def __init__(self) -> None:
         self._report: Report | None = None
@@ -90,7 +93,7 @@ class _Progress:
 
 @contextmanager
 def _watched() -> Iterator[Callable[[Report], None]]:
-    """Show progress on a terminal; yield what takes the report to show."""
+    """Show progress on a terminal; yield the function that receives the report."""
     console, progress = Console(stderr=True), _Progress()
     if not console.is_terminal:
         yield progress.watch
@@ -115,6 +118,8 @@ def _tell(out: Path, report: Report, *, as_json: bool) -> None:
 
 def _lines(out: Path, report: Report) -> list[str]:
     lines = [f"wrote {out}: {_counted(report.written) or 'nothing'}"]
+    if report.turned:
+        lines.append(f"turned: {report.turned:,} images by their EXIF orientation, with all boxes and points")
     if left := _counted(report.left_out):
         lines.append(f"left out: {left}; the format has no place for them")
     if report.unfinished:

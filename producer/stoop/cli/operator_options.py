@@ -1,4 +1,4 @@
-"""What the operator's commands share: where the queue is, which part of it, and a connection for one command."""
+"""Options shared by the operator's commands: the queue, the part of it, and a connection for one command."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -6,28 +6,28 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from producer.config import ProducerConfig
-from producer.operator import Operator
-from producer.reporting import reported
-from schemas.names import DEFAULT_LANES
+from stoop.cli.exit_codes import reported
+from stoop.config import ProducerConfig
+from stoop.operator import Operator
+from stoop_schemas.names import DEFAULT_LANES
 
 __all__ = ["AsJson", "Lanes", "Partition", "Partitions", "operate", "split"]
 
 _T = TypeVar("_T")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for errors too.")]
-Lanes = Annotated[str, typer.Option(envvar="STOOP_LANES", help="Lanes to look at (comma-separated).")]
+Lanes = Annotated[str, typer.Option(help="Lanes to look at (comma-separated); by default every lane there is.")]
 Partitions = Annotated[str, typer.Option(envvar="STOOP_PARTITIONS", help="Partitions to look at (comma-separated).")]
 Partition = Annotated[int, typer.Option(min=0, max=99_999, help="The partition to look at.")]
 
 
 def split(names: str) -> tuple[str, ...]:
-    """Split what was given with commas; the default lanes where nothing was."""
+    """Split a list at its commas; without one, return the default lanes."""
     return tuple(name.strip() for name in names.split(",") if name.strip()) or DEFAULT_LANES
 
 
 def operate(context: typer.Context, act: Callable[[Operator], Awaitable[_T]], *, as_json: bool) -> _T:
-    """Connect as the configuration says, act, disconnect; what goes wrong is reported and ends the command."""
+    """Connect as configured, act, disconnect; an error is reported and ends the command."""
     connect: Callable[[ProducerConfig], Operator] = context.obj or _connect
 
     async def run() -> _T:
@@ -42,6 +42,6 @@ def operate(context: typer.Context, act: Callable[[Operator], Awaitable[_T]], *,
 
 
 def _connect(config: ProducerConfig) -> Operator:
-    from producer.operator.redis_operator import RedisOperator
+    from stoop.operator.redis_operator import RedisOperator
 
     return RedisOperator(config.redis_url.get_secret_value())

@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from schemas.skill import Settings
+from stoop_schemas.skill import Settings
 
 __all__ = ["SkillOptions", "with_options"]
 
@@ -20,9 +20,10 @@ def _sampling(told: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class SkillOptions:
-    """How to run one skill and how to show its answer."""
+    """Options that run one skill and show its answer."""
 
     lane: Annotated[str | None, typer.Option(help="interactive, bulk, or another lane of the workers.")] = None
+    model: Annotated[str | None, typer.Option(help="Short name of a model; see `stoop models`.")] = None
     timeout: Annotated[float | None, typer.Option(min=0, help="Seconds to wait for the answer.")] = None
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Print the job's id; `stoop result` gets the answer.")] = (
         False

@@ -1,21 +1,22 @@
 """The skills as commands: arguments, one client call, one render."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from producer import render
-from producer.blocking import Client
-from producer.commands_result import await_answer
-from producer.config import ProducerConfig
-from producer.errors import ConfigError
-from producer.options import SkillOptions, with_options
-from producer.reporting import reported
-from schemas.result import Result
-from schemas.skill import CaptionLength
+from stoop.cli import render
+from stoop.cli.exit_codes import reported
+from stoop.cli.result import await_answer
+from stoop.cli.skill_options import SkillOptions, with_options
+from stoop.client.blocking import Client
+from stoop.config import ProducerConfig
+from stoop.errors import ConfigError
+from stoop.skill_argument import known_skill
+from stoop_schemas.result import Result
+from stoop_schemas.skill import CaptionLength
 
-__all__ = ["caption", "detect", "point", "query"]
+__all__ = ["caption", "detect", "point", "query", "run"]
 
 _DRAWN = (".png", ".jpg", ".jpeg", ".webp")
 
@@ -78,11 +79,30 @@ def point(context: typer.Context, image: _Image, object: _Object, *, options: Sk
     _run(context, options, "point", image, object=object)
 
 
-def _run(context: typer.Context, options: SkillOptions, skill: str, image: str | None, **fields: object) -> None:
+@with_options
+def run(
+    context: typer.Context,
+    skill: Annotated[str, typer.Argument(parser=known_skill, metavar="SKILL", help="The skill's name.")],
+    image: Annotated[str | None, typer.Argument(help="An image file or address, if the skill takes one.")] = None,
+    field: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A field of the skill.")] = None,
+    *,
+    options: SkillOptions,
+) -> None:
+    """Run any skill by its name, also one that another package adds.
+
+    For example: stoop run detect photo.jpg --field object="red car"
+    """
+    fields = dict(each.split("=", 1) for each in field or () if "=" in each)
+    if len(fields) != len(field or ()):
+        raise typer.BadParameter("--field takes NAME=VALUE, each name once")
+    _run(context, options, skill, image, **fields)
+
+
+def _run(context: typer.Context, options: SkillOptions, skill: str, image: str | None, **fields: Any) -> None:
     _check(options, image)
     connect: type[Client] = context.obj or Client
     with reported(as_json=options.json):
-        config = ProducerConfig().replace(lane=options.lane, timeout_seconds=options.timeout)
+        config = ProducerConfig().replace(lane=options.lane, job_model=options.model, timeout_seconds=options.timeout)
         with connect(config) as client:
             job = client.prepare(skill, image, settings=options.settings, stream=options.stream, **fields)
             job_id = client.submit(job)
@@ -93,7 +113,7 @@ def _run(context: typer.Context, options: SkillOptions, skill: str, image: str |
             if options.draw and image is not None:
                 # the answer is out by now: what goes wrong here is told beside it
                 with reported(as_json=False):
-                    _draw(client, options.draw, image, result, label=str(fields.get("object", "")))
+                    _draw(client, options.draw, image, result, label=str(fields.get("object") or ""))
 
 
 def _check(options: SkillOptions, image: str | None) -> None:
@@ -108,7 +128,7 @@ def _check(options: SkillOptions, image: str | None) -> None:
 
 
 def _draw(client: Client, to: Path, image: str, result: Result, *, label: str) -> None:
-    from producer.draw import draw_output
+    from stoop.draw import draw_output
 
     assert result.output is not None, "a completed job has an output"
     drawn = draw_output(client.read_image(image), result.output, label)

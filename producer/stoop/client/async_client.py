@@ -6,17 +6,18 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from producer.image_source import EncodedImage
-from producer.job_client import JobClient
-from producer.jobs import answer, build_job, checked
-from producer.text import TextStream
-from producer.transport import Transport
-from producer.upload import ImageStore
-from schemas.job import Job
+from stoop.client.build_job import answer, build_job, checked
+from stoop.client.job_client import JobClient
+from stoop.client.text_stream import TextStream
+from stoop.client.transport import Transport
+from stoop.images.source import EncodedImage
+from stoop.images.upload import ImageStore
+from stoop_schemas.job import Job
+from stoop_schemas.skills import TEXT_OUTPUTS, spec_of
 
 if TYPE_CHECKING:
-    from producer.config import ProducerConfig
-    from producer.image_source import ImageSource
+    from stoop.config import ProducerConfig
+    from stoop.images.source import ImageSource
 
 __all__ = ["AsyncClient"]
 
@@ -40,7 +41,7 @@ class AsyncClient(JobClient):
         cancel_on_exit: bool = False,
         **values: Any,
     ) -> None:
-        from producer.config import ProducerConfig
+        from stoop.config import ProducerConfig
 
         self.config = ProducerConfig(**values) if config is None else config.replace(**values) if values else config
         self.images = ImageStore(self.config)
@@ -59,16 +60,16 @@ class AsyncClient(JobClient):
         settings: Mapping[str, Any] | None = None,
         **fields: Any,
     ) -> Job:
-        """Make a job of the fields of `schemas.job.Job` that are given, uploading the image if it is no address."""
+        """Make a job from fields of `stoop_schemas.job.Job`; upload the image unless it is an address."""
         # what is wrong is told before anything is uploaded: until then any address will do
         any_address = None if image is None else "s3://bucket/key"
-        job = build_job(skill, settings=settings, **{"lane": self.config.lane, **fields, "image": any_address})
+        job = build_job(skill, settings=settings, **{**self._defaults, **fields, "image": any_address})
         if image is None:
             return job
         return checked(msgspec.structs.replace(job, image=await self.images.address(image)))
 
     async def encode_image(self, image: "ImageSource") -> EncodedImage:
-        """Put the image where workers can read it, once; what is returned is taken as the image by every method.
+        """Put the image where workers can read it, once; every method takes the returned value as the image.
 
         Workers keep the image embeddings of late images, so questions about one image encode it once anyway.
         """
@@ -139,6 +140,25 @@ class AsyncClient(JobClient):
         job = await self.prepare("point", image, settings=settings, object=object, spatial_refs=spatial_refs)
         return await self._answer(job)
 
+    async def run(
+        self,
+        skill: str,
+        image: "ImageSource | None" = None,
+        *,
+        stream: bool = False,
+        settings: Mapping[str, Any] | None = None,
+        **fields: Any,
+    ) -> dict[str, Any]:
+        """Run any skill by its name, one that another package adds too, and return its answer as its own method would.
+
+        With `stream` the text of the answer is an async iterator; boxes and points come whole.
+        """
+        job = await self.prepare(skill, image, settings=settings, stream=stream, **fields)
+        output = spec_of(skill).output
+        if not stream or output not in TEXT_OUTPUTS:
+            return await self._answer(job)
+        return {output: await self._text(job)}
+
     async def aclose(self) -> None:
         """Disconnect; idempotent. With `cancel_on_exit` end the jobs whose end has not been seen."""
         self.images.close()
@@ -152,6 +172,10 @@ class AsyncClient(JobClient):
     ) -> None:
         await self.aclose()
 
+    @property
+    def _defaults(self) -> dict[str, Any]:
+        return {"lane": self.config.lane, "model": self.config.job_model}
+
     async def _answer(self, job: Job) -> dict[str, Any]:
         return answer(await self.result(await self.submit(job)))
 
@@ -161,7 +185,7 @@ class AsyncClient(JobClient):
 
 
 def _connect(config: "ProducerConfig") -> Transport:
-    from producer.redis_transport import RedisTransport
+    from stoop.redis.transport import RedisTransport
 
     return RedisTransport(
         config.redis_url.get_secret_value(), bounds=config.bounds, tenant_bound=config.tenant_bound, keys=config.keys

@@ -1,7 +1,7 @@
-"""Any number of jobs through a window: some in flight, those that have ended given out as they end.
+"""Runs any number of jobs through a window, and yields each outcome when its job ends.
 
-A job is pulled from its source only when there is room in the window, and the room is free again when its outcome has
-been taken. So a slow consumer, a slow source and a full lane all hold back the rest, and the window bounds the memory.
+A job is pulled from its source only when the window has room, and its room is free again once its outcome has been
+taken. A slow consumer, a slow source or a full lane therefore holds back the rest, and the window bounds the memory.
 """
 
 import asyncio
@@ -11,15 +11,15 @@ from typing import Any
 
 import msgspec
 
-from producer.errors import QueueFull, QueueUnavailable, StoopError
-from producer.submission import CHUNK
-from schemas.job import Job
-from schemas.result import Result
+from stoop.client.submission import CHUNK
+from stoop.errors import QueueFull, QueueUnavailable, StoopError
+from stoop_schemas.job import Job
+from stoop_schemas.result import Result
 
 __all__ = ["Gathering", "Outcome"]
 
 Outcome = Result | StoopError
-"""The result of a job that completed; of any other the error that tells why it did not."""
+"""A completed job's result, or the error of a job that did not complete."""
 
 _Submit = Callable[[list[Job]], Awaitable[list[str | StoopError]]]
 _Wait = Callable[[str], Awaitable[Result]]
@@ -28,12 +28,12 @@ _Wait = Callable[[str], Awaitable[Result]]
 class Gathering:
     """Submits jobs and waits for them, at most `window` at a time; used once.
 
-    `submit` gives each job's id or refusal, `wait` the result of an id or a `StoopError`.
+    `submit` returns an id or a refusal for each job; `wait` returns the result for an id, or raises `StoopError`.
     """
 
     def __init__(self, submit: _Submit, wait: _Wait, *, window: int) -> None:
         if window < 1:
-            raise ValueError(f"window is {window}: at least one job must be in flight")
+            raise ValueError(f"window is {window}: it must be at least 1")
         self._submit, self._wait = submit, wait
         self._room = asyncio.Semaphore(window)
         self._pulled: asyncio.Queue[Job] = asyncio.Queue()
@@ -46,7 +46,7 @@ class Gathering:
     async def outcomes(self, jobs: Iterable[Job] | AsyncIterable[Job]) -> AsyncGenerator[tuple[Job, Outcome], None]:
         """Yield each job with its outcome as soon as there is one.
 
-        Raises what the source raises, and `QueueUnavailable`; whoever leaves leaves no task behind.
+        Raises the source's own errors, and `QueueUnavailable`. Closing the generator cancels all its tasks.
         """
         self._start(self._pull(_each(jobs)))
         self._start(self._submit_pulled())
@@ -83,15 +83,15 @@ class Gathering:
                 batch = await self._submit_batch(batch)
 
     async def _submit_batch(self, batch: list[Job]) -> list[Job]:
-        """Submit, and return those for which there was no room, when it is time to try again."""
+        """Submit the batch. Return the jobs that found the queue full, once it is time to retry them."""
         refused: list[tuple[Job, QueueFull]] = []
-        for job, told in zip(batch, await self._submit(batch), strict=True):
-            if isinstance(told, str):
-                self._start(self._follow(job if job.id == told else msgspec.structs.replace(job, id=told)))
-            elif isinstance(told, QueueFull):
-                refused.append((job, told))
+        for job, reply in zip(batch, await self._submit(batch), strict=True):
+            if isinstance(reply, str):
+                self._start(self._follow(job if job.id == reply else msgspec.structs.replace(job, id=reply)))
+            elif isinstance(reply, QueueFull):
+                refused.append((job, reply))
             else:
-                self._ended.put_nowait((job, told))
+                self._ended.put_nowait((job, reply))
         if refused:
             await asyncio.sleep(min(full.retry_after for _, full in refused))
         return [job for job, _ in refused]
@@ -124,5 +124,5 @@ async def _each(jobs: Iterable[Job] | AsyncIterable[Job]) -> AsyncGenerator[Job,
         return
     for job in jobs:
         yield job
-        # a source that is always ready must not keep the others waiting
+        # let other tasks run even if the source is always ready
         await asyncio.sleep(0)

@@ -4,18 +4,20 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
 
-from producer import events
-from producer.errors import InvalidJob, StoopError, TimedOut
-from producer.gathering import Gathering, Outcome
-from producer.jobs import checked, within
-from producer.submission import submit_each, submit_patiently
-from producer.transport import Transport
-from schemas.allowed import AllowedBuckets
-from schemas.event import Event, TerminalEvent
-from schemas.failure import Rejected
-from schemas.job import Job
-from schemas.result import Result
-from schemas.state import State
+from stoop.client import events
+from stoop.client.build_job import checked, within
+from stoop.client.gathering import Gathering, Outcome
+from stoop.client.models import LiveModel, live_models
+from stoop.client.submission import submit_each, submit_patiently
+from stoop.client.transport import Transport
+from stoop.client.unserved import UnservedLanes
+from stoop.errors import ClientUnusable, InvalidJob, StoopError, TimedOut
+from stoop_schemas.allowed import AllowedBuckets
+from stoop_schemas.event import Event, TerminalEvent
+from stoop_schemas.failure import Rejected
+from stoop_schemas.job import Job
+from stoop_schemas.result import Result
+from stoop_schemas.state import State
 
 __all__ = ["JobClient"]
 
@@ -23,7 +25,7 @@ _LAST_WORDS_SECONDS = 2.0
 
 
 class JobClient:
-    """Submits jobs through a transport, and reads what becomes of them.
+    """Submits jobs through a transport, and reads their events and results.
 
     Waits that are given no time of their own last `timeout_seconds`. With `cancel_on_exit` a job of this client is
     cancelled when its stream or its result is left before the end, and what is left when the client is closed.
@@ -33,9 +35,12 @@ class JobClient:
         self, transport: Transport, *, allowed: AllowedBuckets, timeout_seconds: float, cancel_on_exit: bool = False
     ) -> None:
         self._transport = transport
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
         self._allowed = allowed
         self._timeout_seconds = timeout_seconds
         self._cancel_on_exit = cancel_on_exit
+        self._unserved = UnservedLanes(transport)
         # only with `cancel_on_exit`: of others it would grow with every job whose answer nobody reads
         self._open: set[str] = set()
 
@@ -43,7 +48,8 @@ class JobClient:
         """Put the job into its lane and return its id (that of the first job, if its idempotency key was seen).
 
         Raises `InvalidJob`, `IdempotencyConflict`, `QueueFull` (with `retry_after`) or `QueueUnavailable`. To submit
-        the same job again after an error puts it once.
+        the same job again after an error puts it once. If no live worker serves the lane, a warning is logged, once a
+        lane: the job waits there.
         """
         return (await self.submit_many([job]))[0]
 
@@ -85,25 +91,28 @@ class JobClient:
     async def stream(
         self, job_id: str, timeout: float | None = None, *, after: int = -1, cancel_on_exit: bool | None = None
     ) -> AsyncGenerator[Event, None]:
-        """Yield every event of the job, each once and in order, until the terminal one.
+        """Yield every event of the job, each once and in order, until the terminal one; behind that there is nothing.
 
         Late subscribers get what they missed; a lost connection or a restart of Redis loses nothing. With `after` it
-        begins behind the event of that `seq`, which is what a browser sends as Last-Event-ID. After a
-        `RestartedEvent` what came before it counts no more. With a `timeout` (seconds, for the whole of it) raises
-        `TimedOut`; the job goes on, unless `cancel_on_exit`.
+        begins behind the event of that `seq`, which is what a browser sends as Last-Event-ID; below 0 it begins at the
+        first one. After a `RestartedEvent`, ignore what came before it. With a `timeout` (seconds, for the whole of
+        it) raises `TimedOut`; the job goes on, unless `cancel_on_exit`. Raises `NotFound` for an unknown job. It
+        asks at the start and after every 30 s without an event; an id that no client made is given the first 30 s,
+        because a job of a bare XADD or of Celery is known only once a worker has claimed it.
         """
         deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
         async with (
             self._left_or_ended(job_id, cancel_on_exit) as ended,
-            contextlib.aclosing(events.follow(self._transport, job_id, after)) as told,
+            contextlib.aclosing(events.follow(self._queue, job_id, after)) as followed,
         ):
             while True:
                 try:
                     async with asyncio.timeout_at(deadline):
-                        event = await anext(told, None)
+                        event = await anext(followed, None)
                 except TimeoutError:
                     raise await self._timed_out(job_id, timeout or 0.0) from None
                 if event is None:
+                    ended()
                     return
                 if isinstance(event, TerminalEvent):
                     ended()
@@ -113,13 +122,13 @@ class JobClient:
         """Wait for the job to complete; raise `JobFailed`, `JobCancelled`, `JobExpired` or `TimedOut` if it does not.
 
         `timeout` is in seconds; without one it is the config's `timeout_seconds`. A job that timed out goes on, unless
-        `cancel_on_exit`.
+        `cancel_on_exit`. Raises `NotFound` at once for an id that a client made and the queue does not know.
         """
         seconds = self._timeout_seconds if timeout is None else timeout
         async with self._left_or_ended(job_id, cancel_on_exit) as ended:
             try:
                 async with asyncio.timeout(seconds):
-                    result = await events.wait(self._transport, job_id)
+                    result = await events.wait(self._queue, job_id)
             except TimeoutError:
                 raise await self._timed_out(job_id, seconds) from None
             ended()
@@ -127,8 +136,7 @@ class JobClient:
 
     async def state(self, job_id: str) -> State | None:
         """Return where the job stands, None if the queue does not know it (yet, or any more)."""
-        state = await self._transport.state(job_id)
-        return None if state is None else State(state)
+        return _state(await self._queue.state(job_id))
 
     async def cancel(self, job_id: str) -> State | None:
         """Ask for the end of a job; return the state it was in, None if the queue does not know it (yet).
@@ -136,22 +144,45 @@ class JobClient:
         A job that waits will not run, one that runs stops within a step; its last event, `cancelled`, tells when. One
         that has ended stays as it is, and one that gets its answer in that moment has it.
         """
-        before = await self._transport.cancel(job_id)
-        return None if before is None else State(before)
+        return _state(await self._queue.cancel(job_id))
+
+    async def models(self) -> list[LiveModel]:
+        """List the models that have a worker now, the default first: their skills, sizes and number of workers.
+
+        Raises `QueueUnavailable`, also where Redis does not let this user read the registry of workers.
+        """
+        return live_models(await self._queue.workers())
 
     async def aclose(self) -> None:
         """Disconnect; idempotent. With `cancel_on_exit` end the jobs whose end has not been seen."""
+        if self._closed:
+            return
         left, self._open = self._open, set()
         await asyncio.gather(*(self._cancel_left(job_id) for job_id in left))
-        await self._transport.close()
+        self._closed = True
+        if self._loop in (None, asyncio.get_running_loop()):
+            await self._transport.close()
+
+    @property
+    def _queue(self) -> Transport:
+        """The transport, which belongs to the event loop that first used it; raises `ClientUnusable` elsewhere."""
+        if self._closed:
+            raise ClientUnusable("this client is closed")
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+        if self._loop is not loop:
+            raise ClientUnusable("this client belongs to another event loop: make one in each asyncio.run()")
+        return self._transport
 
     async def _put(self, jobs: Sequence[Job]) -> list[str]:
         try:
-            ids = await self._transport.submit([within(self._allowed, checked(job)) for job in jobs])
+            ids = await self._queue.submit([within(self._allowed, checked(job)) for job in jobs])
         except Rejected as error:  # text that has no UTF-8, as a command line may hand over
             raise InvalidJob(error.failure) from error
         if self._cancel_on_exit:
             self._open.update(ids)
+        await self._unserved.check(jobs)
         return ids
 
     @contextlib.asynccontextmanager
@@ -181,3 +212,14 @@ class JobClient:
             async with asyncio.timeout(_LAST_WORDS_SECONDS):
                 state = await self.state(job_id)
         return TimedOut(job_id, seconds, state)
+
+
+def _state(state: str | None) -> State | None:
+    if state is None:
+        return None
+    try:
+        return State(state)
+    except ValueError:
+        raise StoopError(
+            f"the queue holds a state {state[:40]!r} that this client does not know: is a worker newer?"
+        ) from None

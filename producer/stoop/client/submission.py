@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from producer.errors import IdempotencyConflict, InvalidJob, QueueFull, QueueUnavailable, StoopError
-from producer.outage import Outage
-from schemas import names
-from schemas.job import Job
+from stoop.client.outage import Outage
+from stoop.errors import IdempotencyConflict, InvalidJob, QueueFull, QueueUnavailable, StoopError
+from stoop_schemas import names
+from stoop_schemas.job import Job
 
 __all__ = ["CHUNK", "submit_each", "submit_patiently"]
 
@@ -61,5 +61,5 @@ async def _submit(put: _Put, jobs: Sequence[Job], full: dict[_Room, QueueFull]) 
 
 
 def _room(job: Job) -> _Room:
-    """Return what has a bound of its own."""
-    return job.lane, names.partition(job.id), job.tenant
+    """Return the key of the part that has a bound of its own."""
+    return names.model_lane(job.lane, job.model), names.partition(job.id), job.tenant

@@ -1,7 +1,7 @@
-"""A job's events as the pieces of its text. Text that was given out cannot be taken back.
+"""A job's events as the pieces of its text. Text already returned cannot be taken back.
 
-When a worker runs a job anew, its text starts from nothing. Where the new text begins with what was given out, the
-pieces go on from there, and the reader notices only a pause; where it departs from it, `JobRestarted` is raised.
+When a worker runs a job anew, its text starts from nothing. If the new text begins with the text already returned, the
+pieces continue from there, and the reader notices only a pause. If it differs, `JobRestarted` is raised.
 """
 
 from collections.abc import AsyncGenerator
@@ -9,19 +9,19 @@ from typing import Any
 
 import msgspec
 
-from producer.errors import JobRestarted
-from producer.events import completed, ending
-from schemas.event import DeltaEvent, Event, ReasoningEvent, RestartedEvent, TerminalEvent
-from schemas.result import Result
+from stoop.client.events import completed, ending
+from stoop.errors import JobRestarted
+from stoop_schemas.event import DeltaEvent, Event, ReasoningEvent, RestartedEvent, TerminalEvent
+from stoop_schemas.result import Result
 
 __all__ = ["TextStream"]
 
 
 class TextStream:
-    """The pieces of one job's answer or caption, as they come; iterate it once.
+    """The pieces of one job's text as they come; iterate it once.
 
-    `reasoning` is {"text", "grounding"}: what the model wrote before the answer is whole once that begins, its
-    grounding once the stream has ended. Raises `JobFailed` and its kin, `TimedOut` and `JobRestarted`.
+    `reasoning` is {"text", "grounding"}: the text is complete once the answer begins, and the grounding once the
+    stream has ended. Raises `JobFailed` and its kin, `TimedOut` and `JobRestarted`.
     """
 
     def __init__(self, job_id: str, events: AsyncGenerator[Event, None]) -> None:
@@ -33,7 +33,7 @@ class TextStream:
         self._ended = False
 
     async def skip_reasoning(self) -> None:
-        """Wait until the answer begins, so that `reasoning["text"]` is whole."""
+        """Wait until the answer begins, so that `reasoning["text"]` is complete."""
         while not self._text and not self._ended:
             await self._read()
 
@@ -70,7 +70,7 @@ class TextStream:
         elif isinstance(event, RestartedEvent):
             self._text = self.reasoning["text"] = ""
         elif isinstance(event, TerminalEvent):
-            # nobody asks a stream of text again when it has ended
+            # close now, because a caller does not advance a stream that has ended
             await self._events.aclose()
             self._finish(completed(ending(event)))
 
@@ -78,6 +78,6 @@ class TextStream:
         output = result.output
         assert output is not None, "a completed job has an output"
         self._ended = True
-        self._text = output.answer or output.caption or ""
+        self._text = output.text or ""
         if output.reasoning is not None:
             self.reasoning.update(msgspec.to_builtins(output.reasoning))

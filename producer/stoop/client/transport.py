@@ -4,13 +4,14 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from schemas.job import Job
+from stoop_schemas.job import Job
+from stoop_schemas.worker import WorkerRecord
 
 __all__ = ["Transport"]
 
 
 class Transport(Protocol):
-    """Submits jobs, and reads what became of them."""
+    """Submits jobs, and reads their states, events and results."""
 
     async def submit(self, jobs: Sequence[Job]) -> list[str]:
         """Put jobs into their lanes, pipelined; return their ids (an idempotency key seen before: the first id).
@@ -23,6 +24,9 @@ class Transport(Protocol):
 
     async def state(self, job_id: str) -> str | None:
         """Return the job's state, or None if the queue does not know the job."""
+
+    async def next_seq(self, job_id: str) -> int | None:
+        """Return how many events the job has had, or None if the queue does not know the job (yet, or any more)."""
 
     async def cancel(self, job_id: str) -> str | None:
         """Ask for the end of a job, and return the state it was in, or None if the queue does not know it (yet).
@@ -38,6 +42,9 @@ class Transport(Protocol):
 
         Yields None after a silence or a lost connection: then events may have been missed, read the log.
         """
+
+    async def workers(self, partition: int = 0) -> list[WorkerRecord]:
+        """Return the records of a partition's workers whose lease runs."""
 
     async def close(self) -> None:
         """Disconnect; idempotent."""

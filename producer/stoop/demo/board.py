@@ -1,4 +1,4 @@
-"""What the demo shows: every job's line while it runs, and the table when all have ended."""
+"""The demo's display: a line for each job while it runs, and a table at the end."""
 
 import time
 from collections.abc import Sequence
@@ -9,11 +9,12 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from producer.demo.burst import Errand
-from producer.demo.check import is_right
-from producer.events import ending
-from producer.render import legible, short_answer
-from schemas.event import (
+from stoop.client.events import ending
+from stoop.demo.burst import DemoJob
+from stoop.demo.check import is_right
+from stoop.short_answer import short_answer
+from stoop.terminal import one_line
+from stoop_schemas.event import (
     DeltaEvent,
     Event,
     ObjectEvent,
@@ -22,8 +23,8 @@ from schemas.event import (
     StartedEvent,
     TerminalEvent,
 )
-from schemas.result import Result
-from schemas.state import State
+from stoop_schemas.result import Result
+from stoop_schemas.state import State
 
 __all__ = ["Board", "Line"]
 
@@ -32,10 +33,10 @@ _STYLES = {State.COMPLETED: "green", State.RUNNING: "yellow", State.QUEUED: "dim
 
 @dataclass(slots=True)
 class Line:
-    """One job as it is shown. Times are in seconds of the monotonic clock."""
+    """One job's line on the display. Times are in seconds of the monotonic clock."""
 
     number: int
-    errand: Errand
+    job: DemoJob
     state: State = State.QUEUED
     text: str = ""
     submitted: float | None = None
@@ -43,7 +44,7 @@ class Line:
     result: Result | None = None
 
     def tell(self, event: Event) -> None:
-        """Take in the next event of the job."""
+        """Update the line with the job's next event."""
         if isinstance(event, StartedEvent | RestartedEvent):
             self.state, self.text = State.RUNNING, ""
         elif isinstance(event, DeltaEvent | ReasoningEvent):
@@ -56,29 +57,29 @@ class Line:
 
     @property
     def seconds(self) -> float:
-        """How long the job has taken, from its submission."""
+        """Seconds from the job's submission to its end, or to now while it runs."""
         return 0.0 if self.submitted is None else (self.ended or time.monotonic()) - self.submitted
 
     @property
     def is_right(self) -> bool:
-        """Whether the job has ended with the right answer."""
-        return self.result is not None and is_right(self.errand, self.result.output)
+        """True if the job has ended with the right answer."""
+        return self.result is not None and is_right(self.job, self.result.output)
 
     @property
     def cells(self) -> tuple[str, ...]:
         """The line's cells in the table."""
-        picture = self.errand.picture.name if self.errand.picture else "-"
+        picture = self.job.picture.name if self.job.picture else "-"
         tokens = str(self.result.metrics.output_tokens) if self.result else ""
         answer = self.text if self.result else _tail(self.text)
-        asked, seconds = self.errand.subject, f"{self.seconds:.2f}"
-        return str(self.number), self.errand.skill, asked, picture, self.state, tokens, seconds, answer
+        asked, seconds = self.job.subject, f"{self.seconds:.2f}"
+        return str(self.number), self.job.skill, asked, picture, self.state, tokens, seconds, answer
 
 
 class Board:
     """The lines of all jobs, redrawn in place on a terminal; elsewhere one printed line for each job that ends."""
 
-    def __init__(self, errands: Sequence[Errand], console: Console) -> None:
-        self.lines = [Line(number, errand) for number, errand in enumerate(errands, start=1)]
+    def __init__(self, jobs: Sequence[DemoJob], console: Console) -> None:
+        self.lines = [Line(number, job) for number, job in enumerate(jobs, start=1)]
         self._console = console
         self._live = Live(get_renderable=self._frame, console=console, refresh_per_second=8, transient=True)
 
@@ -103,18 +104,18 @@ class Board:
         self._live.refresh()
 
     def table(self) -> Table:
-        """Return the table of all jobs, with what was expected beside what was answered."""
+        """Return the table of all jobs, with the expected and the actual answers side by side."""
         table = _columns("answered")
         table.add_column("expected", ratio=2, no_wrap=True)
         table.add_column("right")
         for line in self.lines:
-            expected, right = Text(line.errand.truth), "yes" if line.is_right else "no"
+            expected, right = Text(line.job.truth), "yes" if line.is_right else "no"
             style = _STYLES.get(line.state, "red")
             table.add_row(*map(Text, line.cells), expected, right, style=style if line.is_right else "red")
         return table
 
     def _frame(self) -> Table:
-        # the jobs that move are what one wants to see where not all fit on the screen
+        # if not all jobs fit on the screen, show those that are making progress
         room = max(4, self._console.size.height - 6)
         order = sorted(
             self.lines, key=lambda line: (line.state is not State.RUNNING, line.ended is not None, line.number)
@@ -137,5 +138,5 @@ def _columns(answer: str) -> Table:
 
 
 def _tail(text: str, width: int = 40) -> str:
-    text = legible(" ".join(text.split()))
+    text = one_line(" ".join(text.split()))
     return text if len(text) <= width else f"…{text[1 - width :]}"

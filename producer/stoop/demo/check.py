@@ -1,40 +1,40 @@
-"""Whether an answer is right: the pictures' truth is known, so the demo can check itself."""
+"""Checks the demo's answers against the known contents of the pictures."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from producer.demo.burst import Errand
-from producer.demo.pictures import Picture, Shape
-from schemas.skill import Box, Output, Point
+from stoop.demo.burst import DemoJob
+from stoop.demo.pictures import Picture, Shape
+from stoop_schemas.skill import Box, Output, Point
 
 __all__ = ["is_right"]
 
 _Found = TypeVar("_Found")
 
 _OVERLAP = 0.5
-"""Least intersection over union of a box that counts as found."""
+"""Smallest intersection over union at which a box counts as found."""
 
 
-def is_right(errand: Errand, output: Output | None) -> bool:
-    """Say whether the output is what is true of the errand's picture; no output never is."""
+def is_right(job: DemoJob, output: Output | None) -> bool:
+    """Return whether the output is right for the job's picture; no output never is."""
     if output is None:
         return False
-    picture = errand.picture
+    picture = job.picture
     if output.objects is not None and picture is not None:
-        return _all_found(_wanted(errand, picture), output.objects, lambda shape, box: _overlaps(shape, box, picture))
+        return _all_found(_wanted(job, picture), output.objects, lambda shape, box: _overlaps(shape, box, picture))
     if output.points is not None and picture is not None:
-        return _all_found(_wanted(errand, picture), output.points, lambda shape, point: _inside(shape, point, picture))
+        return _all_found(_wanted(job, picture), output.points, lambda shape, point: _inside(shape, point, picture))
     if output.caption is not None and picture is not None:
         return all(shape.name in output.caption.lower() for shape in picture.shapes)
-    return (output.answer or "").strip(" .").lower() == errand.truth.lower()
+    return (output.answer or "").strip(" .").lower() == job.truth.lower()
 
 
-def _wanted(errand: Errand, picture: Picture) -> list[Shape]:
-    return [shape for shape in picture.shapes if shape.name == errand.fields["object"]]
+def _wanted(job: DemoJob, picture: Picture) -> list[Shape]:
+    return [shape for shape in picture.shapes if shape.name == job.fields["object"]]
 
 
 def _all_found(wanted: list[Shape], found: Sequence[_Found], fits: Callable[[Shape, _Found], bool]) -> bool:
-    """Say whether each shape has one find of its own, and none is left over."""
+    """Return whether shapes and finds are equally many, each shape fits a find, and each find a shape."""
     if len(wanted) != len(found):
         return False
     return all(any(fits(shape, one) for one in found) for shape in wanted) and all(

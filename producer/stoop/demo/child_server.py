@@ -1,4 +1,4 @@
-"""A server program as a child process: found in an installed wheel, tied to its parent, waited for until it answers."""
+"""A server program as a child process: found in an installed wheel, tied to its parent, awaited until it answers."""
 
 import contextlib
 import importlib.metadata
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from producer.errors import StoopError
+from stoop.errors import StoopError
 
 __all__ = ["ChildServer", "EmbeddedServerError", "ServerInUse", "find_program", "on_a_free_port"]
 
@@ -23,8 +23,8 @@ _Server = TypeVar("_Server")
 _START_SECONDS = 15.0
 _POLL_SECONDS = 0.01
 _PORT_TRIES = 3
-# below the ports that systems give to outgoing connections: while a server is down, a client that keeps calling
-# such a port can be given that port as its own, reach itself, and keep the server from coming back
+# below the ephemeral ports: while a server is down, a client that keeps calling an ephemeral port can get that same
+# port as its own, connect to itself, and keep the server from coming back
 _PORTS = range(20_000, 32_000)
 
 # Runs in the child before the server: asks the kernel for a SIGKILL when the parent ends, then becomes the server.
@@ -43,12 +43,12 @@ class EmbeddedServerError(StoopError):
 
 
 class _EndedEarly(EmbeddedServerError):
-    """The server ended before it answered, as one does whose port is taken."""
+    """The server ended before it answered, for example because its port is taken."""
 
 
 @dataclass(slots=True)
 class ChildServer:
-    """One server process; `answers` tells whether it, and no other program, serves its port."""
+    """One server process; `answers` checks that this process, and no other program, serves its port."""
 
     name: str
     command: list[str]
@@ -59,7 +59,7 @@ class ChildServer:
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start the process and return when it answers; `EmbeddedServerError` when it does not."""
+        """Start the process and return once it answers. Raises `EmbeddedServerError` if it does not."""
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 _tied_to_parent(self.command),
@@ -80,7 +80,7 @@ class ChildServer:
             time.sleep(_POLL_SECONDS)
 
     def end(self, how: signal.Signals) -> None:
-        """Send `how` and wait for the end; SIGKILL follows when it does not end. Does nothing when it has ended."""
+        """Send `how` and wait for the end, then SIGKILL if it does not end. Does nothing once it has ended."""
         if self.process is None:
             return
         self.process.send_signal(how)
@@ -97,17 +97,17 @@ class ChildServer:
 
 @dataclass(slots=True, kw_only=True)
 class ServerInUse:
-    """A server that is our child process, or one that the environment gave (then `child` is None)."""
+    """A server: our child process, or one given by the environment (then `child` is None)."""
 
     child: ChildServer | None = field(default=None, repr=False)
 
     @property
     def pid(self) -> int | None:
-        """The server's process id; None when it is not ours."""
+        """The server's process id; None if the server is not ours."""
         return self.child.process.pid if self.child and self.child.process else None
 
     def kill(self) -> None:
-        """End the server at once, as a crash would; `EmbeddedServerError` when it is not ours."""
+        """End the server at once, as a crash would. Raises `EmbeddedServerError` if it is not ours."""
         self._ours().end(signal.SIGKILL)
 
     def restart(self) -> None:
@@ -116,7 +116,7 @@ class ServerInUse:
         self._ours().start()
 
     def stop(self) -> None:
-        """Ask the server to end, and wait for it; does nothing when it is not ours or has ended."""
+        """Ask the server to end, and wait for it. Does nothing if it is not ours or has ended."""
         if self.child:
             self.child.end(signal.SIGTERM)
 
@@ -127,7 +127,7 @@ class ServerInUse:
 
 
 def find_program(distribution: str, name: str) -> str | None:
-    """Return the path of an installed distribution's program, on the PATH or not."""
+    """Return the path of an installed distribution's program, even if it is not on the PATH."""
     try:
         files = importlib.metadata.files(distribution) or []
     except importlib.metadata.PackageNotFoundError:
@@ -137,7 +137,7 @@ def find_program(distribution: str, name: str) -> str | None:
 
 
 def on_a_free_port(start: Callable[[int], _Server]) -> _Server:
-    """Start a server on a free port; another program may take the port first, so try a few."""
+    """Start a server on a free port. Another program may take the port first, so this tries a few."""
     for _ in range(_PORT_TRIES - 1):
         with contextlib.suppress(_EndedEarly):
             return start(_free_port())
@@ -155,5 +155,5 @@ def _free_port() -> int:
 
 def _tied_to_parent(command: list[str]) -> list[str]:
     if sys.platform != "linux":
-        return command  # no other system offers it; the context manager still ends the server
+        return command  # only Linux offers this; elsewhere the context manager still ends the server
     return [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid()), *command]

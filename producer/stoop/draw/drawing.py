@@ -10,8 +10,9 @@ from typing import Final, TypeAlias, TypeVar
 
 from PIL import Image, ImageDraw, ImageFont, UnidentifiedImageError
 
-from producer.errors import ImageUnreadable
-from schemas.skill import Box, Output, Point
+from stoop.errors import ImageUnreadable
+from stoop.export.orientation import read_orientation, turn_box, turn_image, turn_point
+from stoop_schemas.skill import Box, Output, Point
 
 __all__ = ["COLOURS", "draw_marks", "draw_output", "draw_texts", "open_canvas"]
 
@@ -33,18 +34,22 @@ def draw_output(encoded: bytes, output: Output, label: str = "") -> Image.Image:
 
     Boxes and points are numbered from 1, as in the tables. Raises `ImageUnreadable`.
     """
-    canvas = open_canvas(encoded)
-    boxes = [(label, box) for box in output.objects or ()]
-    draw_marks(canvas, boxes, [(label, point) for point in output.points or ()])
-    text = output.answer or output.caption
+    canvas, orientation = open_canvas(encoded)
+    boxes = [(label, turn_box(box, orientation)) for box in output.objects or ()]
+    draw_marks(canvas, boxes, [(label, turn_point(point, orientation)) for point in output.points or ()])
+    text = output.text
     return draw_texts(canvas, [text]) if text else canvas
 
 
-def open_canvas(encoded: bytes) -> Image.Image:
-    """Return the image in RGB, to be drawn on; raises `ImageUnreadable`."""
+def open_canvas(encoded: bytes) -> tuple[Image.Image, int]:
+    """Return the image in RGB as viewers show it, to be drawn on, and the EXIF orientation by which it was turned.
+
+    Raises `ImageUnreadable`.
+    """
     try:
         with Image.open(io.BytesIO(encoded)) as opened:
-            return opened.convert("RGB")
+            orientation = read_orientation(opened)
+            return turn_image(opened.convert("RGB"), orientation), orientation
     except UnidentifiedImageError as error:
         # Pillow names the object in memory
         raise ImageUnreadable("cannot draw on the image: its bytes are no image that can be read") from error

@@ -2,27 +2,28 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from PIL import Image
 
-from producer.draw.drawing import draw_marks, draw_texts, open_canvas
-from producer.draw.sheet import Sheet
-from producer.draw.tile import tile_html
-from producer.errors import ConfigError, ImageUnreadable, StoopError
-from producer.export.ahead import ahead
-from producer.export.annotated import Annotated, annotate
-from producer.export.gathered import Gathered, ImageEntry
-from producer.export.images import Images, open_images, read_inline
-from producer.export.naming import own_name, stem, told_apart
-from producer.export.report import Report
-from producer.export.rows import BadLine, Row, read_rows
-from producer.export.run import staged
+from stoop.draw.drawing import draw_marks, draw_texts, open_canvas
+from stoop.draw.sheet import Sheet
+from stoop.draw.tile import tile_html
+from stoop.errors import ConfigError, ImageUnreadable, StoopError
+from stoop.export.ahead import ahead
+from stoop.export.formats.annotated import Annotated, annotate
+from stoop.export.gathered import Gathered, ImageEntry
+from stoop.export.images import Images, open_images, read_inline
+from stoop.export.naming import own_name, stem, told_apart
+from stoop.export.orientation import STORED
+from stoop.export.report import Report
+from stoop.export.rows import BadLine, Row, read_rows
+from stoop.export.run import staged
 
 if TYPE_CHECKING:
-    from producer.config import ProducerConfig
+    from stoop.config import ProducerConfig
 
 __all__ = ["PAGE_IMAGES", "draw_gallery", "draw_one"]
 
@@ -33,12 +34,12 @@ _INDEX: Final = "index.html"
 _DRAWN: Final = "drawn"
 _JPEG: Final = frozenset({".jpg", ".jpeg"})
 _QUALITY: Final = 90
-_SHEET_PIXELS: Final = 1280  # of a side: a thumbnail needs no more, and large images are slow to draw on
+_SHEET_PIXELS: Final = 1280  # per side: a thumbnail needs no more, and large images are slow to draw on
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a gallery goes: its first page, and the folder of whole drawings or None."""
+    """The place of a gallery: its first page, and the folder of full-size drawings or None."""
 
     page: Path
     drawings: Path | None
@@ -53,10 +54,10 @@ def draw_gallery(
     page_images: int = PAGE_IMAGES,
     watch: Callable[[Report], None] = lambda report: None,
 ) -> Report:
-    """Draw every image of the results: into the folder `out` with an `index.html`, or on the page(s) `out` alone.
+    """Draw every image of the results, into the folder `out` with an `index.html` or only on the page(s) `out`.
 
-    Rows that failed and images that are not there have a tile too, which says why. Raises `ConfigError` when nothing
-    can be read or written.
+    Failed rows and missing images have a tile too, with the reason. Raises `ConfigError` if nothing can be read or
+    written.
     """
     out = out.expanduser().absolute()
     page_only = out.suffix in (".html", ".htm")
@@ -73,7 +74,7 @@ def draw_gallery(
             _gather(source, gathered, report)
             _draw_all(gathered, found, report, place=place, title=source, page_images=page_images)
         if page_only:
-            # the first page comes last: once it is there, all are
+            # the first page is moved last: once it exists, all pages do
             for page in sorted(made.iterdir(), reverse=True):
                 page.replace(out.with_name(page.name))
         else:
@@ -86,8 +87,8 @@ def draw_one(source: str, image: bytes) -> Image.Image:
     rows = [row for row in read_rows(source) if isinstance(row, Row) and row.completed]
     if not rows:
         raise ConfigError(f"{source} has no completed result to draw")
-    annotated = annotate(ImageEntry(1, "", "the image"), rows)
-    return _whole(open_canvas(image), annotated)
+    canvas, orientation = open_canvas(image)
+    return _whole(canvas, annotate(ImageEntry(1, "", "the image", orientation=orientation), rows))
 
 
 def _gather(source: str, gathered: Gathered, report: Report) -> None:
@@ -107,7 +108,7 @@ def _gather(source: str, gathered: Gathered, report: Report) -> None:
 
 def _add_image(gathered: Gathered, address: str, otherwise: str) -> int:
     name = own_name(address) if address else otherwise
-    if gathered.is_told(stem(name)):
+    while gathered.is_told(stem(name)):  # another image may already have the new name
         name = told_apart(name, address or otherwise)
     return gathered.add_image(address, found=name, name=name, told=stem(name))
 
@@ -120,7 +121,7 @@ def _draw_all(
     facts = f"{count:,} images, {report.rows - unfinished:,} answers, {unfinished:,} failed"
     with Sheet(place.page, Path(title).name or title, facts, count, page_images) as sheet:
         for annotated, canvas, problem in _canvases(gathered, images):
-            # of a row that failed, it is no wonder
+            # a failed row is expected to have no drawing
             if problem and any(row.completed for row in annotated.rows):
                 report.error(annotated.image.address, problem)
             link = ""
@@ -138,25 +139,28 @@ def _canvases(gathered: Gathered, images: Images) -> Iterator[tuple[Annotated, I
         inline = read_inline(address)
         return images.read(address) if inline is None else inline
 
-    every = (annotate(entry, gathered.rows(entry.number)) for entry in gathered.images())
+    every = (annotate(entry, gathered.rows(entry.number)) for entry in gathered.images_by_name())
     for annotated, encoded in ahead(read, every):
         if not annotated.image.address:
             yield annotated, None, ""
         elif isinstance(encoded, StoopError):
             yield annotated, None, str(encoded)
         else:
-            yield annotated, *_opened(encoded)
+            yield _opened(annotated, encoded)
 
 
-def _opened(encoded: bytes) -> tuple[Image.Image | None, str]:
+def _opened(annotated: Annotated, encoded: bytes) -> tuple[Annotated, Image.Image | None, str]:
     try:
-        return open_canvas(encoded), ""
+        canvas, orientation = open_canvas(encoded)
     except ImageUnreadable as error:
-        return None, str(error)
+        return annotated, None, str(error)
+    if orientation != STORED:
+        annotated = annotate(replace(annotated.image, orientation=orientation), annotated.rows)
+    return annotated, canvas, ""
 
 
 def _save(canvas: Image.Image, annotated: Annotated, place: _Place) -> str:
-    """Write the whole drawing, where drawings are wanted, and return its path below the page's folder."""
+    """Write the full-size drawing, if there is a folder for drawings, and return its path below the page's folder."""
     if place.drawings is None or not any(row.completed for row in annotated.rows):
         return ""
     name = annotated.image.name
@@ -166,12 +170,13 @@ def _save(canvas: Image.Image, annotated: Annotated, place: _Place) -> str:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
-        return ""  # stores know no folders: `a` and `a/b.jpg` may both be images there
+        return ""  # stores have no folders: `a` and `a/b.jpg` may both be images
     drawn = _whole(canvas.copy(), annotated)
+    # name the format, because Pillow reads none from a name such as `..png`
     if lossy:
-        drawn.save(path, quality=_QUALITY)
+        drawn.save(path, "JPEG", quality=_QUALITY)
     else:
-        drawn.save(path)
+        drawn.save(path, "PNG")
     return f"./{link}"
 
 

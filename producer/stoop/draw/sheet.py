@@ -1,4 +1,4 @@
-"""The pages of a contact sheet: each one file that needs no other, with no script in it."""
+"""The pages of a contact sheet: each is one self-contained file without scripts."""
 
 from dataclasses import dataclass
 from html import escape
@@ -8,8 +8,17 @@ from urllib.parse import quote
 
 __all__ = ["Sheet"]
 
-# a page may show anything that it carries itself, and nothing else
+# a page may show only content that it contains itself
 _POLICY: Final = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+
+_FILTERS: Final = {
+    "all": "all",
+    "ok": "answered",
+    "failed": "failed",
+    "with": "with boxes or points",
+    "without": "without",
+}
+"""The filters of tiles: by their class, with what the buttons say."""
 
 _STYLE: Final = """
 :root { color-scheme: light dark; --ink: #1b1f24; --soft: #626b76; --line: #d9dee4; --card: #fff; --ground: #f3f5f7;
@@ -24,10 +33,12 @@ h1 { margin: 0; font-size: 1.05rem; overflow-wrap: anywhere; }
 header p { margin: 0; color: var(--soft); }
 .filter { position: absolute; opacity: 0; pointer-events: none; }
 label { padding: .15rem .8rem; border: 1px solid var(--line); border-radius: 99px; cursor: pointer; }
-#all:checked ~ header [for=all], #ok:checked ~ header [for=ok], #failed:checked ~ header [for=failed] {
-  background: var(--chosen); border-color: var(--chosen); color: var(--card); }
+#all:checked ~ header [for=all], #ok:checked ~ header [for=ok], #failed:checked ~ header [for=failed],
+#with:checked ~ header [for=with], #without:checked ~ header [for=without] { background: var(--chosen);
+  border-color: var(--chosen); color: var(--card); }
 .filter:focus-visible ~ header { outline: 2px solid #4363d8; }
-#ok:checked ~ main figure:not(.ok), #failed:checked ~ main figure:not(.failed) { display: none; }
+#ok:checked ~ main figure:not(.ok), #failed:checked ~ main figure:not(.failed),
+#with:checked ~ main figure:not(.with), #without:checked ~ main figure:not(.without) { display: none; }
 main { display: grid; grid-template-columns: repeat(auto-fill, minmax(260px, 1fr)); gap: 1rem; padding: 1.2rem; }
 figure { margin: 0; display: flex; flex-direction: column; overflow: hidden; background: var(--card);
   border: 1px solid var(--line); border-radius: 10px; }
@@ -49,9 +60,9 @@ a { color: inherit; }
 
 @dataclass(slots=True)
 class Sheet:
-    """Writes tiles into pages: `first`, then files beside it with numbers. `images` is how many tiles will come.
+    """Writes tiles into pages: `first`, then files beside it with numbers. `images` is the number of tiles to expect.
 
-    Use it in a `with`; `facts` is one line on all of it.
+    Use it in a `with`; `facts` is one line about the whole sheet.
     """
 
     first: Path
@@ -64,11 +75,11 @@ class Sheet:
 
     @property
     def pages(self) -> int:
-        """How many pages there will be."""
+        """The number of pages."""
         return max(1, -(-self.images // self.page_images))
 
     def add(self, tile: str) -> None:
-        """Write a tile on the page, or on the next where it is full."""
+        """Write a tile on the page, or on the next if this one is full."""
         if self._tiles % self.page_images == 0:
             self._turn()
         assert self._file is not None, "a page was begun"
@@ -101,9 +112,9 @@ class Sheet:
         title = escape(self.title)
         radios = "".join(
             f'<input class="filter" type="radio" name="show" id="{name}"{" checked" if name == "all" else ""}>'
-            for name in ("all", "ok", "failed")
+            for name in _FILTERS
         )
-        labels = "".join(f'<label for="{name}">{name}</label>' for name in ("all", "ok", "failed"))
+        labels = "".join(f'<label for="{name}">{label}</label>' for name, label in _FILTERS.items())
         return (
             f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{title}</title>\n'
             f'<meta http-equiv="Content-Security-Policy" content="{escape(_POLICY)}">\n'

@@ -1,6 +1,6 @@
-"""One image of a contact sheet: a thumbnail with what was drawn on it, and the texts beside it, as HTML.
+"""One image of a contact sheet as HTML: a thumbnail with its marks, and the texts beside it.
 
-Every text may come from anybody: it is escaped here, and nowhere else put into a page.
+Any text may come from a stranger. It is escaped here, and no other module puts text into a page.
 """
 
 import base64
@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from PIL import Image
 
-from producer.export.annotated import Annotated
+from stoop.export.formats.annotated import Annotated
 
 __all__ = ["THUMBNAIL", "tile_html"]
 
@@ -25,12 +25,15 @@ _ALT_LETTERS: Final = 200
 
 
 def tile_html(annotated: Annotated, canvas: Image.Image | None, *, problem: str, link: str) -> str:
-    """Return the tile: `canvas` has the marks on it already, None where there is no image; `problem` says why.
+    """Return the tile. `canvas` already has the marks; it is None if there is no image, and `problem` has the reason.
 
-    `link` is the path of the drawing below the page's folder, or nothing.
+    `link` is the path of the drawing below the page's folder, or empty.
     """
     failed = [row for row in annotated.rows if not row.completed]
-    state = " ".join([*["failed"] * bool(failed or problem), *["ok"] * (len(failed) < len(annotated.rows))])
+    answered = len(failed) < len(annotated.rows)
+    found = bool(annotated.boxes or annotated.points)
+    states = {"failed": failed or problem, "ok": answered, "with": found, "without": answered and not found}
+    state = " ".join(name for name, holds in states.items() if holds)
     name = annotated.image.name
     told = "".join(_paragraphs(annotated, problem))
     return (

@@ -1,11 +1,11 @@
-"""Slow calls made ahead in threads, their answers in order."""
+"""Makes slow calls ahead of time in threads, and yields their answers in order."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, TypeVar
 
-from producer.errors import StoopError
+from stoop.errors import StoopError
 
 __all__ = ["ahead"]
 
@@ -17,9 +17,9 @@ _WINDOW: Final = 32
 
 
 def ahead(call: Callable[[_Asked], _Answer], asked: Iterable[_Asked]) -> Iterator[tuple[_Asked, _Answer | StoopError]]:
-    """Yield each value with the call's answer, or with the `StoopError` it raised.
+    """Yield each value with the call's answer, or with the `StoopError` that it raised.
 
-    At most 32 answers wait to be taken, so memory is bounded. `asked` is iterated in the caller's thread.
+    At most 32 answers wait, so memory is bounded. `asked` is iterated in the caller's thread.
     """
     waiting: deque[tuple[_Asked, Future[_Answer | StoopError]]] = deque()
     with ThreadPoolExecutor(_THREADS) as threads:

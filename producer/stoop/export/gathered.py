@@ -1,6 +1,6 @@
-"""Rows brought together by their image, on disk, so that memory is bounded whatever their number and order.
+"""Rows grouped by image on disk, so that memory stays bounded for any number and order of rows.
 
-Many results may be about one image, far apart in the files; formats of annotations want them in one place.
+Results about one image may be far apart in the files; annotation formats need them together.
 """
 
 import sqlite3
@@ -11,8 +11,9 @@ from typing import Final
 
 import msgspec
 
-from producer.export.naming import digest
-from producer.export.rows import Row, unpack_row
+from stoop.export.naming import digest
+from stoop.export.orientation import STORED
+from stoop.export.rows import Row, unpack_row
 
 __all__ = ["Gathered", "ImageEntry"]
 
@@ -24,24 +25,28 @@ PRAGMA synchronous = OFF;
 PRAGMA cache_size = -{_CACHE_KIB};
 CREATE TABLE image (
     number INTEGER PRIMARY KEY, digest TEXT UNIQUE, address TEXT, found TEXT, name TEXT, told TEXT UNIQUE,
-    width INTEGER, height INTEGER, used INTEGER DEFAULT 1
+    width INTEGER, height INTEGER, orientation INTEGER DEFAULT {STORED}, used INTEGER DEFAULT 1
 );
 CREATE INDEX image_found ON image (found);
 CREATE TABLE line (image INTEGER, number INTEGER, packed BLOB, PRIMARY KEY (image, number)) WITHOUT ROWID;
 BEGIN;
 """
-_COLUMNS: Final = "number, address, name, width, height"
+_COLUMNS: Final = "number, address, name, width, height, orientation"
 
 
 @dataclass(frozen=True, slots=True)
 class ImageEntry:
-    """One image of the export: its number from 1, address, name in the export, and size in pixels where it is known."""
+    """One image of the export: its number (from 1), address, name in the export, and size in pixels if known.
+
+    The size is that of the image after a reader has applied the EXIF `orientation`.
+    """
 
     number: int
     address: str
     name: str
     width: int | None = None
     height: int | None = None
+    orientation: int = STORED
 
     @property
     def size(self) -> tuple[int, int] | None:
@@ -62,15 +67,15 @@ class Gathered:
         return self._first("SELECT number FROM image WHERE digest = ?", _short(address))
 
     def is_found(self, name: str) -> bool:
-        """Say whether an image was found under the name."""
+        """Return whether an image was found under the name."""
         return self._first("SELECT number FROM image WHERE found = ?", name) is not None
 
     def is_told(self, told: str) -> bool:
-        """Say whether an image goes by what has to be told apart."""
+        """Return whether an image already uses this distinct part of a name."""
         return self._first("SELECT number FROM image WHERE told = ?", told) is not None
 
     def add_image(self, address: str, *, found: str, name: str, told: str) -> int:
-        """Add an image and return its number; `""` is the address of none, and never found again."""
+        """Add an image and return its number; the address `""` means no address, and `find` never returns it."""
         added = self._database.execute(
             "INSERT INTO image (digest, address, found, name, told) VALUES (?, ?, ?, ?, ?)",
             (_short(address), address, found, name, told),
@@ -83,7 +88,7 @@ class Gathered:
         return int(added.lastrowid or 0)
 
     def add_row(self, image: int, row: Row) -> None:
-        """Put a row to its image; the image's size is taken from the first row that tells it."""
+        """Add a row to its image; the image's size comes from the first row that has it."""
         self._rows += 1
         if row.size:
             self._database.execute(
@@ -93,12 +98,14 @@ class Gathered:
             row = msgspec.structs.replace(row, image=None)
         self._database.execute("INSERT INTO line VALUES (?, ?, ?)", (image, self._rows, msgspec.json.encode(row)))
 
-    def set_size(self, image: int, size: tuple[int, int]) -> None:
-        """Note an image's (width, height)."""
-        self._database.execute("UPDATE image SET width = ?, height = ? WHERE number = ?", (*size, image))
+    def set_shape(self, image: int, size: tuple[int, int], orientation: int) -> None:
+        """Store an image's (width, height) as readers see it, and its orientation."""
+        self._database.execute(
+            "UPDATE image SET width = ?, height = ?, orientation = ? WHERE number = ?", (*size, orientation, image)
+        )
 
     def leave_out(self, image: int) -> None:
-        """Use an image no more."""
+        """Exclude an image from the export."""
         self._database.execute("UPDATE image SET used = 0 WHERE number = ?", (image,))
 
     def count(self) -> int:
@@ -106,10 +113,18 @@ class Gathered:
         return self._first("SELECT count(*) FROM image WHERE used = ?", 1) or 0
 
     def images(self) -> Iterator[ImageEntry]:
-        """Yield the images in use, in the order they came; they may be changed meanwhile."""
+        """Yield the images in use, in the order they came; they may change during iteration."""
         last = 0
         while page := self._page(last):
             last = page[-1].number
+            yield from page
+
+    def images_by_name(self) -> Iterator[ImageEntry]:
+        """Yield the images in use by their names in alphabetical order."""
+        self._database.execute("CREATE INDEX IF NOT EXISTS image_name ON image (name, number)")
+        last: tuple[str, int] = ("", 0)
+        while page := self._page_by_name(*last):
+            last = page[-1].name, page[-1].number
             yield from page
 
     def rows(self, image: int) -> list[Row]:
@@ -127,13 +142,20 @@ class Gathered:
         )
         return [ImageEntry(*values) for values in found.fetchall()]
 
+    def _page_by_name(self, name: str, number: int) -> list[ImageEntry]:
+        found = self._database.execute(
+            f"SELECT {_COLUMNS} FROM image WHERE (name, number) > (?, ?) AND used ORDER BY name, number LIMIT {_PAGE}",
+            (name, number),
+        )
+        return [ImageEntry(*values) for values in found.fetchall()]
+
     def _first(self, query: str, value: str | int | None) -> int | None:
         found = self._database.execute(query, (value,)).fetchone()
         return None if found is None else int(found[0])
 
 
 def _short(address: str) -> str | None:
-    """Stand for a `data:` address, which may be a mebibyte, by its digest."""
+    """Return a digest in place of a `data:` address, which may be a mebibyte long."""
     if not address:
         return None
     return f"data {digest(address)} {len(address)}" if address.startswith("data:") else address

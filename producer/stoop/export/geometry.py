@@ -5,18 +5,23 @@ Models answer with corners outside the image or the wrong way round; no format o
 
 from typing import Final
 
-from schemas.skill import Box, Point
+from stoop_schemas.skill import Box, Point
 
 __all__ = ["inside", "point_inside"]
 
 _LEAST: Final = 1e-6  # of a side; less has no area in any format
+_LEAST_PIXELS: Final = 0.02  # less may be nothing in formats that have hundredths of a pixel
 
 
-def inside(box: Box) -> Box | None:
-    """Return the part of the box that lies in the image, its corners in order; None if that has no area."""
+def inside(box: Box, size: tuple[int, int] | None = None) -> Box | None:
+    """Return the part of the box that lies in the image, its corners in order; None if that has no area.
+
+    `size` is the image's (width, height) in pixels where it is known.
+    """
+    least_x, least_y = (max(_LEAST, _LEAST_PIXELS / side) for side in size) if size else (_LEAST, _LEAST)
     left, right = sorted((_clamped(box.x_min), _clamped(box.x_max)))
     top, bottom = sorted((_clamped(box.y_min), _clamped(box.y_max)))
-    if right - left < _LEAST or bottom - top < _LEAST:
+    if right - left < least_x or bottom - top < least_y:
         return None
     return Box(left, top, right, bottom)
 

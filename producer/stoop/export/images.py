@@ -1,44 +1,44 @@
-"""Where the images of an export are: nowhere, in a folder, or in the object store."""
+"""The images of an export: none, in a folder, or in the object store."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
-from producer.errors import ConfigError, ImageUnreadable
-from producer.export.naming import own_name, steps
-from producer.export.objects import ObjectReader
-from producer.export.pixels import size_in_file, size_of, size_of_head
-from producer.image_source import inline
+from stoop.errors import ConfigError, ImageUnreadable
+from stoop.export.naming import own_name, steps
+from stoop.export.objects import ObjectReader
+from stoop.export.pixels import Shape, shape_in_file, shape_of, shape_of_head
+from stoop.images.source import inline
 
 if TYPE_CHECKING:
-    from producer.config import ProducerConfig
+    from stoop.config import ProducerConfig
 
-__all__ = ["FolderImages", "Images", "NoImages", "StoredImages", "open_images", "read_inline", "size_inline"]
+__all__ = ["FolderImages", "Images", "NoImages", "StoredImages", "open_images", "read_inline", "shape_inline"]
 
 _STORE: Final = "s3"
 
 
 class Images(Protocol):
-    """A place where images are found by the address in a result; may be used by several threads at once.
+    """Finds images by the address in a result; several threads may use it at once.
 
-    Every method raises `ImageUnreadable` or `UploadFailed` where it fails.
+    Every method raises `ImageUnreadable` or `UploadFailed` if it fails.
     """
 
     @property
     def found(self) -> bool:
-        """Whether images can be read here at all."""
+        """True if images can be read at all."""
         ...
 
     @property
     def files(self) -> bool:
-        """Whether images are files here, each under the one name it has."""
+        """True if images are files, each with exactly one name."""
         ...
 
     def name(self, address: str) -> str:
         """Return the image's name here: a relative path with `/`."""
         ...
 
-    def size(self, address: str) -> tuple[int, int]:
-        """Return the image's (width, height) in pixels."""
+    def shape(self, address: str) -> Shape:
+        """Return the image's size and orientation."""
         ...
 
     def read(self, address: str) -> bytes:
@@ -46,7 +46,7 @@ class Images(Protocol):
         ...
 
     def path(self, address: str) -> Path | None:
-        """Return its file, where it is one."""
+        """Return the image's file, or None if it is not a file."""
         ...
 
     def close(self) -> None:
@@ -55,7 +55,7 @@ class Images(Protocol):
 
 
 class NoImages:
-    """No images: only what results and `data:` addresses tell is known."""
+    """No images; facts about them come only from results and `data:` addresses."""
 
     found = files = False
 
@@ -63,7 +63,7 @@ class NoImages:
         """Name the image by its address."""
         return own_name(address)
 
-    def size(self, address: str) -> tuple[int, int]:
+    def shape(self, address: str) -> Shape:
         """Refuse."""
         raise ImageUnreadable("its size is not in the result: give --images a folder, or s3")
 
@@ -95,9 +95,9 @@ class FolderImages:
         """Name the image by its file below the folder."""
         return self._find(address).relative_to(self._folder).as_posix()
 
-    def size(self, address: str) -> tuple[int, int]:
+    def shape(self, address: str) -> Shape:
         """Read the header of its file."""
-        return size_in_file(self._find(address))
+        return shape_in_file(self._find(address))
 
     def read(self, address: str) -> bytes:
         """Read its file."""
@@ -137,9 +137,9 @@ class StoredImages:
         """Name the image by its key."""
         return own_name(address)
 
-    def size(self, address: str) -> tuple[int, int]:
-        """Fetch as much of the object as tells its size."""
-        return size_of_head(lambda count: self._objects.read(address, count))
+    def shape(self, address: str) -> Shape:
+        """Fetch only as many bytes of the object as its size needs."""
+        return shape_of_head(lambda count: self._objects.read(address, count))
 
     def read(self, address: str) -> bytes:
         """Fetch the object."""
@@ -171,7 +171,7 @@ def read_inline(address: str) -> bytes | None:
     return inline(address) if address.startswith("data:") else None
 
 
-def size_inline(address: str) -> tuple[int, int] | None:
-    """Return (width, height) of the image in a `data:` address; None for every other. Raises `ImageUnreadable`."""
+def shape_inline(address: str) -> Shape | None:
+    """Return the shape of the image in a `data:` address; None for every other. Raises `ImageUnreadable`."""
     encoded = read_inline(address)
-    return None if encoded is None else size_of(encoded)
+    return None if encoded is None else shape_of(encoded)

@@ -1,4 +1,4 @@
-"""File names for images: from an address that anybody may have written to a path that stays below a folder."""
+"""File names for images: turns an address that anybody may have written into a path that stays below a folder."""
 
 import hashlib
 import re
@@ -10,15 +10,17 @@ __all__ = ["IMAGE_SUFFIXES", "digest", "flat", "identity", "own_name", "sample_k
 
 IMAGE_SUFFIXES: Final = frozenset({".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"})
 
-_UNFIT: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\\\u2028\u2029]")  # what breaks a line or escapes on some system
-_STEP_BYTES: Final = 240  # file systems take 255; there is room for a digest
+_UNFIT: Final = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\\\u2028\u2029]"
+)  # these break a line, or separate paths on some system
+_STEP_BYTES: Final = 240  # file systems take 255, which leaves room for a digest
 _PATH_BYTES: Final = 1100  # a bucket and the longest key
 
 
 def steps(address: str) -> list[str]:
     """Return the address as steps of a relative path: bucket and key, host and path, or the path of a file.
 
-    No step is empty, `.` or `..`, and none holds a control character.
+    No step is empty, `.` or `..`, and none contains a control character.
     """
     if address.startswith("data:"):
         return ["inline", f"{digest(address)}.{_inline_suffix(address)}"]
@@ -37,13 +39,13 @@ def steps(address: str) -> list[str]:
 
 
 def own_name(address: str) -> str:
-    """Return the address as a relative path; that of an object without its bucket."""
+    """Return the address as a relative path, without the bucket if it is an object."""
     taken = steps(address)
     return "/".join(taken[1:] if address.startswith("s3://") and len(taken) > 1 else taken)
 
 
 def digest(text: str) -> str:
-    """Return 8 hex digits that stand for the text."""
+    """Return 8 hex digits that identify the text."""
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
@@ -53,7 +55,7 @@ def identity(name: str) -> str:
 
 
 def flat(name: str) -> str:
-    """Return the path as one step."""
+    """Return the path as a single step."""
     return name.replace("/", "_")
 
 
@@ -63,13 +65,13 @@ def stem(name: str) -> str:
 
 
 def sample_key(name: str) -> str:
-    """Return the path without its suffix and with no dot in its last step: a reader of WebDataset cuts at the first."""
+    """Return the path without its suffix and without dots in its last step: WebDataset cuts at the first dot."""
     path = PurePosixPath(name)
     return str(path.with_name(path.stem.replace(".", "_")))
 
 
 def told_apart(name: str, address: str) -> str:
-    """Return another name for the image at the address, where its own is taken."""
+    """Return another name for the image at the address, for use when its own name is taken."""
     path = PurePosixPath(name)
     return str(path.with_name(f"{path.stem}-{digest(address)}{path.suffix}"))
 

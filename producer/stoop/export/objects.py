@@ -1,13 +1,13 @@
-"""Whole objects or their first bytes, from the object store."""
+"""Reads whole objects, or their first bytes, from the object store."""
 
 from typing import TYPE_CHECKING, Any, Final
 
-from producer.errors import ImageUnreadable, UploadFailed
-from producer.object_store import connect_store
-from schemas.address import ObjectAddress, parse_object
+from stoop.errors import ImageUnreadable, UploadFailed
+from stoop.images.store import connect_store
+from stoop_schemas.address import ObjectAddress, parse_object
 
 if TYPE_CHECKING:
-    from producer.config import ProducerConfig
+    from stoop.config import ProducerConfig
 
 __all__ = ["ObjectReader"]
 
@@ -25,7 +25,7 @@ class ObjectReader:
     def read(self, address: str, count: int | None = None) -> bytes:
         """Return the object at the address, or at most its first `count` bytes.
 
-        Raises `ImageUnreadable` (no such address or object) or `UploadFailed` (the store refuses or is silent).
+        Raises `ImageUnreadable` (no such address or object) or `UploadFailed` (the store refuses or does not answer).
         """
         from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
         from urllib3.exceptions import HTTPError
@@ -41,7 +41,7 @@ class ObjectReader:
                 "no credentials for the object store: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
             ) from error
         except ClientError as error:
-            raise _told(error.response.get("Error", {}).get("Code", ""), at) from error
+            raise _failure(error.response.get("Error", {}).get("Code", ""), at) from error
         except (BotoCoreError, HTTPError, OSError) as error:
             raise UploadFailed(
                 f"the object store does not answer ({error}): check STOOP_S3_ENDPOINT and the network"
@@ -52,20 +52,20 @@ class ObjectReader:
         self._client.close()
 
     def _get(self, at: ObjectAddress, count: int | None) -> bytes:
-        asked: dict[str, Any] = {"Bucket": at.bucket, "Key": at.key}
+        request: dict[str, Any] = {"Bucket": at.bucket, "Key": at.key}
         if at.version:
-            asked["VersionId"] = at.version
+            request["VersionId"] = at.version
         if count is not None:
-            asked["Range"] = f"bytes=0-{count - 1}"
-        body = self._client.get_object(**asked)["Body"]
+            request["Range"] = f"bytes=0-{count - 1}"
+        body = self._client.get_object(**request)["Body"]
         try:
-            # a store that knows no ranges sends the whole
+            # a store without range support sends the whole object
             return body.read(count)
         finally:
             body.close()
 
 
-def _told(code: str, at: ObjectAddress) -> ImageUnreadable | UploadFailed:
+def _failure(code: str, at: ObjectAddress) -> ImageUnreadable | UploadFailed:
     if code in _ABSENT:
         return ImageUnreadable(f"there is nothing at {at}")
     if code == "InvalidRange":

@@ -1,4 +1,4 @@
-"""What an export did: counts, and a file of what it left out."""
+"""The report of an export: counts, and a file listing the images and lines it could not use."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -14,15 +14,17 @@ __all__ = ["Report"]
 class Report:
     """Counts of one export.
 
-    `rows` read; `unfinished` of them by status, left out; `without_image` left out too where a format is about images;
-    `measured` images whose size was read;
-    `written` by kind: images, boxes, points, captions, answers, rows; `left_out` by kind: what the format cannot hold,
-    and boxes without area; `errors`: lines and images that could not be used, each a line in `errors_file`.
+    `rows` read; `unfinished` of them by status, left out; `without_image` also left out if the format needs images;
+    `measured` images whose size was read; `turned` of them by their EXIF orientation, with all places in them;
+    `written` by kind: images, boxes, points, captions, answers, rows; `left_out` by kind: answers that the format
+    cannot hold, and boxes without area; `errors`: lines and images that could not be used, each listed in
+    `errors_file`.
     """
 
     errors_file: Path
     rows: int = 0
     measured: int = 0
+    turned: int = 0
     without_image: int = 0
     unfinished: Counter[str] = field(default_factory=Counter)
     written: Counter[str] = field(default_factory=Counter)
@@ -32,8 +34,8 @@ class Report:
     _file: BinaryIO | None = None
 
     def error(self, what: str, message: str) -> None:
-        """List what could not be used: an image's address, or a line's place."""
-        # a signed query is nobody's business
+        """Record an image (by its address) or a line (by its position) that could not be used."""
+        # keep a signed query out of the report
         plain = what.partition("?")[0] if what.startswith("http") else what
         shown = f"{plain[:1000]}…" if len(plain) > 1000 else plain
         if self._file is None:
@@ -49,15 +51,16 @@ class Report:
 
     @property
     def progress(self) -> str:
-        """How far it is, in words; any thread may ask."""
+        """The progress as text; any thread may read it."""
         done = self.written["images"] + self.written["rows"]
         measured = f", {self.measured:,} images measured" if self.measured else ""
         return f"{self.rows:,} rows read{measured}, {done:,} written"
 
     def facts(self) -> dict[str, Any]:
-        """Return the counts as JSON has them."""
+        """Return the counts as JSON values."""
         return {
             "rows": self.rows,
+            "turned": self.turned,
             "written": dict(self.written),
             "unfinished": dict(self.unfinished),
             "without_image": self.without_image,

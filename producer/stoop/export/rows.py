@@ -1,4 +1,4 @@
-"""Results as files hold them: a line is a result, with what was asked beside it."""
+"""Results as files hold them: each line is a result together with its question."""
 
 import re
 import sys
@@ -10,25 +10,25 @@ from typing import Any, BinaryIO, Final, TypeGuard
 
 import msgspec
 
-from producer.errors import ConfigError
-from schemas.failure import Failure
-from schemas.result import Metrics
-from schemas.skill import Output
-from schemas.state import State
+from stoop.errors import ConfigError
+from stoop_schemas.failure import Failure
+from stoop_schemas.result import Metrics
+from stoop_schemas.skill import Output
+from stoop_schemas.state import State
 
 __all__ = ["BadLine", "Row", "read_rows", "unpack_row"]
 
 _ANYTHING: Final = "object"
-_MOST_SIDE: Final = 1 << 20  # pixels; what is more is no image's
+_MOST_SIDE: Final = 1 << 20  # pixels; no image is larger
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ufffe\uffff]")
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A line of a bulk run, or a result of the wire; fields that are not used here are dropped.
+    """A line of a bulk run, or a result of the wire; unused fields are dropped.
 
     Beside the result's own fields it may have its job's `image`, `object`, `question` and `length`, and the image's
-    `width` and `height` in pixels. These are looked for in `metadata` too, where they are absent.
+    `width` and `height` in pixels. If one of these is missing, it is looked up in `metadata`.
     """
 
     id: str | None = None
@@ -52,37 +52,37 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def ending(self) -> str:
-        """How the job ended: a terminal state."""
+        """The terminal state in which the job ended."""
         if self.status is not None:
             return self.status.value
         return (State.COMPLETED if self.output is not None else State.FAILED).value
 
     @property
     def completed(self) -> bool:
-        """Whether there is an answer."""
+        """True if there is an answer."""
         return self.output is not None and self.ending == State.COMPLETED
 
     @property
     def address(self) -> str | None:
-        """Where the image is, as the job said it; None of a job without one."""
+        """The image's address from the job; None if the job has no image."""
         return self.image or self._text("image")
 
     @property
     def label(self) -> str:
-        """What was looked for, on one line."""
-        told = self.object or self._text("object") or self._text("label") or ""
-        return " ".join(_CONTROL.sub(" ", told).split()) or _ANYTHING
+        """The object that the job looked for, on one line."""
+        label = self.object or self._text("object") or self._text("label") or ""
+        return " ".join(_CONTROL.sub(" ", label).split()) or _ANYTHING
 
     @property
     def asked(self) -> str:
-        """The question, or nothing."""
+        """The question; empty if there is none."""
         return self.question or self._text("question") or ""
 
     @property
     def size(self) -> tuple[int, int] | None:
-        """The image's (width, height) in pixels, where the row tells it."""
-        told = (self.metadata or {}) if self.width is None or self.height is None else {}
-        width, height = told.get("width", self.width), told.get("height", self.height)
+        """The image's (width, height) in pixels; None if the row lacks them."""
+        metadata = (self.metadata or {}) if self.width is None or self.height is None else {}
+        width, height = metadata.get("width", self.width), metadata.get("height", self.height)
         return (width, height) if _is_side(width) and _is_side(height) else None
 
     def _text(self, name: str) -> str | None:
@@ -92,7 +92,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class BadLine:
-    """A line that is no result: `place` is its file and number."""
+    """A line that is not a result; `place` is its file and line number."""
 
     place: str
     message: str
@@ -102,10 +102,10 @@ _ROW: Final = msgspec.json.Decoder(Row)
 
 
 def read_rows(source: str) -> Iterator[Row | BadLine]:
-    """Yield the results of a folder that a bulk run wrote, of a file of JSON lines, or of standard input (`-`).
+    """Yield the results from a folder of a bulk run, a file of JSON lines, or standard input (`-`).
 
-    One line is held at a time. Of a folder these are `results-*.jsonl` and the failed rows in `errors.jsonl`, or
-    without them every `*.jsonl`. Raises `ConfigError` when there is nothing to read.
+    One line is held at a time. The results of a folder are `results-*.jsonl` and the failed rows in `errors.jsonl`; if
+    it has neither, every `*.jsonl`. Raises `ConfigError` if there is nothing to read.
     """
     if source == "-":
         yield from _read_lines(sys.stdin.buffer, "standard input")
@@ -116,7 +116,7 @@ def read_rows(source: str) -> Iterator[Row | BadLine]:
 
 
 def unpack_row(packed: bytes) -> Row:
-    """Read one line; raises `msgspec.DecodeError` and its kin."""
+    """Read one line. Raises `msgspec.DecodeError`, `UnicodeDecodeError` or `RecursionError`."""
     return _ROW.decode(packed)
 
 

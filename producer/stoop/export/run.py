@@ -1,30 +1,31 @@
-"""One export from its results to its file or folder, which is there only when it is whole."""
+"""One export, from results to a file or folder that appears only once it is complete."""
 
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from producer.errors import ConfigError
-from producer.export.dataset import Dataset
-from producer.export.formats import FORMATS, Format, FormatName, Sizes
-from producer.export.gathered import Gathered
-from producer.export.images import open_images
-from producer.export.parquet import write_parquet
-from producer.export.report import Report
-from producer.export.rows import read_rows
+from stoop.errors import ConfigError
+from stoop.export.formats.dataset import Dataset
+from stoop.export.formats.parquet import write_parquet
+from stoop.export.formats.registry import FORMATS, Format, FormatName, Sizes
+from stoop.export.gathered import Gathered
+from stoop.export.images import open_images
+from stoop.export.report import Report
+from stoop.export.rows import BadLine, Row, read_rows
 
 if TYPE_CHECKING:
-    from producer.config import ProducerConfig
+    from stoop.config import ProducerConfig
 
 __all__ = ["check_out", "export", "staged"]
 
 
 def export(
-    source: str,
+    sources: Sequence[str],
     name: FormatName,
     out: Path,
     *,
@@ -32,11 +33,13 @@ def export(
     config: "ProducerConfig",
     watch: Callable[[Report], None] = lambda report: None,
 ) -> Report:
-    """Write the results of `source` (a folder, a file, `-`) to `out` and return what became of them.
+    """Write the results of the `sources` (folders, files, `-`) to `out`, and return a report.
 
-    `images` is a folder, `s3`, or None: see `open_images`. `watch` is given the report, to look at while it grows.
-    Raises `ConfigError` where nothing can be written, and `UploadFailed` where the object store refuses or is silent;
-    `out` is not there then.
+    Results about one image are grouped together, even from several sources.
+
+    `images` is a folder, `s3`, or None: see `open_images`. `watch` receives the report and may read it as it grows.
+    Raises `ConfigError` if nothing can be written, and `UploadFailed` if the object store refuses or does not answer.
+    In both cases `out` does not exist.
     """
     wanted, out = FORMATS.get(name), out.expanduser().absolute()
     check_out(out, name, wanted)
@@ -45,13 +48,13 @@ def export(
     with closing(open_images(images, config)) as found, staged(out) as staging, closing(report):
         report.errors_file.unlink(missing_ok=True)
         if wanted is None:
-            write_parquet(read_rows(source), found, report, staging / out.name)
+            write_parquet(_read_all(sources), found, report, staging / out.name)
         else:
             with closing(Gathered(staging / "rows.db")) as gathered:
                 dataset = Dataset(gathered, found, report, wanted.rename, wanted.distinct)
-                _write(source, wanted, dataset, staging / out.name)
-        _check_written(report, source)
-        # an empty folder may be there already
+                _write(sources, wanted, dataset, staging / out.name)
+        _check_written(report, " and ".join(sources))
+        # an empty folder may exist already
         (staging / out.name).replace(out)
     return report
 
@@ -83,8 +86,13 @@ def staged(out: Path) -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _write(source: str, wanted: Format, dataset: Dataset, out: Path) -> None:
-    for row in read_rows(source):
+def _read_all(sources: Sequence[str]) -> Iterator[Row | BadLine]:
+    """Read each source once."""
+    return chain.from_iterable(read_rows(source) for source in dict.fromkeys(sources))
+
+
+def _write(sources: Sequence[str], wanted: Format, dataset: Dataset, out: Path) -> None:
+    for row in _read_all(sources):
         dataset.add(row)
     if wanted.sizes is not Sizes.UNUSED:
         dataset.measure(needed=wanted.sizes is Sizes.NEEDED)

@@ -1,9 +1,9 @@
-"""What a caller has in hand of an image, and the bytes it is uploaded as.
+"""The forms of an image that a caller may pass, and the bytes that are uploaded.
 
-A file and bytes go as they are. Pixels that came from a JPEG (a Pillow image whose `format` says so) go as JPEG of
-quality 95 with full colour resolution, all others as PNG, so without loss: a lossy image loses nothing that is seen,
-and takes a tenth of the time and half of the bytes. As in Moondream's client, alpha is dropped and EXIF rotation is
-ignored.
+Files and bytes are uploaded unchanged. Pixels from a JPEG (a Pillow image with that `format`) become a JPEG of quality
+95 with full colour resolution; all other pixels become a PNG, without loss. For an image that was lossy already, JPEG
+loses nothing visible, and takes a tenth of the time and half the bytes. As in Moondream's client, alpha is dropped and
+EXIF rotation is ignored.
 """
 
 import base64
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from producer.errors import ImageUnreadable
+from stoop.errors import ImageUnreadable
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PillowImage
@@ -29,40 +29,40 @@ _TAKEN = "give an address, a path, bytes, a Pillow image or an array"
 
 
 class ImageArray(Protocol):
-    """An array of numpy's kind: (height, width), (height, width, 3) or (height, width, 4), uint8, colours as RGB."""
+    """A numpy-like array: (height, width), (height, width, 3) or (height, width, 4), uint8, colours as RGB."""
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        """Where the numbers are, and of what type."""
+        """The array's memory, shape and type."""
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedImage:
-    """An image that workers can read already, at the address `image_url`; every method takes it as the image."""
+    """An image that workers can already read, at the address `image_url`; every method accepts it as the image."""
 
     image_url: str
 
 
 def is_address(image: object) -> bool:
-    """Say whether the image is already an address, to be sent as it is."""
+    """Return whether the image is already an address, which is sent unchanged."""
     return isinstance(image, str) and image.startswith(_ADDRESSES)
 
 
 def load(image: object) -> "Loaded":
-    """Return the bytes of a path or of bytes, or else the pixels as a Pillow image; raises `ImageUnreadable`."""
+    """Return the bytes of a path or a buffer, or the pixels as a Pillow image. Raises `ImageUnreadable`."""
     if isinstance(image, bytes | bytearray | memoryview):
         return bytes(image)
     if isinstance(image, str | Path):
         return _read(Path(image).expanduser())
     if hasattr(image, "save") and hasattr(image, "convert"):
         return image  # type: ignore[return-value]
-    if hasattr(image, "__array_interface__"):  # which Pillow images have too
+    if hasattr(image, "__array_interface__"):  # checked last, because Pillow images have it too
         return _from_array(image)
-    raise ImageUnreadable(f"{type(image).__name__} is no image: {_TAKEN}")
+    raise ImageUnreadable(f"{type(image).__name__} is not an image: {_TAKEN}")
 
 
 def fingerprint(loaded: "Loaded") -> str:
-    """Return what is the same for the same bytes or pixels and for no others, without encoding them."""
+    """Return a digest that identifies these bytes or pixels, without encoding them."""
     if isinstance(loaded, bytes):
         return hashlib.sha256(loaded).hexdigest()
     header = f"{loaded.format} {loaded.mode} {loaded.size} ".encode()
@@ -73,7 +73,7 @@ def fingerprint(loaded: "Loaded") -> str:
 
 
 def encoded(loaded: "Loaded") -> bytes:
-    """Return the bytes that are uploaded; raises `ImageUnreadable`."""
+    """Return the bytes to upload. Raises `ImageUnreadable`."""
     if isinstance(loaded, bytes):
         return loaded
     written = io.BytesIO()
@@ -89,7 +89,7 @@ def encoded(loaded: "Loaded") -> bytes:
 
 
 def identify(image: bytes, name: str | Path) -> tuple[str, str]:
-    """Return Pillow's name of the format and its media type; `ImageUnreadable` if the bytes are no image."""
+    """Return Pillow's name of the format and its media type. Raises `ImageUnreadable` if it is not an image."""
     import PIL.Image
 
     try:
@@ -104,7 +104,7 @@ def identify(image: bytes, name: str | Path) -> tuple[str, str]:
 
 
 def inline(address: str) -> bytes:
-    """Return the bytes that a `data:` address holds; raises `ImageUnreadable`."""
+    """Return the bytes in a `data:` address. Raises `ImageUnreadable`."""
     try:
         return base64.b64decode(address.partition(",")[2], validate=True)
     except ValueError:
@@ -129,7 +129,7 @@ def _from_array(array: Any) -> "PillowImage":
     shape, kind = described["shape"], described["typestr"]
     colours = shape[2:] if len(shape) == 3 else (1,)
     if len(shape) not in (2, 3) or colours not in ((1,), (3,), (4,)) or 0 in shape:
-        raise ImageUnreadable(f"an array of shape {shape} is no image: give (height, width, 3), colours as RGB")
+        raise ImageUnreadable(f"an array of shape {shape} is not an image: give (height, width, 3), colours as RGB")
     if kind[1:] != "u1":
         raise ImageUnreadable(
             f"the array holds {kind}: give uint8 from 0 to 255, as (255 * array).astype('uint8') does"

@@ -1,21 +1,21 @@
-"""A connection to the object store, as the settings say."""
+"""Connects to the object store of the settings."""
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-    from producer.config import ProducerConfig
+    from stoop.config import ProducerConfig
 
 __all__ = ["connect_store"]
 
 
 def connect_store(config: "ProducerConfig", *, connections: int = 10, attempts: int = 3) -> "S3Client":
-    """Return a client that threads may share, with so many connections at once and so many attempts a call."""
+    """Return a client that threads may share, with `connections` at once and `attempts` per call."""
     from boto3.session import Session
     from botocore.client import Config
 
-    # a session of our own: the module's keeps the credentials it has read first
+    # boto3's default session keeps the first credentials that it read, so use our own
     return Session().client(
         "s3",
         endpoint_url=config.s3_endpoint,
@@ -27,7 +27,7 @@ def connect_store(config: "ProducerConfig", *, connections: int = 10, attempts: 
             read_timeout=60,
             max_pool_connections=connections,
             retries={"mode": "standard", "max_attempts": attempts},
-            # stores other than AWS do not all know the newer checksum headers
+            # not every store knows AWS's newer checksum headers
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
         ),

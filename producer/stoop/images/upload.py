@@ -1,8 +1,9 @@
-"""Images into the object store, and back: what a caller has in hand becomes an address a worker can read.
+"""Uploads images to the object store and reads them back, so that a caller's image has an address workers can read.
 
-An image is kept under the SHA-256 of its bytes, so the same image is uploaded once, by whatever name it goes: the store
-is asked before each upload, but for what this client has put or found there lately. boto3 blocks, so each call runs in
-a thread.
+An image's key is the SHA-256 of its bytes, so the same image is uploaded once under any name. Before uploading, the
+client checks whether the object exists, unless it put or found it recently. An object that is a day old is
+uploaded again, so that a bucket rule for old uploads removes none in use. boto3 blocks, so each call runs in a
+thread.
 """
 
 import asyncio
@@ -11,39 +12,40 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from producer import image_source
-from producer.errors import ConfigError, ImageUnreadable, UploadFailed
-from producer.image_source import is_address
-from producer.object_store import connect_store
-from schemas import names
-from schemas.address import ObjectAddress, parse_object
-from schemas.job import IMAGE_LIMIT
+from stoop.errors import ConfigError, ImageUnreadable, UploadFailed
+from stoop.images import source as image_source
+from stoop.images.source import is_address
+from stoop.images.store import connect_store
+from stoop_schemas.address import ObjectAddress, parse_object
+from stoop_schemas.job import IMAGE_LIMIT
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-    from producer.config import ProducerConfig
-    from producer.image_source import ImageSource, Loaded
+    from stoop.config import ProducerConfig
+    from stoop.images.source import ImageSource, Loaded
 
 __all__ = ["ImageStore"]
 
 _T = TypeVar("_T")
 
 _KNOWN_IMAGES: Final = 1024
-_KNOWN_SECONDS: Final = 600.0  # somebody may empty the bucket meanwhile
+_KNOWN_SECONDS: Final = 600.0  # check again after that: the bucket may have been emptied
+_FRESH_SECONDS: Final = 86_400.0  # the bucket may have a rule that removes objects of some days
 
 _ABSENT = ("404", "NoSuchKey", "NotFound")
-# who may not list a bucket is refused where there is nothing; the answer to HEAD has no body to say more
+# without the right to list the bucket, a missing object gives 403, and the answer to HEAD has no body to explain it
 _PERHAPS_ABSENT = (*_ABSENT, "403")
 
 
 class ImageStore:
     """The bucket that local images are uploaded to. Connects at first use.
 
-    For ten minutes it remembers the last 1,024 images that it put or found there; `clock` tells the seconds.
+    For ten minutes it remembers the last 1,024 images that it put or found there. `clock` returns seconds.
     """
 
     def __init__(self, config: "ProducerConfig", *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -55,10 +57,10 @@ class ImageStore:
         self._uploads: dict[str, asyncio.Task[str]] = {}
 
     async def address(self, image: "ImageSource") -> str:
-        """Return the image's address, uploading it first if it has none.
+        """Return the image's address, uploading the image first if it has none.
 
-        An `s3://`, `data:` or `https://` address is returned as it is, but for a `data:` address too long for a job,
-        which is uploaded; any other `str` is a path. Raises `ImageUnreadable`, `ConfigError` (no bucket) or
+        An `s3://`, `data:` or `https://` address is returned unchanged, except that a `data:` address too long for a
+        job is uploaded. Any other `str` is a path. Raises `ImageUnreadable`, `ConfigError` (no bucket) or
         `UploadFailed`.
         """
         given = _address_of(image)
@@ -69,7 +71,7 @@ class ImageStore:
         return given
 
     async def read(self, image: "ImageSource") -> bytes:
-        """Return the encoded image: of whatever `address` takes but `https://`.
+        """Return the encoded image. Accepts all that `address` accepts, except `https://`.
 
         Raises `ImageUnreadable` or `UploadFailed`.
         """
@@ -80,10 +82,10 @@ class ImageStore:
             return await asyncio.to_thread(self._get, given)
         if given.startswith("data:"):
             return image_source.inline(given)
-        raise ImageUnreadable(f"{given.partition(':')[0]}: images are read by workers only: download it first")
+        raise ImageUnreadable(f"only workers read {given.partition(':')[0]}: images: download it first")
 
     def close(self) -> None:
-        """Disconnect, and wait for no upload; idempotent."""
+        """Disconnect without waiting for uploads; idempotent."""
         for upload in self._uploads.values():
             upload.cancel()
         if self._client is not None:
@@ -100,7 +102,7 @@ class ImageStore:
             upload = asyncio.create_task(asyncio.to_thread(self._upload, loaded, name))
             self._uploads[fingerprint] = upload
             upload.add_done_callback(lambda done: self._uploaded(fingerprint, done))
-        # others may wait for the same upload: who is cancelled leaves it to them
+        # others may wait for the same upload, so a cancelled caller must not cancel it
         return await asyncio.shield(upload)
 
     def _recall(self, fingerprint: str) -> str | None:
@@ -125,10 +127,10 @@ class ImageStore:
         bucket = self._config.bucket
         if bucket is None:
             raise ConfigError("no bucket to upload images to: set STOOP_BUCKET, or give an s3:// address")
-        key = f"{names.IMAGE_PREFIX}{hashlib.sha256(encoded).hexdigest()}.{image_format.lower()}"
+        key = f"{self._config.upload_prefix}{hashlib.sha256(encoded).hexdigest()}.{image_format.lower()}"
         address = ObjectAddress(bucket, key)
         there = self._call(address, lambda s3: s3.head_object(Bucket=bucket, Key=key), absent=_PERHAPS_ABSENT)
-        if there is None:
+        if there is None or _is_old(there.get("LastModified")):
             self._call(
                 address,
                 lambda s3: s3.put_object(Bucket=bucket, Key=key, Body=encoded, ContentType=media_type),
@@ -152,7 +154,7 @@ class ImageStore:
     def _call(
         self, address: ObjectAddress, ask: "Callable[[S3Client], _T]", *, absent: tuple[str, ...] = _ABSENT
     ) -> _T | None:
-        """Ask the store; None where its code for the error is in `absent`, `UploadFailed` for every other error."""
+        """Call the store. Return None if the error code is in `absent`; raise `UploadFailed` for any other error."""
         from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
         from urllib3.exceptions import HTTPError
 
@@ -179,16 +181,20 @@ class ImageStore:
             return self._client
 
 
+def _is_old(modified: datetime | None) -> bool:
+    return modified is not None and time.time() - modified.timestamp() > _FRESH_SECONDS
+
+
 def _advice(code: str, address: ObjectAddress) -> str:
     if code == "NoSuchBucket":
-        return f"there is no bucket {address.bucket!r}: make it, or set STOOP_BUCKET to one that exists"
+        return f"there is no bucket {address.bucket!r}: create it, or set STOOP_BUCKET to one that exists"
     if code in ("403", "AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch"):
         return f"the object store refuses access to {address} ({code}): check the AWS credentials and their rights"
     return f"the object store answered {code or 'an error'} for {address}"
 
 
 def _address_of(image: object) -> str | None:
-    """Return the image's address if it has one; Moondream's own encoded images have, as ours do."""
+    """Return the image's address if it has one, like Moondream's own encoded images and ours."""
     given = getattr(image, "image_url", image)
     return str(given) if is_address(given) else None
 

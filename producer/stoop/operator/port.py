@@ -13,13 +13,17 @@ __all__ = ["DeadLetter", "LaneStatus", "LivingWorker", "Operator", "QueueStatus"
 
 @dataclass(frozen=True, slots=True)
 class LaneStatus:
-    """One lane now: jobs that wait and jobs that run, and the seconds that the oldest waiting one has waited there."""
+    """One lane now: jobs that wait and jobs that run, and the seconds that the oldest waiting one has waited there.
+
+    `served` says whether a worker whose lease runs claims from it: if not, what waits there waits unseen.
+    """
 
     lane: str
     waiting: int
     in_flight: int
     oldest_seconds: float | None
     paused: bool
+    served: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +31,8 @@ class QueueStatus:
     """One partition at `at` (Redis's time, Unix ms).
 
     `quarantined` jobs lost their worker and run again apart from others: `small` in small batches, `alone` by
-    themselves. `totals` count since the queue was made: endings by state, and `dead`, `retried`, `reclaimed`.
+    themselves; `<model>:small` and `<model>:alone` are those of a model's own lanes. `totals` count since the queue was
+    made: endings by state, and `dead`, `retried`, `reclaimed`.
     """
 
     partition: int
@@ -47,7 +52,7 @@ class QueueStatus:
 
 @dataclass(frozen=True, slots=True)
 class LivingWorker:
-    """One worker whose lease runs, and what it told of itself (`host`, `pid`, `model`, `permits`, `in_flight`, …)."""
+    """One worker whose lease runs, and its record (`host`, `pid`, `model`, `permits`, `in_flight`, …)."""
 
     worker: str
     partition: int
@@ -74,7 +79,7 @@ class DeadLetter:
 
 
 class Redriven(StrEnum):
-    """What became of one letter that was to be sent back."""
+    """The outcome of redriving one dead letter."""
 
     YES = "redriven"
     GONE = "gone"  # there is no such letter (any more)
@@ -82,13 +87,19 @@ class Redriven(StrEnum):
 
 
 class Operator(Protocol):
-    """Looks at the queue and changes it; no call costs more than one page, however much the queue holds.
+    """Looks at the queue and changes it; no call but `lanes` costs more than one page, however much the queue holds.
 
     Every method raises `QueueUnavailable` when the queue cannot be reached.
     """
 
     async def status(self, lanes: Sequence[str], partition: int = 0) -> QueueStatus:
-        """Count what one partition holds."""
+        """Count the jobs of one partition."""
+
+    async def lanes(self, partition: int = 0) -> list[str]:
+        """Name every lane that a worker serves or that has a stream, so also those that no worker serves.
+
+        This looks at every key, a second for some millions: ask once, and not again and again.
+        """
 
     async def workers(self, partition: int = 0) -> list[LivingWorker]:
         """List the workers whose lease runs; those that are gone are forgotten."""

@@ -1,21 +1,21 @@
 """The operator's side of the queue on Redis: counts by script, dead letters by page, never a scan of all keys."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from producer.operator.port import DeadLetter, LaneStatus, LivingWorker, QueueStatus, Redriven
-from producer.redis_calls import RedisCalls, Script
-from schemas import names
-from schemas.codec import pack
-from schemas.event import QueuedEvent
-from schemas.job import NAME_PATTERN
+from stoop.operator.port import DeadLetter, LaneStatus, LivingWorker, QueueStatus, Redriven
+from stoop.redis.calls import RedisCalls, Script
+from stoop_schemas import names
+from stoop_schemas.codec import pack
+from stoop_schemas.event import QueuedEvent
+from stoop_schemas.job import MODEL_PATTERN, NAME_PATTERN
 
 __all__ = ["RedisOperator"]
 
-_PACKAGE = "producer.operator"
+_PACKAGE = "stoop.operator"
 _LETTER = re.compile(r"\d{1,20}-\d{1,20}")
 _NAME = re.compile(NAME_PATTERN)
 _VERDICTS = {0: Redriven.GONE, 1: Redriven.YES, 2: Redriven.LIVES}
@@ -35,20 +35,39 @@ class RedisOperator:
         p = partition
         keys = [names.delayed(p), names.dead(p), names.paused(p), names.workers(p), names.totals(p)]
         keys += [names.quarantine(kind, p) for kind in names.QUARANTINES]
-        for lane in lanes:
+        apart = _quarantines(lanes)
+        for lane in (*lanes, *apart):
             keys += [names.lane(lane, p), names.tenants(lane, p)]
-        reply = await self._calls.run(self._status, keys, [names.GROUP, *lanes])
+        reply = await self._calls.run(self._status, keys, [names.GROUP, *lanes, *apart])
         at, delayed, dead, workers, totals, small, alone, rows = reply
+        quarantined = {
+            f"{model}:{kind}": sum(row[:2])
+            for (model, kind), row in zip(apart.values(), rows[len(lanes) :], strict=True)
+        }
+        served = await self._served(partition)
         return QueueStatus(
             partition=partition,
             at=at,
-            lanes=tuple(_lane(lane, row, at) for lane, row in zip(lanes, rows, strict=True)),
+            lanes=tuple(_lane(lane, row, at, served) for lane, row in zip(lanes, rows, strict=False)),
             delayed=delayed,
-            quarantined=dict(zip(names.QUARANTINES, (small, alone), strict=True)),
+            quarantined={
+                **dict(zip(names.QUARANTINES, (small, alone), strict=True)),
+                **{name: count for name, count in quarantined.items() if count},
+            },
             dead=dead,
             workers=workers,
             totals={name.decode(): int(count) for name, count in _pairs(totals)},
         )
+
+    async def lanes(self, partition: int = 0) -> list[str]:
+        """Look for streams among all keys, because a bare XADD makes a lane that no list has."""
+        stem = names.lane("", partition)
+        streams = await self._calls.streams(f"{stem}*")
+        found = {stream.removeprefix(stem).partition("/")[0] for stream in streams} | await self._served(partition)
+        return sorted(lane for lane in found if names.quarantine_of(lane) is None)
+
+    async def _served(self, partition: int) -> set[str]:
+        return {str(lane) for one in await self.workers(partition) for lane in _list(one.facts.get("lanes"))}
 
     async def workers(self, partition: int = 0) -> list[LivingWorker]:
         """Read the registry, and drop from it whose live key is gone."""
@@ -108,10 +127,16 @@ class RedisOperator:
         await self._calls.close()
 
 
-def _lane(lane: str, row: Sequence[int], now: int) -> LaneStatus:
+def _quarantines(lanes: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Name the quarantine's lanes of the models that these lanes are of, each with its model and kind."""
+    models = dict.fromkeys(lane.partition(":")[0] for lane in lanes if ":" in lane)
+    return {names.quarantine_lane(kind, model): (model, kind) for model in models for kind in names.QUARANTINES}
+
+
+def _lane(lane: str, row: Sequence[int], now: int, served: Collection[str]) -> LaneStatus:
     waiting, in_flight, oldest, paused = row
     age = max(0.0, (now - oldest) / 1000) if oldest else None
-    return LaneStatus(lane, max(0, waiting), in_flight, age, bool(paused))
+    return LaneStatus(lane, max(0, waiting), in_flight, age, bool(paused), lane in served)
 
 
 def _letter(entry: bytes, flat: Mapping[bytes, bytes]) -> DeadLetter:
@@ -135,11 +160,20 @@ def _letter(entry: bytes, flat: Mapping[bytes, bytes]) -> DeadLetter:
 
 def _home(letter: DeadLetter) -> str:
     """Return the lane a letter goes back to: where it was, its job's own if that was a quarantine, or the first."""
-    asked = [letter.lane.partition("/")[0], str(_facts(letter.packed).get("lane", ""))]
-    places = {names.quarantine_lane(kind) for kind in names.QUARANTINES}
+    job = _facts(letter.packed)
+    own = names.model_lane(str(job.get("lane", names.DEFAULT_LANES[0])), _model(job.get("model")))
+    asked = [letter.lane.partition("/")[0], own]
     # a lane's name becomes part of a key, so it must be one
-    fit = [lane for lane in asked if len(lane) <= 128 and _NAME.fullmatch(lane) and lane not in places]
+    fit = [lane for lane in asked if len(lane) <= 128 and _NAME.fullmatch(lane) and not names.is_reserved(lane)]
     return fit[0] if fit else names.DEFAULT_LANES[0]
+
+
+def _model(named: object) -> str | None:
+    return named if isinstance(named, str) and re.fullmatch(MODEL_PATTERN, named) else None
+
+
+def _list(said: object) -> list[object]:
+    return said if isinstance(said, list) else []
 
 
 def _facts(packed: bytes) -> dict[str, Any]:

@@ -3,7 +3,9 @@
 It only publishes to these queues: whoever tries to consume from one is told that a Stoop worker does.
 """
 
+import base64
 import json
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib import resources
@@ -12,17 +14,19 @@ from typing import Any, Final
 from kombu.exceptions import OperationalError
 from kombu.transport import redis as stock
 
-from producer.config import ProducerConfig
-from schemas import celery as dialect
-from schemas import names
+from stoop.config import ProducerConfig
+from stoop_schemas import celery as dialect
+from stoop_schemas import names
+from stoop_schemas.job import MODEL_PATTERN
 
 __all__ = ["Channel", "SentinelChannel", "SentinelTransport", "Transport"]
 
-_PARK: Final = (resources.files("producer") / "scripts" / "park.lua").read_text()
+_MODEL: Final = re.compile(MODEL_PATTERN)
+_PARK: Final = (resources.files("stoop.redis") / "scripts" / "park.lua").read_text()
 
 
 class _Lanes:
-    """What a channel does with the queues that are lanes; the class beside it does the rest."""
+    """A channel's work for the queues that are lanes; the class beside it does the rest."""
 
     def _put(self, queue: str, message: dict[str, Any], **options: Any) -> None:
         lane = dialect.lane_of(queue)
@@ -85,15 +89,31 @@ def _refuse(queue: str, what: str) -> None:
 
 def _command(lane: str, message: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return the one command of Redis that puts the message into the lane, or keeps it until its time."""
+    if names.is_reserved(lane):
+        raise ValueError(f"only Stoop's workers put jobs into the lane {lane}: send the task to another queue")
     job_id, eta = message["headers"]["id"], message["headers"].get("eta")
+    model = _model(message)
+    lane = names.model_lane(lane, model)
     packed = json.dumps(message, separators=(",", ":")).encode()
     if keys := ProducerConfig().keys:
         packed = keys.sign(packed)
     due = _in_ms(eta) if eta else 0
     if due > datetime.now(UTC).timestamp() * 1000:
-        keys_and_args = (names.delayed(), names.job(job_id), job_id, lane, due, packed)
+        keys_and_args = (names.delayed(), names.job(job_id), job_id, lane, due, packed, model or "")
         return ("EVAL", _PARK, 2, *keys_and_args)
     return ("XADD", names.lane(lane), "*", "id", job_id, dialect.FIELD, packed)
+
+
+def _model(message: Mapping[str, Any]) -> str | None:
+    """Return the model that the task's arguments name; None for one that no lane can have, which its worker refuses."""
+    try:
+        encoded = message["body"]
+        is_base64 = message.get("properties", {}).get("body_encoding") == "base64"
+        _, kwargs, _ = json.loads(base64.b64decode(encoded) if is_base64 else encoded)
+        named = kwargs.get("model")
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+    return named if isinstance(named, str) and _MODEL.fullmatch(named) else None
 
 
 def _in_ms(eta: str) -> int:

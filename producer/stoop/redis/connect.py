@@ -13,8 +13,8 @@ from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import ExponentialWithJitterBackoff
 
-from producer.errors import ConfigError
-from schemas.redis_url import RedisUrl, read_redis_url
+from stoop.errors import ConfigError
+from stoop_schemas.redis_url import RedisUrl, read_redis_url
 
 __all__ = ["Client", "close", "connect", "make_connection", "read_url"]
 
@@ -29,8 +29,32 @@ class _SentinelPool(SentinelConnectionPool, BlockingConnectionPool):
     """A pool that asks the Sentinels where the master is, and whose users wait for a connection."""
 
 
+class _Redirected:
+    """A node that a command is sent on to while its slot moves there.
+
+    `ASKING` counts for the next command of its connection, but redis-py sends the two on any two connections.
+    """
+
+    def __init__(self, node: ClusterNode) -> None:
+        self._node = node
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._node, name)
+
+    async def execute_command(self, *command: Any, **_: Any) -> Any:
+        if command == ("ASKING",):
+            return None  # sent with the command itself
+        connection = self._node.acquire_connection()
+        try:
+            await connection.send_packed_command(connection.pack_commands([("ASKING",), command]))
+            await connection.read_response()
+            return await self._node.parse_response(connection, command[0])
+        finally:
+            self._node.release(connection)
+
+
 class _Cluster(RedisCluster):
-    """A Cluster whose users take turns: its own pools raise when they are empty."""
+    """A Cluster whose users take turns, because its own pools raise when they are empty."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -39,6 +63,18 @@ class _Cluster(RedisCluster):
     async def execute_command(self, *command: Any, **options: Any) -> Any:
         async with self._turns:
             return await super().execute_command(*command, **options)
+
+    def get_node(self, host: str | None = None, port: int | None = None, node_name: str | None = None) -> Any:
+        """Return a node; by its name that to which a command is redirected, which may have no slot and be unknown."""
+        node = super().get_node(host, port, node_name)
+        if node_name is None:
+            return node
+        if node is None:
+            host, _, number = node_name.rpartition(":")
+            options: Any = self.get_connection_kwargs()
+            node = ClusterNode(host, int(number), **options)
+            self.nodes_manager.set_nodes(self.nodes_manager.nodes_cache, {node_name: node})
+        return _Redirected(node)
 
 
 def read_url(url: str) -> RedisUrl:

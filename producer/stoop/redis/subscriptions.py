@@ -1,4 +1,4 @@
-"""Many channels on one connection to Redis, with every loss of messages told to the readers."""
+"""Many channels on one connection to Redis; readers are notified of every loss of messages."""
 
 import asyncio
 import contextlib
@@ -11,7 +11,8 @@ from typing import Any
 
 from redis.exceptions import RedisError, ResponseError
 
-from producer.errors import QueueUnavailable
+from stoop.errors import ClientUnusable
+from stoop.redis.calls import explained
 
 __all__ = ["Subscriptions"]
 
@@ -24,7 +25,7 @@ _BACKLOG = 256
 
 @dataclass(slots=True, eq=False)
 class _Reader:
-    """What one subscriber has not read yet; None stands for whatever was lost before it."""
+    """One subscriber's unread messages; None marks a place where messages may have been lost."""
 
     silence: float
     unread: deque[bytes | None] = field(default_factory=deque)
@@ -33,7 +34,7 @@ class _Reader:
 
     def put(self, packed: bytes | None) -> None:
         if len(self.unread) >= _BACKLOG:
-            # too slow: the log has what is dropped here
+            # the reader is too slow: it finds the dropped messages in the log
             self.unread.clear()
             packed = None
         self.unread.append(packed)
@@ -58,7 +59,7 @@ class _Reader:
 
 @dataclass(slots=True, eq=False)
 class _Channel:
-    """The readers of one channel; `confirmed` is set while Redis knows of the subscription."""
+    """The readers of one channel; `confirmed` is set while the subscription is active in Redis."""
 
     confirmed: asyncio.Event = field(default_factory=asyncio.Event)
     readers: set[_Reader] = field(default_factory=set)
@@ -68,8 +69,8 @@ class _Channel:
 class Subscriptions:
     """Subscribes to a channel while it has readers; reconnects for ever, with backoff, until closed.
 
-    `make_connection` gives a new connection of redis-py that is not of the pool; `address` is for messages.
-    `silence` (seconds) without a message gives a reader None.
+    `make_connection` returns a new redis-py connection from outside the pool; `address` appears in messages.
+    After `silence` seconds without a message, a reader receives None.
     """
 
     def __init__(self, make_connection: Callable[[], Any], address: str, *, silence: float) -> None:
@@ -79,14 +80,14 @@ class Subscriptions:
         self._channels: dict[str, _Channel] = {}
         self._connection: Any = None
         self._task: asyncio.Task[None] | None = None
-        self._trouble = "no reply in time"
+        self._trouble: Exception = TimeoutError("no reply in time")
         self._closed = False
 
     @contextlib.asynccontextmanager
     async def subscribe(self, name: str) -> AsyncIterator[AsyncIterator[bytes | None]]:
-        """Yield the channel's messages from now on, and None where some may have been lost or after a silence.
+        """Yield the channel's messages from now on, and None after a silence or if some may have been lost.
 
-        Raises `QueueUnavailable` when Redis does not confirm the subscription in 10 s.
+        Raises `QueueUnavailable` if Redis does not confirm the subscription within 10 s.
         """
         reader, channel = _Reader(self._silence), self._channels.setdefault(name, _Channel())
         channel.readers.add(reader)
@@ -110,7 +111,7 @@ class Subscriptions:
 
     async def _confirmed(self, name: str, channel: _Channel) -> None:
         if self._closed:
-            raise QueueUnavailable("this transport is closed")
+            raise ClientUnusable("this client is closed")
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="subscriptions")
         if len(channel.readers) == 1:
@@ -119,9 +120,9 @@ class Subscriptions:
             async with asyncio.timeout(_CONFIRM_SECONDS):
                 await channel.confirmed.wait()
         except TimeoutError:
-            raise QueueUnavailable(f"Redis at {self._address} does not answer: {self._trouble}") from None
+            raise explained(self._trouble, self._address) from None
         if channel.refusal:
-            raise QueueUnavailable(f"Redis at {self._address}: {channel.refusal}") from channel.refusal
+            raise explained(channel.refusal, self._address) from channel.refusal
 
     async def _leave(self, name: str, channel: _Channel) -> None:
         if not channel.readers and self._channels.get(name) is channel:
@@ -129,7 +130,7 @@ class Subscriptions:
             await self._send("UNSUBSCRIBE", name)
 
     async def _send(self, *command: str) -> None:
-        """Send if there is a connection; a new connection subscribes to all there is then."""
+        """Send if there is a connection; a new connection subscribes to all channels anyway."""
         if self._connection is not None:
             with contextlib.suppress(RedisError, OSError):
                 await self._connection.send_command(*command, check_health=False)
@@ -145,8 +146,8 @@ class Subscriptions:
                     await self._send("SUBSCRIBE", *self._channels)
                 await self._read(connection)
             except (RedisError, OSError) as error:
-                self._trouble = str(error) or type(error).__name__
-                log.warning("following Redis at %s again: %s", self._address, self._trouble)
+                self._trouble = error
+                log.warning("following Redis at %s again: %s", self._address, error or type(error).__name__)
             finally:
                 self._connection = None
                 await connection.disconnect(nowait=True)
@@ -155,7 +156,7 @@ class Subscriptions:
 
     async def _read(self, connection: Any) -> None:
         asked = False
-        # on Python 3.11 redis-py may lose the cancellation that `close` asks for
+        # on Python 3.11 redis-py may swallow the cancellation from `close`
         while not self._closed:
             try:
                 message = await connection.read_response(timeout=_PING_SECONDS, disconnect_on_error=False)
@@ -168,7 +169,7 @@ class Subscriptions:
             elif asked:
                 raise OSError("no answer to a ping")
             else:
-                # a connection that is dead without a word is found out only by asking
+                # only a ping reveals a connection that died silently
                 asked = True
                 await connection.send_command("PING", check_health=False)
 
@@ -182,7 +183,7 @@ class Subscriptions:
 
     def _subscribed(self, channel: _Channel) -> None:
         if channel.confirmed.is_set():
-            # subscribed anew, so there was a while without
+            # this is a new subscription, so messages since the old one may be lost
             for reader in channel.readers:
                 reader.put(None)
         channel.confirmed.set()

@@ -1,5 +1,6 @@
 """The producer's side of the queue on Redis: submits by script, reads keys, follows channels on one connection."""
 
+import asyncio
 import hashlib
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -8,16 +9,17 @@ from typing import Any, Final
 
 import msgspec
 
-from producer.errors import IdempotencyConflict, InvalidJob, QueueFull
-from producer.redis_calls import RedisCalls, Script
-from producer.subscriptions import Subscriptions
-from schemas import names
-from schemas.codec import pack
-from schemas.event import QueuedEvent
-from schemas.failure import Rejected
-from schemas.job import Job, check
-from schemas.signature import SigningKeys
-from schemas.state import State
+from stoop.errors import IdempotencyConflict, InvalidJob, QueueFull
+from stoop.redis.calls import RedisCalls, Script
+from stoop.redis.subscriptions import Subscriptions
+from stoop_schemas import names
+from stoop_schemas.codec import pack
+from stoop_schemas.event import QueuedEvent
+from stoop_schemas.failure import Rejected
+from stoop_schemas.job import Job, check
+from stoop_schemas.signature import SigningKeys
+from stoop_schemas.state import State
+from stoop_schemas.worker import WorkerRecord, read_record
 
 __all__ = ["DEFAULT_BOUND", "RedisTransport"]
 
@@ -25,12 +27,13 @@ DEFAULT_BOUND: Final = 1_000_000
 """Most jobs in a lane for which no bound is given; about 1 KB of Redis memory each."""
 
 _CHUNK = 128
+_LAST_SEQ = (1 << 63) - 3  # an entry's id is a number of 64 bits
 _FLAG_TTL = 30 * 86_400_000
 """Milliseconds for which a job that the queue does not know yet stays cancelled: it may wait that long in its lane."""
 
 
 class RedisTransport:
-    """The `Transport` on the Redis that a URL of `schemas.redis_url` names; connects at first use.
+    """The `Transport` on the Redis that a URL of `stoop_schemas.redis_url` names; connects at first use.
 
     `bounds` says how many jobs each lane holds, those in flight included; `tenant_bound` how many of them may be one
     tenant's. An idempotency key is remembered for
@@ -56,8 +59,8 @@ class RedisTransport:
         # every call may be repeated: submit puts a job once, cancel asks for what is asked already, the rest reads
         self._calls = RedisCalls(url)
         self._subscriptions = Subscriptions(self._calls.make_connection, self._calls.address, silence=silence)
-        self._submit = Script("producer", "submit")
-        self._cancel = Script("producer", "cancel")
+        self._submit = Script("stoop.redis", "submit")
+        self._cancel = Script("stoop.redis", "cancel")
 
     async def submit(self, jobs: Sequence[Job]) -> list[str]:
         """Put jobs into their lanes, 128 to a call, each call's all or none; return their ids.
@@ -81,11 +84,17 @@ class RedisTransport:
     async def state(self, job_id: str) -> str | None:
         """Read the state in the job's hash."""
         state: bytes | None = await self._calls.call("HGET", names.job(job_id), "state")
-        return state.decode() if state else None
+        return state.decode(errors="replace") if state else None
+
+    async def next_seq(self, job_id: str) -> int | None:
+        """Read the number of events in the job's hash."""
+        seq: bytes | None = await self._calls.call("HGET", names.job(job_id), "seq")
+        return int(seq) if seq else None
 
     async def log(self, job_id: str, after: int = -1) -> list[bytes]:
         """Read the job's log, where the event `seq` has the id `seq + 1`."""
         # the first event reaches the log when a worker claims the job, so ask in this order: no claim comes between
+        after = min(max(after, -1), _LAST_SEQ)
         queued = after < 0 and await self.state(job_id) == State.QUEUED
         entries = await self._calls.call("XRANGE", names.log(job_id), f"{after + 2}-0", "+")
         # an entry without an event is somebody else's
@@ -96,12 +105,19 @@ class RedisTransport:
         return self._subscriptions.subscribe(names.events(job_id))
 
     async def cancel(self, job_id: str) -> str | None:
-        """Flag the job's hash, and tell the workers of one that runs."""
+        """Flag the job's hash, and notify the workers if the job runs."""
         message = json.dumps({"verb": "cancel", "id": job_id})
         partition = names.partition(job_id)
         keys = [names.job(job_id), names.delayed(partition), names.bell(partition), names.cancelled(partition)]
         state = await self._calls.run(self._cancel, keys, [job_id, names.CONTROL, message, _FLAG_TTL])
-        return state.decode() if state else None
+        return state.decode(errors="replace") if state else None
+
+    async def workers(self, partition: int = 0) -> list[WorkerRecord]:
+        """Read the registry, and whose live key is there; nothing is written, so that a reader may ask."""
+        records: dict[bytes, bytes] = await self._calls.call("HGETALL", names.workers(partition))
+        keys = [names.live(name.decode(errors="replace"), partition) for name in records]
+        lives = await asyncio.gather(*(self._calls.call("EXISTS", key) for key in keys))
+        return [read_record(packed) for packed, alive in zip(records.values(), lives, strict=True) if alive]
 
     async def close(self) -> None:
         """Disconnect and end the subscriptions."""
@@ -114,21 +130,25 @@ class RedisTransport:
         return self._keys.sign(pack(msgspec.structs.replace(job, signature=None)))
 
     async def _put(self, jobs: Sequence[Job]) -> list[str]:
-        lane = jobs[0].lane
+        lane = _lane(jobs[0])
         partition = names.partition(jobs[0].id)
         keys = [names.lane(lane, partition), names.tenants(lane, partition), names.bell(partition)]
-        args: list[Any] = [self._bounds.get(lane, DEFAULT_BOUND), self._idempotency_ttl, lane, self._tenant_bound]
+        keys.append(names.tenant_count(lane, partition))
+        bound = self._bounds.get(lane, self._bounds.get(jobs[0].lane, DEFAULT_BOUND))
+        args: list[Any] = [bound, self._idempotency_ttl, lane, self._tenant_bound]
         for job in jobs:
             keys.append(names.job(job.id))
             if job.idempotency_key is not None:
                 keys.append(names.idempotency(job.idempotency_key, names.partition(job.id), job.tenant))
+            if job.tenant is not None:
+                keys.append(names.lane(names.tenant_lane(lane, job.tenant), partition))
             args += [job.id, _fingerprint(job), int(job.idempotency_key is not None)]
             args += [names.events(job.id), self._packed(job), _queued(job.id), job.tenant or ""]
         kind, *rest = await self._calls.run(self._submit, keys, args)
         if kind == b"full":
             raise QueueFull(rest[0] / 1000)
         if kind == b"conflict":
-            raise IdempotencyConflict(rest[0].decode())
+            raise IdempotencyConflict(rest[0].decode(), taken=rest[1].decode())
         return [job_id.decode() for job_id in rest]
 
 
@@ -143,12 +163,16 @@ def _chunks(jobs: Sequence[Job]) -> list[list[int]]:
     """Group the places of jobs that go to one lane of one partition, at most 128 together."""
     lanes: dict[tuple[int, str], list[int]] = {}
     for i, job in enumerate(jobs):
-        lanes.setdefault((names.partition(job.id), job.lane), []).append(i)
+        lanes.setdefault((names.partition(job.id), _lane(job)), []).append(i)
     return [places[i : i + _CHUNK] for places in lanes.values() for i in range(0, len(places), _CHUNK)]
 
 
+def _lane(job: Job) -> str:
+    return names.model_lane(job.lane, job.model)
+
+
 def _fingerprint(job: Job) -> str:
-    """Return what is the same for the same job under another id, and for no other job."""
+    """Return a digest that ignores the id and differs for every other job."""
     return hashlib.blake2b(pack(msgspec.structs.replace(job, id="", signature=None)), digest_size=16).hexdigest()
 
 

@@ -10,21 +10,22 @@ import pytest
 import torch
 from torch import Tensor
 
+from stoop_worker.engine.config import EngineConfig
+from stoop_worker.engine.device import runner
+from stoop_worker.engine.device.prefill_shapes import PrefillShape, prefill_shapes
+from stoop_worker.engine.engine import Engine
+from stoop_worker.engine.request import Caption, Detect, Finished, Point, Query, Request, Sampling, SpatialRef, Task
+from stoop_worker.images import Crops
+from stoop_worker.kernels.backend import has_triton
+from stoop_worker.kernels.paged_attention import PagedLayout, reference
+from stoop_worker.models.moondream import text as paged_text
+from stoop_worker.models.moondream.family import MoondreamFamily
 from tests.engine.kept_work import KeptWork
-from tests.engine.micro import MICRO, crops_of, drain, ending, micro_moondream, small_engine
-from worker.engine import runner
-from worker.engine.config import EngineConfig
-from worker.engine.engine import Engine
-from worker.engine.prefill_shapes import PrefillShape, prefill_shapes
-from worker.engine.request import Caption, Detect, Finished, Point, Query, Request, Sampling, SpatialRef, Task
-from worker.images import Crops
-from worker.kernels.backend import has_triton
-from worker.kernels.paged_attention import PagedLayout, reference
-from worker.model import paged_text
+from tests.engine.micro import MICRO, crops_of, drain, ending, media_of, micro_moondream, small_engine
 
 interpreted = pytest.mark.skipif(torch.cuda.is_available() or not has_triton(), reason="needs Triton's interpreter")
 
-FULL_SIZE = prefill_shapes(EngineConfig(), prefix=730)
+FULL_SIZE = prefill_shapes(EngineConfig(), width=730)
 FEW_REFS: tuple[SpatialRef, ...] = ((0.25, 0.5), (0.1, 0.2, 0.7, 0.9))
 
 
@@ -61,7 +62,8 @@ def warm() -> Iterator[Pair]:
         patch.setattr(runner, "_can_capture", lambda model: True)
         patch.setattr(runner, "Graphs", lambda: graphs)
         # its weights are laid out anew, and those of a model that others use are not
-        captured = small_engine(micro_moondream.__wrapped__(dtype=torch.float32), lookahead=True, **config)
+        model = MoondreamFamily(micro_moondream.__wrapped__(dtype=torch.float32), fused=True)
+        captured = Engine(model, EngineConfig(page_size=4, lookahead=True, **config))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(paged_text, "paged_attention", attention)
         captured.warm_up()
@@ -75,16 +77,23 @@ def pair(warm: Pair) -> Pair:
     return warm
 
 
-def attention(q_THD: Tensor, pool: Tensor, layout: PagedLayout) -> Tensor:
-    if layout.cu_seqlens or q_THD.shape[0] == layout.context_lens_B.shape[0]:
-        return reference.paged_attention(q_THD, pool, layout)
-    from worker.kernels.paged_attention.prefill import prefill
+def images(shape: PrefillShape, width: int = MICRO.text.prefix_attn) -> int:
+    return shape.given // width
 
-    return prefill(q_THD, pool, layout)
+
+def attention(q_THD: Tensor, pool: Tensor, layout: PagedLayout) -> Tensor:
+    scale = q_THD.shape[2] ** -0.5
+    if layout.cu_seqlens or q_THD.shape[0] == layout.context_lens_B.shape[0]:
+        return reference.paged_attention(q_THD, pool, layout, scale=scale)
+    from stoop_worker.kernels.paged_attention.prefill import prefill
+
+    return prefill(q_THD, pool, layout, scale=scale)
 
 
 def ask(number: int, task: Task, image: Crops | None) -> Request:
-    return Request(str(number), task, image, Sampling(temperature=0.8, max_tokens=3, max_objects=2, seed=number))
+    return Request(
+        str(number), task, media_of(image), Sampling(temperature=0.8, max_tokens=3, max_objects=2, seed=number)
+    )
 
 
 @interpreted
@@ -93,7 +102,7 @@ def test_one_and_several_images_answer_as_uncaptured(pair: Pair) -> None:
     for count in (1, 2, 3, 4):
         pair.graphs.replayed.clear()
         pair.check([ask(i, tasks[(i + count) % 5], crops_of(10 * count + i, 8, 8)) for i in range(count)])
-        assert [shape.images for shape in pair.shapes] == [count]
+        assert [images(shape) for shape in pair.shapes] == [count]
 
 
 @interpreted
@@ -108,43 +117,43 @@ def test_text_and_images_in_the_cache_run_with_others(pair: Pair) -> None:
         ask(5, Query("How many?", reasoning=True), None),
     ]
     pair.check(requests)
-    assert {shape.images for shape in pair.shapes} == {0, 2}
+    assert {images(shape) for shape in pair.shapes} == {0, 2}
     # again, all from the cache: some compute one position
     pair.graphs.replayed.clear()
     pair.check(requests)
-    assert {shape.images for shape in pair.shapes} == {0}
+    assert {images(shape) for shape in pair.shapes} == {0}
 
 
 @interpreted
 def test_coordinates_and_sizes_are_fed_or_go_uncaptured(pair: Pair) -> None:
     pair.check([ask(i, Query("Why is it so?", spatial_refs=FEW_REFS), crops_of(50 + i)) for i in range(2)])
-    assert [shape.images for shape in pair.shapes] == [2]
+    assert [images(shape) for shape in pair.shapes] == [2]
     pair.graphs.replayed.clear()
     pair.check([ask(7, Query("Why?", spatial_refs=((0.5, 0.5),) * 9), crops_of(7))])
     assert not pair.shapes
 
 
 def test_the_usual_steps_are_captured_with_little_padding() -> None:
-    for images in range(1, 9):
+    for count in range(1, 9):
         for prompt in (8, 15, 24, 31):
-            count = images * (730 + prompt)
-            shape = next(s for s in FULL_SIZE if s.images == images and s.positions >= count)
-            assert shape.positions - count < 128 and shape.sequences > images
+            needed = count * (730 + prompt)
+            shape = next(s for s in FULL_SIZE if images(s, 730) == count and s.positions >= needed)
+            assert shape.positions - needed < 128 and shape.sequences > count
     # prompts after images in the cache
-    assert any(shape.images == 0 and shape.positions >= 64 * 16 and shape.sequences == 64 for shape in FULL_SIZE)
+    assert any(shape.given == 0 and shape.positions >= 64 * 16 and shape.sequences == 64 for shape in FULL_SIZE)
 
 
 def test_few_shapes_are_captured_and_none_is_a_decode() -> None:
     assert len(FULL_SIZE) < 40
     for config in (EngineConfig(), EngineConfig(max_batch=1), EngineConfig(max_batch=512, token_budget=600)):
-        shapes = prefill_shapes(config, prefix=730)
-        assert {shape.images for shape in shapes} >= {0, 1}
+        shapes = prefill_shapes(config, width=730)
+        assert {shape.given for shape in shapes} >= {0, 730}
         assert all(1 <= shape.sequences < shape.positions for shape in shapes)
         assert all(shape.sequences <= config.max_batch for shape in shapes)
 
 
 def test_a_step_has_no_more_images_than_its_budgets_allow() -> None:
-    assert {shape.images for shape in prefill_shapes(EngineConfig(crop_budget=2), prefix=730)} == {0, 1, 2}
-    assert max(shape.images for shape in prefill_shapes(EngineConfig(token_budget=2000), prefix=730)) == 2
+    assert {shape.given for shape in prefill_shapes(EngineConfig(encode_budget=2), width=730)} == {0, 730, 2 * 730}
+    assert max(shape.given for shape in prefill_shapes(EngineConfig(token_budget=2000), width=730)) == 2 * 730
     tight = EngineConfig(token_budget=100)
-    assert max(shape.positions for shape in prefill_shapes(tight, prefix=MICRO.text.prefix_attn)) <= 128
+    assert max(shape.positions for shape in prefill_shapes(tight, width=MICRO.text.prefix_attn)) <= 128

@@ -2,24 +2,26 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.engine.sampler import MOST_SUPPRESSED, Draws, draw, uniform
-from worker.kernels.sampling import sample
+from stoop_worker.engine.device.sampler import sample_tokens, uniform
+from stoop_worker.engine.device.tensors import SamplingRows
+from stoop_worker.engine.skill import MOST_SUPPRESSED
+from stoop_worker.kernels.sampling import sample
 
 
-def draws(temperatures: list[float], suppressed: list[tuple[int, int]]) -> Draws:
-    """Return draws by these temperatures; (row, id) places are suppressed, at most two a row."""
+def rows(temperatures: list[float], suppressed: list[tuple[int, int]]) -> SamplingRows:
+    """Return rows that sample by these temperatures; (row, id) places are suppressed, at most two a row."""
     count = len(temperatures)
     ids_B2 = torch.full((count, MOST_SUPPRESSED), -1, dtype=torch.int32)
     for row in range(count):
         own = [token for place, token in suppressed if place == row]
         ids_B2[row, : len(own)] = torch.tensor(own, dtype=torch.int32)
     uniforms = torch.tensor([uniform(5, row) for row in range(count)], dtype=torch.float64)
-    return Draws(torch.tensor(temperatures).double(), torch.full((count,), 0.9).double(), uniforms, ids_B2)
+    return SamplingRows(torch.tensor(temperatures).double(), torch.full((count,), 0.9).double(), uniforms, ids_B2)
 
 
 def test_suppressed_ids_are_never_drawn_and_only_in_their_row() -> None:
     logits_BV = torch.tensor([[9.0, 5.0, 1.0]]).repeat(3, 1)
-    assert draw(logits_BV, draws([0.0, 0.0, 0.001], [(1, 0), (2, 0), (2, 1)])).tolist() == [0, 1, 2]
+    assert sample_tokens(logits_BV, rows([0.0, 0.0, 0.001], [(1, 0), (2, 0), (2, 1)])).tolist() == [0, 1, 2]
 
 
 @given(
@@ -33,16 +35,16 @@ def test_every_row_draws_as_if_what_is_suppressed_were_impossible(
     count = len(temperatures)
     places = [(row, token) for row, tokens in suppressed.items() for token in sorted(tokens) if row < count]
     logits_BV = torch.randn(count, 20, generator=torch.Generator().manual_seed(seed))
-    found = draw(logits_BV.clone(), draws(temperatures, places))
+    found = sample_tokens(logits_BV.clone(), rows(temperatures, places))
     for row, token in places:
         logits_BV[row, token] = float("-inf")
-    alone = draws(temperatures, [])
-    expected = sample(logits_BV, alone.temperatures_B, alone.top_ps_B, alone.uniforms_B)
+    alone = rows(temperatures, [])
+    expected = sample(logits_BV, alone.temperatures_R, alone.top_ps_R, alone.uniforms_R)
     assert found.tolist() == expected.tolist()
 
 
 def test_nothing_need_be_suppressed() -> None:
-    assert draw(torch.tensor([[1.0, 2.0]]), draws([0.0], [])).tolist() == [1]
+    assert sample_tokens(torch.tensor([[1.0, 2.0]]), rows([0.0], [])).tolist() == [1]
 
 
 @given(st.integers(0, 2**63), st.integers(0, 10_000))

@@ -2,13 +2,13 @@
 
 import torch
 
-from worker.engine.fixed import FixedArrays
+from stoop_worker.engine.device.static_buffers import StaticBuffers
 
 KINDS = {"longs": ((2, 3), torch.int64), "bytes": ((5,), torch.uint8), "doubles": ((4,), torch.float64)}
 
 
 def test_what_is_sent_arrives_at_the_same_places() -> None:
-    arrays = FixedArrays(KINDS, torch.device("cpu"))
+    arrays = StaticBuffers(KINDS, torch.device("cpu"))
     places = {name: array.data_ptr() for name, array in arrays.on_device.items()}
     assert not any(array.any() for array in arrays.on_device.values())
     for step in range(5):
@@ -24,9 +24,9 @@ def test_what_is_sent_arrives_at_the_same_places() -> None:
 
 
 def test_nothing_is_sent_before_it_is_asked_for() -> None:
-    arrays = FixedArrays(KINDS, torch.device("cpu"))
+    arrays = StaticBuffers(KINDS, torch.device("cpu"))
     arrays.on_host()["longs"][:] = 7
     assert arrays.on_host()["longs"][0, 0] == 7 and not arrays.on_device["longs"].any()
     arrays.send()
-    # the next turn's arrays are others
+    # the arrays of the next send are others
     assert arrays.on_host()["longs"][0, 0] == 0 and arrays.on_device["longs"].all()

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.engine.upload import Upload
+from stoop_worker.engine.device.upload import Upload
 
 CPU = torch.device("cpu")
 DTYPES = st.sampled_from([torch.int32, torch.int64, torch.float32, torch.float64])

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pycocotools.coco import COCO
 
-from producer.errors import ConfigError
+from stoop.errors import ConfigError
 from tests.export.truth import BUCKET, Truth, close, exported, line
 
 
@@ -115,3 +115,15 @@ def test_categories_do_not_depend_on_the_order_of_the_rows(truth: Truth, tmp_pat
     exported(truth.results, "coco", tmp_path / "other", images=truth.images)
     one, other = (loaded(tmp_path / name / "instances.json").cats for name in ("one", "other"))
     assert one == other
+
+
+@pytest.mark.parametrize("left", [0.1, 0.333333, 0.5, 0.99999])
+def test_no_box_has_a_side_of_no_pixels(truth: Truth, tmp_path: Path, left: float) -> None:
+    """Sides are told to a hundredth of a pixel: a box that is thinner has no area there, though it has one."""
+    box = {"x_min": left, "y_min": 0.2, "x_max": left + 5e-6, "y_max": 0.6}
+    truth.write([line(f"{BUCKET}/{p.name}.png", "detect", object="hair", objects=[box]) for p in truth.pictures])
+    report = exported(truth.results, "coco", tmp_path / "coco", images=truth.images)
+    annotations = json.loads((tmp_path / "coco" / "instances.json").read_text())["annotations"]
+    assert all(min(annotation["bbox"][2:]) > 0 for annotation in annotations)
+    assert report.left_out["boxes without area"] + len(annotations) == len(truth.pictures)
+    assert report.left_out["boxes without area"]

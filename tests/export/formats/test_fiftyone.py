@@ -2,7 +2,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from producer.embedded import EmbeddedS3
+from stoop.demo.embedded import EmbeddedS3
 from tests.export.truth import Truth, close, exported, line
 
 

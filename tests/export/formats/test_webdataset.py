@@ -4,7 +4,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from producer.embedded import EmbeddedS3
+from stoop.demo.embedded import EmbeddedS3
 from tests.export.truth import Truth, exported, line
 
 

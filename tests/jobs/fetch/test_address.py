@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.errors import ImageAddressInvalid, ImageTooLarge
-from worker.jobs.address import ObjectAddress, is_inline, parse_object, unpack_inline
+from stoop_worker.errors import ImageAddressInvalid, ImageTooLarge
+from stoop_worker.jobs.fetch.address import ObjectAddress, is_inline, parse_object, unpack_inline
 
 PIXEL = b"\x89PNG, or so"
 

@@ -1,6 +1,6 @@
 import pytest
 
-from worker.jobs.address_public import is_public
+from stoop_worker.jobs.fetch.address_public import is_public
 
 SPECIAL = [
     "0.0.0.0",

@@ -1,7 +1,7 @@
 import pytest
 
-from worker.errors import ImageAddressInvalid, ImageForbidden
-from worker.jobs.address_web import WebAddress, parse_web
+from stoop_worker.errors import ImageAddressInvalid, ImageForbidden
+from stoop_worker.jobs.fetch.address_web import WebAddress, parse_web
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from producer.embedded import EmbeddedS3
-from schemas.allowed import AllowedBuckets
-from worker.errors import (
+from stoop.demo.embedded import EmbeddedS3
+from stoop_schemas.allowed import AllowedBuckets
+from stoop_worker.errors import (
     ConfigError,
     ImageAddressInvalid,
     ImageForbidden,
@@ -22,7 +22,7 @@ from worker.errors import (
     ImageTooLarge,
     StorageUnavailable,
 )
-from worker.jobs.fetch import FetchConfig, Fetcher
+from stoop_worker.jobs.fetch.fetcher import FetchConfig, Fetcher
 
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -70,6 +70,41 @@ async def test_many_at_once_do_not_mix(store: EmbeddedS3) -> None:
     with Fetcher(FetchConfig(concurrency=4)) as fetcher:
         fetched = await asyncio.gather(*(fetcher.fetch(f"s3://{store.bucket}/{key}") for key in images))
     assert fetched == list(images.values())
+
+
+async def test_a_download_of_the_first_priority_does_not_wait_for_the_others() -> None:
+    hung = asyncio.Event()
+
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        hung.set()
+        await asyncio.Event().wait()
+
+    async with _store(hang, concurrency=2) as fetcher:
+        bulk = [asyncio.create_task(fetcher.fetch(f"s3://bucket/{number}", priority=1)) for number in range(4)]
+        await hung.wait()
+        hung.clear()
+        urgent = asyncio.create_task(fetcher.fetch("s3://bucket/urgent", priority=0))
+        async with asyncio.timeout(10):
+            await hung.wait()
+        for task in (*bulk, urgent):
+            task.cancel()
+        await asyncio.gather(*bulk, urgent, return_exceptions=True)
+
+
+async def test_an_image_in_the_address_waits_for_no_download() -> None:
+    hung = asyncio.Event()
+
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        hung.set()
+        await asyncio.Event().wait()
+
+    async with _store(hang, concurrency=1) as fetcher:
+        download = asyncio.create_task(fetcher.fetch("s3://bucket/slow"))
+        await hung.wait()
+        async with asyncio.timeout(10):
+            assert await fetcher.fetch("data:image/png;base64,YWJj") == b"abc"
+        download.cancel()
+        await asyncio.gather(download, return_exceptions=True)
 
 
 async def test_settings_name_the_store_without_variables(store: EmbeddedS3, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,18 +6,17 @@ from dataclasses import replace
 from urllib.parse import urlsplit
 
 import pytest
-from redis.exceptions import ResponseError
 from structlog.testing import capture_logs
 
-from producer.embedded import EmbeddedRedis
-from schemas import names
-from schemas.failure import Failure, FailureCode
-from tests.contract.queues import OnRedis, crash_under, ending, new_job
+from stoop.demo.embedded import EmbeddedRedis
+from stoop_schemas import names
+from stoop_schemas.failure import Failure, FailureCode
+from stoop_worker.errors import ConfigError, QueueFault, QueueUnavailable
+from stoop_worker.jobs.broker import EventGroup, Isolation
+from stoop_worker.jobs.outcome import Cancelled, Completed, Crashed, Dead, Outcome, Released, Retry
+from stoop_worker.jobs.redis.broker import BrokerConfig, RedisBroker
+from tests.contract.queues import OnRedis, crash_under, ending, new_job, open_broker
 from tests.support.lossy_network import LossyNetwork, lossy_network
-from worker.errors import ConfigError, QueueUnavailable
-from worker.jobs.broker import EventGroup, Isolation
-from worker.jobs.outcome import Cancelled, Completed, Crashed, Dead, Outcome, Released, Retry
-from worker.jobs.redis_broker import BrokerConfig, RedisBroker
 
 SOON = 10.0
 FAILURE = Failure.of(FailureCode.INTERNAL, "it broke")
@@ -151,7 +150,8 @@ async def test_opening_waits_for_redis(queue: OnRedis, redis_server: EmbeddedRed
                 await asyncio.sleep(0)
             redis_server.restart()
             await opening
-    assert {entry["event"] for entry in logs} == {"waiting for Redis"}
+    events = [entry["event"] for entry in logs]
+    assert events == ["Redis is not available: this worker waits for it", "Redis is available again"]
 
 
 async def test_jobs_whose_claim_never_arrived_are_found_again(
@@ -427,13 +427,70 @@ async def test_a_full_redis_is_unavailable_and_then_not(queue: OnRedis, broker: 
     assert await broker.settle([ending(delivery)]) == [True]
 
 
-async def test_an_error_of_the_server_is_told_as_it_is(queue: OnRedis, broker: RedisBroker) -> None:
-    await queue.clear()
+async def test_a_lane_that_is_no_stream_is_named_once_and_the_others_go_on(queue: OnRedis, broker: RedisBroker) -> None:
+    await queue.call("DEL", names.lane("interactive"))
     await queue.call("SET", names.lane("interactive"), "no stream")
-    with pytest.raises(ResponseError, match="WRONGTYPE"):
-        await broker.take(1)
-    with pytest.raises(ResponseError, match="WRONGTYPE"):
-        await queue.broker("worker-2").open()
+    [first, second] = await queue.transport().submit([new_job(lane="bulk"), new_job(lane="bulk")])
+    other = queue.broker("worker-2")
+    with capture_logs() as logs:
+        assert [one.job_id for one in await broker.take(1)] == [first]
+        assert [one.job_id for one in await broker.take(1)] == [second]
+        await broker.wait(0.01)
+        await other.open()
+    assert [entry["key"] for entry in logs] == [names.lane("interactive")]
+    await queue.call("DEL", names.lane("interactive"))
+    [healed] = await queue.transport().submit([new_job()])
+    assert [one.job_id for one in await other.take(1)] == [healed]
+
+
+async def test_a_key_that_two_models_share_is_named_once(queue: OnRedis) -> None:
+    broker = await open_broker(queue, "both", None, "qwen3")
+    await queue.call("SET", names.delayed(), "x")
+    with capture_logs() as logs:
+        for _ in range(3):
+            await broker.take(1)
+    assert [entry["key"] for entry in logs] == [names.delayed()]
+
+
+async def test_what_has_no_lane_to_go_back_to_waits_in_the_quarantine_of_its_model(queue: OnRedis) -> None:
+    ours, default = [await open_broker(queue, name, model) for name, model in (("ours", "qwen3"), ("default", None))]
+    [job_id] = await queue.transport().submit([new_job(model="qwen3")])
+    await ours.settle([ending(one, Retry(FAILURE, 0.0)) for one in await ours.take(1)])
+    await queue.call("SET", names.lane("qwen3:interactive"), "x")
+    assert await default.take(8) == []
+    assert [(one.job_id, one.lane) for one in await ours.take(8)] == [(job_id, "qwen3:quarantine:small")]
+
+
+async def test_a_suspect_of_which_redis_has_lost_the_model_stays_in_its_lanes(queue: OnRedis) -> None:
+    doomed, ours, default = [
+        await open_broker(queue, name, model)
+        for name, model in (("doomed", "qwen3"), ("ours", "qwen3"), ("default", None))
+    ]
+    [job_id] = await queue.transport().submit([new_job(model="qwen3")])
+    await doomed.take(1)
+    await queue.call("HDEL", names.job(job_id), "model")
+    await queue.change(job_id, spared="1", crashes="1")
+    await queue.kill("doomed")
+    await ours.reclaim()
+    assert await default.take(8) == []
+    assert [(one.job_id, one.lane) for one in await ours.take(8)] == [(job_id, "qwen3:quarantine:small")]
+
+
+@pytest.mark.parametrize("model", ["qwen3", "", "a:b", "*"])
+async def test_a_model_that_is_not_its_lane_s_ends_a_job_alone(queue: OnRedis, broker: RedisBroker, model: str) -> None:
+    spoilt, whole = await queue.transport().submit([new_job(), new_job()])
+    await queue.change(spoilt, model=model)
+    refused, claimed = await broker.take(8)
+    assert isinstance(refused.verdict, Dead) and "its field model" in refused.verdict.failure.message
+    assert (claimed.job_id, claimed.verdict) == (whole, None)
+
+
+async def test_an_error_of_the_server_that_nobody_foresaw_is_a_fault(queue: OnRedis, broker: RedisBroker) -> None:
+    await queue.transport().submit([new_job()])
+    [delivery] = await broker.take(1)
+    await queue.call("SET", names.dead(), "no stream")
+    with pytest.raises(QueueFault, match="WRONGTYPE"):
+        await broker.settle([ending(delivery, Dead(FAILURE))])
 
 
 async def test_a_redis_that_refuses_the_worker_is_told(queue: OnRedis) -> None:
@@ -442,7 +499,7 @@ async def test_a_redis_that_refuses_the_worker_is_told(queue: OnRedis) -> None:
     for user, password in (("limited", "hidden-word"), ("limited", "wrong-word")):
         config = BrokerConfig(url=f"redis://{user}:{password}@127.0.0.1:{port}/0", worker="w")
         broker = RedisBroker(config)
-        with pytest.raises(ConfigError, match=rf"127\.0\.0\.1:{port} refuses this worker") as refused:
+        with pytest.raises(ConfigError, match=rf"127\.0\.0\.1:{port} refuses this client") as refused:
             await broker.open()
         assert password not in f"{refused.value}{config}{broker}"
         await broker.close()

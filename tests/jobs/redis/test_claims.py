@@ -2,11 +2,11 @@ from dataclasses import replace
 
 import pytest
 
+from stoop_worker.jobs.broker import Delivery, Isolation
+from stoop_worker.jobs.redis.claims import Claims, Part, Plan, place_of
 from tests.support.recording_broker import delivery
-from worker.jobs.broker import Delivery, Isolation
-from worker.jobs.broker_claims import Claims, Plan, place_of
 
-PARTITION = 0
+PARTITION = Part(0)
 
 
 def apart(job_id: str, isolation: Isolation = Isolation.SMALL) -> Delivery:
@@ -24,13 +24,13 @@ def end(claims: Claims, *deliveries: Delivery) -> None:
 
 
 def test_an_idle_worker_may_turn_to_the_quarantine() -> None:
-    assert Claims(8).plan(PARTITION, 64) == Plan(64, "idle", may_turn=True)
+    assert Claims(8).plan(PARTITION, 64) == Plan(64, "idle", may_turn=True, part=PARTITION)
 
 
 def test_a_busy_worker_is_told_to_be_busy() -> None:
     claims = Claims(8)
     begin(claims, delivery("a"))
-    assert claims.plan(PARTITION, 63) == Plan(63, "busy", may_turn=True)
+    assert claims.plan(PARTITION, 63) == Plan(63, "busy", may_turn=True, part=PARTITION)
     assert not claims.blocked
 
 
@@ -42,8 +42,8 @@ def test_without_permits_there_is_no_plan(permits: int) -> None:
 def test_a_small_batch_is_filled_up_but_no_further() -> None:
     claims = Claims(4)
     begin(claims, apart("a"), apart("b"))
-    assert claims.plan(PARTITION, 64) == Plan(2, "small", may_turn=True)
-    assert claims.plan(PARTITION, 1) == Plan(1, "small", may_turn=True)
+    assert claims.plan(PARTITION, 64) == Plan(2, "small", may_turn=True, part=PARTITION)
+    assert claims.plan(PARTITION, 1) == Plan(1, "small", may_turn=True, part=PARTITION)
     begin(claims, apart("c"), apart("d"))
     assert claims.plan(PARTITION, 64) is None
     assert claims.blocked
@@ -54,19 +54,19 @@ def test_nothing_is_claimed_beside_a_job_alone() -> None:
     begin(claims, apart("a", Isolation.ALONE))
     assert claims.plan(PARTITION, 64) is None
     end(claims, apart("a", Isolation.ALONE))
-    assert claims.plan(PARTITION, 64) == Plan(64, "idle", may_turn=True)
+    assert claims.plan(PARTITION, 64) == Plan(64, "idle", may_turn=True, part=PARTITION)
 
 
 def test_after_four_jobs_alone_the_lanes_come_first_once() -> None:
     claims = Claims(8)
     for name in "abcd":
-        assert claims.plan(PARTITION, 64) == Plan(64, "idle", may_turn=True)
+        assert claims.plan(PARTITION, 64) == Plan(64, "idle", may_turn=True, part=PARTITION)
         begin(claims, apart(name, Isolation.ALONE))
         end(claims, apart(name, Isolation.ALONE))
-    assert claims.plan(PARTITION, 64) == Plan(64, "idle", may_turn=False)
+    assert claims.plan(PARTITION, 64) == Plan(64, "idle", may_turn=False, part=PARTITION)
     begin(claims, delivery("fresh"))
     end(claims, delivery("fresh"))
-    assert claims.plan(PARTITION, 64) == Plan(64, "idle", may_turn=True)
+    assert claims.plan(PARTITION, 64) == Plan(64, "idle", may_turn=True, part=PARTITION)
 
 
 def test_a_turn_ends_after_four_small_batches() -> None:
@@ -78,7 +78,7 @@ def test_a_turn_ends_after_four_small_batches() -> None:
     end(claims, apart("7"))
     assert claims.plan(PARTITION, 64) is None, "one is still held, and the turn is over"
     end(claims, apart("0"))
-    assert claims.plan(PARTITION, 64) == Plan(64, "idle", may_turn=False)
+    assert claims.plan(PARTITION, 64) == Plan(64, "idle", may_turn=False, part=PARTITION)
 
 
 def test_who_found_nothing_but_quarantined_jobs_begins_another_turn() -> None:
@@ -87,23 +87,43 @@ def test_who_found_nothing_but_quarantined_jobs_begins_another_turn() -> None:
         begin(claims, apart(f"{i}a"), apart(f"{i}b"))
         end(claims, apart(f"{i}a"), apart(f"{i}b"))
     begin(claims, apart("more"))
-    assert claims.plan(PARTITION, 64) == Plan(1, "small", may_turn=True)
+    assert claims.plan(PARTITION, 64) == Plan(1, "small", may_turn=True, part=PARTITION)
 
 
 def test_nothing_of_another_partition_runs_beside_a_quarantined_job() -> None:
     claims = Claims(8)
     begin(claims, apart("a"))
-    assert claims.plan(1, 64) is None
+    assert claims.plan(Part(1), 64) is None
+
+
+def test_no_job_of_another_model_runs_beside_a_quarantined_one() -> None:
+    claims = Claims(8)
+    begin(claims, replace(apart("a"), lane="qwen3:quarantine:small"))
+    assert claims.plan(Part(0), 64) is None
+    assert claims.plan(Part(0, "qwen3"), 64) == Plan(7, "small", may_turn=True, part=Part(0, "qwen3"))
+
+
+def test_a_turn_is_over_though_the_lanes_of_another_model_are_asked_between() -> None:
+    claims, named = Claims(8), Part(0, "qwen3")
+    for i in range(4):
+        plan = claims.plan(named, 64)
+        assert plan is not None and plan.may_turn
+        suspect = replace(apart(f"{i}", Isolation.ALONE), lane="qwen3:quarantine:alone")
+        claims.accept([suspect], plan)
+        end(claims, suspect)
+        begin(claims)
+    assert claims.plan(named, 64) == Plan(64, "idle", may_turn=False, part=named)
 
 
 def test_who_waits_for_a_quarantine_asks_that_partition_alone() -> None:
     claims = Claims(8)
     begin(claims, delivery("a"))
-    claims.hold_back(1)
-    assert (claims.plan(0, 64), claims.plan(1, 64)) == (None, Plan(64, "busy", may_turn=True))
+    claims.hold_back(Part(1))
+    plans = claims.plan(Part(0), 64), claims.plan(Part(1), 64)
+    assert plans == (None, Plan(64, "busy", may_turn=True, part=Part(1)))
     assert claims.blocked
     claims.hold_back(None)
-    assert claims.plan(0, 64) is not None
+    assert claims.plan(Part(0), 64) is not None
 
 
 def test_what_is_held_is_not_accepted_again() -> None:

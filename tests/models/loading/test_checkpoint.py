@@ -10,9 +10,11 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from stoop_worker.errors import CheckpointError
+from stoop_worker.models.loading.checkpoint import read_checkpoint, weight_files
+from stoop_worker.models.moondream.names import present_name
+from stoop_worker.models.moondream.weights import check_shapes
 from tests.support.tiny_model import formula_weights, tiny_config
-from worker.errors import CheckpointError
-from worker.model.checkpoint import read_checkpoint, weight_files
 
 CONFIG = tiny_config()
 CPU = torch.device("cpu")
@@ -74,7 +76,9 @@ def tensors() -> Tensors:
 
 
 def read(folder: Path, dtype: torch.dtype = torch.float32) -> Tensors:
-    return read_checkpoint(weight_files(folder), CONFIG, device=CPU, dtype=dtype)
+    return read_checkpoint(
+        weight_files(folder), present_name, lambda shapes: check_shapes(shapes, CONFIG), device=CPU, dtype=dtype
+    )
 
 
 def assert_equal(found: Tensors, expected: Tensors) -> None:
@@ -201,3 +205,18 @@ def test_a_folder_without_one_clear_file_of_weights_is_refused(tmp_path: Path) -
         (tmp_path / f"{name}.safetensors").touch()
     with pytest.raises(CheckpointError, match="has 2 weight files and no "):
         weight_files(tmp_path)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, None])
+def test_float8_weights_and_whole_numbers_keep_their_dtype(tmp_path: Path, dtype: torch.dtype | None) -> None:
+    stored = {
+        "weight": torch.ones(4, 4).to(torch.float8_e4m3fn),
+        "scale": torch.ones(1, dtype=torch.bfloat16),
+        "ids": torch.arange(3),
+    }
+    save_file(stored, tmp_path / "model.safetensors")
+    found = read_checkpoint(
+        weight_files(tmp_path), lambda name: (name, False), lambda shapes: None, device=CPU, dtype=dtype
+    )
+    assert (found["weight"].dtype, found["ids"].dtype) == (torch.float8_e4m3fn, torch.int64)
+    assert found["scale"].dtype == (dtype or torch.bfloat16)

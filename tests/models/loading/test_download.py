@@ -7,10 +7,11 @@ from pathlib import Path
 import huggingface_hub.constants
 import pytest
 
+from stoop_worker.errors import CheckpointError
+from stoop_worker.models.loading.download import Source, locate, snapshot
+from stoop_worker.models.moondream.config import ModelConfig
+from stoop_worker.models.moondream.files import mismatch, read_config, read_tokenizer
 from tests.support.tiny_model import tiny_config, tiny_tokenizer, write_checkpoint
-from worker.errors import CheckpointError
-from worker.model.config import ModelConfig
-from worker.model.download import Source, locate, snapshot
 
 STARMIE = ("moondream/starmie-v1", "35192e10a54e36eabe0a7cc57a2c1aab371cafc5")
 
@@ -66,8 +67,8 @@ def test_what_is_nowhere_is_told(source: str | Path) -> None:
 def test_a_folder_needs_its_config(folder: Path) -> None:
     (folder / "config.json").unlink()
     with pytest.raises(CheckpointError, match=r"cannot read .*config.json"):
-        locate(folder, None, FakeHub({})).config()
-    assert locate(folder / "model.safetensors", None, FakeHub({})).config() == ({}, ModelConfig())
+        read_config(locate(folder, None, FakeHub({})))
+    assert read_config(locate(folder / "model.safetensors", None, FakeHub({}))) == ({}, ModelConfig())
 
 
 def released(folder: Path) -> Source:
@@ -76,7 +77,7 @@ def released(folder: Path) -> Source:
 
 def test_a_released_model_without_tokenizer_gets_the_right_one(tmp_path: Path, folder: Path) -> None:
     hub = FakeHub({STARMIE[0]: folder})
-    tokenizer = released(tmp_path).tokenizer(ModelConfig(), hub)
+    tokenizer = read_tokenizer(released(tmp_path), ModelConfig(), hub)
     assert hub.asked == [STARMIE]
     assert tokenizer.tokenize("a red circle") == tiny_tokenizer().tokenize("a red circle")
 
@@ -85,20 +86,20 @@ def test_a_stale_tokenizer_is_replaced(tmp_path: Path, folder: Path) -> None:
     stale = '{"model": {"type": "BPE", "vocab": {"!": 0}, "merges": []}}'
     (tmp_path / "tokenizer.json").write_text(stale)
     hub = FakeHub({STARMIE[0]: folder})
-    assert released(tmp_path).tokenizer(ModelConfig(), hub).mismatch(ModelConfig()) is None
+    assert mismatch(read_tokenizer(released(tmp_path), ModelConfig(), hub), ModelConfig()) is None
     with pytest.raises(CheckpointError) as caught:
-        released(tmp_path).tokenizer(ModelConfig(), FakeHub({}))
+        read_tokenizer(released(tmp_path), ModelConfig(), FakeHub({}))
     for part in ("tokenizer.json is not this model's tokenizer: id 0 is '!'", f"cannot have {STARMIE[0]}", "put that"):
         assert part in str(caught.value)
     (folder / "tokenizer.json").write_text(stale)
     with pytest.raises(CheckpointError, match=f"{STARMIE[0]} does not fit"):
-        released(tmp_path).tokenizer(ModelConfig(), hub)
+        read_tokenizer(released(tmp_path), ModelConfig(), hub)
 
 
 def test_a_model_of_another_vocabulary_must_bring_its_tokenizer(tmp_path: Path, folder: Path) -> None:
     hub = FakeHub({STARMIE[0]: folder})
     with pytest.raises(CheckpointError, match=r"tokenizer.json is missing. Put the right tokenizer.json there"):
-        released(tmp_path).tokenizer(tiny_config(), hub)
+        read_tokenizer(released(tmp_path), tiny_config(), hub)
     assert hub.asked == []
 
 

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stoop_worker.errors import CheckpointError
+from stoop_worker.models.loading.tokenizer import Tokenizer
+from stoop_worker.models.moondream.files import mismatch
 from tests.support.tiny_model import tiny_config, tiny_tokenizer
-from worker.errors import CheckpointError
-from worker.model.tokenizer import Tokenizer
 
 CONTROL = ["<|endoftext|>", *(f"<|md_reserved_{i}|>" for i in range(20))]
 
@@ -58,23 +59,23 @@ def test_a_torn_character_shows_as_a_replacement() -> None:
 
 
 def test_a_tokenizer_fits_its_own_config() -> None:
-    assert tiny_tokenizer().mismatch(tiny_config()) is None
+    assert mismatch(tiny_tokenizer(), tiny_config()) is None
 
 
 def test_a_stale_tokenizer_is_told_by_its_first_id() -> None:
-    assert edited("stale").mismatch(tiny_config()) == "id 0 is 'other0', not '<|endoftext|>'"
+    assert mismatch(edited("stale"), tiny_config()) == "id 0 is 'other0', not '<|endoftext|>'"
 
 
 def test_missing_control_tokens_are_told() -> None:
     config = tiny_config()
     moved = replace(config, tokenizer=replace(config.tokenizer, coord_id=300))
-    assert "not a control token" in (tiny_tokenizer().mismatch(moved) or "")
+    assert "not a control token" in (mismatch(tiny_tokenizer(), moved) or "")
 
 
 def test_more_ids_than_the_model_has_are_told() -> None:
     config = tiny_config()
     narrow = replace(config, text=replace(config.text, vocab_size=450))
-    assert "ids, the model 450" in (tiny_tokenizer().mismatch(narrow) or "")
+    assert "ids, the model 450" in (mismatch(tiny_tokenizer(), narrow) or "")
 
 
 @pytest.mark.parametrize("document", ["", "{}", "[]", '"text"'])

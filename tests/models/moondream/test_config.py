@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from stoop_worker.errors import CheckpointError
+from stoop_worker.models.moondream.config import ModelConfig
 from tests.support.tiny_model import tiny_config
-from worker.errors import CheckpointError
-from worker.model.config import ModelConfig
 
 
 def edited(section: str, **changes: Any) -> dict[str, Any]:

@@ -6,9 +6,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stoop_worker.images import CropGeometry, Image, cut
+from stoop_worker.models.moondream.crops import cut_on_device
 from tests.images.pictures import gradient
-from worker.images import CropGeometry, Image, cut
-from worker.model.crops import cut_on_device
 
 GEOMETRY = CropGeometry()
 SMALL = CropGeometry(crop_size=12, patch_size=2, overlap_margin=1, max_crops=6)

@@ -1,9 +1,9 @@
 import pytest
 import torch
 
+from stoop_worker.models.moondream import dense_text as text
 from tests.support.one_sequence import OneSequence
 from tests.support.tiny_model import tiny_moondream
-from worker.model import text
 
 MODEL = tiny_moondream(torch.float64)
 WEIGHTS, CONFIG = MODEL.weights.text, MODEL.config.text

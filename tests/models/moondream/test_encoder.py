@@ -3,11 +3,11 @@
 import numpy as np
 import torch
 
+from stoop_worker.images import Crops, Image, cut
+from stoop_worker.models.moondream import vision
+from stoop_worker.models.moondream.encoder import Encoder
 from tests.engine.kept_work import KeptWork
 from tests.engine.micro import MICRO, micro_moondream
-from worker.engine.encoder import Encoder
-from worker.images import Crops, Image, cut
-from worker.model import vision
 
 
 def picture(number: int, side: int) -> Crops | Image:
@@ -19,22 +19,16 @@ def picture(number: int, side: int) -> Crops | Image:
 @torch.inference_mode()
 def test_captured_or_not_images_are_encoded_alike() -> None:
     model, graphs = micro_moondream(), KeptWork()
-    encoder = Encoder(model, model.weights.vision, graphs, usual_crops=6, mark=lambda: None)
-    encoder.warm_up()
+    encoder = Encoder(model.weights.vision, MICRO.vision, device=model.device, dtype=model.dtype)
+    encoder.capture(graphs, usual_crops=6)
     # one crop each, or several; six crops together, and more than were captured
     steps = [[(0, 8)], [(1, 20)], [(2, 20)], [(0, 8), (1, 20)], [(2, 8)], [(1, 20), (4, 20)], [(3, 8), (1, 20)]]
     for step in steps:
         images = [picture(number, side) for number, side in step]
-        found = encoder.encode(images)
+        found = encoder.encode(images, lambda: None)
         expected = vision.encode(
             images, model.weights.vision, model.config.vision, device=model.device, dtype=model.dtype
         )
-        assert found is not None
         for ours, theirs in zip(found, expected, strict=True):
             torch.testing.assert_close(ours, theirs)
     assert [key[1] for key in graphs.replayed] == [1, 5, 5, 6, 1, 6]  # type: ignore[index]
-
-
-def test_no_images_need_no_encoder() -> None:
-    model = micro_moondream()
-    assert Encoder(model, model.weights.vision, None, usual_crops=6, mark=lambda: None).encode([]) is None

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from deploy.demo import untrained
+from deploy.demo_model import untrained
+from stoop_worker.errors import CheckpointError
+from stoop_worker.models.moondream.model import load
 from tests.support.tiny_model import tiny_moondream, write_checkpoint
-from worker.errors import CheckpointError
-from worker.model.moondream import load
 
 
 def test_a_written_model_loads_as_it_was(tmp_path: Path) -> None:

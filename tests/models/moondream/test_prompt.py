@@ -2,10 +2,11 @@ from dataclasses import replace
 
 import pytest
 
-from worker.engine.inputs import CoordinateInput, Input, SizeInput, TokenInput
-from worker.engine.prompt import build_prompt
-from worker.engine.request import Caption, Detect, Point, Query, Task
-from worker.model.config import TokenizerConfig
+from stoop_worker.engine.inputs import Input, TokenInput
+from stoop_worker.engine.request import Caption, Detect, Point, Query, Task
+from stoop_worker.models.moondream.config import TokenizerConfig
+from stoop_worker.models.moondream.prompt import build_prompt
+from stoop_worker.models.moondream.values import coordinate_input, size_input
 
 IDS = TokenizerConfig()
 
@@ -55,10 +56,10 @@ def test_spatial_references_stand_before_the_question_in_their_order() -> None:
     task = Query("a", spatial_refs=((0.25, 0.5, 0.75, 1.0), (0.1, 0.2)))
     assert build(task) == [
         *tokens(1, 15381, 2),
-        CoordinateInput(0.5),
-        CoordinateInput(0.75),
-        SizeInput(0.5, 0.5),
-        CoordinateInput(0.1),
-        CoordinateInput(0.2),
+        coordinate_input(0.5),
+        coordinate_input(0.75),
+        size_input(0.5, 0.5),
+        coordinate_input(0.1),
+        coordinate_input(0.2),
         *tokens(A, 3, 3),
     ]

@@ -3,8 +3,8 @@ import math
 import pytest
 import torch
 
+from stoop_worker.models.moondream import region
 from tests.support.tiny_model import tiny_moondream
-from worker.model import region
 
 WEIGHTS = tiny_moondream(torch.float64).weights.region
 

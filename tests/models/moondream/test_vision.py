@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 import torch
 
+from stoop_worker.images import Crops, cut
+from stoop_worker.kernels.stitch_pool import stitch_pool
+from stoop_worker.models.moondream import vision
 from tests.support.golden_image import golden_image
 from tests.support.tiny_model import tiny_moondream
-from worker.images import Crops, cut
-from worker.kernels.stitch_pool import stitch_pool
-from worker.model import vision
 
 MODEL = tiny_moondream(torch.float64)
 WEIGHTS, CONFIG = MODEL.weights.vision, MODEL.config.vision

@@ -5,10 +5,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from stoop_worker.errors import CheckpointError
+from stoop_worker.models.moondream.config import ModelConfig
+from stoop_worker.models.moondream.weights import Weights, tensor_shapes
 from tests.support.tiny_model import formula_weights, tiny_config
-from worker.errors import CheckpointError
-from worker.model.config import ModelConfig
-from worker.model.weights import Weights, tensor_shapes
 
 
 def leaves(value: object) -> list[Tensor]:

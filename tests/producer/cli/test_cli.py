@@ -2,23 +2,25 @@ import base64
 import io
 import json
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
 import typer
 from PIL import Image
+from typer.main import get_command
 from typer.testing import CliRunner
 
-from producer import Client, QueueFull, QueueUnavailable
-from producer.cli import COMMANDS, app
-from producer.config import ProducerConfig
-from schemas.failure import Failure, FailureCode
-from schemas.job import Job
-from schemas.skill import CaptionLength, Settings, Skill
+from stoop import Client, QueueFull, QueueUnavailable
+from stoop.cli.app import COMMANDS, app
+from stoop.config import ProducerConfig
+from stoop_schemas.failure import Failure, FailureCode
+from stoop_schemas.job import Job
+from stoop_schemas.skill import CaptionLength, Settings, Skill
 from tests.producer.scripted import ScriptedTransport, answer, failing
 
 IMAGE = "s3://photos/cat.jpg"
@@ -79,10 +81,12 @@ def test_answers_are_printed(terminal: Terminal, arguments: list[str], printed: 
 def test_options_reach_the_job(terminal: Terminal) -> None:
     options = (
         "--length long --temperature 0 --top-p 0.5 --max-tokens 9 --max-objects 3 --seed 7 --lane bulk --timeout 20"
+        " --model moondream3"
     )
     assert terminal.run("caption", IMAGE, *options.split())[0] == 0
     [job] = terminal.transport.submitted
     assert (job.skill, job.length, job.lane) == (Skill.CAPTION, CaptionLength.LONG, "bulk")
+    assert job.model == "moondream3"
     assert job.settings == Settings(temperature=0.0, top_p=0.5, max_tokens=9, max_objects=3, seed=7)
     assert terminal.config is not None and terminal.config.timeout_seconds == 20
 
@@ -119,6 +123,8 @@ def test_a_failed_job_is_one_line_and_exit_code_1(terminal: Terminal) -> None:
         (["caption", IMAGE, "--length", "epic"], "epic"),
         (["caption", IMAGE, "--temperature", "-1"], "temperature"),
         (["caption", IMAGE, "--lane", "a b"], "lane"),
+        (["caption", IMAGE, "--lane", "quarantine:small"], "choose another"),
+        (["caption", IMAGE, "--model", "a/b"], "model must be a short name"),
         (["caption", "absent.png"], "no file absent.png"),
         (["caption", "."], "folder"),
         (["caption", __file__], "not an image"),
@@ -198,7 +204,7 @@ def test_an_answer_that_cannot_be_drawn_is_still_printed(terminal: Terminal, opt
 
 def test_help_lists_the_worker_without_importing_it() -> None:
     code = (
-        "import sys; from typer.testing import CliRunner; from producer.cli import app;"
+        "import sys; from typer.testing import CliRunner; from stoop.cli.app import app;"
         "print(CliRunner().invoke(app, ['--help']).stdout);"
         "print(sorted({'torch', 'worker'} & set(sys.modules)))"
     )
@@ -243,7 +249,8 @@ def test_a_command_whose_packages_are_missing_says_what_to_install(
     found("no_such_package:command")
     exit_code, _, err = terminal.run("greet")
     assert exit_code == 2
-    assert "pip install 'stoop[greet]'" in err
+    assert "stoop greet needs no_such_package: install the package again" in err
+    assert "stoop[greet]" not in err, "there is no such extra"
 
 
 def test_every_listed_command_can_be_loaded_and_has_help(terminal: Terminal) -> None:
@@ -251,6 +258,27 @@ def test_every_listed_command_can_be_loaded_and_has_help(terminal: Terminal) -> 
         exit_code, out, err = terminal.run(listed.name, "--help")
         assert (exit_code, err) == (0, ""), listed.name
         assert f"Usage: root {listed.name}" in out
+
+
+def commands_below(command: Any, *path: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    loaded = command._load() if hasattr(command, "_load") else command
+    yield path, loaded
+    for name, child in getattr(loaded, "commands", {}).items():
+        yield from commands_below(child, *path, name)
+
+
+@pytest.mark.parametrize(
+    ("path", "command"), [pytest.param(*each, id=" ".join(each[0])) for each in commands_below(get_command(app))]
+)
+def test_help_cuts_no_flag_on_a_narrow_terminal(
+    path: tuple[str, ...], command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    done = CliRunner().invoke(app, [*path, "--help"])
+    shown = set(re.findall(r"--?[a-z][a-z0-9-]*", done.stdout))
+    flags = {flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)}
+    assert {flag for flag in flags if flag.startswith("-")} - shown == set()
+    assert "…" not in done.stdout
 
 
 def test_help_shows_commands_by_what_they_are_for(terminal: Terminal) -> None:
@@ -336,6 +364,6 @@ def test_who_breaks_off_is_told_how_to_go_on(terminal: Terminal) -> None:
 )
 def test_a_shell_completes_commands_and_their_options(words: str, offered: str) -> None:
     variables = {"_STOOP_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
-    command = [sys.executable, "-m", "producer"]
+    command = [sys.executable, "-m", "stoop"]
     told = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, check=True)
     assert offered in told.stdout.split()

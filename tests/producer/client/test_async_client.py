@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-import producer
-from producer import AsyncClient, InvalidJob, JobFailed, TimedOut
-from producer.config import ProducerConfig
-from producer.events import follow
-from schemas.failure import Failure, FailureCode
-from schemas.job import Job
-from schemas.skill import CaptionLength, Settings, Skill
+import stoop
+from stoop import AsyncClient, InvalidJob, JobFailed, TimedOut
+from stoop.client.events import follow
+from stoop.config import ProducerConfig
+from stoop_schemas.failure import Failure, FailureCode
+from stoop_schemas.job import Job
+from stoop_schemas.skill import CaptionLength, Settings, Skill
 from tests.producer.scripted import ScriptedTransport, answer, failing
 
 IMAGE = "s3://photos/cat.jpg"
@@ -39,6 +39,14 @@ def connect(transport: ScriptedTransport, **config: Any) -> AsyncClient:
 async def test_skills_have_moondreams_answers(call: Callable[[AsyncClient], Any], given: dict[str, Any]) -> None:
     async with connect(ScriptedTransport(answer)) as client:
         assert await call(client) == given
+
+
+async def test_jobs_that_name_no_model_take_the_client_s() -> None:
+    transport = ScriptedTransport(answer)
+    async with connect(transport, job_model="moondream3") as client:
+        await client.detect(IMAGE, "cat")
+        await client.submit(await client.prepare("caption", IMAGE, model="moondream2"))
+    assert [job.model for job in transport.submitted] == ["moondream3", "moondream2"]
 
 
 async def test_detect_submits_what_was_asked() -> None:
@@ -139,13 +147,15 @@ async def test_closing_twice_is_fine() -> None:
 
 
 def test_every_public_name_is_there() -> None:
-    assert sorted(producer.__all__) == list(producer.__all__)
-    assert all(hasattr(producer, name) for name in producer.__all__)
+    assert sorted(stoop.__all__) == list(stoop.__all__)
+    assert all(hasattr(stoop, name) for name in stoop.__all__)
 
 
 def test_the_import_loads_nothing_heavy() -> None:
-    heavy = "{'torch', 'numpy', 'PIL', 'boto3', 'redis', 'pydantic', 'typer', 'rich', 'celery', 'kombu', 'worker'}"
-    code = f"import sys, producer; print(sorted({heavy} & set(sys.modules)), len(sys.modules))"
+    heavy = (
+        "{'torch', 'numpy', 'PIL', 'boto3', 'redis', 'pydantic', 'typer', 'rich', 'celery', 'kombu', 'stoop_worker'}"
+    )
+    code = f"import sys, stoop; print(sorted({heavy} & set(sys.modules)), len(sys.modules))"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     found, count = told.stdout.rsplit(maxsplit=1)
     assert found == "[]"
@@ -158,7 +168,7 @@ def test_the_help_of_the_command_line_loads_little_more() -> None:
         "import sys, contextlib, io\n"
         "sys.argv = ['stoop', '--help']\n"
         "with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):\n"
-        "    from producer.cli import main; main()\n"
+        "    from stoop.cli.app import main; main()\n"
         f"print(sorted({heavy} & set(sys.modules)))"
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

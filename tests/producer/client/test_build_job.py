@@ -2,17 +2,17 @@ from typing import Any
 
 import pytest
 
-from producer.errors import InvalidJob
-from producer.jobs import answer, build_job, within
-from schemas.allowed import AllowedBuckets
-from schemas.failure import FailureCode
-from schemas.skill import CaptionLength, Grounding, Output, Reasoning, Settings, Skill
+from stoop.client.build_job import answer, build_job, within
+from stoop.errors import InvalidJob
+from stoop_schemas.allowed import AllowedBuckets
+from stoop_schemas.failure import FailureCode
+from stoop_schemas.skill import CaptionLength, Grounding, Output, Reasoning, Settings, Skill
 from tests.producer.scripted import CANNED, completed
 
 
 def test_a_job_has_what_was_given_and_a_fresh_id() -> None:
     made = [build_job("caption", image="s3://b/k", length="long", settings={"seed": 3}) for _ in range(2)]
-    assert made[0].skill is Skill.CAPTION
+    assert made[0].skill == Skill.CAPTION
     assert made[0].length is CaptionLength.LONG
     assert made[0].settings == Settings(seed=3)
     assert made[0].id != made[1].id
@@ -26,7 +26,14 @@ def test_none_means_not_given() -> None:
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        ({"skill": "describe", "image": "s3://b/k"}, "describe"),
+        (
+            {"skill": "describe", "image": "s3://b/k"},
+            "unknown skill 'describe'; known are query, caption, detect, point",
+        ),
+        ({"skill": "captoin", "image": "s3://b/k"}, "did you mean 'caption'"),
+        ({"skill": 7, "image": "s3://b/k"}, "unknown skill 7; known are query"),
+        ({"skill": "query", "question": "?", "max_tokens": 9}, r"'max_tokens'; it goes into the settings: settings=\{"),
+        ({"skill": "query", "settings": {"question": "?"}}, "a field of the job"),
         ({"skill": "caption"}, "needs an image"),
         ({"skill": "caption", "image": "s3://b/k", "length": "epic"}, "epic"),
         ({"skill": "detect", "image": "s3://b/k"}, "object"),
@@ -34,14 +41,18 @@ def test_none_means_not_given() -> None:
         ({"skill": "query", "question": "?", "settings": {"temprature": 0}}, "did you mean 'temperature'"),
         ({"skill": "query", "question": "?", "settings": {"temperature": -1}}, "temperature is -1"),
         ({"skill": "query", "question": "?", "settings": {"max_tokens": "many"}}, "max_tokens"),
-        ({"skill": "query", "question": "?", "qestion": "?"}, "unknown job: 'qestion'"),
+        (
+            {"skill": "query", "question": "?", "qestion": "?"},
+            "unknown field of the job: 'qestion' .did you mean 'question'",
+        ),
         ({"skill": "query", "question": "?", "spatial_refs": [[0.5, 0.5]]}, "need an image"),
     ],
 )
 def test_what_is_wrong_is_named(fields: dict[str, Any], told: str) -> None:
     with pytest.raises(InvalidJob, match=told) as raised:
         build_job(**fields)
-    assert raised.value.failure.code in (FailureCode.INVALID_ARGUMENT, FailureCode.MALFORMED)
+    codes = (FailureCode.INVALID_ARGUMENT, FailureCode.MALFORMED, FailureCode.UNSUPPORTED_SKILL)
+    assert raised.value.failure.code in codes
 
 
 @pytest.mark.parametrize(
@@ -100,3 +111,11 @@ def test_images_lie_where_the_tenant_may_read(image: str | None, tenant: str | N
     with pytest.raises(InvalidJob) as raised:
         within(rules, job)
     assert raised.value.failure.code is FailureCode.IMAGE_FORBIDDEN
+
+
+def test_a_version_is_no_part_of_the_path_that_is_allowed() -> None:
+    allowed = AllowedBuckets.read(("bucket/a?versionId=b/",))
+    inside = build_job("caption", image="s3://bucket/a?versionId=b/c.png?versionId=1")
+    assert within(allowed, inside) is inside
+    with pytest.raises(InvalidJob, match="not allowed"):
+        within(allowed, build_job("caption", image="s3://bucket/a?versionId=b"))

@@ -5,19 +5,21 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from producer import events
-from producer.errors import JobCancelled, JobExpired, JobFailed, QueueUnavailable, StoopError
-from schemas.codec import pack
-from schemas.event import CancelledEvent, DeltaEvent, Event, ExpiredEvent, FailedEvent, RestartedEvent
-from schemas.failure import Failure, FailureCode
-from schemas.job import Job
-from schemas.result import Result
-from schemas.skill import Skill
-from schemas.state import State
+from stoop.client import events
+from stoop.errors import ClientUnusable, JobCancelled, JobExpired, JobFailed, NotFound, StoopError
+from stoop_schemas import names
+from stoop_schemas.codec import pack
+from stoop_schemas.event import CancelledEvent, DeltaEvent, Event, ExpiredEvent, FailedEvent, RestartedEvent
+from stoop_schemas.failure import Failure, FailureCode
+from stoop_schemas.job import Job
+from stoop_schemas.result import Result
+from stoop_schemas.skill import Skill
+from stoop_schemas.state import State
 from tests.producer.scripted import ScriptedTransport, answer
 
 JOB = Job(id="a", skill=Skill.QUERY, question="how many?")
 TOLD = answer(JOB)
+SOON = 10.0
 
 
 async def gather(transport: ScriptedTransport) -> list[Event]:
@@ -174,10 +176,11 @@ async def test_an_end_of_an_unknown_type_is_read_from_the_result() -> None:
     await transport.subscribed.wait()
     transport.tell(*TOLD[:-1])
     transport.results[JOB.id] = pack(Result(id=JOB.id, status=State.CANCELLED))
+    transport.seqs[JOB.id] = TOLD[-1].seq + 1
     transport.publish_packed(JOB.id, newer(TOLD[-1].seq))
     assert (await waiting).status is State.CANCELLED
     transport.fall_silent(JOB.id)
-    assert isinstance((await following)[-1], CancelledEvent)
+    assert (await following)[-1] == CancelledEvent(id=JOB.id, seq=TOLD[-1].seq, attempt=1)
 
 
 @pytest.mark.parametrize(
@@ -207,9 +210,9 @@ class Ending(ScriptedTransport):
 
 
 async def test_a_subscription_that_ends_is_an_error_not_a_hang() -> None:
-    with pytest.raises(QueueUnavailable, match="job a"):
+    with pytest.raises(ClientUnusable, match="closed before job a"):
         await gather(Ending())
-    with pytest.raises(QueueUnavailable, match="job a"):
+    with pytest.raises(ClientUnusable, match="closed before job a"):
         await events.wait(Ending(), JOB.id)
 
 
@@ -220,3 +223,70 @@ async def test_a_subscription_that_ends_is_an_error_not_a_hang() -> None:
 def test_every_end_but_completion_is_raised(status: State, error: type[Exception]) -> None:
     with pytest.raises(error):
         events.completed(Result(id="a", status=status))
+
+
+async def test_a_job_is_followed_from_its_first_event_where_less_was_asked_for() -> None:
+    transport = ScriptedTransport()
+    following = asyncio.create_task(_gather_after(transport, -5))
+    await transport.subscribed.wait()
+    transport.tell(*TOLD)
+    assert await following == TOLD
+
+
+@pytest.mark.parametrize("after", [TOLD[-1].seq, 999])
+@pytest.mark.parametrize("log_has_expired", [False, True])
+async def test_a_stream_that_is_resumed_after_its_end_has_ended(after: int, log_has_expired: bool) -> None:
+    transport = ScriptedTransport()
+    transport.tell(*TOLD)
+    if log_has_expired:
+        transport.logs.clear()
+    async with asyncio.timeout(SOON):
+        assert [event async for event in events.follow(transport, JOB.id, after)] == []
+
+
+async def test_an_end_that_is_made_of_the_result_has_its_own_number() -> None:
+    transport = ScriptedTransport()
+    transport.tell(*TOLD)
+    transport.logs.clear()
+    assert [event async for event in events.follow(transport, JOB.id, 1)] == [TOLD[-1]]
+
+
+async def test_of_a_job_that_the_queue_does_not_know_both_say_so_at_once() -> None:
+    nobody = names.new_id()
+    async with asyncio.timeout(SOON):
+        with pytest.raises(NotFound, match=f"knows no job {nobody}"):
+            await anext(events.follow(ScriptedTransport(), nobody))
+        with pytest.raises(NotFound, match=f"knows no job {nobody}"):
+            await events.wait(ScriptedTransport(), nobody)
+
+
+async def test_an_id_that_no_client_made_is_given_time_until_a_worker_claims_it() -> None:
+    transport = ScriptedTransport()
+    following = asyncio.create_task(gather(transport))
+    await transport.subscribed.wait()
+    transport.fall_silent(JOB.id)
+    transport.tell(*TOLD)
+    assert await following == TOLD
+
+
+async def _gather_after(transport: ScriptedTransport, after: int) -> list[Event]:
+    return [event async for event in events.follow(transport, JOB.id, after)]
+
+
+async def test_a_silence_that_lasts_ends_the_stream_of_a_job_that_nobody_knows_and_no_other() -> None:
+    transport = ScriptedTransport()
+    transport.states[JOB.id] = "running"
+    stream = events.follow(transport, JOB.id, silence=0.0)
+    waiting = asyncio.create_task(anext(stream))
+    await transport.subscribed.wait()
+    for _ in range(3):
+        transport.fall_silent(JOB.id)
+    transport.tell(TOLD[0])
+    assert await waiting == TOLD[0], "a long job of a live worker goes on"
+    waiting = asyncio.create_task(anext(stream))
+    del transport.states[JOB.id]
+    transport.seqs.clear()
+    transport.fall_silent(JOB.id)
+    async with asyncio.timeout(SOON):
+        with pytest.raises(NotFound, match="knows no job a"):
+            await waiting

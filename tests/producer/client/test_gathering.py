@@ -1,16 +1,19 @@
 import asyncio
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from producer import AsyncClient, InvalidJob, JobFailed, QueueFull, TimedOut
-from producer.config import ProducerConfig
-from producer.errors import IdempotencyConflict, QueueUnavailable, StoopError
-from schemas.failure import Failure, FailureCode
-from schemas.job import Job
-from schemas.result import Result
-from schemas.skill import Skill
+from stoop import AsyncClient, InvalidJob, JobFailed, QueueFull, TimedOut
+from stoop.config import ProducerConfig
+from stoop.errors import IdempotencyConflict, QueueUnavailable, StoopError
+from stoop_schemas.failure import Failure, FailureCode
+from stoop_schemas.job import Job
+from stoop_schemas.result import Result
+from stoop_schemas.skill import Skill
 from tests.producer.scripted import ScriptedTransport, answer, failing
+from tests.project.modules import ROOT
 
 
 def job(number: int, question: str = "how many?") -> Job:
@@ -196,3 +199,27 @@ async def test_nothing_is_gathered_of_nothing() -> None:
         assert [each async for each in client.gather([])] == []
         with pytest.raises(ValueError, match="window"):
             [each async for each in client.gather([], window=0)]
+
+
+PROGRAM = """
+import threading
+from stoop import Client
+from stoop.config import ProducerConfig
+from tests.producer.scripted import ScriptedTransport, answer
+
+client = Client(ProducerConfig(), transport=ScriptedTransport(answer))
+
+def line():
+    yield client.prepare("query", question="how many?")
+    threading.Event().wait()
+
+for job, result in client.gather(line()):
+    print(result.status)
+    break
+client.close()
+"""
+
+
+def test_a_program_ends_that_left_a_source_which_blocks() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=30, cwd=ROOT)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "completed\n", "")

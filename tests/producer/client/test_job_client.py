@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from producer import AsyncClient, EncodedImage, InvalidJob, JobFailed, QueueFull, TimedOut
-from producer.config import ProducerConfig
-from producer.errors import QueueUnavailable
-from schemas.event import StartedEvent
-from schemas.failure import Failure, FailureCode
-from schemas.job import Job
-from schemas.skill import Skill
-from schemas.state import State
+from stoop import AsyncClient, EncodedImage, InvalidJob, JobFailed, QueueFull, TimedOut
+from stoop.config import ProducerConfig
+from stoop.errors import QueueUnavailable, StoopError
+from stoop_schemas.event import StartedEvent
+from stoop_schemas.failure import Failure, FailureCode
+from stoop_schemas.job import Job
+from stoop_schemas.skill import Skill
+from stoop_schemas.state import State
 from tests.producer.scripted import ScriptedTransport, answer, failing
 
 IMAGE = "s3://photos/cat.jpg"
@@ -203,3 +203,12 @@ async def test_values_win_over_the_config() -> None:
         assert (client.config.lane, client.config.bucket) == ("other", "photos")
     async with AsyncClient(transport=ScriptedTransport(), lane="third") as client:
         assert client.config.lane == "third"
+
+
+async def test_a_state_that_nobody_knows_is_told() -> None:
+    transport = ScriptedTransport()
+    transport.states["mine"] = "paused"
+    async with connect(transport) as client:
+        for call in (client.state, client.cancel):
+            with pytest.raises(StoopError, match="a state 'paused'"):
+                await call("mine")

@@ -2,11 +2,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from producer.errors import IdempotencyConflict, InvalidJob, QueueFull, QueueUnavailable
-from producer.submission import CHUNK, submit_each, submit_patiently
-from schemas.failure import Failure, FailureCode
-from schemas.job import Job
-from schemas.skill import Skill
+from stoop.client.submission import CHUNK, submit_each, submit_patiently
+from stoop.errors import IdempotencyConflict, InvalidJob, QueueFull, QueueUnavailable
+from stoop_schemas.failure import Failure, FailureCode
+from stoop_schemas.job import Job
+from stoop_schemas.skill import Skill
 
 
 def job(number: int, *, lane: str = "interactive", tenant: str | None = None) -> Job:

@@ -2,11 +2,19 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from producer.errors import JobFailed, JobRestarted
-from producer.text import TextStream
-from schemas.event import DeltaEvent, Event, FailedEvent, FinishedEvent, ReasoningEvent, RestartedEvent, StartedEvent
-from schemas.failure import Failure, FailureCode
-from schemas.skill import Grounding, Output, Reasoning, Skill
+from stoop.client.text_stream import TextStream
+from stoop.errors import JobFailed, JobRestarted
+from stoop_schemas.event import (
+    DeltaEvent,
+    Event,
+    FailedEvent,
+    FinishedEvent,
+    ReasoningEvent,
+    RestartedEvent,
+    StartedEvent,
+)
+from stoop_schemas.failure import Failure, FailureCode
+from stoop_schemas.skill import Grounding, Output, Reasoning, Skill
 from tests.producer.scripted import completed
 
 STARTED = StartedEvent(id="a", seq=0)

@@ -2,16 +2,16 @@ import io
 
 from rich.console import Console
 
-from producer.demo.board import Board
-from producer.demo.burst import Errand
-from producer.jobs import build_job
-from schemas.event import DeltaEvent, Event, FinishedEvent, RestartedEvent
-from schemas.failure import Failure, FailureCode
-from schemas.skill import Output, Skill
-from schemas.state import State
+from stoop.client.build_job import build_job
+from stoop.demo.board import Board
+from stoop.demo.burst import DemoJob
+from stoop_schemas.event import DeltaEvent, Event, FinishedEvent, RestartedEvent
+from stoop_schemas.failure import Failure, FailureCode
+from stoop_schemas.skill import Output, Skill
+from stoop_schemas.state import State
 from tests.producer.scripted import answer, completed, failing
 
-ASK = Errand("query", None, {"question": "how many?"}, truth="two")
+ASK = DemoJob("query", None, {"question": "how many?"}, truth="two")
 JOB = build_job("query", question="how many?")
 
 

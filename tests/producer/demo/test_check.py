@@ -1,9 +1,9 @@
 import pytest
 
-from producer.demo.burst import Errand
-from producer.demo.check import is_right
-from producer.demo.pictures import Picture, Shape
-from schemas.skill import Box, Output, Point
+from stoop.demo.burst import DemoJob
+from stoop.demo.check import is_right
+from stoop.demo.pictures import Picture, Shape
+from stoop_schemas.skill import Box, Output, Point
 
 PICTURE = Picture(
     "p",
@@ -15,8 +15,8 @@ PICTURE = Picture(
         Shape("blue", "square", (20, 60, 50, 90)),
     ),
 )
-DETECT = Errand("detect", PICTURE, {"object": "red circle"})
-POINT = Errand("point", PICTURE, {"object": "red circle"})
+DETECT = DemoJob("detect", PICTURE, {"object": "red circle"})
+POINT = DemoJob("point", PICTURE, {"object": "red circle"})
 LEFT, RIGHT = Box(0.1, 0.1, 0.3, 0.5), Box(0.6, 0.1, 0.8, 0.5)
 
 
@@ -49,13 +49,13 @@ def test_points_lie_in_their_shapes(points: list[Point], right: bool) -> None:
 
 
 def test_a_caption_names_everything() -> None:
-    errand = Errand("caption", PICTURE)
-    assert is_right(errand, Output(caption="Two red circles and a blue square."))
-    assert not is_right(errand, Output(caption="Two red circles."))
+    demo_job = DemoJob("caption", PICTURE)
+    assert is_right(demo_job, Output(caption="Two red circles and a blue square."))
+    assert not is_right(demo_job, Output(caption="Two red circles."))
 
 
 def test_an_answer_is_compared_as_a_word() -> None:
-    errand = Errand("query", PICTURE, truth="3")
-    assert is_right(errand, Output(answer="3."))
-    assert not is_right(errand, Output(answer="13"))
-    assert not is_right(errand, None)
+    demo_job = DemoJob("query", PICTURE, truth="3")
+    assert is_right(demo_job, Output(answer="3."))
+    assert not is_right(demo_job, Output(answer="13"))
+    assert not is_right(demo_job, None)

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import redis
 
-from producer.embedded import EmbeddedServerError, embedded_redis, embedded_s3
+from stoop.demo.embedded import EmbeddedServerError, embedded_redis, embedded_s3
 
 _START_BOTH = """
 import sys, time
 from pathlib import Path
-from producer.embedded import embedded_redis, embedded_s3
+from stoop.demo.embedded import embedded_redis, embedded_s3
 folder = Path(sys.argv[1])
 with embedded_redis(folder / "redis") as queue, embedded_s3(folder / "s3") as store:
     print(queue.pid, store.pid, flush=True)

@@ -2,7 +2,7 @@ import io
 
 from PIL import Image
 
-from producer.demo.pictures import draw_pictures
+from stoop.demo.pictures import draw_pictures
 
 
 def test_the_same_seed_draws_the_same_pictures() -> None:

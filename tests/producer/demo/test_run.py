@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from producer.child_server import EmbeddedServerError
-from producer.demo import run_demo
-from producer.demo.worker_process import find_model
+from stoop.demo import run_demo
+from stoop.demo.child_server import EmbeddedServerError
+from stoop.demo.worker_process import find_model
 
 pytest.importorskip("torch")
 

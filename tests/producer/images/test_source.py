@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from producer.errors import ImageUnreadable
-from producer.image_source import encoded, fingerprint, identify, load
+from stoop.errors import ImageUnreadable
+from stoop.images.source import encoded, fingerprint, identify, load
 
 
 def noise(mode: str = "RGB", size: tuple[int, int] = (32, 24)) -> Image.Image:
@@ -90,5 +90,5 @@ def test_the_same_pixels_have_one_fingerprint_and_others_another() -> None:
 
 @pytest.mark.parametrize("given", [7, None, object(), ["a", "b"]])
 def test_what_is_no_image_is_refused(given: object) -> None:
-    with pytest.raises(ImageUnreadable, match="is no image"):
+    with pytest.raises(ImageUnreadable, match="is not an image"):
         load(given)

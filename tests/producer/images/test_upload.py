@@ -3,7 +3,9 @@ import base64
 import hashlib
 import io
 import threading
+import time
 from collections.abc import Iterator
+from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,13 +14,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from producer import upload
-from producer.config import ProducerConfig
-from producer.errors import ConfigError, ImageUnreadable, UploadFailed
-from producer.upload import ImageStore
+from stoop.config import ProducerConfig
+from stoop.errors import ConfigError, ImageUnreadable, UploadFailed
+from stoop.images import upload
+from stoop.images.upload import ImageStore
 
 if TYPE_CHECKING:
-    from producer.embedded import EmbeddedS3
+    from stoop.demo.embedded import EmbeddedS3
 
 
 def png(colour: str) -> bytes:
@@ -33,6 +35,8 @@ def store(**values: Any) -> ImageStore:
 
 class Gatekeeper(BaseHTTPRequestHandler):
     """A store for one who may not list: what is absent is refused. A GET breaks off in the middle."""
+
+    protocol_version = "HTTP/1.1"  # which answers `Expect: 100-continue`; else boto3 waits a second before each PUT
 
     put_status = 200
     put: bytes
@@ -132,13 +136,25 @@ async def test_what_is_there_is_not_uploaded_again(own: ImageStore, s3: "Embedde
     own.close()
 
 
+async def test_images_go_under_the_prefix_of_the_configuration(s3: "EmbeddedS3", own: ImageStore) -> None:
+    where = {"s3_endpoint": s3.endpoint, "s3_region": s3.region, "s3_path_style": True}
+    images = store(bucket=s3.bucket, upload_prefix="team-a/in/", **where)
+    address = await images.address(png("red"))
+    assert address == f"s3://{s3.bucket}/team-a/in/{hashlib.sha256(png('red')).hexdigest()}.png"
+    assert await own.read(address) == png("red")
+    images.close()
+
+
 class Clerk(BaseHTTPRequestHandler):
-    """A store that writes down what it is asked."""
+    """A store that writes down what it is asked; what it has is `age` seconds old."""
+
+    protocol_version = "HTTP/1.1"  # as above
 
     asked: list[str]
+    age: float | None = None
 
     def do_HEAD(self) -> None:
-        self.answer(404)
+        self.answer(404 if self.age is None else 200)
 
     def do_PUT(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
@@ -148,6 +164,8 @@ class Clerk(BaseHTTPRequestHandler):
         self.asked.append(self.command)
         self.send_response(status)
         self.send_header("Content-Length", "0")
+        if self.age is not None:
+            self.send_header("Last-Modified", formatdate(time.time() - self.age, usegmt=True))
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
@@ -196,6 +214,16 @@ async def test_the_store_is_asked_once_for_an_image(counted: ImageStore, clock: 
     clock.seconds += 601  # somebody may have emptied the bucket
     assert await counted.address(image) == address
     assert Clerk.asked == ["HEAD", "PUT"] * 2
+
+
+@pytest.mark.parametrize(("age", "asked"), [(3600, ["HEAD"]), (90_000, ["HEAD", "PUT"])])
+async def test_an_upload_of_another_day_is_put_again(
+    counted: ImageStore, monkeypatch: pytest.MonkeyPatch, age: float, asked: list[str]
+) -> None:
+    """A rule of the bucket may remove it soon."""
+    monkeypatch.setattr(Clerk, "age", age)
+    await counted.address(png("red"))
+    assert Clerk.asked == asked
 
 
 async def test_an_image_asked_for_many_times_at_once_is_uploaded_once(counted: ImageStore) -> None:
@@ -254,7 +282,7 @@ async def test_what_is_no_image_is_refused_before_any_upload(tmp_path: Path) -> 
         (tmp_path, "is a folder"),
         (tmp_path / "note.txt", "note.txt is not an image"),
         (b"", "not an image"),
-        (7, "int is no image"),
+        (7, "int is not an image"),
     ]:
         with pytest.raises(ImageUnreadable, match=told):
             await images.address(given)  # type: ignore[arg-type]

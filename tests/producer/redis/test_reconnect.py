@@ -7,18 +7,18 @@ import pytest
 import redis
 from redis.asyncio import Redis
 
-from producer import AsyncClient
-from producer.config import ProducerConfig
-from producer.embedded import EmbeddedRedis
-from producer.errors import QueueUnavailable
-from producer.events import follow
-from producer.redis_transport import RedisTransport
-from schemas import names
-from schemas.codec import pack
-from schemas.event import DeltaEvent, Event, FinishedEvent, QueuedEvent, StartedEvent
-from schemas.job import Job
-from schemas.result import Result
-from schemas.skill import Output, Skill
+from stoop import AsyncClient
+from stoop.client.events import follow
+from stoop.config import ProducerConfig
+from stoop.demo.embedded import EmbeddedRedis
+from stoop.errors import QueueUnavailable
+from stoop.redis.transport import RedisTransport
+from stoop_schemas import names
+from stoop_schemas.codec import pack
+from stoop_schemas.event import DeltaEvent, Event, FinishedEvent, QueuedEvent, StartedEvent
+from stoop_schemas.job import Job
+from stoop_schemas.result import Result
+from stoop_schemas.skill import Output, Skill
 from tests.producer.scripted import completed
 
 SOON = 30.0

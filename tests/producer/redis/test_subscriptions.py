@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from producer.subscriptions import Subscriptions
+from stoop.redis.subscriptions import Subscriptions
 
 
 class Forgetful:

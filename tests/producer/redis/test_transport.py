@@ -1,24 +1,28 @@
 """What only the transport on a real Redis can show: lost connections, settings and errors of the server."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncIterator
+from importlib import resources
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import msgspec
 import pytest
 import redis
 
-from producer.client import AsyncClient
-from producer.config import ProducerConfig
-from producer.embedded import EmbeddedRedis
-from producer.errors import ConfigError, NotAQueue, QueueFull, QueueUnavailable
-from producer.redis_transport import RedisTransport
-from schemas import names
-from schemas.codec import pack, unpack_job
-from schemas.event import QueuedEvent
-from schemas.signature import SigningKeys
+from stoop.client.async_client import AsyncClient
+from stoop.config import ProducerConfig
+from stoop.demo.embedded import EmbeddedRedis
+from stoop.errors import ClientUnusable, ConfigError, NotAQueue, QueueFull, QueueUnavailable
+from stoop.redis.transport import RedisTransport
+from stoop_schemas import names
+from stoop_schemas.codec import pack, unpack_job
+from stoop_schemas.event import QueuedEvent
+from stoop_schemas.signature import SigningKeys
 from tests.contract.queues import OnRedis, new_job
+from tests.security.redis_process import running_redis
 from tests.support.lossy_network import LossyNetwork, lossy_network
 
 SOON = 10.0
@@ -88,7 +92,7 @@ async def test_a_redis_that_is_away_is_unavailable() -> None:
 async def test_a_closed_transport_takes_no_subscribers(queue: OnRedis) -> None:
     transport = queue.transport()
     await transport.close()
-    with pytest.raises(QueueUnavailable):
+    with pytest.raises(ClientUnusable):
         async with transport.subscribe("any"):
             pass
 
@@ -97,7 +101,7 @@ async def test_a_full_redis_is_unavailable_and_then_not(queue: OnRedis) -> None:
     transport, job = queue.transport(), new_job()
     await queue.call("CONFIG", "SET", "maxmemory", 1)
     try:
-        with pytest.raises(QueueUnavailable, match="takes nothing now"):
+        with pytest.raises(QueueUnavailable, match=r"cannot serve now.*maxmemory"):
             await transport.submit([job])
     finally:
         await queue.call("CONFIG", "SET", "maxmemory", 0)
@@ -160,7 +164,7 @@ async def test_a_redis_that_refuses_the_client_is_told(queue: OnRedis, caplog: p
     port = urlsplit(queue.url).port
     await queue.call("ACL", "SETUSER", "limited", "on", ">hidden-word", "~*", "+@all", "-get", "resetchannels")
     transport = RedisTransport(f"redis://limited:hidden-word@127.0.0.1:{port}/0")
-    with caplog.at_level(logging.DEBUG, "producer"):
+    with caplog.at_level(logging.DEBUG, "stoop"):
         with pytest.raises(QueueUnavailable, match="refuses this client"):
             await transport.result("any")
         with pytest.raises(QueueUnavailable, match="channel"):
@@ -236,3 +240,66 @@ async def test_a_client_holds_the_bounds_it_is_configured_with(redis_url: str) -
         await client.submit(new_job())
         with pytest.raises(QueueFull):
             await client.submit(new_job())
+
+
+async def test_submitting_looks_at_no_tenant_but_its_own(queue: OnRedis) -> None:
+    transport = queue.transport()
+    await transport.submit([new_job(tenant=f"t{i}") for i in range(500)])
+    await queue.call("CONFIG", "RESETSTAT")
+    for i in range(10):
+        await transport.submit([new_job(tenant=f"t{i}")])
+    calls = (await queue.call("INFO", "commandstats"))["cmdstat_xlen"]["calls"]
+    assert calls == 20, "the lane's own stream and the tenant's, for each"
+
+
+@pytest.mark.parametrize("held", ["x", "1 2", "-5 1 1", "9" * 400 + " 1 1"])
+async def test_a_count_of_tenants_that_cannot_be_read_is_made_anew(queue: OnRedis, held: str) -> None:
+    transport = queue.transport(bounds={"interactive": 3})
+    await transport.submit([new_job(tenant="a"), new_job(tenant="b")])
+    await queue.call("SET", names.tenant_count("interactive"), held)
+    await transport.submit([new_job(tenant="a")])
+    await queue.call("DEL", names.tenant_count("interactive"))
+    await queue.call("HSET", names.tenant_count("interactive"), "a", held)
+    with pytest.raises(QueueFull):
+        await transport.submit([new_job(tenant="b")])
+
+
+async def test_no_script_of_a_producer_puts_a_job_into_the_quarantine(queue: OnRedis) -> None:
+    script = (resources.files("stoop.redis") / "scripts" / "submit.lua").read_text()
+    keys = [names.quarantine("alone"), "stoop:{0}:a", "stoop:{0}:b", "stoop:{0}:c", names.job("mine")]
+    args = [10, 1000, names.quarantine_lane("alone"), 10, "mine", "digest", 0, "channel", "{}", "{}", ""]
+    with pytest.raises(redis.ResponseError, match="reserved"):
+        await queue.call("EVAL", script, len(keys), *keys, *args)
+    assert await queue.depth(names.quarantine_lane("alone")) == 0
+
+
+async def test_a_replica_without_its_master_is_unavailable(tmp_path: Path) -> None:
+    with running_redis(tmp_path, "--replicaof", "127.0.0.1", "1", "--replica-serve-stale-data", "no") as port:
+        transport = RedisTransport(f"redis://127.0.0.1:{port}")
+        with pytest.raises(QueueUnavailable, match="cannot serve now"):
+            await transport.state("any")
+        await transport.close()
+
+
+async def test_a_redis_that_is_busy_with_a_script_is_unavailable(tmp_path: Path) -> None:
+    with running_redis(tmp_path, "--lua-time-limit", "1") as port, redis.Redis(port=port, protocol=2) as other:
+        transport = RedisTransport(f"redis://127.0.0.1:{port}")
+        await transport.state("any")
+        looping = asyncio.create_task(asyncio.to_thread(_run_for_ever, port))
+        while not looping.done():
+            with contextlib.suppress(redis.ResponseError):
+                other.ping()
+                await asyncio.sleep(0)
+                continue
+            break
+        with pytest.raises(QueueUnavailable, match="cannot serve now"):
+            await transport.state("any")
+        other.script_kill()
+        await looping
+        assert await transport.state("any") is None
+        await transport.close()
+
+
+def _run_for_ever(port: int) -> None:
+    with redis.Redis(port=port, protocol=2) as connection, contextlib.suppress(redis.ResponseError):
+        connection.eval("while true do end", 0)

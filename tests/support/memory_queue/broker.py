@@ -5,21 +5,22 @@ import json
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from schemas import names
-from schemas.failure import Failure, FailureCode
-from schemas.state import TERMINAL, State
+from stoop_schemas import names
+from stoop_schemas.failure import Failure, FailureCode
+from stoop_schemas.state import TERMINAL, State
+from stoop_worker.errors import ConfigError
+from stoop_worker.jobs import outcome as outcomes
+from stoop_worker.jobs.broker import Delivery, EventGroup, Held, Isolation, Settlement
+from stoop_worker.jobs.redis.claims import Claims, Part, Plan, place_of
+from stoop_worker.jobs.redis.values import priority_of
 from tests.support.memory_queue.store import MOST_DOUBTS, DeadLetter, Entry, MemoryQueue, Record, queued_event
-from worker.errors import ConfigError
-from worker.jobs import outcome as outcomes
-from worker.jobs.broker import Delivery, EventGroup, Held, Isolation, Settlement
-from worker.jobs.broker_claims import Claims, Plan, place_of
 
 __all__ = ["MemoryBroker"]
 
 SMALL_BATCH = 16
-_SMALL, _ALONE = (names.quarantine_lane(kind) for kind in names.QUARANTINES)
-_ISOLATIONS = {names.quarantine_lane(kind): Isolation(kind) for kind in names.QUARANTINES}
+_SMALL, _ALONE = names.QUARANTINES
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 _ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _STATES = {
@@ -31,6 +32,26 @@ _STATES = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class _Lanes:
+    """The lanes of one model, or those without a model."""
+
+    model: str | None
+    names: tuple[str, ...]
+
+    @property
+    def small(self) -> str:
+        return names.quarantine_lane(_SMALL, self.model)
+
+    @property
+    def alone(self) -> str:
+        return names.quarantine_lane(_ALONE, self.model)
+
+    @property
+    def every(self) -> tuple[str, ...]:
+        return (*self.names, self.small, self.alone)
+
+
 class MemoryBroker:
     """The `Broker` of one worker on a `MemoryQueue`."""
 
@@ -40,6 +61,7 @@ class MemoryBroker:
         worker: str = "worker-1",
         *,
         lanes: Sequence[str] = names.DEFAULT_LANES,
+        models: Sequence[str | None] = (None,),
         result_ttl: float = 86_400.0,
         tenant_limit: int | None = None,
     ) -> None:
@@ -47,11 +69,12 @@ class MemoryBroker:
             raise ConfigError(f"{lanes} cannot name lanes")
         self._queue = queue
         self._worker = worker
-        self._lanes = tuple(lanes)
+        self._all = {model: _Lanes(model, tuple(names.model_lane(lane, model) for lane in lanes)) for model in models}
         self._result_ttl = result_ttl
         self._tenant_limit = tenant_limit
         self._takes = 0
         self._seen = -1
+        self._closed_lanes: set[str] = set()
         self._claims = Claims(SMALL_BATCH)
         self._settled = asyncio.Event()
         self._closed = asyncio.Event()
@@ -60,30 +83,40 @@ class MemoryBroker:
         """Take the lease."""
         await self.extend()
 
-    async def take(self, permits: int) -> list[Delivery]:
-        """Claim at most `permits` jobs."""
+    async def take(self, permits: int, *, reserved: int = 0) -> list[Delivery]:
+        """Claim at most `permits` jobs; models take turns to be asked first."""
         self._takes += 1
+        self._closed_lanes.clear()
+        self._seen = self._queue.entries
         self._settled.clear()
         self._queue.promote_due()
         share = permits // 4 if permits >= 4 else min(permits, int(self._takes % 4 == 0))
-        plan = self._claims.plan(0, permits)
-        if plan is None:
-            return []
-        early = self._fill_cancelled(plan.permits) if plan.at != "small" else []
+        turn, every = self._takes % len(self._all), list(self._all.values())
+        claimed: list[Delivery] = []
+        for lanes in (*every[turn:], *every[:turn]):
+            plan = self._claims.plan(Part(0, lanes.model), permits - len(claimed))
+            most_behind = permits - reserved - sum(one.priority > 0 for one in claimed)
+            if plan is not None:
+                claimed += self._claims.accept(self._take_from(lanes, plan, (share, most_behind)), plan)
+        return claimed
+
+    def _take_from(self, lanes: "_Lanes", plan: Plan, behind: tuple[int, int]) -> list[Delivery]:
+        early = self._fill_cancelled(plan.permits, lanes.model) if plan.at != "small" else []
         if early:
             self._seen = -1
-            return self._claims.accept(early, plan)
-        apart = self._quarantined()
+            return early
+        apart = self._quarantined(lanes)
         if plan.at == "small":
-            found = self._fill(_SMALL, plan.permits)
+            found = self._fill(lanes.small, plan.permits, lanes.model)
         elif apart and plan.may_turn:
-            self._queue.turns.add(self._worker)
-            found = self._fill_apart(apart, plan.permits) if plan.at == "idle" else []
-            self._claims.hold_back(None if plan.at == "idle" else 0)
+            self._queue.turns[lanes.model].add(self._worker)
+            found = self._fill_apart(lanes, apart, plan.permits) if plan.at == "idle" else []
+            self._claims.hold_back(None if plan.at == "idle" else Part(0, lanes.model))
         else:
-            found = self._fill_lanes(plan, apart, share)
-        self._seen = -1 if len(found) == permits else self._queue.entries
-        return self._claims.accept(found, plan)
+            found = self._fill_lanes(lanes, plan, apart, behind)
+        if len(found) == plan.permits:
+            self._seen = -1
+        return found
 
     async def wait(self, timeout: float) -> None:
         """Wait for an entry that the last take did not see, for a delayed job or, if that must come first, an end."""
@@ -111,7 +144,7 @@ class MemoryBroker:
 
     async def reclaim(self) -> int:
         """Put back what dead workers hold."""
-        return self._queue.reclaim()
+        return self._queue.reclaim([lane for lanes in self._all.values() for lane in lanes.every])
 
     def now(self) -> int:
         """Return the queue's time."""
@@ -134,41 +167,50 @@ class MemoryBroker:
         self._queue.live.discard(self._worker)
         self._queue.registry.pop(self._worker, None)
 
-    def _quarantined(self) -> str | None:
+    def _quarantined(self, lanes: "_Lanes") -> str | None:
         queue = self._queue
-        wanted = math.ceil(len(queue.lanes[_SMALL]) / SMALL_BATCH) + len(queue.lanes[_ALONE])
-        most = max(1, math.ceil(len(queue.registry.keys() & queue.live) / 2))
-        if len((queue.turns & queue.live) - {self._worker}) >= min(wanted, most):
+        wanted = math.ceil(len(queue.lanes[lanes.small]) / SMALL_BATCH) + len(queue.lanes[lanes.alone])
+        living = [name for name, told in queue.registry.items() if name in queue.live and _serves(told, lanes.model)]
+        most = max(1, math.ceil(len(living) / 2))
+        if len((queue.turns[lanes.model] & queue.live) - {self._worker}) >= min(wanted, most):
             return None
-        return next((lane for lane in (_SMALL, _ALONE) if self._queue.unclaimed[lane]), None)
+        return next((lane for lane in (lanes.small, lanes.alone) if queue.unclaimed[lane]), None)
 
-    def _fill_apart(self, lane: str, permits: int) -> list[Delivery]:
-        return self._fill(lane, min(permits, SMALL_BATCH) if lane == _SMALL else 1)
+    def _fill_apart(self, lanes: "_Lanes", lane: str, permits: int) -> list[Delivery]:
+        return self._fill(lane, min(permits, SMALL_BATCH) if lane == lanes.small else 1, lanes.model)
 
-    def _fill_lanes(self, plan: Plan, apart: str | None, share: int) -> list[Delivery]:
-        self._queue.turns.discard(self._worker)
+    def _fill_lanes(self, lanes: "_Lanes", plan: Plan, apart: str | None, behind: tuple[int, int]) -> list[Delivery]:
+        self._queue.turns[lanes.model].discard(self._worker)
         self._claims.hold_back(None)
-        claimed: dict[str, list[Delivery]] = {lane: [] for lane in self._lanes}
-        claimed[self._lanes[-1]] += self._fill_fairly(self._lanes[-1], share)
-        for lane in self._lanes:
-            claimed[lane] += self._fill_fairly(lane, plan.permits - sum(map(len, claimed.values())))
+        claimed: dict[str, list[Delivery]] = {lane: [] for lane in lanes.names}
+        first, last, (share, most_behind) = lanes.names[0], lanes.names[-1], behind
+
+        def room(lane: str) -> int:
+            left = plan.permits - sum(map(len, claimed.values()))
+            others = sum(len(found) for name, found in claimed.items() if name != first)
+            return left if lane == first else max(0, min(left, most_behind - others))
+
+        claimed[last] += self._fill_fairly(last, min(share, room(last)), lanes.model)
+        for lane in lanes.names:
+            claimed[lane] += self._fill_fairly(lane, room(lane), lanes.model)
+        self._closed_lanes.update(lane for lane in lanes.names if room(first) and not room(lane))
         found = [delivery for deliveries in claimed.values() for delivery in deliveries]
         if apart and not found and plan.at == "idle":
-            self._queue.turns.add(self._worker)
-            return self._fill_apart(apart, plan.permits)
+            self._queue.turns[lanes.model].add(self._worker)
+            return self._fill_apart(lanes, apart, plan.permits)
         return found
 
-    def _fill_cancelled(self, room: int) -> list[Delivery]:
+    def _fill_cancelled(self, room: int, model: str | None) -> list[Delivery]:
         """Claim what was cancelled while it waited in a lane, wherever that is."""
         queue, found = self._queue, []
         while queue.cancelled and len(found) < room:
             record = queue.jobs[queue.cancelled.pop(0)]
-            if record.state is State.QUEUED and record.lane not in (_SMALL, _ALONE):
+            if record.state is State.QUEUED and not names.quarantine_of(record.lane):
                 queue.unclaimed[record.lane].remove(record.entry)
-                found.append(self._claim(record.lane, queue.lanes[record.lane][record.entry]))
+                found.append(self._claim(record.lane, queue.lanes[record.lane][record.entry], model))
         return [delivery for delivery in found if delivery]
 
-    def _fill_fairly(self, lane: str, room: int) -> list[Delivery]:
+    def _fill_fairly(self, lane: str, room: int, model: str | None) -> list[Delivery]:
         """Give each tenant of a lane, and the lane's own entries, a turn after the other."""
         if lane in self._queue.paused:
             return []
@@ -181,28 +223,29 @@ class MemoryBroker:
             tenant = ring.pop(0)
             ring.append(tenant)
             part = names.tenant_lane(lane, tenant) if tenant else lane
-            one = [] if tenant and self._at_limit(part) else self._fill(part, 1)
+            one = [] if tenant and self._at_limit(part) else self._fill(part, 1, model)
             idle = 0 if one else idle + 1
             found += one
-        return found if ring else self._fill(lane, room)
+        return found if ring else self._fill(lane, room, model)
 
     def _at_limit(self, part: str) -> bool:
         running = len(self._queue.lanes[part]) - len(self._queue.unclaimed[part])
         return self._tenant_limit is not None and running >= self._tenant_limit
 
     def _has_unclaimed(self) -> bool:
-        lanes = [lane for lane in self._lanes if lane not in self._queue.paused]
-        parts = [names.tenant_lane(lane, tenant) for lane in lanes for tenant in self._queue.rings[lane]]
-        waiting = [self._queue.cancelled, *(self._queue.unclaimed[lane] for lane in (*lanes, *parts, _SMALL, _ALONE))]
+        shut = self._closed_lanes | self._queue.paused
+        every = [lane for lanes in self._all.values() for lane in lanes.every if lane not in shut]
+        parts = [names.tenant_lane(lane, tenant) for lane in every for tenant in self._queue.rings[lane]]
+        waiting = [self._queue.cancelled, *(self._queue.unclaimed[lane] for lane in (*every, *parts))]
         return any(waiting)
 
-    def _fill(self, lane: str, room: int) -> list[Delivery]:
+    def _fill(self, lane: str, room: int, model: str | None) -> list[Delivery]:
         found: list[Delivery] = []
         while room > len(found) and (entries := list(self._queue.claimable(lane, room - len(found)))):
-            found += [delivery for entry in entries if (delivery := self._claim(lane, entry))]
+            found += [delivery for entry in entries if (delivery := self._claim(lane, entry, model))]
         return found
 
-    def _claim(self, lane: str, entry: Entry) -> Delivery | None:
+    def _claim(self, lane: str, entry: Entry, model: str | None) -> Delivery | None:
         queue, now = self._queue, self._queue.now()
         job_id, deadline = _read(entry)
         queued_at = int(entry.id.partition("-")[0])
@@ -210,6 +253,7 @@ class MemoryBroker:
         if record.state in TERMINAL or (record.lane, record.entry) != (lane, entry.id):
             del queue.lanes[lane][entry.id]
             return None
+        record.model = model
         if record.digest and not record.worker:
             queue.logs[job_id][0] = queued_event(job_id)
         record.state, record.worker, record.attempt, record.started_at = (
@@ -230,7 +274,8 @@ class MemoryBroker:
             claimed_at=now,
             verdict=_verdict(record, expired=deadline is not None and deadline <= now),
             crashes=record.crashes,
-            isolation=_ISOLATIONS.get(lane, Isolation.NONE),
+            isolation=_isolation(lane),
+            priority=priority_of(lane, self._all[model].names),
         )
 
     def _owns(self, delivery: Delivery) -> bool:
@@ -289,6 +334,16 @@ class MemoryBroker:
         queue.jobs[job_id].finished_at = queue.now()
 
 
+def _serves(told: bytes, model: str | None) -> bool:
+    facts = json.loads(told)
+    return bool(facts.get("serves_default", True) if model is None else facts.get("name") == model)
+
+
+def _isolation(lane: str) -> Isolation:
+    quarantine = names.quarantine_of(lane)
+    return Isolation(quarantine[1]) if quarantine else Isolation.NONE
+
+
 def _read(entry: Entry) -> tuple[str, float | None]:
     """Return the job's id (the entry's own if it has none that can be used) and its deadline."""
     try:
@@ -306,6 +361,8 @@ def _read(entry: Entry) -> tuple[str, float | None]:
 def _verdict(record: Record, *, expired: bool) -> outcomes.Cancelled | outcomes.Expired | outcomes.Dead | None:
     if record.cancel:
         return outcomes.Cancelled()
+    if record.unbelievable:
+        return outcomes.Dead(Failure.of(FailureCode.MALFORMED, f"its field {record.unbelievable} cannot be believed"))
     if expired:
         return outcomes.Expired()
     if record.doubts < MOST_DOUBTS:

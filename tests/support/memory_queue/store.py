@@ -3,14 +3,14 @@
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from schemas import names
-from schemas.codec import pack
-from schemas.event import QueuedEvent
-from schemas.failure import Failure
-from schemas.state import State
+from stoop_schemas import names
+from stoop_schemas.codec import pack
+from stoop_schemas.event import QueuedEvent
+from stoop_schemas.failure import Failure
+from stoop_schemas.state import State
 
 __all__ = ["MOST_DOUBTS", "DeadLetter", "Entry", "MemoryQueue", "Reader", "Record", "queued_event"]
 
@@ -41,9 +41,11 @@ class Record:
     crashes: int = 0
     spared: bool = False
     home: str | None = None
+    model: str | None = None
     digest: bytes | None = None
     started_at: int | None = None
     finished_at: int | None = None
+    unbelievable: str | None = None
 
     @property
     def doubts(self) -> int:
@@ -54,7 +56,9 @@ class Record:
     def place(self) -> str:
         """The lane it belongs to now: home, or a part of the quarantine."""
         apart = 0 < self.doubts < MOST_DOUBTS and not self.cancel
-        return names.quarantine_lane(names.QUARANTINES[self.doubts - 1]) if apart else self.home or self.lane
+        return (
+            names.quarantine_lane(names.QUARANTINES[self.doubts - 1], self.model) if apart else self.home or self.lane
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,7 @@ class MemoryQueue:
     paused: set[str] = field(default_factory=set)
     registry: dict[str, bytes] = field(default_factory=dict)
     rings: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    turns: set[str] = field(default_factory=set)
+    turns: dict[str | None, set[str]] = field(default_factory=lambda: defaultdict(set))
     cancelled: list[str] = field(default_factory=list)
     readers: dict[str, set["Reader"]] = field(default_factory=lambda: defaultdict(set))
     news: asyncio.Event = field(default_factory=asyncio.Event)
@@ -103,6 +107,17 @@ class MemoryQueue:
             self.rings[base].append(tenant)
         self.news.set()
         return entry.id
+
+    def known(self, job_id: str) -> Record | None:
+        """Return what is known of a job; an ended one is known for as long as its result is kept."""
+        if job_id in self.results and self.now() >= self.results[job_id][1]:
+            self.forget(job_id)
+        return self.jobs.get(job_id)
+
+    def forget(self, job_id: str) -> None:
+        """Forget one job."""
+        for kept in (self.jobs, self.results, self.logs):
+            kept.pop(job_id, None)
 
     def depth(self, lane: str) -> int:
         """Count the jobs of a lane, those of its tenants and those in flight included."""
@@ -139,12 +154,13 @@ class MemoryQueue:
         record.spared = record.spared or spare
         self.put_back(job_id, entry)
 
-    def reclaim(self) -> int:
-        """Take the jobs of dead workers away from them."""
+    def reclaim(self, lanes: Collection[str]) -> int:
+        """Take the jobs of dead workers in these lanes away from them."""
         lost = [
             (job_id, entry)
             for job_id, record in self.jobs.items()
             if record.state is State.RUNNING and record.worker not in self.live
+            if record.lane.partition("/")[0] in lanes
             if (entry := self.lanes[record.lane].pop(record.entry, None))
         ]
         for job_id, entry in lost:

@@ -6,12 +6,13 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
 import msgspec
 
-from producer.errors import IdempotencyConflict, InvalidJob, QueueFull
-from schemas import names
-from schemas.codec import pack
-from schemas.failure import Rejected
-from schemas.job import Job, check
-from schemas.state import TERMINAL, State
+from stoop.errors import IdempotencyConflict, InvalidJob, QueueFull
+from stoop_schemas import names
+from stoop_schemas.codec import pack
+from stoop_schemas.failure import Rejected
+from stoop_schemas.job import Job, check
+from stoop_schemas.state import TERMINAL, State
+from stoop_schemas.worker import WorkerRecord, read_record
 from tests.support.memory_queue.store import MemoryQueue, Reader, Record, queued_event
 
 __all__ = ["MemoryTransport"]
@@ -44,17 +45,22 @@ class MemoryTransport:
 
     async def result(self, job_id: str) -> bytes | None:
         """Return the result while it is kept."""
-        packed, until = self._queue.results.get(job_id, (None, 0))
-        return packed if self._queue.now() < until else None
+        self._queue.known(job_id)
+        return self._queue.results.get(job_id, (None, 0))[0]
 
     async def state(self, job_id: str) -> str | None:
         """Return the job's state."""
-        record = self._queue.jobs.get(job_id)
+        record = self._queue.known(job_id)
         return record.state.value if record else None
+
+    async def next_seq(self, job_id: str) -> int | None:
+        """Return how many events the job has had."""
+        record = self._queue.jobs.get(job_id)
+        return record.seq if record else None
 
     async def cancel(self, job_id: str) -> str | None:
         """Flag the job; one that waits is the next to be settled."""
-        record = self._queue.jobs.get(job_id)
+        record = self._queue.known(job_id)
         if record is None or record.state in TERMINAL:
             return record.state.value if record else None
         record.cancel = True
@@ -84,6 +90,10 @@ class MemoryTransport:
         finally:
             self._queue.readers[job_id].discard(reader)
 
+    async def workers(self, partition: int = 0) -> list[WorkerRecord]:
+        """Return the records of those who live."""
+        return [read_record(told) for name, told in self._queue.registry.items() if name in self._queue.live]
+
     async def close(self) -> None:
         """End every subscription."""
         for readers in self._queue.readers.values():
@@ -96,19 +106,26 @@ class MemoryTransport:
         except Rejected as error:
             raise InvalidJob(error.failure) from error
         keyed = {_key(other): other.id for other in fresh.values() if other.idempotency_key}
-        known: str = {**keyed, **self._queue.keys}.get(_key(job), job.id)
+        under_key = keyed.get(_key(job)) or self._under_key(job)
+        known = under_key or job.id
         digest = fresh.get(known) and _digest(fresh[known])
-        if known in self._queue.jobs:
-            digest = self._queue.jobs[known].digest or b"?"
+        if record := self._queue.known(known):
+            digest = record.digest or b"?"
         if digest and digest != _digest(job):
-            raise IdempotencyConflict(known)
+            raise IdempotencyConflict(known, taken="key" if under_key and known != job.id else "id")
         if not digest:
             fresh[job.id] = job
         return known
 
+    def _under_key(self, job: Job) -> str | None:
+        """Return the job that was submitted under the same key; one that the queue has forgotten frees its key."""
+        job_id = self._queue.keys.get(_key(job))
+        return job_id if job_id and self._queue.known(job_id) else None
+
     def _check_room(self, fresh: Collection[Job]) -> None:
-        for lane, bound in self._bounds.items():
-            if self._queue.depth(lane) + sum(job.lane == lane for job in fresh) > bound:
+        for lane, base in {_lane(job): job.lane for job in fresh}.items():
+            bound = self._bounds.get(lane, self._bounds.get(base))
+            if bound is not None and self._queue.depth(lane) + sum(_lane(job) == lane for job in fresh) > bound:
                 raise QueueFull(retry_after=1.0)
         parts = Counter(_part(job) for job in fresh if job.tenant)
         for part, wanted in parts.items():
@@ -125,7 +142,11 @@ class MemoryTransport:
 
 
 def _part(job: Job) -> str:
-    return names.tenant_lane(job.lane, job.tenant) if job.tenant else job.lane
+    return names.tenant_lane(_lane(job), job.tenant) if job.tenant else _lane(job)
+
+
+def _lane(job: Job) -> str:
+    return names.model_lane(job.lane, job.model)
 
 
 def _digest(job: Job) -> bytes:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from worker.engine_process.frames import receive, receive_soon, send, write
+from stoop_worker.engine_process.frames import receive, receive_soon, send, write
 
 Line = tuple[socket.socket, socket.socket]
 

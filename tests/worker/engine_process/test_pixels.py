@@ -5,8 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from worker.engine_process.pixels import Layout, Trays, laid_out, map_trays, pick_up
-from worker.images import Crops, Image, Tiling
+from stoop_worker.engine.request import Media
+from stoop_worker.engine_process.pixels import Trays, laid_out, map_trays, pick_up
+from stoop_worker.images import Crops, Image, Tiling
 
 
 def crops() -> Crops:
@@ -14,9 +15,18 @@ def crops() -> Crops:
     return Crops(pixels, Tiling(1, 2), b"digest")
 
 
+def lay_out_and_pick_up(*media: Media) -> tuple[Media, ...]:
+    """Return the images as the other side has them, none of them being in a tray."""
+    trays = Trays(count=1, size=10)
+    try:
+        with laid_out(media, trays) as (layouts, file):
+            return pick_up(layouts, None if file is None else os.dup(file), None)
+    finally:
+        trays.close()
+
+
 def test_what_is_picked_up_is_what_was_laid_out() -> None:
-    with laid_out(crops()) as (file, layout):
-        found = pick_up(layout, os.dup(file), None)
+    (found,) = lay_out_and_pick_up(crops())
     assert isinstance(found, Crops)
     assert np.array_equal(found.pixels, crops().pixels)
     assert (found.tiling, found.digest) == (Tiling(1, 2), b"digest")
@@ -25,8 +35,22 @@ def test_what_is_picked_up_is_what_was_laid_out() -> None:
 def test_pixels_that_do_not_lie_in_one_piece_are_copied_as_they_are_seen() -> None:
     whole = crops()
     mirrored = Crops(whole.pixels[:, :, ::-1], whole.tiling, whole.digest)
-    with laid_out(mirrored) as (file, layout):
-        assert np.array_equal(pick_up(layout, os.dup(file), None).pixels, mirrored.pixels)
+    (found,) = lay_out_and_pick_up(mirrored)
+    assert np.array_equal(found.pixels, mirrored.pixels)
+
+
+def test_several_images_come_in_their_order_from_trays_and_a_file(trays: Trays) -> None:
+    in_tray = Image(trays.empty((4, 5, 3)), b"two")
+    in_tray.pixels[...] = 7
+    media = (crops(), in_tray, Image(np.full((3, 3, 3), 9, dtype=np.uint8), b"three"))
+    shared = map_trays(os.dup(trays.file))
+    with laid_out(media, trays) as (layouts, file):
+        assert file is not None
+        found = pick_up(layouts, os.dup(file), shared)
+    assert [image.digest for image in found] == [b"digest", b"two", b"three"]
+    for ours, theirs in zip(found, media, strict=True):
+        assert np.array_equal(ours.pixels, theirs.pixels)
+    assert lay_out_and_pick_up() == ()
 
 
 def test_nothing_is_left_when_the_crops_go() -> None:
@@ -34,8 +58,7 @@ def test_nothing_is_left_when_the_crops_go() -> None:
         return "memfd:pixels" in Path("/proc/self/maps").read_text()
 
     gc.collect()  # of other tests
-    with laid_out(crops()) as (file, layout):
-        found = pick_up(layout, os.dup(file), None)
+    found = lay_out_and_pick_up(crops())
     assert mapped()
     assert {path.name for path in Path("/dev/shm").glob("*crops*")} == set()
     del found
@@ -53,7 +76,9 @@ def test_the_other_side_sees_what_is_in_a_tray(trays: Trays) -> None:
     for number, image in enumerate(images):
         image.pixels[...] = np.arange(image.pixels.size).reshape(image.pixels.shape) + number
     for image in images:
-        found = pick_up(Layout.of(image, trays.start_of(image.pixels)), None, shared)
+        with laid_out([image], trays) as (layouts, file):
+            assert file is None
+            (found,) = pick_up(layouts, None, shared)
         assert type(found) is type(image)
         assert found.digest == image.digest
         assert np.array_equal(found.pixels, image.pixels)
@@ -77,6 +102,30 @@ def test_what_fits_into_no_tray_is_an_array_like_any_other(trays: Trays) -> None
         assert (pixels.shape, pixels.dtype) == (shape, np.uint8)
         assert trays.start_of(pixels) is None
     assert trays.start_of(trays.empty((1000,))) is not None
+
+
+def test_the_other_side_sees_what_fits_into_no_tray_without_a_copy(trays: Trays) -> None:
+    image = Image(trays.empty((40, 50, 3)), b"large")
+    file = trays.file_of(image.pixels)
+    assert file is not None
+    with laid_out((image,), trays) as (layouts, passed_on):
+        assert passed_on == file
+        [found] = pick_up(layouts, os.dup(file), None)
+    image.pixels[...] = 7  # after it was passed on: both see the same memory
+    assert np.array_equal(found.pixels, np.full((40, 50, 3), 7))
+
+
+def test_a_file_is_closed_with_its_array(trays: Trays) -> None:
+    pixels = trays.empty((40, 50, 3))
+    file = trays.file_of(pixels)
+    view = pixels[1:]
+    del pixels
+    assert file is not None
+    os.fstat(file)
+    del view
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(file)
+    assert trays.file_of(np.zeros((40, 50, 3), dtype=np.uint8)) is None
 
 
 def test_pixels_in_other_places_are_in_no_tray(trays: Trays) -> None:

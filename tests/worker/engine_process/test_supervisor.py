@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stoop_worker.engine.request import Aborted, Caption, EnginePort, Finished, Output, Query, Request, TextDelta
+from stoop_worker.engine_process.pixels import Trays
+from stoop_worker.engine_process.protocol import EngineSettings
+from stoop_worker.engine_process.supervisor import EngineProcess, Supervision
+from stoop_worker.errors import ConfigError, EngineFault
+from stoop_worker.images import Crops, Image, Tiling
 from tests.support import scripted_child
-from worker.engine.request import Aborted, Caption, EnginePort, Finished, Output, Query, Request, TextDelta
-from worker.engine_process.border import EngineSettings
-from worker.engine_process.engine_process import EngineProcess, Supervision
-from worker.engine_process.pixels import Trays
-from worker.errors import ConfigError, EngineFault
-from worker.images import Crops, Image, Tiling
 
 PROGRAM = (sys.executable, "-m", "tests.support.scripted_child")
 SECONDS = 20.0  # how long a test waits before it fails
@@ -112,7 +112,7 @@ async def test_requests_go_down_and_outputs_come_up_in_order() -> None:
 
 async def test_pixels_arrive_as_they_were_and_leave_nothing_open() -> None:
     async with front() as it:
-        requests = [Request(str(seed), Caption(), crops(seed, count=2 + seed % 3)) for seed in range(30)]
+        requests = [Request(str(seed), Caption(), (crops(seed, count=2 + seed % 3),)) for seed in range(30)]
         before = open_files()
         for request in requests:
             it.engine.submit(request)
@@ -131,7 +131,7 @@ async def test_pixels_in_trays_arrive_as_they_are_and_the_trays_come_back() -> N
             for name in ("one", "other"):
                 image = photo(it, seed=number + len(name))
                 assert it.engine.trays.start_of(image.pixels) is not None
-                request = Request(f"{name} {number}", Caption(), image)
+                request = Request(f"{name} {number}", Caption(), (image,))
                 it.engine.submit(request)
                 expected = scripted_child.checksum(request)
                 del image, request
@@ -142,7 +142,7 @@ async def test_pixels_in_trays_arrive_as_they_are_and_the_trays_come_back() -> N
 @pytest.mark.parametrize("end", ["abort", "crash"])
 async def test_a_tray_is_kept_until_the_engine_has_let_go_of_it(end: str) -> None:
     async with front(trays=Trays(count=1)) as it:
-        it.engine.submit(Request("a", Query("wait"), photo(it, seed=1)))
+        it.engine.submit(Request("a", Query("wait"), (photo(it, seed=1),)))
         await it.until(lambda: bool(it.outputs))
         assert it.engine.trays.start_of(photo(it, seed=2).pixels) is None
         if end == "abort":
@@ -153,9 +153,8 @@ async def test_a_tray_is_kept_until_the_engine_has_let_go_of_it(end: str) -> Non
             await it.until(lambda: it.lost == ["a"])
         gc.collect()
         # the next child sees the same trays
-        request = Request("b", Caption(), photo(it, seed=3))
-        assert request.image is not None
-        assert it.engine.trays.start_of(request.image.pixels) is not None
+        request = Request("b", Caption(), (photo(it, seed=3),))
+        assert it.engine.trays.start_of(request.media[0].pixels) is not None
         it.engine.submit(request)
         await it.ended("b")
         assert it.outputs[-1].text == scripted_child.checksum(request)

@@ -1,4 +1,4 @@
-"""Celery's remote control of a worker, as far as we go along with it: ping, active, stats and revoke."""
+"""The commands of Celery's remote control that a worker answers: ping, active, stats and revoke."""
 
 import logging
 import os
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from celery import Celery
 
-from schemas.job import ID_LIMIT
+from stoop_schemas.job import ID_LIMIT
 
 __all__ = ["Mailbox"]
 
@@ -27,24 +27,27 @@ class _Verbs(dict[str, Callable[..., _Reply]]):
 
 
 class Mailbox:
-    """Hears what is said to all workers or to this one; `ask` asks the worker, `revoke` tells it of revoked tasks."""
+    """Answers commands to all workers or to this one.
+
+    `ask` puts a question to the worker and returns the answer; `revoke` passes the ids of revoked tasks to it.
+    """
 
     def __init__(
         self, app: Celery, hostname: str, *, ask: Callable[[str], Any], revoke: Callable[[list[str]], None]
     ) -> None:
         self._app = app
         self._ask = ask
-        self._tell_revoked = revoke
+        self._revoke_in_worker = revoke
         verbs = _Verbs(ping=self._ping, active=self._active, stats=self._stats, revoke=self._revoke)
         self._node = app.control.mailbox.Node(hostname, handlers=verbs)
         self._began = time.monotonic()
 
     def run(self) -> None:
-        """Listen for ever, through every loss of the connection."""
+        """Listen for ever; reconnect whenever the connection is lost."""
         while True:
             try:
                 self._listen()
-            except Exception as error:  # whatever a connection dies of, a new one may live
+            except Exception as error:  # a new connection may survive whatever ended this one
                 log.warning("not listening for remote control: %s", type(error).__name__)
             time.sleep(_AGAIN_SECONDS)
 
@@ -65,10 +68,10 @@ class Mailbox:
         return self._ask("active") or []
 
     def _stats(self, state: object, **arguments: Any) -> _Reply:
-        told = self._ask("stats") or {}
-        return {"pid": os.getppid(), "uptime": round(time.monotonic() - self._began), **told}
+        stats = self._ask("stats") or {}
+        return {"pid": os.getppid(), "uptime": round(time.monotonic() - self._began), **stats}
 
     def _revoke(self, state: object, task_id: str | list[str], **arguments: Any) -> _Reply:
         ids = [task_id] if isinstance(task_id, str) else list(task_id)
-        self._tell_revoked([one for one in ids if isinstance(one, str) and len(one) <= ID_LIMIT][:_MOST_IDS])
-        return {"ok": f"{len(ids)} tasks are to be cancelled"}
+        self._revoke_in_worker([one for one in ids if isinstance(one, str) and len(one) <= ID_LIMIT][:_MOST_IDS])
+        return {"ok": f"{len(ids)} tasks will be cancelled"}

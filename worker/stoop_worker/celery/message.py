@@ -1,4 +1,4 @@
-"""A Celery message (protocol 2, as kombu writes it to Redis) read as a job, or refused with the reason."""
+"""Reads a Celery message (protocol 2, as kombu writes it to Redis) as a job, or refuses it with a reason."""
 
 import base64
 import binascii
@@ -7,16 +7,16 @@ from typing import Any, Final
 
 import msgspec
 
-from schemas import celery as dialect
-from schemas.codec import PACKED_LIMIT
-from schemas.failure import FailureCode, Rejected
-from schemas.job import Job, check
-from schemas.signature import SigningKeys
-from schemas.skill import Skill
+from stoop_schemas import celery as dialect
+from stoop_schemas.codec import PACKED_LIMIT
+from stoop_schemas.failure import FailureCode, Rejected
+from stoop_schemas.job import Job, check
+from stoop_schemas.signature import SigningKeys
+from stoop_schemas.skill import Settings
+from stoop_schemas.skills import skills, spec_of
 
 __all__ = ["Canvas", "Message", "read_body", "read_job", "read_message"]
 
-_SKILLS: Final = {dialect.task(skill): skill for skill in Skill}
 _TEXT: Final = ("application/json", "utf-8")
 
 
@@ -44,7 +44,7 @@ class _Properties(msgspec.Struct, frozen=True):
 
 
 class Message(msgspec.Struct, frozen=True, rename="kebab"):
-    """A Celery message; its body is not read yet."""
+    """A Celery message whose body is not decoded yet."""
 
     headers: _Headers
     body: str
@@ -54,7 +54,7 @@ class Message(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 class Canvas(msgspec.Struct, frozen=True):
-    """What follows a task: signatures in Celery's own form."""
+    """The tasks that follow a task, as Celery's own signatures."""
 
     callbacks: list[Any] | None = None
     errbacks: list[Any] | None = None
@@ -73,7 +73,7 @@ _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def read_message(packed: bytes, keys: SigningKeys | None) -> Message:
-    """Read the envelope; raises `Rejected` (malformed) for what is none or, with `keys`, is not signed."""
+    """Read the envelope; raises `Rejected` (malformed) if it is not one or, with `keys`, if it is not signed."""
     if len(packed) > PACKED_LIMIT:
         raise _malformed(f"it has {len(packed)} bytes: at most {PACKED_LIMIT}")
     if keys is not None:
@@ -85,7 +85,7 @@ def read_message(packed: bytes, keys: SigningKeys | None) -> Message:
 
 
 def read_body(message: Message) -> tuple[list[Any], dict[str, Any], Canvas]:
-    """Read arguments and canvas; raises `Rejected` (malformed) for all but plain JSON."""
+    """Read arguments and canvas; raises `Rejected` (malformed) for anything except plain JSON."""
     if (message.content_type, message.content_encoding.lower()) != _TEXT or message.headers.compression:
         raise _malformed("only uncompressed JSON is read: set task_serializer to json")
     try:
@@ -97,11 +97,12 @@ def read_body(message: Message) -> tuple[list[Any], dict[str, Any], Canvas]:
 
 
 def read_job(message: Message) -> Job:
-    """Return the job that the message asks for; raises `Rejected` if that is no task of ours, or not a right one."""
+    """Return the job that the message asks for; raises `Rejected` for an unknown task or invalid arguments."""
     headers = message.headers
-    skill = _SKILLS.get(headers.task)
-    if skill is None:
-        raise Rejected(FailureCode.UNSUPPORTED_SKILL, f"this worker runs {', '.join(_SKILLS)}, and no other task")
+    skill = dialect.skill_of(headers.task)
+    if skill is None or skill not in skills():
+        known = ", ".join(map(dialect.task, skills()))
+        raise Rejected(FailureCode.UNSUPPORTED_SKILL, f"this worker runs {known}, and no other task")
     args, kwargs, _ = read_body(message)
     fields = {**_bound(skill, args, kwargs), "id": headers.id, "skill": skill}
     if headers.expires is not None and "deadline" not in fields:
@@ -112,14 +113,15 @@ def read_job(message: Message) -> Job:
         raise Rejected(FailureCode.INVALID_ARGUMENT, f"the task's arguments: {error}") from error
 
 
-def _bound(skill: Skill, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
-    names = dialect.PARAMETERS[skill]
+def _bound(skill: str, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    names = spec_of(skill).fields
     if len(args) > len(names):
-        raise _wrong(f"{dialect.task(skill)} takes {' and '.join(names)} by place, and was given {len(args)} arguments")
+        raise _wrong(f"{dialect.task(skill)} takes {' and '.join(names)} by position, but was given {len(args)}")
     given = dict(zip(names, args, strict=False))
     for name in kwargs:
         if name not in dialect.OPTIONS:
-            raise _wrong(f"a job has no field {name[:64]!r}")
+            where = ": it goes into `settings`" if name in Settings.__struct_fields__ else ""
+            raise _wrong(f"a job has no field {name[:64]!r}{where}")
         if name in given:
             raise _wrong(f"{name} was given twice")
     return {name: value for name, value in {**given, **kwargs}.items() if value is not None}
@@ -129,7 +131,7 @@ def _in_ms(expires: str) -> int:
     try:
         moment = datetime.fromisoformat(expires)
     except ValueError:
-        raise _malformed("its time of expiry is no date of ISO 8601") from None
+        raise _malformed("its expiry time is not an ISO 8601 date") from None
     return max(1, round(1000 * (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()))
 
 

@@ -1,25 +1,25 @@
-"""The notes that wait in Redis to be told to Celery: each is one living worker's, until it has been told."""
+"""The endings in Redis that wait for delivery to Celery. Each belongs to one living worker until delivered."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from schemas import names
-from worker.jobs.redis_client import RedisClient, Script
+from stoop_schemas import names
+from stoop_worker.jobs.redis.client import RedisClient, Script
 
-__all__ = ["Entry", "Notes"]
+__all__ = ["Entry", "Outbox"]
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One note as it lies there; `taken_over` from a worker that died and may have told it, all or in part."""
+    """One packed ending. `taken_over` is true if its last worker died and may have delivered it, at least in part."""
 
     entry_id: str
     packed: bytes
     taken_over: bool
 
 
-class Notes:
-    """The notes of partition 0, where every Celery job lives, as one worker takes and drops them."""
+class Outbox:
+    """One worker's view of the outbox in partition 0, where every Celery job lives."""
 
     def __init__(self, redis: RedisClient, worker: str) -> None:
         self._redis = redis
@@ -30,7 +30,7 @@ class Notes:
         self._unanswered = False
 
     async def take(self, most: int) -> list[Entry]:
-        """Take notes that nobody has, and those of dead workers; raises `QueueUnavailable`."""
+        """Take unclaimed endings, and those of dead workers; raises `QueueUnavailable`."""
         lost, self._unanswered = self._unanswered, True
         args = [*self._head, most, int(lost), *(self._held if lost else ())]
         rows = await self._redis.run(self._take, [names.celery_notes(0)], args)
@@ -40,13 +40,13 @@ class Notes:
         return entries
 
     async def drop(self, entry_ids: Iterable[str]) -> None:
-        """Forget what has been told; raises `QueueUnavailable`, and may then be called again."""
-        told = list(entry_ids)
-        await self._redis.run(self._drop, [names.celery_notes(0)], [*self._head, *told])
-        self._held.difference_update(told)
+        """Remove delivered endings; raises `QueueUnavailable`, and may then be called again."""
+        delivered = list(entry_ids)
+        await self._redis.run(self._drop, [names.celery_notes(0)], [*self._head, *delivered])
+        self._held.difference_update(delivered)
 
 
 def _to_entry(row: Sequence[bytes | int]) -> Entry:
     entry_id, packed, taken_over = row
-    assert isinstance(entry_id, bytes) and isinstance(packed, bytes), "the script gives an id and a note"
+    assert isinstance(entry_id, bytes) and isinstance(packed, bytes), "the script returns an id and an ending"
     return Entry(entry_id.decode(), packed, taken_over == 1)

@@ -1,4 +1,4 @@
-"""The page pool: who holds which page of KV memory. It knows numbers, not tensors."""
+"""The page pool, which counts the holders of each page of KV memory. It knows page numbers, not tensors."""
 
 from collections.abc import Iterable
 
@@ -8,7 +8,7 @@ __all__ = ["PagePool"]
 class PagePool:
     """Pages with two counts each: sequences that use a page, and cache nodes that keep it.
 
-    A page is free when both are 0, idle when only the cache keeps it: an idle page can be had by eviction.
+    A page is free when both are 0, and idle when only the cache keeps it. Eviction frees idle pages.
     """
 
     def __init__(self, count: int) -> None:
@@ -21,21 +21,21 @@ class PagePool:
 
     @property
     def free(self) -> int:
-        """Pages that nobody holds."""
+        """The number of pages without a holder."""
         return len(self._free)
 
     @property
     def idle(self) -> int:
-        """Pages that only the cache keeps."""
+        """The number of pages that only the cache keeps."""
         return self._idle
 
     @property
     def used(self) -> int:
-        """Pages that sequences use."""
+        """The number of pages that sequences use."""
         return self._used
 
     def in_use(self, page: int) -> bool:
-        """Say whether a sequence uses the page."""
+        """Return whether a sequence uses the page."""
         return self._uses[page] > 0
 
     def allocate(self, count: int) -> list[int]:
@@ -48,7 +48,7 @@ class PagePool:
         return pages
 
     def retain(self, pages: Iterable[int]) -> None:
-        """Share pages that are held already with one more sequence."""
+        """Share pages that already have a holder with one more sequence."""
         for page in pages:
             assert self._uses[page] or self._keeps[page], "retained a free page"
             if not self._uses[page]:
@@ -57,7 +57,7 @@ class PagePool:
             self._uses[page] += 1
 
     def release(self, pages: Iterable[int]) -> None:
-        """Give back what a sequence allocated or retained."""
+        """Give back pages that a sequence allocated or retained."""
         for page in pages:
             assert self._uses[page], "released a page that no sequence uses"
             self._uses[page] -= 1
@@ -66,13 +66,13 @@ class PagePool:
                 self._orphan(page)
 
     def keep(self, pages: Iterable[int]) -> None:
-        """Hold pages for a cache node; they must be held already."""
+        """Keep pages for a cache node; they must already have a holder."""
         for page in pages:
             assert self._uses[page] or self._keeps[page], "kept a free page"
             self._keeps[page] += 1
 
     def drop(self, pages: Iterable[int]) -> None:
-        """Let go of what a cache node kept."""
+        """Give back pages that a cache node kept."""
         for page in pages:
             assert self._keeps[page], "dropped a page that no node keeps"
             self._keeps[page] -= 1
@@ -81,7 +81,7 @@ class PagePool:
                 self._free.append(page)
 
     def check(self) -> None:
-        """Assert that free, idle and used pages, each counted for itself, make up all; the cost is that of a sum."""
+        """Assert that free, idle and used pages, each counted separately, add up to all; this costs one sum."""
         assert self.free + self.idle + self.used == self.count, "a page is lost"
 
     def _orphan(self, page: int) -> None:

@@ -1,6 +1,6 @@
-"""What crosses into the engine and out of it: the only part of the engine that `worker.jobs` knows.
+"""Requests to the engine and their outputs: the only part of the engine that `stoop_worker.jobs` imports.
 
-The engine may be a thread or a process: nothing here says which.
+The engine may be a thread or a process; nothing here depends on which.
 """
 
 from collections.abc import Callable, Sequence
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from worker.images import Crops, Image
+from stoop_worker.images import Crops, Image
 
 __all__ = [
     "Aborted",
@@ -20,6 +20,7 @@ __all__ = [
     "FinishReason",
     "Finished",
     "GroundedSpan",
+    "Media",
     "Output",
     "Partial",
     "Point",
@@ -76,9 +77,11 @@ Task = Query | Caption | Detect | Point
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How to choose tokens: temperature 0 is greedy; detect and point are always greedy.
+    """Rules for choosing tokens: temperature 0 is greedy; detect and point are always greedy.
 
-    `seed` None draws one at submission; the same seed repeats the same tokens in any batch.
+    `top_k` limits the choice to the k likeliest tokens; 0 allows all. A text ends before the first of the strings
+    `stop`, or at one of the ids `stop_ids`. If `seed` is None, one is drawn at submission; the same seed repeats the
+    same tokens in any batch.
     """
 
     temperature: float = 0.5
@@ -86,23 +89,31 @@ class Sampling:
     max_tokens: int = 768
     max_objects: int = 50
     seed: int | None = None
+    top_k: int = 0
+    stop: tuple[str, ...] = ()
+    stop_ids: tuple[int, ...] = ()
+
+
+Media = Crops | Image
+"""An image, cut into crops or whole. The device cuts a whole one, which is quick only on a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One unit of the engine's work; `image` is None for a query on text alone.
+    """One unit of the engine's work; without `media` the task uses only text.
 
-    An image comes cut into crops, or whole for the device to cut, which is quick only on a GPU.
+    Requests with lower `priority` numbers run first; 0 is the earliest.
     """
 
     id: str
     task: Task
-    image: Crops | Image | None = None
+    media: tuple[Media, ...] = ()
     sampling: Sampling = field(default_factory=Sampling)
+    priority: int = 0
 
 
 class FinishReason(StrEnum):
-    """Why a request ended: the model stopped, or a limit stopped it."""
+    """The reason a request ended: the model stopped, or a limit stopped it."""
 
     STOP = "stop"
     LENGTH = "length"
@@ -158,7 +169,7 @@ class PointFound:
 
 @dataclass(frozen=True, slots=True)
 class GroundedSpan:
-    """Characters [start, end) of the reasoning speak of these points."""
+    """Characters [start, end) of the reasoning refer to these points."""
 
     start: int
     end: int
@@ -167,7 +178,7 @@ class GroundedSpan:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The last output of a request that completed; deltas and objects have gone before it.
+    """The last output of a request that completed, after its deltas and objects.
 
     `text` is the whole answer or caption; `reasoning` the whole reasoning (None when not asked for).
     """
@@ -183,10 +194,11 @@ class Finished:
 
 
 class Refusal(StrEnum):
-    """Why the engine would not run a request."""
+    """The reason the engine refused a request."""
 
     CONTEXT_OVERFLOW = "context_overflow"
     INVALID_ARGUMENT = "invalid_argument"
+    UNSUPPORTED_SKILL = "unsupported_skill"
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,10 +218,10 @@ class Aborted:
 
 
 Partial = TextDelta | ReasoningDelta | BoxFound | PointFound
-"""What comes while a request runs."""
+"""An output while a request runs."""
 
 Terminal = Finished | Refused | Aborted
-"""How a request ends."""
+"""The last output of a request."""
 
 Output = Partial | Terminal
 """Every request ends in exactly one Finished, Refused or Aborted, and nothing follows it."""
@@ -223,11 +235,11 @@ class EnginePort(Protocol):
 
     @property
     def steps(self) -> int:
-        """Grows while the engine makes progress: with each round of its loop, idle or not, and inside a long step."""
+        """A counter that grows with each round of the engine's loop, idle or not, and within a long step."""
 
     @property
     def alive(self) -> bool:
-        """Whether the loop runs; once False, everything submitted and not ended is lost."""
+        """True while the loop runs; once it is False, every unfinished request is lost."""
 
     def submit(self, request: Request) -> None:
         """Hand a request over; raises `EngineFault` when the loop has ended."""

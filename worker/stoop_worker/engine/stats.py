@@ -1,18 +1,19 @@
-"""What the engine has done and what it holds, for metrics."""
+"""Counts of the engine's work and of the resources it holds, for metrics."""
 
 from dataclasses import asdict, dataclass, fields, replace
 
-from worker.engine.request import Usage
-from worker.engine.scheduler import Plan, Scheduler
+from stoop_worker.engine.request import Usage
+from stoop_worker.engine.scheduler import Plan, Scheduler
 
 __all__ = ["Stats", "Totals"]
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Sums since the start. `image_hits` are finished requests whose image was not encoded for them.
+    """Sums since the start. `image_hits` counts finished requests whose images came from the cache.
 
-    `decode_tokens` has those that were computed ahead in vain too.
+    `crops_encoded` is the cost of all encoded media, in the family's unit. `decode_tokens` includes tokens computed
+    ahead in vain.
     """
 
     steps: int = 0
@@ -32,15 +33,15 @@ class Totals:
 
     def with_step(self, plan: Plan, seconds: float) -> "Totals":
         """Add one step."""
-        images = [chunk.sequence for chunk in plan.prefills if chunk.has_image]
+        media = [span.fed for chunk in plan.prefills for span in chunk.media]
         return replace(
             self,
             steps=self.steps + 1,
             step_seconds=self.step_seconds + seconds,
             prefill_tokens=self.prefill_tokens + sum(chunk.end - chunk.start for chunk in plan.prefills),
             decode_tokens=self.decode_tokens + len(plan.decodes),
-            images_encoded=self.images_encoded + len(images),
-            crops_encoded=self.crops_encoded + sum(sequence.crops for sequence in images),
+            images_encoded=self.images_encoded + len(media),
+            crops_encoded=self.crops_encoded + sum(fed.cost for fed in media),
             preemptions=self.preemptions + plan.preempted,
         )
 
@@ -66,7 +67,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """A snapshot: the totals, and what the engine holds now. Idle pages are kept by the cache alone."""
+    """A snapshot of the totals and of the engine's current holdings. Only the cache keeps idle pages."""
 
     totals: Totals
     waiting: int
@@ -77,7 +78,7 @@ class Stats:
 
     @property
     def figures(self) -> dict[str, float]:
-        """All of it by name; the totals end in `_total`."""
+        """All figures by name; the names of totals end in `_total`."""
         held = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "totals"}
         return {**held, **{f"{name}_total": value for name, value in asdict(self.totals).items()}}
 

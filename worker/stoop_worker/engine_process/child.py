@@ -1,4 +1,4 @@
-"""One engine child as the front sees it: started, told, listened to, ended."""
+"""One engine child from the front's side: start it, send it requests, read its reports, end it."""
 
 import asyncio
 import contextlib
@@ -12,16 +12,16 @@ from dataclasses import dataclass, replace
 from queue import SimpleQueue
 from typing import Final
 
-from worker.engine.request import Request
-from worker.engine_process.border import Abort, EngineSettings, NotReady, Ready, Report, Submit
-from worker.engine_process.frames import receive_soon, send
-from worker.engine_process.pixels import Layout, Trays, laid_out
-from worker.errors import EngineFault
+from stoop_worker.engine.request import Request
+from stoop_worker.engine_process.frames import receive_soon, send
+from stoop_worker.engine_process.pixels import Trays, laid_out
+from stoop_worker.engine_process.protocol import Abort, EngineSettings, NotReady, Ready, Report, Submit
+from stoop_worker.errors import EngineFault
 
 __all__ = ["ENGINE_PROGRAM", "Child"]
 
-ENGINE_PROGRAM: Final = (sys.executable, "-m", "worker.engine_process")
-"""The command line of a child, but for the numbers that `Child.start` adds."""
+ENGINE_PROGRAM: Final = (sys.executable, "-m", "stoop_worker.engine_process")
+"""The command line of a child, except for the numbers that `Child.start` adds."""
 
 _END_SECONDS = 10.0
 
@@ -35,11 +35,11 @@ class Child:
     _reader: asyncio.StreamReader
     _pipe: asyncio.ReadTransport
     _trays: Trays
-    _outbox: "SimpleQueue[object]"  # emptied by a thread of its own: a child that is behind must not hold up the loop
+    _outbox: "SimpleQueue[object]"  # emptied by its own thread, so that a slow child does not block the loop
 
     @classmethod
     async def start(cls, program: Sequence[str], settings: EngineSettings, trays: Trays) -> "Child":
-        """Start a child, tell it what to build, and show it the trays."""
+        """Start a child, and send it the engine's settings and the trays."""
         ours, theirs = socket.socketpair()
         up, into = os.pipe()
         try:
@@ -49,7 +49,7 @@ class Child:
                 stdin=asyncio.subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(), into),
                 env={name: value for name, value in os.environ.items() if not name.startswith(("STOOP_", "AWS_"))},
-                start_new_session=True,  # Ctrl-C in a terminal is for the front, which still needs the engine
+                start_new_session=True,  # Ctrl-C in a terminal must reach only the front, which still needs the engine
             )
         finally:
             theirs.close()
@@ -75,13 +75,13 @@ class Child:
         return word
 
     async def reports(self) -> AsyncIterator[Report]:
-        """Yield what the child reports, until it has ended."""
+        """Yield the child's reports until it has ended."""
         with contextlib.suppress(EOFError):
             while True:
                 yield await receive_soon(self._reader)
 
     def submit(self, request: Request) -> None:
-        """Hand a request over; if its pixels lie in a tray, they are the caller's to keep until its last output."""
+        """Hand a request over; the caller keeps its pixels that lie in trays until its last output."""
         self._outbox.put(request)
 
     def abort(self, request_id: str) -> None:
@@ -89,7 +89,7 @@ class Child:
         self._outbox.put(Abort(request_id))
 
     def stop(self) -> None:
-        """Let the child end after the step it is in."""
+        """Let the child end after its current step."""
         self._outbox.put(None)
 
     def kill(self) -> None:
@@ -98,10 +98,10 @@ class Child:
             self.process.kill()
 
     async def end(self, grace: float = _END_SECONDS) -> str:
-        """Wait for the end of a child that was stopped, killed or has closed its pipe; return how it ended.
+        """Wait for the end of a child that was stopped or killed or has closed its pipe; return how it ended.
 
-        After `grace` seconds it is killed. Raises `EngineFault` if even that does not end it, as when a device's
-        driver hangs.
+        After `grace` seconds it kills the child. It raises `EngineFault` if even that fails, for example because a
+        device's driver hangs.
         """
         try:
             with contextlib.suppress(TimeoutError):
@@ -117,7 +117,7 @@ class Child:
             self._pipe.close()
 
     def _tell(self) -> None:
-        """Send what is in the outbox, until its end or the child's."""
+        """Send the outbox's messages, until the outbox or the child ends."""
         with self._line, contextlib.suppress(OSError):
             while (value := self._outbox.get()) is not None:
                 match value:
@@ -129,14 +129,9 @@ class Child:
                         send(self._line, value)
 
     def _tell_request(self, request: Request) -> None:
-        image, request = request.image, replace(request, image=None)
-        if image is None:
-            send(self._line, Submit(request, None))
-        elif (start := self._trays.start_of(image.pixels)) is not None:
-            send(self._line, Submit(request, Layout.of(image, start)))
-        else:
-            with laid_out(image) as (file, layout):
-                send(self._line, Submit(request, layout), file)
+        media, request = request.media, replace(request, media=())
+        with laid_out(media, self._trays) as (layouts, file):
+            send(self._line, Submit(request, layouts), file)
 
 
 def _say(code: int | None) -> str:

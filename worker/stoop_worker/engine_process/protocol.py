@@ -1,19 +1,19 @@
-"""What crosses between the two processes; nothing here needs torch."""
+"""The messages between the two processes; nothing here needs torch."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from worker.engine.request import Output, Request
-from worker.engine_process.pixels import Layout
-from worker.errors import CheckpointError, ConfigError, WorkerError
-from worker.images.tiling import CropGeometry
+from stoop_worker.engine.request import Output, Request
+from stoop_worker.engine_process.pixels import Layout
+from stoop_worker.errors import CheckpointError, ConfigError, WorkerError
+from stoop_worker.images.tiling import CropGeometry
 
 __all__ = ["Abort", "EngineSettings", "NotReady", "Ready", "Report", "Submit"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
-    """What the child must know of the worker's configuration, by the same names: no address and no secret."""
+    """The worker's settings that the child needs, by the same names: no address and no secret."""
 
     model: str
     revision: str | None = None
@@ -23,6 +23,7 @@ class EngineSettings:
     pages: int | None = None
     page_size: int = 16
     max_batch: int = 64
+    max_context: int = 32_768
     token_budget: int | None = None
     crop_budget: int | None = None
     stall_crops: int = 27
@@ -35,12 +36,18 @@ class EngineSettings:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The child's first word: the engine has answered once, and this is what the front needs of its model."""
+    """The child's first word: the engine has answered once, and this is what the front needs of its model.
+
+    `geometry` says how the front cuts images; None leaves them whole. `skills` are those that the model has,
+    `max_context` is in tokens.
+    """
 
     model: str
     digest: str
-    geometry: CropGeometry
+    geometry: CropGeometry | None
     device: str = "cpu"
+    skills: tuple[str, ...] = ()
+    max_context: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +70,10 @@ class NotReady:
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """A request without its image; the pixels are in the trays, or come beside it as a file, laid out like this."""
+    """A request without its media; the pixels are in the trays, or come beside it in one file, laid out like this."""
 
     request: Request
-    layout: Layout | None
+    layouts: tuple[Layout, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The child's side: builds an engine, feeds it from the line, and reports what it says until one of the two ends."""
+"""The child's side: builds an engine, feeds it from the line, and reports its outputs until either of them ends."""
 
 import contextlib
 import ctypes
@@ -17,57 +17,57 @@ import numpy as np
 import numpy.typing as npt
 import structlog
 
-from worker.engine.request import Deliver, EnginePort, Output
-from worker.engine_process.border import Abort, EngineSettings, NotReady, Ready, Report, Submit
-from worker.engine_process.frames import receive, write
-from worker.engine_process.pixels import map_trays, pick_up
-from worker.errors import EngineFault, WorkerError
+from stoop_worker.engine.request import Deliver, EnginePort, Output
+from stoop_worker.engine_process.frames import receive, write
+from stoop_worker.engine_process.pixels import map_trays, pick_up
+from stoop_worker.engine_process.protocol import Abort, EngineSettings, NotReady, Ready, Report, Submit
+from stoop_worker.errors import EngineFault, WorkerError
 
 __all__ = ["Build", "RunningEngine", "serve_engine"]
 
 log = structlog.get_logger(__name__)
 
-_REPORT_SECONDS = 0.1  # with nothing to tell, the number of steps is told this often
+_REPORT_SECONDS = 0.1  # the period of reports without outputs, which carry the number of steps
 _END_SECONDS = 5.0
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 _OOM_SCORE = "500"
 
 
 class RunningEngine(EnginePort, Protocol):
-    """An engine with a loop of its own."""
+    """An engine with its own loop."""
 
     @property
     def fault(self) -> Exception | None:
-        """What ended the loop, unless it was stopped."""
+        """The exception that ended the loop; None while it runs or after `stop`."""
 
     @property
     def figures(self) -> Mapping[str, float]:
-        """What the engine has done and holds, by name."""
+        """Counts of the engine's work and holdings, by name."""
 
     def start(self) -> None:
         """Start the loop."""
 
     def stop(self) -> None:
-        """End the loop after the step it is in."""
+        """End the loop after its current step."""
 
 
 Build = Callable[[EngineSettings, Deliver], tuple[RunningEngine, Ready]]
-"""Makes the engine and lets it answer once; raises `WorkerError`."""
+"""Builds the engine and has it answer once; raises `WorkerError`."""
 
 
 def serve_engine(build: Build) -> NoReturn:
-    """Run an engine for the process that started this one, and end with it.
+    """Run an engine for the parent process, and end with it.
 
-    The command line ends in the parent's process id, the socket to read from and the pipe to write to.
+    The command line ends with the parent's process id, the socket to read from and the pipe to write to.
     """
     parent, down, up = map(int, sys.argv[-3:])
     _tie_to(parent)
     for descriptor in (down, up):
         os.set_inheritable(descriptor, False)
-    with socket.socket(fileno=down) as line, open(up, "wb") as pipe:  # noqa: PTH123 (a descriptor is no path)
+    with socket.socket(fileno=down) as line, open(up, "wb") as pipe:  # noqa: PTH123 (a descriptor is not a path)
         code = _serve(build, line, pipe)
     sys.stderr.flush()
-    os._exit(code)  # a broken device may hang an orderly end
+    os._exit(code)  # a broken device may hang an orderly exit
 
 
 def _serve(build: Build, line: socket.socket, pipe: BinaryIO) -> int:
@@ -91,27 +91,25 @@ def _serve(build: Build, line: socket.socket, pipe: BinaryIO) -> int:
 
 
 def _feed(line: socket.socket, engine: RunningEngine, trays: npt.NDArray[np.uint8] | None) -> None:
-    """Hand over what comes down the line, with images from the trays or from files; its end is the engine's."""
+    """Pass requests, with their images from trays or files, and aborts to the engine; stop it when the line ends."""
     with contextlib.suppress(EOFError, ConnectionError, EngineFault):
         while True:
             value, file = receive(line)
             match value:
-                case Submit(request, None):
-                    engine.submit(request)
-                case Submit(request, layout) if layout is not None:
-                    engine.submit(replace(request, image=pick_up(layout, file, trays)))
+                case Submit(request, layouts):
+                    engine.submit(replace(request, media=pick_up(layouts, file, trays)))
                 case Abort(id=request_id):
                     engine.abort(request_id)
-    last_resort = threading.Timer(_END_SECONDS, os._exit, [1])  # a step that hangs
+    last_resort = threading.Timer(_END_SECONDS, os._exit, [1])  # in case a step hangs
     last_resort.daemon = True
     last_resort.start()
     engine.stop()
 
 
 def _report(pipe: BinaryIO, engine: RunningEngine, outbox: "SimpleQueue[list[Output]]") -> None:
-    """Tell what the engine says and how far it is, until it has ended and all is told."""
+    """Report the engine's outputs, steps and figures, until it has ended and all outputs are reported."""
     while True:
-        alive = engine.alive  # asked first: what was said before the end is then still gathered
+        alive = engine.alive  # read first, so that outputs from before the end are still gathered
         outputs = _gather(outbox)
         write(pipe, Report(engine.steps, outputs, engine.figures))
         if not alive and not outputs:
@@ -128,7 +126,7 @@ def _gather(outbox: "SimpleQueue[list[Output]]") -> list[Output]:
 
 
 def _tie_to(parent: int) -> None:
-    """Die with the parent, leave the worker's signals to it, and be the one of the two to go for want of memory."""
+    """Die with the parent, leave the worker's signals to it, and die before it if memory runs out."""
     for signum in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, signal.SIG_IGN)
     if sys.platform == "linux":
@@ -136,4 +134,4 @@ def _tie_to(parent: int) -> None:
         with contextlib.suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
     if os.getppid() != parent:
-        os._exit(1)  # it ended before it could be tied to
+        os._exit(1)  # the parent ended before this process was tied to it

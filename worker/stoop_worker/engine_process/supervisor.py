@@ -1,4 +1,4 @@
-"""The engine behind its port, in a child process that is watched and replaced."""
+"""The engine behind its port, in a child process that the front watches and replaces."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -6,29 +6,29 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from worker.engine.request import Aborted, Deliver, Finished, Refused, Request
-from worker.engine_process.border import EngineSettings, Ready, Report
-from worker.engine_process.child import ENGINE_PROGRAM, Child
-from worker.engine_process.pixels import Trays
-from worker.errors import EngineFault, WorkerError
-from worker.images import Crops, Image
+from stoop_worker.engine.request import Aborted, Deliver, Finished, Media, Refused, Request
+from stoop_worker.engine_process.child import ENGINE_PROGRAM, Child
+from stoop_worker.engine_process.pixels import Trays
+from stoop_worker.engine_process.protocol import EngineSettings, Ready, Report
+from stoop_worker.errors import EngineFault, WorkerError
 
 __all__ = ["EngineProcess", "Supervision"]
 
 log = structlog.get_logger(__name__)
 
-_STOP_SECONDS = 1.0  # all that counts has been settled by then
-_PATIENCE = {"cpu": 600.0}  # there one step may prefill thousands of tokens, for minutes
+_STOP_SECONDS = 1.0  # every job has been settled by then
+_PATIENCE = {"cpu": 600.0}  # one step may prefill thousands of tokens there, for minutes
 _USUAL_PATIENCE = 60.0
-_LOOKS = 4  # how often in `hang_seconds` progress is looked for
+_LOOKS = 4  # checks for progress within `hang_seconds`
 
 
 @dataclass(frozen=True, slots=True)
 class Supervision:
-    """How the front looks after the engine; durations are in seconds.
+    """The front's limits for the engine; durations are in seconds.
 
-    Without a step for `hang_seconds` while it has work, the engine counts as hung; by default that fits the device. A
-    new one has `restart_seconds` to get ready. `max_faults` in a row, nothing having been finished between, end it.
+    The engine counts as hung after `hang_seconds` without a step while it has work; None picks a time that suits the
+    device. A new engine has `restart_seconds` to get ready. After `max_faults` faults in a row, without a finished
+    request in between, the front gives up.
     """
 
     max_faults: int = 4
@@ -38,7 +38,7 @@ class Supervision:
 
 @dataclass(slots=True)
 class _Watchdog:
-    """Counts looks without progress, not time: a front that was stopped itself must not blame the engine."""
+    """Counts checks without progress, not time: a front that was itself suspended must not blame the engine."""
 
     steps: int = -1
     idle_looks: int = 0
@@ -51,11 +51,11 @@ class _Watchdog:
 
 @dataclass(slots=True)
 class EngineProcess:
-    """`EnginePort` over one child after another; belongs to the event loop.
+    """`EnginePort` over one child after another; call it only from the event loop.
 
-    `deliver` takes the outputs, `lose` the ids that were inside a child when it crashed or hung. What is submitted
-    while a child is being replaced waits for the next one. `patience` is for how many seconds there may be no step.
-    Images whose pixels are made in `trays` are not copied on their way.
+    `deliver` takes the outputs, `lose` the ids that were inside a child when it crashed or hung. A request submitted
+    while a child is being replaced waits for the next one. `patience` is the longest time without a step, in seconds.
+    Images whose pixels are in `trays` are passed on without a copy.
     """
 
     settings: EngineSettings
@@ -70,26 +70,26 @@ class EngineProcess:
     _steps: int = 0
     _alive: bool = True
     _stopping: bool = False
-    _child: Child | None = None  # the one that is ready
+    _child: Child | None = None  # the child that is ready
     _newest: Child | None = None
-    # what the child has, with those images whose trays must stay as they are
-    _inside: dict[str, Crops | Image | None] = field(default_factory=dict)
+    # the child's requests, each with the media whose trays must not change
+    _inside: dict[str, tuple[Media, ...]] = field(default_factory=dict)
     _backlog: dict[str, Request] = field(default_factory=dict)
     _ready: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def steps(self) -> int:
-        """Signs of progress: steps of the child, and looks at a new one that has time left to get ready."""
+        """A counter of progress: steps of the child, and checks on a new child that still has time to get ready."""
         return self._steps
 
     @property
     def alive(self) -> bool:
-        """Whether requests are taken, now or by the next child."""
+        """True if the engine takes requests, now or in the next child."""
         return self._alive
 
     @property
     def running(self) -> asyncio.Event:
-        """Set while there is a child that is ready."""
+        """Set while a child is ready."""
         return self._ready
 
     def submit(self, request: Request) -> None:
@@ -101,7 +101,7 @@ class EngineProcess:
         if self._child is None:
             self._backlog[request.id] = request
         else:
-            self._inside[request.id] = self._in_tray(request)
+            self._inside[request.id] = self._in_trays(request)
             self._child.submit(request)
 
     def abort(self, request_id: str) -> None:
@@ -112,7 +112,7 @@ class EngineProcess:
             self._child.abort(request_id)
 
     async def start(self) -> Ready:
-        """Start the first child and wait, however long; raises `ConfigError`, `CheckpointError` or `EngineFault`."""
+        """Start the first child and wait without limit; raises `ConfigError`, `CheckpointError` or `EngineFault`."""
         child, ready = await self._launch()
         usual = _PATIENCE.get(ready.device, _USUAL_PATIENCE)
         self.patience = self.supervision.hang_seconds or usual
@@ -120,7 +120,7 @@ class EngineProcess:
         return ready
 
     async def run(self) -> None:
-        """Watch the child and replace it, until `stop`; raises `EngineFault` at one fault too many."""
+        """Watch the child and replace it, until `stop`; raises `EngineFault` after too many faults."""
         try:
             while (child := self._child) is not None:
                 how = await self._watch(child)
@@ -134,7 +134,7 @@ class EngineProcess:
             self._alive = False
 
     async def stop(self) -> None:
-        """End the child; what has not ended is lost."""
+        """End the child; unfinished requests are lost."""
         self._stopping, self._alive = True, False
         if self._newest is not None:
             self._newest.stop()
@@ -143,10 +143,9 @@ class EngineProcess:
             await self._newest.end(grace=_STOP_SECONDS)
         self.trays.close()
 
-    def _in_tray(self, request: Request) -> Crops | Image | None:
-        """Return the request's image if its pixels lie in a tray; all others are copied, and not kept."""
-        image = request.image
-        return image if image is not None and self.trays.start_of(image.pixels) is not None else None
+    def _in_trays(self, request: Request) -> tuple[Media, ...]:
+        """Return the request's media whose pixels lie in trays; the others are copied and need not be kept."""
+        return tuple(media for media in request.media if self.trays.start_of(media.pixels) is not None)
 
     async def _launch(self) -> tuple[Child, Ready]:
         child = self._newest = await Child.start(self.program, self.settings, self.trays)
@@ -162,7 +161,7 @@ class EngineProcess:
         self._ready.set()
 
     async def _watch(self, child: Child) -> str:
-        """Read a child's reports until it ends or hangs; return how that came."""
+        """Read a child's reports until it ends or hangs; return how it ended."""
         reading = asyncio.create_task(self._read(child))
         watchdog, pause = _Watchdog(), self.patience / _LOOKS
         try:
@@ -202,7 +201,7 @@ class EngineProcess:
         self.lose(lost)
 
     async def _replace(self, how: str) -> Child:
-        """Start children until one is ready; `how` is why the last one ended."""
+        """Start children until one is ready; `how` describes the end of the last one."""
         while True:
             self.faults += 1
             if self.faults >= self.supervision.max_faults:
@@ -223,7 +222,7 @@ class EngineProcess:
                 if launching.done():
                     return launching.result()[0]
                 left -= pause
-                self._steps += 1  # until then the jobs that wait are in good hands
+                self._steps += 1  # until then the waiting jobs stay with this worker
         finally:
             launching.cancel()
             await asyncio.gather(launching, return_exceptions=True)

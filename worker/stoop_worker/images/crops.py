@@ -1,4 +1,4 @@
-"""Pixels to the squares the vision encoder takes: one global crop and a grid of local ones."""
+"""Cuts pixels into the squares that the vision encoder takes: one global crop and a grid of local ones."""
 
 from dataclasses import dataclass
 
@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image as Pillow
 
-from worker.images.load import Image
-from worker.images.tiling import CropGeometry, Tiling, select_tiling
+from stoop_worker.images.load import Allocate, Image
+from stoop_worker.images.tiling import CropGeometry, Tiling, select_tiling
 
 __all__ = ["Crops", "cut"]
 
@@ -16,7 +16,7 @@ __all__ = ["Crops", "cut"]
 class Crops:
     """The crops of one image: `pixels` (1 + rows * cols, crop size, crop size, 3) uint8, the global crop first.
 
-    Local crop (row, col) has index 1 + row * cols + col. `digest` is that of the image.
+    Local crop (row, col) has index 1 + row * cols + col. `digest` is the image's.
     """
 
     pixels: npt.NDArray[np.uint8]
@@ -24,16 +24,20 @@ class Crops:
     digest: bytes
 
 
-def cut(image: Image, geometry: CropGeometry) -> Crops:
-    """Cut an image into its crops; resizing is Pillow's LANCZOS, the aspect ratio is not kept."""
+def cut(image: Image, geometry: CropGeometry, allocate: Allocate | None = None) -> Crops:
+    """Cut an image into its crops, resized by Pillow's LANCZOS without keeping the aspect ratio.
+
+    The crops lie in the array that `allocate` returns, if it is given.
+    """
     height, width, _ = image.pixels.shape
     tiling = select_tiling(height, width, geometry)
     side = geometry.crop_size
-    pixels = np.empty((1 + tiling.count, side, side, 3), dtype=np.uint8)
+    shape = (1 + tiling.count, side, side, 3)
+    pixels = allocate(shape) if allocate else np.empty(shape, dtype=np.uint8)
     source = Pillow.fromarray(image.pixels)
     pixels[0] = _resize(source, side, side)
     if tiling.count == 1:
-        pixels[1] = pixels[0]  # the one local crop is the whole image too
+        pixels[1] = pixels[0]  # the only local crop is the whole image, as the global one is
     else:
         _cut_local(_resize(source, *tiling.size(geometry)), tiling, geometry, pixels[1:])
     return Crops(pixels=pixels, tiling=tiling, digest=image.digest)

@@ -1,4 +1,4 @@
-"""Encoded bytes to RGB pixels, with every limit checked before a pixel is decoded."""
+"""Decodes images to RGB pixels, and checks every limit before it decodes a pixel."""
 
 import hashlib
 import io
@@ -11,21 +11,22 @@ import simplejpeg
 from PIL import Image as Pillow
 from PIL import UnidentifiedImageError
 
-from worker.errors import ImageTooLarge, ImageUndecodable
+from stoop_worker.errors import ImageError, ImageTooLarge, ImageUndecodable
+from stoop_worker.images.structure import lean
 
 __all__ = ["Allocate", "Image", "ImageLimits", "load"]
 
 Allocate = Callable[[tuple[int, ...]], npt.NDArray[np.uint8]]
-"""Returns an array of this shape that is the caller's to fill."""
+"""Returns an array of the given shape, which the caller fills."""
 
-# the second byte of the markers that begin a JPEG's frame: C4, C8 and CC begin something else
+# the second byte of the markers that begin a JPEG's frame; C4, C8 and CC are other markers
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _COMMON_FRAMES = frozenset({0xC0, 0xC1, 0xC2})
 
 
 @dataclass(frozen=True, slots=True)
 class ImageLimits:
-    """What the worker accepts: most bytes, most pixels, and Pillow's names of formats."""
+    """Limits on accepted images: bytes, pixels, and formats by Pillow's names."""
 
     max_bytes: int = 32 << 20
     max_pixels: int = 64_000_000
@@ -34,14 +35,14 @@ class ImageLimits:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """RGB pixels (height, width, 3) uint8, and a digest that no other pixels have."""
+    """RGB pixels (height, width, 3) uint8, with a digest that identifies them."""
 
     pixels: npt.NDArray[np.uint8]
     digest: bytes
 
     @classmethod
     def of(cls, pixels: npt.NDArray[np.uint8]) -> "Image":
-        """Wrap RGB pixels (height, width, 3) uint8; the digest is that of their values and shape."""
+        """Wrap RGB pixels (height, width, 3) uint8; the digest covers their values and shape."""
         pixels = np.ascontiguousarray(pixels)
         digest = hashlib.blake2b(repr(pixels.shape).encode(), digest_size=16)
         digest.update(pixels.data)
@@ -51,18 +52,20 @@ class Image:
 def load(encoded: bytes, limits: ImageLimits, allocate: Allocate | None = None) -> Image:
     """Decode an image's first frame to RGB: alpha dropped, palettes expanded, EXIF rotation ignored.
 
-    This is what Pillow's conversion gives, and so the reference; but 16-bit greyscale keeps its upper 8 bits, as
-    16-bit colour does there, where Pillow would turn nearly all of it white. A JPEG without a fault is decoded
-    straight to RGB by simplejpeg's libjpeg-turbo: the same pixels as by Pillow's, in half the time.
-    The digest is that of the encoded bytes: hashing the pixels takes half as long as decoding them. With `allocate`
-    the pixels are in an array that it made.
-    Raises `ImageTooLarge` (bytes or pixels, known before decoding) or `ImageUndecodable`.
+    The result is that of Pillow's conversion, with one exception: 16-bit greyscale keeps its upper 8 bits, because
+    Pillow would make nearly all of it white. simplejpeg's libjpeg-turbo decodes a faultless JPEG straight to RGB: the
+    pixels are the same, in half the time.
+    The digest covers the encoded bytes, because hashing the pixels takes half as long as decoding them. The pixels lie
+    in the array that `allocate` returns, if it is given.
+    Metadata is not read, and a file that would keep a decoder for long is refused (see `structure`).
+    Raises `ImageTooLarge` (bytes, pixels or work, known before decoding) or `ImageUndecodable`.
     """
     if len(encoded) > limits.max_bytes:
         raise ImageTooLarge(f"the image has {len(encoded)} bytes: at most {limits.max_bytes}")
     try:
-        return Image(_decode(encoded, limits, allocate), hashlib.blake2b(encoded, digest_size=16).digest())
-    except ImageTooLarge:
+        pixels = _decode(lean(encoded, limits.max_pixels), limits, allocate)
+        return Image(pixels, hashlib.blake2b(encoded, digest_size=16).digest())
+    except ImageError:
         raise
     except (Pillow.DecompressionBombError, Pillow.DecompressionBombWarning) as error:
         raise ImageTooLarge(f"the image has too many pixels: at most {limits.max_pixels}") from error
@@ -96,15 +99,15 @@ def _decode_by_pillow(opened: Pillow.Image) -> npt.NDArray[np.uint8]:
         grey = (np.asarray(opened) >> 8).astype(np.uint8)
         return np.stack((grey, grey, grey), axis=-1)
     opened.load()
-    # or Pillow looks for a substitute colour, with a warning, only to drop it
+    # otherwise Pillow warns and looks for a substitute colour, only to drop it
     opened.info.pop("transparency", None)
     return np.asarray(opened if opened.mode == "RGB" else opened.convert("RGB"))
 
 
 def _decode_jpeg(encoded: bytes, into: npt.NDArray[np.uint8]) -> bool:
-    """Decode a JPEG of which Pillow has read the header; False if there is anything at which only Pillow may judge."""
+    """Decode a JPEG whose header Pillow has read; return False if Pillow has to decode it instead."""
     try:
-        # strict: a warning is an error; and the buffer is no larger than the size that was checked
+        # strict makes a warning an error; the buffer has exactly the size that was checked
         pixels = simplejpeg.decode_jpeg(encoded, "RGB", buffer=into, strict=True)
     except ValueError:
         return False
@@ -112,7 +115,7 @@ def _decode_jpeg(encoded: bytes, into: npt.NDArray[np.uint8]) -> bool:
 
 
 def _is_common(encoded: bytes) -> bool:
-    """Say whether a JPEG is sequential or progressive in Huffman's code: of the others not every build has all."""
+    """Return whether a JPEG is sequential or progressive with Huffman coding; not every build decodes the others."""
     at = 2
     while at + 4 <= len(encoded) and encoded[at] == 0xFF:
         marker = encoded[at + 1]

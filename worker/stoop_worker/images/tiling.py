@@ -1,4 +1,4 @@
-"""How many local crops an image gets, and how they lie over it."""
+"""Chooses the number and the layout of an image's local crops."""
 
 from dataclasses import dataclass
 from math import ceil, floor, sqrt
@@ -44,7 +44,7 @@ class Tiling:
         return self.rows * self.cols
 
     def size(self, geometry: CropGeometry) -> tuple[int, int]:
-        """Return (height, width) in pixels of the image that is cut into the local crops."""
+        """Return the (height, width) in pixels that an image is resized to before it is cut into local crops."""
         return (
             self.rows * geometry.window + 2 * geometry.margin,
             self.cols * geometry.window + 2 * geometry.margin,
@@ -54,7 +54,7 @@ class Tiling:
 def select_tiling(height: int, width: int, geometry: CropGeometry) -> Tiling:
     """Choose the tiling for an image of height x width pixels (Moondream's rule).
 
-    `max_crops` is no strict bound: a very long image may get more along its long side.
+    `max_crops` is not a strict limit: a very long image may get more crops along its long side.
     """
     inner_height, inner_width = height - 2 * geometry.margin, width - 2 * geometry.margin
     window, most = geometry.window, geometry.max_crops

@@ -1,4 +1,4 @@
-"""How long to wait before the next try."""
+"""Doubling, randomised waits between tries."""
 
 import random
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ class Backoff:
     tries: int = 0
 
     def next(self) -> float:
-        """Return the seconds to wait now; the next answer is about twice as long."""
+        """Return the seconds to wait now. The next wait is about twice as long."""
         wait = min(self.longest, self.first * 2.0 ** min(self.tries, 30))
         self.tries += 1
         return random.uniform(wait / 2, wait)

@@ -1,4 +1,4 @@
-"""What is told to all workers at once, on one channel: so far, that a running job is cancelled."""
+"""The channel to all workers at once; its only order so far cancels a running job."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,9 +9,10 @@ import structlog
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from schemas import names
-from worker.jobs.backoff import Backoff
-from worker.jobs.redis_connect import close, connect, make_connection, read_url
+from stoop_schemas import names
+from stoop_worker.jobs.backoff import Backoff
+from stoop_worker.jobs.outage import RedisOutage
+from stoop_worker.jobs.redis.connect import close, connect, make_connection, read_url
 
 __all__ = ["Control"]
 
@@ -26,13 +27,21 @@ class _Order(msgspec.Struct, frozen=True):
 
 
 class Control:
-    """Listens, and calls `cancel` with the id of each job that is cancelled, whoever runs it.
+    """Listens, and calls `cancel` with the id of each cancelled job, on whichever worker it runs.
 
-    What is told while the connection is down is missed; the job's own flag, read with the lease, says it again. After
-    `quiet` seconds without a word it asks whether the connection still lives.
+    It misses orders while the connection is down; the worker then finds the job's cancel flag when it renews its
+    lease. After `quiet` seconds of silence it checks the connection with a PING.
     """
 
-    def __init__(self, url: str, cancel: Callable[[str], None], *, quiet: float = _QUIET_SECONDS) -> None:
+    def __init__(
+        self,
+        url: str,
+        cancel: Callable[[str], None],
+        *,
+        quiet: float = _QUIET_SECONDS,
+        outage: RedisOutage | None = None,
+    ) -> None:
+        self._outage = outage or RedisOutage()
         self._client = connect(read_url(url), timeout=quiet)
         self._cancel = cancel
         self._quiet = quiet
@@ -45,7 +54,7 @@ class Control:
                 try:
                     await self._listen(backoff)
                 except (RedisError, OSError) as error:
-                    log.warning("not listening for cancelled jobs", error=type(error).__name__)
+                    self._outage.failed("listening for cancelled jobs", error)
                 await asyncio.sleep(backoff.next())
         finally:
             await close(self._client)
@@ -58,7 +67,7 @@ class Control:
             asked = False
             while True:
                 _heed_cancellation()
-                # None after so many quiet seconds; redis-py raises only for a time that its connection was made with
+                # None after a timeout; redis-py raises only if the timeout was set on the connection itself
                 reply = await connection.read_response(timeout=self._quiet, disconnect_on_error=False)
                 if reply is None:
                     if asked:
@@ -67,6 +76,7 @@ class Control:
                     asked = True
                     continue
                 asked, backoff.tries = False, 0
+                self._outage.succeeded("listening for cancelled jobs")
                 self._hear(reply)
         finally:
             await connection.disconnect()
@@ -84,7 +94,7 @@ class Control:
 
 
 def _heed_cancellation() -> None:
-    """Raise what redis-py may have lost: on Python 3.11 a cancellation that comes just when something was read."""
+    """Raise a cancellation that redis-py may have lost: on Python 3.11, one that arrives just after a read."""
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError

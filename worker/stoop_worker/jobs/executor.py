@@ -2,65 +2,63 @@
 
 import asyncio
 import random
-import time
+from collections.abc import Callable
 from concurrent.futures import Executor as Pool
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeVar
 
 import structlog
 
-from schemas.codec import unpack_job
-from schemas.failure import Failure, FailureCode, Rejected
-from schemas.job import Job
-from schemas.result import Result
-from schemas.signature import SigningKeys
-from schemas.state import State
-from worker.engine.request import Aborted, Finished, Partial, Refused, Sampling
-from worker.errors import EngineCrashed, EngineFault, WorkerError
-from worker.images import Allocate, CropGeometry, Crops, Image, ImageLimits, cut, load
-from worker.jobs import outcome as outcomes
-from worker.jobs.broker import Delivery
-from worker.jobs.outcome import Outcome, code_of
-from worker.jobs.publisher import Publisher
-from worker.jobs.relay import Relay
-from worker.jobs.retry import after_failure
-from worker.jobs.translate import Timings, completed, ended, to_event, to_request
-from worker.metrics import Metrics
+from stoop_schemas import names
+from stoop_schemas.codec import unpack_job
+from stoop_schemas.failure import Failure, FailureCode, Rejected
+from stoop_schemas.job import Job
+from stoop_schemas.result import Result
+from stoop_schemas.signature import SigningKeys
+from stoop_schemas.state import State
+from stoop_worker.engine.request import Aborted, Finished, Partial, Refused, Sampling
+from stoop_worker.errors import EngineCrashed, EngineFault, WorkerError
+from stoop_worker.images import Allocate, CropGeometry, Crops, Image, ImageLimits, cut, decoded_bytes, load
+from stoop_worker.jobs import outcome as outcomes
+from stoop_worker.jobs.broker import Delivery
+from stoop_worker.jobs.outcome import Outcome, code_of
+from stoop_worker.jobs.prepare import Images, Wanted
+from stoop_worker.jobs.publisher import Publisher
+from stoop_worker.jobs.relay import Relay
+from stoop_worker.jobs.retry import after_failure
+from stoop_worker.jobs.translate import Timings, completed, ended, to_event, to_request
+from stoop_worker.metrics import Metrics
 
-__all__ = ["Dialect", "Executor", "FetchPort", "Studio"]
+__all__ = ["Dialect", "Executor", "Studio"]
 
 log = structlog.get_logger(__name__)
+
+_Value = TypeVar("_Value")
 
 _End = tuple[Outcome, Result | None]
 """An outcome and what is told of it; nothing is told of a job that just goes back."""
 
 
-class FetchPort(Protocol):
-    """Brings the bytes of an image."""
-
-    async def fetch(self, image_uri: str, tenant: str | None = None) -> bytes:
-        """Return the encoded image for a job of this tenant; raises an `ImageError`."""
-
-
 class Dialect(Protocol):
-    """Speaks with those who sent a job as a Celery message."""
+    """Speaks with the senders of Celery messages."""
 
     def read(self, packed: bytes) -> Job:
         """Return the job that a message asks for; raises `Rejected`."""
 
-    def note(self, packed: bytes, result: Result) -> bytes:
-        """Return what Celery is to be told of the job's end, to be kept with it; nothing if nobody is to be told."""
+    def ending(self, packed: bytes, result: Result) -> bytes:
+        """Return the ending to store with the result for Celery, or b"" if no one is waiting for it."""
 
-    def told(self) -> None:
-        """Hear that a note has been kept, and is to be passed on."""
+    def relay(self) -> None:
+        """Start delivering an ending that has just been stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Studio:
     """Makes encoded images ready for the engine on a pool of threads, under the worker's limits.
 
-    Without a `geometry` they stay whole: the engine's device cuts them into crops. The pixels of these go into what
-    `allocate` returns, which may be memory that the engine sees too.
+    Without a `geometry` they stay whole: the engine's device cuts them into crops. The pixels go into what `allocate`
+    returns, which may be memory that the engine sees too. Whoever gives up waits until the thread has ended, because
+    it holds its memory until then.
     """
 
     pool: Pool
@@ -70,12 +68,24 @@ class Studio:
 
     async def prepare(self, encoded: bytes) -> Crops | Image:
         """Load one image, and cut it; raises `ImageTooLarge` or `ImageUndecodable`."""
-        return await asyncio.get_running_loop().run_in_executor(self.pool, self._prepare, encoded)
+        return await self._on_thread(lambda: self._prepare(encoded))
+
+    async def measure(self, encoded: bytes) -> int:
+        """Return how many bytes the decoded pixels take; 0 if they are not an image."""
+        return await self._on_thread(lambda: decoded_bytes(encoded, self.limits))
+
+    async def _on_thread(self, work: Callable[[], _Value]) -> _Value:
+        running = asyncio.get_running_loop().run_in_executor(self.pool, work)
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            await asyncio.wait({running})
+            raise
 
     def _prepare(self, encoded: bytes) -> Crops | Image:
         if self.geometry is None:
             return load(encoded, self.limits, self.allocate)
-        return cut(load(encoded, self.limits), self.geometry)
+        return cut(load(encoded, self.limits), self.geometry, self.allocate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +94,10 @@ class Executor:
 
     With `keys` only jobs that one of them has signed are read; anything else is a dead letter.
     `attempts` is how often a job may run that does not say so itself. Without a `dialect` Celery messages are refused.
+    `model` is what jobs call this worker's model; a job that names another one is refused.
     """
 
-    fetcher: FetchPort
-    studio: Studio
+    images: Images
     relay: Relay
     publisher: Publisher
     defaults: Sampling
@@ -95,6 +105,7 @@ class Executor:
     attempts: int = 3
     keys: SigningKeys | None = None
     dialect: Dialect | None = None
+    model: str | None = None
 
     async def execute(self, delivery: Delivery, broken_off: "asyncio.Future[Outcome]") -> None:
         """Take a delivery to its end, or break its run off with the outcome that comes by `broken_off`."""
@@ -103,7 +114,7 @@ class Executor:
         note = self._note(delivery, outcome, result)
         ours = await self.publisher.settle(delivery, outcome, result, note=note)
         if self.dialect and note and ours:
-            self.dialect.told()
+            self.dialect.relay()
         kind = type(outcome).__name__.lower()
         self.metrics.settled(result, kind, ours=ours)
         log.info(
@@ -136,6 +147,7 @@ class Executor:
             job = self._unpack(delivery)
             if delivery.verdict is not None:
                 return _judged(job, delivery.verdict)
+            self._check_model(job)
             return await self._run_in_time(delivery, job, arrived)
         except Rejected as error:
             return self._failed(delivery, job, error.failure)
@@ -159,10 +171,17 @@ class Executor:
             return outcomes.Expired(), ended(delivery.job_id, job, State.EXPIRED, None)
 
     async def _run(self, delivery: Delivery, job: Job) -> _End:
-        image, timings = await self._image(delivery, job)
-        running = self.relay.run(to_request(job, image, self.defaults), lambda output: self._say(delivery, job, output))
-        del image  # a job in flight has its pixels in memory once
-        last = await running
+        waited = max(0, delivery.claimed_at - delivery.queued_at)
+        if job.image is None:
+            return await self._ask(delivery, job, None, Timings(waited))
+        wanted = Wanted(job.image, job.tenant, delivery.priority)
+        submitted = asyncio.get_running_loop().time() - waited / 1000
+        async with self.images.prepared(wanted, submitted) as ready:
+            return await self._ask(delivery, job, ready.image, Timings(waited, ready.fetch_ms, ready.image_ms))
+
+    async def _ask(self, delivery: Delivery, job: Job, image: Crops | Image | None, timings: Timings) -> _End:
+        request = replace(to_request(job, image, self.defaults), priority=delivery.priority)
+        last = await self.relay.run(request, lambda output: self._say(delivery, job, output))
         match last:
             case Finished():
                 return outcomes.Completed(), completed(job, last, timings)
@@ -170,17 +189,6 @@ class Executor:
                 raise Rejected(FailureCode(last.refusal.value), last.message)
             case Aborted():
                 return outcomes.Cancelled(), ended(job.id, job, State.CANCELLED, None)
-
-    async def _image(self, delivery: Delivery, job: Job) -> tuple[Crops | Image | None, Timings]:
-        queue_ms = float(max(0, delivery.claimed_at - delivery.queued_at))
-        if job.image is None:
-            return None, Timings(queue_ms)
-        began = time.perf_counter()
-        encoded = await self.fetcher.fetch(job.image, job.tenant)
-        fetched = time.perf_counter()
-        image = await self.studio.prepare(encoded)
-        ready = time.perf_counter()
-        return image, Timings(queue_ms, 1000 * (fetched - began), 1000 * (ready - fetched))
 
     def _read(self, delivery: Delivery) -> Job | None:
         try:
@@ -195,6 +203,16 @@ class Executor:
             raise Rejected(FailureCode.MALFORMED, "the job's id is not the entry's, or is of another partition")
         return job
 
+    def _check_model(self, job: Job) -> None:
+        if job.model in (None, self.model):
+            return
+        served = f"serves {self.model}" if self.model else "has a model without a name"
+        raise Rejected(
+            FailureCode.UNSUPPORTED_MODEL,
+            f"this worker {served}, and the job names {job.model}: put it into the lane"
+            f" {names.model_lane(job.lane, job.model)}, or leave the model out",
+        )
+
     def _read_message(self, packed: bytes) -> Job:
         if self.dialect is None:
             raise Rejected(FailureCode.MALFORMED, "this worker takes no Celery messages: see STOOP_CELERY")
@@ -204,7 +222,7 @@ class Executor:
         runs_again = isinstance(outcome, outcomes.Retry | outcomes.Released | outcomes.Crashed)
         if self.dialect is None or not delivery.celery or result is None or runs_again:
             return b""
-        return self.dialect.note(delivery.packed, result)
+        return self.dialect.ending(delivery.packed, result)
 
     def _failed(self, delivery: Delivery, job: Job | None, failure: Failure) -> _End:
         """A message that is no job is kept as a dead letter; a job that may do better later runs again."""

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import structlog
 
-from worker.engine.request import EnginePort
-from worker.errors import QueueUnavailable
-from worker.jobs.broker import Broker, Delivery
-from worker.jobs.outcome import Cancelled, Outcome, Released
+from stoop_worker.engine.request import EnginePort
+from stoop_worker.errors import QueueUnavailable
+from stoop_worker.jobs.broker import Broker, Delivery
+from stoop_worker.jobs.outcome import Cancelled, Outcome, Released
 
 __all__ = ["LeaseKeeper"]
 
@@ -19,12 +19,12 @@ _BEATS = 3
 
 
 class LeaseKeeper:
-    """Extends the lease three times a lease, and takes over from the dead as often; `lease` and `hang` are in seconds.
+    """Renews the lease three times per lease, and each time takes over the jobs of dead workers.
 
-    After Redis was away it takes nothing over for a lease: the living could not renew theirs either.
+    After an outage it waits one lease before it takes over jobs, so that live workers can renew theirs first.
 
-    `tell` returns what the registry of workers shall say. `break_off` ends the run of a delivery that
-    was cancelled or is another's by now.
+    `lease` and `hang` are in seconds. `tell` returns this worker's entry in the registry of workers. `break_off` ends
+    the run of a delivery that was cancelled or now belongs to another worker.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class LeaseKeeper:
                 await self._beat()
             else:
                 log.error("the engine makes no progress: the lease is left to run out", steps=self._steps)
-            # workers that were started together must not call together
+            # spreads the calls of workers that started together
             await asyncio.sleep(self._period * random.uniform(0.8, 1.0))
 
     def _makes_progress(self) -> bool:
@@ -69,7 +69,7 @@ class LeaseKeeper:
             for delivery in held.cancelled:
                 self._break_off(delivery, Cancelled())
             for delivery in held.lost:
-                # the queue refuses it, as it is another's; what counts is that the run ends
+                # the queue refuses this settlement, because another worker has the job; it only has to end the run
                 self._break_off(delivery, Released())
             if self._truce:
                 self._truce -= 1
@@ -77,4 +77,4 @@ class LeaseKeeper:
                 log.warning("jobs of dead workers were taken over", jobs=taken)
         except QueueUnavailable as error:
             self._truce = _BEATS
-            log.warning("the lease could not be renewed", error=str(error))
+            log.debug("the lease could not be renewed", error=str(error))

@@ -1,9 +1,9 @@
-"""How a delivery ends: a closed set, and the table from our exceptions to failure codes."""
+"""The outcomes of a delivery: a closed set, and the table from our exceptions to failure codes."""
 
 from dataclasses import dataclass
 
-from schemas.failure import Failure, FailureCode
-from worker import errors
+from stoop_schemas.failure import Failure, FailureCode
+from stoop_worker import errors
 
 __all__ = ["Cancelled", "Completed", "Crashed", "Dead", "Expired", "Failed", "Outcome", "Released", "Retry", "code_of"]
 
@@ -15,14 +15,14 @@ class Completed:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The job ends without an answer, and no other attempt would help."""
+    """The job ends without an answer, because another attempt would not help."""
 
     failure: Failure
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """The job is to run again after `delay` seconds."""
+    """The job runs again after `delay` seconds."""
 
     failure: Failure
     delay: float
@@ -30,14 +30,14 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Dead:
-    """The entry is kept as a dead letter: it is no job, or every attempt failed."""
+    """The entry becomes a dead letter, because it is not a job or every attempt failed."""
 
     failure: Failure
 
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """Someone asked for the job to end."""
+    """Someone cancelled the job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +47,12 @@ class Expired:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """The job goes back to its lane, the attempt not counted."""
+    """The job goes back to its lane, and the attempt does not count."""
 
 
 @dataclass(frozen=True, slots=True)
 class Crashed:
-    """The engine died under the job: it goes to the quarantine, the crash counted."""
+    """The engine died with the job inside: the job goes to the quarantine, and the crash counts."""
 
 
 Outcome = Completed | Failed | Retry | Dead | Cancelled | Expired | Released | Crashed
@@ -70,7 +70,7 @@ _CODES: dict[type[errors.WorkerError], FailureCode] = {
 
 
 def code_of(error: Exception) -> FailureCode:
-    """Return the failure code of an exception; what we did not foresee is `internal`."""
+    """Return the failure code of an exception, or `internal` for an exception that the table lacks."""
     return (
         _CODES.get(type(error), FailureCode.INTERNAL) if isinstance(error, errors.WorkerError) else FailureCode.INTERNAL
     )

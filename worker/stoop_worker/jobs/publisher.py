@@ -1,4 +1,4 @@
-"""Events and endings on their way to the broker: gathered for a few milliseconds, then written together."""
+"""Gathers events and endings for a few milliseconds, then writes them to the broker together."""
 
 import asyncio
 import random
@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 import msgspec
 import structlog
 
-from schemas import event as events
-from schemas.codec import pack
-from schemas.result import Result
-from schemas.state import State
-from worker.errors import QueueUnavailable
-from worker.jobs import outcome as outcomes
-from worker.jobs.broker import Broker, Delivery, EventGroup, Settlement
-from worker.jobs.broker_claims import Place, place_of
+from stoop_schemas import event as events
+from stoop_schemas.codec import pack
+from stoop_schemas.result import Result
+from stoop_schemas.state import State
+from stoop_worker.errors import QueueUnavailable
+from stoop_worker.jobs import outcome as outcomes
+from stoop_worker.jobs.broker import Broker, Delivery, EventGroup, Settlement
+from stoop_worker.jobs.redis.claims import Place, place_of
 
 __all__ = ["Identity", "Publisher"]
 
@@ -26,7 +26,7 @@ _RUNS_AGAIN = outcomes.Retry | outcomes.Released | outcomes.Crashed
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who answers: the worker instance and the model, as results name them."""
+    """The worker instance and the model, by their names in results."""
 
     worker: str
     model: str
@@ -37,7 +37,7 @@ _TOGETHER = 0.002  # seconds in which endings gather: an engine's step ends seve
 
 @dataclass(slots=True)
 class _Track:
-    """What one delivery has said: `next_seq` numbers the next event, `unsent` waits for the next flush."""
+    """The events of one delivery: `next_seq` numbers the next one, `unsent` holds those for the next flush."""
 
     delivery: Delivery
     next_seq: int
@@ -56,8 +56,8 @@ class _Ending:
 class Publisher:
     """Numbers the events of each delivery, merges deltas that wait together, and settles.
 
-    One flush writes all that has gathered since the last: events first, then endings. Events gather for `interval`
-    seconds; endings and the last events before them only for a moment, as somebody waits for these.
+    One flush writes everything gathered since the last: events first, then endings. Events gather for `interval`
+    seconds; endings and the last events before them gather only for a moment, because a caller waits for them.
     """
 
     def __init__(self, broker: Broker, identity: Identity, *, interval: float = 0.02) -> None:
@@ -70,17 +70,17 @@ class Publisher:
         self._ended = asyncio.Event()
 
     def begin(self, delivery: Delivery) -> None:
-        """Start to speak for a delivery; of one that will run say `started`, or `restarted` if it has spoken before."""
+        """Start publishing for a delivery; if it will run, add `started`, or `restarted` if it has events already."""
         self._tracks[place_of(delivery)] = _Track(delivery, delivery.next_seq)
         if delivery.verdict is not None:
             return
-        # a released run leaves the attempt as it was, but not what its watchers have heard
+        # a released run keeps its attempt number, but its watchers have already seen events
         fresh = delivery.attempt == 1 and delivery.next_seq <= 1
         kind = events.StartedEvent if fresh else events.RestartedEvent
         self.say(delivery, lambda seq: kind(id=delivery.job_id, seq=seq, attempt=delivery.attempt))
 
     def say(self, delivery: Delivery, build: Callable[[int], events.Event]) -> None:
-        """Put the event that `build` makes of its number into the next flush."""
+        """Add an event to the next flush; `build` makes it from its number."""
         track = self._tracks[place_of(delivery)]
         said = build(track.next_seq)
         if track.unsent and (merged := _merge(track.unsent[-1], said)):
@@ -93,9 +93,9 @@ class Publisher:
     async def settle(
         self, delivery: Delivery, outcome: outcomes.Outcome, result: Result | None = None, *, note: bytes = b""
     ) -> bool:
-        """End a delivery; True once the broker has it, False if this worker had lost the job.
+        """End a delivery; True once the broker has stored the end, False if this worker had lost the job.
 
-        The result of a job that is to run again is not told. A `note` is kept for Celery in the same step.
+        A job that will run again publishes no result. The same step stores a `note` for Celery.
         """
         settled: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         track = self._tracks.pop(place_of(delivery))
@@ -105,7 +105,7 @@ class Publisher:
         return await settled
 
     async def run(self) -> None:
-        """Flush for ever: all at most once an interval, and what has ended whenever something has."""
+        """Flush for ever: events at most once per interval, and endings as soon as there are any."""
         now = asyncio.get_running_loop().time
         while True:
             await self._something.wait()
@@ -126,7 +126,7 @@ class Publisher:
             return False
 
     async def _flush(self, going_on: Iterable[_Track]) -> None:
-        """Write what these tracks have to say, and all that has ended."""
+        """Write the events of these tracks and all endings."""
         endings, self._endings = self._endings, []
         tracks = [*going_on, *(ending.track for ending in endings)]
         groups = [_take_unsent(track) for track in tracks if track.unsent]
@@ -149,13 +149,13 @@ class Publisher:
 
 
 async def _until_written(write: Callable[[], Awaitable[list[bool]]]) -> list[bool]:
-    """Write, again and again while Redis is away: an answer is never dropped for that."""
+    """Write, and retry during a Redis outage, so that no answer is lost."""
     longest = 0.1
     while True:
         try:
             return await write()
         except QueueUnavailable as error:
-            log.warning("events wait for Redis", error=str(error))
+            log.debug("events wait for Redis", error=str(error))
         await asyncio.sleep(random.uniform(longest / 2, longest))
         longest = min(5.0, 2 * longest)
 

@@ -1,11 +1,11 @@
-"""The engine's outputs, brought to the coroutine that waits for them."""
+"""Delivers the engine's outputs to the coroutines that wait for them."""
 
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 
-from worker.engine.request import Aborted, EnginePort, Finished, Output, Partial, Refused, Request, Terminal
-from worker.errors import EngineCrashed
+from stoop_worker.engine.request import Aborted, EnginePort, Finished, Output, Partial, Refused, Request, Terminal
+from stoop_worker.errors import EngineCrashed
 
 __all__ = ["Relay"]
 
@@ -20,32 +20,33 @@ class Relay:
         self._loop = loop
         self._engine: EnginePort | None = None
         self._waiting: dict[str, asyncio.Queue[Output | None]] = {}
-        self._inside: dict[str, asyncio.Event] = {}  # what the engine has not let go of, and the signal that it has
+        self._inside: dict[str, asyncio.Event] = {}  # requests in the engine, each with the event of its release
 
     def attach(self, engine: EnginePort) -> None:
-        """Take the engine that delivers here; the two need each other, so this comes second."""
+        """Set the engine that delivers here. The two need each other, so this comes second."""
         self._engine = engine
 
     def deliver(self, outputs: Sequence[Output]) -> None:
-        """Hand over the outputs of one step; what comes after the loop has closed is dropped."""
+        """Hand over the outputs of one step. Once the loop has closed, outputs are dropped."""
         self._call_soon(lambda: self._dispatch(outputs))
 
     def lose(self, request_ids: Sequence[str]) -> None:
-        """Say that the engine ended with these in it, after all that it had delivered."""
+        """Report that the engine ended with these requests inside, after all outputs that it delivered."""
         self._call_soon(lambda: self._lose(request_ids))
 
     async def run(self, request: Request, accept: Callable[[Partial], None]) -> Terminal:
-        """Run a request: `accept` every output as it comes, return the terminal one.
+        """Run a request: pass each partial output to `accept` as it comes, and return the terminal one.
 
-        Raises `EngineFault` if the engine takes no requests any more, `EngineCrashed` if it ends with this one in it.
-        When cancelled, the engine is told to abort; the same id waits until that has happened.
+        Raises `EngineFault` if the engine takes no more requests, and `EngineCrashed` if it ends with this one inside.
+        If the caller is cancelled, the engine aborts the request; a request with the same id waits until that has
+        happened.
         """
         assert self._engine is not None, "attach an engine first"
         request_id = request.id
         while request_id in self._inside:
             await self._inside[request_id].wait()
         self._engine.submit(request)
-        del request  # its pixels are the engine's now
+        del request  # the engine owns its pixels now
         inside = self._inside[request_id] = asyncio.Event()
         queue = self._waiting[request_id] = asyncio.Queue()
         try:
@@ -58,16 +59,17 @@ class Relay:
                 self._engine.abort(request_id)
             raise
         finally:
-            # who waited for the id may have it by now
+            # another request may have taken the id by now
             if self._waiting.get(request_id) is queue:
                 del self._waiting[request_id]
-        raise EngineCrashed("the engine ended with the job in it")
+        raise EngineCrashed("the engine ended while it ran the job")
 
     def _call_soon(self, callback: Callable[[], None]) -> None:
         if self._loop.is_closed():
             return
         if _running_loop() is self._loop:
-            self._loop.call_soon(callback)  # a loop that is awake is not to be woken, which costs two system calls
+            # the loop is already running, so skip call_soon_threadsafe and its two system calls
+            self._loop.call_soon(callback)
         else:
             self._loop.call_soon_threadsafe(callback)
 
@@ -76,7 +78,7 @@ class Relay:
             if isinstance(output, Finished | Refused | Aborted):
                 self._let_go(output.id)
             queue = self._waiting.get(output.id)
-            if queue is not None:  # an aborted request may still speak once
+            if queue is not None:  # an aborted request may still have one output
                 queue.put_nowait(output)
 
     def _lose(self, request_ids: Sequence[str]) -> None:

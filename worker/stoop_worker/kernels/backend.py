@@ -1,9 +1,9 @@
-"""Which definition of an operation runs: its kernel, or the plain torch of its reference.
+"""Decides whether an operation runs as its kernel or as its reference in plain torch.
 
 A dispatcher asks `uses_kernel` and imports its `kernel` module only then, so that a CPU run never imports Triton:
 
     if uses_kernel(x, weight):
-        from worker.kernels.some_op.kernel import some_op as launch
+        from stoop_worker.kernels.some_op.kernel import some_op as launch
 
         return launch(x, weight)
     return reference.some_op(x, weight)
@@ -22,14 +22,14 @@ _DTYPES = frozenset({torch.bfloat16, torch.float16, torch.float32, torch.uint8, 
 
 @cache
 def has_triton() -> bool:
-    """Say whether Triton is installed, without importing it."""
+    """Return whether Triton is installed, without importing it."""
     return find_spec("triton") is not None
 
 
 def uses_kernel(first: Tensor, *others: Tensor) -> bool:
-    """Say whether the kernel is to run: on CUDA with Triton, where nothing asks for gradients or for float64.
+    """Return whether the kernel runs: on CUDA with Triton, unless gradients or float64 are wanted.
 
-    `first` decides on the device and the dtype; the others matter for gradients alone.
+    `first` decides the device and the dtype; the others matter only for gradients.
     """
     if not first.is_cuda or first.dtype not in _DTYPES or not has_triton():
         return False
@@ -38,7 +38,7 @@ def uses_kernel(first: Tensor, *others: Tensor) -> bool:
 
 @cache
 def launches_early(device: torch.device) -> bool:
-    """Say whether kernels on `device` can start before the one ahead of them has ended: NVIDIA's, from Hopper on."""
+    """Return whether kernels on `device` can start before the previous one has ended (NVIDIA, from Hopper on)."""
     if device.type != "cuda" or torch.version.cuda is None:
         return False
     return torch.cuda.get_device_capability(device) >= (9, 0)

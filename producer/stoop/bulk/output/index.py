@@ -1,7 +1,7 @@
-"""Which rows are done: an SQLite file beside the results, made of them, and made anew from them when it is lost.
+"""The index of finished rows: an SQLite file beside the results, rebuilt from them if it is lost.
 
-It is never ahead of the results: they are on the disk before what was read of them is committed here. Rows are kept as
-digests of 16 bytes, on the disk and not in memory.
+It never runs ahead of the results, because lines are synced to disk before the index commits them. It keeps each row as
+a digest of 16 bytes, on disk and not in memory.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ _SIDES: Final = ("", "-wal", "-shm")
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How far a file is known to be whole and is indexed."""
+    """The length of a file that is complete and indexed."""
 
     bytes: int = 0
     lines: int = 0
@@ -34,7 +34,7 @@ class Mark:
 
 @dataclass(slots=True)
 class Totals:
-    """What all sessions of a run did together; `seconds` is the time they took."""
+    """Totals over all sessions of a run; `seconds` is their combined time."""
 
     completed: int = 0
     failed: int = 0
@@ -49,29 +49,29 @@ class Totals:
 
 
 class Index:
-    """Says what is done, and remembers it from `commit` to `commit`. Opens the file, or makes a new one."""
+    """Remembers finished rows from one `commit` to the next. Opens the file, or creates it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._open()
 
     def lookup(self, name: str) -> tuple[bool, int]:
-        """Say whether the row of this name is done, and how often it failed before it was to be tried again."""
+        """Return whether this row is done, and how many failures it has had before its retries."""
         found = self._file.execute("SELECT done, failures FROM rows WHERE digest = ?", [_digest(name)]).fetchone()
         return (bool(found[0]), found[1]) if found else (False, 0)
 
     def finish(self, name: str) -> bool:
-        """Note that the row is done; False if it was already."""
+        """Mark the row as done. Return False if it already was."""
         put = "INSERT INTO rows VALUES (?, 1, 0) ON CONFLICT DO UPDATE SET done = 1 WHERE done = 0"
         return self._file.execute(put, [_digest(name)]).rowcount > 0
 
     def retry(self, name: str) -> None:
-        """Note that the row failed, and is to be tried again."""
+        """Record that the row failed and needs another try."""
         put = "INSERT INTO rows VALUES (?, 0, 1) ON CONFLICT DO UPDATE SET failures = failures + 1"
         self._file.execute(put, [_digest(name)])
 
     def marks(self) -> dict[str, Mark]:
-        """Return how far each file is indexed."""
+        """Return the indexed length of each file."""
         return {name: Mark(size, lines) for name, size, lines in self._file.execute("SELECT * FROM files")}
 
     def totals(self) -> Totals:
@@ -82,12 +82,12 @@ class Index:
         return Totals(*found) if found else Totals()
 
     def committed_at(self) -> float:
-        """Return when the last commit was, in Unix seconds; of a new index, now."""
+        """Return the time of the last commit in Unix seconds, or now for a new index."""
         found = self._file.execute("SELECT at FROM totals").fetchone()
         return float(found[0]) if found else time.time()
 
     def commit(self, marks: dict[str, Mark], totals: Totals) -> None:
-        """Keep what was noted since the last time. Call it when the files are on the disk as far as `marks` say."""
+        """Commit all changes since the last time. Sync the files to disk first, at least as far as `marks`."""
         rows = [(name, mark.bytes, mark.lines) for name, mark in marks.items()]
         self._file.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?)", rows)
         counts = (totals.completed, totals.failed, totals.input_tokens, totals.output_tokens)
@@ -103,7 +103,7 @@ class Index:
         self._open()
 
     def close(self) -> None:
-        """Close the file; what was noted since the last commit is read from the results again."""
+        """Close the file. Uncommitted rows are read from the results again at the next start."""
         self._file.close()
 
     def _open(self) -> None:
@@ -123,7 +123,7 @@ class Index:
                 self._file.executescript(f"BEGIN; {_TABLES} PRAGMA user_version = {_VERSION}; COMMIT")
             elif version != _VERSION:
                 raise _Foreign
-            self.marks(), self.totals()  # a file that is no index is found out here
+            self.marks(), self.totals()  # fails here if the file is not an index
             self._file.execute("BEGIN")
         except BaseException:
             self._file.close()
@@ -136,7 +136,7 @@ class Index:
 
 
 class _Foreign(Exception):
-    """The file is of another version."""
+    """The file has the layout of another version."""
 
 
 def _digest(name: str) -> bytes:

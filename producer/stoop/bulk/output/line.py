@@ -4,12 +4,12 @@ from typing import Any, Final
 
 import msgspec
 
-from producer.bulk.row import Row
-from schemas.failure import Failure, FailureCode
-from schemas.job import Job
-from schemas.result import Metrics, Result
-from schemas.skill import Output, Skill
-from schemas.state import State
+from stoop.bulk.row import Row
+from stoop_schemas.failure import Failure, FailureCode
+from stoop_schemas.job import Job
+from stoop_schemas.result import Metrics, Result
+from stoop_schemas.skill import Output, Skill
+from stoop_schemas.state import State
 
 __all__ = ["Line", "answered", "failed", "pack_line", "unpack_line"]
 
@@ -77,10 +77,10 @@ def _facts(row: Row, job: Job | None) -> dict[str, Any]:
     if job is None:
         own = row.fields.get("custom_id")
         return facts | {"id": own if isinstance(own, str) else row.name}
-    length = job.length.value if job.skill is Skill.CAPTION else None
+    length = job.length.value if job.skill == Skill.CAPTION else None
     return facts | {
         "id": job.custom_id or row.name,
-        "skill": job.skill.value,
+        "skill": job.skill,
         "question": job.question,
         "object": job.object,
         "length": length,

@@ -1,9 +1,9 @@
-"""The folder of a run: shards of results, the errors, and which rows are done.
+"""The folder of a run: result shards, the errors file and the index of finished rows.
 
-What is where when: `run.json` is on the disk before the first job is submitted. Lines reach the kernel within a fifth
-of a second (`flush`), so that kill -9 loses no more than those; they reach the disk every five seconds, when a shard is
-full and at the end (`sync`), and only then does the index learn of them. A line that is lost is no harm: its row is not
-done, and its job is found again in the queue, or is run again where the queue has forgotten it.
+`run.json` is on disk before the first job is submitted. `flush` hands lines to the kernel within a fifth of a second,
+so kill -9 loses no more than those. `sync` writes them to disk every five seconds, when a shard is full and at the end;
+only then does the index commit them. A lost line does no harm: its row is not done, so its job is found again in the
+queue, or run again if the queue has forgotten it.
 """
 
 import contextlib
@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from producer.bulk.arguments import settle_arguments, sync_folder
-from producer.bulk.index import Index, Mark
-from producer.bulk.line import Line, pack_line
-from producer.bulk.recovery import ERRORS, count_line, last_shard, recover, retry_failed, shard_name
-from producer.errors import ConfigError
+from stoop.bulk.arguments import settle_arguments, sync_folder
+from stoop.bulk.output.index import Index, Mark
+from stoop.bulk.output.line import Line, pack_line
+from stoop.bulk.output.recovery import ERRORS, count_line, last_shard, recover, retry_failed, shard_name
+from stoop.errors import ConfigError
 
 __all__ = ["SHARD_ROWS", "Identity", "Output", "opened"]
 
@@ -30,7 +30,7 @@ _BUFFER: Final = 1 << 20
 
 
 class _Writing:
-    """Tells of a disk that is full or gone in our own words."""
+    """Turns a full or missing disk into a `ConfigError` with advice."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -40,7 +40,7 @@ class _Writing:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if isinstance(error, OSError | sqlite3.Error):
             why = (error.strerror if isinstance(error, OSError) else None) or error
-            raise ConfigError(f"cannot write to {self._folder}: {why}: mend that, and resume") from error
+            raise ConfigError(f"cannot write to {self._folder}: {why}: fix that, then resume") from error
 
 
 class _Lines:
@@ -68,7 +68,7 @@ class _Lines:
 
 
 class Output:
-    """Takes each row's line once. `run` is the random name of the run; made by `opened`."""
+    """Accepts each row's line once. `run` is the random name of the run. Use `opened` to create one."""
 
     def __init__(self, folder: Path, run: str, *, shard_rows: int = SHARD_ROWS) -> None:
         self.folder = folder
@@ -87,13 +87,13 @@ class Output:
             raise
 
     def lookup(self, name: str) -> tuple[bool, int]:
-        """Say whether the row of this name is done, and how often it failed before it was to be tried again."""
+        """Return whether this row is done, and how many failures it has had before its retries."""
         return self._index.lookup(name)
 
     def put(self, line: Line) -> bool:
-        """Write the line of a row that has ended; False, and nothing is written, if the row was done already."""
+        """Write the line of a row that has ended. Return False, and write nothing, if the row was already done."""
         with self._writing:
-            # first, for it may sync: the index must not learn there of a row whose line is not written yet
+            # choose the file first, because that may sync, and a sync must not index a row without its line
             lines = self._file_of(line)
             if not self._index.finish(line.row):
                 return False
@@ -102,20 +102,20 @@ class Output:
             return True
 
     def flush(self) -> None:
-        """Give what is written to the kernel: it outlives this process."""
+        """Hand the lines to the kernel, so that they survive this process."""
         with self._writing:
             self._results.flush()
             self._errors.flush()
 
     def sync(self) -> None:
-        """Put what is written on the disk, and let the index know of it."""
+        """Write the lines to disk, then commit them to the index."""
         with self._writing:
             self._results.sync()
             self._errors.sync()
             self._index.commit({lines.name: lines.mark for lines in (self._results, self._errors)}, self.totals)
 
     def close(self) -> None:
-        """Close the files; what was not synced is read again by who opens the folder next."""
+        """Close the files. The next `opened` reads unsynced lines again."""
         with contextlib.ExitStack() as closing:
             for each in (self._index, self._errors, self._results):
                 closing.callback(each.close)
@@ -136,7 +136,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What tells a run from another: facts of its source, and what is asked."""
+    """The facts that distinguish one run from another: its source and its arguments."""
 
     source: Mapping[str, Any]
     asked: Mapping[str, Any]
@@ -144,7 +144,7 @@ class Identity:
 
 @contextlib.contextmanager
 def _claimed(folder: Path) -> Iterator[None]:
-    """Make the folder if need be, see that it can be written, and keep other processes out of it."""
+    """Create the folder if it is missing, check that it is writable, and lock other processes out."""
     with contextlib.ExitStack() as held:
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -161,9 +161,9 @@ def _claimed(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def opened(folder: Path, identity: Identity, *, again: bool = False, shard_rows: int = SHARD_ROWS) -> Iterator[Output]:
-    """Open the folder of a run, new or begun; with `again` what has failed is tried again.
+    """Open the folder of a new or resumed run; with `again`, retry the failed rows.
 
-    Raises `ConfigError` if it cannot be written, another process works there, or it holds another run.
+    Raises `ConfigError` if the folder is not writable, another process uses it, or it holds another run.
     """
     with _claimed(folder):
         arguments = settle_arguments(folder, identity.source, identity.asked)

@@ -1,13 +1,14 @@
-"""What the files of an earlier session hold: torn ends are cut off, and the index is brought up to them."""
+"""Recovers the files of an earlier session: cuts off torn ends, and brings the index up to date."""
 
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from producer.bulk.index import Index, Mark, Totals
-from producer.bulk.line import Line, unpack_line
-from producer.errors import ConfigError
+from stoop.bulk.arguments import sync_folder
+from stoop.bulk.output.index import Index, Mark, Totals
+from stoop.bulk.output.line import Line, unpack_line
+from stoop.errors import ConfigError
 
 __all__ = ["ERRORS", "count_line", "last_shard", "recover", "retry_failed", "shard_name", "shards"]
 
@@ -22,27 +23,27 @@ def shard_name(number: int) -> str:
 
 
 def shards(folder: Path) -> list[Path]:
-    """Return the shards that are there, in order."""
+    """Return the existing shards, in order."""
     return sorted(folder.glob("results-[0-9]*.jsonl"))
 
 
 def last_shard(folder: Path) -> int:
-    """Return the number of the shard that grows, 0 if there is none yet."""
+    """Return the number of the last shard, which is still growing; 0 if there is none yet."""
     return max((int(path.stem.rpartition("-")[2]) for path in shards(folder)), default=0)
 
 
 def retry_failed(folder: Path) -> None:
-    """Lay the errors aside, so that their rows are tried again; the index notices that they are gone."""
+    """Move the errors aside, so that their rows run again; the index notices that they are gone."""
     errors = folder / ERRORS
     if errors.exists() and errors.stat().st_size:
         errors.rename(folder / f"errors.retried-{len(list(folder.glob(_RETRIED)))}.jsonl")
 
 
 def recover(folder: Path, index: Index) -> Totals:
-    """Bring the index to what the files hold, and return the totals.
+    """Update the index to match the files, and return the totals.
 
-    The end of the last shard and of the errors may be torn by a crash: it is cut off, and the rows in it count as not
-    done. Raises `ConfigError` for a file that is damaged elsewhere.
+    A crash may tear the end of the last shard and of the errors. Damaged lines are cut out there, and their rows count
+    as unfinished. Raises `ConfigError` for a file that is damaged elsewhere.
     """
     known = index.marks()
     if any(_size(folder / name) < mark.bytes for name, mark in known.items()):
@@ -56,7 +57,8 @@ def recover(folder: Path, index: Index) -> Totals:
     for path in (*retried, *results, *([folder / ERRORS] if (folder / ERRORS).exists() else [])):
         mark = _read(path, known.get(path.name, Mark()), index, totals, retried=path in retried)
         if mark.bytes < _size(path):
-            _cut(path, mark, growing)
+            _mend(path, mark, growing)
+            mark = _read(path, mark, index, totals, retried=path in retried)
         index.commit({path.name: mark}, totals)
     index.commit({}, totals)
     return totals
@@ -74,15 +76,15 @@ def count_line(totals: Totals, line: Line) -> None:
 
 
 def _lost_seconds(folder: Path, known: Mapping[str, Mark], committed_at: float) -> float:
-    """Return how long a session that was killed wrote lines after its last commit."""
+    """Return how long a killed session wrote lines after its last commit."""
     grown = [folder / name for name, mark in known.items() if _size(folder / name) > mark.bytes]
     written_at = max((path.stat().st_mtime for path in grown), default=0.0)
-    # a copied file may be of any time
+    # a copied file may have any modification time
     return min(max(written_at - committed_at, 0.0), _MOST_LOST_SECONDS)
 
 
 def _read(path: Path, mark: Mark, index: Index, totals: Totals, *, retried: bool) -> Mark:
-    """Index what is behind the mark, and return how far the file is whole."""
+    """Index the lines after the mark, and return the end of the file's intact part."""
     size, lines = mark.bytes, mark.lines
     with path.open("rb") as file:
         file.seek(size)
@@ -99,12 +101,18 @@ def _read(path: Path, mark: Mark, index: Index, totals: Totals, *, retried: bool
     return Mark(size, lines)
 
 
-def _cut(path: Path, mark: Mark, growing: set[Path]) -> None:
+def _mend(path: Path, mark: Mark, growing: set[Path]) -> None:
+    """Remove the damaged lines after the mark; intact lines among them stay."""
     if path not in growing:
         raise ConfigError(f"{path} is damaged at line {mark.lines + 1}: mend that line, or delete the file to redo it")
-    with path.open("rb+") as file:
-        file.truncate(mark.bytes)
-        os.fsync(file.fileno())
+    draft = path.with_name(path.name + ".part")
+    with path.open("rb") as damaged, draft.open("wb") as whole:
+        whole.write(damaged.read(mark.bytes))
+        whole.writelines(packed for packed in damaged if unpack_line(packed) is not None)
+        whole.flush()
+        os.fsync(whole.fileno())
+    draft.replace(path)
+    sync_folder(path.parent)
 
 
 def _size(path: Path) -> int:

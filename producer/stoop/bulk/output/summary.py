@@ -1,4 +1,4 @@
-"""What a run came to: `summary.json`, and a table of causes with one example each."""
+"""The summary of a run: `summary.json`, and a table of causes with one example each."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,13 +9,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from producer.bulk.arguments import write_whole
-from producer.bulk.index import Totals
-from producer.bulk.line import Line, unpack_line
-from producer.bulk.plan import Speed
-from producer.bulk.progress import spell_seconds
-from producer.bulk.recovery import ERRORS, shards
-from producer.render import legible
+from stoop.bulk.arguments import write_whole
+from stoop.bulk.output.index import Totals
+from stoop.bulk.output.line import Line, unpack_line
+from stoop.bulk.output.recovery import ERRORS, shards
+from stoop.bulk.plan import Speed
+from stoop.bulk.progress import spell_seconds
+from stoop.terminal import one_line
 
 __all__ = ["SUMMARY", "Cause", "Example", "Summary", "find_causes", "print_summary", "read_speed", "write_summary"]
 
@@ -23,7 +23,7 @@ SUMMARY: Final = "summary.json"
 
 
 class Example(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One row that failed so."""
+    """One row that failed from this cause."""
 
     row: str
     id: str
@@ -40,9 +40,9 @@ class Cause(msgspec.Struct, frozen=True):
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """All sessions of a run together; `finished` if every row of the source has ended, else `stopped` says why not.
+    """All sessions of a run together; `finished` if every row has ended, otherwise `stopped` has the reason.
 
-    `seconds` is the time that the sessions took.
+    `seconds` is the total time of the sessions.
     """
 
     v: int = 1
@@ -61,7 +61,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, folder: Path, run: str, totals: Totals, stopped: str | None) -> "Summary":
-        """Sum a run up; reads the errors of its folder."""
+        """Summarise a run; reads the errors in its folder."""
         seconds = max(totals.seconds, 1e-3)
         return cls(
             run=run,
@@ -98,7 +98,7 @@ def write_summary(folder: Path, summary: Summary) -> None:
 
 
 def read_speed(folder: Path) -> Speed | None:
-    """Return how fast the sessions in this folder were so far, None if there were none."""
+    """Return the speed of the folder's sessions so far, or None if there were none."""
     try:
         summary = msgspec.json.decode((folder / SUMMARY).read_bytes(), type=Summary)
     except (OSError, msgspec.DecodeError):
@@ -110,7 +110,7 @@ def read_speed(folder: Path) -> Speed | None:
 
 
 def print_summary(console: Console, folder: Path, summary: Summary) -> None:
-    """Print what was done in a line, and what failed in a table."""
+    """Print the counts on one line, and the failures in a table."""
     ended = summary.completed + summary.failed
     console.print(
         f"{ended:,} images: {summary.completed:,} answered, {summary.failed:,} failed, in"
@@ -124,7 +124,7 @@ def print_summary(console: Console, folder: Path, summary: Summary) -> None:
         return
     table = Table("cause", "rows", "share", "example", box=None)
     for cause in summary.causes:
-        told = legible(f"{cause.example.id}: {cause.example.message}".replace("\n", " "))
+        told = one_line(f"{cause.example.id}: {cause.example.message}")
         table.add_row(cause.code, f"{cause.count:,}", f"{cause.count / ended:.1%}", Text(told, overflow="fold"))
     console.print(table)
     console.print(
@@ -136,7 +136,7 @@ def print_summary(console: Console, folder: Path, summary: Summary) -> None:
 
 
 def _span(names: list[str]) -> str:
-    """Name a row of shards by its ends."""
+    """Name a range of shards by its first and last."""
     return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}" if names else "no file"
 
 

@@ -1,4 +1,4 @@
-"""Files of one JSON object a line: Moondream's batch lines and OpenAI's, as they are, even in one file."""
+"""Files of one JSON object a line: batch lines of Moondream and of OpenAI, even mixed in one file."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,13 +7,13 @@ from typing import Any, Final
 
 import msgspec
 
-from producer.bulk.row import Row
-from producer.bulk.sources import openai_lines
-from producer.bulk.sources.source import file_facts, image_at
-from producer.errors import ConfigError
-from schemas.codec import PACKED_LIMIT
-from schemas.failure import FailureCode, Rejected
-from schemas.skill import Settings
+from stoop.bulk.row import Row
+from stoop.bulk.sources import openai_lines
+from stoop.bulk.sources.source import file_facts, image_at
+from stoop.errors import ConfigError
+from stoop_schemas.codec import PACKED_LIMIT
+from stoop_schemas.failure import FailureCode, Rejected
+from stoop_schemas.skill import Settings
 
 __all__ = ["JsonLines", "read_moondream"]
 
@@ -22,17 +22,17 @@ _FIELDS: Final = ("question", "object", "length", "reasoning", "spatial_refs", "
 
 @dataclass(frozen=True, slots=True)
 class JsonLines:
-    """The lines of a file; a row's name is the number of its line, from 1. Paths in it begin at its own folder."""
+    """The lines of a file; a row's name is the number of its line, from 1. Paths are relative to its own folder."""
 
     path: Path
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Where the file is, and what is in it: rows are known by their place, so it must stay as it is."""
+        """The file's path and digest; rows are identified by position, so the file must not change."""
         return file_facts(self.path)
 
     def rows(self) -> Iterator[Row]:
-        """Read line by line; one that is no row has a `problem`."""
+        """Read line by line; a line that is not a valid row has a `problem`."""
         for number, line in enumerate(self._lines(), start=1):
             if line.strip():
                 yield _row(str(number), line, self.path.parent)
@@ -62,7 +62,9 @@ def read_moondream(name: str, line: dict[str, Any], folder: Path) -> Row:
     image, skill = line.get("image"), line.get("skill")
     if not isinstance(image, str | None) or not isinstance(skill, str | None):
         raise Rejected(FailureCode.MALFORMED, "image and skill must be text")
-    # `settings` is ours; Moondream's lines have the same names beside the rest
+    if "image" in line and not image:
+        raise Rejected(FailureCode.MALFORMED, "image is empty: leave the field out to ask a question without an image")
+    # `settings` is our field; Moondream's lines have the same names at the top level
     flat = {field: line[field] for field in Settings.__struct_fields__ if line.get(field) is not None}
     settings = line.get("settings") or {}
     if not isinstance(settings, dict):

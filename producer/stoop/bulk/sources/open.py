@@ -1,17 +1,17 @@
-"""From what the command line names to a source."""
+"""Opens the source that the command line names."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from producer.bulk.sources.folder import Folder
-from producer.bulk.sources.jsonl import JsonLines
-from producer.bulk.sources.prefix import read_prefix
-from producer.bulk.sources.source import Source
-from producer.bulk.sources.table import Csv, Parquet
-from producer.errors import ConfigError
+from stoop.bulk.sources.folder import Folder
+from stoop.bulk.sources.jsonl import JsonLines
+from stoop.bulk.sources.prefix import read_prefix
+from stoop.bulk.sources.source import Source
+from stoop.bulk.sources.table import Csv, Parquet
+from stoop.errors import ConfigError
 
 if TYPE_CHECKING:
-    from producer.config import ProducerConfig
+    from stoop.config import ProducerConfig
 
 __all__ = ["open_source"]
 
@@ -19,8 +19,8 @@ __all__ = ["open_source"]
 def open_source(named: str, config: "ProducerConfig", *, column: str | None = None, match: str | None = None) -> Source:
     """Return the source: `s3://bucket/prefix`, a folder, or a .jsonl, .csv, .tsv or .parquet file.
 
-    `column` has the images of a table, "image" by default. `match` is a pattern for the names under a prefix or folder.
-    Raises `ConfigError` for anything else, and for an option that does not go with the source.
+    `column` names the image column of a table, "image" by default. `match` is a pattern for names under a prefix or
+    folder. Raises `ConfigError` for anything else, and for an option that the source does not take.
     """
     path = Path(named).expanduser()
     under = named.startswith("s3://") or path.is_dir()

@@ -1,13 +1,13 @@
-"""Lines of OpenAI's batch files: a chat with one image becomes a query."""
+"""OpenAI's batch lines: a chat with one image becomes a query."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from producer.bulk.row import Row
-from producer.bulk.sources.source import image_at
-from schemas.failure import FailureCode, Rejected
-from schemas.skill import Skill
+from stoop.bulk.row import Row
+from stoop.bulk.sources.source import image_at
+from stoop_schemas.failure import FailureCode, Rejected
+from stoop_schemas.skill import Skill
 
 __all__ = ["is_line", "read_line"]
 
@@ -23,15 +23,15 @@ _SPOKEN: Final = ("system", "developer", "user")
 
 
 def is_line(line: Mapping[str, Any]) -> bool:
-    """Say whether this is a line of OpenAI's: it has its request in a body."""
+    """Return whether this is an OpenAI line, which has its request in `body`."""
     return "body" in line
 
 
 def read_line(name: str, line: Mapping[str, Any], folder: Path) -> Row:
     """Make a row of `{"custom_id", "method", "url", "body": {"model", "messages"}}`.
 
-    The texts of all messages are the question. `model` is not looked at: it is the workers' own. Raises `Rejected` for
-    what has no meaning here: another URL, several images, answers of the assistant, tools, more than one choice.
+    The question is the text of all messages. `model` is ignored, because the workers choose theirs. Raises `Rejected`
+    for requests that Stoop does not support: another URL, several images, assistant turns, tools, more than one choice.
     """
     body = line["body"]
     if not isinstance(body, dict) or not isinstance(body.get("messages"), list):
@@ -39,11 +39,11 @@ def read_line(name: str, line: Mapping[str, Any], folder: Path) -> Row:
     if line.get("url", _URL) != _URL:
         raise _malformed(f"url must be {_URL}")
     if body.get("tools") or body.get("n", 1) != 1:
-        raise Rejected(FailureCode.INVALID_ARGUMENT, "tools and n have no meaning here: leave them out")
+        raise Rejected(FailureCode.INVALID_ARGUMENT, "tools and n above 1 are not supported: leave them out")
     parts = list(_parts(body["messages"]))
     images = [part for kind, part in parts if kind == "image"]
     if len(images) > 1:
-        raise Rejected(FailureCode.INVALID_ARGUMENT, f"the line has {len(images)} images: give one a line")
+        raise Rejected(FailureCode.INVALID_ARGUMENT, f"the line has {len(images)} images: give one per line")
     fields = {"question": "\n".join(part for kind, part in parts if kind == "text")}
     if line.get("custom_id") is not None:
         fields["custom_id"] = str(line["custom_id"])
@@ -55,7 +55,9 @@ def read_line(name: str, line: Mapping[str, Any], folder: Path) -> Row:
 def _parts(messages: list[Any]) -> Iterator[tuple[str, str]]:
     for message in messages:
         if not isinstance(message, dict) or message.get("role") not in _SPOKEN:
-            raise Rejected(FailureCode.INVALID_ARGUMENT, f"messages must be of {', '.join(_SPOKEN)}: one turn a line")
+            raise Rejected(
+                FailureCode.INVALID_ARGUMENT, f"message roles must be {', '.join(_SPOKEN)}: one turn per line"
+            )
         content = message.get("content")
         for part in content if isinstance(content, list) else [{"type": "text", "text": content}]:
             yield _part(part)

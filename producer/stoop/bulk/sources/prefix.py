@@ -4,24 +4,26 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from producer.bulk.row import Row
-from producer.bulk.sources.source import is_image
-from producer.errors import ConfigError, UploadFailed
-from producer.object_store import connect_store
+from stoop.bulk.row import Row
+from stoop.bulk.sources.source import is_image
+from stoop.errors import ConfigError, UploadFailed
+from stoop.images.store import connect_store
+from stoop_schemas.address import object_address
+from stoop_schemas.failure import Failure, FailureCode
 
 if TYPE_CHECKING:
-    from producer.config import ProducerConfig
+    from stoop.config import ProducerConfig
 
 __all__ = ["Prefix", "read_prefix"]
 
-_ATTEMPTS = 5  # a page that fails ends the whole run
+_ATTEMPTS = 5  # several, because a failed page ends the whole run
 
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """Every image whose key begins with `prefix`, listed a thousand at a time while they are read.
+    """Every image whose key begins with `prefix`; keys are listed a thousand at a time during reading.
 
-    `match` is a pattern for what follows the prefix's last slash.
+    `match` is a pattern for the part of a key after the prefix's last slash.
     """
 
     bucket: str
@@ -31,7 +33,7 @@ class Prefix:
 
     @property
     def facts(self) -> dict[str, str | None]:
-        """Where the prefix is; images may be added to it between sessions."""
+        """The prefix's address; images may be added under it between sessions."""
         return {"source": f"s3://{self.bucket}/{self.prefix}", "match": self.match}
 
     def rows(self) -> Iterator[Row]:
@@ -39,11 +41,10 @@ class Prefix:
         cut = self.prefix.rfind("/") + 1
         for key, size in self._keys():
             if is_image(key[cut:], self.match) and not key.endswith("/"):
-                address = f"s3://{self.bucket}/{key}"
-                yield Row(address, image=address, bytes=size)
+                yield _row(self.bucket, key, size)
 
     def count(self) -> int:
-        """Count the images: one call to the store for a thousand keys."""
+        """Count the images, with one call to the store per thousand keys."""
         return sum(1 for _ in self.rows())
 
     def _keys(self) -> Iterator[tuple[str, int]]:
@@ -72,8 +73,16 @@ class Prefix:
             store.close()
 
 
+def _row(bucket: str, key: str, size: int) -> Row:
+    try:
+        address = object_address(bucket, key)
+    except ValueError as error:
+        return Row(f"s3://{bucket}/{key}", problem=Failure.of(FailureCode.INVALID_ARGUMENT, str(error)))
+    return Row(address, image=address, bytes=size)
+
+
 def read_prefix(address: str, config: "ProducerConfig", match: str | None) -> Prefix:
-    """Read `s3://bucket/prefix`, where the prefix may be empty."""
+    """Parse `s3://bucket/prefix`; the prefix may be empty."""
     bucket, _, prefix = address.removeprefix("s3://").partition("/")
     if not bucket:
         raise ConfigError(f"{address} names no bucket: give s3://bucket/prefix")

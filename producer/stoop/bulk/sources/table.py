@@ -1,16 +1,17 @@
 """Columns of a CSV file or of a Parquet file."""
 
 import csv
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from producer.bulk.row import Row
-from producer.bulk.sources.source import file_facts, image_at
-from producer.errors import ConfigError
-from schemas.codec import PACKED_LIMIT
-from schemas.failure import FailureCode, Rejected
+from stoop.bulk.row import Row
+from stoop.bulk.sources.source import file_facts, image_at
+from stoop.errors import ConfigError
+from stoop_schemas.codec import PACKED_LIMIT
+from stoop_schemas.failure import Failure, FailureCode, Rejected
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
@@ -18,15 +19,15 @@ if TYPE_CHECKING:
 __all__ = ["Csv", "Parquet"]
 
 _FIELDS: Final = ("question", "object", "length")
-_GROUP: Final = 16  # rows may bring their images along
+_GROUP: Final = 16  # small, because rows may contain their images
 
 
 @dataclass(frozen=True, slots=True)
 class Csv:
     """The records of a CSV file with a header; a row's name is the record's number, from 1.
 
-    The image is in the column `column`. Columns named id, skill, question, object or length, if there are any, are what
-    they say. Paths begin at the file's own folder.
+    The image is in the column `column`. Columns named id, skill, question, object or length become those
+    fields. Paths are relative to the file's own folder. A record whose image is empty has a problem.
     """
 
     path: Path
@@ -34,11 +35,11 @@ class Csv:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Where the file is, and what is in it: rows are known by their place, so it must stay as it is."""
+        """The file's path and digest; rows are identified by position, so the file must not change."""
         return file_facts(self.path) | {"column": self.column}
 
     def rows(self) -> Iterator[Row]:
-        """Read record by record. Raises `ConfigError` if the column is not there."""
+        """Read record by record. Raises `ConfigError` if the column is missing."""
         header: list[str] = []
         for number, record in enumerate(self._records()):
             if number == 0:
@@ -65,30 +66,33 @@ class Csv:
 
 @dataclass(frozen=True, slots=True)
 class Parquet:
-    """The rows of a Parquet file; the image's column holds addresses, paths, bytes, or structs with bytes or a path."""
+    """The rows of a Parquet file; the image's column holds addresses, paths, bytes, or structs with bytes or a path.
+
+    Rows in a damaged part of the file have a problem; the other rows are read.
+    """
 
     path: Path
     column: str
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Where the file is, and what is in it: rows are known by their place, so it must stay as it is."""
+        """The file's path and digest; rows are identified by position, so the file must not change."""
         return file_facts(self.path) | {"column": self.column}
 
     def rows(self) -> Iterator[Row]:
-        """Read a few rows at a time, only the columns that mean something. Raises `ConfigError` without pyarrow."""
+        """Read a few rows at a time, and only the columns in use. Raises `ConfigError` without pyarrow."""
         with self._file() as file:
             names = file.schema_arrow.names
             _require(self.column, names, self.path)
             wanted = [self.column, *(name for name in ("id", "skill", *_FIELDS) if name in names)]
-            number = 0
-            for group in file.iter_batches(batch_size=_GROUP, columns=wanted):
-                for record in group.to_pylist():
-                    number += 1
+            for number, record in enumerate(_records(file, wanted), start=1):
+                if isinstance(record, Failure):
+                    yield Row(str(number), problem=record)
+                else:
                     yield _row(number, record, self.column, self.path.parent)
 
     def count(self) -> int:
-        """Read the count that the file tells."""
+        """Return the row count from the file's metadata."""
         with self._file() as file:
             return int(file.metadata.num_rows)
 
@@ -102,6 +106,22 @@ class Parquet:
             return ParquetFile(self.path, memory_map=True)
         except (OSError, pyarrow.ArrowException) as error:
             raise ConfigError(f"cannot read {self.path}: {error}") from error
+
+
+def _records(file: "ParquetFile", columns: list[str]) -> Iterator[Mapping[str, Any] | Failure]:
+    """Yield the records; for each record in a damaged part of the file, yield the reason instead."""
+    import pyarrow
+
+    for group in range(file.num_row_groups):
+        left = file.metadata.row_group(group).num_rows
+        try:
+            for batch in file.iter_batches(batch_size=_GROUP, row_groups=[group], columns=columns):
+                records = batch.to_pylist()
+                left -= len(records)
+                yield from records
+        except (OSError, ValueError, pyarrow.ArrowException) as error:
+            damaged = Failure.of(FailureCode.MALFORMED, f"row group {group} of the file is damaged: {error}")
+            yield from itertools.repeat(damaged, left)
 
 
 def _require(column: str, names: list[str], path: Path) -> None:
@@ -120,10 +140,13 @@ def _row(number: int, record: Mapping[str, Any], column: str, folder: Path) -> R
     return Row(str(number), image=image, skill=record.get("skill") or None, fields=fields)
 
 
-def _image(value: object, folder: Path) -> str | Path | bytes | None:
+def _image(value: object, folder: Path) -> str | Path | bytes:
     match value:
-        case None | "":
-            return None
+        case None | "" | b"":
+            raise Rejected(
+                FailureCode.MALFORMED,
+                "the image's cell is empty: ask a question without an image as a .jsonl line without the field image",
+            )
         case bytes() as encoded:
             return encoded
         case str() as text:

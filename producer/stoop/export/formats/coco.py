@@ -1,25 +1,25 @@
 """COCO's three annotation files: boxes, points and captions, in pixels from the top left corner.
 
-A point is a keypoint annotation of its own, of a category with the one keypoint `point`; its box is the place itself,
-without area. Every annotation has its image's and category's integer id; ids begin at 1, categories are in alphabetical
-order.
+Each point is a keypoint annotation of its own, in a category with the single keypoint `point`; its box lies on the
+point and has no area. Every annotation names its image and category by integer id. Ids begin at 1, and categories are
+in alphabetical order.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from producer.errors import ConfigError
-from producer.export.annotated import Annotated
-from producer.export.dataset import Dataset
-from producer.export.gathered import ImageEntry
-from producer.export.json_file import write_members
-from schemas.skill import Box, Point
+from stoop.errors import ConfigError
+from stoop.export.formats.annotated import Annotated
+from stoop.export.formats.dataset import Dataset
+from stoop.export.formats.json_file import write_members
+from stoop.export.gathered import ImageEntry
+from stoop_schemas.skill import Box, Point
 
 __all__ = ["FILES", "pixel_box", "write_coco", "write_files"]
 
 FILES: Final = {"boxes": "instances.json", "points": "keypoints.json", "captions": "captions.json"}
-"""The file of each kind; of kinds that were not asked for there is none."""
+"""The file of each kind. A kind that no job asked for has no file."""
 
 _HEAD: Final = {"info": {"description": "Answers of a vision-language model"}, "licenses": ()}
 
@@ -27,7 +27,7 @@ _Annotations = Callable[[Annotated, dict[str, int]], Iterator[dict[str, Any]]]
 
 
 def write_coco(dataset: Dataset, out: Path) -> None:
-    """Write the files into a folder, or into the one file `out` when it ends in `.json` and there is one kind only."""
+    """Write the files into a folder, or into the file `out` if it ends in `.json` and there is only one kind."""
     if out.suffix == ".json":
         kinds = _present(dataset, FILES)
         if len(kinds) > 1:
@@ -39,7 +39,7 @@ def write_coco(dataset: Dataset, out: Path) -> None:
 
 
 def write_files(dataset: Dataset, paths: Mapping[str, Path], *, file_name: Callable[[ImageEntry], str]) -> None:
-    """Write a file for each kind that was asked about."""
+    """Write a file for each kind that a job asked for."""
     present = _present(dataset, paths)
     for kind in present:
         with paths[kind].open("wb") as file:
@@ -76,8 +76,8 @@ def _members(
 
 
 def _image(entry: ImageEntry, file_name: str) -> dict[str, Any]:
-    told = {"id": entry.number, "width": entry.width, "height": entry.height, "file_name": file_name}
-    return told | {"coco_url": entry.address} if "://" in entry.address else told
+    record = {"id": entry.number, "width": entry.width, "height": entry.height, "file_name": file_name}
+    return record | {"coco_url": entry.address} if "://" in entry.address else record
 
 
 def _category(number: int, label: str, kind: str) -> dict[str, Any]:

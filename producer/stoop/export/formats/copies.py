@@ -1,18 +1,18 @@
-"""Images put into an export: linked where that is possible, else copied or fetched."""
+"""Puts images into an export: linked if possible, otherwise copied or fetched."""
 
 import os
 import shutil
 from pathlib import Path
 
-from producer.errors import ImageUnreadable
-from producer.export.dataset import Dataset
-from producer.export.gathered import ImageEntry
+from stoop.errors import ImageUnreadable
+from stoop.export.formats.dataset import Dataset
+from stoop.export.gathered import ImageEntry
 
 __all__ = ["Copies"]
 
 
 class Copies:
-    """The images below one folder of an export; threads may share it. Files that are local already may stay out."""
+    """The images below one folder of an export; threads may share it. Without `local`, local files stay in place."""
 
     def __init__(self, dataset: Dataset, folder: Path, *, local: bool = True) -> None:
         self._dataset = dataset
@@ -20,9 +20,9 @@ class Copies:
         self._local = local
 
     def place(self, entry: ImageEntry) -> None:
-        """Put the image where its name says, if there is one to be had; raises `ImageUnreadable` or `UploadFailed`.
+        """Put the image at its name if it can be had. Raises `ImageUnreadable` or `UploadFailed`.
 
-        A local file is linked hard, which takes no room, unless it lies on another file system.
+        A local file is hard-linked, which takes no space, unless it is on another file system.
         """
         images, inline = self._dataset.images, entry.address.startswith("data:")
         if not inline and (not images.found or (images.files and not self._local)):
@@ -37,13 +37,13 @@ class Copies:
             elif source is not None:
                 _link_or_copy(source, target)
         except (FileExistsError, IsADirectoryError, NotADirectoryError):
-            # stores know no folders, so `a` and `a/b.jpg` may both be images there
-            raise ImageUnreadable("its name is a folder of other images") from None
+            # an object store has no folders, so both `a` and `a/b.jpg` may be images
+            raise ImageUnreadable("its name is also a folder of other images") from None
 
 
 def _link_or_copy(source: Path, target: Path) -> None:
     try:
-        # a link to a link would break with it
+        # resolve first, because a link to a symbolic link would break with it
         os.link(source.resolve(), target)
     except OSError:
         try:

@@ -1,7 +1,7 @@
 """CVAT for images 1.1: one XML file, in pixels from the top left corner.
 
-Boxes and points are shapes; a caption or answer is a tag whose attributes hold the text. The labels stand at the top
-with their attributes, so that a task can be made of them.
+Boxes and points are shapes; a caption or answer is a tag whose attributes hold the text. The labels and their
+attributes come first, so that a task can be created from them.
 """
 
 from collections.abc import Iterator
@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Final, TextIO
 from xml.sax.saxutils import escape, quoteattr
 
-from producer.export.annotated import Annotated
-from producer.export.dataset import Dataset
-from producer.export.xml_text import legal
+from stoop.export.formats.annotated import Annotated
+from stoop.export.formats.dataset import Dataset
+from stoop.export.formats.xml_text import legal
 
 __all__ = ["write_cvat"]
 
@@ -20,7 +20,7 @@ _SHAPE: Final = 'source="auto" occluded="0"'
 
 
 def write_cvat(dataset: Dataset, out: Path) -> None:
-    """Write the file; images are in it with their names, and CVAT finds them in its task by these."""
+    """Write the file. It has the names of the images, by which CVAT finds them in its task."""
     count = dataset.gathered.count()
     with out.open("w", encoding="utf-8") as file:
         file.write('<?xml version="1.0" encoding="utf-8"?>\n<annotations>\n  <version>1.1</version>\n')
@@ -33,7 +33,7 @@ def write_cvat(dataset: Dataset, out: Path) -> None:
 
 def _write_meta(file: TextIO, dataset: Dataset, count: int) -> None:
     file.write(f"  <meta>\n    <task>\n      <size>{count}</size>\n      <mode>annotation</mode>\n      <labels>\n")
-    texts = dict(told for kind, told in _TEXTS.items() if kind in dataset.kinds)
+    texts = dict(text for kind, text in _TEXTS.items() if kind in dataset.kinds)
     for label in sorted({*dataset.labels("boxes", "points"), *texts}):
         file.write(f"        <label>\n          <name>{_text(label)}</name>\n          <attributes>\n")
         for attribute in texts.get(label, ()):

@@ -4,28 +4,30 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from producer.errors import StoopError, UploadFailed
-from producer.export.ahead import ahead
-from producer.export.annotated import Annotated, annotate
-from producer.export.gathered import Gathered, ImageEntry
-from producer.export.images import Images, read_inline, size_inline
-from producer.export.naming import identity, steps, told_apart
-from producer.export.report import Report
-from producer.export.rows import BadLine, Row
-from schemas.skill import Output
+from stoop.errors import StoopError, UploadFailed
+from stoop.export.ahead import ahead
+from stoop.export.formats.annotated import Annotated, annotate
+from stoop.export.gathered import Gathered, ImageEntry
+from stoop.export.images import Images, read_inline, shape_inline
+from stoop.export.naming import identity, steps, told_apart
+from stoop.export.orientation import STORED
+from stoop.export.pixels import Shape
+from stoop.export.report import Report
+from stoop.export.rows import BadLine, Row
+from stoop_schemas.skill import Output
 
 __all__ = ["Dataset"]
 
 _T = TypeVar("_T")
 
-_PATIENCE: Final = 20  # refusals of the store in a row that are no accident
+_PATIENCE: Final = 20  # refusals in a row after which the store counts as down
 
 
 @dataclass(slots=True)
 class Dataset:
     """Rows gathered by image.
 
-    `rename` makes a name fit the format; what `distinct` makes of names must differ from image to image.
+    `rename` makes a name fit the format. `distinct` maps a name to the part that must be unique among the images.
     """
 
     gathered: Gathered
@@ -38,7 +40,7 @@ class Dataset:
     _refusals: int = 0
 
     def add(self, row: Row | BadLine) -> None:
-        """Take one row; what has no answer or no image is counted only."""
+        """Add one row; rows without an answer or an image are only counted."""
         if isinstance(row, BadLine):
             self.report.error(row.place, row.message)
             return
@@ -54,33 +56,37 @@ class Dataset:
 
     @property
     def kinds(self) -> set[str]:
-        """What was asked for: `boxes`, `points`, `captions`, `answers`."""
+        """The kinds of answers requested: `boxes`, `points`, `captions`, `answers`."""
         return self._texts | {kind for kind, labels in self._labels.items() if labels}
 
     def labels(self, *kinds: str) -> list[str]:
-        """Return what was looked for as `boxes` or `points`, found or not, in alphabetical order."""
+        """Return the objects requested as `boxes` or `points`, found or not, in alphabetical order."""
         return sorted(set().union(*(self._labels[kind] for kind in kinds)))
 
     def measure(self, *, needed: bool) -> None:
-        """Find the sizes that can be seen or are not known; images without one are left out where it is `needed`."""
+        """Read the size and orientation of every available image, and otherwise the sizes that no row has.
+
+        An image that cannot be read is left out if images are available or its size is `needed`.
+        """
         if not needed and not self.images.found:
             return
         wanted = (entry for entry in self.gathered.images() if self.images.found or entry.size is None)
-        for entry, size in ahead(self._size, wanted):
+        for entry, shape in ahead(self._shape, wanted):
             self.report.measured += 1
-            if not isinstance(size, StoopError):
-                self.gathered.set_size(entry.number, size)
+            if not isinstance(shape, StoopError):
+                self.gathered.set_shape(entry.number, shape.shown, shape.orientation)
+                self.report.turned += shape.orientation != STORED
                 self._refusals = 0
             elif needed or self.images.found:
-                self._lose(entry, size)
+                self._lose(entry, shape)
 
     def annotated(self) -> Iterator[Annotated]:
-        """Yield the images with what was said of them, in the order they came."""
+        """Yield the images with their answers, in the order they came."""
         for entry in self.gathered.images():
             yield annotate(entry, self.gathered.rows(entry.number))
 
     def each(self, call: Callable[[ImageEntry], _T]) -> Iterator[tuple[Annotated, _T]]:
-        """Yield the images with what the call, made ahead in threads, returned; those it failed on are left out."""
+        """Yield each image with the result of `call`, which runs ahead in threads; images it fails on are left out."""
         for annotated, answer in ahead(lambda one: call(one.image), self.annotated()):
             if isinstance(answer, StoopError):
                 self._lose(annotated.image, answer)
@@ -94,7 +100,7 @@ class Dataset:
         return self.images.read(entry.address) if inline is None else inline
 
     def count(self, annotated: Annotated, *kinds: str) -> None:
-        """Count the image as written with what it has of the kinds, and the rest as left out."""
+        """Count the image and its answers of these kinds as written, and its other answers as left out."""
         self.report.written["images"] += 1
         self.report.left_out["boxes without area"] += annotated.empty if "boxes" in kinds else 0
         for kind, count in annotated.counts().items():
@@ -110,8 +116,8 @@ class Dataset:
         if output.answer is not None:
             self._texts.add("answers")
 
-    def _size(self, entry: ImageEntry) -> tuple[int, int]:
-        return size_inline(entry.address) or self.images.size(entry.address)
+    def _shape(self, entry: ImageEntry) -> Shape:
+        return shape_inline(entry.address) or self.images.shape(entry.address)
 
     def _add_image(self, address: str) -> int:
         inline = address.startswith("data:")

@@ -1,7 +1,7 @@
-"""Label Studio's tasks with predictions, and the labelling configuration that they fit.
+"""Label Studio's tasks with predictions, and the matching labelling configuration.
 
-Coordinates are per cent of the image. Boxes are `rectanglelabels`, points `keypointlabels`, captions and answers
-`textarea`; an answer's question is its note. All of one image is one task with one prediction.
+Coordinates are percentages of the image. Boxes are `rectanglelabels`, points `keypointlabels`, captions and answers
+`textarea`; an answer's question is its note. Each image is one task with one prediction.
 """
 
 from collections.abc import Iterator
@@ -10,15 +10,15 @@ from typing import Any, Final
 from urllib.parse import quote
 from xml.sax.saxutils import quoteattr
 
-from producer.export.annotated import Annotated
-from producer.export.dataset import Dataset
-from producer.export.json_file import write_list
-from producer.export.xml_text import legal
+from stoop.export.formats.annotated import Annotated
+from stoop.export.formats.dataset import Dataset
+from stoop.export.formats.json_file import write_list
+from stoop.export.formats.xml_text import legal
 
 __all__ = ["write_label_studio"]
 
 _KINDS: Final = ("boxes", "points", "captions", "answers")
-_POINT_WIDTH: Final = 0.5  # of the image, in per cent: how large Label Studio draws a point
+_POINT_WIDTH: Final = 0.5  # per cent of the image: the size at which Label Studio draws a point
 _TAGS: Final = {"boxes": "RectangleLabels", "points": "KeyPointLabels"}
 _CONTROLS: Final = {"boxes": "box", "points": "point", "captions": "caption", "answers": "answer"}
 _TYPES: Final = {
@@ -30,7 +30,7 @@ _TYPES: Final = {
 
 
 def write_label_studio(dataset: Dataset, out: Path) -> None:
-    """Write `tasks.json` and `labeling.xml` into a folder; the tasks alone where `out` ends in `.json`."""
+    """Write `tasks.json` and `labeling.xml` into a folder, or only the tasks if `out` ends in `.json`."""
     tasks = out
     if out.suffix != ".json":
         out.mkdir()
@@ -59,7 +59,7 @@ def _image(annotated: Annotated) -> str:
 
 
 def _result(annotated: Annotated, number: int, kind: str, value: dict[str, Any], note: str = "") -> dict[str, Any]:
-    told: dict[str, Any] = {
+    result: dict[str, Any] = {
         "id": f"{annotated.image.number}-{number}",
         "type": _TYPES[kind],
         "from_name": _CONTROLS[kind],
@@ -68,8 +68,8 @@ def _result(annotated: Annotated, number: int, kind: str, value: dict[str, Any],
     }
     if annotated.image.size and kind in _TAGS:
         width, height = annotated.image.size
-        told |= {"original_width": width, "original_height": height, "image_rotation": 0}
-    return told | {"meta": {"text": [note]}} if note else told
+        result |= {"original_width": width, "original_height": height, "image_rotation": 0}
+    return result | {"meta": {"text": [note]}} if note else result
 
 
 def _values(annotated: Annotated) -> Iterator[tuple[str, dict[str, Any]] | tuple[str, dict[str, Any], str]]:

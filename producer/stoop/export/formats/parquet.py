@@ -1,6 +1,6 @@
 """Parquet: one row a result, in the order of the files; boxes and points are lists of structs, as fractions.
 
-Nothing is clamped or left out here: what the model answered is what the row says.
+Nothing is clamped or left out: a row has the model's answer unchanged.
 """
 
 from collections.abc import Iterator
@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from producer.errors import ConfigError, StoopError
-from producer.export.ahead import ahead
-from producer.export.images import Images, size_inline
-from producer.export.report import Report
-from producer.export.rows import BadLine, Row
+from stoop.errors import ConfigError, StoopError
+from stoop.export.ahead import ahead
+from stoop.export.images import Images, shape_inline
+from stoop.export.pixels import Shape
+from stoop.export.report import Report
+from stoop.export.rows import BadLine, Row
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,7 +26,7 @@ _PLAIN: Final = ("id", "custom_id", "skill", "length", "finish_reason", "model",
 
 
 def write_parquet(rows: Iterator[Row | BadLine], images: Images, report: Report, out: Path) -> None:
-    """Write the completed rows; `width` and `height` are those the images have, or the results tell.
+    """Write the completed rows; `width` and `height` are those of the stored pixels, from the image or the result.
 
     Raises `ConfigError` without pyarrow.
     """
@@ -53,7 +54,7 @@ def _schema() -> "pa.Schema":
     text = {name: pa.string() for name in ("image", "object", "question", "answer", "caption")}
     return pa.schema(
         [(name, pa.int64() if name == "attempt" else pa.string()) for name in _PLAIN]
-        + [*text.items(), ("width", pa.int64()), ("height", pa.int64())]
+        + [*text.items(), *((name, pa.int64()) for name in ("width", "height", "orientation"))]
         + [("objects", pa.list_(box)), ("points", pa.list_(point))]
         + [("reasoning", pa.struct([("text", pa.string()), ("grounding", pa.list_(grounding))]))]
         + [("metrics", pa.struct(counts + times)), ("metadata", pa.string())]
@@ -76,24 +77,28 @@ def _completed(rows: Iterator[Row | BadLine], report: Report) -> Iterator[Row]:
             report.unfinished[row.ending] += 1
 
 
-def _sized(rows: Iterator[Row], images: Images, report: Report) -> Iterator[tuple[Row, tuple[int, int] | None]]:
-    def size(row: Row) -> tuple[int, int] | None:
+def _sized(rows: Iterator[Row], images: Images, report: Report) -> Iterator[tuple[Row, Shape | None]]:
+    def shape(row: Row) -> Shape | None:
         if row.address is None:
-            return row.size
-        return size_inline(row.address) or (images.size(row.address) if images.found else row.size)
+            return _told(row)
+        return shape_inline(row.address) or (images.shape(row.address) if images.found else _told(row))
 
-    for row, found in ahead(size, rows):
+    for row, found in ahead(shape, rows):
         if isinstance(found, StoopError):
             report.error(row.address or "", str(found))
-            yield row, row.size
+            yield row, _told(row)
         else:
             yield row, found
 
 
-def _groups(rows: Iterator[tuple[Row, tuple[int, int] | None]]) -> Iterator[list[dict[str, Any]]]:
+def _told(row: Row) -> Shape | None:
+    return Shape(row.size) if row.size else None
+
+
+def _groups(rows: Iterator[tuple[Row, Shape | None]]) -> Iterator[list[dict[str, Any]]]:
     group: list[dict[str, Any]] = []
-    for row, size in rows:
-        group.append(_record(row, size))
+    for row, shape in rows:
+        group.append(_record(row, shape))
         if len(group) == _GROUP_ROWS:
             yield group
             group = []
@@ -101,9 +106,9 @@ def _groups(rows: Iterator[tuple[Row, tuple[int, int] | None]]) -> Iterator[list
         yield group
 
 
-def _record(row: Row, size: tuple[int, int] | None) -> dict[str, Any]:
+def _record(row: Row, shape: Shape | None) -> dict[str, Any]:
     output = msgspec.to_builtins(row.output)
-    width, height = size or (None, None)
+    width, height = shape.stored if shape else (None, None)
     return {
         **{name: getattr(row, name) for name in _PLAIN},
         **output,
@@ -112,6 +117,7 @@ def _record(row: Row, size: tuple[int, int] | None) -> dict[str, Any]:
         "question": row.question,
         "width": width,
         "height": height,
+        "orientation": shape.orientation if shape else None,
         "metrics": None if row.metrics is None else msgspec.to_builtins(row.metrics),
         "metadata": None if row.metadata is None else msgspec.json.encode(row.metadata).decode(),
     }
@@ -124,7 +130,7 @@ def _batches(group: list[dict[str, Any]], schema: "pa.Schema", report: Report) -
         yield pa.RecordBatch.from_pylist(group, schema=schema)
     except (pa.ArrowException, OverflowError) as error:
         if len(group) == 1:
-            # a number beyond 64 bits, which only a hand has written
+            # a number beyond 64 bits: no worker writes one, so the file was edited by hand
             report.error(str(group[0]["id"]), f"the row does not fit the columns: {error}")
             return
         half = len(group) // 2

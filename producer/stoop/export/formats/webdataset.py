@@ -1,6 +1,7 @@
 """WebDataset: tar shards in which an image and its JSON share a name, next to each other.
 
-The JSON has the image's address, size and the results about it. Names have no dot but the one before their suffix,
+The JSON has the image's address, its size and orientation, and the results about it as the model gave them: in the
+frame of the pixels as they are stored. Names have no dot but the one before their suffix,
 since readers cut them at the first.
 """
 
@@ -13,12 +14,12 @@ from typing import Any, Final
 
 import msgspec
 
-from producer.errors import ImageUnreadable
-from producer.export.annotated import Annotated
-from producer.export.dataset import Dataset
-from producer.export.naming import IMAGE_SUFFIXES, sample_key
-from producer.export.pixels import size_of
-from producer.image_source import identify
+from stoop.errors import ImageUnreadable
+from stoop.export.formats.annotated import Annotated
+from stoop.export.formats.dataset import Dataset
+from stoop.export.naming import IMAGE_SUFFIXES, sample_key
+from stoop.export.pixels import Shape, shape_of
+from stoop.images.source import identify
 
 __all__ = ["write_webdataset"]
 
@@ -80,14 +81,16 @@ def _suffix(name: str, encoded: bytes) -> str:
 
 
 def _facts(annotated: Annotated, encoded: bytes) -> dict[str, Any]:
-    width, height = annotated.image.size or (None, None)
+    shape = Shape(annotated.image.size) if annotated.image.size else None
     with contextlib.suppress(ImageUnreadable):  # the results still hold: a reader may know a format that we do not
-        width, height = size_of(encoded)
+        shape = shape_of(encoded)
+    width, height = shape.stored if shape else (None, None)
     inline = annotated.image.address.startswith("data:")
     return {
         "image": None if inline else annotated.image.address,
         "name": annotated.image.name,
         "width": width,
         "height": height,
+        "orientation": shape.orientation if shape else None,
         "results": annotated.rows,
     }

@@ -1,19 +1,19 @@
 """YOLO's layout: a text file of boxes beside each image, a list of the images, and data.yaml with the classes.
 
-A line is `class x_centre y_centre width height`, all but the class as fractions of the image. Only boxes have a place
-here. An image without any has no text file, which means that nothing is on it. `val` names the training images too:
-split `train.txt` to change that.
+A line is `class x_centre y_centre width height`, all but the class as fractions of the image. The layout holds only
+boxes. An image without boxes has no text file, which means that it shows no object. `val` names the training images
+too: split `train.txt` to change that.
 """
 
 import json
 from pathlib import Path
 from typing import Final
 
-from producer.export.annotated import Annotated
-from producer.export.copies import Copies
-from producer.export.dataset import Dataset
-from producer.export.naming import stem
-from schemas.skill import Box
+from stoop.export.formats.annotated import Annotated
+from stoop.export.formats.copies import Copies
+from stoop.export.formats.dataset import Dataset
+from stoop.export.naming import stem
+from stoop_schemas.skill import Box
 
 __all__ = ["write_yolo"]
 
@@ -22,7 +22,7 @@ _LIST: Final = "train.txt"
 
 
 def write_yolo(dataset: Dataset, out: Path) -> None:
-    """Write the layout into the folder; images are in it where there are any to copy."""
+    """Write the layout into the folder, with the images if there are any to copy."""
     out.mkdir()
     labels = {label: number for number, label in enumerate(dataset.labels("boxes"))}
     copies = Copies(dataset, out / _IMAGES)
@@ -34,12 +34,12 @@ def write_yolo(dataset: Dataset, out: Path) -> None:
                 _write_boxes(out / _label_path(name), annotated, labels)
             dataset.count(annotated, "boxes")
     names = "".join(f"  {number}: {json.dumps(label, ensure_ascii=False)}\n" for label, number in labels.items())
-    # JSON's strings are YAML's too; without `path` all is relative to the folder that data.yaml is in
+    # JSON strings are valid YAML; without `path`, all paths are relative to the folder of data.yaml
     (out / "data.yaml").write_text(f"train: {_LIST}\nval: {_LIST}\nnames:\n{names}", encoding="utf-8")
 
 
 def _label_path(image: str) -> str:
-    """Return where readers look for the boxes of an image: the last `images` of its path says `labels` instead."""
+    """Return the path at which readers look for an image's boxes: its last `images` becomes `labels`."""
     before, _, after = image.rpartition("/images/")
     return f"{before}/labels/{stem(after)}.txt"
 

@@ -1,5 +1,5 @@
-from worker.engine.inputs import CoordinateInput, TokenInput
-from worker.engine.request import (
+from stoop_worker.engine.inputs import TokenInput
+from stoop_worker.engine.request import (
     Caption,
     Finished,
     FinishReason,
@@ -11,8 +11,10 @@ from worker.engine.request import (
     TextDelta,
     Usage,
 )
-from worker.engine.skills import Advance, Head, Reading, TextSkill, start_skill
-from worker.model.config import TokenizerConfig
+from stoop_worker.engine.skill import Advance, Head, HeadValues
+from stoop_worker.models.moondream.config import TokenizerConfig
+from stoop_worker.models.moondream.skills import TextSkill, start_skill
+from stoop_worker.models.moondream.values import coordinate_input
 
 EOS, ANSWER, COORD, START, END = 0, 3, 5, 7, 9
 USAGE = Usage(0, 0, 0, 0.0, 0.0, 0.0)
@@ -25,8 +27,8 @@ class Letters:
         return "".join(chr(token) for token in ids if token >= 32)
 
 
-def skill(task: Task, max_tokens: int = 50) -> TextSkill:
-    request = Request("a", task, None, Sampling(max_tokens=max_tokens))
+def skill(task: Task, max_tokens: int = 50, *, stop: tuple[str, ...] = (), stop_ids: tuple[int, ...] = ()) -> TextSkill:
+    request = Request("a", task, (), Sampling(max_tokens=max_tokens, stop=stop, stop_ids=stop_ids))
     started = start_skill(request, ids=TokenizerConfig(), tokenizer=Letters())  # type: ignore[arg-type]
     assert isinstance(started, TextSkill)
     return started
@@ -37,7 +39,7 @@ def say(text: TextSkill, *tokens: int | str, coordinate: float = 0.5) -> Advance
     last = Advance()
     for token in tokens:
         for one in map(ord, token) if isinstance(token, str) else [token]:
-            last = text.advance(Reading(token=one, coordinate=coordinate))
+            last = text.advance(HeadValues(one, (coordinate, 0.0, 0.0)))
     return last
 
 
@@ -73,7 +75,7 @@ def test_the_limit_of_tokens_ends_an_answer_without_another_step() -> None:
 
 def test_reasoning_goes_before_the_answer_and_its_end_is_not_fed() -> None:
     text = skill(Query("?", reasoning=True))
-    assert text.heads == Head.TOKEN | Head.COORDINATE
+    assert text.heads == Head.TOKEN | Head.VALUES
     assert text.suppressed == ()
     assert say(text, "hm") == Advance(inputs=(TokenInput(ord("m")),))
     assert text.suppressed == (EOS, 6)
@@ -94,13 +96,13 @@ def test_reasoning_at_its_limit_is_fed_with_the_suffix_and_the_answer_has_a_budg
 
 def test_a_coordinate_at_the_limit_is_fed_as_a_coordinate() -> None:
     text = skill(Query("?", reasoning=True), max_tokens=1)
-    assert say(text, COORD, coordinate=0.25).inputs == (CoordinateInput(0.25), TokenInput(ANSWER))
+    assert say(text, COORD, coordinate=0.25).inputs == (coordinate_input(0.25), TokenInput(ANSWER))
 
 
 def test_markers_open_chunks_and_coordinates_pair_up_in_them() -> None:
     text = skill(Query("?", reasoning=True))
     say(text, "I see ", START, "4 horses")
-    assert say(text, COORD, coordinate=0.25).inputs == (CoordinateInput(0.25),)
+    assert say(text, COORD, coordinate=0.25).inputs == (coordinate_input(0.25),)
     for value in (0.5, 0.75, 1.0, 0.125):
         say(text, COORD, coordinate=value)
     say(text, END, ".", COORD, ANSWER, "4", EOS)
@@ -114,7 +116,7 @@ def test_markers_open_chunks_and_coordinates_pair_up_in_them() -> None:
 
 def test_a_first_token_may_be_a_coordinate_or_even_eos() -> None:
     text = skill(Query("?", reasoning=True))
-    assert say(text, COORD, coordinate=0.25).inputs == (CoordinateInput(0.25),)
+    assert say(text, COORD, coordinate=0.25).inputs == (coordinate_input(0.25),)
     other = skill(Query("?", reasoning=True))
     assert say(other, EOS) == Advance(inputs=(TokenInput(EOS),))
 
@@ -125,3 +127,24 @@ def test_reasoning_cut_short_has_an_empty_answer() -> None:
     outputs = text.finish(FinishReason.LENGTH, USAGE)
     finished = Finished("a", FinishReason.LENGTH, USAGE, reasoning="so far")
     assert outputs == [ReasoningDelta("a", "far"), finished]
+
+
+def test_a_stop_string_ends_an_answer_and_is_no_part_of_it() -> None:
+    text = skill(Query("?"), stop=("END",))
+    last = say(text, "yes EN")
+    assert last.reason is None
+    assert say(text, "D").reason is FinishReason.STOP
+    assert finish(text).text == "yes "
+
+
+def test_a_stop_id_ends_an_answer_like_the_models_own_end() -> None:
+    text = skill(Query("?"), stop_ids=(ord("!"),))
+    assert say(text, "yes!") == Advance(reason=FinishReason.STOP)
+    assert finish(text).text == "yes"
+
+
+def test_reasoning_goes_on_over_stops() -> None:
+    text = skill(Query("?", reasoning=True), stop=("hm",), stop_ids=(ord("!"),))
+    assert say(text, "hm!").reason is None
+    say(text, ANSWER, "so", "hm")
+    assert (finish(text).text, finish(text).reasoning) == ("so", "hm!")

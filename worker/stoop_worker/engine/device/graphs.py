@@ -16,9 +16,9 @@ class _Captured:
 
 
 class Graphs:
-    """Captured work by key. All share memory for what is made on the way, so they must run one after another.
+    """Captured work by key. All graphs share memory for intermediate values, so they must run one after another.
 
-    What one of them gives must be used, or copied, before another runs.
+    Use or copy the result of one graph before another runs.
     """
 
     def __init__(self) -> None:
@@ -29,11 +29,11 @@ class Graphs:
         return key in self._captured
 
     def capture(self, key: Hashable, work: Callable[[], Tensor]) -> None:
-        """Capture work that reads its inputs at the same places whenever it runs; it runs twice for that.
+        """Capture work that always reads its inputs at the same addresses; capturing runs it twice.
 
-        Capture the largest work first: the smaller then fits into its memory.
+        Capture the largest work first, so that smaller work fits into its memory.
         """
-        # once outside: libraries and kernels make ready what may not be made inside a capture
+        # run once outside: libraries and kernels do setup that a capture forbids
         aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):
@@ -45,7 +45,7 @@ class Graphs:
         self._captured[key] = _Captured(graph, values)
 
     def replay(self, key: Hashable) -> Tensor:
-        """Run captured work; its values are at the same place each time, until it runs again."""
+        """Run captured work; its result is at the same address each time, and lasts until it runs again."""
         captured = self._captured[key]
         captured.graph.replay()
         return captured.values

@@ -1,4 +1,4 @@
-"""Arrays at fixed places on the device, so that captured work finds them there."""
+"""Arrays at fixed addresses on the device, where captured work reads them."""
 
 from collections.abc import Mapping
 from math import prod
@@ -8,7 +8,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-__all__ = ["FixedArrays", "HostArrays", "Kind"]
+__all__ = ["HostArrays", "Kind", "StaticBuffers"]
 
 Kind = tuple[tuple[int, ...], torch.dtype]
 """The shape and the dtype of an array."""
@@ -21,7 +21,7 @@ _ALIGNMENT = 16  # no dtype is wider
 
 
 class _Block:
-    """One stretch of bytes with all the arrays in it, on the host or on the device."""
+    """One stretch of bytes that contains all the arrays, on the host or on the device."""
 
     def __init__(self, kinds: Mapping[str, Kind], device: torch.device, *, pinned: bool = False) -> None:
         sizes = [_aligned(prod(shape) * dtype.itemsize) for shape, dtype in kinds.values()]
@@ -34,7 +34,7 @@ class _Block:
 
 
 class _OnHost:
-    """A block as numpy's arrays, to be filled; on CUDA `sent` tells when it may be filled again."""
+    """A block as numpy arrays for filling; on CUDA the event `sent` marks when it may be filled again."""
 
     def __init__(self, kinds: Mapping[str, Kind], *, pinned: bool) -> None:
         block = _Block(kinds, torch.device("cpu"), pinned=pinned)
@@ -43,33 +43,33 @@ class _OnHost:
         self.sent = torch.cuda.Event() if pinned else None  # type: ignore[no-untyped-call]
 
 
-class FixedArrays:
-    """Arrays by name, each with its shape and dtype: laid out on the host, and sent to their places by one copy.
+class StaticBuffers:
+    """Arrays by name, each with its shape and dtype: laid out on the host, and sent to the device in one copy.
 
-    At first all are zero. On the host they take turns: what is found there was written some turns ago.
+    At first all are zero. The host has several sets in a ring, so a set still has its content from a few sends ago.
     """
 
     def __init__(self, kinds: Mapping[str, Kind], device: torch.device) -> None:
         self._ring = [_OnHost(kinds, pinned=device.type == "cuda") for _ in range(_COPIES)]
-        self._turn = 0
+        self._slot = 0
         self._device = _Block(kinds, device)
 
     @property
     def on_device(self) -> dict[str, Tensor]:
-        """The arrays at their places."""
+        """The arrays on the device."""
         return self._device.arrays
 
     def on_host(self) -> HostArrays:
-        """Return arrays to be filled; waits only for a copy that was started some turns ago."""
-        host = self._ring[self._turn]
+        """Return arrays to fill; this waits only for a copy that started a few sends ago."""
+        host = self._ring[self._slot]
         if host.sent is not None:
             host.sent.synchronize()
         return host.arrays
 
     def send(self) -> None:
-        """Start the copy of what `on_host` gave."""
-        host = self._ring[self._turn]
-        self._turn = (self._turn + 1) % _COPIES
+        """Start the copy of the arrays that `on_host` returned."""
+        host = self._ring[self._slot]
+        self._slot = (self._slot + 1) % _COPIES
         self._device.bytes.copy_(host.bytes, non_blocking=True)
         if host.sent is not None:
             host.sent.record()

@@ -1,4 +1,4 @@
-"""Host values to the device, all of a batch in one copy."""
+"""Host values to the device, a whole batch in one copy."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,15 +10,15 @@ from torch import Tensor
 __all__ = ["ToDevice", "Upload"]
 
 ToDevice = Callable[[object, torch.dtype], Tensor]
-"""Takes nested numbers or an array, and a dtype; returns a tensor of it."""
+"""Takes nested numbers or an array, and a dtype; returns a tensor on the device."""
 
-_BLOCK_BYTES = 256 * 1024  # more than nearly every batch needs
+_BLOCK_BYTES = 256 * 1024  # enough for nearly every batch
 _ALIGNMENT = 16  # no dtype is wider
 
 
 @dataclass(slots=True)
 class _Block:
-    """Bytes on the host, pinned where the device is CUDA, and as many on the device; the first `used` are taken."""
+    """Bytes on the host, pinned if the device is CUDA, and as many on the device; the first `used` are taken."""
 
     host: Tensor
     device: Tensor
@@ -26,12 +26,12 @@ class _Block:
 
     @classmethod
     def of(cls, count: int, device: torch.device) -> "_Block":
-        # made anew for each batch: torch gives pinned memory out again only when the copies from it are done
+        # new for each batch: torch reuses pinned memory only after the copies from it are done
         host = torch.empty(count, dtype=torch.uint8, pin_memory=device.type == "cuda")
         return cls(host, torch.empty(count, dtype=torch.uint8, device=device))
 
     def put(self, values: Tensor) -> Tensor:
-        """Write to the host's side; return the view of the device's side that will hold the same."""
+        """Write to the host's side; return the view of the device's side that will receive the values."""
         start, end = self.used, self.used + values.nbytes
         self.host[start:end].view(values.dtype).view(values.shape).copy_(values)
         self.used = -(-end // _ALIGNMENT) * _ALIGNMENT
@@ -39,9 +39,9 @@ class _Block:
 
 
 class Upload:
-    """Gives out tensors at once; what is in them is there after `send`. Nothing waits for the device.
+    """Returns tensors at once; `send` fills them. Nothing waits for the device.
 
-    On the CPU the tensors are the values themselves, unless `packed` asks for what other devices get.
+    On the CPU the tensors are the values themselves, unless `packed` selects the copies used for other devices.
     """
 
     def __init__(self, device: torch.device, *, packed: bool = False) -> None:
@@ -55,14 +55,14 @@ class Upload:
         return self._room(on_host.nbytes).put(on_host) if self._packed else on_host
 
     def send(self) -> None:
-        """Start the copies, after which nothing more may be taken in."""
+        """Start the copies; do not add values after that."""
         for block in self._blocks:
             block.device[: block.used].copy_(block.host[: block.used], non_blocking=True)
         self._blocks.clear()
 
     def _room(self, count: int) -> _Block:
         if not self._blocks or self._blocks[-1].used + count > len(self._blocks[-1].host):
-            # whole multiples of the alignment, for `used` to stay inside
+            # whole multiples of the alignment, so that `used` stays inside
             size = -(-max(count, _BLOCK_BYTES) // _ALIGNMENT) * _ALIGNMENT
             self._blocks.append(_Block.of(size, self._device))
         return self._blocks[-1]

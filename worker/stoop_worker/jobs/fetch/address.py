@@ -1,12 +1,12 @@
-"""What an image address says: an object in a bucket, or the image itself."""
+"""Parses the addresses of objects in a bucket, and of images that the address itself contains."""
 
 import base64
 import binascii
 import re
 
-import schemas.address
-from schemas.address import ObjectAddress
-from worker.errors import ImageAddressInvalid, ImageTooLarge
+import stoop_schemas.address
+from stoop_schemas.address import ObjectAddress
+from stoop_worker.errors import ImageAddressInvalid, ImageTooLarge
 
 __all__ = ["ObjectAddress", "is_inline", "parse_object", "unpack_inline"]
 
@@ -14,27 +14,27 @@ _INLINE = re.compile(r"data:image/[a-z0-9.+-]+;base64,", re.I)
 
 
 def parse_object(address: str) -> ObjectAddress:
-    """Read `s3://bucket/key[?versionId=...]` by the contract's rule.
+    """Parse `s3://bucket/key[?versionId=...]` by the contract's rule.
 
-    Raises `ImageAddressInvalid` for every other address, saying which ones are read.
+    Raises `ImageAddressInvalid` for every other address; the message names the accepted ones.
     """
     if address.lower().startswith(("https://", "http://")):
         raise ImageAddressInvalid("https images are not enabled on this worker: put the image into the object store")
     try:
-        return schemas.address.parse_object(address)
+        return stoop_schemas.address.parse_object(address)
     except ValueError as error:
         raise ImageAddressInvalid(str(error)) from None
 
 
 def is_inline(address: str) -> bool:
-    """Say whether the address is the image itself."""
+    """Return whether the address contains the image itself."""
     return address[:5].lower() == "data:"
 
 
 def unpack_inline(address: str, max_bytes: int) -> bytes:
-    """Return the bytes of `data:image/<format>;base64,<bytes>`; the format named is not believed, nor checked here.
+    """Return the bytes of `data:image/<format>;base64,<bytes>`; the named format is neither trusted nor checked here.
 
-    Raises `ImageAddressInvalid`, or `ImageTooLarge` before anything is unpacked.
+    Raises `ImageAddressInvalid`, or `ImageTooLarge` before it decodes anything.
     """
     if not (match := _INLINE.match(address)):
         raise ImageAddressInvalid("an image given as text must be data:image/<format>;base64,<bytes>")
@@ -42,7 +42,7 @@ def unpack_inline(address: str, max_bytes: int) -> bytes:
     size = len(encoded) * 3 // 4 - encoded[-2:].count("=")
     if size > max_bytes:
         raise ImageTooLarge(f"the image has {size} bytes: at most {max_bytes}")
-    if encoded.endswith("==="):  # which the standard library lets pass
+    if encoded.endswith("==="):  # the standard library accepts this
         raise ImageAddressInvalid("the image's base64 is damaged: too much padding")
     try:
         return base64.b64decode(encoded, validate=True)

@@ -1,11 +1,11 @@
-"""Which IP addresses are on the public internet, so that an image may be fetched from them."""
+"""Recognises the IP addresses of the public internet, so that images are fetched from no others."""
 
 import ipaddress
 from typing import Final
 
 __all__ = ["is_public"]
 
-# IANA's special-purpose registries, and what clouds put beside them. Written out, as Python's own answer changed
+# IANA's special-purpose registries, and the addresses that clouds add. Written out, because Python's own answer changed
 # between versions and counts some multicast as global.
 _SPECIAL_V4: Final = tuple(
     ipaddress.IPv4Network(network)
@@ -14,7 +14,7 @@ _SPECIAL_V4: Final = tuple(
         "10.0.0.0/8",  # private
         "100.64.0.0/10",  # shared by carriers, and metadata in one cloud
         "127.0.0.0/8",  # loopback
-        "168.63.129.16/32",  # a cloud's own host, seen from inside as if it were public
+        "168.63.129.16/32",  # a cloud's own host, which looks public from inside
         "169.254.0.0/16",  # link-local, and metadata in most clouds
         "172.16.0.0/12",  # private
         "192.0.0.0/24",  # protocol assignments, and metadata in one cloud
@@ -45,10 +45,10 @@ _SPECIAL_V6: Final = tuple(
 
 
 def is_public(ip: str) -> bool:
-    """Say whether this IP address is a host's on the public internet.
+    """Return whether this IP address belongs to a host on the public internet.
 
-    An IPv6 address that carries an IPv4 one (mapped, compatible, NAT64, 6to4, Teredo) never is: what it reaches depends
-    on a gateway. All but the last two are outside 2000::/3.
+    An IPv6 address that carries an IPv4 one (mapped, compatible, NAT64, 6to4, Teredo) never does, because its target
+    depends on a gateway. All of these except the last two are outside 2000::/3.
     """
     try:
         address = ipaddress.ip_address(ip)

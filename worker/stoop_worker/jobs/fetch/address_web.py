@@ -1,16 +1,16 @@
-"""What an `https://` image address says. Stricter than a browser: whatever can be read in two ways is refused."""
+"""Parses `https://` image addresses. Stricter than a browser: it refuses every ambiguous address."""
 
 import re
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote, urljoin
 
-from worker.errors import ImageAddressInvalid, ImageForbidden
+from stoop_worker.errors import ImageAddressInvalid, ImageForbidden
 
 __all__ = ["WebAddress", "parse_web"]
 
 _WEB: Final = re.compile(r"https://(?P<authority>[^/?#\\]*)(?P<target>[/?][^#]*)?(?:#.*)?", re.I | re.S)
-# a name of two labels or more that does not end in a number: so no IP address in any of its spellings
+# two labels or more, and the last one is not a number, so no spelling of an IP address matches
 _HOST: Final = re.compile(
     r"(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?(?::443)?", re.I | re.A
 )
@@ -20,27 +20,27 @@ _LENGTH: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class WebAddress:
-    """A host's name in lower case, and the target of the request (path and query, percent-encoded)."""
+    """A host name in lower case, and the target of the request (path and query, percent-encoded)."""
 
     host: str
     target: str
 
     def __str__(self) -> str:
-        # what is signed or secret in an address is in its query
+        # the query may hold a signature or a secret
         return f"https://{self.host}{self.target.split('?')[0][:200]}"
 
     def join(self, location: str) -> "WebAddress":
-        """Read where a redirect from here leads; raises `ImageForbidden` if that is no address for `parse_web`."""
+        """Parse the target of a redirect from here. Raises `ImageForbidden` if `parse_web` would refuse it."""
         try:
             if location:
                 return parse_web(urljoin(f"https://{self.host}{self.target}", location))
         except (ValueError, ImageAddressInvalid) as error:
             raise ImageForbidden(f"{self} redirects to an address that this worker does not read") from error
-        raise ImageForbidden(f"{self} redirects without saying where to")
+        raise ImageForbidden(f"{self} redirects without a location")
 
 
 def parse_web(address: str) -> WebAddress:
-    """Read `https://host/path?query`: a host's name, port 443, no user and password; a fragment is left out.
+    """Parse `https://host/path?query`: a host name, port 443, no user or password; the fragment is dropped.
 
     Raises `ImageAddressInvalid` for every other address; the message never repeats it.
     """

@@ -1,10 +1,11 @@
-"""Image addresses to bytes: objects of an S3 store, images given in the address itself and, if allowed, web servers'.
+"""Reads image addresses: objects of an S3 store, inline images and, if allowed, images on web servers.
 
-boto3 blocks, so its calls run on threads of the fetcher's own; the event loop only waits, and keeps the time.
+boto3 blocks, so its calls run on the fetcher's own threads; the event loop waits and enforces the time limit.
 """
 
 import asyncio
 import contextlib
+import io
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,8 +19,8 @@ import urllib3
 from botocore import exceptions as aws
 from botocore.client import Config as BotoConfig
 
-from schemas.allowed import AllowedBuckets
-from worker.errors import (
+from stoop_schemas.allowed import AllowedBuckets
+from stoop_worker.errors import (
     ConfigError,
     ImageAddressInvalid,
     ImageError,
@@ -29,8 +30,9 @@ from worker.errors import (
     ImageTooLarge,
     StorageUnavailable,
 )
-from worker.jobs.address import ObjectAddress, is_inline, parse_object, unpack_inline
-from worker.jobs.https_fetch import HttpsFetcher
+from stoop_worker.jobs.budget import Budget
+from stoop_worker.jobs.fetch.address import ObjectAddress, is_inline, parse_object, unpack_inline
+from stoop_worker.jobs.fetch.https import HttpsFetcher
 
 if TYPE_CHECKING:
     from botocore.response import StreamingBody
@@ -43,9 +45,9 @@ _Value = TypeVar("_Value")
 
 _ALL = AllowedBuckets()
 _CHUNK_BYTES = 256 << 10
-_USER_AGENT = "stoop"  # given as it is, or botocore puts one together anew for every GET
-_ATTEMPTS = 2  # of the store's client; the job's own attempts come on top
-# the store refuses the worker, not the object: another attempt, on another worker, may have better luck
+_USER_AGENT = "stoop"  # set here, because botocore otherwise builds one for every GET
+_ATTEMPTS = 2  # of the store's client, on top of the job's own attempts
+# the store refuses the worker, not the object: another attempt, on another worker, may succeed
 _WORKER_AT_FAULT = {
     "AuthorizationHeaderMalformed",
     "ExpiredToken",
@@ -58,10 +60,10 @@ _WORKER_AT_FAULT = {
 
 @dataclass(frozen=True, slots=True)
 class FetchConfig:
-    """Where images come from, and what one may cost. Times are in seconds; `timeout` bounds one image in all.
+    """The object store and the limits on one image. Times are in seconds; `timeout` bounds one image in total.
 
-    `endpoint` and `region` of None are left to the AWS variables. `allowed` without an entry allows every bucket that
-    the worker's credentials open.
+    If `endpoint` or `region` is None, the AWS variables decide. An empty `allowed` allows every bucket that the
+    worker's credentials open.
     """
 
     endpoint: str | None = None
@@ -78,7 +80,7 @@ class FetchConfig:
 class Fetcher:
     """Fetches images, `concurrency` at once; a context manager that ends its threads.
 
-    Without `https` images on web servers are refused.
+    It reserves an eighth of them for the first priority. Without `https` it refuses images on web servers.
     """
 
     def __init__(self, config: FetchConfig, *, https: HttpsFetcher | None = None) -> None:
@@ -86,23 +88,24 @@ class Fetcher:
         self._https = https
         self._client = _connect(config)
         self._pool = ThreadPoolExecutor(config.concurrency, "fetch")
-        # so that the time of an image begins when its fetch does, not when it joins the pool's queue
-        self._free = asyncio.Semaphore(config.concurrency)
+        # so that an image's time limit starts with its fetch, not when it joins the pool's queue
+        self._slots = Budget(config.concurrency, reserved=_kept(config.concurrency))
 
-    async def fetch(self, image_uri: str, tenant: str | None = None) -> bytes:
-        """Return the encoded image for a job of this tenant; raises the `ImageError` that says why it cannot be had.
+    async def fetch(self, image_uri: str, tenant: str | None = None, priority: int = 0) -> bytes:
+        """Return the encoded image for a job of this tenant; raises an `ImageError` with the reason if that fails.
 
-        A key in an `s3://` address is taken as it stands, without percent-decoding.
+        A key in an `s3://` address is used literally, without percent-decoding.
         """
         if self._https and image_uri.startswith("https://"):
-            async with self._free:
+            with await self._slots.borrow(1, priority):
                 return await self._https.fetch(image_uri)
         if is_inline(image_uri):
-            return await self._on_thread(lambda: unpack_inline(image_uri, self._config.max_bytes))
+            # not on a thread that may be busy with a download
+            return await asyncio.to_thread(unpack_inline, image_uri, self._config.max_bytes)
         address = parse_object(image_uri)
         if not self._config.allowed.permits(address.path, tenant):
             raise ImageForbidden(f"this worker does not read {address}: its bucket or prefix is not allowed")
-        async with self._free:
+        with await self._slots.borrow(1, priority):
             return await self._download(address)
 
     async def _download(self, address: ObjectAddress) -> bytes:
@@ -113,13 +116,13 @@ class Fetcher:
         except TimeoutError:
             raise ImageTimeout(f"{address} did not arrive in {self._config.timeout:g} s") from None
         finally:
-            download.abort()  # nothing is left to do after a success; the thread of a late one must not linger
+            download.abort()  # no effect after a success; after a timeout the thread must not linger
 
     async def _on_thread(self, work: Callable[[], _Value]) -> _Value:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
     def close(self) -> None:
-        """Let go of the connections and threads, without waiting for a thread that still reads; idempotent."""
+        """Release the connections and threads, without waiting for a thread that still reads; idempotent."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._client.close()
 
@@ -133,7 +136,7 @@ class Fetcher:
 
 
 class _Download:
-    """One object on its way: `run` reads it on a thread, `abort` ends that from the event loop."""
+    """The download of one object: `run` reads it on a thread, `abort` ends that from the event loop."""
 
     def __init__(self, client: "S3Client", address: ObjectAddress, max_bytes: int) -> None:
         self._client = client
@@ -151,7 +154,7 @@ class _Download:
     def abort(self) -> None:
         self._aborted = True
         if body := self._body:
-            # a body that drips never meets its own timeout: from now on its next byte does
+            # a body that drips never reaches its own timeout; from now on its next byte does
             with contextlib.suppress(AttributeError, OSError, ValueError):
                 body.set_socket_timeout(0.001)
 
@@ -170,15 +173,13 @@ class _Download:
                 self._body = None
 
     def _collect(self, body: "StreamingBody") -> bytes:
-        chunks: list[bytes] = []
-        size = 0
+        collected = io.BytesIO()  # `getvalue` returns its bytes without a copy
         self._check_wanted()
         while chunk := body.read(_CHUNK_BYTES):
-            chunks.append(chunk)
-            size += len(chunk)
-            self._check_size(size)
+            collected.write(chunk)
+            self._check_size(collected.tell())
             self._check_wanted()
-        return b"".join(chunks)
+        return collected.getvalue()
 
     def _check_wanted(self) -> None:
         if self._aborted:
@@ -189,9 +190,14 @@ class _Download:
             raise ImageTooLarge(f"{self._address} has {size} bytes or more: at most {self._max_bytes}")
 
 
+def _kept(concurrency: int) -> int:
+    """Return the number of downloads reserved for the first priority."""
+    return min(concurrency - 1, max(1, concurrency // 8))
+
+
 def _connect(config: FetchConfig) -> "S3Client":
     core = botocore.session.Session()
-    # nobody reads when an object was written: parsing that takes a tenth of a GET
+    # the date of an object is never read, and parsing it takes a tenth of a GET
     core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=str)
     try:
         return boto3.session.Session(botocore_session=core).client(
@@ -206,7 +212,7 @@ def _connect(config: FetchConfig) -> "S3Client":
                 retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
                 max_pool_connections=config.concurrency,
                 user_agent=_USER_AGENT,
-                # servers other than AWS do not all know the newer checksum headers
+                # not every server other than AWS knows the newer checksum headers
                 request_checksum_calculation="when_required",
                 response_checksum_validation="when_required",
             ),
@@ -216,7 +222,7 @@ def _connect(config: FetchConfig) -> "S3Client":
 
 
 def _explain(error: Exception, address: ObjectAddress) -> ImageError:
-    """Put a store's error into our own words; its own may quote addresses and headers."""
+    """Turn a store's error into one with our own text, because its own may quote addresses and headers."""
     if isinstance(error, aws.ClientError):
         return _explain_refusal(error, address)
     if isinstance(error, aws.ParamValidationError):

@@ -11,18 +11,18 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 import structlog
-from redis.exceptions import ResponseError
 
-from schemas import names
-from worker.errors import ConfigError, QueueUnavailable
-from worker.jobs import outcome as outcomes
-from worker.jobs.backoff import Backoff
-from worker.jobs.broker import Delivery, EventGroup, Held, Settlement
-from worker.jobs.broker_claims import Claims, Place, Plan, place_of
-from worker.jobs.broker_config import BrokerConfig
-from worker.jobs.redis_client import RedisClient, Script
-from worker.jobs.redis_rows import in_ms, lane_streams, to_delivery, way_of
-from worker.jobs.redis_watch import Watch
+from stoop_schemas import names
+from stoop_worker.errors import ConfigError, QueueFault, QueueUnavailable
+from stoop_worker.jobs import outcome as outcomes
+from stoop_worker.jobs.backoff import Backoff
+from stoop_worker.jobs.broker import Delivery, EventGroup, Held, Settlement
+from stoop_worker.jobs.outage import RedisOutage
+from stoop_worker.jobs.redis.claims import Claims, Part, Place, Plan, place_of
+from stoop_worker.jobs.redis.client import RedisClient, Script
+from stoop_worker.jobs.redis.config import BrokerConfig
+from stoop_worker.jobs.redis.values import in_ms, to_delivery, way_of
+from stoop_worker.jobs.redis.watch import Watch
 
 __all__ = ["BrokerConfig", "RedisBroker"]
 
@@ -41,11 +41,12 @@ _Written = TypeVar("_Written", EventGroup, Settlement)
 class RedisBroker:
     """The `Broker` on a Redis server."""
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, outage: RedisOutage | None = None) -> None:
         self._config = config
+        self._outage = outage or RedisOutage()
         self._redis = RedisClient(config.url, timeout=_CALL_SECONDS)
-        watched = {p: [*lane_streams(config.lanes, p), names.bell(p)] for p in config.partitions}
-        self._watch = Watch(config.url, watched)
+        watched = {part: [*config.streams(part), names.bell(part.partition)] for part in config.parts}
+        self._watch = Watch(config.url, watched, self._outage)
         self._take = Script("head", "claim", "tenants", "turns", "take")
         self._append = Script("head", "standing", "fence", "append")
         self._settle = Script("head", "standing", "fence", "settle")
@@ -58,8 +59,11 @@ class RedisBroker:
         self._settled = asyncio.Event()
         # Redis's clock less this process's monotonic one, in ms
         self._clock = 0
-        # partitions whose last take may have claimed what never arrived here
-        self._unanswered: set[int] = set()
+        # parts whose last take may have claimed what never arrived here
+        self._unanswered: set[Part] = set()
+        # how Redis makes room when its memory is full, as last read
+        self._policy = ""
+        self._spoilt: dict[Part, frozenset[str]] = {}
         # deliveries whose settling may have gone through though no reply arrived
         self._doubtful: set[Place] = set()
 
@@ -68,30 +72,34 @@ class RedisBroker:
         backoff, deadline = Backoff(), asyncio.get_running_loop().time() + _OPEN_SECONDS
         while True:
             try:
-                await self._check_eviction()
-                await self._make_groups()
-                await self.extend()
+                with self._outage.noting("opening"):
+                    await self._make_groups()
+                    await self.extend()
                 return
-            except QueueUnavailable as error:
+            except QueueUnavailable:
                 if asyncio.get_running_loop().time() > deadline:
                     raise
-                log.warning("waiting for Redis", error=str(error))
                 await asyncio.sleep(backoff.next())
 
-    async def take(self, permits: int) -> list[Delivery]:
-        """Claim at most `permits` jobs; partitions take turns to be asked first."""
-        share = self._bulk_share(permits)
-        turn = self._takes % len(self._config.partitions)
+    async def take(self, permits: int, *, reserved: int = 0) -> list[Delivery]:
+        """Claim at most `permits` jobs; partitions, and models within them, take turns to be asked first."""
+        share, parts = self._bulk_share(permits), self._config.parts
+        turn = self._takes % len(parts)
         self._settled.clear()
         claimed: list[Delivery] = []
-        for partition in (*self._config.partitions[turn:], *self._config.partitions[:turn]):
-            plan = self._claims.plan(partition, permits - len(claimed))
+        for part in (*parts[turn:], *parts[:turn]):
+            plan = self._claims.plan(part, permits - len(claimed))
             if plan is None or self._closed:
                 continue
+            left_behind = permits - reserved - sum(one.priority > 0 for one in claimed)
             try:
-                claimed += await self._take_from(partition, plan, share)
+                with self._outage.noting(f"claiming from {part}"):
+                    claimed += await self._take_from(part, plan, (share, max(0, left_behind)))
+                self._outage.succeeded("watching the lanes")
             except QueueUnavailable as error:
-                log.warning("nothing can be claimed", partition=partition, error=str(error))
+                # what was cancelled may have been claimed in the lanes of each model
+                self._unanswered.update(other for other in parts if other.partition == part.partition)
+                log.debug("nothing can be claimed", partition=part.partition, model=part.model, error=str(error))
         return claimed
 
     async def wait(self, timeout: float) -> None:
@@ -104,23 +112,29 @@ class RedisBroker:
                 await self._settled.wait()
 
     async def extend(self, told: bytes = b"") -> Held:
-        """Set the time to live of this worker's key in each partition back to the whole lease."""
+        """Set the time to live of this worker's key in each partition back to the whole lease.
+
+        Raises `ConfigError` if Redis may delete jobs by now: its settings can be changed while it runs.
+        """
+        await self._check_eviction()
         lost: list[Delivery] = []
         cancelled: list[Delivery] = []
         for partition in self._config.partitions:
             held = [one for one in self._claims.held.values() if one.partition == partition]
-            for delivery, code in zip(held, await self._extend_in(partition, held, told), strict=True):
+            with self._outage.noting(f"renewing the lease in partition {partition}"):
+                codes = await self._extend_in(partition, held, told)
+            for delivery, code in zip(held, codes, strict=True):
                 if code != 1 and place_of(delivery) in self._claims.held:
                     (cancelled if code else lost).append(delivery)
         return Held(tuple(lost), tuple(cancelled))
 
     async def reclaim(self) -> int:
-        """Ask, partition by partition and a hundred entries at a time, for what dead workers hold."""
+        """Ask, part by part and a hundred entries at a time, for what dead workers hold."""
         handled = 0
-        for partition in self._config.partitions:
-            keys, last = lane_streams(self._config.lanes, partition), _RECLAIMED_AT_ONCE
+        for part in self._config.parts:
+            keys, last = self._config.streams(part), _RECLAIMED_AT_ONCE
             while last >= _RECLAIMED_AT_ONCE and not self._closed:
-                args = [*self._head(partition), partition, _RECLAIMED_AT_ONCE]
+                args = [*self._head(part.partition), part.partition, _RECLAIMED_AT_ONCE]
                 last = int(await self._redis.run(self._reclaim, keys, args))
                 handled += last
         return handled
@@ -131,14 +145,16 @@ class RedisBroker:
 
     async def append(self, groups: Sequence[EventGroup]) -> list[bool]:
         """Write the events to the jobs' logs, then to their channels."""
-        return [code == 1 for code in await self._by_partition(groups, self._append_to)]
+        with self._outage.noting("writing events"):
+            return [code == 1 for code in await self._by_partition(groups, self._append_to)]
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
-        """Store results, tell last events and acknowledge."""
+        """Store results, publish last events and acknowledge."""
         places = [place_of(settlement.delivery) for settlement in settlements]
         doubtful = self._doubtful.intersection(places)
         self._doubtful.update(places)
-        codes = await self._by_partition(settlements, self._settle_in)
+        with self._outage.noting("settling jobs"):
+            codes = await self._by_partition(settlements, self._settle_in)
         self._doubtful.difference_update(places)
         self._claims.drop(places)
         self._settled.set()
@@ -152,11 +168,11 @@ class RedisBroker:
         self._closed = True
         self._settled.set()
         try:
-            for partition in self._config.partitions:
-                keys = [names.live(self._config.worker, partition), names.workers(partition), names.turns(partition)]
-                keys += lane_streams(self._config.lanes, partition)
-                await self._redis.run(self._leave, keys, self._head(partition))
-        except (QueueUnavailable, ConfigError) as error:
+            for part in self._config.parts:
+                keys = [names.live(self._config.worker, part.partition), names.workers(part.partition)]
+                keys += [names.turns(part.partition, part.model), *self._config.streams(part)]
+                await self._redis.run(self._leave, keys, self._head(part.partition))
+        except (QueueUnavailable, QueueFault, ConfigError) as error:
             log.warning("the lease is left to run out", error=str(error))
         finally:
             await self._watch.close()
@@ -174,41 +190,52 @@ class RedisBroker:
                 f"Redis at {self._redis.address} may delete jobs when its memory is full (maxmemory-policy {policy}): "
                 "set maxmemory-policy noeviction"
             )
-        if policy.startswith("volatile"):
+        if policy.startswith("volatile") and policy != self._policy:
             # jobs have no time to live, so they are safe; answers and leases have one
             log.warning("Redis may delete results when its memory is full: set noeviction", policy=policy)
+        self._policy = policy
 
     async def _make_groups(self) -> None:
-        for partition in self._config.partitions:
-            for stream in lane_streams(self._config.lanes, partition):
+        for part in self._config.parts:
+            for stream in self._config.streams(part):
                 try:
                     # from 0: what was submitted before the first worker came counts too
                     await self._redis.call("XGROUP", "CREATE", stream, names.GROUP, "0", "MKSTREAM")
-                except ResponseError as error:
-                    if not str(error).startswith("BUSYGROUP"):
+                except QueueFault as error:
+                    # `take` says which keys are spoilt, and goes on with the others
+                    if not ("BUSYGROUP" in str(error) or "WRONGTYPE" in str(error)):
                         raise
 
     def _bulk_share(self, permits: int) -> int:
         self._takes += 1
         return permits // 4 if permits >= 4 else int(self._takes % 4 == 0)
 
-    async def _take_from(self, partition: int, plan: Plan, share: int) -> list[Delivery]:
-        lost = partition in self._unanswered
-        self._unanswered.add(partition)
-        now, due, ends, rows, holding = await self._run_take(partition, plan, share, lost)
+    async def _take_from(self, part: Part, plan: Plan, behind: tuple[int, int]) -> list[Delivery]:
+        """Claim; `behind` is the least for the last lane, and the most for all lanes behind the first."""
+        lost = part in self._unanswered
+        self._unanswered.add(part)
+        now, due, ends, rows, holding, spoilt = await self._run_take(part, plan, behind, lost)
         if not (lost and len(rows) == plan.permits):
-            self._unanswered.discard(partition)
+            self._unanswered.discard(part)
         self._clock = now - _monotonic()
-        self._claims.hold_back(partition if holding else None)
-        self._watch.saw(partition, ends, (due - now) / 1000 if due else None)
-        return self._claims.accept([to_delivery(row, partition, now) for row in rows], plan)
+        self._claims.hold_back(part if holding else None)
+        self._avoid(part, frozenset(key.decode(errors="replace") for key in spoilt))
+        self._watch.saw(part, ends, (due - now) / 1000 if due else None, self._spoilt[part])
+        lanes = self._config.lanes_of(part)
+        return self._claims.accept([to_delivery(row, part.partition, now, lanes) for row in rows], plan)
 
-    async def _run_take(self, partition: int, plan: Plan, share: int, lost: bool) -> Any:
-        config = self._config
+    def _avoid(self, part: Part, keys: frozenset[str]) -> None:
+        """Say once which keys cannot be worked with, and go on with the others."""
+        for key in sorted(keys.difference(*self._spoilt.values())):
+            log.error("a key in Redis is of the wrong type and is left out: delete it", key=key)
+        self._spoilt[part] = keys
+
+    async def _run_take(self, part: Part, plan: Plan, behind: tuple[int, int], lost: bool) -> Any:
+        config, partition = self._config, part.partition
         held = [f"{place[1]} {place[2]}" for place in self._claims.held if place[0] == partition] if lost else []
-        args = [*self._head(partition), partition, plan.permits, share, int(lost), plan.at, int(plan.may_turn)]
-        args += [in_ms(2 * config.lease), config.small_batch, config.tenant_limit or _NO_LIMIT, *held]
-        return await self._redis.run(self._take, lane_streams(config.lanes, partition), args)
+        args = [*self._head(partition), partition, plan.permits, behind[0], int(lost), plan.at, int(plan.may_turn)]
+        args += [in_ms(2 * config.lease), config.small_batch, config.tenant_limit or _NO_LIMIT, behind[1], *held]
+        return await self._redis.run(self._take, config.streams(part), args)
 
     async def _extend_in(self, partition: int, held: list[Delivery], told: bytes) -> list[int]:
         stem = names.stem(partition)

@@ -8,13 +8,26 @@ from redis.asyncio.cluster import ClusterNode
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import NoBackoff
+from redis.exceptions import RedisClusterException
 
-from schemas.redis_url import RedisUrl, read_redis_url
-from worker.errors import ConfigError
+from stoop_schemas.redis_url import RedisUrl, read_redis_url
+from stoop_worker.errors import ConfigError
 
 __all__ = ["Client", "close", "connect", "disconnect", "make_connection", "read_url"]
 
 Client = Redis | RedisCluster
+
+
+class _Cluster(RedisCluster):
+    """A Cluster that may be sent to a node that it does not know yet; redis-py fails there with an AttributeError."""
+
+    def get_node(self, host: str | None = None, port: int | None = None, node_name: str | None = None) -> Any:
+        """Return the node, or ask the others for all nodes before the next command."""
+        node = super().get_node(host, port, node_name)
+        if node is None:
+            self._initialize = True
+            raise RedisClusterException(f"a slot moves to {node_name or host}, which is new here")
+        return node
 
 
 def read_url(url: str) -> RedisUrl:
@@ -41,7 +54,7 @@ def connect(url: RedisUrl, *, timeout: float) -> Client:
             return master
         case "cluster":
             nodes = [ClusterNode(host, port) for host, port in url.hosts]
-            return RedisCluster(startup_nodes=nodes, **options, **url.login)
+            return _Cluster(startup_nodes=nodes, **options, **url.login)
     try:
         return Redis.from_url(url.url, **options)
     except ValueError:

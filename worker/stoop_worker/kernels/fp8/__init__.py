@@ -3,37 +3,37 @@
 import torch
 from torch import Tensor
 
-from worker.kernels.backend import uses_kernel
-from worker.kernels.fp8 import reference
-from worker.kernels.fp8.reference import Fp8Linear, quantise_weight
+from stoop_worker.kernels.backend import uses_kernel
+from stoop_worker.kernels.fp8 import reference
+from stoop_worker.kernels.fp8.reference import Fp8Linear, quantise_weight
 
 __all__ = ["Fp8Linear", "gelu_fp8", "quantise_rows", "quantise_weight", "scaled_linear"]
 
-_FEWEST_FAST = 64  # cuBLAS has no fast sums for fewer rows of some shapes
+_FEWEST_FAST = 64  # cuBLAS lacks fast accumulation for fewer rows of some shapes
 
 
 def quantise_rows(x_TC: Tensor) -> tuple[Tensor, Tensor]:
-    """Return rows as float8_e4m3fn, and scale_T1 float32: a row's largest magnitude becomes 448, fp8's largest."""
+    """Return rows as float8_e4m3fn, and scale_T1 float32: a row's largest magnitude maps to 448, fp8's largest."""
     if uses_kernel(x_TC):
-        from worker.kernels.fp8.kernel import quantise_rows as launch
+        from stoop_worker.kernels.fp8.kernel import quantise_rows as launch
 
         return launch(x_TC)
     return reference.quantise_rows(x_TC)
 
 
 def gelu_fp8(x_TC: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the tanh-GELU of rows, rounded to their dtype, as `quantise_rows` does."""
+    """Return the tanh-GELU of rows, rounded to their dtype and then quantised as by `quantise_rows`."""
     if uses_kernel(x_TC):
-        from worker.kernels.fp8.kernel import gelu_fp8 as launch
+        from stoop_worker.kernels.fp8.kernel import gelu_fp8 as launch
 
         return launch(x_TC)
     return reference.gelu_fp8(x_TC)
 
 
 def scaled_linear(x8_TC: Tensor, scale_T1: Tensor, weights: Fp8Linear, *, fast: bool = True) -> Tensor:
-    """Return x W^T + b of quantised rows, of the bias's dtype (bfloat16 on CUDA).
+    """Return x W^T + b for quantised rows, in the bias's dtype (bfloat16 on CUDA).
 
-    `fast` lets the tensor cores accumulate with fewer bits. CUDA needs C and N that are multiples of 16.
+    `fast` lets the tensor cores accumulate with fewer bits. On CUDA, C and N must be multiples of 16.
     """
     if not x8_TC.is_cuda:
         return reference.scaled_linear(x8_TC, scale_T1, weights)

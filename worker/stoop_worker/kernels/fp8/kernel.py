@@ -1,13 +1,13 @@
 # mypy: disable-error-code="import-untyped, no-untyped-call, no-untyped-def, untyped-decorator"
 # ruff: noqa: PLR0913
-"""Rows to fp8 in one pass. T rows, C values of a row."""
+"""Rounds rows to fp8 in one pass. T rows, C values of a row."""
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from worker.kernels.fp8.rows import parts, rounded_to_bfloat16, store_fp8, warps
+from stoop_worker.kernels.fp8.rows import parts, rounded_to_bfloat16, store_fp8, warps
 
 __all__ = ["gelu_fp8", "quantise_rows"]
 
@@ -72,5 +72,5 @@ def _rounded(x, dtype: tl.constexpr, PACKED: tl.constexpr):
 
 @triton.jit
 def _gelu(x):
-    # 0.5 (1 + tanh u) is 1 / (1 + e^-2u), and u is sqrt(2 / pi) (x + 0.044715 x^3); the factors are times log2(e)
+    # 0.5 (1 + tanh u) is 1 / (1 + e^-2u) with u = sqrt(2 / pi) (x + 0.044715 x^3); the factors include log2(e)
     return x / (1.0 + tl.exp2(x * (-2.302208198144325 - 0.1029432395800235 * x * x)))

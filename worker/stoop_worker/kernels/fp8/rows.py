@@ -1,14 +1,14 @@
 # mypy: disable-error-code="import-untyped, no-untyped-call, no-untyped-def, untyped-decorator"
 # ruff: noqa: PLR0913
-"""What kernels that hold a row of any width in registers have in common.
+"""Shared parts of the kernels that hold a row of any width in registers.
 
-A row of C values is held as two parts whose sizes are powers of two: 1152 as 1024 + 128, and not as 2048 padded.
+A row of C values is held as two parts whose sizes are powers of two: 1152 is held as 1024 + 128, not padded to 2048.
 """
 
 import triton
 import triton.language as tl
 
-__all__ = ["parts", "rounded_to_bfloat16", "store_fp8", "warps"]
+__all__ = ["parts", "rounded_sum", "rounded_to_bfloat16", "store_fp8", "warps"]
 
 _FEW_ROWS = 1024
 
@@ -20,17 +20,17 @@ def parts(count: int) -> tuple[int, int]:
 
 
 def warps(rows: int, count: int) -> int:
-    """Return how many warps share a row: one is fastest where rows fill the device, more where there are few rows."""
+    """Return how many warps share a row: one is fastest when rows fill the device, several when there are few rows."""
     if rows < _FEW_ROWS:
         return 8 if count > 4096 else 4
-    return max(1, min(8, count // 1024))
+    return 1 << (max(1, min(8, count // 1024)).bit_length() - 1)  # a number of warps must be a power of two
 
 
 @triton.jit
 def rounded_to_bfloat16(x):
     """Return float32 rounded to bfloat16, two at a time.
 
-    The compiler turns what is not kept as bfloat16 one by one, in the unit that is busy with exponentials already.
+    Otherwise the compiler converts values one at a time, in the unit that already computes the exponentials.
     """
     return tl.inline_asm_elementwise(
         """
@@ -52,8 +52,14 @@ def rounded_to_bfloat16(x):
 
 
 @triton.jit
+def rounded_sum(x, y):
+    """Return the sum of two values of one dtype, rounded to that dtype."""
+    return (x.to(tl.float32) + y.to(tl.float32)).to(x.dtype)
+
+
+@triton.jit
 def store_fp8(head, tail, values, scales, row, C: tl.constexpr, HEAD: tl.constexpr, TAIL: tl.constexpr):
-    """Store a row's float32 parts as float8 `values` and their scale; what lies beyond C in `tail` must be zero."""
+    """Store a row's float32 parts as float8 `values` and their scale; values beyond C in `tail` must be zero."""
     cols = tl.arange(0, HEAD)
     tail_cols = HEAD + tl.arange(0, TAIL)
     largest = tl.maximum(tl.max(tl.abs(head), axis=0), tl.max(tl.abs(tail), axis=0))

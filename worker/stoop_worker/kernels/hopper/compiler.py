@@ -1,6 +1,6 @@
-"""CUDA C++ compiled where it runs, by the NVRTC that torch brings: for what Triton cannot say, or not as well.
+"""Compiles CUDA C++ at run time with the NVRTC that ships with torch, for kernels that Triton cannot express well.
 
-Sources include no header, so that no CUDA toolkit has to be installed.
+Sources include no headers, so that no CUDA toolkit has to be installed.
 """
 
 import ctypes
@@ -22,7 +22,7 @@ _MAP_BYTES, _MAP_ALIGNMENT = 128, 64
 
 
 class TensorMap(ctypes.Structure):
-    """How the copy engine finds a tensor; a kernel takes it by value, as a `__grid_constant__`."""
+    """The copy engine's description of a tensor; a kernel takes it by value, as a `__grid_constant__`."""
 
     _fields_ = [("bytes", ctypes.c_char * _MAP_BYTES)]
 
@@ -36,9 +36,9 @@ class CudaKernel:
         _check(_driver().cuFuncSetAttribute(self._function, _MOST_SHARED_BYTES, shared_bytes))
 
     def launch(self, grid: tuple[int, int, int], threads: int, shared_bytes: int, arguments: Sequence[Any]) -> None:
-        """Start programs of so many threads and so much dynamic shared memory on torch's current stream.
+        """Launch the kernel on torch's current stream; `threads` and `shared_bytes` (dynamic) are per program.
 
-        Arguments are tensors or values of ctypes.
+        Arguments are tensors or ctypes values.
         """
         held = [
             ctypes.c_void_p(argument.data_ptr()) if isinstance(argument, Tensor) else argument for argument in arguments
@@ -50,7 +50,7 @@ class CudaKernel:
 
 @cache
 def has_compiler() -> bool:
-    """Say whether NVRTC can be loaded."""
+    """Return whether NVRTC can be loaded."""
     try:
         _nvrtc()
     except OSError:
@@ -61,21 +61,21 @@ def has_compiler() -> bool:
 def compile_kernel(source: str, name: str, device: torch.device, *, architecture: str, shared_bytes: int) -> CudaKernel:
     """Compile a source for a device and return its `extern "C"` function `name`.
 
-    `architecture` is such as "sm_90a"; `shared_bytes` is the most dynamic shared memory of a program. Raises
-    `RuntimeError` with the compiler's words where it does not compile.
+    `architecture` is, for example, "sm_90a". `shared_bytes` is the largest dynamic shared memory of a program. Raises
+    `RuntimeError` with the compiler's log if it does not compile.
     """
     with torch.cuda.device(device):
-        torch.cuda.synchronize()  # the driver works in the context that this makes
+        torch.cuda.synchronize()  # creates the context that the driver calls need
         module = ctypes.c_void_p()
         _check(_driver().cuModuleLoadData(ctypes.byref(module), _binary(source, name, architecture)))
         return CudaKernel(module, name, shared_bytes)
 
 
 def tensor_map(x: Tensor, box: Sequence[int], *, swizzled: bool) -> TensorMap:
-    """Describe a tensor on the device whose last dim is contiguous, to be read in boxes of this shape.
+    """Describe a tensor on the device for reads in boxes of this shape; its last dim is contiguous.
 
-    What a box has beyond the tensor is zero. A swizzled box has 128 bytes in its last dim. Strides and the address must
-    be multiples of 16 bytes, and at most five dims.
+    A box holds zeros beyond the tensor. A swizzled box has 128 bytes in its last dim. Strides and the address must be
+    multiples of 16 bytes; a tensor has at most five dims.
     """
     size, rank = x.element_size(), x.dim()
     raw = ctypes.create_string_buffer(_MAP_BYTES + _MAP_ALIGNMENT)
@@ -108,8 +108,8 @@ def _binary(source: str, name: str, architecture: str) -> bytes:
     options = (ctypes.c_char_p * 2)(f"--gpu-architecture={architecture}".encode(), b"--std=c++17")
     try:
         if nvrtc.nvrtcCompileProgram(program, len(options), options):
-            words = _read(program, "nvrtcGetProgramLog").rstrip(bytes(1)).decode()
-            raise RuntimeError(f"{name} does not compile: {words}")
+            compiler_log = _read(program, "nvrtcGetProgramLog").rstrip(bytes(1)).decode()
+            raise RuntimeError(f"{name} does not compile: {compiler_log}")
         return _read(program, "nvrtcGetCUBIN")
     finally:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
@@ -126,9 +126,9 @@ def _read(program: ctypes.c_void_p, what: str) -> bytes:
 
 def _check(status: int) -> None:
     if status:
-        words = ctypes.c_char_p()
-        _driver().cuGetErrorString(status, ctypes.byref(words))
-        raise RuntimeError(f"CUDA: {words.value.decode() if words.value else status}")
+        reason = ctypes.c_char_p()
+        _driver().cuGetErrorString(status, ctypes.byref(reason))
+        raise RuntimeError(f"CUDA: {reason.value.decode() if reason.value else status}")
 
 
 def _check_compiler(status: int) -> None:
@@ -143,7 +143,7 @@ def _driver() -> ctypes.CDLL:
 
 @cache
 def _nvrtc() -> ctypes.CDLL:
-    assert torch.version.cuda is not None, "asked for on CUDA alone"
-    nvrtc = ctypes.CDLL(f"libnvrtc.so.{torch.version.cuda.split('.')[0]}")  # torch has loaded it
+    assert torch.version.cuda is not None, "only CUDA builds of torch call this"
+    nvrtc = ctypes.CDLL(f"libnvrtc.so.{torch.version.cuda.split('.')[0]}")  # torch has already loaded it
     nvrtc.nvrtcGetErrorString.restype = ctypes.c_char_p
     return nvrtc

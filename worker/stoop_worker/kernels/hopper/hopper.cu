@@ -1,6 +1,6 @@
-// What Hopper (sm_90a) has for a kernel of warpgroups: barriers and the copy engine (TMA), products of 64 rows (wgmma).
+// Hopper's (sm_90a) features for kernels of warpgroups: barriers, the copy engine (TMA), products of 64 rows (wgmma).
 //
-// The host defines HALF, the type of all 16-bit values, and adds the products that are wanted: `scores<N>`, `mix<N>`.
+// The host defines HALF, the type of all 16-bit values, and adds the kernel's products: `scores<N>`, `mix<N>`.
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -12,7 +12,7 @@ struct alignas(64) Map {
 // Bytes of a row in a tile: a wide one is swizzled over 128 bytes, a narrow one is not.
 constexpr int kWide = 128, kNarrow = 16;
 
-// 64 x 16 values times N rows of as many, both in shared memory; without `add` the sums before do not count
+// 64 x 16 values times N rows of 16, both in shared memory; without `add` the earlier sums are discarded
 template <int N>
 __device__ void scores(float* sums, u64 a, u64 b, int add);
 
@@ -52,7 +52,7 @@ static __device__ __forceinline__ void await(u32 barrier, int turn) {
       : "memory");
 }
 
-// start to bring a box of a mapped tensor; what lies beyond the tensor is zero
+// start copying a box of a mapped tensor; values beyond the tensor are zero
 static __device__ __forceinline__ void bring(u32 to, const Map& map, int channel, int row, int head, int block,
                                              u32 barrier) {
   asm volatile(
@@ -62,7 +62,7 @@ static __device__ __forceinline__ void bring(u32 to, const Map& map, int channel
       : "memory");
 }
 
-// where a product finds a tile; distances in bytes
+// a product's descriptor of a tile; distances are in bytes
 [[maybe_unused]] static __device__ __forceinline__ u64 narrow_at(u32 address, u32 leading) {
   return static_cast<u64>((address & 0x3ffff) >> 4) | static_cast<u64>(leading >> 4) << 16 |
          static_cast<u64>(8 * kNarrow >> 4) << 32;
@@ -76,7 +76,7 @@ static __device__ __forceinline__ void products_begin() { asm volatile("wgmma.fe
 
 static __device__ __forceinline__ void products_end() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
-// wait until so many groups of products are left
+// wait until at most this many groups of products are pending
 template <int LEFT>
 static __device__ __forceinline__ void await_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");

@@ -1,5 +1,5 @@
-// A running softmax of 64 query rows a warpgroup over blocks of KEYS keys, and what it has mixed of their values: 64
-// channels, and 8 more where there are some. Sums are scaled down only when a row's scores have grown much.
+// A running softmax of 64 query rows a warpgroup over blocks of KEYS keys, and the mixture of their values: 64
+// channels, and 8 more if the heads have them. Sums are scaled down only when a row's scores have grown much.
 
 constexpr int kRows = 64 * WARPGROUPS;
 constexpr int kThreads = 128 * WARPGROUPS;
@@ -30,7 +30,7 @@ static __device__ __forceinline__ float quad_sum(float x) {
 
 static __device__ __forceinline__ int swizzled(int row, int piece) { return row * kWide + (piece ^ row % 8) * 16; }
 
-// the wide part of a warp's 16 queries as a product takes it from registers
+// the wide part of a warp's 16 queries, in the registers that a product reads
 struct Queries {
   u32 step[4][4];
 };
@@ -46,7 +46,7 @@ static __device__ __forceinline__ void read(Queries& queries, u32 tile) {
   }
 }
 
-// A thread has two rows of its warpgroup's 64, r and r + 8, and of each group of eight columns two neighbours.
+// A thread holds two of its warpgroup's 64 rows, r and r + 8, and two neighbours of each group of eight columns.
 struct State {
   float score[KEYS / 2];
   u32 weight[KEYS / 4];
@@ -70,7 +70,7 @@ static __device__ __forceinline__ void begin(State& state) {
   }
 }
 
-// turn COUNT keys' scores into weights; says whether what is mixed must decay
+// turn COUNT keys' scores into weights; returns whether the mixture must decay
 template <int COUNT>
 static __device__ __forceinline__ bool weigh(State& state, float scale) {
   float peak[2] = {kLowest, kLowest};
@@ -110,8 +110,8 @@ static __device__ __forceinline__ void pack(State& state) {
   for (int i = 0; i < COUNT / 2; i += 2) state.weight[i / 2] = halves(state.score[i], state.score[i + 1]);
 }
 
-// Write the first `count` of a warp's 16 rows, each of PIECES times 16 bytes. They go through tiles of the warp's own,
-// so that they leave in whole pieces.
+// Write the first `count` of a warp's 16 rows, each of PIECES times 16 bytes. They go through the warp's own tiles,
+// so that they are written in whole pieces.
 template <int PIECES>
 static __device__ __forceinline__ void write(const State& state, char* wide, char* narrow, char* out, int out_stride,
                                              int count) {

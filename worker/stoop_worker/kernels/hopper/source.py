@@ -1,4 +1,4 @@
-"""A kernel's whole source: numbers, what Hopper has, the products it asks for, a running softmax, and the kernel."""
+"""Writes a kernel's whole source: constants, Hopper's instructions, its products, a running softmax, and the kernel."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -7,19 +7,19 @@ from importlib.resources import files
 
 import torch
 
-from worker.kernels.hopper.compiler import has_compiler
+from stoop_worker.kernels.hopper.compiler import has_compiler
 
 __all__ = ["HALVES", "Shape", "is_hopper", "source"]
 
 HALVES = {torch.bfloat16: "bf16", torch.float16: "f16"}
-"""The dtypes that these kernels are for, and what the products call them."""
+"""The dtypes that these kernels take, with the names that the products use."""
 
 _CAPABILITY = (9, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How attention is cut: keys of a block, 64 query rows for each warpgroup, programs a multiprocessor, stages."""
+    """The tile sizes of attention: keys per block, warpgroups of 64 query rows, programs per multiprocessor, stages."""
 
     keys: int = 64
     warpgroups: int = 2
@@ -39,7 +39,7 @@ class Shape:
 
 @cache
 def is_hopper(device: torch.device) -> bool:
-    """Say whether these kernels run there: without their compiler they do not."""
+    """Return whether these kernels run on the device; they need their compiler."""
     return device.type == "cuda" and torch.cuda.get_device_capability(device) == _CAPABILITY and has_compiler()
 
 
@@ -54,7 +54,7 @@ def source(
 ) -> str:
     """Return the source of a package's `attend.cu` for 16-bit values.
 
-    The numbers are defined in it, and the products that it asks for have `scored` and `mixed` columns.
+    It defines the constants and the products; these have `scored` and `mixed` columns.
     """
     half = HALVES[dtype]
     defined = {
@@ -65,7 +65,7 @@ def source(
         "HALF": f'"{half}"',
         **numbers,
     }
-    folder = files("worker.kernels.hopper")
+    folder = files("stoop_worker.kernels.hopper")
     return "\n".join(
         [
             *(f"#define {name} {value}" for name, value in defined.items()),
@@ -80,42 +80,42 @@ def source(
 
 
 def _scores(columns: int, half: str) -> str:
-    """Write a product of 64 x 16 queries and `columns` keys, both in shared memory by channel; `add` keeps the sums."""
+    """Return the product of 64 x 16 queries and `columns` keys, in shared memory by channel; `add` keeps the sums."""
     count, sums, names = _sums(columns)
-    words = f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{half}.{half} {sums}, %{count}, %{count + 1}, adds"
+    wgmma = f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{half}.{half} {sums}, %{count}, %{count + 1}, adds"
     return f"""
 template <> __device__ __forceinline__ void scores<{columns}>(float* sums, u64 a, u64 b, int add) {{
-  asm volatile("{{ .reg .pred adds; setp.ne.b32 adds, %{count + 2}, 0; {words}, 1, 1, 0, 0; }}"
+  asm volatile("{{ .reg .pred adds; setp.ne.b32 adds, %{count + 2}, 0; {wgmma}, 1, 1, 0, 0; }}"
                : {names} : "l"(a), "l"(b), "r"(add));
 }}"""
 
 
 def _scores_of_registers(columns: int, half: str) -> str:
-    """Write the same product with the queries in registers."""
+    """Return the same product with the queries in registers."""
     count, sums, names = _sums(columns)
     queries = ", ".join(f"%{count + i}" for i in range(4))
-    words = f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{half}.{half} {sums}, {{{queries}}}, %{count + 4}, adds"
+    wgmma = f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{half}.{half} {sums}, {{{queries}}}, %{count + 4}, adds"
     return f"""
 template <> __device__ __forceinline__ void scores<{columns}>(float* sums, const u32* a, u64 b, int add) {{
-  asm volatile("{{ .reg .pred adds; setp.ne.b32 adds, %{count + 5}, 0; {words}, 1, 1, 0; }}"
+  asm volatile("{{ .reg .pred adds; setp.ne.b32 adds, %{count + 5}, 0; {wgmma}, 1, 1, 0; }}"
                : {names} : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
 }}"""
 
 
 def _mix(columns: int, half: str) -> str:
-    """Write a product of 64 x 16 weights in registers and 16 values of `columns` channels, which lie by value."""
+    """Return the product of 64 x 16 weights in registers and 16 values of `columns` channels, stored value by value."""
     count, sums, names = _sums(columns)
     weights = ", ".join(f"%{count + i}" for i in range(4))
-    words = f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{half}.{half} {sums}, {{{weights}}}, %{count + 4}"
+    wgmma = f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{half}.{half} {sums}, {{{weights}}}, %{count + 4}"
     return f"""
 template <> __device__ __forceinline__ void mix<{columns}>(float* sums, const u32* a, u64 b) {{
-  asm volatile("{words}, 1, 1, 1, 1;"
+  asm volatile("{wgmma}, 1, 1, 1, 1;"
                : {names} : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }}"""
 
 
 def _sums(columns: int) -> tuple[int, str, str]:
-    """Return how many sums a thread has of a product, how they are numbered, and what they are."""
+    """Return how many sums of a product a thread holds, their operand numbers, and their C++ operands."""
     count = columns // 2
     numbers = ", ".join(f"%{i}" for i in range(count))
     return count, f"{{{numbers}}}", ", ".join(f'"+f"(sums[{i}])' for i in range(count))

@@ -1,14 +1,14 @@
 # mypy: disable-error-code="import-untyped, no-untyped-call, no-untyped-def, untyped-decorator"
 # ruff: noqa: PLR0913
-"""Layer norm in one pass, with what is added before and the rounding to fp8 after. T rows, C model dim."""
+"""Layer norm in one pass, with the sums before it and the rounding to fp8 after it. T rows, C model dim."""
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from worker.kernels.fp8.rows import parts, store_fp8, warps
-from worker.kernels.layer_norm.reference import EPSILON
+from stoop_worker.kernels.fp8.rows import parts, rounded_sum, store_fp8, warps
+from stoop_worker.kernels.layer_norm.reference import EPSILON
 
 __all__ = ["add_layer_norm", "add_layer_norm_fp8", "layer_norm", "layer_norm_fp8"]
 
@@ -25,7 +25,7 @@ def layer_norm(x_TC: Tensor, weight_C: Tensor, bias_C: Tensor) -> Tensor:
 def add_layer_norm(
     x_TC: Tensor, added: _Added, weight_C: Tensor, bias_C: Tensor, *, row_warps: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """See the reference; `row_warps` is how many warps share a row, where it is not to be chosen."""
+    """See the reference; `row_warps` overrides the number of warps that share a row."""
     sum_TC, normed_TC = (torch.empty_like(x_TC, memory_format=torch.contiguous_format) for _ in range(2))
     _launch(x_TC, added, weight_C, bias_C, (sum_TC, normed_TC, None), row_warps=row_warps)
     return sum_TC, normed_TC
@@ -113,11 +113,11 @@ def _add_layer_norm(
     head = tl.load(x + start + cols)
     tail = tl.load(x + start + tail_cols, mask=inside, other=0.0)
     if ADDED > 0:
-        head = _rounded_sum(head, tl.load(first + start + cols))
-        tail = _rounded_sum(tail, tl.load(first + start + tail_cols, mask=inside, other=0.0))
+        head = rounded_sum(head, tl.load(first + start + cols))
+        tail = rounded_sum(tail, tl.load(first + start + tail_cols, mask=inside, other=0.0))
     if ADDED > 1:
-        head = _rounded_sum(head, tl.load(second + start + cols))
-        tail = _rounded_sum(tail, tl.load(second + start + tail_cols, mask=inside, other=0.0))
+        head = rounded_sum(head, tl.load(second + start + cols))
+        tail = rounded_sum(tail, tl.load(second + start + tail_cols, mask=inside, other=0.0))
     if ADDED > 0:
         tl.store(summed + start + cols, head)
         tl.store(summed + start + tail_cols, tail, mask=inside)
@@ -141,8 +141,3 @@ def _add_layer_norm(
     else:
         tl.store(normed + start + cols, head)
         tl.store(normed + start + tail_cols, tail, mask=inside)
-
-
-@triton.jit
-def _rounded_sum(x, y):
-    return (x.to(tl.float32) + y.to(tl.float32)).to(x.dtype)

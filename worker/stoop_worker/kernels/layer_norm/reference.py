@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from worker.kernels.fp8 import reference as fp8
+from stoop_worker.kernels.fp8 import reference as fp8
 
 __all__ = ["EPSILON", "add_layer_norm", "add_layer_norm_fp8", "layer_norm", "layer_norm_fp8"]
 
@@ -17,9 +17,9 @@ def layer_norm(x_TC: Tensor, weight_C: Tensor, bias_C: Tensor) -> Tensor:
 
 
 def add_layer_norm(x_TC: Tensor, added: tuple[Tensor, ...], weight_C: Tensor, bias_C: Tensor) -> tuple[Tensor, Tensor]:
-    """Add one or two tensors like x to it, one after the other; return sum_TC and its layer norm.
+    """Add one or two tensors of x's shape to it in turn; return sum_TC and its layer norm.
 
-    The sum is rounded to the dtype after each addition, as (x + a) + b is.
+    The sum is rounded to the dtype after each addition, as in (x + a) + b.
     """
     for other_TC in added:
         x_TC = x_TC + other_TC
@@ -27,13 +27,13 @@ def add_layer_norm(x_TC: Tensor, added: tuple[Tensor, ...], weight_C: Tensor, bi
 
 
 def layer_norm_fp8(x_TC: Tensor, weight_C: Tensor, bias_C: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the layer norm's rows, rounded to x's dtype, as float8_e4m3fn and the float32 scale of each."""
+    """Return the layer norm's rows, rounded to x's dtype, as float8_e4m3fn with the float32 scale of each row."""
     return fp8.quantise_rows(layer_norm(x_TC, weight_C, bias_C))
 
 
 def add_layer_norm_fp8(
     x_TC: Tensor, added: tuple[Tensor, ...], weight_C: Tensor, bias_C: Tensor
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """Return sum_TC as `add_layer_norm` does, and its layer norm as `layer_norm_fp8` does."""
+    """Return sum_TC as by `add_layer_norm`, and its layer norm as by `layer_norm_fp8`."""
     sum_TC, normed_TC = add_layer_norm(x_TC, added, weight_C, bias_C)
     return sum_TC, fp8.quantise_rows(normed_TC)

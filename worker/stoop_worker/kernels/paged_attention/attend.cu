@@ -1,16 +1,17 @@
 // Attention of many query rows a sequence over pages of keys and values, on Hopper's warpgroup products (sm_90a), for
 // heads of 64 channels.
 //
-// The host defines PAGE, KEYS, WARPGROUPS, PROGRAMS, STAGES and SHARED. A program takes one head of 64 query rows
-// a warpgroup of one sequence, and finds out by itself whose they are. Row i sees the positions up to its limit, which
-// is i, or the prefix's last position where i lies in the prefix; limits never fall from row to row. The maps are of
-// tensors (1, heads, rows, channels) and (key pages and then as many value pages, heads, PAGE, channels).
+// The host defines PAGE, GROUP, KEYS, WARPGROUPS, PROGRAMS, STAGES and SHARED. A program takes one head of 64 query
+// rows a warpgroup of one sequence, and looks up the sequence itself. GROUP query heads share a key head. Row i sees the
+// positions up to its limit, which is i, or the prefix's last position if i lies in the prefix; limits never fall from
+// row to row. The maps describe tensors (1, heads, rows, channels) and (key pages and then as many value pages, key heads,
+// PAGE, channels).
 
 constexpr int kPagesOfBlock = KEYS / PAGE;
 static_assert(KEYS % PAGE == 0 && PAGE % 8 == 0, "a block is of whole pages, and a page of whole swizzles");
 static_assert(kRows % 64 == 0 && STAGES > 1, "queries come in tiles of 64 rows, and a block while another is read");
 
-// in shared memory: first the tiles, for they must lie at multiples of 1,024 bytes; last the table, as long as it is
+// in shared memory: first the tiles, which must lie at multiples of 1,024 bytes; last the table, whose length varies
 constexpr int kQueries = 0;
 constexpr int kKeys = kQueries + kRows * kWide;
 constexpr int kValues = kKeys + STAGES * KEYS * kWide;
@@ -25,7 +26,7 @@ struct Tile {
   int index;
 };
 
-// Whose tile it is, and which of that sequence's. They are numbered through all sequences; one without rows has none.
+// A tile's sequence, and its number within it. Tiles are numbered across all sequences; one without rows has none.
 static __device__ __forceinline__ Tile whose(int tile, const int* starts, int sequences) {
   const int lane = threadIdx.x % 32;
   int seen = 0;
@@ -53,21 +54,21 @@ static __device__ __forceinline__ int limit_of(int row, int prefix, int context)
   return min(row < prefix ? prefix - 1 : row, context - 1);
 }
 
-// one program: where its shared memory is, what it reads, and who in it the calling thread is
+// one program: its shared memory, its inputs, and the calling thread's place in it
 struct Program {
   const Map& pool_map;
   u32 memory;
   char* tiles;       // the same memory
-  const int* table;  // the sequence's pages, there
+  const int* table;  // the sequence's pages, in shared memory
   int value_pages;   // the number of the first page of values
-  int head;
+  int key_head;
   int context;
-  int blocks;    // that any row sees something of
-  int unmasked;  // of them, that all rows see all of
+  int blocks;    // seen by any row, at least in part
+  int unmasked;  // of them, seen by all rows in full
   int limit[2];  // of the thread's rows
   int warpgroup;
   bool leads_warp;
-  bool brings;  // one thread does it for all
+  bool brings;  // true for the one thread that copies for all
 
   __device__ __forceinline__ u32 full(int block) const { return memory + kFull + 8 * (block % STAGES); }
   __device__ __forceinline__ u32 free(int block) const { return memory + kFree + 8 * (block % STAGES); }
@@ -77,14 +78,14 @@ struct Program {
     expect(full(block), 2 * KEYS * kWide);
 #pragma unroll
     for (int i = 0; i < kPagesOfBlock; ++i) {
-      // the last page stands in for those beyond it
+      // the last page replaces those beyond it
       const int page = table[min(block * kPagesOfBlock + i, (context - 1) / PAGE)];
-      bring(memory + kKeys + (row + i * PAGE) * kWide, pool_map, 0, 0, head, page, full(block));
-      bring(memory + kValues + (row + i * PAGE) * kWide, pool_map, 0, 0, head, value_pages + page, full(block));
+      bring(memory + kKeys + (row + i * PAGE) * kWide, pool_map, 0, 0, key_head, page, full(block));
+      bring(memory + kValues + (row + i * PAGE) * kWide, pool_map, 0, 0, key_head, value_pages + page, full(block));
     }
   }
 
-  // say that this warp needs a block no more, and bring another in its place once all have said so
+  // release a block for this warp, and copy the next one into its place once all warps have released it
   __device__ __forceinline__ void leave(int block) const {
     if (leads_warp) arrive(free(block));
     if (brings && block + STAGES < blocks) {
@@ -94,8 +95,8 @@ struct Program {
     __syncwarp();
   }
 
-  // Slots beyond the context may hold anything, NaN too, and a weight of zero does not help against that: their values
-  // become zero. Each warpgroup does it for itself.
+  // Slots beyond the context may hold anything, even NaN, which a weight of zero does not cancel: their values become
+  // zero. Each warpgroup does so for itself.
   __device__ __forceinline__ void clear_beyond(int block) const {
     const int first = context - block * KEYS;
     if (first >= KEYS) return;
@@ -127,7 +128,7 @@ static __device__ __forceinline__ void start_mixing(State& state, const Program&
   products_end();
 }
 
-// leave out what a row does not see of a block
+// mask the keys of a block that a row does not see
 static __device__ __forceinline__ void mask(State& state, const Program& program, int block) {
   const int first = block * KEYS + 2 * (threadIdx.x % 4);
 #pragma unroll
@@ -136,8 +137,8 @@ static __device__ __forceinline__ void mask(State& state, const Program& program
   }
 }
 
-// Take a block whose scores are there, while the values of the block before are still being mixed: these are awaited
-// only when the weights are known.
+// Take a block whose scores are ready, while the values of the previous block are still being mixed: their end is
+// awaited only when the weights are known.
 static __device__ __forceinline__ void take(State& state, const Program& program, int block, float scale) {
   if (block >= program.unmasked) mask(state, program, block);
   const bool higher = weigh<KEYS>(state, scale);
@@ -160,7 +161,7 @@ attend(const __grid_constant__ Map query_map, const __grid_constant__ Map pool_m
   const int first = tile.index * kRows, row = first + warp * 16, before = context - count;
 
   const int last = limit_of(before + min(first + kRows, count) - 1, prefix, context);
-  // rows that are not the sequence's see nothing: what they hold must not decide when sums are scaled
+  // rows of no sequence see nothing: their values must not decide when sums are scaled
   const bool whole = first + kRows <= count;
   const int mine = row + lane / 4;
   const int limits[2] = {mine < count ? limit_of(before + mine, prefix, context) : -1,
@@ -170,7 +171,7 @@ attend(const __grid_constant__ Map query_map, const __grid_constant__ Map pool_m
                            memory,
                            reinterpret_cast<const int*>(memory + kTable),
                            value_pages,
-                           head,
+                           head / GROUP,
                            context,
                            last / KEYS + 1,
                            whole ? (limit_of(before + first, prefix, context) + 1) / KEYS : 0,

@@ -3,13 +3,13 @@
 """Attention of one query row a sequence. Letters as in `reference`; B sequences, so B rows.
 
 A program takes one head of one sequence and one of at most SPLITS ranges of its positions. Each of the BLOCK positions
-that it reads at once keeps a softmax of its own, so that no warp waits for another before the end. The last program
-of a head to end adds the ranges up.
+that it reads at once has its own softmax, so that no warp waits for another before the end. The last program of a head
+to end combines the ranges.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
-from math import e, log2, sqrt
+from math import e, log2
 from typing import Any
 
 import torch
@@ -17,13 +17,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from worker.kernels import early
-from worker.kernels.paged_attention.layout import PagedLayout
+from stoop_worker.kernels import early
+from stoop_worker.kernels.paged_attention.layout import PagedLayout
 
-__all__ = ["LOWEST", "Ranges", "decode", "end", "merge", "ranges_for", "scratch", "take"]
+__all__ = ["LOWEST", "Ranges", "add_up", "decode", "end", "merge", "ranges_for", "scratch", "take"]
 
 _PROGRAMS = 1024
-"""So many fill the device; fewer are split further."""
+"""The number of programs that fills the device; fewer programs are split further."""
 
 _MOST_SPLITS = 16
 LOWEST = tl.constexpr(-1e30)
@@ -31,7 +31,7 @@ LOWEST = tl.constexpr(-1e30)
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """How the work is cut: `splits` is a power of two, and so is `block`, the positions read at once."""
+    """The split of the work: `splits` ranges, `block` positions read at once; both are powers of two."""
 
     splits: int
     block: int = 32
@@ -39,21 +39,34 @@ class Ranges:
     stages: int = 3
 
 
-def ranges_for(batch: int, heads: int, positions: int) -> Ranges:
-    """Choose the ranges for `batch` sequences of at most `positions`; shapes alone decide, for they are captured."""
-    block = Ranges(1).block
+_ONE_RANGE = Ranges(1)
+
+
+def ranges_for(
+    batch: int, heads: int, positions: int, ranges: Ranges = _ONE_RANGE, *, most: int = _MOST_SPLITS
+) -> Ranges:
+    """Choose the splits of `ranges` for `batch` sequences of at most `positions`.
+
+    Only shapes decide, because a graph captures them.
+    """
     wanted = max(1, _PROGRAMS // (batch * heads))
-    most = triton.next_power_of_2(triton.cdiv(positions, block))
-    return Ranges(min(1 << (wanted.bit_length() - 1), most, _MOST_SPLITS))
+    blocks = triton.next_power_of_2(triton.cdiv(positions, ranges.block))
+    return replace(ranges, splits=min(1 << (wanted.bit_length() - 1), blocks, most))
 
 
 def decode(
-    q_BHD: Tensor, pool: Tensor, layout: PagedLayout, *, out_TM: Tensor | None = None, ranges: Ranges | None = None
+    q_BHD: Tensor,
+    pool: Tensor,
+    layout: PagedLayout,
+    *,
+    scale: float | None = None,
+    out_TM: Tensor | None = None,
+    ranges: Ranges | None = None,
 ) -> Tensor:
-    """As `reference.paged_attention` for one row a sequence; it can be captured, and lengths may change in between.
+    """Compute `reference.paged_attention` for one row a sequence; a captured launch may be replayed with new lengths.
 
-    D is a power of two; the pool may be of another dtype than q. Calls on one device must follow each other: they
-    share the counters of ended programs.
+    D is a power of two; the pool's dtype may differ from q's. Calls on one device must not overlap, because they share
+    the counters of ended programs.
     """
     batch, heads, head_dim = q_BHD.shape
     table_BP = layout.page_table_BP
@@ -76,7 +89,7 @@ def decode(
         q_BC.stride(0),
         table_BP.stride(0),
         out_BM.stride(0),
-        log2(e) / sqrt(head_dim),
+        log2(e) * (head_dim**-0.5 if scale is None else scale),
         H=heads,
         D=head_dim,
         PAGE=layout.page_size,
@@ -90,9 +103,9 @@ def decode(
 
 
 def scratch(batch: int, heads: int, head_dim: int, splits: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """Return room for the ranges' mixtures and for their peaks and sums, and the counters of programs that have ended.
+    """Return buffers for the ranges' mixtures, for their peaks and sums, and the counters of ended programs.
 
-    The counters, one for each row's head, are zero: each call leaves them so.
+    The counters, one for each head of each row, are zero before and after each call.
     """
     shape = (batch, heads, splits) if splits > 1 else (1,)
     parts = torch.empty((*shape, head_dim), dtype=torch.float32, device=device)
@@ -176,7 +189,7 @@ def end(
     D: tl.constexpr,
     SPLITS: tl.constexpr,
 ):
-    """Store what a program has mixed; of several of a pair, a row's head, the last to end adds all ranges up."""
+    """Store a program's mixture; the last program of a pair (a head of a row) to end combines all its ranges."""
     if SPLITS == 1:
         tl.store(target_ptr, (mix / tl.maximum(whole, 1e-30)).to(target_ptr.dtype.element_ty))
     else:
@@ -187,11 +200,11 @@ def end(
             tl.store(parts_ptr + part * D + tl.arange(0, D), mix)
             tl.store(sums_ptr + part * 2, peak)
             tl.store(sums_ptr + part * 2 + 1, whole)
-            # all threads have written before one of them says so
+            # every thread has written before one of them announces it
             tl.debug_barrier()
             ended = tl.atomic_add(arrivals_ptr + pair, 1, sem="acq_rel")
             if ended == active - 1:
-                _add_up(parts_ptr + pair * SPLITS * D, sums_ptr + pair * SPLITS * 2, target_ptr, active, D, SPLITS)
+                add_up(parts_ptr + pair * SPLITS * D, sums_ptr + pair * SPLITS * 2, target_ptr, active, D, SPLITS)
                 tl.store(arrivals_ptr + pair, 0)
 
 
@@ -209,14 +222,14 @@ def _read(
     BLOCK: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """Return the running softmax of each place of a block: its peak, its sum and its mixture of values."""
+    """Return the running softmax of each position of a block: its peak, its sum and its mixture of values."""
     place = tl.arange(0, BLOCK)
     channel = tl.arange(0, D)
     top = tl.full((BLOCK,), LOWEST, tl.float32)
     total = tl.zeros((BLOCK,), tl.float32)
     mixed = tl.zeros((BLOCK, D), tl.float32)
     for start in tl.range(first, last, BLOCK, num_stages=STAGES):
-        # the last position stands in for those beyond it, whose slots may hold NaN
+        # the last position replaces those beyond it, whose slots may hold NaN
         position = tl.minimum(start + place, last - 1)
         page = tl.load(table_ptr + position // PAGE).to(tl.int64)
         slot = page * PAGE + position % PAGE
@@ -229,7 +242,7 @@ def _read(
 
 @triton.jit
 def take(q, k, v, there, top, total, mixed):
-    """Return the running softmax of each place with one more position taken in; k and v are float32."""
+    """Return the running softmaxes with one more position in each; k and v are float32."""
     score = tl.where(there, tl.sum(k * q[None, :], 1), float("-inf"))
     higher = tl.maximum(top, score)
     decay = tl.exp2(top - higher)
@@ -239,18 +252,18 @@ def take(q, k, v, there, top, total, mixed):
 
 @triton.jit
 def merge(tops, totals, mixed):
-    """Return the softmax of all places together."""
+    """Return the softmax over all the running softmaxes."""
     peak = tl.max(tops, 0)
     share = tl.exp2(tops - peak)
     return peak, tl.sum(totals * share, 0), tl.sum(mixed * share[:, None], 0)
 
 
 @triton.jit
-def _add_up(parts_ptr, sums_ptr, target_ptr, active, D: tl.constexpr, SPLITS: tl.constexpr):
-    """Store the softmax of all ranges of a head together."""
+def add_up(parts_ptr, sums_ptr, target_ptr, active, D: tl.constexpr, SPLITS: tl.constexpr):
+    """Store the softmax over all ranges of a head."""
     split = tl.arange(0, SPLITS)
     channel = tl.arange(0, D)
-    # past the nearest cache, which may hold what was there before
+    # bypass the nearest cache, which may hold older values
     there = split < active
     tops = tl.load(sums_ptr + split * 2, mask=there, other=LOWEST, cache_modifier=".cg")
     totals = tl.load(sums_ptr + split * 2 + 1, mask=there, other=0.0, cache_modifier=".cg")

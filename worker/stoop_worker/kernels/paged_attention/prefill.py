@@ -2,15 +2,15 @@
 # ruff: noqa: PLR0913
 """Attention of many query rows a sequence. Letters as in `reference`.
 
-A program takes one head of ROWS query rows of one sequence, and finds out by itself whose they are: what is launched
-depends on the numbers of rows and of sequences alone, so that a captured launch does what the tensors say. Row i sees
-the positions up to its limit, which is i, or the prefix's last position when i lies in the prefix; limits never fall
-from row to row. So what the tile's first row sees, all see without a mask, and what its last row does not see, none
-does.
+A program takes one head of ROWS query rows of one sequence, and looks up the sequence itself. The launch depends only
+on the numbers of rows and sequences, so that a captured launch follows the tensors. Row i sees the positions up to its
+limit, which is i, or the prefix's last position if i lies in the prefix. Limits never fall from row to row. Therefore
+every row of a tile sees the positions that the first row sees, without a mask, and no row sees a position that the last
+row does not see.
 """
 
 from dataclasses import dataclass
-from math import e, log2, sqrt
+from math import e, log2
 from typing import Any
 
 import torch
@@ -18,16 +18,16 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from worker.kernels.paged_attention.layout import PagedLayout, tiles
+from stoop_worker.kernels.paged_attention.layout import PagedLayout, tiles
 
 __all__ = ["Tile", "prefill", "tile_for"]
 
-_SEQUENCES = 32  # that a program looks at together: as many as a warp adds up by itself
+_SEQUENCES = 32  # looked at together by a program: as many as one warp can add up
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """The query rows of a program and the positions that it reads at once, powers of two of at least 16."""
+    """The number of query rows of a program, and of positions read at once; powers of two of at least 16."""
 
     rows: int
     block: int = 64
@@ -35,26 +35,35 @@ class Tile:
     stages: int = 3
 
 
-def tile_for(dtype: torch.dtype) -> Tile:
-    """Choose the tile for queries of `dtype`."""
+def tile_for(dtype: torch.dtype, head_dim: int) -> Tile:
+    """Choose the tile for queries of `dtype` and `head_dim`."""
     if dtype == torch.float32:
-        # exact products are made without the tensor cores, of registers
+        # exact products use registers, not the tensor cores
         return Tile(rows=32, block=32, stages=2)
-    return Tile(rows=64)
+    # on some GPUs wide heads leave no shared memory for a third stage
+    return Tile(rows=64, stages=3 if head_dim <= 64 else 2)
 
 
 def prefill(
-    q_THD: Tensor, pool: Tensor, layout: PagedLayout, *, out_TM: Tensor | None = None, tile: Tile | None = None
+    q_THD: Tensor,
+    pool: Tensor,
+    layout: PagedLayout,
+    *,
+    scale: float | None = None,
+    out_TM: Tensor | None = None,
+    tile: Tile | None = None,
 ) -> Tensor:
-    """As `reference.paged_attention`, with D a power of two of at least 16; the pool may be of another dtype than q.
+    """Compute `reference.paged_attention` for D a power of two of at least 16; the pool's dtype may differ from q's.
 
-    Of the layout it takes the tensors alone. Sequences may have no rows, and rows behind the last sequence's are
-    padding: nothing is written for them.
+    It reads only the layout's tensors. A sequence may have no rows. Rows behind the last sequence's are padding:
+    nothing is written for them.
     """
     rows, heads, head_dim = q_THD.shape
     sequences = layout.context_lens_B.shape[0]
     if tile is None:
-        tile = tile_for(q_THD.dtype)
+        tile = tile_for(q_THD.dtype, head_dim)
+    if scale is None:
+        scale = head_dim**-0.5
     q_TC = q_THD.reshape(rows, heads * head_dim)
     out = torch.empty_like(q_TC, memory_format=torch.contiguous_format) if out_TM is None else out_TM
     kernel: Any = _prefill
@@ -71,8 +80,9 @@ def prefill(
         q_TC.stride(0),
         layout.page_table_BP.stride(0),
         out.stride(0),
-        log2(e) / sqrt(head_dim),
-        H=heads,
+        log2(e) * scale,
+        K=pool.shape[3],
+        G=heads // pool.shape[3],
         D=head_dim,
         PAGE=layout.page_size,
         ROWS=tile.rows,
@@ -84,7 +94,7 @@ def prefill(
     return out[:, : heads * head_dim].view(q_THD.shape)
 
 
-# batches and tables differ from step to step: nothing is compiled anew for what divides them, or an address
+# batches and tables differ from step to step, so their divisibility and alignment must not trigger a recompilation
 @triton.jit(do_not_specialize=["table_ptr", "starts_ptr", "contexts_ptr", "prefixes_ptr", "sequences", "table_stride"])
 def _prefill(
     q_ptr,
@@ -100,7 +110,8 @@ def _prefill(
     table_stride,
     out_stride,
     scale,
-    H: tl.constexpr,
+    K: tl.constexpr,
+    G: tl.constexpr,
     D: tl.constexpr,
     PAGE: tl.constexpr,
     ROWS: tl.constexpr,
@@ -127,8 +138,9 @@ def _prefill(
     unmasked = (_limit(before + tile * ROWS, prefix, context) + 1) // BLOCK * BLOCK
     last = _limit(before + tl.minimum(tile * ROWS + ROWS, count) - 1, prefix, context) + 1
     table_ptr += sequence * table_stride
-    keys_ptr += head * D
-    values_ptr += head * D
+    key_head = head // G if G > 1 else head
+    keys_ptr += key_head * D
+    values_ptr += key_head * D
     top = tl.full((ROWS,), float("-inf"), tl.float32)
     total = tl.zeros((ROWS,), tl.float32)
     mixed = tl.zeros((ROWS, D), tl.float32)
@@ -145,7 +157,7 @@ def _prefill(
         unmasked,
         context,
         scale,
-        H,
+        K,
         D,
         PAGE,
         BLOCK,
@@ -165,7 +177,7 @@ def _prefill(
         last,
         context,
         scale,
-        H,
+        K,
         D,
         PAGE,
         BLOCK,
@@ -178,12 +190,12 @@ def _prefill(
 
 @triton.jit
 def _whose(tile, starts_ptr, sequences, ROWS: tl.constexpr, SEQUENCES: tl.constexpr):
-    """Return whose tile it is, and which of that sequence's tiles; beyond the last one's, how many sequences there are.
+    """Return a tile's sequence and its number within it; for a tile beyond the last, the number of sequences.
 
-    Tiles are numbered through all sequences; one without rows has none.
+    Tiles are numbered across all sequences; a sequence without rows has none.
     """
     owner = 0
-    before = 0  # tiles of the sequences before the owner
+    before = 0  # tiles of the sequences before this tile's
     seen = 0
     for first in range(0, sequences, SEQUENCES):
         sequence = first + tl.arange(0, SEQUENCES)
@@ -218,22 +230,22 @@ def _visit(
     last,
     context,
     scale,
-    H: tl.constexpr,
+    K: tl.constexpr,
     D: tl.constexpr,
     PAGE: tl.constexpr,
     BLOCK: tl.constexpr,
     STAGES: tl.constexpr,
     MASKED: tl.constexpr,
 ):
-    """Take the positions from `first` to `last` into the rows' running softmax."""
+    """Add the positions from `first` to `last` to the rows' running softmax."""
     channel = tl.arange(0, D)
     for start in tl.range(first, last, BLOCK, num_stages=STAGES):
         position = start + tl.arange(0, BLOCK)
-        # the last position stands in for those beyond it, whose slots may hold NaN
+        # the last position replaces those beyond it, whose slots may hold NaN
         source = tl.minimum(position, context - 1) if MASKED else position
         page = tl.load(table_ptr + source // PAGE).to(tl.int64)
         slot = page * PAGE + source % PAGE
-        offset = slot[:, None] * (H * D) + channel[None, :]
+        offset = slot[:, None] * (K * D) + channel[None, :]
         k = tl.load(keys_ptr + offset).to(q.dtype)
         v = tl.load(values_ptr + offset).to(q.dtype)
         score = tl.dot(q, tl.trans(k), input_precision="ieee")

@@ -1,11 +1,11 @@
-"""Pixels to normalised patches. N crops, P patches of a crop, K values of a patch."""
+"""Turns pixels into normalised patches. N crops, P patches of a crop, K values of a patch."""
 
 import torch
 from torch import Tensor
 
-from worker.kernels.backend import uses_kernel
-from worker.kernels.patchify import reference
-from worker.kernels.patchify.reference import normalised_levels
+from stoop_worker.kernels.backend import uses_kernel
+from stoop_worker.kernels.patchify import reference
+from stoop_worker.kernels.patchify.reference import normalised_levels
 
 __all__ = ["normalised_levels", "patchify"]
 
@@ -16,7 +16,7 @@ def patchify(pixels_NHWC: Tensor, patch_size: int, *, dtype: torch.dtype) -> Ten
     Patches go row by row; within a patch, K runs over channel, then row, then column.
     """
     if uses_kernel(pixels_NHWC) and dtype != torch.float64:
-        from worker.kernels.patchify.kernel import patchify as launch
+        from stoop_worker.kernels.patchify.kernel import patchify as launch
 
         return launch(pixels_NHWC, patch_size, dtype=dtype)
     return reference.patchify(pixels_NHWC, patch_size, dtype=dtype)

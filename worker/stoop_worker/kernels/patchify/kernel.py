@@ -1,6 +1,6 @@
 # mypy: disable-error-code="import-untyped, no-untyped-call, no-untyped-def, untyped-decorator"
 # ruff: noqa: PLR0913
-"""Pixels to normalised patches in one pass. N crops, P patches of a crop, K values of a patch."""
+"""Turns pixels into normalised patches in one pass. N crops, P patches of a crop, K values of a patch."""
 
 import torch
 import triton
@@ -13,7 +13,7 @@ _BLOCK = 2048
 
 
 def patchify(pixels_NHWC: Tensor, patch_size: int, *, dtype: torch.dtype) -> Tensor:
-    """See the reference; equal to it to the bit. `dtype` has at most 32 bits.
+    """See the reference; the result is bit-identical. `dtype` has at most 32 bits.
 
     Patches begin at multiples of 16 bytes.
     """
@@ -51,7 +51,7 @@ def _patchify(
     COLS: tl.constexpr,
     STRIDE: tl.constexpr,
     BLOCK: tl.constexpr,
-):  # one program a run of a crop's values, in the order they are written
+):  # one program per run of a crop's values, in output order
     crop = tl.program_id(1).to(tl.int64)
     VALUES: tl.constexpr = CHANNELS * PATCH * PATCH
     count: tl.constexpr = ROWS * COLS * VALUES
@@ -64,7 +64,7 @@ def _patchify(
     col = patch % COLS * PATCH + x
     source = pixels + crop * (HEIGHT * WIDTH * CHANNELS) + (row * WIDTH + col) * CHANNELS + channel
     value = tl.load(source, mask=at < count, other=0).to(tl.float32)
-    # each step rounds to the dtype, as the reference's do; doubling is exact
+    # each step rounds to the dtype, as in the reference; doubling is exact
     dtype = patches.dtype.element_ty
     value = tl.div_rn(value, tl.full([BLOCK], 255.0, tl.float32)).to(dtype).to(tl.float32)
     value = (value - 0.5).to(dtype).to(tl.float32) * 2.0

@@ -1,4 +1,4 @@
-"""Pixels to normalised patches. N crops, P patches of a crop, K values of a patch."""
+"""Turns pixels into normalised patches. N crops, P patches of a crop, K values of a patch."""
 
 import torch
 from torch import Tensor
@@ -7,13 +7,13 @@ __all__ = ["normalised_levels", "patchify"]
 
 
 def normalised_levels(dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return what each of the 256 pixel levels becomes: (256,) of `dtype`, from -1 to 1.
+    """Return the normalised value of each of the 256 pixel levels: (256,) of `dtype`, from -1 to 1.
 
-    Each of the three steps rounds to `dtype`, as in Moondream's reference: in bfloat16 half of the levels differ from
-    a value that is rounded once.
+    Each of the three steps rounds to `dtype`, as in Moondream's reference: in bfloat16, half of the levels would differ
+    if they were rounded only once.
     """
     levels = torch.arange(256, device=device).to(dtype)
-    # CUDA multiplies by the reciprocal of a plain number, which is not the same: divide by a tensor
+    # divide by a tensor, because CUDA multiplies by the reciprocal of a plain number, which rounds differently
     return (levels / torch.full_like(levels, 255) - 0.5) / 0.5
 
 

@@ -1,12 +1,12 @@
 # mypy: disable-error-code="import-untyped, no-untyped-call, no-untyped-def, untyped-decorator"
 # ruff: noqa: PLR0913
-"""Pillow's LANCZOS in two passes that gather, in Pillow's integers. H and W rows and columns, C channels."""
+"""Pillow's LANCZOS in two gathering passes, in Pillow's integer arithmetic. H and W rows and columns, C channels."""
 
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from worker.kernels.resize.taps import columns_first, device_taps
+from stoop_worker.kernels.resize.taps import columns_first, device_taps
 
 __all__ = ["resize"]
 
@@ -14,7 +14,7 @@ _ROWS, _COLS = 8, 128
 
 
 def resize(pixels_HWC: Tensor, height: int, width: int, *, into_HWC: Tensor | None = None) -> Tensor:
-    """See the reference; equal to it to the bit. Images have fewer than 2^31 values; `into_HWC` is contiguous."""
+    """See the reference; the result is bit-identical. Images have fewer than 2^31 values; `into_HWC` is contiguous."""
     pixels_HWC = pixels_HWC.contiguous()
     high, wide, channels = pixels_HWC.shape
     if into_HWC is None:
@@ -49,7 +49,7 @@ def _grid(rows: int, values: int) -> tuple[int, int]:
     return triton.cdiv(values, _COLS), triton.cdiv(rows, _ROWS)
 
 
-# sizes differ from image to image: nothing is compiled anew for what divides them, or an address
+# sizes differ from image to image, so their divisibility and alignment must not trigger a recompilation
 @triton.jit(do_not_specialize=["into", "first", "high", "wide", "width", "count"])
 def _resize_rows(
     pixels, into, first, weights, high, wide, width, count,
@@ -90,5 +90,5 @@ def _resize_columns(
 
 @triton.jit
 def _level(sums):
-    # 22 fraction bits; the half is in the sums already
+    # 22 fraction bits; the sums already include the half
     return tl.minimum(tl.maximum(sums >> 22, 0), 255).to(tl.uint8)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from worker.kernels.resize.taps import BITS, columns_first, device_taps
+from stoop_worker.kernels.resize.taps import BITS, columns_first, device_taps
 
 __all__ = ["resize"]
 
@@ -11,7 +11,8 @@ __all__ = ["resize"]
 def resize(pixels_HWC: Tensor, height: int, width: int, *, into_HWC: Tensor | None = None) -> Tensor:
     """Resize uint8 pixels to (height, width, C) uint8, in the order of passes that Pillow chooses.
 
-    Sums are of integers, exact in float64: the result is Pillow's. `into_HWC` takes it, and is what is returned.
+    The sums are of integers and exact in float64, so the result is Pillow's. If `into_HWC` is given, it receives the
+    result and is returned.
     """
     high, wide, _ = pixels_HWC.shape
     exact_HWC = pixels_HWC.double()
@@ -34,7 +35,7 @@ def _columns(pixels_HWC: Tensor, height: int) -> Tensor:
 
 def _matrix(size: int, resized: int, device: torch.device) -> Tensor:
     first, weights = device_taps(size, resized, device)
-    # what lies beyond the last pixel has no weight: let it fall on the last one
+    # inputs beyond the last pixel have weight zero: point them at the last one
     inputs = (first + torch.arange(len(weights), device=device)[:, None]).clamp(max=size - 1)
     matrix = torch.zeros((resized, size), dtype=torch.float64, device=device)
     return matrix.scatter_add_(1, inputs.t().long(), weights.t().double())

@@ -1,4 +1,4 @@
-"""What Pillow's LANCZOS adds up for each pixel along one axis: its coefficients, to the bit."""
+"""The coefficients of Pillow's LANCZOS along one axis, bit-identical to Pillow's."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,7 +12,7 @@ from torch import Tensor
 __all__ = ["BITS", "Taps", "columns_first", "device_taps", "taps"]
 
 BITS = 22
-"""Coefficients are integers of so many fraction bits; sums of products with pixels fit 32 bits."""
+"""The fraction bits of the integer coefficients; sums of their products with pixels fit 32 bits."""
 
 _LOBES = 3
 _CHOOSES_ORDER = int(pillow_version.split(".")[0]) >= 13
@@ -20,7 +20,7 @@ _CHOOSES_ORDER = int(pillow_version.split(".")[0]) >= 13
 
 @dataclass(frozen=True, slots=True)
 class Taps:
-    """Output pixel i adds up inputs from `first[i]` on, times `weights[:, i]`; unused weights are zero.
+    """Output pixel i is the sum of inputs from `first[i]` on, times `weights[:, i]`; unused weights are zero.
 
     `first` (out,) and `weights` (taps, out) are int32.
     """
@@ -44,16 +44,16 @@ def taps(size: int, resized: int) -> Taps:
 
 
 def columns_first(high: int, wide: int, height: int, width: int) -> bool:
-    """Say whether Pillow resizes the columns of pixels before the rows, as 13 does where the height shrinks far more.
+    """Return whether Pillow (13) resizes columns before rows: it does if the height shrinks far more than the width.
 
-    The levels between the two passes are rounded, so that the order is seen in the result.
+    Levels are rounded between the two passes, so the order affects the result.
     """
     return _CHOOSES_ORDER and height < high and high - height > 2 * (wide - width)
 
 
 @lru_cache(maxsize=512)
 def device_taps(size: int, resized: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return `first` and `weights` of `taps` on a device; nothing waits for it."""
+    """Return `first` and `weights` of `taps` on a device, without waiting for it."""
     found = taps(size, resized)
     packed = torch.from_numpy(np.concatenate((found.weights, found.first[None])))
     if device.type == "cuda":

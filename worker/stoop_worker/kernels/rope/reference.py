@@ -23,8 +23,8 @@ def rotation(positions_T: Tensor, rotary_dim: int, theta: float, *, dtype: torch
 def rope(x_THD: Tensor, rotation_TF: Rotation) -> Tensor:
     """Rotate the first 2F channels of every head; the rest pass through.
 
-    The input pairs channel i with channel F + i; the output lays each pair side by side, which is the layout of the
-    KV cache in Moondream's reference. q and k are laid out alike, so their products do not change.
+    The input pairs channel i with channel F + i; the output stores each pair side by side, as the KV cache of
+    Moondream's reference does. q and k have the same layout, so their products do not change.
     """
     cos_TF, sin_TF = rotation_TF
     count = cos_TF.shape[-1]

@@ -1,15 +1,15 @@
-"""What lies between the two products of a decode's layer: rotation, the KV pool, attention and GELU."""
+"""The steps between the two products of a decode's layer: rotation, the write to the KV pool, attention and GELU."""
 
 from torch import Tensor
 
-from worker.kernels.backend import uses_kernel
-from worker.kernels.paged_attention import HEAD_DIMS, PagedLayout
-from worker.kernels.rotate_attend import reference
+from stoop_worker.kernels.backend import uses_kernel
+from stoop_worker.kernels.paged_attention import HEAD_DIMS, PagedLayout
+from stoop_worker.kernels.rotate_attend import reference
 
 __all__ = ["MOST_ROWS", "rotate_attend"]
 
 MOST_ROWS = 1
-"""Beyond it two launches are faster than one."""
+"""With more rows, two launches are faster than one."""
 
 
 def rotate_attend(
@@ -22,7 +22,7 @@ def rotate_attend(
 ) -> None:
     """Fill `out_BM` from the first product's rows, and store their keys and values; see `reference.rotate_attend`."""
     if made_BN.shape[0] <= MOST_ROWS and pool.shape[4] in HEAD_DIMS and uses_kernel(made_BN):
-        from worker.kernels.rotate_attend import kernel
+        from stoop_worker.kernels.rotate_attend import kernel
 
         kernel.rotate_attend(made_BN, places, pool, layout, out_BM=out_BM)
     else:

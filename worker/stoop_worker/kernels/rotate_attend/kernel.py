@@ -2,8 +2,8 @@
 # ruff: noqa: PLR0913
 """One launch between a layer's products. Letters as in `reference`.
 
-Programs of the first H columns of the grid are those of `decode`, each of which rotates its head's query itself.
-The one with a row's last position takes its key and value from the product, and stores them. The other columns do GELU.
+Programs in the first H columns of the grid work as in `decode`, and each rotates its head's query itself. The program
+with a row's last position takes that key and value from the product, and stores them. The other columns compute GELU.
 """
 
 from math import e, log2, sqrt
@@ -13,15 +13,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from worker.kernels import early
-from worker.kernels.paged_attention.decode import LOWEST, Ranges, end, merge, ranges_for, scratch, take
-from worker.kernels.paged_attention.layout import PagedLayout
-from worker.kernels.rotate_write.kernel import fit, gelu
+from stoop_worker.kernels import early
+from stoop_worker.kernels.paged_attention.decode import LOWEST, Ranges, end, merge, ranges_for, scratch, take
+from stoop_worker.kernels.paged_attention.layout import PagedLayout
+from stoop_worker.kernels.rotate_write.kernel import fit, gelu
 
 __all__ = ["rotate_attend"]
 
 _GELU_BLOCK = 512
-_HELD = 2  # blocks of positions that are read before the product has ended
+_HELD = 2  # blocks of positions read before the product has ended
 
 
 def rotate_attend(
@@ -33,7 +33,7 @@ def rotate_attend(
     out_BM: Tensor,
     ranges: Ranges | None = None,
 ) -> None:
-    """As `reference.rotate_attend`; what `decode` says of captures, and of calls on one device, holds here too."""
+    """Compute `reference.rotate_attend`; the rules of `decode` for captures and calls on one device hold here too."""
     positions_B, slots_B, table_SF2 = places
     heads, head_dim = pool.shape[3:]
     table_BP = layout.page_table_BP
@@ -82,7 +82,7 @@ def rotate_attend(
 def _rotate_attend(
     made_ptr,
     positions_ptr,
-    turns_ptr,
+    rotations_ptr,
     slots_ptr,
     keys_ptr,
     values_ptr,
@@ -120,7 +120,7 @@ def _rotate_attend(
         gelu(made_ptr + 3 * C, out_ptr + C, (head - H) * SPLITS + split, COLUMNS, GELU_BLOCK)
         return
 
-    # what this step's product does not make: positions, lengths, pages, and what steps before have stored
+    # independent of this step's product: positions, lengths, pages, and the keys and values of earlier steps
     table_ptr += row * table_stride
     made_ptr += head * D
     keys_ptr += head * D
@@ -129,9 +129,9 @@ def _rotate_attend(
     place = tl.arange(0, BLOCK)
     context = tl.load(contexts_ptr + row)
     slot = tl.load(slots_ptr + row).to(tl.int64)
-    turn_ptr = turns_ptr + tl.load(positions_ptr + row) * (2 * F) + channel // 2 * 2
-    cos = tl.load(turn_ptr, mask=channel < 2 * F, other=0.0)
-    sin = tl.load(turn_ptr + 1, mask=channel < 2 * F, other=0.0)
+    rotation_ptr = rotations_ptr + tl.load(positions_ptr + row) * (2 * F) + channel // 2 * 2
+    cos = tl.load(rotation_ptr, mask=channel < 2 * F, other=0.0)
+    sin = tl.load(rotation_ptr + 1, mask=channel < 2 * F, other=0.0)
     blocks = tl.maximum(tl.cdiv(context, BLOCK), 1)
     each = tl.cdiv(blocks, SPLITS)
     active = tl.cdiv(blocks, each)
@@ -143,7 +143,7 @@ def _rotate_attend(
         there = position < last
         page = tl.load(table_ptr + position // PAGE, mask=there, other=0).to(tl.int64)
         source = (page * PAGE + position % PAGE)[:, None] * C + channel[None, :]
-        # past the nearest cache: the last position's is being written
+        # bypass the nearest cache: the last position is being written
         k = tl.load(keys_ptr + source, mask=there[:, None], other=0.0, cache_modifier=".cg")
         v = tl.load(values_ptr + source, mask=there[:, None], other=0.0, cache_modifier=".cg")
         held = held + (k, v)  # type: ignore[assignment]  # noqa: RUF005
@@ -169,7 +169,7 @@ def _rotate_attend(
         v = _with(held[2 * block + 1], new_v, position == newest)
         top, total, mixed = take(q, k, v, position < last, top, total, mixed)
     for start in tl.range(first + HELD * BLOCK, last, BLOCK, num_stages=STAGES):
-        # the last position stands in for those beyond it, whose slots may hold NaN
+        # the last position replaces those beyond it, whose slots may hold NaN
         position = tl.minimum(start + place, last - 1)
         page = tl.load(table_ptr + position // PAGE).to(tl.int64)
         source = (page * PAGE + position % PAGE)[:, None] * C + channel[None, :]
@@ -184,16 +184,16 @@ def _rotate_attend(
 
 @triton.jit
 def _rotated(source_ptr, cos, sin, D: tl.constexpr, F: tl.constexpr):
-    """Return a head's D channels, of which the first 2 F are turned, in the source's dtype."""
+    """Return a head's D channels, the first 2 F rotated, in the source's dtype."""
     channel = tl.arange(0, D)
-    turned = channel < 2 * F
-    real = tl.load(source_ptr + tl.where(turned, channel // 2, channel)).to(tl.float32)
-    imaginary = tl.load(source_ptr + tl.where(turned, F + channel // 2, channel)).to(tl.float32)
+    rotated = channel < 2 * F
+    real = tl.load(source_ptr + tl.where(rotated, channel // 2, channel)).to(tl.float32)
+    imaginary = tl.load(source_ptr + tl.where(rotated, F + channel // 2, channel)).to(tl.float32)
     value = tl.where(channel % 2 == 0, real * cos - imaginary * sin, real * sin + imaginary * cos)
-    return tl.where(turned, value, real).to(source_ptr.dtype.element_ty)
+    return tl.where(rotated, value, real).to(source_ptr.dtype.element_ty)
 
 
 @triton.jit
 def _with(stored, new, here):
-    """Return what is stored as float32, and `new` in its place where `here` says so."""
+    """Return `stored` as float32, replaced by `new` where `here` is true."""
     return tl.where(here[:, None], new.to(tl.float32)[None, :], stored.to(tl.float32))

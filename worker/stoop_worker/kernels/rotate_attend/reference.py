@@ -1,4 +1,4 @@
-"""A decode's layer between its two products, one step after another.
+"""The steps between the two products of a decode's layer, one after another.
 
 B rows, one a sequence; H heads, D head dim, C = H D, F frequencies, S positions, M columns of the second product's
 input. One layer's pool is (2, pages, page size, H, D).
@@ -6,8 +6,8 @@ input. One layer's pool is (2, pages, page size, H, D).
 
 from torch import Tensor
 
-from worker.kernels.paged_attention import PagedLayout, paged_attention
-from worker.kernels.rotate_write import rotate_write_gelu
+from stoop_worker.kernels.paged_attention import PagedLayout, paged_attention
+from stoop_worker.kernels.rotate_write import rotate_write_gelu
 
 __all__ = ["rotate_attend"]
 
@@ -22,8 +22,8 @@ def rotate_attend(
 ) -> None:
     """Fill the first C columns of `out_BM` with the heads' outputs, the others with the GELU of the MLP's values.
 
-    `places` are positions_B and slots_B, both int64, and table_SF2. Row b is the last position of sequence b: its keys
-    and values are stored as `rotate_write_gelu` does, and are among those that it attends to.
+    `places` holds positions_B and slots_B, both int64, and table_SF2. Row b is the last position of sequence b: its
+    keys and values are stored as by `rotate_write_gelu`, and it attends to them too.
     """
     positions_B, slots_B, table_SF2 = places
     q_BHD = rotate_write_gelu(made_BN, positions_B, table_SF2, pool, slots_B, out_TM=out_BM)

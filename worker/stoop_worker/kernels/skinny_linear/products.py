@@ -3,7 +3,7 @@
 """The products. Letters as in `reference`.
 
 A program takes a block of the weight's rows, and all or one part of its columns; the few rows of x, padded to a power
-of two from 16 on, are the columns of its dot. What the shapes of a cut do not divide is left to torch.
+of two of at least 16, are the columns of its dot. Torch computes the products whose weight the cut does not divide.
 """
 
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn import functional
 
-from worker.kernels import early
-from worker.kernels.skinny_linear import reference
+from stoop_worker.kernels import early
+from stoop_worker.kernels.skinny_linear import reference
 
 __all__ = ["MOST_ROWS", "MOST_SPLIT_ROWS", "Cut", "skinny_linear", "split_linear"]
 
 MOST_ROWS = 16
-"""Beyond it the library's product is faster."""
+"""With more rows, the library's product is faster."""
 
 MOST_SPLIT_ROWS = 64
 
@@ -30,9 +30,9 @@ _LEAST_ROWS = 16
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How the work is cut: blocks of the weight's rows and columns, both powers of two, and parts of the columns.
+    """The split of the work: blocks of the weight's rows and columns, both powers of two, and parts of the columns.
 
-    Where a kernel starts early, a program reads its first `held` blocks of columns before the rows are there.
+    If a kernel starts early, a program reads its first `held` blocks of columns before the rows are ready.
     """
 
     rows: int
@@ -43,7 +43,7 @@ class Cut:
     held: int = 0
 
     def divides(self, weight_NK: Tensor) -> bool:
-        """Say whether no block reaches beyond the weight, and whether its rows are one after the other in memory."""
+        """Return whether the weight is contiguous and the blocks divide it evenly."""
         out, width = weight_NK.shape
         return out % self.rows == 0 and width % (self.columns * self.parts) == 0 and weight_NK.stride(1) == 1
 
@@ -53,7 +53,7 @@ _SPLIT, _SPLIT_OF_ONE = Cut(rows=64, parts=8, stages=3, held=1), Cut(rows=64, pa
 
 
 def skinny_linear(x_BC: Tensor, weight_NC: Tensor, bias_N: Tensor, *, cut: Cut | None = None) -> Tensor:
-    """As `reference.skinny_linear`; rows of `x_BC` may lie apart."""
+    """Compute `reference.skinny_linear`; rows of `x_BC` may be strided."""
     cut = cut or (_WHOLE_OF_ONE if x_BC.shape[0] == 1 else _WHOLE)
     if cut.parts != 1:
         raise ValueError(f"a whole product has one part, not {cut.parts}: use split_linear")
@@ -65,7 +65,7 @@ def skinny_linear(x_BC: Tensor, weight_NC: Tensor, bias_N: Tensor, *, cut: Cut |
 
 
 def split_linear(x_BK: Tensor, weight_NK: Tensor, *, cut: Cut | None = None) -> Tensor:
-    """As `reference.split_linear`, in as many parts as the cut has; rows of `x_BK` may lie apart."""
+    """Compute `reference.split_linear`, in the cut's number of parts; rows of `x_BK` may be strided."""
     cut = cut or (_SPLIT_OF_ONE if x_BK.shape[0] == 1 else _SPLIT)
     if not 0 < x_BK.shape[0] <= MOST_SPLIT_ROWS or not cut.divides(weight_NK):
         return _one_part(x_BK, weight_NK)
@@ -76,7 +76,7 @@ def split_linear(x_BK: Tensor, weight_NK: Tensor, *, cut: Cut | None = None) -> 
 
 
 def _one_part(x_BK: Tensor, weight_NK: Tensor) -> Tensor:
-    if x_BK.is_cuda and x_BK.element_size() == 2:  # no float32 copy of the weight
+    if x_BK.is_cuda and x_BK.element_size() == 2:  # avoids a float32 copy of the weight
         return torch.mm(x_BK, weight_NK.t(), out_dtype=torch.float32)[None]
     return reference.split_linear(x_BK, weight_NK)
 
@@ -103,7 +103,7 @@ def _launch(x_BK: Tensor, weight_NK: Tensor, bias_N: Tensor | None, y: Tensor, *
         STAGES=cut.stages,
         HELD=min(cut.held, width // (cut.parts * cut.columns)) if launch["EARLY"] else 0,
         BIAS=bias_N is not None,
-        PRECISION="ieee" if x_BK.dtype == torch.float32 else "tf32",  # counts for float32 alone
+        PRECISION="ieee" if x_BK.dtype == torch.float32 else "tf32",  # matters only for float32
         num_warps=cut.warps,
         **launch,
     )

@@ -1,4 +1,4 @@
-"""Products of few rows, whole or in parts that the next step adds up.
+"""Products of few rows, whole or in parts for the next step to add up.
 
 B rows, C model dim, K columns of a product's input, N of its output, S parts of a sum over K.
 """
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from worker.kernels.layer_norm.reference import layer_norm
+from stoop_worker.kernels.layer_norm.reference import layer_norm
 
 __all__ = ["add_parts", "add_parts_layer_norm", "skinny_linear", "split_linear"]
 
@@ -34,6 +34,6 @@ def add_parts(x_BC: Tensor, parts_SBC: Tensor, added_bias_C: Tensor) -> Tensor:
 def add_parts_layer_norm(
     x_BC: Tensor, parts_SBC: Tensor, added_bias_C: Tensor, weight_C: Tensor, bias_C: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return sum_BC as `add_parts` does, and the layer norm of what it was rounded to."""
+    """Return sum_BC as by `add_parts`, and the layer norm of the rounded sum."""
     sum_BC = add_parts(x_BC, parts_SBC, added_bias_C)
     return sum_BC, layer_norm(sum_BC, weight_C, bias_C)

@@ -1,6 +1,6 @@
 # mypy: disable-error-code="import-untyped, no-untyped-call, no-untyped-def, untyped-decorator"
 # ruff: noqa: PLR0913
-"""What follows a product in parts: one launch, one program a row. Letters as in `reference`."""
+"""Adds up the parts of a product, in one launch with one program a row. Letters as in `reference`."""
 
 from typing import Any
 
@@ -9,8 +9,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from worker.kernels import early
-from worker.kernels.layer_norm.reference import EPSILON
+from stoop_worker.kernels import early
+from stoop_worker.kernels.layer_norm.reference import EPSILON
 
 __all__ = ["add_parts", "add_parts_layer_norm"]
 
@@ -18,7 +18,7 @@ _ROW_WARPS, _ONE_ROW_WARPS = 8, 16
 
 
 def add_parts(x_BC: Tensor, parts_SBC: Tensor, added_bias_C: Tensor, *, row_warps: int | None = None) -> Tensor:
-    """As `reference.add_parts`, to the bit; `row_warps` is how many warps share a row, where it is not to be chosen."""
+    """Compute `reference.add_parts`, bit-identical; `row_warps` overrides the number of warps that share a row."""
     sum_BC = torch.empty_like(x_BC, memory_format=torch.contiguous_format)
     _launch((x_BC, parts_SBC, added_bias_C), None, sum_BC, sum_BC, row_warps=row_warps)
     return sum_BC
@@ -33,7 +33,7 @@ def add_parts_layer_norm(
     *,
     row_warps: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """As `reference.add_parts_layer_norm`; `row_warps` is how many warps share a row, where it is not to be chosen."""
+    """Compute `reference.add_parts_layer_norm`; `row_warps` overrides the number of warps that share a row."""
     sum_BC, normed_BC = (torch.empty_like(x_BC, memory_format=torch.contiguous_format) for _ in range(2))
     _launch((x_BC, parts_SBC, added_bias_C), (weight_C, bias_C), sum_BC, normed_BC, row_warps=row_warps)
     return sum_BC, normed_BC

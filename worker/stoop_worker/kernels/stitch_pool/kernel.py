@@ -29,7 +29,7 @@ def global_and_local(features_NPD: Tensor, tilings_B4: Tensor, *, margin: int) -
 @triton.jit
 def _pool(
     features, tilings, views, GRID: tl.constexpr, D: tl.constexpr, MARGIN: tl.constexpr, BLOCK: tl.constexpr
-):  # one program a cell of an image, and a block of its features
+):  # one program per cell of an image and block of its features
     cell = tl.program_id(0)
     image = tl.program_id(2)
     cols = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -54,7 +54,7 @@ def _pool(
     right = ((col + 1) * wide + GRID - 1) // GRID
     total = tl.zeros([BLOCK], tl.float32)
     for y in range(top, bottom):
-        # the tile whose middle holds this row; at the image's own edges a tile keeps its margin
+        # the tile whose middle holds this row; at the image's edges a tile keeps its margin
         tile_row = tl.minimum(tl.maximum(y - MARGIN, 0) // step, tile_rows - 1)
         for x in range(left, right):
             tile_col = tl.minimum(tl.maximum(x - MARGIN, 0) // step, tile_cols - 1)

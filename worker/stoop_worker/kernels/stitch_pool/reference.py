@@ -1,7 +1,7 @@
-"""The local crops' features to one grid of the global crop's size.
+"""Averages the features of local crops into one grid of the global crop's size.
 
 L local crops, P patches of a crop (grid²), D feature dim, Y and X the stitched grid's rows and columns; B images,
-N crops of all of them.
+N crops of all images.
 """
 
 from math import isqrt
@@ -16,7 +16,7 @@ __all__ = ["global_and_local", "pool", "stitch", "stitch_pool"]
 def stitch(features_LPD: Tensor, *, rows: int, cols: int, margin: int) -> Tensor:
     """Lay rows x cols overlapping crops out as one image; returns stitched_YXD.
 
-    Where crops overlap, each gives up its outer `margin` patches; at the image's own edges it keeps them.
+    Where crops overlap, each drops its outer `margin` patches; at the image's edges it keeps them.
     """
     grid = isqrt(features_LPD.shape[1])
     tiles = features_LPD.reshape(-1, grid, grid, features_LPD.shape[-1])
@@ -46,8 +46,8 @@ def stitch_pool(features_LPD: Tensor, *, rows: int, cols: int, margin: int) -> T
 def global_and_local(features_NPD: Tensor, tilings_B4: Tensor, *, margin: int) -> Tensor:
     """Lay each image's global features and its pooled local ones side by side: views (B, P, 2 D).
 
-    A row of `tilings_B4` int32 is an image: the index of its global crop, of its first local crop, rows, cols. Where
-    the one local crop is the global one, both indices are the same.
+    A row of `tilings_B4` int32 describes an image: the index of its global crop, of its first local crop, rows, cols.
+    The two indices are equal if the global crop is the only local one.
     """
     views = []
     for whole, first, rows, cols in tilings_B4.tolist():

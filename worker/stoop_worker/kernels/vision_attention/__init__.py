@@ -2,8 +2,8 @@
 
 from torch import Tensor
 
-from worker.kernels.backend import uses_kernel
-from worker.kernels.vision_attention import hopper, library, reference
+from stoop_worker.kernels.backend import uses_kernel
+from stoop_worker.kernels.vision_attention import hopper, library, reference
 
 __all__ = ["vision_attention"]
 

@@ -1,10 +1,10 @@
 // Full attention among the patches of a crop, on Hopper's warpgroup products (sm_90a), for heads of 72 channels.
 //
 // The host defines PATCHES, HEADS, KEYS, WARPGROUPS, PROGRAMS, STAGES and SHARED. A program takes one head of one crop
-// and 64 query rows a warpgroup; blocks of KEYS keys and values come by the copy engine, some stages ahead. A tile has
+// and 64 query rows a warpgroup; the copy engine brings blocks of KEYS keys and values some stages ahead. A tile has
 // 64 channels of each row in 128 bytes, swizzled as products read them, and the other 8 in a narrow tile of 16 bytes
-// a row: padded to 128 channels, as libraries have it, nearly half of the products would be in vain. The map is of a
-// tensor (crops, queries, keys and values of HEADS, PATCHES, 72 channels).
+// a row. With padding to 128 channels, as in libraries, nearly half of the products would be wasted. The map describes
+// a tensor (crops, queries, keys and values of HEADS, PATCHES, 72 channels).
 
 constexpr int kWideChannels = 64;
 constexpr int kRowBytes = 2 * 72;
@@ -14,7 +14,7 @@ constexpr int kLast = (kInside + 15) / 16 * 16;          // the same with paddin
 static_assert(kBlocks > 1, "the last block follows another");
 static_assert(kRows % KEYS == 0 && STAGES > 1, "queries come in boxes of KEYS rows, and a block while another is read");
 
-// in shared memory: first the wide tiles, for they must lie at multiples of 1,024 bytes
+// in shared memory: first the wide tiles, which must lie at multiples of 1,024 bytes
 constexpr int kWideQueries = 0;
 constexpr int kWideKeys = kWideQueries + kRows * kWide;
 constexpr int kWideValues = kWideKeys + STAGES * KEYS * kWide;
@@ -36,7 +36,7 @@ static __device__ __forceinline__ void start_scores(State& state, const Queries&
   for (int step = 0; step < 4; ++step) {
     scores<COUNT>(state.score, queries.step[step], wide_at(wide_keys + 32 * step), step > 0);
   }
-  // of this step the second half is missing: there the queries are zero, and the keys are the first half's
+  // this step has no second half: there the queries are zero, and the keys are the first half's
   scores<COUNT>(state.score, narrow_at(memory + kNarrowQueries + warpgroup * 64 * kNarrow, kRows * kNarrow),
                 narrow_at(memory + kNarrowKeys + stage * KEYS * kNarrow, 0), 1);
   products_end();
@@ -55,7 +55,7 @@ static __device__ __forceinline__ void start_mixing(State& state, u32 memory, in
   products_end();
 }
 
-// leave the last block's padding out
+// mask the last block's padding
 static __device__ __forceinline__ void mask(State& state) {
   const int column = 2 * (threadIdx.x % 4);
 #pragma unroll
@@ -64,7 +64,7 @@ static __device__ __forceinline__ void mask(State& state) {
   }
 }
 
-// one program: which head of which crop, where its shared memory is, and who in it the calling thread is
+// one program: its head and crop, its shared memory, and the calling thread's place in it
 struct Program {
   const Map& wide_map;
   const Map& narrow_map;
@@ -73,7 +73,7 @@ struct Program {
   int crop;
   int warpgroup;
   bool leads_warp;
-  bool brings;  // one thread does it for all
+  bool brings;  // true for the one thread that copies for all
 
   __device__ __forceinline__ u32 full(int block) const { return memory + kFull + 8 * (block % STAGES); }
   __device__ __forceinline__ u32 free(int block) const { return memory + kFree + 8 * (block % STAGES); }
@@ -96,7 +96,7 @@ struct Program {
     bring(memory + kNarrowValues + row * kNarrow, narrow_map, kWideChannels, first, values, crop, full(block));
   }
 
-  // say that this warp needs a block no more, and bring another in its place once all have said so
+  // release a block for this warp, and copy the next one into its place once all warps have released it
   __device__ __forceinline__ void leave(int block) const {
     if (leads_warp) arrive(free(block));
     if (brings && block + STAGES < kBlocks) {
@@ -107,8 +107,8 @@ struct Program {
   }
 };
 
-// Take a block of COUNT keys whose scores are there, while the values of the block before are still being mixed: these
-// are awaited only when the weights are known. Then the next scores are started, and behind them this block's mixing.
+// Take a block of COUNT keys whose scores are ready, while the values of the previous block are still being mixed:
+// their end is awaited only when the weights are known. Then the next scores start, and behind them this block's mixing.
 template <int COUNT, int NEXT>
 static __device__ __forceinline__ void take(State& state, const Queries& queries, const Program& program, int block,
                                             float scale) {
@@ -177,7 +177,7 @@ attend(const __grid_constant__ Map wide_map, const __grid_constant__ Map narrow_
   take<KEYS, kLast>(state, queries, program, kBlocks - 2, scale);
   take_last(state, program, scale);
 
-  asm volatile("bar.sync %0, 128;" ::"r"(1 + warpgroup) : "memory");  // nobody reads its queries any more
+  asm volatile("bar.sync %0, 128;" ::"r"(1 + warpgroup) : "memory");  // its queries are no longer read
   const int row = warp * 16, patch = first + row;
   write<kRowBytes / 16>(state, memory + kWideQueries + row * kWide, memory + kNarrowQueries + row * kNarrow,
                         out + ((static_cast<long long>(crop) * PATCHES + patch) * HEADS + head) * kRowBytes,

@@ -7,7 +7,7 @@ from math import e, log2
 import torch
 from torch import Tensor
 
-from worker.kernels.hopper import HALVES, CudaKernel, Shape, compile_kernel, is_hopper, source, tensor_map
+from stoop_worker.kernels.hopper import HALVES, CudaKernel, Shape, compile_kernel, is_hopper, source, tensor_map
 
 __all__ = ["takes", "vision_attention"]
 
@@ -16,7 +16,7 @@ _SHAPE = Shape()
 
 
 def takes(qkv_NP3HD: Tensor) -> bool:
-    """Say whether the kernel can compute this, and where it is."""
+    """Return whether the kernel takes this tensor on its device."""
     return (
         qkv_NP3HD.dim() == 5
         and qkv_NP3HD.is_contiguous()
@@ -31,7 +31,7 @@ def vision_attention(qkv_NP3HD: Tensor, *, shape: Shape = _SHAPE) -> Tensor:
     """See the reference."""
     crops, patches, _, heads, channels = qkv_NP3HD.shape
     o_NPHD = qkv_NP3HD.new_empty(crops, patches, heads, channels)
-    rows_NHPD = qkv_NP3HD.flatten(2, 3).transpose(1, 2)  # H: the heads' queries, their keys, their values
+    rows_NHPD = qkv_NP3HD.flatten(2, 3).transpose(1, 2)  # H: the heads' queries, then keys, then values
     wide = tensor_map(rows_NHPD, (1, 1, shape.keys, _WIDE), swizzled=True)
     narrow = tensor_map(rows_NHPD, (1, 1, shape.keys, _NARROW), swizzled=False)
     scale = ctypes.c_float(log2(e) * channels**-0.5)
@@ -46,7 +46,7 @@ def _compiled(shape: Shape, patches: int, heads: int, dtype: torch.dtype, device
     shared_bytes = _shared_bytes(shape)
     last = -(-(patches % shape.keys or shape.keys) // 16) * 16
     text = source(
-        "worker.kernels.vision_attention",
+        "stoop_worker.kernels.vision_attention",
         shape,
         {"PATCHES": patches, "HEADS": heads, "SHARED": shared_bytes},
         dtype=dtype,
@@ -57,6 +57,6 @@ def _compiled(shape: Shape, patches: int, heads: int, dtype: torch.dtype, device
 
 
 def _shared_bytes(shape: Shape) -> int:
-    """Return the shared memory of queries and zeros beside them, of keys and values of each stage, and of barriers."""
+    """Return the bytes of shared memory for queries and their zeros, each stage's keys and values, and barriers."""
     row_bytes = 2 * _CHANNELS
     return shape.rows * (row_bytes + 16) + shape.stages * 2 * (shape.keys * row_bytes + 8) + 8

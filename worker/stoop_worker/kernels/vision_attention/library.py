@@ -1,4 +1,4 @@
-"""Attention from torch's libraries: cuDNN where it is there, for it is the fastest of them at a head dim of 72.
+"""Attention from torch's libraries: cuDNN if it is available, because it is the fastest at a head dim of 72.
 
 Letters as in `reference`.
 """
@@ -13,10 +13,10 @@ __all__ = ["vision_attention"]
 
 
 def vision_attention(qkv_NP3HD: Tensor) -> Tensor:
-    """See the reference; where cuDNN does not take these, torch chooses: flash attention, as a rule."""
+    """See the reference; if cuDNN does not take the tensor, torch chooses, usually flash attention."""
     q_NHPD, k_NHPD, v_NHPD = (x.transpose(-3, -2) for x in qkv_NP3HD.unbind(-3))
     if q_NHPD.is_cuda and q_NHPD.dim() == 4 and _has_cudnn(q_NHPD.dtype, q_NHPD.shape[-1], q_NHPD.device):
-        # asked for directly: a context that allows one library alone costs more time than the launch
+        # called directly: a context that allows only one library costs more time than the launch
         found = torch.ops.aten._scaled_dot_product_cudnn_attention(q_NHPD, k_NHPD, v_NHPD, None, False)
         o_NHPD: Tensor = found[0]
     else:

@@ -1,7 +1,7 @@
-"""Reading a checkpoint's tensors under their present names, whichever scheme the file uses."""
+"""Reading a checkpoint's tensors under the names that a family gives them."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,13 +11,17 @@ import safetensors
 import torch
 from torch import Tensor
 
-from worker.errors import CheckpointError
-from worker.model.config import ModelConfig
-from worker.model.names import present_name
-from worker.model.weights import check_shapes
+from stoop_worker.errors import CheckpointError
 
-__all__ = ["read_checkpoint", "weight_files"]
+__all__ = ["CheckShapes", "PresentName", "read_checkpoint", "weight_files"]
 
+PresentName = Callable[[str], tuple[str, bool] | None]
+"""Takes a stored tensor's name; returns its present one and whether it is stored transposed; None for no weight."""
+
+CheckShapes = Callable[[Mapping[str, tuple[int, ...]]], None]
+"""Takes all shapes by present name; raises `CheckpointError` if they are not the model's."""
+
+_CAST = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _INDEX = "model.safetensors.index.json"
 
 
@@ -46,27 +50,33 @@ def weight_files(folder: Path) -> tuple[Path, ...]:
 
 
 def read_checkpoint(
-    files: tuple[Path, ...], config: ModelConfig, *, device: torch.device, dtype: torch.dtype
+    files: tuple[Path, ...],
+    present_name: PresentName,
+    check: CheckShapes,
+    *,
+    device: torch.device,
+    dtype: torch.dtype | None,
 ) -> dict[str, Tensor]:
-    """Read every tensor to a device and dtype, by its present name.
+    """Read every tensor to a device, by its present name.
 
-    Names and shapes are checked against the config before anything is read. Buffers that are not weights (rotary
-    tables, masks, caches) are passed over.
+    Names and shapes are checked before anything is read. Floats become `dtype`; without one each tensor keeps its own.
+    Float8 and whole numbers always keep theirs: their scales are tensors beside them.
     """
     stored: dict[str, _Stored] = {}
     for path in files:
-        for name, tensor in _open(path):
+        for name, tensor in _open(path, present_name):
             if name.endswith(".packed"):
                 raise CheckpointError(f"{path} holds int4 weights ({name}): take the bfloat16 checkpoint")
             if name in stored:
                 raise CheckpointError(f"{path} holds tensor {name} a second time")
             stored[name] = tensor
-    check_shapes({name: tensor.shape for name, tensor in stored.items()}, config)
+    check({name: tensor.shape for name, tensor in stored.items()})
     return {name: _place(tensor, device, dtype) for name, tensor in stored.items()}
 
 
-def _place(stored: _Stored, device: torch.device, dtype: torch.dtype) -> Tensor:
-    tensor = stored.read().to(device=device, dtype=dtype)
+def _place(stored: _Stored, device: torch.device, dtype: torch.dtype | None) -> Tensor:
+    found = stored.read()
+    tensor = found.to(device=device, dtype=dtype if found.dtype in _CAST else None)
     return tensor.t().contiguous() if stored.transposed else tensor
 
 
@@ -82,7 +92,7 @@ def _shards(index: Path) -> tuple[Path, ...]:
     return paths
 
 
-def _open(path: Path) -> Iterator[tuple[str, _Stored]]:
+def _open(path: Path, present_name: PresentName) -> Iterator[tuple[str, _Stored]]:
     for key, shape, read in _open_pt(path) if path.suffix == ".pt" else _open_safetensors(path):
         named = present_name(key)
         if named is None:

@@ -1,4 +1,4 @@
-"""Reading a config.json strictly: what is unknown, missing or of the wrong type is named."""
+"""Reads a config.json strictly: errors name fields that are unknown, missing or of the wrong type."""
 
 import json
 from collections.abc import Mapping
@@ -6,12 +6,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from worker.errors import CheckpointError
+from stoop_worker.errors import CheckpointError
 
-__all__ = ["fields_of", "ids_of", "read_document", "sections_of"]
-
-_SECTIONS = ("text", "vision", "region", "tokenizer")
-_RELEASED = "moondream1"  # the model_type in every released Moondream 2 repository
+__all__ = ["fields_of", "ids_of", "read_document"]
 
 
 def read_document(path: Path) -> Mapping[str, Any]:
@@ -27,25 +24,8 @@ def read_document(path: Path) -> Mapping[str, Any]:
     return document
 
 
-def sections_of(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the mapping that holds the four sections, or None where a released Moondream 2 leaves them out."""
-    inner = document.get("config")
-    for place in (document, inner):
-        if isinstance(place, Mapping) and any(name in place for name in _SECTIONS):
-            missing = [name for name in _SECTIONS if name not in place]
-            if missing:
-                raise CheckpointError(f"config: the sections {', '.join(missing)} are missing")
-            return place
-    if document.get("model_type") == _RELEASED:
-        return None
-    raise CheckpointError(
-        f"config: none of the sections {', '.join(_SECTIONS)}, and model_type is {document.get('model_type')!r}: "
-        "only Moondream 2 is read"
-    )
-
-
 def fields_of(kind: type, section: object, where: str) -> dict[str, Any]:
-    """Return a section's fields as arguments for the dataclass `kind`; whole numbers are checked to be such."""
+    """Return a section's fields as arguments for the dataclass `kind`; checks that whole numbers are whole."""
     if not isinstance(section, Mapping):
         raise CheckpointError(f"config: {where} must be an object")
     types: dict[str, Any] = {known.name: known.type for known in fields(kind)}
@@ -76,4 +56,4 @@ def _fits(found: object, kind: object) -> bool:
         return found is None or _fits(found, int)
     if kind is float:
         return isinstance(found, int | float) and not isinstance(found, bool)
-    return True  # what is nested is checked by who asks for it
+    return True  # the caller checks nested values

@@ -8,10 +8,11 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from worker.errors import CheckpointError
-from worker.images.tiling import CropGeometry
-from worker.model.config_check import check
-from worker.model.config_file import fields_of, ids_of, read_document, sections_of
+from stoop_worker.errors import CheckpointError
+from stoop_worker.images.tiling import CropGeometry
+from stoop_worker.models.loading.config_file import fields_of, ids_of, read_document
+from stoop_worker.models.moondream.config_check import check
+from stoop_worker.models.moondream.sections import sections_of
 
 __all__ = [
     "Affixes",

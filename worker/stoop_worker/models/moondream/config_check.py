@@ -1,19 +1,25 @@
-"""Whether a configuration can be a model at all."""
+"""Checks that a configuration describes a possible model."""
 
 from collections.abc import Iterator
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from worker.errors import CheckpointError
+from stoop_worker.errors import CheckpointError
 
 if TYPE_CHECKING:
-    from worker.model.config import ModelConfig, RegionConfig, TextConfig, TokenizerConfig, VisionConfig
+    from stoop_worker.models.moondream.config import (
+        ModelConfig,
+        RegionConfig,
+        TextConfig,
+        TokenizerConfig,
+        VisionConfig,
+    )
 
 __all__ = ["check"]
 
 
 def check(config: "ModelConfig") -> None:
-    """Raise `CheckpointError` naming the first thing that cannot be."""
+    """Raise a `CheckpointError` that names the first impossible value."""
     text, vision, region = config.text, config.vision, config.region
     for complaint in (
         *_sizes(config),

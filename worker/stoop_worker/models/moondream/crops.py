@@ -1,4 +1,4 @@
-"""An image's crops, cut on the device that encodes them. H and W rows and columns, C channels, N crops."""
+"""Cuts an image's crops on the device that encodes them. H rows, W columns, C channels, N crops."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -8,16 +8,16 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from worker.images.tiling import CropGeometry, select_tiling
-from worker.kernels.resize import resize
+from stoop_worker.images.tiling import CropGeometry, select_tiling
+from stoop_worker.kernels.resize import resize
 
 __all__ = ["cut_on_device", "send_pixels"]
 
 
 def cut_on_device(pixels_HWC: Tensor, geometry: CropGeometry, into_NHWC: Tensor) -> None:
-    """Write the crops of uint8 pixels that the encoder sees, as `worker.images.cut` cuts them, to uint8 `into_NHWC`.
+    """Write the crops to encode to uint8 `into_NHWC`, with the same cuts as `stoop_worker.images.cut`.
 
-    The global crop is first, then the local ones row by row; where the one local crop is the global one, only that.
+    The global crop comes first, then the local ones row by row; if the only local crop equals it, just the global one.
     """
     height, width, _ = pixels_HWC.shape
     tiling = select_tiling(height, width, geometry)
@@ -31,10 +31,10 @@ def cut_on_device(pixels_HWC: Tensor, geometry: CropGeometry, into_NHWC: Tensor)
 
 
 def send_pixels(several: Sequence[npt.NDArray[np.uint8]], device: torch.device) -> list[Tensor]:
-    """Return uint8 arrays on the device; what is asked of it next waits for the copies, and nothing else does."""
+    """Copy uint8 arrays to the device; only work queued there afterwards waits for the copies."""
     if device.type != "cuda":
         return [_on_host(pixels) for pixels in several]
-    # beside what the device still has to do, which would otherwise stand still for the copies
+    # on a stream of their own, so that the copies do not hold up work already queued
     here, aside = torch.cuda.current_stream(device), _copies(device)
     with torch.cuda.stream(aside):
         sent = [_on_host(pixels, pinned=True).to(device, non_blocking=True) for pixels in several]
@@ -51,6 +51,6 @@ def _copies(device: torch.device) -> torch.cuda.Stream:
 
 def _on_host(pixels: npt.NDArray[np.uint8], *, pinned: bool = False) -> Tensor:
     on_host = torch.empty(pixels.shape, dtype=torch.uint8, pin_memory=pinned)
-    # by numpy: torch takes no array that it may not write to
+    # copied by numpy, because torch rejects read-only arrays
     on_host.numpy()[...] = pixels
     return on_host

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from worker.kernels.rotate_attend import rotate_attend
-from worker.kernels.skinny_linear import add_parts, add_parts_layer_norm, skinny_linear, split_linear
-from worker.model.layers import layer_norm
-from worker.model.paged_text import Pages
-from worker.model.weights import AnyLinear, LayerNorm, Linear, TextBlock, TextWeights
+from stoop_worker.engine.device.tensors import KVView
+from stoop_worker.kernels.rotate_attend import rotate_attend
+from stoop_worker.kernels.skinny_linear import add_parts, add_parts_layer_norm, skinny_linear, split_linear
+from stoop_worker.models.blocks.layers import AnyLinear, LayerNorm, Linear, layer_norm
+from stoop_worker.models.moondream.weights import TextBlock, TextWeights
 
 __all__ = ["MergedBlock", "merge", "step"]
 
@@ -34,16 +34,16 @@ def merge(weights: TextWeights) -> tuple[MergedBlock, ...]:
     return tuple(_merge(block) for block in weights.blocks)
 
 
-def step(x_BC: Tensor, pages: Pages, blocks: tuple[MergedBlock, ...]) -> Tensor:
-    """Run the decoder on one position a sequence; returns hidden_BC like `paged_text.forward`, rounded less often."""
+def step(x_BC: Tensor, kv: KVView, blocks: tuple[MergedBlock, ...], rotations_SF2: Tensor) -> Tensor:
+    """Run the decoder on one position a sequence; returns hidden_BC like `text.forward`, rounded less often."""
     inner = blocks[0].first.weight.shape[0] - 3 * x_BC.shape[1]
-    places = pages.positions_T, pages.slots_T, pages.rotations_SF2
+    places = kv.positions_T, kv.slots_T, rotations_SF2
     # launched when all before has ended: what the step is given may be read from here on by kernels that start early
     normed_BC = layer_norm(x_BC, blocks[0].ln)
     for layer, block in enumerate(blocks):
         joined_BM = x_BC.new_empty(x_BC.shape[0], x_BC.shape[1] + inner)
         made_BN = skinny_linear(normed_BC, block.first.weight, block.first.bias)
-        rotate_attend(made_BN, places, pages.pool[layer], pages.layout, out_BM=joined_BM)
+        rotate_attend(made_BN, places, kv.pool[layer], kv.layout, out_BM=joined_BM)
         parts_SBC = split_linear(joined_BM, block.second.weight)
         if layer + 1 == len(blocks):
             break

@@ -10,11 +10,11 @@ from typing import Protocol
 from torch import Tensor
 from torch.nn import functional
 
-from worker.kernels.paged_attention import prefix_mask
-from worker.kernels.rope import Rotation, rope, rotation
-from worker.model.config import TextConfig
-from worker.model.layers import layer_norm, linear, mlp
-from worker.model.weights import Attention, TextBlock, TextWeights
+from stoop_worker.kernels.paged_attention import prefix_mask
+from stoop_worker.kernels.rope import Rotation, rope, rotation
+from stoop_worker.models.blocks.layers import layer_norm, linear, mlp
+from stoop_worker.models.moondream.config import TextConfig
+from stoop_worker.models.moondream.weights import Attention, TextBlock, TextWeights
 
 __all__ = ["Attend", "dense_attend", "embed", "forward", "logits"]
 

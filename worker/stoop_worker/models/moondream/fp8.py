@@ -4,13 +4,14 @@ from dataclasses import replace
 
 import torch
 
-from worker.errors import ConfigError
-from worker.kernels.fp8 import Fp8Linear
-from worker.model.weights import MLP, AnyLinear, Attention, Linear, Weights
+from stoop_worker.engine.config import check_float8
+from stoop_worker.errors import ConfigError
+from stoop_worker.kernels.fp8 import Fp8Linear
+from stoop_worker.models.blocks.layers import MLP, AnyLinear, Linear
+from stoop_worker.models.moondream.weights import Attention, Weights
 
-__all__ = ["check_device", "in_fp8"]
+__all__ = ["in_fp8"]
 
-_CAPABILITY = (8, 9)
 _MULTIPLE = 16  # of both sizes of a matrix, says cuBLAS
 
 
@@ -36,15 +37,9 @@ def in_fp8(weights: Weights) -> Weights:
     )
 
 
-def check_device(device: torch.device, setting: str) -> None:
-    """Raise `ConfigError` where a device has no float8; `setting` is what asked for it."""
-    if device.type == "cuda" and torch.cuda.get_device_capability(device) < _CAPABILITY:
-        raise ConfigError(f"{setting} needs a GPU that knows float8, such as an H100 or an L4: leave it off")
-
-
 def _check(weights: Weights) -> None:
     wte = weights.text.wte
-    check_device(wte.device, "fp8_linears")
+    check_float8(wte.device, "fp8_linears")
     if wte.is_cuda and wte.dtype is not torch.bfloat16:
         raise ConfigError("fp8_linears goes with bfloat16 on a GPU: use dtype bfloat16, or leave it off")
     for mlp in (weights.vision.blocks[0].mlp, weights.vision.proj_mlp, weights.text.blocks[0].mlp):

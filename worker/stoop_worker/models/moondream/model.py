@@ -9,19 +9,21 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from worker.errors import CheckpointError
-from worker.model.checkpoint import read_checkpoint
-from worker.model.config import ModelConfig
-from worker.model.download import Download, Source, locate, snapshot
-from worker.model.tokenizer import Tokenizer
-from worker.model.weights import Weights
+from stoop_worker.errors import CheckpointError
+from stoop_worker.models.loading.checkpoint import read_checkpoint
+from stoop_worker.models.loading.download import Download, Source, locate, snapshot
+from stoop_worker.models.loading.tokenizer import Tokenizer
+from stoop_worker.models.moondream.config import ModelConfig
+from stoop_worker.models.moondream.files import read_config, read_tokenizer
+from stoop_worker.models.moondream.names import present_name
+from stoop_worker.models.moondream.weights import Weights, check_shapes
 
-__all__ = ["Moondream", "load"]
+__all__ = ["Moondream", "load", "load_found"]
 
 
 @dataclass(frozen=True, slots=True)
 class Moondream:
-    """A model ready to run. `digest` tells models apart in cache keys; `untrained` marks one with made-up weights."""
+    """A model ready to run. `digest` identifies it in cache keys; `untrained` marks random weights."""
 
     config: ModelConfig
     weights: Weights
@@ -37,12 +39,12 @@ class Moondream:
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         return self.weights.text.wte.device
 
     @property
     def dtype(self) -> torch.dtype:
-        """What the weights are made of."""
+        """The dtype of the weights."""
         return self.weights.text.wte.dtype
 
 
@@ -57,18 +59,25 @@ def load(
     """Load a model from a local folder, a weight file beside its config, or a Hugging Face repository.
 
     A repository needs a pinned `revision`; for vikhyatk/moondream2 there is a default. Weights become `dtype`.
-    Raises `CheckpointError` saying what is wrong and what to do.
+    Raises a `CheckpointError` that names the fault and the remedy.
     """
-    found: Source = locate(source, revision, download)
-    document, config = found.config()
-    tensors = read_checkpoint(found.weights, config, device=torch.device(device), dtype=dtype)
+    found = locate(source, revision, download)
+    return load_found(found, device=torch.device(device), dtype=dtype, download=download)
+
+
+def load_found(found: Source, *, device: torch.device, dtype: torch.dtype, download: Download) -> Moondream:
+    """Load a model from the files found; downloads the tokenizer if it is missing."""
+    document, config = read_config(found)
+    tensors = read_checkpoint(
+        found.weights, present_name, lambda shapes: check_shapes(shapes, config), device=device, dtype=dtype
+    )
     card = document.get("stoop", {})
     if not isinstance(card, Mapping):
         raise CheckpointError('config: "stoop" must be an object')
     return Moondream(
         config=config,
         weights=Weights.of(tensors, config),
-        tokenizer=found.tokenizer(config, download),
+        tokenizer=read_tokenizer(found, config, download),
         name=str(card.get("name", found.name)),
         digest=_digest(config, tensors, found.weights),
         untrained=bool(card.get("untrained", False)),
@@ -76,7 +85,7 @@ def load(
 
 
 def _digest(config: ModelConfig, tensors: Mapping[str, Tensor], files: tuple[Path, ...]) -> str:
-    """Digest config, names, shapes, dtypes, file sizes, and one small tensor's values: all cheap to have."""
+    """Digest config, names, shapes, dtypes, file sizes, and one small tensor's values, which are all cheap to read."""
     witness = tensors["text.post_ln.bias"].detach().double().cpu().tolist()
     facts = (
         config.document(),

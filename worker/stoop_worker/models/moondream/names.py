@@ -1,4 +1,4 @@
-"""The names of tensors: what released files and older ones call them, and what they are called here."""
+"""Maps the tensor names in released and older files to the names used here."""
 
 import re
 
@@ -31,7 +31,7 @@ _TRANSPOSED = re.compile(r"region_model\.(coordinate|size)_features\.weight$")
 
 
 def present_name(stored: str) -> tuple[str, bool] | None:
-    """Return a stored tensor's present name and whether it is stored transposed; None for what is no weight.
+    """Return the name used here and whether the tensor is stored transposed; None if it is not a weight.
 
     Released files may put "model." before every name; compiled ones leave "._orig_mod" in it.
     """

@@ -1,9 +1,10 @@
 """Tasks to prompts: the inputs that follow the image prefix."""
 
-from worker.engine.inputs import CoordinateInput, Input, SizeInput, TokenInput
-from worker.engine.request import Caption, Detect, Query, SpatialRef, Task
-from worker.model.config import TokenizerConfig
-from worker.model.tokenizer import Tokenizer
+from stoop_worker.engine.inputs import Input, TokenInput
+from stoop_worker.engine.request import Caption, Detect, Query, SpatialRef, Task
+from stoop_worker.models.loading.tokenizer import Tokenizer
+from stoop_worker.models.moondream.config import TokenizerConfig
+from stoop_worker.models.moondream.values import coordinate_input, size_input
 
 __all__ = ["build_prompt"]
 
@@ -36,12 +37,12 @@ def _query_end(task: Query, ids: TokenizerConfig) -> tuple[int, ...]:
 
 def _reference(ref: SpatialRef) -> list[Input]:
     if len(ref) == 2:
-        return [CoordinateInput(ref[0]), CoordinateInput(ref[1])]
+        return [coordinate_input(ref[0]), coordinate_input(ref[1])]
     x_min, y_min, x_max, y_max = ref
     return [
-        CoordinateInput((x_min + x_max) / 2),
-        CoordinateInput((y_min + y_max) / 2),
-        SizeInput(x_max - x_min, y_max - y_min),
+        coordinate_input((x_min + x_max) / 2),
+        coordinate_input((y_min + y_max) / 2),
+        size_input(x_max - x_min, y_max - y_min),
     ]
 
 

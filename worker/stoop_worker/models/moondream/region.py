@@ -8,8 +8,8 @@ from math import tau
 import torch
 from torch import Tensor
 
-from worker.model.layers import linear, mlp
-from worker.model.weights import Linear, RegionWeights
+from stoop_worker.models.blocks.layers import Linear, linear, mlp
+from stoop_worker.models.moondream.weights import RegionWeights
 
 __all__ = [
     "coordinate_logits",

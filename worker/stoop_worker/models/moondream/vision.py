@@ -12,18 +12,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from worker.images import Crops, Image, Tiling, select_tiling
-from worker.kernels.patchify import patchify
-from worker.kernels.stitch_pool import global_and_local
-from worker.kernels.vision_attention import vision_attention
-from worker.model.config import VisionConfig
-from worker.model.crops import cut_on_device, send_pixels
-from worker.model.layers import Rows, add_layer_norm, layer_norm_for, linear, mlp
-from worker.model.weights import Attention, VisionWeights
+from stoop_worker.images import Crops, Image, Tiling, select_tiling
+from stoop_worker.kernels.patchify import patchify
+from stoop_worker.kernels.stitch_pool import global_and_local
+from stoop_worker.kernels.vision_attention import vision_attention
+from stoop_worker.models.blocks.layers import Rows, add_layer_norm, layer_norm_for, linear, mlp
+from stoop_worker.models.moondream.config import VisionConfig
+from stoop_worker.models.moondream.crops import cut_on_device, send_pixels
+from stoop_worker.models.moondream.weights import Attention, VisionWeights
 
 __all__ = ["aligned", "crops_on_device", "crops_to_encode", "embeddings", "encode", "features", "project", "tiling_of"]
 
-_CROPS_AT_ONCE = 16  # on a CPU, where more would be too long a time without a sign of life
+_CROPS_AT_ONCE = 16  # on a CPU, where a larger batch would take too long between progress reports
 
 
 def encode(
@@ -34,7 +34,7 @@ def encode(
     device: torch.device,
     dtype: torch.dtype,
 ) -> list[Tensor]:
-    """Encode several images at once; returns for each its embeddings (P, C). `dtype` is that of the weights."""
+    """Encode several images at once; returns embeddings (P, C) for each. `dtype` is that of the weights."""
     if not images:
         return []
     features_NPD = features(crops_on_device(images, config, device), weights, config, dtype=dtype)
@@ -42,13 +42,13 @@ def encode(
 
 
 def crops_to_encode(image: Crops | Image, config: VisionConfig) -> int:
-    """Return how many of an image's crops the encoder sees: where the one local crop is the global one, only that."""
+    """Return the number of crops to encode: one if the only local crop equals the global one."""
     count = tiling_of(image, config).count
     return 1 if count == 1 else 1 + count
 
 
 def aligned(weights: VisionWeights) -> VisionWeights:
-    """Return the weights with the rows of the first product at multiples of 16 bytes, as libraries like them best."""
+    """Return the weights with the first product's rows at multiples of 16 bytes, because libraries are fastest then."""
     weight_DK = weights.patch_emb.weight
     grain = 16 // weight_DK.element_size()
     rows_DK = functional.pad(weight_DK, (0, -weight_DK.shape[1] % grain))[:, : weight_DK.shape[1]]
@@ -56,7 +56,7 @@ def aligned(weights: VisionWeights) -> VisionWeights:
 
 
 def tiling_of(image: Crops | Image, config: VisionConfig) -> Tiling:
-    """Return how the local crops of an image lie, cut or to be cut."""
+    """Return the grid of an image's local crops, whether the image is already cut or not."""
     if isinstance(image, Crops):
         return image.tiling
     height, width, _ = image.pixels.shape
@@ -66,9 +66,9 @@ def tiling_of(image: Crops | Image, config: VisionConfig) -> Tiling:
 def crops_on_device(
     images: Sequence[Crops | Image], config: VisionConfig, device: torch.device, into_NHWC: Tensor | None = None
 ) -> Tensor:
-    """Return the crops to encode of all images, (N, side, side, 3) uint8, on the device; nothing waits for it.
+    """Return all images' crops to encode, (N, side, side, 3) uint8, on the device, without waiting for the device.
 
-    Images that are whole are cut there. `into_NHWC` has room for exactly these crops, and is what is returned.
+    Whole images are cut on the device. `into_NHWC` has room for exactly these crops; if given, it is returned.
     """
     counts = [crops_to_encode(image, config) for image in images]
     if into_NHWC is None:
@@ -97,13 +97,13 @@ def features(
 ) -> Tensor:
     """Run the encoder on crops (N, side, side, 3) uint8; returns features_NPD of `dtype`, that of the weights.
 
-    `after_block` is called after each block of the encoder for each few crops, so that a caller may see it get on.
+    `after_block` is called after each encoder block of each batch of crops, so that a caller can follow the progress.
     """
     groups = [pixels_NHWC] if pixels_NHWC.is_cuda else torch.split(pixels_NHWC, _CROPS_AT_ONCE)
     found = []
     for group_NHWC in groups:
         patches_NPK = patchify(group_NHWC, config.enc_patch_size, dtype=dtype)
-        # flat, or torch copies patches whose rows lie apart
+        # flat, because torch otherwise copies patches with separate rows
         x_NPD = linear(patches_NPK.flatten(0, 1), weights.patch_emb).view(*patches_NPK.shape[:2], -1) + weights.pos_emb
         rows = layer_norm_for(weights.blocks[0].attn.qkv, x_NPD, weights.blocks[0].ln1)
         for block, following in pairwise((*weights.blocks, None)):
@@ -125,7 +125,7 @@ def embeddings(
     """Pool and project the features of these images' crops, in this order; returns embeddings_BPC."""
     counts = [crops_to_encode(image, config) for image in images]
     rows = [
-        # an image of one crop has it as the global one and as the local one
+        # an image of one crop uses it as the global and the local crop
         (first, first + (count > 1), tiling.rows, tiling.cols)
         for first, count, tiling in zip(accumulate(counts, initial=0), counts, _tilings(images, config), strict=False)
     ]
@@ -134,13 +134,13 @@ def embeddings(
 
 
 def project(global_PD: Tensor, local_PD: Tensor, weights: VisionWeights) -> Tensor:
-    """Project the global crop's features and the pooled local ones, side by side; returns embeddings (P, C)."""
+    """Project the global crop's features beside the pooled local ones; returns embeddings (P, C)."""
     return mlp(torch.cat((global_PD, local_PD), dim=-1), weights.proj_mlp)
 
 
 @lru_cache(maxsize=512)
 def _tilings_on_device(rows: tuple[tuple[int, int, int, int], ...], device: torch.device) -> Tensor:
-    # kept, since images of the same sizes come again and again
+    # cached, because image sizes repeat
     tilings_B4 = torch.tensor(rows, dtype=torch.int32, pin_memory=device.type == "cuda")
     return tilings_B4.to(device, non_blocking=True)
 

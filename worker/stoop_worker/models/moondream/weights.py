@@ -5,16 +5,12 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from worker.errors import CheckpointError
-from worker.kernels.fp8 import Fp8Linear
-from worker.model.config import ModelConfig
+from stoop_worker.errors import CheckpointError
+from stoop_worker.models.blocks.layers import MLP, AnyLinear, LayerNorm, Linear
+from stoop_worker.models.moondream.config import ModelConfig
 
 __all__ = [
-    "MLP",
-    "AnyLinear",
     "Attention",
-    "LayerNorm",
-    "Linear",
     "RegionWeights",
     "Shapes",
     "TextBlock",
@@ -25,34 +21,6 @@ __all__ = [
     "check_shapes",
     "tensor_shapes",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Linear:
-    """`weight` (out, in), `bias` (out,)."""
-
-    weight: Tensor
-    bias: Tensor
-
-
-AnyLinear = Linear | Fp8Linear
-"""A linear layer of a block, as it comes in a checkpoint or quantised."""
-
-
-@dataclass(frozen=True, slots=True)
-class LayerNorm:
-    """`weight` and `bias` of the normalised dim."""
-
-    weight: Tensor
-    bias: Tensor
-
-
-@dataclass(frozen=True, slots=True)
-class MLP:
-    """Linear, tanh-GELU, Linear."""
-
-    fc1: AnyLinear
-    fc2: AnyLinear
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,8 @@
 -- Loaded before `take` and `reclaim`: what an entry of a lane is, and whether this worker may have it.
--- ARGV goes on with: partition.
+-- ARGV goes on with: partition. The last of KEYS, a quarantine, says which model's lanes all of them are (nil: those
+-- without a model).
 local partition = tonumber(ARGV[4])
+local model = KEYS[#KEYS]:sub(#stem + #'jobs:' + 1):match('^(.+):' .. ALONE .. '$')
 
 local function field(fields, name)
   for i = 1, #fields, 2 do
@@ -18,8 +20,8 @@ end
 
 -- An entry without an id of its own goes by the entry's; another lane may have had one of the same millisecond.
 local function own_name(lane, entry)
-  local other = redis.call('HMGET', stem .. 'job:' .. entry, 'home', 'lane')
-  local home = other[1] or other[2]
+  local other = look_up(stem .. 'job:' .. entry)
+  local home = other.home or other.lane
   return (not home or home == lane) and entry or entry .. '.' .. lane:gsub('/', '.')
 end
 
@@ -37,19 +39,16 @@ local function read(lane, entry, fields)
   return id, packed, type(job.deadline) == 'number' and job.deadline or nil, message and 1 or 0
 end
 
-local function drop(stream, entry)
-  redis.call('XACK', stream, group, entry)
-  redis.call('XDEL', stream, entry)
-end
-
--- A duplicate: its job has ended, or lives under another entry.
+-- A duplicate: its job has ended, or lives under another entry, which must be there.
 local function is_duplicate(had, lane, entry)
-  return had.state and (TERMINAL[had.state] or had.entry ~= entry or had.lane ~= lane)
+  if not had.state or TERMINAL[had.state] then return had.state end
+  if had.entry == entry and had.lane == lane then return false end
+  return had.state == 'delayed' or had.entry and had.lane and entry_at(stem .. 'jobs:' .. had.lane, had.entry)
 end
 
 -- Whose run of this entry goes on: 'ours', 'theirs' (its owner is alive) or nil.
 local function owner(had)
-  if had.state ~= 'running' or not had.worker then return nil end
+  if had.state ~= 'running' or not had.worker or had.worker == GIVEN_BACK then return nil end
   if had.worker == worker then return 'ours' end
   return lives(had.worker) and 'theirs' or nil
 end
@@ -68,6 +67,7 @@ end
 -- What decides a job's end before it runs, if anything does.
 local function verdict(had, deadline)
   if had.cancel then return 'cancelled' end
+  if had.unbelievable then return 'unbelievable ' .. had.unbelievable end
   if deadline and deadline <= now then return 'expired' end
   return doubts(had) >= MOST_DOUBTS and 'lost' or ''
 end
@@ -79,23 +79,27 @@ local function claim(lane, stream, entry, fields, unknown)
   local key = stem .. 'job:' .. id
   local had = look_up(key)
   if is_duplicate(had, lane, entry) then
-    drop(stream, entry)
+    remove(stream, entry)
     return nil
   end
   local ours = had.state == 'running' and had.worker == worker
   if ours and not unknown then return nil end
-  if had.state == 'running' and had.worker and not ours then
+  if had.state == 'running' and had.worker and had.worker ~= GIVEN_BACK and not ours then
     -- claimed out of turn, or the group was made anew; should its owner be dead, `reclaim` is to find it there
     redis.call('XCLAIM', stream, group, had.worker, 0, entry, 'JUSTID')
     return nil
   end
   begin_log(id, had)
   local attempt = tonumber(had.attempt or 0) + (ours and 0 or 1)
-  local queued_at = had.queued_at or entry:match('^%d+')
+  -- an entry's id is its producer's choice
+  local queued_at = math.min(now, tonumber(had.queued_at or entry:match('^%d+')))
   redis.call('HSET', key, 'state', 'running', 'lane', lane, 'entry', entry, 'worker', worker, 'attempt', attempt,
     'seq', had.seq or 0, 'queued_at', queued_at, 'started_at', now)
+  if model then redis.call('HSET', key, 'model', model)
+  elseif had.model or had.unbelievable then redis.call('HDEL', key, 'model') end
+  if had.unbelievable then redis.call('HSET', key, 'crashes', had.crashes or 0, 'home', had.home or lane) end
   -- a flag that was there before the job would take the job with it
   if had.cancel and not had.state then redis.call('PERSIST', key) end
-  return {lane, entry, id, packed, attempt, tonumber(had.seq or 0), tonumber(queued_at), verdict(had, deadline),
+  return {lane, entry, id, packed, attempt, tonumber(had.seq or 0), queued_at, verdict(had, deadline),
     tonumber(had.crashes or 0), celery}
 end

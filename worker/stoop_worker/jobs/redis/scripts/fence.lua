@@ -7,7 +7,7 @@ local log_ttl, log_length = ARGV[4], ARGV[5]
 -- published; the last one, which has the whole answer, is logged in any case, as if the log had expired before.
 local function tell(key, log, channel, seq, event, is_last)
   local had = redis.call('HMGET', key, 'seq', 'unlogged')
-  if seq < tonumber(had[1] or 0) then return end
+  if seq < (tonumber(had[1]) or 0) then return end
   if is_last or not had[2] then
     local _, spoilt = on_own('XADD', log, 'MAXLEN', '~', log_length, string.format('%d-0', seq + 1), 'e', event)
     if spoilt and not is_last then

@@ -8,7 +8,7 @@ local most, handled = tonumber(ARGV[5]), 0
 -- A stream of a lane, then those of its tenants.
 local function parts(stream)
   local all = {stream}
-  for _, tenant in ipairs(redis.call('ZRANGE', stem .. 'tenants:' .. stream:sub(#stem + #'jobs:' + 1), 0, -1)) do
+  for _, tenant in ipairs(on_shared({}, 'ZRANGE', stem .. 'tenants:' .. stream:sub(#stem + #'jobs:' + 1), 0, -1)) do
     if tenant ~= '' then all[#all + 1] = stream .. '/' .. tenant end
   end
   return all
@@ -28,15 +28,15 @@ end
 -- The hash says who owns a job; the pending entry alone proves nothing.
 local function take_away(stream, entry)
   local lane = stream:sub(#stem + #'jobs:' + 1)
-  local found = redis.call('XRANGE', stream, entry, entry)[1]
+  local found = entry_at(stream, entry)
   if not found then return redis.call('XACK', stream, group, entry) end
   local id = read(lane, entry, found[2])
   local key = stem .. 'job:' .. id
   local had = look_up(key)
-  if is_duplicate(had, lane, entry) then return drop(stream, entry) end
+  if is_duplicate(had, lane, entry) then return remove(stream, entry) end
   local whose = owner(had)
   if whose then return redis.call('XCLAIM', stream, group, had.worker, 0, entry, 'JUSTID') end
-  had.lane = had.lane or lane
+  had.lane, had.model = had.lane or lane, model
   crashed(key, had, true)
   put_back(key, had, stream, entry, with_id(found[2], id))
 end

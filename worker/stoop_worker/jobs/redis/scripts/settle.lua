@@ -7,7 +7,7 @@
 local result_ttl, each = ARGV[6], 11
 
 local function copied(lane, entry, id)
-  local found = redis.call('XRANGE', lane, entry, entry)[1]
+  local found = entry_at(lane, entry)
   return found and with_id(found[2], id)
 end
 
@@ -28,7 +28,7 @@ local ways = {['end'] = finish}
 -- A dead letter has all that an operator needs, and the entry as it came.
 function ways.dead(keys, job, had)
   local fields = copied(keys.lane, job.entry, job.id) or {'id', job.id}
-  local home = (had.home or keys.lane:match('jobs:(.+)$')):match('^[^/]+')
+  local home = (had.home or keys.lane:sub(#stem + #'jobs:' + 1)):match('^[^/]+')
   local facts = {'lane', home, 'attempt', job.attempt, 'crashes', had.crashes or 0, 'worker', worker, 'failure', job.extra,
     'queued_at', had.queued_at or 0, 'started_at', had.started_at or 0}
   for _, fact in ipairs(facts) do fields[#fields + 1] = fact end
@@ -42,17 +42,16 @@ function ways.retry(keys, job, had)
   local fields = copied(keys.lane, job.entry, job.id)
   if not fields then return false end
   local due = had.cancel and now or now + tonumber(job.extra)
-  redis.call('HSET', keys.hash, 'state', 'delayed', 'parked', cmsgpack.pack(fields))
-  redis.call('ZADD', KEYS[2], due, job.id)
   count('retried')
+  if not on_shared(nil, 'ZADD', KEYS[2], due, job.id) then return requeue(keys.hash, had, fields) end
+  redis.call('HSET', keys.hash, 'state', 'delayed', 'parked', cmsgpack.pack(fields))
   return true
 end
 
 function ways.release(keys, job, had)
   local fields = copied(keys.lane, job.entry, job.id)
-  if not fields then return false end
+  if not fields or not requeue(keys.hash, had, fields) then return false end
   redis.call('HSET', keys.hash, 'attempt', tonumber(job.attempt) - 1)
-  requeue(keys.hash, had, fields)
   return true
 end
 
@@ -78,10 +77,7 @@ for i = 1, (#KEYS - 2) / 4 do
   settled[i] = whose == 'done' and 2 or 0
   local way = ARGV[a + 4]
   if whose == 'owner' and ways[way](keys, job, had) then
-    if way ~= 'crash' then
-      redis.call('XACK', keys.lane, group, job.entry)
-      redis.call('XDEL', keys.lane, job.entry)
-    end
+    if way ~= 'crash' then remove(keys.lane, job.entry) end
     settled[i] = 1
   end
 end

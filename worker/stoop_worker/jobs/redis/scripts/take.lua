@@ -1,16 +1,20 @@
--- Claims at most `permits` jobs of one partition, from the first lane to the last, the last with a minimum share; or, when
+-- Claims at most `permits` jobs of one model in one partition, from the first lane to the last, the last with a minimum share; or, when
 -- it is this worker's turn, jobs of the quarantine and nothing else.
 -- KEYS: the lanes' streams in order, then those of the quarantine: small batch, alone.
 -- ARGV goes on with: permits, share, whether the reply of an earlier take was lost ('1'), what this worker is at ('idle',
 --   'busy' or 'small': a small batch of the quarantine), whether it may turn to the quarantine now ('1') or only if there
 --   is nothing else, how long its turn may take (ms), the size of a small batch, most jobs in flight of a tenant in a
---   lane, and then what this worker knows that it holds, each as `lane entry`.
+--   lane, most jobs to claim from all lanes behind the first, and then what this worker knows that it holds, each as
+--   `lane entry`.
 -- Returns {now, when the next delayed job is due (0: none), {from where on an entry of each stream is news, and one of the
---   bell}, {deliveries}, 1 if this worker must finish what it holds first}.
+--   bell}, {deliveries}, 1 if this worker must finish what it holds first, {keys that somebody has spoilt}}.
 local permits, share, reply_lost, at = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == '1', ARGV[8]
 local may_turn, turn_ttl, batch, cap = ARGV[9] == '1', tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
+local most_behind, NEVER = tonumber(ARGV[13]), '18446744073709551615-18446744073709551615'
 local lanes, small, alone, delayed = #KEYS - 2, #KEYS - 1, #KEYS, stem .. 'delayed'
-local found, quiet, total = {}, {}, 0
+local found, quiet, closed, total = {}, {}, {}, 0
+-- a time that lies further ahead is looked at again by then (ms)
+local LONGEST_LOOK = 3600000
 local kept = {}
 
 local function name(stream) return stream:sub(#stem + #'jobs:' + 1) end
@@ -31,6 +35,9 @@ local function unclaimed(stream, most)
   if reply and reply.err then
     if reply.err:find('NOGROUP', 1, true) then
       redis.call('XGROUP', 'CREATE', stream, group, '0', 'MKSTREAM')
+    elseif is_spoilt(reply) then
+      spoilt[stream] = true
+      return {}
     end
     reply = redis.call('XREADGROUP', 'GROUP', group, worker, 'COUNT', most, 'STREAMS', stream, '>')
   end
@@ -42,7 +49,7 @@ local function given_back(stream, most)
   local pending = redis.pcall('XPENDING', stream, group, '-', '+', most, GIVEN_BACK)
   local entries = {}
   for _, held in ipairs(pending.err and {} or pending) do
-    local entry = redis.call('XRANGE', stream, held[1], held[1])[1]
+    local entry = entry_at(stream, held[1])
     if entry then
       redis.call('XCLAIM', stream, group, worker, 0, held[1], 'JUSTID')
       entries[#entries + 1] = entry
@@ -72,20 +79,20 @@ local function fill(lane, most)
   if most <= 0 or quiet[lane] then return end
   local stream = KEYS[lane]
   local ring = stem .. 'tenants:' .. name(stream)
-  if redis.call('EXISTS', ring) == 0 then return fill_from(lane, stream, most) end
+  if on_shared(0, 'ZCARD', ring) == 0 then return fill_from(lane, stream, most) end
   for _, one in ipairs(turns(stream, ring, most, cap)) do fill_from(lane, one.stream, one.count) end
 end
 
 -- Jobs that were cancelled while they waited, however deep in a lane and be it paused; they do not run, so nothing of a
 -- lane's order matters. In the quarantine they wait for their turn, as nothing may be claimed beside it.
 local function claim_cancelled()
-  local popped = redis.call('ZPOPMIN', stem .. 'cancelled', permits - total)
+  local popped = on_shared({}, 'ZPOPMIN', stem .. 'cancelled', permits - total)
   for i = 1, #popped, 2 do
     local id = popped[i]
     local had = look_up(stem .. 'job:' .. id)
-    if had.cancel and had.state == 'queued' and had.lane ~= SMALL and had.lane ~= ALONE then
+    if had.cancel and had.state == 'queued' and had.lane and had.entry and not is_apart(had.lane) then
       local stream = stem .. 'jobs:' .. had.lane
-      local entry = redis.call('XRANGE', stream, had.entry, had.entry)[1]
+      local entry = entry_at(stream, had.entry)
       if entry then
         redis.pcall('XGROUP', 'CREATE', stream, group, '0') -- it is there, but for a lane that nobody has served yet
         redis.call('XCLAIM', stream, group, worker, 0, had.entry, 'FORCE', 'JUSTID')
@@ -95,14 +102,27 @@ local function claim_cancelled()
   end
 end
 
+-- Returns the entry of a job that was delayed. Where that cannot be read the job is empty, which ends it as malformed.
+local function unparked(id, parked)
+  local readable, fields = pcall(cmsgpack.unpack, parked)
+  local whole = readable and type(fields) == 'table' and #fields >= 2 and #fields % 2 == 0
+  for _, part in ipairs(whole and fields or {}) do whole = whole and type(part) == 'string' end
+  return with_id(whole and fields or {'j', ''}, id)
+end
+
 local function promote_due()
-  for _, id in ipairs(redis.call('ZRANGEBYSCORE', delayed, '-inf', now, 'LIMIT', 0, permits)) do
+  local first_lane = name(KEYS[1]):sub(model and #model + 2 or 1)
+  for _, id in ipairs(on_shared({}, 'ZRANGEBYSCORE', delayed, '-inf', now, 'LIMIT', 0, permits)) do
     local key = stem .. 'job:' .. id
-    local parked = redis.call('HGET', key, 'parked')
+    local had, parked = look_up(key), redis.call('HGET', key, 'parked')
     redis.call('ZREM', delayed, id)
-    if parked then
-      requeue(key, look_up(key), cmsgpack.unpack(parked))
-      redis.call('HDEL', key, 'parked')
+    if parked or had.state == 'delayed' then
+      had.lane = had.lane or of_model(had.model, first_lane)
+      if requeue(key, had, unparked(id, parked or '')) then
+        redis.call('HDEL', key, 'parked')
+      else
+        redis.call('ZADD', delayed, now + LONGEST_LOOK, id)
+      end
     end
   end
 end
@@ -114,7 +134,7 @@ local function find_again(lane, stream, held)
   for _, claimed in ipairs(pending) do
     if total >= permits then return end
     if not held[name(stream) .. ' ' .. claimed[1]] then
-      local entry = redis.call('XRANGE', stream, claimed[1], claimed[1])[1]
+      local entry = entry_at(stream, claimed[1])
       if entry then
         keep(lane, claim(name(stream), stream, entry[1], entry[2], reply_lost))
       else
@@ -126,34 +146,42 @@ end
 
 local function find_all_again()
   local held = {}
-  for i = 13, #ARGV do held[ARGV[i]] = true end
+  for i = 14, #ARGV do held[ARGV[i]] = true end
   find_again(small, KEYS[small], held)
   find_again(alone, KEYS[alone], held)
   if total > 0 then return end -- nothing runs beside them
   for lane = 1, lanes do
     find_again(lane, KEYS[lane], held)
-    for _, tenant in ipairs(redis.call('ZRANGE', stem .. 'tenants:' .. name(KEYS[lane]), 0, -1)) do
+    for _, tenant in ipairs(on_shared({}, 'ZRANGE', stem .. 'tenants:' .. name(KEYS[lane]), 0, -1)) do
       if tenant ~= '' then find_again(lane, KEYS[lane] .. '/' .. tenant, held) end
     end
   end
 end
 
+-- How many more may be claimed from a lane.
+local function room(lane)
+  if lane == 1 then return permits - total end
+  return math.min(permits - total, most_behind - (total - #found[1]))
+end
+
 local function fill_lanes()
-  fill(lanes, math.min(share, permits - total))
-  for lane = 1, lanes do fill(lane, permits - total) end
+  fill(lanes, math.min(share, room(lanes)))
+  for lane = 1, lanes do fill(lane, room(lane)) end
+  -- nothing that comes there can be claimed before something ends
+  for lane = 2, lanes do closed[lane] = room(lane) <= 0 and permits > total end
 end
 
 -- Returns which part of the quarantine has jobs that nobody has claimed.
 local function quarantined()
   for _, lane in ipairs({small, alone}) do
-    local length = redis.call('XLEN', KEYS[lane])
+    local length = on_shared(0, 'XLEN', KEYS[lane])
     if length > 0 and length > in_flight(KEYS[lane]) then return lane end
   end
 end
 
 -- How many workers it takes to run the whole quarantine at once.
 local function workers_wanted()
-  return math.ceil(redis.call('XLEN', KEYS[small]) / batch) + redis.call('XLEN', KEYS[alone])
+  return math.ceil(on_shared(0, 'XLEN', KEYS[small]) / batch) + on_shared(0, 'XLEN', KEYS[alone])
 end
 
 local function fill_apart(lane)
@@ -184,6 +212,7 @@ end
 
 -- From where on an entry is news: all that nobody has claimed or, of what may not be claimed now, all that comes.
 local function news(lane)
+  if closed[lane] then return NEVER end
   if quiet[lane] then
     local facts = redis.pcall('XINFO', 'STREAM', KEYS[lane])
     return facts.err and '0-0' or field(facts, 'last-generated-id')
@@ -210,7 +239,10 @@ for lane = 1, #KEYS do
   ends[lane] = news(lane)
   for _, delivery in ipairs(found[lane]) do deliveries[#deliveries + 1] = delivery end
 end
-local bell = redis.call('XREVRANGE', stem .. 'bell', '+', '-', 'COUNT', 1)[1]
+local bell = on_own('XREVRANGE', stem .. 'bell', '+', '-', 'COUNT', 1)[1]
 ends[#ends + 1] = bell and bell[1] or '0-0'
-local first = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')
-return {now, first[2] and tonumber(first[2]) or 0, ends, deliveries, holding and 1 or 0}
+local first = on_shared({}, 'ZRANGE', delayed, 0, 0, 'WITHSCORES')
+local due = first[2] and math.max(1, math.min(tonumber(first[2]), now + LONGEST_LOOK)) or 0
+local wrong = {}
+for key in pairs(spoilt) do wrong[#wrong + 1] = key end
+return {now, due, ends, deliveries, holding and 1 or 0, wrong}

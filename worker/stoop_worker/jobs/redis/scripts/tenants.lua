@@ -2,6 +2,15 @@
 -- A lane's tenants are members of a sorted set, the one whose last turn is longest ago first; '' stands for the lane's
 -- own stream, where the jobs without a tenant are.
 
+-- A score that nothing can be added to is somebody else's, and would end the order of turns: then all turns begin anew.
+local function last_turn(ring)
+  local last = tonumber(redis.call('ZREVRANGE', ring, 0, 0, 'WITHSCORES')[2] or 0)
+  if last < 2 ^ 50 then return last end
+  local tenants = redis.call('ZRANGE', ring, 0, -1)
+  for turn, tenant in ipairs(tenants) do redis.call('ZADD', ring, 'XX', turn, tenant) end
+  return #tenants
+end
+
 -- Not what was given back: that waits.
 local function in_flight(stream)
   local pending = redis.pcall('XPENDING', stream, group)
@@ -18,12 +27,12 @@ local function in_turn(stream, ring, most, cap)
   local waiting = {}
   for _, tenant in ipairs(redis.call('ZRANGE', ring, 0, 2 * most + 8)) do
     local own = tenant == '' and stream or stream .. '/' .. tenant
-    local length, running = redis.call('XLEN', own), in_flight(own)
+    local length, running = on_shared(0, 'XLEN', own), in_flight(own)
     local ready = length - running
     if tenant ~= '' then ready = math.min(ready, cap - running) end
-    if tenant ~= '' and length == 0 then
+    if tenant ~= '' and (length == 0 or tenant:find('[^%w._:-]')) then
       redis.call('ZREM', ring, tenant)
-      redis.call('DEL', own)
+      if length == 0 then redis.call('DEL', own) end
     else
       waiting[#waiting + 1] = {tenant = tenant, stream = own, ready = ready, count = 0}
     end
@@ -46,7 +55,7 @@ end
 
 -- Returns {stream, count} for each that has a turn now.
 local function turns(stream, ring, most, cap)
-  local last = redis.call('ZREVRANGE', ring, 0, 0, 'WITHSCORES')[2] or 0
+  local last = last_turn(ring)
   redis.call('ZADD', ring, 'NX', last + 1, '')
   local waiting = in_turn(stream, ring, most, cap)
   share_out(waiting, most)

@@ -1,17 +1,18 @@
 """The reasoning before an answer, cut into chunks at the grounding markers.
 
 The rules are those of Moondream's reference: a marker opens a new chunk and belongs to it; each chunk is
-detokenized on its own; its coordinates pair up as points, an odd last one is dropped.
+detokenized on its own; its coordinates pair up as points, and an odd last one is dropped.
 """
 
 from dataclasses import dataclass, field
 
-from worker.engine.detokenizer import Detokenizer
-from worker.engine.inputs import CoordinateInput, Input, TokenInput
-from worker.engine.request import GroundedSpan
-from worker.engine.skills.protocol import Reading
-from worker.model.config import TokenizerConfig
-from worker.model.tokenizer import Tokenizer
+from stoop_worker.engine.detokenizer import Detokenizer
+from stoop_worker.engine.inputs import Input, TokenInput
+from stoop_worker.engine.request import GroundedSpan
+from stoop_worker.engine.skill import HeadValues
+from stoop_worker.models.loading.tokenizer import Tokenizer
+from stoop_worker.models.moondream.config import TokenizerConfig
+from stoop_worker.models.moondream.values import coordinate_input, coordinate_of
 
 __all__ = ["Reasoning"]
 
@@ -23,7 +24,7 @@ class _Chunk:
 
 
 class Reasoning:
-    """Gathers reasoning tokens; `count` is how many it took."""
+    """Gathers reasoning tokens; `count` is their number."""
 
     def __init__(self, tokenizer: Tokenizer, ids: TokenizerConfig) -> None:
         self._tokenizer = tokenizer
@@ -33,7 +34,7 @@ class Reasoning:
 
     @property
     def text(self) -> str:
-        """All that has been given out so far."""
+        """The text released so far."""
         return "".join(chunk.detokenizer.text for chunk in self._chunks)
 
     @property
@@ -48,10 +49,10 @@ class Reasoning:
             start = end
         return tuple(spans)
 
-    def take(self, reading: Reading) -> tuple[Input, str]:
-        """Take a token in; return what it is fed as, and the text that can be given out."""
-        assert reading.token is not None
-        token, ids, text = reading.token, self._ids, ""
+    def take(self, found: HeadValues) -> tuple[Input, str]:
+        """Take a token; return the model's next input, and the text that can be released."""
+        assert found.token is not None
+        token, ids, text = found.token, self._ids, ""
         if token in (ids.start_ground_points_id, ids.end_ground_id):
             text = self.flush()
             self._chunks.append(_Chunk(Detokenizer(self._tokenizer)))
@@ -60,10 +61,9 @@ class Reasoning:
         self.count += 1
         if token != ids.coord_id:
             return TokenInput(token), text
-        assert reading.coordinate is not None
-        chunk.coordinates.append(reading.coordinate)
-        return CoordinateInput(reading.coordinate), text
+        chunk.coordinates.append(coordinate_of(found))
+        return coordinate_input(coordinate_of(found)), text
 
     def flush(self) -> str:
-        """Give out what is held back."""
+        """Return the text held back so far."""
         return self._chunks[-1].detokenizer.flush()

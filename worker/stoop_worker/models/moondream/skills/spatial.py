@@ -7,9 +7,10 @@ read from the same hidden state as that token. Always greedy.
 from collections.abc import Sequence
 from enum import Enum, auto
 
-from worker.engine.inputs import CoordinateInput, SizeInput
-from worker.engine.request import BoxFound, Detect, Finished, FinishReason, Output, PointFound, Request, Usage
-from worker.engine.skills.protocol import Advance, Ahead, Fed, Head, Reading
+from stoop_worker.engine.inputs import ValuesInput
+from stoop_worker.engine.request import BoxFound, Detect, Finished, FinishReason, Output, PointFound, Request, Usage
+from stoop_worker.engine.skill import Advance, Head, HeadValues, Lookahead
+from stoop_worker.models.moondream.values import Fed, coordinate_input, coordinate_of, size_input, size_of
 
 __all__ = ["SpatialSkill"]
 
@@ -20,7 +21,7 @@ class _Next(Enum):
     SIZE = auto()
 
 
-_HEADS = {_Next.X: Head.TOKEN | Head.COORDINATE, _Next.Y: Head.COORDINATE, _Next.SIZE: Head.SIZE}
+_HEADS = {_Next.X: Head.TOKEN | Head.VALUES, _Next.Y: Head.VALUES, _Next.SIZE: Head.VALUES}
 
 
 class SpatialSkill:
@@ -45,23 +46,23 @@ class SpatialSkill:
         return _HEADS[self._next]
 
     @property
-    def ahead(self) -> Ahead | None:
+    def lookahead(self) -> Lookahead | None:
         """The next of x, y and size, and after the last of them the x of one more object."""
         if self._next is _Next.X:
-            return Ahead(Fed.COORDINATE, Head.COORDINATE)
+            return Lookahead(Fed.COORDINATE, Head.VALUES)
         if self._next is _Next.Y and self._sized:
-            return Ahead(Fed.COORDINATE, Head.SIZE)
+            return Lookahead(Fed.COORDINATE, Head.VALUES)
         if len(self._found) + 1 == self._max_objects:
             return None
-        return Ahead(Fed.SIZE if self._sized else Fed.COORDINATE, _HEADS[_Next.X])
+        return Lookahead(Fed.SIZE if self._sized else Fed.COORDINATE, _HEADS[_Next.X])
 
-    def advance(self, reading: Reading) -> Advance:
+    def advance(self, found: HeadValues) -> Advance:
         """Take the next of x, y and size."""
         if self._next is _Next.X:
-            return self._take_x(reading)
+            return self._take_x(found)
         if self._next is _Next.Y:
-            return self._take_y(reading)
-        return self._take_size(reading)
+            return self._take_y(found)
+        return self._take_size(found)
 
     def finish(self, reason: FinishReason, usage: Usage) -> Sequence[Output]:
         """End; an object that is not whole is left out."""
@@ -75,36 +76,33 @@ class SpatialSkill:
             )
         ]
 
-    def _take_x(self, reading: Reading) -> Advance:
-        if reading.token == self._eos_id:
+    def _take_x(self, found: HeadValues) -> Advance:
+        if found.token == self._eos_id:
             return Advance(reason=FinishReason.STOP)
-        assert reading.coordinate is not None
-        self._x = reading.coordinate
+        self._x = coordinate_of(found)
         self.output_tokens += 1
         self._next = _Next.Y
-        return Advance(inputs=(CoordinateInput(self._x),))
+        return Advance(inputs=(coordinate_input(self._x),))
 
-    def _take_y(self, reading: Reading) -> Advance:
-        assert reading.coordinate is not None
-        self._y = reading.coordinate
+    def _take_y(self, found: HeadValues) -> Advance:
+        self._y = coordinate_of(found)
         self.output_tokens += 1
-        fed = CoordinateInput(self._y)
+        fed = coordinate_input(self._y)
         if self._sized:
             self._next = _Next.SIZE
             return Advance(inputs=(fed,))
         return self._add(PointFound(self._id, self._x, self._y), fed)
 
-    def _take_size(self, reading: Reading) -> Advance:
-        assert reading.size is not None
-        width, height = reading.size
+    def _take_size(self, found: HeadValues) -> Advance:
+        width, height = size_of(found)
         self.output_tokens += 1
         x, y = self._x, self._y
         box = BoxFound(self._id, x - width / 2, y - height / 2, x + width / 2, y + height / 2)
-        return self._add(box, SizeInput(width, height))
+        return self._add(box, size_input(width, height))
 
-    def _add(self, found: BoxFound | PointFound, fed: CoordinateInput | SizeInput) -> Advance:
-        self._found.append(found)
+    def _add(self, thing: BoxFound | PointFound, fed: ValuesInput) -> Advance:
+        self._found.append(thing)
         self._next = _Next.X
         if len(self._found) == self._max_objects:
-            return Advance(outputs=(found,), reason=FinishReason.LENGTH)
-        return Advance(inputs=(fed,), outputs=(found,))
+            return Advance(outputs=(thing,), reason=FinishReason.LENGTH)
+        return Advance(inputs=(fed,), outputs=(thing,))

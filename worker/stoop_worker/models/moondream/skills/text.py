@@ -1,10 +1,10 @@
-"""Query and caption: reasoning when it was asked for, then the answer, each with a budget of its own."""
+"""Query and caption: reasoning if requested, then the answer, each with its own budget."""
 
 from collections.abc import Sequence
 
-from worker.engine.detokenizer import Detokenizer
-from worker.engine.inputs import Input, TokenInput
-from worker.engine.request import (
+from stoop_worker.engine.detokenizer import Detokenizer
+from stoop_worker.engine.inputs import Input, TokenInput
+from stoop_worker.engine.request import (
     Finished,
     FinishReason,
     Output,
@@ -14,16 +14,20 @@ from worker.engine.request import (
     TextDelta,
     Usage,
 )
-from worker.engine.skills.protocol import Advance, Ahead, Fed, Head, Reading
-from worker.engine.skills.reasoning import Reasoning
-from worker.model.config import TokenizerConfig
-from worker.model.tokenizer import Tokenizer
+from stoop_worker.engine.skill import Advance, Head, HeadValues, Lookahead
+from stoop_worker.models.loading.tokenizer import Tokenizer
+from stoop_worker.models.moondream.config import TokenizerConfig
+from stoop_worker.models.moondream.skills.reasoning import Reasoning
+from stoop_worker.models.moondream.values import Fed
 
 __all__ = ["TextSkill"]
 
 
 class TextSkill:
-    """Writes text; the first token of each phase is drawn from all tokens, the later ones from fewer."""
+    """Writes text; the first token of each phase is drawn from all tokens, the later ones from fewer.
+
+    A request's stop strings and stop ids end only the answer; the reasoning ignores them.
+    """
 
     greedy = False
 
@@ -34,42 +38,45 @@ class TextSkill:
         reasons = isinstance(request.task, Query) and request.task.reasoning
         self._reasoning = Reasoning(tokenizer, ids) if reasons else None
         self._answering = not reasons
-        self._answer = Detokenizer(tokenizer)
+        self._ends = frozenset((ids.eos_id, *request.sampling.stop_ids))
+        self._answer = Detokenizer(tokenizer, request.sampling.stop)
         self._answered = 0
 
     @property
     def heads(self) -> Head:
-        """The token, and in the reasoning a coordinate too."""
-        # a coordinate inside the reasoning is read from the hidden state that gave its token
-        return Head.TOKEN if self._answering else Head.TOKEN | Head.COORDINATE
+        """The token and, in the reasoning, a coordinate."""
+        # a coordinate in the reasoning is read from the hidden state that produced its token
+        return Head.TOKEN if self._answering else Head.TOKEN | Head.VALUES
 
     @property
     def suppressed(self) -> tuple[int, ...]:
-        """What would end the phase the wrong way."""
+        """The tokens that would end the phase the wrong way."""
         if self._answering:
             return (self._ids.answer_id,) if self._answered else ()
         assert self._reasoning is not None
         return (self._ids.eos_id, self._ids.size_id) if self._reasoning.count else ()
 
     @property
-    def ahead(self) -> Ahead | None:
-        """One more token of the same phase."""
+    def lookahead(self) -> Lookahead | None:
+        """One more token of the same phase, or None at its last token."""
         ids = self._ids
         if self._answering:
             last = self._answered + 1 == self._max_tokens
-            return None if last else Ahead(Fed.TOKEN, Head.TOKEN, (ids.answer_id,))
+            return None if last else Lookahead(Fed.TOKEN, Head.TOKEN, (ids.answer_id,))
         assert self._reasoning is not None
         last = self._reasoning.count + 1 == self._max_tokens
-        return None if last else Ahead(Fed.MARKED, Head.TOKEN | Head.COORDINATE, (ids.eos_id, ids.size_id))
+        return (
+            None if last else Lookahead(Fed.COORDINATE_IF_MARKED, Head.TOKEN | Head.VALUES, (ids.eos_id, ids.size_id))
+        )
 
     @property
     def output_tokens(self) -> int:
-        """Tokens of the reasoning and of the answer; those that end a phase are not counted."""
+        """The number of tokens in the reasoning and the answer, without those that end a phase."""
         return self._answered + (self._reasoning.count if self._reasoning else 0)
 
-    def advance(self, reading: Reading) -> Advance:
+    def advance(self, found: HeadValues) -> Advance:
         """Take the next token."""
-        return self._take_answer(reading) if self._answering else self._take_reasoning(reading)
+        return self._take_answer(found) if self._answering else self._take_reasoning(found)
 
     def finish(self, reason: FinishReason, usage: Usage) -> Sequence[Output]:
         """End; a request cut short in its reasoning has an empty answer."""
@@ -85,22 +92,24 @@ class TextSkill:
         )
         return [*outputs, finished]
 
-    def _take_answer(self, reading: Reading) -> Advance:
-        token = reading.token
+    def _take_answer(self, found: HeadValues) -> Advance:
+        token = found.token
         assert token is not None
-        if token == self._ids.eos_id:
+        if token in self._ends:
             return Advance(reason=FinishReason.STOP)
         outputs = self._deltas(TextDelta, self._answer.push(token))
         self._answered += 1
+        if self._answer.stopped:
+            return Advance(outputs=outputs, reason=FinishReason.STOP)
         if self._answered == self._max_tokens:
             return Advance(outputs=outputs, reason=FinishReason.LENGTH)
         return Advance(inputs=(TokenInput(token),), outputs=outputs)
 
-    def _take_reasoning(self, reading: Reading) -> Advance:
+    def _take_reasoning(self, found: HeadValues) -> Advance:
         assert self._reasoning is not None
-        if reading.token == self._ids.answer_id:
-            return self._start_answer(fed=())  # the token itself is not fed: the suffix says the same
-        fed, text = self._reasoning.take(reading)
+        if found.token == self._ids.answer_id:
+            return self._start_answer(fed=())  # the token itself is not fed, because the suffix has the same meaning
+        fed, text = self._reasoning.take(found)
         outputs = self._deltas(ReasoningDelta, text)
         if self._reasoning.count == self._max_tokens:
             return self._start_answer(fed=(fed,), outputs=outputs)

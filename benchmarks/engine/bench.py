@@ -1,0 +1,121 @@
+"""The flags of the engine's benchmarks, and the engine that they describe."""
+
+import argparse
+import ast
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.engine.check import BOUNDS, Checked, check_engine
+from benchmarks.engine.engine_run import EngineRun, Photos
+from benchmarks.engine.full_size import DTYPES, open_model
+from benchmarks.engine.photos import Format, make_photos
+from benchmarks.engine.workloads import Ask, photos_for
+from stoop_worker.engine.config import EngineConfig
+from stoop_worker.engine.engine import Engine
+from stoop_worker.models.moondream.family import MoondreamFamily
+from stoop_worker.models.moondream.model import Moondream
+
+__all__ = ["Bench", "add_flags", "photos_of"]
+
+_WORKER_NAMES = {"crop_budget": "encode_budget", "stall_crops": "stall_budget"}  # the worker's flags, as crops
+_FP8_LINEARS = "fp8_linears"  # said beside the engine's own settings, though it is the model's
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that `Bench.of` and `photos_of` read."""
+    cuda = torch.cuda.is_available()
+    parser.add_argument(
+        "--model", default="full", help="full, tiny, or a folder written by benchmarks.engine.full_size"
+    )
+    parser.add_argument("--device", default="cuda" if cuda else "cpu")
+    parser.add_argument("--dtype", choices=DTYPES, default="bf16" if cuda else "fp32")
+    parser.add_argument(
+        "--engine", nargs="*", default=[], metavar="FIELD=VALUE", help="fields of EngineConfig, and fp8_linears"
+    )
+    parser.add_argument("--on-device", action="store_true", help="give the engine whole images, not crops")
+    parser.add_argument("--precision", choices=BOUNDS, help="bounds of the check; by default those of the dtype")
+    parser.add_argument("--photos", type=Path, default=Path(tempfile.gettempdir()) / "stoop-photos", help="folder")
+    parser.add_argument("--seconds", type=float, default=60.0, help="most time for each closed loop")
+    parser.add_argument("--out", type=Path, help="file for the figures; by default in the folder $OUT")
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """A model, its engine, and the flags that chose them."""
+
+    model: Moondream
+    engine: Engine
+    arguments: argparse.Namespace
+
+    @classmethod
+    def of(cls, arguments: argparse.Namespace) -> "Bench":
+        """Open the model and build the engine."""
+        model = open_model(arguments.model, device=arguments.device, dtype=DTYPES[arguments.dtype])
+        settings = _settings(arguments.engine)
+        family = MoondreamFamily(model, fp8_linears=settings.pop(_FP8_LINEARS, False))
+        engine = Engine(family, EngineConfig(**settings))
+        engine.warm_up()
+        return cls(model, engine, arguments)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings, for the file of figures."""
+        kept = ("model", "device", "dtype", "on_device")
+        return {**{name: getattr(self.arguments, name) for name in kept}, "engine": _settings(self.arguments.engine)}
+
+    @property
+    def held_images(self) -> int:
+        """The largest number of images that the prefix cache can hold."""
+        text = self.model.config.text
+        return self.engine.stats.pages * self.engine.config.page_size // text.prefix_attn + 1
+
+    def run(self, photos: Photos) -> EngineRun:
+        """Return the engine with these photos; `with` starts it."""
+        geometry, on_device = self.model.config.vision.geometry, self.arguments.on_device
+        # one for each of a worker's loading threads; on a CPU they would only share its few cores
+        processes = min(8, os.cpu_count() or 1) if self.model.device.type == "cuda" else 0
+        return EngineRun(self.engine, geometry, photos, on_device=on_device, processes=processes)
+
+    def check(self, asks: Iterable[Ask], photos: Photos) -> Checked:
+        """Check the answers to these questions; raise `WrongAnswers` if they are wrong."""
+        arguments = self.arguments
+        precision = arguments.precision or _precision(_settings(arguments.engine), self.model.dtype)
+        checked = check_engine(
+            self.engine, self.model, list(asks), photos, precision=precision, on_device=arguments.on_device
+        )
+        print(f"checked: {checked}", flush=True)
+        return checked
+
+
+def photos_of(asks: Iterable[Ask], folder: Path, *, most: int) -> Photos:
+    """Return the photos for these questions, at most `most` of a shape; further questions reuse them from the first."""
+    counts: dict[Format, int] = photos_for(asks)
+    return {shape: make_photos(min(count, most), shape, folder) for shape, count in counts.items()}
+
+
+def _precision(settings: Mapping[str, Any], dtype: torch.dtype) -> str:
+    """Return the key of the bounds: any part of the engine in fp8 makes all of it less exact."""
+    if any("fp8" in name and wanted for name, wanted in settings.items()):
+        return "fp8"
+    return str(dtype).removeprefix("torch.")
+
+
+def _settings(pairs: Iterable[str]) -> dict[str, Any]:
+    known = {_FP8_LINEARS, *(field.name for field in fields(EngineConfig))}
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        said, _, value = pair.partition("=")
+        name = _WORKER_NAMES.get(said, said)
+        if name not in known:
+            raise SystemExit(f"--engine {pair}: there are {', '.join(sorted(known))}")
+        try:
+            found[name] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            found[name] = value
+    return found

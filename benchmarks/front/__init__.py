@@ -1,0 +1,10 @@
+"""CPU time and memory of a worker's front.
+
+run.py          CPU time a job, by thread
+engine.py       its engine, which answers at once
+worker.py       its worker, which reports its CPU time
+memory.py       memory of large images
+slow_engine.py  its engine, which is slow
+"""
+
+__all__: list[str] = []

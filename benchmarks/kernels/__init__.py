@@ -1,0 +1,9 @@
+"""Every kernel against the library call that it replaces: `python -m benchmarks.kernels`.
+
+    row.py  one line of the table, and its timing
+
+Every other module times the kernels of the same name; `gemm` times the products in fp8, `grouped_attention` paged
+attention with fewer key heads, `flashinfer` paged attention against FlashInfer, and `wide_sampling` large vocabularies.
+"""
+
+__all__: list[str] = []

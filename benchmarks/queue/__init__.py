@@ -1,0 +1,13 @@
+"""The queue: throughput, latency, depth, Celery.
+
+throughput.py      jobs a second by permits
+through_queue.py   the share of the engine's own rate
+lane_latency.py    interactive latency beside bulk jobs
+depth.py           costs and waits as the queue gets deeper
+celery_dialect.py  CPU time of jobs from Celery
+bench.py           a Redis, a client, and a worker without an engine
+worker.py          a worker process for the benchmarks
+processes.py       CPU time of processes
+"""
+
+__all__: list[str] = []

@@ -1,0 +1,137 @@
+"""Stoop for back ends and scripts: submit jobs to GPU workers and read their answers.
+
+AsyncClient, Client    submit, stream, wait, cancel; Moondream's methods on top
+Job, Settings, Skill   what a client submits
+Event and its members  what `stream` yields; each has `event.type` and `event.json()`
+Result, Output, …      what `result` returns
+LiveModel              what `models` lists
+StoopError, …          every error, drawn as a tree in `stoop.errors`
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from stoop.client.async_client import AsyncClient
+    from stoop.client.blocking import Client
+    from stoop.client.build_job import answer
+    from stoop.client.models import LiveModel
+    from stoop.errors import (
+        ClientUnusable,
+        ConfigError,
+        IdempotencyConflict,
+        ImageUnreadable,
+        InvalidJob,
+        JobCancelled,
+        JobExpired,
+        JobFailed,
+        JobRestarted,
+        NotAQueue,
+        NotFound,
+        QueueFull,
+        QueueUnavailable,
+        StoopError,
+        TimedOut,
+        UploadFailed,
+    )
+    from stoop.images.source import EncodedImage
+    from stoop_schemas.event import (
+        CancelledEvent,
+        DeltaEvent,
+        Event,
+        ExpiredEvent,
+        FailedEvent,
+        FinishedEvent,
+        ObjectEvent,
+        QueuedEvent,
+        ReasoningEvent,
+        RestartedEvent,
+        StartedEvent,
+        TerminalEvent,
+    )
+    from stoop_schemas.failure import Failure, FailureCode
+    from stoop_schemas.job import Job
+    from stoop_schemas.result import Metrics, Result
+    from stoop_schemas.skill import Box, CaptionLength, Output, Point, Reasoning, Settings, Skill
+    from stoop_schemas.state import State
+
+__all__ = [
+    "AsyncClient",
+    "Box",
+    "CancelledEvent",
+    "CaptionLength",
+    "Client",
+    "ClientUnusable",
+    "ConfigError",
+    "DeltaEvent",
+    "EncodedImage",
+    "Event",
+    "ExpiredEvent",
+    "FailedEvent",
+    "Failure",
+    "FailureCode",
+    "FinishedEvent",
+    "IdempotencyConflict",
+    "ImageUnreadable",
+    "InvalidJob",
+    "Job",
+    "JobCancelled",
+    "JobExpired",
+    "JobFailed",
+    "JobRestarted",
+    "LiveModel",
+    "Metrics",
+    "NotAQueue",
+    "NotFound",
+    "ObjectEvent",
+    "Output",
+    "Point",
+    "QueueFull",
+    "QueueUnavailable",
+    "QueuedEvent",
+    "Reasoning",
+    "ReasoningEvent",
+    "RestartedEvent",
+    "Result",
+    "Settings",
+    "Skill",
+    "StartedEvent",
+    "State",
+    "StoopError",
+    "TerminalEvent",
+    "TimedOut",
+    "UploadFailed",
+    "answer",
+]
+
+# Where a name lives: events in `stoop_schemas.event`, errors in `stoop.errors`, the others here.
+_HOMES = {
+    "AsyncClient": "stoop.client.async_client",
+    "Client": "stoop.client.blocking",
+    "answer": "stoop.client.build_job",
+    "LiveModel": "stoop.client.models",
+    "EncodedImage": "stoop.images.source",
+    "Failure": "stoop_schemas.failure",
+    "FailureCode": "stoop_schemas.failure",
+    "Job": "stoop_schemas.job",
+    "Metrics": "stoop_schemas.result",
+    "Result": "stoop_schemas.result",
+    "Box": "stoop_schemas.skill",
+    "CaptionLength": "stoop_schemas.skill",
+    "Output": "stoop_schemas.skill",
+    "Point": "stoop_schemas.skill",
+    "Reasoning": "stoop_schemas.skill",
+    "Settings": "stoop_schemas.skill",
+    "Skill": "stoop_schemas.skill",
+    "State": "stoop_schemas.state",
+}
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """Import a name when it is first used, because `stoop --help` needs none of them."""
+        from importlib import import_module
+
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        home = "stoop_schemas.event" if name.endswith("Event") else _HOMES.get(name, "stoop.errors")
+        return getattr(import_module(home), name)

@@ -1,0 +1,19 @@
+"""`stoop bulk`: run one skill on every image of a source and write the answers to a folder.
+
+options.py    the command's options as one value
+session.py    one session: checks everything, opens and closes everything, ends the run
+run.py        the run: keeps at most a window of rows in flight until the source ends or the user stops it
+sources/      reads rows from a folder, a bucket prefix, JSON lines or a table
+row.py        one row: an image and the question about it
+flight.py     one row's way: row to job, job to queue, answer to line
+submitter.py  puts jobs into the queue, many in one call
+patience.py   waits for an unreachable queue and for slow jobs
+budget.py     the limit on failures
+output/       writes the lines, and an index of the finished rows
+arguments.py  `run.json`: a folder resumes only with the arguments that it began with
+plan.py       the estimate before a run: images, bytes, tokens and time
+progress.py   the progress display
+port.py       the client interface that a run needs, and its stop signal
+"""
+
+__all__: list[str] = []

@@ -1,0 +1,123 @@
+"""One session: everything checked, the run under way, and how it ends."""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+
+from stoop.bulk.output.output_folder import Identity, opened
+from stoop.bulk.output.summary import Summary, write_summary
+from stoop.bulk.port import Client
+from stoop.bulk.progress import display_on
+from stoop.bulk.row import Ask
+from stoop.bulk.run import Limits, Run
+from stoop.bulk.sources import Source
+from stoop.bulk.sources.folder import Folder
+from stoop.bulk.sources.prefix import Prefix
+from stoop.bulk.sources.source import SUFFIXES
+from stoop.client.build_job import build_job
+from stoop.errors import ConfigError
+from stoop_schemas.skill import Skill
+from stoop_schemas.skills import skills, takers_of
+
+__all__ = ["Order", "check_ask", "check_source", "run_session"]
+
+_INTERRUPTED: Final = 130
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The work of a run: rows of `source`, each asked `ask`, as jobs of `lane`; results go to `folder`.
+
+    `identity` is what a later session must have in common with this one. With `again` what has failed is tried again.
+    """
+
+    source: Source
+    ask: Ask
+    lane: str
+    folder: Path
+    identity: Identity
+    limits: Limits = field(default_factory=Limits)
+    again: bool = False
+
+
+def check_ask(source: Source, ask: Ask, objects: Sequence[str] = ()) -> None:
+    """Raise `InvalidJob` or `ConfigError` for what would be wrong with every row, or with every row of an object."""
+    image = "s3://bucket/key"
+    build_job(Skill.QUERY, image=image, question="?", settings=ask.settings, model=ask.fields.get("model"))
+    if isinstance(source, Folder | Prefix):  # their rows have nothing of their own
+        if ask.skill is None:
+            raise ConfigError(f"give --skill, one of {', '.join(skills())}")
+        build_job(ask.skill, image=image, settings=ask.settings, **ask.fields)
+    for each in objects:
+        build_job(Skill.DETECT, image=image, object=each)
+    for name in ask.fields if ask.skill else ():
+        takers = takers_of(name)
+        if takers and ask.skill not in takers:
+            raise ConfigError(f"--{name} goes with {' and '.join(takers)}, not with {ask.skill}")
+
+
+def check_source(source: Source) -> None:
+    """Raise `ConfigError` if the source has no row at all, and another `StoopError` if it cannot be read."""
+    if next(source.rows(), None) is not None:
+        return
+    where = source.facts["source"]
+    if not isinstance(source, Folder | Prefix):
+        raise ConfigError(f"{where} has no rows")
+    wanted = f"are like {source.match!r}" if source.match else f"end in {', '.join(SUFFIXES)}"
+    raise ConfigError(f"there is no image in {where}: looked for names that {wanted}; --match looks for others")
+
+
+async def run_session(order: Order, client: Client, console: Console, *, every: float = 10.0) -> Summary:
+    """Run the rows that are not done yet, write `summary.json`, and return it.
+
+    SIGINT and SIGTERM end it when the rows in flight are back; a second one ends the process at once. Raises
+    `ConfigError`, `QueueUnavailable` or `UploadFailed`; the summary is written all the same.
+    """
+    with opened(order.folder, order.identity, again=order.again) as output:
+        display = display_on(console, every)
+        run = Run(order.source, output, display, order.limits)
+
+        def sum_up() -> Summary:
+            output.sync()
+            summary = Summary.of(order.folder, output.run, output.totals, run.stopped)
+            write_summary(order.folder, summary)
+            return summary
+
+        def leave() -> None:
+            display.close()
+            output.flush()
+            os._exit(_INTERRUPTED)  # a thread may wait for the store: nobody waits for the thread
+
+        def ask() -> None:
+            if run.stop.asked:
+                leave()
+            run.stop.ask("interrupted")
+            display.note(f"waiting for {run.in_flight:,} images in flight; Ctrl-C again leaves at once")
+
+        try:
+            async with _signalled(ask):
+                await run.go(client, order.ask, order.lane)
+        finally:
+            display.close()
+            summary = sum_up()
+        return summary
+
+
+@contextlib.asynccontextmanager
+async def _signalled(tell: Callable[[], None]) -> AsyncIterator[None]:
+    loop = asyncio.get_running_loop()
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, tell)
+    try:
+        yield
+    finally:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)

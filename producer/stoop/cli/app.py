@@ -1,0 +1,103 @@
+"""The command line `stoop`.
+
+To add a command, add one line to `COMMANDS`: its name, the `module:name` of a function with typer's annotations (or of
+a `typer.Typer(add_completion=False)` for a group), and where in `stoop --help` it stands with what words.
+Nothing is imported before the command is called. In the command, `with reported(as_json=...)` turns a `StoopError` into
+one line and the documented exit code, and `context.obj or Client` makes the client, so that tests can bring their own.
+"""
+
+import errno
+import sys
+from typing import Annotated, Final
+
+import typer
+
+from stoop.cli.command_group import CommandGroup, Listed
+from stoop.terminal import flush
+
+__all__ = ["COMMANDS", "app", "main"]
+
+_ASK, _SETS, _QUEUE, _RUN = "Ask about one image", "Work on sets of images", "Look after the queue", "Run"
+
+COMMANDS: Final = (
+    Listed("query", "stoop.cli.skills:query", _ASK, "Answer a question about an image."),
+    Listed("caption", "stoop.cli.skills:caption", _ASK, "Describe an image."),
+    Listed("detect", "stoop.cli.skills:detect", _ASK, "Find every such object in an image, as boxes."),
+    Listed("point", "stoop.cli.skills:point", _ASK, "Point at every such object in an image."),
+    Listed("run", "stoop.cli.skills:run", _ASK, "Run any skill by its name, one of another package too."),
+    Listed("result", "stoop.cli.result:result", _ASK, "Wait for the answer of a job submitted before."),
+    Listed("bulk", "stoop.cli.bulk:bulk", _SETS, "Run a skill on every image of a source."),
+    Listed("export", "stoop.cli.export:export", _SETS, "Write results as COCO, YOLO, Label Studio and others."),
+    Listed("draw", "stoop.cli.export:draw", _SETS, "Draw results on their images, with a contact sheet."),
+    Listed("status", "stoop.cli.queue:status", _QUEUE, "Show how many jobs wait, run and have died."),
+    Listed("workers", "stoop.cli.queue:workers", _QUEUE, "List the workers whose lease runs."),
+    Listed("models", "stoop.cli.queue:models", _QUEUE, "List the models whose workers live, with their skills."),
+    Listed("cancel", "stoop.cli.queue:cancel", _QUEUE, "Ask for the end of a job."),
+    Listed("pause", "stoop.cli.queue:pause", _QUEUE, "Let no worker claim from a lane."),
+    Listed("resume", "stoop.cli.queue:resume", _QUEUE, "Let workers claim from a paused lane again."),
+    Listed("dead", "stoop.cli.dead:dead", _QUEUE, "Show, redrive or purge what will not be tried again."),
+    Listed("demo", "stoop.cli.demo:demo", _RUN, "See real jobs go through Redis, S3 and a worker."),
+)
+
+_FAILED: Final = 1
+_CANNOT_WRITE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EPIPE)
+
+_EPILOG: Final = "\n\n".join(
+    (
+        "Exit codes: 0 done · 1 the job failed, or what was named is not there · 2 wrong usage or configuration ·"
+        " 3 the queue or the object store is out of reach or full · 4 no answer in time",
+        "Configuration: STOOP_REDIS_URL, STOOP_BUCKET, STOOP_S3_ENDPOINT, STOOP_LANE, STOOP_JOB_MODEL,"
+        " STOOP_TIMEOUT_SECONDS and the usual AWS variables",
+        'To begin: "stoop demo"; or "stoop worker" in one shell, and in another: stoop query photo.jpg "How many?"',
+    )
+)
+
+
+class _Stoop(CommandGroup):
+    listed = COMMANDS
+    found_panel = _RUN
+
+
+app = typer.Typer(
+    cls=_Stoop,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    epilog=_EPILOG,
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"stoop {version('stoop')}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _stoop(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Ask Moondream about images, through a queue."""
+
+
+def main() -> None:
+    """Run the command line; output that cannot be written ends it with a line on stderr, or none if its reader left."""
+    failure: OSError | None = None
+    exit_code: object = 0
+    try:
+        app(prog_name="stoop")
+    except SystemExit as end:
+        exit_code = end.code
+    except OSError as error:
+        if error.errno not in _CANNOT_WRITE:
+            raise
+        failure = error
+    failure = flush() or failure
+    if failure is None:
+        sys.exit(exit_code)  # type: ignore[arg-type]
+    if not isinstance(failure, BrokenPipeError):
+        print(f"error: cannot write the output: {failure.strerror}", file=sys.stderr)
+    sys.exit(_FAILED)

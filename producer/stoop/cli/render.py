@@ -1,0 +1,114 @@
+"""Prints answers, events and errors for a person or a program. Answers go to stdout, all else to stderr.
+
+A model's text is printed literally: it controls neither the terminal nor the library that prints it.
+"""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.segment import Segment, Segments
+from rich.style import Style
+from rich.table import Table
+
+from stoop.errors import JobFailed, StoopError, TimedOut
+from stoop.short_answer import place_text
+from stoop.terminal import legible, one_line, open_console
+from stoop_schemas.event import DeltaEvent, Event, ObjectEvent, ReasoningEvent, RestartedEvent
+from stoop_schemas.result import Result
+
+__all__ = [
+    "print_aside",
+    "print_error",
+    "print_result",
+    "print_stream",
+    "print_submitted",
+]
+
+
+def print_result(result: Result, *, as_json: bool) -> None:
+    """Print the answer: text as it is, boxes and points as a table; as JSON the result of the wire, on one line."""
+    if as_json:
+        print(msgspec.json.encode(result).decode())
+        return
+    out = open_console()
+    output = msgspec.to_builtins(result.output)
+    if "reasoning" in output:
+        _write(out, f"{output['reasoning']['text']}\n\n", "dim")
+    for name in ("answer", "caption"):
+        if name in output:
+            _write(out, f"{output[name]}\n")
+    for name in ("objects", "points"):
+        if name in output:
+            out.print(_table(name, output[name]) if output[name] else f"no {name} found")
+    _print_footer(result)
+
+
+def print_stream(events: Iterable[Event]) -> None:
+    """Print events as they arrive: text on one line, each box or point on its own line."""
+    out, aside = open_console(), open_console(stderr=True)
+    for event in events:
+        if isinstance(event, DeltaEvent):
+            _write(out, event.text)
+        elif isinstance(event, ReasoningEvent):
+            _write(out, event.text, "dim")
+        elif isinstance(event, ObjectEvent):
+            _write(out, f"{place_text(event.object)}\n")
+        elif isinstance(event, RestartedEvent):
+            out.print()
+            aside.print("(run anew: what was printed before this line counts no more)", style="yellow")
+    out.print()
+
+
+def print_error(error: StoopError, *, exit_code: int, as_json: bool) -> None:
+    """Print the error and its remedy: one line on stderr, or one JSON object on stdout."""
+    message = str(error)
+    if isinstance(error, TimedOut):
+        message += f" (`stoop result {error.job_id}` waits again, `stoop cancel {error.job_id}` ends it)"
+    if not as_json:
+        aside = open_console(stderr=True)
+        _write(aside, "error:", "red")
+        _write(aside, f" {message}\n")
+        return
+    told: dict[str, Any] = {
+        "error": {"kind": type(error).__name__, "message": message, "exit_code": exit_code},
+    }
+    if isinstance(error, JobFailed):
+        told["result"] = msgspec.to_builtins(error.result)
+    print(json.dumps(told, ensure_ascii=False))
+
+
+def print_submitted(job_id: str, *, as_json: bool) -> None:
+    """Print the id of a job that nobody waits for."""
+    print(json.dumps({"id": job_id}) if as_json else one_line(job_id))
+
+
+def print_aside(text: str) -> None:
+    """Print a line on stderr."""
+    _write(open_console(stderr=True), f"{text}\n", "yellow")
+
+
+def _write(out: Console, text: str, style: str = "") -> None:
+    """Write the text literally: no markup, no emoji codes, no wrapping; `style` applies on a terminal only."""
+    out.print(Segments([Segment(legible(text), Style.parse(style))]), crop=False)
+
+
+def _print_footer(result: Result) -> None:
+    spent = result.metrics
+    run_ms = spent.fetch_time_ms + spent.image_time_ms + spent.prefill_time_ms + spent.decode_time_ms
+    cut = ", cut at the limit" if result.finish_reason == "length" else ""
+    _write(
+        open_console(stderr=True),
+        f"{spent.output_tokens} tokens{cut} · queued {spent.queue_time_ms:.0f} ms, run {run_ms:.0f} ms"
+        f" · {result.model or 'model unknown'}\n",
+        "dim",
+    )
+
+
+def _table(name: str, places: list[dict[str, float]]) -> Table:
+    table = Table("#", *places[0], title=f"{len(places)} {name}", title_justify="left")
+    for number, place in enumerate(places, start=1):
+        table.add_row(str(number), *(f"{value:.3f}" for value in place.values()))
+    return table

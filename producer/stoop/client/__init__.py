@@ -1,0 +1,19 @@
+"""The client: submit jobs, follow them, wait for them.
+
+async_client.py  `AsyncClient`: jobs with their images, and Moondream's methods on top
+blocking.py      `Client`: the same without an event loop of the caller's
+loop_thread.py   the event loop thread behind `Client`
+build_job.py     arguments to a checked `Job`, and a `Result` to the shapes of Moondream's client
+job_client.py    jobs without images: submit, follow, wait, cancel
+submission.py    submits many jobs, each with its own id or its own refusal
+gathering.py     runs any number of jobs through a window
+pulling.py       iterates a blocking source of jobs in its own thread
+events.py        one job's events, complete and in order
+text_stream.py   those events as pieces of text
+outage.py        tolerates a Redis outage for a limited time
+models.py        the live models, from the workers' records
+unserved.py      warns once of a lane that no live worker serves
+transport.py     the port to the queue, and its values
+"""
+
+__all__: list[str] = []

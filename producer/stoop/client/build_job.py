@@ -1,0 +1,90 @@
+"""Converts a caller's arguments to a checked `Job`, and a `Result` to the shapes of Moondream's own client."""
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+import msgspec
+
+from stoop.errors import InvalidJob
+from stoop_schemas import names
+from stoop_schemas.address import parse_object
+from stoop_schemas.allowed import AllowedBuckets
+from stoop_schemas.failure import Failure, FailureCode, Rejected
+from stoop_schemas.job import Job, check
+from stoop_schemas.result import Result
+from stoop_schemas.skill import Settings
+from stoop_schemas.skills import skills
+
+__all__ = ["answer", "build_job", "checked", "within"]
+
+
+def build_job(skill: str, *, settings: Mapping[str, Any] | None = None, **fields: Any) -> Job:
+    """Make a job with a fresh id from the fields that are not None; raise `InvalidJob`, which names the fault.
+
+    `settings` has the fields of `stoop_schemas.skill.Settings`, no others; `fields` those of `stoop_schemas.job.Job`.
+    """
+    _refuse_unknown("field of the job", fields, Job.__struct_fields__)
+    _refuse_unknown("setting", settings or {}, Settings.__struct_fields__)
+    given = {"id": names.new_id(), **{name: value for name, value in fields.items() if value is not None}}
+    given_settings = {name: value for name, value in (settings or {}).items() if value is not None}
+    try:
+        return checked(msgspec.convert({**given, "skill": skill, "settings": given_settings}, Job))
+    except msgspec.ValidationError as error:
+        if str(error).endswith("`$.skill`"):
+            raise _invalid(
+                f"unknown skill {skill!r}{_meant(skill, tuple(skills()))}; known are {', '.join(skills())}"
+            ) from error
+        raise _invalid(f"not a job: {error}") from error
+
+
+def checked(job: Job) -> Job:
+    """Return the job if it keeps the contract; raise `InvalidJob` if not."""
+    try:
+        return check(job)
+    except Rejected as rejected:
+        raise InvalidJob(rejected.failure) from rejected
+
+
+def within(allowed: AllowedBuckets, job: Job) -> Job:
+    """Return the job if its tenant may read its image; raise `InvalidJob` (image_forbidden) if not."""
+    if job.image is None or not job.image.startswith("s3://"):
+        return job
+    path = job.image.removeprefix("s3://")
+    with contextlib.suppress(ValueError):  # the workers report a bad address
+        path = parse_object(job.image).path
+    if not allowed.permits(path, job.tenant):
+        message = "the image's bucket or prefix is not allowed for this job's tenant: see STOOP_ALLOWED_BUCKETS"
+        raise InvalidJob(Failure.of(FailureCode.IMAGE_FORBIDDEN, message))
+    return job
+
+
+def answer(result: Result) -> dict[str, Any]:
+    """Return the output in Moondream's shape, with no other fields than those of the result's skill.
+
+    {"answer": str[, "reasoning": {"text", "grounding"}]} | {"caption": str} | {"objects": [...]} | {"points": [...]}
+    """
+    answer: dict[str, Any] = msgspec.to_builtins(result.output)
+    return answer
+
+
+def _refuse_unknown(what: str, given: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    unknown = [name for name in given if name not in known]
+    if not unknown:
+        return
+    problem = f"unknown {what}: {', '.join(map(repr, unknown))}"
+    if unknown[0] in Settings.__struct_fields__:
+        raise _invalid(f"{problem}; it goes into the settings: settings={{{unknown[0]!r}: …}}")
+    if unknown[0] in Job.__struct_fields__:
+        raise _invalid(f"{problem}; it is a field of the job and goes beside the settings")
+    raise _invalid(f"{problem}{_meant(unknown[0], known)}; known are {', '.join(known)}")
+
+
+def _meant(unknown: str, known: Sequence[str]) -> str:
+    near = get_close_matches(str(unknown), known, n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+def _invalid(message: str) -> InvalidJob:
+    return InvalidJob(Failure.of(FailureCode.INVALID_ARGUMENT, message))

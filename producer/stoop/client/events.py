@@ -1,0 +1,213 @@
+"""The events of one job, whole and in order, from a channel that may lose some and a log that keeps them.
+
+Redis pub/sub drops what a late, slow or disconnected subscriber missed; the log has it. So: subscribe first, read
+the log, drop what repeats, and read the log again whenever `seq` shows a gap or the transport reports a silence. A
+Redis that goes away meanwhile is waited for.
+Events of a type that is not known here, from a newer worker, count in `seq` and are passed over.
+"""
+
+import time
+from collections.abc import AsyncGenerator, Sequence
+from typing import Final
+
+from stoop.client.outage import OUTAGE_SECONDS, Outage
+from stoop.client.transport import Transport
+from stoop.errors import (
+    ClientUnusable,
+    JobCancelled,
+    JobExpired,
+    JobFailed,
+    NotFound,
+    QueueUnavailable,
+    StoopError,
+)
+from stoop_schemas import names
+from stoop_schemas.codec import unpack_event, unpack_result
+from stoop_schemas.event import (
+    CancelledEvent,
+    Event,
+    ExpiredEvent,
+    FailedEvent,
+    FinishedEvent,
+    TerminalEvent,
+    UnknownEvent,
+)
+from stoop_schemas.failure import Failure, FailureCode, Rejected
+from stoop_schemas.result import Result
+from stoop_schemas.state import State
+
+__all__ = ["SILENCE_SECONDS", "completed", "ending", "follow", "wait"]
+
+SILENCE_SECONDS: Final = 30.0
+"""After so long without an event `follow` asks whether the queue still knows the job, and goes on if it does."""
+
+
+async def follow(
+    transport: Transport,
+    job_id: str,
+    after: int = -1,
+    *,
+    patience: float = OUTAGE_SECONDS,
+    silence: float = SILENCE_SECONDS,
+) -> AsyncGenerator[Event, None]:
+    """Yield the job's events from its first to its terminal one, each once; wait for those to come.
+
+    Begins behind the event whose `seq` is `after`; there is nothing behind the terminal one. If the log has expired,
+    the terminal event is made of the result. Raises `NotFound` for a job that the queue does not know: at once if a
+    client made its id, otherwise after `silence` seconds, because a bare XADD is known only once a worker has claimed
+    it. Raises `QueueUnavailable` when Redis is not there, or goes away and stays away for `patience` seconds.
+    """
+    last, outage = max(after, -1), Outage(patience)
+    catch_up = _CatchUp(transport, job_id, last, silence)
+    async with transport.subscribe(job_id) as published:
+        fresh = await catch_up.read(last)
+        while fresh is not None:
+            for event in fresh:
+                last = event.seq
+                catch_up.heard(event)
+                if isinstance(event, UnknownEvent):
+                    continue
+                yield event
+                if isinstance(event, TerminalEvent):
+                    return
+            try:
+                packed = await anext(published)
+            except StopAsyncIteration:
+                raise _ended(job_id) from None
+            told = None if packed is None else _event(packed)
+            if told is not None and told.seq <= last + 1:
+                fresh = [told] if told.seq == last + 1 else []
+                continue
+            try:
+                fresh = await catch_up.read(last)
+                outage.end()
+            except QueueUnavailable as error:
+                # nothing is lost: the transport will tell of a silence again
+                outage.bear(error)
+                fresh = []
+
+
+async def wait(transport: Transport, job_id: str, *, patience: float = OUTAGE_SECONDS) -> Result:
+    """Return the job's result as soon as there is one, whatever its status.
+
+    Raises `NotFound` for an id that a client made and the queue does not know, and `QueueUnavailable` when Redis is not
+    there, or goes away and stays away for `patience` seconds.
+    """
+    outage = Outage(patience)
+    async with transport.subscribe(job_id) as published:
+        packed = await transport.result(job_id)
+        if packed is not None:
+            return _result(packed)
+        if names.is_generated(job_id):
+            await _check_known(transport, job_id)
+        async for told in published:
+            # the result is stored together with the terminal event, so no other event is a reason to look
+            if told is None or isinstance(_event(told), TerminalEvent | UnknownEvent):
+                try:
+                    packed = await transport.result(job_id)
+                    outage.end()
+                except QueueUnavailable as error:
+                    outage.bear(error)
+                    continue
+                if packed is not None:
+                    return _result(packed)
+    raise _ended(job_id)
+
+
+def completed(result: Result) -> Result:
+    """Return the result if the job completed; raise `JobFailed`, `JobCancelled` or `JobExpired` if not."""
+    if result.status is State.COMPLETED:
+        return result
+    if result.status is State.CANCELLED:
+        raise JobCancelled(result.id)
+    if result.status is State.EXPIRED:
+        raise JobExpired(result.id)
+    raise JobFailed(_failure(result), result)
+
+
+def ending(event: TerminalEvent) -> Result:
+    """Return the result in a terminal event; only that of a finished job is whole."""
+    if isinstance(event, FinishedEvent):
+        return event.result
+    if isinstance(event, FailedEvent):
+        return Result(id=event.id, status=State.FAILED, failure=event.failure, attempt=event.attempt)
+    status = State.CANCELLED if isinstance(event, CancelledEvent) else State.EXPIRED
+    return Result(id=event.id, status=status, attempt=event.attempt)
+
+
+class _CatchUp:
+    """Reads what was missed; a job of which nothing is heard for `silence` seconds must at least be known."""
+
+    def __init__(self, transport: Transport, job_id: str, after: int, silence: float) -> None:
+        self._transport, self._job_id, self._silence = transport, job_id, silence
+        self._given = after
+        self._due = time.monotonic() + (0.0 if names.is_generated(job_id) else silence)
+
+    def heard(self, event: Event | UnknownEvent) -> None:
+        """Note an event; one of an unknown type is not given out, though it may be the job's end."""
+        self._due = time.monotonic() + self._silence
+        if not isinstance(event, UnknownEvent):
+            self._given = event.seq
+
+    async def read(self, last: int) -> Sequence[Event | UnknownEvent] | None:
+        """Return the events after `last`, or None if the terminal one was given out before."""
+        fresh = await self._logged(last)
+        if not fresh and (packed := await self._transport.result(self._job_id)) is not None:
+            # the job may have ended between the two reads: only a log that is still empty has expired
+            return await self._logged(last) or await self._ending(_result(packed), last)
+        if not fresh and time.monotonic() >= self._due:
+            await _check_known(self._transport, self._job_id)
+            self._due = time.monotonic() + self._silence
+        return fresh
+
+    async def _logged(self, last: int) -> Sequence[Event | UnknownEvent]:
+        return [_event(packed) for packed in await self._transport.log(self._job_id, last)]
+
+    async def _ending(self, result: Result, last: int) -> Sequence[Event] | None:
+        events = await self._transport.next_seq(self._job_id)
+        seq = last + 1 if events is None else events - 1
+        return [_terminal(result, seq)] if self._given < seq else None
+
+
+async def _check_known(transport: Transport, job_id: str) -> None:
+    if await transport.state(job_id) is None:
+        raise NotFound(
+            f"the queue knows no job {job_id}, or not any more: check the id and STOOP_REDIS_URL; answers are kept for"
+            " a day, unless the workers are configured otherwise"
+        )
+
+
+def _event(packed: bytes) -> Event | UnknownEvent:
+    try:
+        return unpack_event(packed)
+    except Rejected as error:
+        raise _unreadable(error) from error
+
+
+def _result(packed: bytes) -> Result:
+    try:
+        return unpack_result(packed)
+    except Rejected as error:
+        raise _unreadable(error) from error
+
+
+def _unreadable(error: Rejected) -> StoopError:
+    return StoopError(f"what the queue tells cannot be read ({error}): is a worker newer than this client?")
+
+
+def _terminal(result: Result, seq: int) -> Event:
+    if result.status is State.COMPLETED:
+        return FinishedEvent(id=result.id, seq=seq, attempt=result.attempt, result=result)
+    if result.status is State.CANCELLED:
+        return CancelledEvent(id=result.id, seq=seq, attempt=result.attempt)
+    if result.status is State.EXPIRED:
+        return ExpiredEvent(id=result.id, seq=seq, attempt=result.attempt)
+    return FailedEvent(id=result.id, seq=seq, attempt=result.attempt, failure=_failure(result))
+
+
+def _failure(result: Result) -> Failure:
+    return result.failure or Failure.of(FailureCode.INTERNAL, "the worker gave no reason")
+
+
+def _ended(job_id: str) -> ClientUnusable:
+    return ClientUnusable(f"this client was closed before job {job_id} ended")

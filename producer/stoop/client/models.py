@@ -1,0 +1,50 @@
+"""The live models: the workers' records, grouped by the name that jobs use."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from stoop_schemas.worker import WorkerRecord
+
+__all__ = ["LiveModel", "live_models"]
+
+
+@dataclass(frozen=True, slots=True)
+class LiveModel:
+    """One model with at least one worker whose lease runs.
+
+    `name` is what a job's `model` says; None for workers that answer only jobs without one. `default` says that jobs
+    without a model are answered by it. `loaded` are the checkpoints. `max_context` is the least of its workers', in
+    tokens; None if none tells it. `permits` are the jobs that all its workers take at once.
+    """
+
+    name: str | None
+    default: bool
+    workers: int
+    skills: tuple[str, ...]
+    max_context: int | None
+    loaded: tuple[str, ...]
+    permits: int
+    in_flight: int
+
+
+def live_models(records: Iterable[WorkerRecord]) -> list[LiveModel]:
+    """Gather the records by their names, the default model first."""
+    by_name: dict[str | None, list[WorkerRecord]] = {}
+    for record in records:
+        by_name.setdefault(record.name, []).append(record)
+    models = [_gathered(name, own) for name, own in by_name.items()]
+    return sorted(models, key=lambda model: (not model.default, model.name or ""))
+
+
+def _gathered(name: str | None, records: Sequence[WorkerRecord]) -> LiveModel:
+    contexts = [record.max_context for record in records if record.max_context is not None]
+    return LiveModel(
+        name=name,
+        default=any(record.serves_default for record in records),
+        workers=len(records),
+        skills=tuple(dict.fromkeys(skill for record in records for skill in record.skills)),
+        max_context=min(contexts, default=None),
+        loaded=tuple(dict.fromkeys(record.model for record in records if record.model)),
+        permits=sum(record.permits for record in records),
+        in_flight=sum(record.in_flight for record in records),
+    )

@@ -1,0 +1,75 @@
+"""A worker as a child process, started as an operator would start it."""
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from stoop.demo.child_server import ChildServer, EmbeddedServerError
+from stoop.demo.embedded import EmbeddedRedis, EmbeddedS3
+from stoop.errors import ConfigError
+
+__all__ = ["LANE", "find_model", "last_words", "running_worker"]
+
+LANE = "demo"
+"""The demo's own lane: on a shared Redis, no other worker takes its jobs, and its worker takes no others."""
+
+
+def find_model(model: str | None) -> str:
+    """Return the model to run: the requested one, or the folder that ships with the clone or the wheel."""
+    if model is not None:
+        return model
+    here = Path(__file__).resolve().parent
+    for folder in (here / "model", here.parents[2] / "deploy" / "demo_model" / "model"):
+        if (folder / "config.json").is_file():
+            return str(folder)
+    raise ConfigError("the demo's model is missing: run from a clone, or give --model FOLDER")
+
+
+@contextlib.contextmanager
+def running_worker(
+    folder: Path, model: str, redis: EmbeddedRedis, s3: EmbeddedS3, flags: Mapping[str, str] | None = None
+) -> Iterator[ChildServer]:
+    """Run a worker on this machine's CPU inside the `with`; `flags` adds options of `stoop worker`.
+
+    Raises `EmbeddedServerError` with the end of the worker's log if it does not get ready.
+    """
+    ready = folder / "worker-is-ready"
+    options = {
+        "model": model,
+        "device": "cpu",
+        "threads": str(_threads()),
+        "lanes": LANE,
+        "ready-file": str(ready),
+        "drain-seconds": "1",  # nobody waits for the jobs of an interrupted demo
+        **(flags or {}),
+    }
+    worker = ChildServer(
+        name="the worker",
+        command=[
+            sys.executable,
+            *("-m", "stoop", "worker"),
+            *(flag for name, value in options.items() for flag in (f"--{name}", value)),
+        ],
+        log=folder / "worker.log",
+        environment={**os.environ, **s3.environment, "STOOP_REDIS_URL": redis.url, "STOOP_S3_ENDPOINT": s3.endpoint},
+        answers=lambda pid: ready.exists(),
+        start_seconds=60.0,
+    )
+    try:
+        worker.start()
+        yield worker
+    finally:
+        worker.end(signal.SIGTERM)
+
+
+def last_words(worker: ChildServer) -> EmbeddedServerError:
+    """Return the error for a worker that ended unexpectedly, with the end of its log."""
+    code = worker.process.returncode if worker.process else None
+    return EmbeddedServerError(f"the worker ended with {code}: {worker.last_words()}")
+
+
+def _threads() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,18 @@
+"""The export formats: one writer per format, and the parts that they share.
+
+registry.py      the formats: what each writes, needs of the images, and names them
+dataset.py       the images of an export, with their bytes and sizes; reports every loss
+annotated.py     one image with all answers about it
+copies.py        links, copies or fetches the images
+coco.py          COCO
+cvat.py          CVAT for images
+fiftyone.py      FiftyOne
+label_studio.py  Label Studio
+parquet.py       Parquet
+webdataset.py    WebDataset
+yolo.py          YOLO
+json_file.py     writes JSON piece by piece
+xml_text.py      makes text legal in XML
+"""
+
+__all__: list[str] = []

@@ -1,0 +1,10 @@
+"""The operator's view of the queue: counts, workers, dead letters, paused lanes.
+
+port.py            the port and its values
+redis_operator.py  the port on Redis; it never scans all keys
+scripts/           the Lua scripts
+"""
+
+from stoop.operator.port import DeadLetter, LaneStatus, LivingWorker, Operator, QueueStatus, Redriven
+
+__all__ = ["DeadLetter", "LaneStatus", "LivingWorker", "Operator", "QueueStatus", "Redriven"]

@@ -1,0 +1,11 @@
+"""The producer's side of the queue on Redis.
+
+connect.py           a redis-py client for one server, the Sentinels' master or a Cluster
+calls.py             runs commands and scripts, and translates Redis errors
+transport.py         the client's transport: submits by script, reads keys, follows channels
+subscriptions.py     many channels on one connection; readers learn of every lost message
+celery_transport.py  a kombu transport that routes `stoop.*` queues to Stoop's workers
+scripts/             the Lua scripts
+"""
+
+__all__: list[str] = []

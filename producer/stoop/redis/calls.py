@@ -1,0 +1,101 @@
+"""Commands and scripts on the queue's Redis, for whatever a producer or an operator does there."""
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Sequence
+from importlib import resources
+from typing import Any
+
+from redis.exceptions import NoScriptError, RedisClusterException, RedisError
+
+from stoop.errors import NotAQueue, QueueUnavailable, StoopError
+from stoop.redis.connect import close, connect, make_connection, read_url
+from stoop_schemas.redis_replies import Meaning, read_error
+
+__all__ = ["RedisCalls", "Script", "explained"]
+
+# While a Cluster moves the keys' slot to another node, it refuses scripts on several keys.
+_MOVING = "TRYAGAIN"
+_MOVING_SECONDS = 10.0
+_AGAIN_SECONDS = 0.1
+
+_PAGE = 5000
+
+
+class Script:
+    """One Lua script, packaged in the folder `scripts` of a package."""
+
+    def __init__(self, package: str, name: str) -> None:
+        self.text = (resources.files(package) / "scripts" / f"{name}.lua").read_text()
+        self.digest = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+
+
+class RedisCalls:
+    """Calls the Redis that a URL of `stoop_schemas.redis_url` names; connects at first use.
+
+    Every call may be repeated unseen, so it must be one that does the same twice; while a Cluster moves the queue to
+    another node it is repeated for ten seconds. Raises `QueueUnavailable` when Redis cannot be reached after a few
+    tries, refuses the client or takes nothing, `NotAQueue` when it is the wrong one; `address` is what a message may
+    say of it.
+    """
+
+    def __init__(self, url: str) -> None:
+        parsed = read_url(url)
+        self.address = parsed.address
+        self._redis = connect(parsed)
+
+    def make_connection(self) -> Any:
+        """Return a new connection of redis-py that is the caller's own."""
+        return make_connection(self._redis)
+
+    async def call(self, *command: Any) -> Any:
+        """Run one command and return its reply as Redis gives it."""
+        until = time.monotonic() + _MOVING_SECONDS
+        while True:
+            try:
+                return await self._try(*command)
+            except (RedisError, RedisClusterException) as error:
+                if isinstance(error, NoScriptError):
+                    raise
+                if time.monotonic() >= until or _MOVING not in read_error(error).words:
+                    raise explained(error, self.address) from error
+            await asyncio.sleep(_AGAIN_SECONDS)
+
+    async def run(self, script: Script, keys: Sequence[str], args: Sequence[Any]) -> Any:
+        """Run a script, sending its text only where Redis does not have it."""
+        try:
+            return await self.call("EVALSHA", script.digest, len(keys), *keys, *args)
+        except NoScriptError:
+            return await self.call("EVAL", script.text, len(keys), *keys, *args)
+
+    async def streams(self, pattern: str) -> list[str]:
+        """List the streams with such names, page by page: every key is looked at, so this is for people alone."""
+        try:
+            found = self._redis.scan_iter(match=pattern, count=_PAGE, _type="stream")
+            return sorted({key.decode(errors="backslashreplace") async for key in found})
+        except (RedisError, RedisClusterException, OSError) as error:
+            raise explained(error, self.address) from error
+
+    async def close(self) -> None:
+        """Disconnect; idempotent."""
+        await close(self._redis)
+
+    async def _try(self, *command: Any) -> Any:
+        task = asyncio.current_task()
+        asked = task.cancelling() if task else 0
+        try:
+            reply = await self._redis.execute_command(*command)
+        except OSError as error:
+            raise explained(error, self.address) from error
+        if task and task.cancelling() > asked:
+            # on Python 3.11 a cancellation is lost that comes just when redis-py has sent something
+            raise asyncio.CancelledError
+        return reply
+
+
+def explained(error: Exception, address: str) -> StoopError:
+    """Return the client's own error for one of redis-py, with its meaning and advice."""
+    reply = read_error(error)
+    kind = NotAQueue if reply.meaning is Meaning.MISMATCH else QueueUnavailable
+    return kind(reply.explain(address, error))

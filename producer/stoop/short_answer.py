@@ -1,0 +1,36 @@
+"""An answer in one line, for tables and progress displays."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from stoop.terminal import one_line
+from stoop_schemas.result import Result
+from stoop_schemas.skill import Box, Point
+
+__all__ = ["place_text", "short_answer"]
+
+
+def short_answer(result: Result, width: int = 60) -> str:
+    """Return the answer, or the reason for its absence, in at most `width` characters."""
+    output, text = result.output, ""
+    if result.failure is not None:
+        text = f"{result.failure.code}: {result.failure.message}"
+    elif output is not None and output.objects is not None:
+        text = f"{len(output.objects)} boxes " + ", ".join(
+            place_text(msgspec.to_builtins(box)) for box in output.objects
+        )
+    elif output is not None and output.points is not None:
+        text = f"{len(output.points)} points " + _places(output.points)
+    elif output is not None:
+        text = output.text or ""
+    return one_line(" ".join(text.split()), width)
+
+
+def _places(found: Sequence[Box] | Sequence[Point]) -> str:
+    return ", ".join(place_text(msgspec.to_builtins(place)) for place in found)
+
+
+def place_text(place: dict[str, float]) -> str:
+    """Return the coordinates of a box or a point, such as "(0.250, 0.750)"."""
+    return "(" + ", ".join(f"{value:.3f}" for value in place.values()) + ")"

@@ -1,0 +1,23 @@
+"""The wire contract between producers and workers, as frozen values. No I/O.
+
+job.py            one unit of work
+skill.py          the values of a skill: its settings and the shapes of its answers
+skills.py         the table of skills: each one's inputs and answers
+event.py          the events of a running job
+result.py         the result that is kept after a job has ended
+failure.py        the failure codes, and which of them are retryable
+worker.py         a worker's record in the registry of workers
+state.py          the states of a job and their transitions
+codec.py          values to bytes and back, as JSON
+version.py        the version that every message carries
+signature.py      signs and verifies jobs
+names.py          every key and channel in Redis
+redis_url.py      parses the address of the queue
+redis_replies.py  the meaning of each Redis error, and what to do about it
+address.py        parses the address of an image in an object store
+allowed.py        the rule for image locations by tenant
+celery.py         the rules that both sides of the Celery dialect share
+export.py         writes the contract as JSON Schema to `json/`
+"""
+
+__all__: list[str] = []

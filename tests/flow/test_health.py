@@ -1,0 +1,42 @@
+"""A whole worker and its probes while Redis goes away and comes back."""
+
+import asyncio
+import json
+import socket
+from pathlib import Path
+
+from stoop.demo.embedded import EmbeddedRedis
+from stoop_schemas.state import State
+from tests.flow.scripted import floor
+from tests.worker.test_endpoints import get
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+async def test_a_worker_without_redis_lives_and_is_not_ready_and_says_so_once(
+    tmp_path: Path, redis_url: str, redis_server: EmbeddedRedis
+) -> None:
+    port = free_port()
+    async with floor(tmp_path, redis_url) as ground:
+        worker = await ground.worker(lease_seconds=1, metrics_port=port, log_format="json")
+
+        async def probe(name: str) -> int:
+            return (await asyncio.to_thread(get, f"http://127.0.0.1:{port}/{name}"))[0]
+
+        assert [await probe(name) for name in ("healthz", "readyz", "startupz", "nothing")] == [200, 200, 200, 404]
+        redis_server.kill()
+        try:
+            await worker.until_draining()
+            assert [await probe(name) for name in ("healthz", "readyz", "startupz")] == [200, 503, 200]
+        finally:
+            redis_server.restart()
+        await worker.until_ready()
+        assert await probe("readyz") == 200
+        [result] = await ground.results(await ground.submit("still here"))
+        assert result.status is State.COMPLETED
+        logged = [json.loads(line) for line in worker.log.read_text().splitlines() if line.startswith("{")]
+        warnings = [line["event"] for line in logged if line["level"] == "warning" and "Redis" in line["event"]]
+        assert warnings == ["Redis is not available: this worker waits for it", "Redis is available again"]

@@ -1,0 +1,55 @@
+"""What the client adds to redis-py's."""
+
+import asyncio
+
+import pytest
+from redis.exceptions import ResponseError
+
+from stoop_worker.errors import ConfigError, QueueFault
+from stoop_worker.jobs.redis.client import RedisClient
+
+
+@pytest.mark.parametrize("turns", range(16))
+async def test_a_cancellation_is_never_lost(redis_url: str, turns: int) -> None:
+    client = RedisClient(redis_url, timeout=10.0)
+    call = asyncio.create_task(client.call("XREAD", "BLOCK", 300, "STREAMS", "nothing", "$"))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert await client.call("PING")
+    await client.close()
+
+
+async def test_who_was_cancelled_may_still_say_goodbye(redis_url: str) -> None:
+    client = RedisClient(redis_url, timeout=10.0)
+
+    async def leave() -> bool:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return bool(await client.call("PING"))
+        return False
+
+    leaving = asyncio.create_task(leave())
+    await asyncio.sleep(0)
+    leaving.cancel()
+    assert await leaving
+    await client.close()
+
+
+async def test_an_error_of_the_server_that_no_repetition_passes_is_a_fault(redis_url: str) -> None:
+    client = RedisClient(redis_url, timeout=10.0)
+    await client.call("SET", "text", "x")
+    with pytest.raises(QueueFault, match="WRONGTYPE") as caught:
+        await client.call("XLEN", "text")
+    assert isinstance(caught.value.__cause__, ResponseError)
+    await client.close()
+
+
+async def test_a_database_that_redis_lacks_is_a_fault_of_the_configuration(redis_url: str) -> None:
+    client = RedisClient(redis_url.removesuffix("/0") + "/99", timeout=10.0)
+    with pytest.raises(ConfigError, match=r"no such database: end STOOP_REDIS_URL .* from 0 to 15"):
+        await client.call("PING")
+    await client.close()

@@ -1,0 +1,188 @@
+import asyncio
+
+import numpy as np
+import pytest
+
+from stoop_worker.errors import ImageNotFound
+from stoop_worker.images import Image
+from stoop_worker.jobs.budget import Budget
+from stoop_worker.jobs.prepare import Budgets, Images, Prepared, Wanted
+
+
+class Darkroom:
+    """A store and a studio in one, which do their work when the test says so."""
+
+    def __init__(self) -> None:
+        self.fetched: list[str] = []
+        self.decoded: list[str] = []
+        self.fetching = asyncio.Event()
+        self.decoding = asyncio.Event()
+        self.fetching.set()
+        self.decoding.set()
+        self.fails: Exception | None = None
+
+    async def fetch(self, image_uri: str, tenant: str | None = None, priority: int = 0) -> bytes:
+        self.fetched.append(image_uri)
+        await self.fetching.wait()
+        if self.fails:
+            raise self.fails
+        return image_uri.encode()
+
+    async def measure(self, encoded: bytes) -> int:
+        return 300
+
+    async def prepare(self, encoded: bytes) -> Image:
+        self.decoded.append(encoded.decode())
+        await self.decoding.wait()
+        return Image(np.zeros((10, 10, 3), dtype=np.uint8), encoded)
+
+
+class Hall:
+    """Jobs that use images of one darkroom, until the test ends them."""
+
+    def __init__(self, **amounts: int) -> None:
+        self.room = Darkroom()
+        given = {"encoded": 1000, "threads": 8, "pixels": 10_000, **amounts}
+        self.budgets = Budgets(Budget(given["encoded"]), Budget(given["threads"]), Budget(given["pixels"]), largest=100)
+        self.images = Images(self.room, self.room, self.budgets)
+        self.ready: dict[str, Prepared] = {}
+        self.tasks: dict[str, asyncio.Task[None]] = {}
+        self.ends: dict[str, asyncio.Event] = {}
+
+    async def job(self, name: str, address: str, *, priority: int = 0, submitted: float | None = None) -> None:
+        self.ends[name] = asyncio.Event()
+        when = asyncio.get_running_loop().time() if submitted is None else submitted
+        self.tasks[name] = asyncio.create_task(self._use(name, Wanted(address, None, priority), when))
+        await settled()
+
+    async def end(self, *names: str) -> None:
+        for name in names:
+            self.ends[name].set()
+        await settled()
+
+    async def _use(self, name: str, wanted: Wanted, submitted: float) -> None:
+        async with self.images.prepared(wanted, submitted) as ready:
+            self.ready[name] = ready
+            await self.ends[name].wait()
+
+
+async def settled() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_jobs_of_one_burst_share_one_fetch_and_one_decoding() -> None:
+    hall = Hall()
+    jobs = [asyncio.create_task(hall.job(str(number), "s3://b/same", submitted=0.0)) for number in range(50)]
+    await asyncio.gather(*jobs)
+    assert (hall.room.fetched, hall.room.decoded) == (["s3://b/same"], ["s3://b/same"])
+    assert len({id(ready.image) for ready in hall.ready.values()}) == 1
+    assert len(hall.ready) == 50
+    assert hall.budgets.pixels.lent == 300
+    await hall.end(*(str(number) for number in range(49)))
+    assert hall.budgets.pixels.lent == 300, "the last job may still need it"
+    await hall.end("49")
+    assert hall.budgets.pixels.lent == 0
+
+
+async def test_an_object_that_was_fetched_before_a_job_was_submitted_is_fetched_again() -> None:
+    hall = Hall()
+    await hall.job("before", "s3://b/key")
+    await hall.job("waited in the queue", "s3://b/key", submitted=0.0)
+    assert len(hall.room.fetched) == 1
+    await hall.job("after", "s3://b/key")
+    assert len(hall.room.fetched) == 2
+
+
+@pytest.mark.parametrize("other", [Wanted("s3://b/key", "acme", 0), Wanted("s3://b/key", None, 1)])
+async def test_tenants_and_priorities_share_nothing(other: Wanted) -> None:
+    hall = Hall()
+    await hall.job("one", "s3://b/key", submitted=0.0)
+    async with hall.images.prepared(other, 0.0):
+        assert len(hall.room.fetched) == 2
+
+
+async def test_no_more_bytes_are_fetched_and_not_decoded_than_the_budget_says() -> None:
+    hall = Hall(encoded=250, threads=1)
+    hall.room.fetching.clear()
+    hall.room.decoding.clear()
+    for number in range(10):
+        await hall.job(str(number), f"s3://b/{number}")
+    assert len(hall.room.fetched) == 2, "each may turn out to have 100 bytes"
+    hall.room.fetching.set()
+    await settled()
+    assert len(hall.room.fetched) == 10, "they had 8"
+    assert hall.budgets.encoded.peak <= 250
+    hall.room.decoding.set()
+    await settled()
+    assert len(hall.ready) == 10
+    assert hall.budgets.encoded.lent == 0
+
+
+async def test_no_more_pixels_are_in_memory_than_the_budget_says_until_jobs_end() -> None:
+    hall = Hall(pixels=700)
+    for number in range(10):
+        await hall.job(str(number), f"s3://b/{number}")
+    assert sorted(hall.ready) == ["0", "1"]
+    await hall.end("0")
+    assert sorted(hall.ready) == ["0", "1", "2"]
+    for number in range(1, 10):
+        await hall.end(str(number))
+    assert (hall.budgets.pixels.peak, hall.budgets.pixels.lent) == (600, 0)
+
+
+async def test_an_image_larger_than_every_budget_passes_alone() -> None:
+    hall = Hall(encoded=50, pixels=200)
+    await hall.job("one", "s3://b/1")
+    await hall.job("other", "s3://b/2")
+    assert list(hall.ready) == ["one"]
+    await hall.end("one")
+    assert list(hall.ready) == ["one", "other"]
+
+
+async def test_an_earlier_priority_is_decoded_first() -> None:
+    hall = Hall(threads=1)
+    hall.room.decoding.clear()
+    for name, priority in (("first", 1), ("bulk", 1), ("urgent", 0)):
+        await hall.job(name, f"s3://b/{name}", priority=priority)
+    hall.room.decoding.set()
+    await settled()
+    assert hall.room.decoded == ["s3://b/first", "s3://b/urgent", "s3://b/bulk"]
+
+
+async def test_an_image_that_cannot_be_had_is_so_for_all_that_share_it_and_tried_again_later() -> None:
+    hall = Hall()
+    hall.room.fails = ImageNotFound("nothing there")
+    jobs = [asyncio.create_task(hall.job(name, "s3://b/key", submitted=0.0)) for name in "ab"]
+    await asyncio.gather(*jobs)
+    for name in "ab":
+        with pytest.raises(ImageNotFound):
+            await hall.tasks[name]
+    hall.room.fails = None
+    await hall.job("again", "s3://b/key", submitted=0.0)
+    assert list(hall.ready) == ["again"]
+    assert (len(hall.room.fetched), hall.budgets.encoded.lent) == (2, 0)
+
+
+@pytest.mark.parametrize("stage", ["fetching", "decoding"])
+async def test_one_job_may_leave_and_the_others_go_on(stage: str) -> None:
+    hall = Hall()
+    getattr(hall.room, stage).clear()
+    jobs = [asyncio.create_task(hall.job(name, "s3://b/key", submitted=0.0)) for name in "ab"]
+    await asyncio.gather(*jobs)
+    hall.tasks["a"].cancel()
+    await settled()
+    getattr(hall.room, stage).set()
+    await settled()
+    assert list(hall.ready) == ["b"]
+
+
+@pytest.mark.parametrize("stage", ["fetching", "decoding"])
+async def test_what_no_job_wants_any_more_is_given_up(stage: str) -> None:
+    hall = Hall()
+    getattr(hall.room, stage).clear()
+    await hall.job("a", "s3://b/key")
+    assert hall.budgets.encoded.lent
+    hall.tasks["a"].cancel()
+    await settled()
+    assert (hall.budgets.encoded.lent, hall.budgets.threads.lent, hall.budgets.pixels.lent) == (0, 0, 0)

@@ -1,0 +1,81 @@
+"""Every skill of the table is whole: what a new one still needs is listed by the name of the test that fails."""
+
+import pytest
+
+from stoop import AsyncClient, Client
+from stoop.bulk.options import BulkOptions
+from stoop.celery import task
+from stoop.cli.app import COMMANDS
+from stoop_schemas.codec import pack, unpack_job
+from stoop_schemas.failure import FailureCode, Rejected
+from stoop_schemas.job import Job
+from stoop_schemas.skill import Output, Skill
+from stoop_schemas.skills import BUILT_IN, TEXT_OUTPUTS, SkillSpec, spec_of
+from stoop_worker.engine import request as engine
+from stoop_worker.jobs.translate import Timings, completed, to_request
+
+EXAMPLES = {"image": "s3://bucket/key", "question": "what?", "object": "car", "length": "short"}
+SPECS = pytest.mark.parametrize("spec", BUILT_IN.values(), ids=lambda spec: spec.name)
+
+
+def job_of(spec: SkillSpec) -> Job:
+    return unpack_job(pack(Job(id="a", skill=spec.name, **{name: EXAMPLES[name] for name in spec.fields})))
+
+
+def test_the_table_and_the_names_agree() -> None:
+    assert {skill.value for skill in Skill} == set(BUILT_IN)
+
+
+@SPECS
+def test_its_fields_are_a_jobs_and_its_output_is_an_outputs(spec: SkillSpec) -> None:
+    assert {*spec.fields, *spec.options, *spec.required} <= set(Job.__struct_fields__)
+    assert spec.output in Output.__struct_fields__
+
+
+@SPECS
+def test_both_clients_have_a_method_of_its_name(spec: SkillSpec) -> None:
+    assert callable(getattr(AsyncClient, spec.name)) and callable(getattr(Client, spec.name))
+
+
+@SPECS
+def test_the_command_line_has_a_command_with_its_words(spec: SkillSpec) -> None:
+    [command] = [each for each in COMMANDS if each.name == spec.name]
+    assert command.help == spec.summary
+
+
+@SPECS
+def test_celery_has_its_task(spec: SkillSpec) -> None:
+    import stoop.celery
+
+    assert getattr(stoop.celery, spec.name).name == task(spec.name).name == f"stoop.{spec.name}"
+
+
+@SPECS
+def test_a_bulk_run_can_give_its_fields(spec: SkillSpec) -> None:
+    assert set(spec.fields) - {"image"} <= set(BulkOptions.__dataclass_fields__)
+
+
+@SPECS
+def test_a_field_it_needs_is_asked_for(spec: SkillSpec) -> None:
+    for missing in spec.required:
+        given = {name: EXAMPLES[name] for name in spec.fields if name != missing}
+        with pytest.raises(Rejected, match=f"{spec.name} needs"):
+            unpack_job(pack(Job(id="a", skill=spec.name, **given)))
+
+
+@SPECS
+def test_the_engine_runs_it_and_its_answer_is_where_it_says(spec: SkillSpec) -> None:
+    job = job_of(spec)
+    request = to_request(job, None, engine.Sampling())
+    assert type(request.task).__name__.lower() == spec.name
+    usage = engine.Usage(1, 1, 0, 1.0, 1.0, 1.0)
+    finished = engine.Finished(id="a", reason=engine.FinishReason.STOP, usage=usage, text="words")
+    output = completed(job, finished, Timings()).output
+    assert output is not None and getattr(output, spec.output) is not None
+    assert output.text == ("words" if spec.output in TEXT_OUTPUTS else None)
+
+
+def test_an_unknown_skill_is_refused_with_those_that_are_known() -> None:
+    with pytest.raises(Rejected, match="'dance'; known are query, caption, detect, point") as raised:
+        spec_of("dance")
+    assert raised.value.failure.code is FailureCode.UNSUPPORTED_SKILL

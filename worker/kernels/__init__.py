@@ -1,1 +1,0 @@
-"""One folder an operation: `reference.py` is its definition in plain torch."""

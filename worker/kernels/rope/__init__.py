@@ -1,3 +1,0 @@
-from worker.kernels.rope.reference import Rotation, rope, rotation
-
-__all__ = ["Rotation", "rope", "rotation"]

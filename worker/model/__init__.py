@@ -1,1 +1,0 @@
-"""Moondream 2 as functions over weights."""

@@ -1,0 +1,25 @@
+"""The GPU worker: claims jobs, runs them in one resident engine, publishes events and results.
+
+main.py          the composition root: builds every part from the configuration, and runs them
+command.py       the command line of `stoop worker`
+config.py        the configuration, from flags and `STOOP_*` variables
+jobs/            one delivery, from claim to settlement
+images/          bytes to pixels
+engine/          requests to outputs, on the device
+engine_process/  the engine in a process of its own
+models/          the model families
+kernels/         the GPU kernels
+celery/          jobs that came as Celery messages
+image_parts.py   builds the fetcher, the decoding threads and their budgets
+registration.py  the worker's entry in the registry of workers
+health.py        decides whether the worker is alive, started and ready
+endpoints.py     serves metrics and probes over HTTP
+metrics.py       every metric, for Prometheus
+logs.py          the format of the log
+allocator.py     makes the C allocator return large blocks to the system
+vital.py         the parts whose end must end the worker
+shutdown.py      the signals that end a worker
+errors.py        every exception that the worker raises on purpose
+"""
+
+__all__: list[str] = []

@@ -1,0 +1,296 @@
+"""A worker's settings: flags of `stoop worker` and `STOOP_*` variables, validated once at the start."""
+
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from annotated_types import Ge, Le
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
+from pydantic_core import ErrorDetails
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from stoop_schemas import names
+from stoop_schemas.allowed import AllowedBuckets
+from stoop_schemas.job import MODEL_PATTERN
+from stoop_schemas.names import DEFAULT_LANES
+from stoop_schemas.redis_url import read_redis_url
+from stoop_schemas.signature import SigningKeys
+from stoop_worker.errors import ConfigError
+from stoop_worker.models.catalog import Chosen, read_catalog
+
+__all__ = ["WorkerConfig", "read_config"]
+
+
+def _split(value: object) -> tuple[str, ...]:
+    if not isinstance(value, str):
+        return tuple(value)  # type: ignore[arg-type]
+    return tuple(part.strip() for part in value.split(",") if part.strip())
+
+
+def _known_url(url: SecretStr) -> SecretStr:
+    read_redis_url(url.get_secret_value())
+    return url
+
+
+def _readable(read: Callable[[Iterable[str]], object]) -> AfterValidator:
+    """Check that `read` understands the entries, and keep them as they are."""
+
+    def check(entries: tuple[str, ...]) -> tuple[str, ...]:
+        read(entries)
+        return entries
+
+    return AfterValidator(check)
+
+
+def _known_keys(secret: SecretStr) -> SecretStr:
+    SigningKeys.read(_split(secret.get_secret_value()))
+    return secret
+
+
+def _route(entry: str) -> tuple[str, str]:
+    pattern, equals, queue = entry.partition("=")
+    if not (pattern and equals and queue):
+        raise ValueError("each entry must be pattern=queue")
+    return pattern, queue
+
+
+def _model_name(name: str) -> str:
+    if not re.fullmatch(MODEL_PATTERN, name) or name == "quarantine":
+        raise ValueError("must be 1 to 64 characters of A-Z a-z 0-9 . _ -")
+    return name
+
+
+_CPU_PERMITS = 16
+
+
+def _web_address(endpoint: str) -> str:
+    parts = urlsplit(endpoint)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise ValueError("write https://host[:port], or http://host[:port]")
+    _ = parts.port  # raises ValueError for one that is out of range
+    return endpoint
+
+
+_DAY = 86_400
+_TEN_YEARS = 315_360_000
+
+_OUT_OF_RANGE = (
+    *("greater_than_equal", "less_than_equal", "finite_number", "int_parsing", "int_parsing_size"),
+    *("int_from_float", "float_parsing"),
+)
+
+_Endpoint = Annotated[str, AfterValidator(_web_address)]
+_ModelName = Annotated[str, AfterValidator(_model_name)]
+_Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
+_Partitions = Annotated[tuple[Annotated[int, Field(ge=0, le=99_999)], ...], NoDecode, BeforeValidator(_split)]
+_Routes = Annotated[_Names, _readable(lambda entries: [_route(entry) for entry in entries])]
+_Buckets = Annotated[_Names, _readable(AllowedBuckets.read)]
+_Keys = Annotated[SecretStr, AfterValidator(_known_keys)]
+_RedisUrl = Annotated[SecretStr, AfterValidator(_known_url)]
+
+
+class WorkerConfig(BaseSettings):
+    """Every setting of a worker. A flag wins over its variable: `--page-size` over `STOOP_PAGE_SIZE`."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="STOOP_",
+        frozen=True,
+        extra="ignore",
+        env_ignore_empty=True,
+        allow_inf_nan=False,
+        protected_namespaces=(),
+    )
+
+    model: str = Field(description="short name, folder, file or Hugging Face repo id of the model")
+    revision: str | None = Field(default=None, description="commit or tag of the repo")
+    model_name: _ModelName | None = Field(
+        default=None, description="what jobs call the model; by default its short name"
+    )
+    serve_default: bool = Field(default=True, description="answer jobs that name no model, too")
+    device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="where the model runs")
+    dtype: Literal["auto", "float32", "bfloat16"] = Field(
+        default="auto", description="of weights and KV cache; auto: bfloat16 on cuda, float32 on cpu"
+    )
+    threads: int | None = Field(default=None, ge=1, le=1024, description="threads of torch on the CPU")
+
+    pages: int | None = Field(
+        default=None, ge=1, le=1 << 31, description="pages of KV cache; by default from free memory"
+    )
+    page_size: int = Field(default=16, ge=1, le=65_536, description="tokens in a page")
+    max_batch: int = Field(default=64, ge=1, le=16_384, description="most sequences in one step")
+    max_context: int = Field(
+        default=32_768, ge=1, le=1 << 24, description="longest sequence, where the model takes a longer one"
+    )
+    token_budget: int | None = Field(
+        default=None, ge=1, le=1 << 24, description="most tokens in one step; by default the device's"
+    )
+    crop_budget: int | None = Field(
+        default=None, ge=1, le=65_536, description="most crops in one step; by default the device's"
+    )
+    stall_crops: int = Field(
+        default=27, ge=1, le=65_536, description="most crops in one step while other jobs are being answered"
+    )
+    prefix_cache: bool = Field(default=True, description="keep the KV of images and prompts for reuse")
+    fp8_linears: bool = Field(default=False, description="compute images and prompts in float8: quicker, less exact")
+    fp8_cache: bool = Field(default=False, description="keep the KV cache in float8: twice as many tokens, less exact")
+
+    temperature: float = Field(default=0.5, ge=0, le=10, description="where a job names none")
+    top_p: float = Field(default=0.3, ge=0, le=1, description="where a job names none")
+    max_tokens: int = Field(default=768, ge=1, le=1 << 20, description="where a job names none")
+    max_objects: int = Field(default=50, ge=1, le=1 << 20, description="where a job names none")
+
+    redis_url: _RedisUrl = Field(
+        default=SecretStr("redis://localhost:6379/0"),
+        description="redis://, redis+sentinel://, redis+cluster:// (rediss: by TLS) or unix://",
+    )
+    lanes: _Names = Field(default=DEFAULT_LANES, description="lanes to claim from, first ones first (comma-separated)")
+    partitions: _Partitions = Field(default=(0,), description="partitions to claim from (comma-separated)")
+    permits: int | None = Field(
+        default=None, ge=1, le=65_536, description="most jobs in flight; by default 2 x max_batch, on cpu 16"
+    )
+    tenant_limit: int | None = Field(
+        default=None, ge=1, le=65_536, description="most jobs of a tenant in flight in a lane"
+    )
+    lease_seconds: float = Field(
+        default=15.0, ge=1, le=3_600, description="silence after which this worker counts as dead"
+    )
+    max_attempts: int = Field(default=3, ge=1, le=100, description="runs of a job that keeps failing")
+    # one job that crashes the engine does so in a full batch, in a small one and alone
+    max_engine_faults: int = Field(
+        default=4, ge=1, le=1_000, description="crashes of the engine in a row that end the worker"
+    )
+    hang_seconds: float | None = Field(
+        default=None,
+        ge=0.5,
+        le=_DAY,
+        description="without a step for so long, longer than any takes, the engine is hung; by default 60, on cpu 600",
+    )
+    restart_seconds: float = Field(
+        default=600.0, ge=1, le=_DAY, description="for another engine to get ready after a crash"
+    )
+    result_ttl_seconds: int = Field(default=86_400, ge=1, le=_TEN_YEARS, description="how long results are kept")
+    log_ttl_seconds: int = Field(
+        default=3_600, ge=1, le=_TEN_YEARS, description="how long the events of an ended job are kept"
+    )
+    drain_seconds: float = Field(default=30.0, ge=0, le=_DAY, description="grace for jobs in flight at shutdown")
+
+    s3_endpoint: _Endpoint | None = Field(
+        default=None, description="of the object store; by default the AWS variables'"
+    )
+    s3_region: str | None = Field(default=None, description="of the object store; by default the AWS variables'")
+    s3_path_style: bool = Field(default=False, description="address buckets by path instead of by host name")
+    allowed_buckets: _Buckets = Field(
+        default=(), description="bucket, bucket/prefix or tenant=bucket/prefix, comma-separated; empty: all"
+    )
+    allow_https: bool = Field(default=False, description="fetch images from web servers on the public internet")
+    https_hosts: _Names = Field(default=(), description="web servers: host or *.domain, comma-separated; empty: all")
+    fetch_timeout_seconds: float = Field(default=20.0, ge=0.1, le=3_600, description="for one image")
+    fetch_concurrency: int = Field(default=16, ge=1, le=1_024, description="images fetched at once")
+    max_image_bytes: int = Field(default=32 << 20, ge=1, le=1 << 32, description="of one encoded image")
+    max_image_pixels: int = Field(default=64_000_000, ge=1, le=1 << 32, description="of one image")
+    max_fetched_bytes: int = Field(
+        default=512 << 20, ge=1, le=1 << 40, description="of all images that are fetched and not yet decoded"
+    )
+    max_decoded_bytes: int = Field(
+        default=2 << 30, ge=1, le=1 << 40, description="of the pixels of all images, until their jobs have ended"
+    )
+    image_threads: int | None = Field(
+        default=None, ge=1, le=256, description="threads that decode; by default one a core, 8 at most"
+    )
+
+    signing_keys: _Keys | None = Field(
+        default=None, description="keyid:secret, comma-separated: run only jobs signed with one of them"
+    )
+
+    celery: Literal["auto", "on", "off"] = Field(
+        default="auto", description="jobs from Celery; auto: remote control is answered from the first of them on"
+    )
+    celery_broker: SecretStr | None = Field(
+        default=None, description="Celery's URL of its broker; by default the queue's"
+    )
+    celery_backend: SecretStr | None = Field(default=None, description="Celery's URL of its results; as the broker")
+    celery_routes: _Routes = Field(
+        default=(), description="pattern=queue, comma-separated: where tasks go that follow ours; by default `celery`"
+    )
+
+    ready_file: Path | None = Field(default=None, description="file that is there while jobs are claimed")
+    metrics_port: int | None = Field(
+        default=None, ge=1, le=65_535, description="of /metrics, /healthz, /readyz, /startupz; off by default"
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="least level logged")
+    log_format: Literal["auto", "console", "json"] = Field(default="auto", description="auto: console on a terminal")
+
+    @property
+    def name(self) -> str | None:
+        """The name by which jobs ask for the model; None if it has no name."""
+        return self.model_name or self.chosen.name
+
+    @property
+    def chosen(self) -> Chosen:
+        """The source that `model` and `revision` name."""
+        return read_catalog().choose(self.model, self.revision)
+
+    @property
+    def models(self) -> tuple[str | None, ...]:
+        """The models whose lanes are served; None stands for jobs that name no model."""
+        named = () if self.name is None else (self.name,)
+        return (None, *named) if self.serve_default else named
+
+    @property
+    def served_lanes(self) -> tuple[str, ...]:
+        """The lanes of each of `models`, as they are in Redis."""
+        return tuple(names.model_lane(lane, model) for model in self.models for lane in self.lanes)
+
+    def permits_on(self, device: str) -> int:
+        """Return the most jobs in flight: enough that the engine's next batch waits for nothing.
+
+        A CPU answers no more jobs a second with more than a few, and those that come later wait behind all of them.
+        """
+        if self.permits is not None:
+            return self.permits
+        return min(_CPU_PERMITS, 2 * self.max_batch) if device == "cpu" else 2 * self.max_batch
+
+    @property
+    def allowed(self) -> AllowedBuckets:
+        """The parsed `allowed_buckets`."""
+        return AllowedBuckets.read(self.allowed_buckets)
+
+    @property
+    def routes(self) -> dict[str, str]:
+        """The parsed `celery_routes`."""
+        return dict(_route(entry) for entry in self.celery_routes)
+
+    @property
+    def keys(self) -> SigningKeys | None:
+        """The parsed `signing_keys`; None if jobs need no signature."""
+        return SigningKeys.read(_split(self.signing_keys.get_secret_value())) if self.signing_keys else None
+
+
+def read_config(flags: dict[str, object]) -> WorkerConfig:
+    """Read the configuration from the environment and `flags`, which win; raise `ConfigError` naming each fault."""
+    given = {name: value for name, value in flags.items() if value is not None}
+    try:
+        config = WorkerConfig(**given)  # type: ignore[arg-type]
+    except ValidationError as error:
+        raise ConfigError("; ".join(_fault(entry) for entry in error.errors())) from None
+    if not config.models:
+        raise ConfigError("--no-serve-default (STOOP_SERVE_DEFAULT): no job could reach this worker: give --model-name")
+    return config
+
+
+def _fault(entry: ErrorDetails) -> str:
+    name = str(entry["loc"][0])
+    wanted = "give it" if entry["type"] == "missing" else entry["msg"].removeprefix("Value error, ")
+    if len(entry["loc"]) == 1 and entry["type"] in _OUT_OF_RANGE:
+        wanted = _range(name) or wanted
+    return f"--{name.replace('_', '-')} (STOOP_{name.upper()}): {wanted}"
+
+
+def _range(name: str) -> str:
+    """Say which numbers a field takes; nothing if it has no bounds."""
+    bounds = WorkerConfig.model_fields[name].metadata
+    least = next((bound.ge for bound in bounds if isinstance(bound, Ge)), None)
+    most = next((bound.le for bound in bounds if isinstance(bound, Le)), None)
+    return "" if least is None or most is None else f"give a number from {least} to {most}"

@@ -1,0 +1,78 @@
+"""The metrics port: metrics and probes, answered by threads of their own, so that a stuck worker answers too."""
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from socketserver import ThreadingMixIn
+from threading import Thread
+from typing import TYPE_CHECKING, Any, Final
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+from prometheus_client import CollectorRegistry, make_wsgi_app
+
+from stoop_worker.errors import ConfigError
+from stoop_worker.health import Health
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIEnvironment
+
+__all__ = ["METRICS", "serving"]
+
+METRICS: Final = "/metrics"
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+
+class _Silent(WSGIRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:
+        """Log nothing: probes come every few seconds."""
+
+
+@contextlib.contextmanager
+def serving(port: int | None, registry: CollectorRegistry, health: Health) -> Iterator[int | None]:
+    """Answer on this port (0: any free one) and yield it; without one do nothing.
+
+    Raises `ConfigError` if the port cannot be had.
+    """
+    if port is None:
+        yield None
+        return
+    try:
+        server = make_server("", port, _application(registry, health), _Server, _Silent)
+    except OSError as error:
+        raise ConfigError(f"--metrics-port (STOOP_METRICS_PORT): port {port}: {error.strerror}") from error
+    thread = Thread(target=server.serve_forever, name="metrics", daemon=True)
+    thread.start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def _application(registry: CollectorRegistry, health: Health) -> Callable[..., Iterable[bytes]]:
+    metrics = make_wsgi_app(registry)
+    probes = {"/healthz": health.not_alive, "/readyz": health.not_ready, "/startupz": health.not_started}
+
+    def answer(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
+        path = environ.get("PATH_INFO", "")
+        if path == METRICS:
+            told: Iterable[bytes] = metrics(environ, start_response)
+            return told
+        if path not in probes:
+            known = ", ".join((METRICS, *probes))
+            return _plain(start_response, "404 Not Found", f"there is nothing here: ask for {known}")
+        obstacle = probes[path]()
+        if obstacle is None:
+            return _plain(start_response, "200 OK", "ok")
+        return _plain(start_response, "503 Service Unavailable", obstacle)
+
+    return answer
+
+
+def _plain(start_response: "StartResponse", status: str, text: str) -> Iterable[bytes]:
+    body = f"{text}\n".encode()
+    start_response(status, [("Content-Type", "text/plain; charset=utf-8"), ("Content-Length", str(len(body)))])
+    return [body]

@@ -1,0 +1,23 @@
+"""The engine's work on the device: all modules that handle tensors.
+
+    tensors.py           the tensors that pass between the engine and a model
+    runner.py            runs plans through the model
+    prefill.py           several positions of some sequences at once
+    varlen.py            prefills laid out one after another, on the host
+    batch.py             prefills laid out on the device
+    captured_prefill.py  the usual prefills, each as one graph
+    prefill_shapes.py    the shapes of captured prefills
+    prefill_buffers.py   the inputs of a captured prefill, at fixed addresses
+    decoder.py           one position of each running sequence
+    decode_buffers.py    the inputs of a decode step, at fixed addresses
+    heads.py             reads each sequence's heads, and copies the values to the host
+    sampler.py           logits to token ids
+    kv_cache.py          the memory of keys and values
+    graphs.py            work captured as CUDA graphs
+    static_buffers.py    arrays at fixed addresses
+    upload.py            host values to the device, a whole batch in one copy
+
+This file imports nothing.
+"""
+
+__all__: list[str] = []

@@ -1,0 +1,106 @@
+"""Prefills of a plan laid out on the device, in newly allocated tensors.
+
+B sequences, T positions packed over them, P pages, R hidden states that heads read, N rows whose embeddings are given,
+W columns of values.
+"""
+
+from collections.abc import Sequence as Several
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from stoop_worker.engine.device.heads import sampling_of
+from stoop_worker.engine.device.tensors import FedRows, HeadReads, SamplingRows
+from stoop_worker.engine.device.upload import ToDevice, Upload
+from stoop_worker.engine.device.varlen import Varlen, write_pages
+from stoop_worker.engine.inputs import ValuesInput
+from stoop_worker.engine.skill import Head
+from stoop_worker.kernels.paged_attention import PagedLayout
+
+__all__ = ["Batch", "send_values", "stage"]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The tensors of one prefill. `ids_T` is 0 for inputs other than tokens; their embeddings are given for `rows_N`.
+
+    `reads` are the instructions for reading heads afterwards, each from the packed row `rows_R`; None if none is read.
+    """
+
+    ids_T: Tensor
+    positions_T: Tensor
+    slots_T: Tensor
+    layout: PagedLayout
+    rows_N: Tensor
+    rows_R: Tensor
+    reads: HeadReads | None
+
+
+def stage(varlen: Varlen, *, page_size: int, device: torch.device) -> Batch:
+    """Send laid-out chunks to the device."""
+    upload = Upload(device)
+    to_device = upload.to_device
+    batch = Batch(
+        ids_T=to_device(varlen.ids_T, torch.int64),
+        positions_T=to_device(varlen.positions_T, torch.int64),
+        slots_T=to_device(varlen.slots_T, torch.int64),
+        layout=_layout(varlen, page_size, to_device),
+        rows_N=to_device(varlen.given_rows, torch.int64),
+        rows_R=to_device(varlen.lasts, torch.int64),
+        reads=_reads(varlen, to_device) if varlen.readers else None,
+    )
+    upload.send()
+    return batch
+
+
+def send_values(values: Several[ValuesInput], columns: int, device: torch.device) -> FedRows:
+    """Send values to the device for the family to embed, in rows of `columns` columns."""
+    # float64, so that values are rounded only once, to the model's dtype
+    numbers = np.zeros((len(values), columns))
+    for row, fed in enumerate(values):
+        numbers[row, : len(fed.values)] = fed.values
+    upload = Upload(device)
+    rows = FedRows(
+        ids_B=upload.to_device(np.zeros(len(values)), torch.int64),
+        kinds_B=upload.to_device([fed.kind for fed in values], torch.int64),
+        values_BW=upload.to_device(numbers, torch.float64),
+    )
+    upload.send()
+    return rows
+
+
+def _layout(varlen: Varlen, page_size: int, to_device: ToDevice) -> PagedLayout:
+    chunks = varlen.chunks
+    table_BP = np.zeros((len(chunks), max(-(-chunk.end // page_size) for chunk in chunks)), dtype=np.int32)
+    write_pages(chunks, page_size, table_BP)
+    context_lens = [chunk.end for chunk in chunks]
+    prefix_lens = [chunk.sequence.two_way for chunk in chunks]
+    return PagedLayout(
+        cu_seqlens_B1=to_device(varlen.starts, torch.int32),
+        context_lens_B=to_device(context_lens, torch.int32),
+        page_table_BP=to_device(table_BP, torch.int32),
+        prefix_lens_B=to_device(prefix_lens, torch.int32),
+        cu_seqlens=varlen.starts,
+        context_lens=tuple(context_lens),
+        prefix_lens=tuple(prefix_lens),
+        page_size=page_size,
+    )
+
+
+def _reads(varlen: Varlen, to_device: ToDevice) -> HeadReads:
+    sequences = varlen.readers
+    sampling = sampling_of(sequences)
+    temperatures_R, top_ps_R, uniforms_R = to_device(sampling.numbers, torch.float64).unbind(0)
+    return HeadReads(
+        seats_R=to_device([sequence.seat for sequence in sequences], torch.int64),
+        sampling=SamplingRows(
+            temperatures_R,
+            top_ps_R,
+            uniforms_R,
+            to_device(sampling.suppressed, torch.int32),
+            to_device(sampling.top_ks, torch.int32) if sampling.top_ks.any() else None,
+        ),
+        values=any(sequence.heads is not Head.TOKEN for sequence in sequences),
+    )

@@ -1,0 +1,153 @@
+"""The inputs of a decode step at fixed addresses on the device, where a captured step reads them.
+
+B rows, P pages of the longest context, W columns of values.
+"""
+
+from collections.abc import Sequence as Several
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from stoop_worker.engine.device.heads import sampling_of
+from stoop_worker.engine.device.static_buffers import HostArrays, StaticBuffers
+from stoop_worker.engine.device.tensors import PENDING, FedRows, HeadReads, SamplingRows
+from stoop_worker.engine.inputs import TOKEN, TokenInput, ValuesInput
+from stoop_worker.engine.positions import INDEX
+from stoop_worker.engine.scheduler import Chunk
+from stoop_worker.engine.sequence import Sequence
+from stoop_worker.engine.skill import MOST_SUPPRESSED
+from stoop_worker.engine.spec import Spec
+from stoop_worker.kernels.paged_attention import PagedLayout
+
+__all__ = ["DecodeBuffers", "DecodeKind", "StaticDecode"]
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeKind:
+    """The features that any row of a step needs: values besides tokens, fed or read, and a top-k choice."""
+
+    values: bool
+    top_k: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StaticDecode:
+    """The rows of a step. A padding row has the spare seat, slot -1 and context 0."""
+
+    fed: FedRows
+    positions_B: Tensor
+    slots_B: Tensor
+    layout: PagedLayout
+    reads: HeadReads
+
+
+class DecodeBuffers:
+    """`capacity` rows of up to `pages` pages; a step may use fewer, and the others are padding.
+
+    No sequence has the seat `spare_seat`.
+    """
+
+    def __init__(
+        self, capacity: int, spec: Spec, *, pages: int, page_size: int, spare_seat: int, device: torch.device
+    ) -> None:
+        self.pages = pages
+        self._page_size = page_size
+        self._spare_seat = spare_seat
+        self._buffers = StaticBuffers(
+            {
+                "ids": ((capacity,), torch.int64),
+                "kinds": ((capacity,), torch.int64),
+                "seats": ((capacity,), torch.int64),
+                "positions": ((capacity,) if spec.axes == 1 else (capacity, spec.axes), torch.int64),
+                "slots": ((capacity,), torch.int64),
+                "values": ((capacity, spec.fed_values), torch.float64),
+                "sampling": ((3, capacity), torch.float64),  # temperatures, top_ps and uniforms
+                "contexts": ((capacity,), torch.int32),
+                "suppressed": ((capacity, MOST_SUPPRESSED), torch.int32),
+                "top_ks": ((capacity,), torch.int32),
+                "table": ((capacity, self.pages), torch.int32),
+            },
+            device,
+        )
+
+    def fill(self, chunks: Several[Chunk]) -> None:
+        """Lay decodes out and start the copy; like `StaticBuffers`, this waits only for an earlier copy."""
+        self._lay(self._buffers.on_host(), chunks)
+        self._buffers.send()
+
+    def on_device(self, rows: int, width: int, kind: DecodeKind) -> StaticDecode:
+        """Return the first `rows` rows, with page tables `width` pages wide."""
+        arrays = {name: array[:rows] for name, array in self._buffers.on_device.items()}
+        temperatures_B, top_ps_B, uniforms_B = self._buffers.on_device["sampling"][:, :rows].unbind(0)
+        contexts_B, seats_B = arrays["contexts"], arrays["seats"]
+        sampling = SamplingRows(
+            temperatures_B, top_ps_B, uniforms_B, arrays["suppressed"], arrays["top_ks"] if kind.top_k else None
+        )
+        return StaticDecode(
+            fed=FedRows(
+                ids_B=arrays["ids"],
+                seats_B=seats_B,
+                kinds_B=arrays["kinds"] if kind.values else None,
+                values_BW=arrays["values"] if kind.values else None,
+            ),
+            positions_B=arrays["positions"],
+            slots_B=arrays["slots"],
+            # a decode does not read the layout's host arrays
+            layout=PagedLayout(
+                cu_seqlens_B1=torch.arange(rows + 1, dtype=torch.int32, device=contexts_B.device),
+                context_lens_B=contexts_B,
+                page_table_BP=arrays["table"][:, :width],
+                prefix_lens_B=torch.zeros_like(contexts_B),
+                cu_seqlens=(),
+                context_lens=(),
+                prefix_lens=(),
+                page_size=self._page_size,
+            ),
+            reads=HeadReads(seats_B, sampling, kind.values),
+        )
+
+    def _lay(self, host: HostArrays, chunks: Several[Chunk]) -> None:
+        count = len(chunks)
+        host["ids"][count:] = 0
+        host["kinds"][count:] = TOKEN
+        host["seats"][count:] = self._spare_seat
+        host["positions"][count:] = 0
+        host["slots"][count:] = -1
+        host["contexts"][count:] = 0
+        host["sampling"][0, count:] = 0
+        if chunks:
+            self._lay_chunks(host, chunks)
+
+    def _lay_chunks(self, host: HostArrays, chunks: Several[Chunk]) -> None:
+        count, sequences = len(chunks), [chunk.sequence for chunk in chunks]
+        sampling = sampling_of(sequences)
+        host["contexts"][:count] = [chunk.end for chunk in chunks]
+        host["seats"][:count] = [sequence.seat for sequence in sequences]
+        host["positions"][:count] = [
+            chunk.start if (positions := chunk.sequence.positions) is INDEX else positions.at(chunk.start, chunk.end)[0]
+            for chunk in chunks
+        ]
+        host["sampling"][:, :count], host["suppressed"][:count] = sampling.numbers, sampling.suppressed
+        host["top_ks"][:count] = sampling.top_ks
+        slots, fed = [], []
+        for row, (chunk, sequence) in enumerate(zip(chunks, sequences, strict=True)):
+            pages, page, offset = sequence.pages, *divmod(chunk.start, self._page_size)
+            host["table"][row, : page + 1] = pages[: page + 1]
+            slots.append(pages[page] * self._page_size + offset)
+            fed.append(self._feed(sequence, row, host))
+        host["slots"][:count] = slots
+        host["ids"][:count], host["kinds"][:count] = zip(*fed, strict=True)
+
+    def _feed(self, sequence: Sequence, row: int, host: HostArrays) -> tuple[int, int]:
+        """Write the values of a row's input; return its id and kind."""
+        if sequence.pending_input is not None:
+            return PENDING, sequence.pending_input.kind
+        match sequence.inputs[-1]:
+            case TokenInput(token):
+                return token, TOKEN
+            case ValuesInput(kind, values):
+                host["values"][row, : len(values)] = values
+                return 0, kind
+            case media:
+                raise AssertionError(f"{media} is prefilled, never decoded")

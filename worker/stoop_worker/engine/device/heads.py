@@ -1,0 +1,94 @@
+"""The parameters for reading each sequence's heads, and the copy of the values to the host."""
+
+from collections.abc import Iterator
+from collections.abc import Sequence as Several
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from stoop_worker.engine.device.sampler import uniform
+from stoop_worker.engine.sequence import Sequence
+from stoop_worker.engine.skill import MOST_SUPPRESSED, Head, HeadValues
+from stoop_worker.kernels.sampling import LEAST_TEMPERATURE
+
+__all__ = ["HostSampling", "PendingHeads", "has_top_k", "sampling_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class HostSampling:
+    """Sampling of R sequences: (3, R) temperatures, top_ps and uniforms, (R, 2) suppressed ids, (R,) top_ks."""
+
+    numbers: npt.NDArray[np.float64]
+    suppressed: npt.NDArray[np.int32]
+    top_ks: npt.NDArray[np.int32]
+
+
+def has_top_k(sequence: Sequence) -> bool:
+    """Return whether a sequence limits its choice to the k likeliest tokens."""
+    return sequence.request.sampling.top_k > 0 and _is_sampled(sequence)
+
+
+def sampling_of(sequences: Several[Sequence]) -> HostSampling:
+    """Return the parameters with which each sequence samples its next token."""
+    numbers = np.zeros((3, len(sequences)))
+    suppressed = np.full((len(sequences), MOST_SUPPRESSED), -1, dtype=np.int32)
+    top_ks = np.zeros(len(sequences), dtype=np.int32)
+    for row, sequence in enumerate(sequences):
+        if _is_sampled(sequence):
+            sampling = sequence.request.sampling
+            numbers[:, row] = sampling.temperature, sampling.top_p, uniform(sequence.seed, sequence.sampled_len)
+            top_ks[row] = sampling.top_k
+        if sequence.suppressed:
+            suppressed[row, : len(sequence.suppressed)] = sequence.suppressed
+    return HostSampling(numbers, suppressed, top_ks)
+
+
+class PendingHeads:
+    """The head values of one step on their way to the host; only `collect` waits for them."""
+
+    def __init__(self, sequences: Several[Sequence], parts: Several[Tensor]) -> None:
+        """Send `parts`, each (rows, 1 or 1 + V) on the device, to the host; together they have one row per sequence."""
+        self._asked = [(sequence, sequence.rollbacks) for sequence in sequences]
+        self._parts = [_to_host(part) for part in parts]
+        self._arrival = _sleeping_event() if parts and parts[0].is_cuda else None
+        if self._arrival is not None:
+            self._arrival.record()
+
+    @property
+    def sequences(self) -> list[Sequence]:
+        """The sequences of these values, except those rolled back since."""
+        return [sequence for sequence, rollbacks in self._asked if sequence.rollbacks == rollbacks]
+
+    def collect(self) -> Iterator[tuple[Sequence, HeadValues]]:
+        """Wait for the device; yield the values of each sequence, except those rolled back since."""
+        if self._arrival is not None:
+            self._arrival.synchronize()
+        rows = (row for part in self._parts for row in part.tolist())
+        for (sequence, rollbacks), row in zip(self._asked, rows, strict=True):
+            if sequence.rollbacks == rollbacks:
+                yield sequence, _values(sequence.skill.heads, row)
+
+
+def _is_sampled(sequence: Sequence) -> bool:
+    return not sequence.skill.greedy and sequence.request.sampling.temperature >= LEAST_TEMPERATURE
+
+
+def _sleeping_event() -> torch.cuda.Event:
+    """Return an event whose waiter sleeps: the device already has the next step, and the cores have other work."""
+    return torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+
+
+def _to_host(part: Tensor) -> Tensor:
+    if not part.is_cuda:
+        return part
+    return torch.empty(part.shape, dtype=part.dtype, pin_memory=True).copy_(part, non_blocking=True)
+
+
+def _values(heads: Head, row: Several[float]) -> HeadValues:
+    return HeadValues(
+        token=int(row[0]) if Head.TOKEN in heads else None,
+        values=tuple(row[1:]) if Head.VALUES in heads else (),
+    )

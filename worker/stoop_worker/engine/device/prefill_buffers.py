@@ -1,0 +1,138 @@
+"""The inputs of a captured prefill at fixed places on the device.
+
+T positions packed over B sequences, P pages of the longest context, N rows that are given.
+"""
+
+from collections.abc import Sequence as Several
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from stoop_worker.engine.device.heads import sampling_of
+from stoop_worker.engine.device.prefill_shapes import PrefillShape
+from stoop_worker.engine.device.static_buffers import StaticBuffers
+from stoop_worker.engine.device.tensors import HeadReads, SamplingRows
+from stoop_worker.engine.device.varlen import Varlen, write_pages
+from stoop_worker.engine.skill import MOST_SUPPRESSED
+from stoop_worker.engine.spec import Spec
+from stoop_worker.kernels.paged_attention import PagedLayout
+
+__all__ = ["MOST_VALUES", "PrefillBuffers", "StaticPrefill"]
+
+MOST_VALUES = 16
+"""A captured prefill takes at most so many values, such as coordinates; a step with more runs uncaptured."""
+
+_NOWHERE = -1  # the slot of a row that is not kept
+
+
+@dataclass(frozen=True, slots=True)
+class StaticPrefill:
+    """Row t feeds token `ids_T[t]`, or the given embedding n where `rows_N[n]` is t; there is one row more than kept.
+
+    That one takes the padding of `rows_N`. Sequence b reads heads from `rows_B`; padding reads row 0 into the spare
+    seat.
+    """
+
+    ids_T: Tensor
+    rows_N: Tensor
+    positions_T: Tensor
+    slots_T: Tensor
+    layout: PagedLayout
+    rows_B: Tensor
+    reads: HeadReads
+
+
+class PrefillBuffers:
+    """Room for the largest of `shapes`; `spare_seat` is nobody's."""
+
+    def __init__(
+        self,
+        shapes: Several[PrefillShape],
+        spec: Spec,
+        *,
+        pages: int,
+        page_size: int,
+        spare_seat: int,
+        device: torch.device,
+    ) -> None:
+        self._values = spec.values > 0
+        self._page_size = page_size
+        self._spare_seat = spare_seat
+        self.given = max(shape.given for shape in shapes) + MOST_VALUES
+        self.sequences = max(shape.sequences for shape in shapes)
+        most, sequences = max(shape.positions for shape in shapes), self.sequences
+        self._buffers = StaticBuffers(
+            {
+                "ids": ((most + 1,), torch.int64),
+                "positions": ((most,) if spec.axes == 1 else (most, spec.axes), torch.int64),
+                "slots": ((most,), torch.int64),
+                "given": ((self.given,), torch.int64),
+                "rows": ((sequences,), torch.int64),
+                "seats": ((sequences,), torch.int64),
+                "sampling": ((3, sequences), torch.float64),  # temperatures, top_ps and uniforms
+                "suppressed": ((sequences, MOST_SUPPRESSED), torch.int32),
+                "starts": ((sequences + 1,), torch.int32),
+                "contexts": ((sequences,), torch.int32),
+                "two_way": ((sequences,), torch.int32),
+                "table": ((sequences, pages), torch.int32),
+            },
+            device,
+        )
+
+    def fill(self, shape: PrefillShape, varlen: Varlen | None) -> None:
+        """Lay chunks out and start the copy; without any, all is padding."""
+        host = self._buffers.on_host()
+        # what is left of former steps is as good as zeros wherever nobody keeps or reads it
+        host["slots"][: shape.positions] = _NOWHERE
+        host["given"][: shape.given + MOST_VALUES] = shape.positions
+        host["rows"][: shape.sequences] = 0
+        host["seats"][: shape.sequences] = self._spare_seat
+        host["sampling"][0, : shape.sequences] = 0
+        host["starts"][: shape.sequences + 1] = varlen.rows if varlen is not None else 0
+        if varlen is not None:
+            self._lay(varlen)
+        self._buffers.send()
+
+    def on_device(self, shape: PrefillShape) -> StaticPrefill:
+        """Return the places that a shape has its inputs at."""
+        arrays, positions, sequences = self._buffers.on_device, shape.positions, shape.sequences
+        temperatures_B, top_ps_B, uniforms_B = arrays["sampling"][:, :sequences].unbind(0)
+        return StaticPrefill(
+            ids_T=arrays["ids"][: positions + 1],
+            rows_N=arrays["given"][: shape.given + MOST_VALUES],
+            positions_T=arrays["positions"][:positions],
+            slots_T=arrays["slots"][:positions],
+            layout=PagedLayout(
+                cu_seqlens_B1=arrays["starts"][: sequences + 1],
+                context_lens_B=arrays["contexts"][:sequences],
+                page_table_BP=arrays["table"][:sequences],
+                prefix_lens_B=arrays["two_way"][:sequences],
+                cu_seqlens=(),
+                context_lens=(),
+                prefix_lens=(),
+                page_size=self._page_size,
+            ),
+            rows_B=arrays["rows"][:sequences],
+            reads=HeadReads(
+                seats_R=arrays["seats"][:sequences],
+                sampling=SamplingRows(temperatures_B, top_ps_B, uniforms_B, arrays["suppressed"][:sequences]),
+                values=self._values,
+            ),
+        )
+
+    def _lay(self, varlen: Varlen) -> None:
+        host, count, chunks = self._buffers.on_host(), varlen.rows, varlen.chunks
+        host["ids"][:count] = varlen.ids_T
+        host["positions"][:count] = varlen.positions_T
+        host["slots"][:count] = varlen.slots_T
+        host["starts"][: len(chunks)] = varlen.starts[:-1]
+        host["contexts"][: len(chunks)] = [chunk.end for chunk in chunks]
+        host["two_way"][: len(chunks)] = [chunk.sequence.two_way for chunk in chunks]
+        write_pages(chunks, self._page_size, host["table"])
+        rows = varlen.given_rows
+        host["given"][: len(rows)] = rows
+        readers, sampling = len(varlen.readers), sampling_of(varlen.readers)
+        host["rows"][:readers] = varlen.lasts
+        host["seats"][:readers] = [sequence.seat for sequence in varlen.readers]
+        host["sampling"][:, :readers], host["suppressed"][:readers] = sampling.numbers, sampling.suppressed

@@ -1,0 +1,127 @@
+"""The tensors that pass between the engine and a model.
+
+T positions packed over sequences, R rows whose heads are read, B rows of a decode, N rows whose embeddings are given,
+S seats, W columns of fed values, V columns of head values, C model dim.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from stoop_worker.kernels.paged_attention import PagedLayout
+
+__all__ = [
+    "PENDING",
+    "DType",
+    "Device",
+    "FedRows",
+    "Given",
+    "HeadReads",
+    "KVView",
+    "LastHeads",
+    "SamplingRows",
+    "Tensor",
+]
+
+Device = torch.device
+DType = torch.dtype
+
+PENDING = -1
+"""The id of a row whose input is still in its seat."""
+
+
+@dataclass(frozen=True, slots=True)
+class KVView:
+    """The KV cache as a batch sees it: `pool` is (layers, 2, pages, page size, key heads, head dim).
+
+    `positions_T` are the family's: (T,), or (T, axes). `slots_T` receive the keys and values. The model calls
+    `on_progress` before each layer.
+    """
+
+    positions_T: Tensor
+    slots_T: Tensor
+    layout: PagedLayout
+    pool: Tensor
+    on_progress: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Embeddings of media and of values, for the rows `rows_N` of a batch of `count` positions.
+
+    A captured batch has one more row than `count`, which takes the padding of `rows_N`.
+    """
+
+    rows_N: Tensor
+    embeddings_NC: Tensor
+    count: int
+
+    def place(self, x_TC: Tensor) -> Tensor:
+        """Write the embeddings to their rows of `x_TC`, and return its first `count` rows."""
+        return x_TC.index_copy_(0, self.rows_N, self.embeddings_NC)[: self.count]
+
+
+@dataclass(frozen=True, slots=True)
+class LastHeads:
+    """The last head values of each running sequence, by its seat: ids int64, values float32."""
+
+    tokens_S: Tensor
+    values_SV: Tensor
+
+    @classmethod
+    def of(cls, seats: int, values: int, device: torch.device) -> "LastHeads":
+        """Make `seats` seats with `values` values each."""
+        return cls(
+            torch.zeros(seats, dtype=torch.int64, device=device),
+            torch.zeros(seats, values, dtype=torch.float32, device=device),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FedRows:
+    """One input per row: token `ids_B`, or the content of seat `seats_B` if the id is `PENDING`.
+
+    Without `seats_B` no row is pending. Without `kinds_B` all inputs are tokens; otherwise they are of these kinds, and
+    the numbers of inputs other than tokens are in `values_BW` (float64).
+    """
+
+    ids_B: Tensor
+    seats_B: Tensor | None = None
+    kinds_B: Tensor | None = None
+    values_BW: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingRows:
+    """Parameters for sampling R tokens: (R,) float64 each, and the forbidden ids `suppressed_R2`, int32; -1 is none.
+
+    `top_ks_R` (int32) limits each row to its k likeliest ids; 0 allows all. It is None if no row sets a limit.
+    """
+
+    temperatures_R: Tensor
+    top_ps_R: Tensor
+    uniforms_R: Tensor
+    suppressed_R2: Tensor
+    top_ks_R: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HeadReads:
+    """Instructions for reading heads: target seats, sampling, and whether any row reads values besides the token."""
+
+    seats_R: Tensor
+    sampling: SamplingRows
+    values: bool
+
+    def keep(self, ids_R: Tensor, values_RV: Tensor | None, last: LastHeads) -> Tensor:
+        """Store ids and values (`values_RV` float32) in the seats; return both as (R, 1 + V) float64, or ids as (R, 1).
+
+        A float64 holds every id and every float32 exactly.
+        """
+        last.tokens_S[self.seats_R] = ids_R
+        if values_RV is None:
+            return ids_R.double()[:, None]
+        last.values_SV[self.seats_R] = values_RV
+        return torch.cat((ids_R.double()[:, None], values_RV.double()), dim=1)

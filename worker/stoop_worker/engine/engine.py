@@ -1,0 +1,207 @@
+"""The engine: requests in, outputs out, one step at a time. One thread at a time may call it."""
+
+from collections.abc import Callable
+from itertools import count
+from secrets import randbits
+from time import perf_counter
+
+from stoop_worker.engine.checks import check_request
+from stoop_worker.engine.config import EngineConfig, KVMemory
+from stoop_worker.engine.device.heads import PendingHeads
+from stoop_worker.engine.device.runner import Runner
+from stoop_worker.engine.inputs import MediaInput
+from stoop_worker.engine.model import Model, RequestInvalid
+from stoop_worker.engine.pages import PagePool
+from stoop_worker.engine.request import Aborted, FinishReason, Output, Refusal, Refused, Request
+from stoop_worker.engine.scheduler import Plan, Scheduler
+from stoop_worker.engine.sequence import Sequence, Times
+from stoop_worker.engine.skill import Advance, HeadValues, Lookahead
+from stoop_worker.engine.stats import Stats, Totals
+
+__all__ = ["Engine"]
+
+
+class Engine:
+    """Runs many requests at once; raises `ConfigError` when the model and the configuration cannot work."""
+
+    def __init__(
+        self, model: Model, config: EngineConfig | None = None, *, clock: Callable[[], float] = perf_counter
+    ) -> None:
+        self.config = config or EngineConfig()
+        self.memory = KVMemory.of(self.config, model.spec, device=model.device, dtype=model.dtype)
+        self._model = model
+        self._clock = clock
+        self._scheduler = Scheduler(self.config, PagePool(self.memory.pages))
+        self._runner = Runner(model, self.config, self.memory, on_progress=self._on_progress)
+        self._looks_ahead = model.device.type == "cuda" if self.config.lookahead is None else self.config.lookahead
+        self._ahead = PendingHeads((), ())  # the last step's, if the engine has not waited for it
+        self._sequences: dict[str, Sequence] = {}
+        self._outbox: list[Output] = []  # refusals and aborts, which need no step
+        self._arrivals = count()
+        self._totals = Totals()
+        self._progress = 0
+
+    @property
+    def idle(self) -> bool:
+        """True if a step would do nothing."""
+        return not self._sequences and not self._outbox
+
+    @property
+    def progress(self) -> int:
+        """A counter that grows with each layer of the model, or with each step if layers are captured.
+
+        On a GPU it therefore stands still for one whole step of up to `token_budget` positions and `encode_budget` of
+        media, which takes tenths of a second at the usual budgets. Any thread may read it.
+        """
+        return self._progress
+
+    @property
+    def stats(self) -> Stats:
+        """A snapshot of the work done and the resources held."""
+        return Stats.of(self._totals, self._scheduler)
+
+    def submit(self, request: Request) -> None:
+        """Accept a request; the next step may run or refuse it. Ids in flight must differ."""
+        self.add(self.prepare(request))
+
+    def prepare(self, request: Request) -> Sequence | Refused:
+        """Prepare a request for `add`. Tokenizing makes this slow, so any thread may call it."""
+        submitted = self._clock()
+        try:
+            check_request(request, self._model.spec)
+            return self._open(request, submitted)
+        except RequestInvalid as invalid:
+            return Refused(request.id, invalid.refusal, str(invalid))
+
+    def add(self, prepared: Sequence | Refused) -> None:
+        """Accept a prepared request; see `submit`."""
+        if isinstance(prepared, Refused):
+            self._totals = self._totals.with_refused()
+            self._outbox.append(prepared)
+            return
+        if prepared.request.id in self._sequences:
+            raise ValueError(f"request {prepared.request.id} is in flight already")
+        prepared.arrival = next(self._arrivals)
+        self._sequences[prepared.request.id] = prepared
+        self._scheduler.add(prepared)
+
+    def abort(self, request_id: str) -> None:
+        """End a request; does nothing if it has ended."""
+        sequence = self._sequences.pop(request_id, None)
+        if sequence is None:
+            return
+        self._scheduler.remove(sequence)
+        self._totals = self._totals.with_aborted()
+        self._outbox.append(Aborted(request_id))
+
+    def step(self) -> list[Output]:
+        """Schedule, stage, run, sample and advance; return the new outputs, in order for each request.
+
+        With lookahead these are the previous step's outputs, because the device is still busy with this step.
+        """
+        started = self._clock()
+        plan = self._scheduler.schedule()
+        self._note_start(plan)
+        heads = self._runner.run(plan)
+        self._on_progress()
+        self._scheduler.commit(plan)
+        due = heads
+        if self._looks_ahead:
+            due, self._ahead = self._ahead, heads
+        outputs = self._take_outbox() + self._advance(due)
+        if self._looks_ahead:
+            self._look_ahead(heads)
+        self._count(plan, started)
+        return outputs
+
+    def warm_up(self) -> None:
+        """Do now the setup that the first steps would otherwise do, which takes seconds on a GPU."""
+        self._runner.warm_up()
+
+    def check(self) -> None:
+        """Assert that no page is lost. Call it only when idle."""
+        self._scheduler.pool.check()
+        assert self._sequences or not self._scheduler.pool.used, "pages are held by nobody"
+
+    def _on_progress(self) -> None:
+        self._progress += 1
+
+    def _open(self, request: Request, submitted: float) -> Sequence:
+        prepared = self._model.prepare(request)
+        assert not isinstance(prepared.inputs[-1], MediaInput), "a prompt ends in what asks for the next token"
+        sequence = Sequence(
+            request=request,
+            skill=prepared.skill,
+            inputs=list(prepared.inputs),
+            seed=randbits(63) if request.sampling.seed is None else request.sampling.seed,
+            media=prepared.media,
+            positions=prepared.positions,
+            two_way=prepared.two_way,
+            times=Times(submitted),
+        )
+        most = self.memory.max_context - 1
+        if sequence.length > most:
+            raise RequestInvalid(
+                f"the prompt has {sequence.length} tokens, image included: at most {most}", Refusal.CONTEXT_OVERFLOW
+            )
+        return sequence
+
+    def _note_start(self, plan: Plan) -> None:
+        for chunk in plan.prefills:
+            if chunk.sequence.times.started is None:
+                chunk.sequence.times.started = self._clock()
+
+    def _advance(self, heads: PendingHeads) -> list[Output]:
+        found = list(heads.collect())
+        now = self._clock()
+        return [output for sequence, values in found for output in self._take(sequence, values, now)]
+
+    def _take(self, sequence: Sequence, found: HeadValues, now: float) -> list[Output]:
+        """Give head values to the sequence's skill, and the skill's inputs to the sequence."""
+        if self._sequences.get(sequence.request.id) is not sequence:
+            return []  # it was aborted after the step started
+        if sequence.times.first_token is None:
+            sequence.times.first_token = now
+        sequence.sampled += found.token is not None
+        expected, sequence.pending_input = sequence.pending_input, None
+        advance = sequence.skill.advance(found)
+        reason = advance.reason
+        if sequence.length + len(advance.inputs) > self.memory.max_context:
+            reason = reason or FinishReason.LENGTH
+        if reason is not None:
+            return [*advance.outputs, *self._finish(sequence, reason, now)]
+        if expected is not None and not _is_as_expected(sequence, advance, expected):
+            sequence.roll_back_to(sequence.length)
+        sequence.inputs += advance.inputs
+        return list(advance.outputs)
+
+    def _look_ahead(self, heads: PendingHeads) -> None:
+        """Extend the sequences of the step just started by the inputs that the device is about to read."""
+        for sequence in heads.sequences:
+            alive = self._sequences.get(sequence.request.id) is sequence
+            if alive and sequence.length < self.memory.max_context:
+                sequence.pending_input = sequence.skill.lookahead
+
+    def _finish(self, sequence: Sequence, reason: FinishReason, now: float) -> list[Output]:
+        self._scheduler.remove(sequence)
+        del self._sequences[sequence.request.id]
+        usage = sequence.usage(now)
+        image_hit = bool(sequence.spans) and usage.cached_tokens >= sequence.spans[-1].end
+        self._totals = self._totals.with_finished(usage, image_hit=image_hit)
+        return list(sequence.skill.finish(reason, usage))
+
+    def _take_outbox(self) -> list[Output]:
+        outputs, self._outbox = self._outbox, []
+        return outputs
+
+    def _count(self, plan: Plan, started: float) -> None:
+        # with lookahead, every running sequence may be waiting for its last head values
+        assert plan.chunks or not self._scheduler.waiting or self._looks_ahead, "nobody runs and somebody waits"
+        if plan.chunks:
+            self._totals = self._totals.with_step(plan, self._clock() - started)
+
+
+def _is_as_expected(sequence: Sequence, advance: Advance, expected: Lookahead) -> bool:
+    """Return whether the step ahead assumed the right input and heads."""
+    skill = sequence.skill
+    return len(advance.inputs) == 1 and (skill.heads, skill.suppressed) == (expected.heads, expected.suppressed)

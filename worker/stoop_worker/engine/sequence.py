@@ -1,0 +1,137 @@
+"""The engine's mutable record of one request."""
+
+from collections.abc import Iterator
+from collections.abc import Sequence as Several
+from dataclasses import dataclass, field
+
+from stoop_worker.engine.inputs import Input, MediaInput, width_of
+from stoop_worker.engine.positions import INDEX, Positions
+from stoop_worker.engine.request import Media, Request, Usage
+from stoop_worker.engine.skill import Head, Lookahead, Skill
+
+__all__ = ["NO_SEAT", "MediaSpan", "Sequence", "Times"]
+
+NO_SEAT = -1
+
+
+@dataclass(slots=True)
+class Times:
+    """Seconds on the engine's clock; None until it happens."""
+
+    submitted: float = 0.0
+    started: float | None = None
+    first_token: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MediaSpan:
+    """One medium of a prompt: it is input number `at` and occupies the indices [start, end)."""
+
+    fed: MediaInput
+    media: Media
+    at: int
+    start: int
+
+    @property
+    def end(self) -> int:
+        """The index after it."""
+        return self.start + self.fed.width
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """The inputs of one request; each takes one index, except that a medium takes as many as it is wide.
+
+    While `pending_input` is set there is one more index: its input is a head value that is still on the device, in the
+    sequence's `seat`, and the skill has not seen it. `rollbacks` counts mispredicted look-aheads. The indices
+    [0, cached_len) are in the KV pages; `pages` covers at least these. Lost pages can be computed again from the
+    request and the inputs. The first `two_way` indices attend to each other.
+    """
+
+    request: Request
+    skill: Skill
+    inputs: list[Input]
+    seed: int
+    media: Several[Media] = ()
+    positions: Positions = INDEX
+    two_way: int = 0
+    arrival: int = -1
+    spans: tuple[MediaSpan, ...] = field(init=False)
+    prompt_len: int = field(init=False)
+    cached_len: int = 0
+    sampled: int = 0
+    hit_len: int | None = None
+    pending_input: Lookahead | None = None
+    rollbacks: int = 0
+    seat: int = NO_SEAT
+    pages: list[int] = field(default_factory=list)
+    times: Times = field(default_factory=Times)
+    _beside: int = field(init=False)  # indices of the media beyond one an input
+
+    def __post_init__(self) -> None:
+        self.spans = tuple(_spans(self.inputs, self.media))
+        self._beside = sum(span.fed.width - 1 for span in self.spans)
+        self.prompt_len = self.length
+
+    @property
+    def length(self) -> int:
+        """The number of known indices, computed or not, including one whose input is pending."""
+        return len(self.inputs) + self._beside + (self.pending_input is not None)
+
+    @property
+    def pending(self) -> int:
+        """The number of known indices not yet in the KV pages; 0 while the next head values are still being read."""
+        return self.length - self.cached_len
+
+    @property
+    def heads(self) -> Head:
+        """The heads to read from the last index's hidden state."""
+        return self.skill.heads if self.pending_input is None else self.pending_input.heads
+
+    @property
+    def suppressed(self) -> tuple[int, ...]:
+        """Token ids that must not be sampled after the last index."""
+        return self.skill.suppressed if self.pending_input is None else self.pending_input.suppressed
+
+    @property
+    def sampled_len(self) -> int:
+        """The number of tokens sampled up to the last index, including a pending one."""
+        return self.sampled + (self.pending_input is not None and Head.TOKEN in self.skill.heads)
+
+    def input_at(self, index: int) -> int:
+        """Return the number of the input that starts at an index, which is never inside a medium."""
+        return index - sum(span.fed.width - 1 for span in self.spans if span.start < index)
+
+    def spans_in(self, start: int, end: int) -> tuple[MediaSpan, ...]:
+        """Return the media that start in [start, end)."""
+        return tuple(span for span in self.spans if start <= span.start < end)
+
+    def roll_back_to(self, length: int) -> None:
+        """Discard everything computed from `length` on, and any head value of it that has not arrived."""
+        self.cached_len = min(self.cached_len, length)
+        self.rollbacks += 1
+
+    def usage(self, now: float) -> Usage:
+        """Return the request's counts and times; `now` is its end in seconds on the engine's clock."""
+        times = self.times
+        started = now if times.started is None else times.started
+        first = now if times.first_token is None else times.first_token
+        return Usage(
+            input_tokens=self.prompt_len,
+            output_tokens=self.skill.output_tokens,
+            cached_tokens=self.hit_len or 0,
+            prefill_time_ms=1e3 * (first - started),
+            decode_time_ms=1e3 * (now - first),
+            ttft_ms=1e3 * (first - times.submitted),
+        )
+
+
+def _spans(inputs: Several[Input], media: Several[Media]) -> Iterator[MediaSpan]:
+    places = [at for at, fed in enumerate(inputs) if isinstance(fed, MediaInput)]
+    start, before = 0, 0
+    for at, one in zip(places, media, strict=True):
+        fed = inputs[at]
+        assert isinstance(fed, MediaInput)
+        start += width_of(inputs[before:at])
+        yield MediaSpan(fed, one, at, start)
+        start, before = start + fed.width, at + 1

@@ -1,0 +1,40 @@
+"""The sizes of a model, from which the engine derives its memory, graphs and plans."""
+
+from dataclasses import dataclass
+
+from stoop_worker.engine.request import Task
+from stoop_worker.images import CropGeometry
+
+__all__ = ["KVSpec", "Spec"]
+
+
+@dataclass(frozen=True, slots=True)
+class KVSpec:
+    """The size of one position's keys and values: layers, key heads, and channels per head."""
+
+    layers: int
+    heads: int
+    head_dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A model's sizes and capabilities.
+
+    `axes`: axes of a position. `values`: columns that its own heads produce besides the token. `fed_values`: columns of
+    its widest `ValuesInput`. `media_width`: positions of a usual medium, for which prefills are captured; 0 if it takes
+    no media. `encode_budget`: the highest cost of media that one step should encode on this device. `preparation`: the
+    way the front cuts images; None leaves them whole.
+    """
+
+    kv: KVSpec
+    dim: int
+    vocab_size: int
+    max_context: int
+    tasks: tuple[type[Task], ...]
+    axes: int = 1
+    values: int = 0
+    fed_values: int = 0
+    media_width: int = 0
+    encode_budget: int = 64
+    preparation: CropGeometry | None = None

@@ -1,0 +1,171 @@
+"""The engine in its own thread, behind the port that the rest of the worker uses."""
+
+from collections import deque
+from collections.abc import Callable
+from threading import Condition, Thread
+
+from stoop_worker.engine.engine import Engine
+from stoop_worker.engine.request import Aborted, Deliver, Finished, Output, Refused, Request
+from stoop_worker.engine.sequence import Sequence
+from stoop_worker.engine.stats import Stats
+from stoop_worker.errors import EngineFault
+
+__all__ = ["EngineThread"]
+
+_Message = Sequence | Refused | str | Exception
+"""A request to run or refuse, the id of a request to abort, or an error raised while preparing a request."""
+
+_IDLE_SECONDS = 0.25  # the period of an idle loop, which shows in `steps` that it is alive
+
+
+class EngineThread:
+    """Steps the engine while there is work; implements `EnginePort`.
+
+    The submitting thread prepares each request, so that a long prompt delays no step. The engine's thread calls
+    `deliver`. It calls `on_end` once, after a fault has ended the loop; `alive` is then False and `fault` is set.
+    `stop` does not call `on_end`.
+    """
+
+    def __init__(self, engine: Engine, deliver: Deliver, on_end: Callable[[], None] | None = None) -> None:
+        self._engine = engine  # after the start, other threads read its progress and prepare requests
+        self._deliver = deliver
+        self._on_end = on_end
+        self._thread = Thread(target=self._loop, name="engine", daemon=True)
+        self._changed = Condition()  # guards the mailbox, the ids, and the two flags
+        self._mailbox: deque[_Message] = deque()
+        self._in_flight: set[str] = set()
+        self._preparing: dict[str, bool] = {}  # by id: True if aborted in the meantime
+        self._stopping = False
+        self._ended = False
+        self._checked = False  # True once the pages were checked after the last work; used only by the engine's thread
+        # written by the engine's thread, read by any
+        self._rounds = 0
+        self._fault: Exception | None = None
+        self._stats = engine.stats
+
+    @property
+    def steps(self) -> int:
+        """Rounds of the loop, including idle ones, plus the engine's progress within them."""
+        return self._rounds + self._engine.progress
+
+    @property
+    def alive(self) -> bool:
+        """True while the loop takes requests."""
+        return not self._ended
+
+    @property
+    def fault(self) -> Exception | None:
+        """The exception that ended the loop, with its traceback; None while the loop runs or after `stop`."""
+        return self._fault
+
+    @property
+    def stats(self) -> Stats:
+        """The engine's figures as of its last round."""
+        return self._stats
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """The same figures by name, for callers that cannot import the engine's types."""
+        return self._stats.figures
+
+    def start(self) -> None:
+        """Start the loop."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the loop after its current step, and wait for that; unfinished requests are lost."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._end()
+
+    def submit(self, request: Request) -> None:
+        """Hand a request over; raises `EngineFault` when the loop has ended, ValueError when the id is in flight."""
+        with self._changed:
+            if self._ended:
+                raise EngineFault("the engine has ended: start another")
+            if request.id in self._in_flight:
+                raise ValueError(f"request {request.id} is in flight already")
+            self._in_flight.add(request.id)
+            self._preparing[request.id] = False
+        prepared = self._prepare(request)
+        with self._changed:
+            self._mailbox.append(prepared)
+            if self._preparing.pop(request.id):
+                self._mailbox.append(request.id)
+            self._changed.notify()
+
+    def abort(self, request_id: str) -> None:
+        """End a request within one step; does nothing if it has ended."""
+        with self._changed:
+            if request_id in self._preparing:
+                self._preparing[request_id] = True
+            elif request_id in self._in_flight:
+                self._mailbox.append(request_id)
+                self._changed.notify()
+
+    def _prepare(self, request: Request) -> _Message:
+        try:
+            return self._engine.prepare(request)
+        except Exception as error:  # a bug: it must end the engine's thread, not the caller's
+            return error
+
+    def _loop(self) -> None:
+        try:
+            while self._turn():
+                pass
+        except Exception as error:  # the boundary of the engine's thread: any exception ends the engine
+            self._fault = error
+        finally:
+            self._end()
+        if self._fault is not None and self._on_end is not None:
+            self._on_end()
+
+    def _turn(self) -> bool:
+        """Run one round; return False if the loop must end."""
+        messages = self._receive()
+        for message in messages:
+            self._take(message)
+        if self._stopping:
+            return False
+        if not self._engine.idle:
+            self._tell(self._engine.step())
+            self._checked = False
+        elif not self._checked:
+            self._engine.check()
+            self._checked = True
+        self._stats = self._engine.stats
+        self._rounds += 1
+        return True
+
+    def _take(self, message: _Message) -> None:
+        match message:
+            case str():
+                self._engine.abort(message)
+            case Exception():
+                raise message
+            case _:
+                self._engine.add(message)
+
+    def _receive(self) -> list[_Message]:
+        """Take the messages; an idle engine waits a moment for the first."""
+        with self._changed:
+            if self._engine.idle and not self._mailbox and not self._stopping:
+                self._changed.wait(_IDLE_SECONDS)
+            messages = list(self._mailbox)
+            self._mailbox.clear()
+            return messages
+
+    def _tell(self, outputs: list[Output]) -> None:
+        with self._changed:
+            self._in_flight.difference_update(
+                output.id for output in outputs if isinstance(output, Finished | Refused | Aborted)
+            )
+        if outputs:
+            self._deliver(outputs)
+
+    def _end(self) -> None:
+        with self._changed:
+            self._ended = True

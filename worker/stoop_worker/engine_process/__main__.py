@@ -1,0 +1,25 @@
+"""The engine child of a worker; started by the worker, never by hand."""
+
+from stoop_worker.engine.request import Deliver
+from stoop_worker.engine.thread import EngineThread
+from stoop_worker.engine_process.boot import boot
+from stoop_worker.engine_process.protocol import EngineSettings, Ready
+from stoop_worker.engine_process.server import serve_engine
+from stoop_worker.logs import configure_logs
+
+__all__ = ["build"]
+
+
+def build(settings: EngineSettings, deliver: Deliver) -> tuple[EngineThread, Ready]:
+    """Load the model and build the engine; raises `ConfigError` or `CheckpointError`."""
+    configure_logs(settings.log_level, settings.log_format)
+    engine, model = boot(settings)
+    spec = model.spec
+    skills = tuple(task.__name__.lower() for task in spec.tasks)
+    context = engine.memory.max_context
+    ready = Ready(model.name, model.digest, spec.preparation, model.device.type, skills, context)
+    return EngineThread(engine, deliver), ready
+
+
+if __name__ == "__main__":
+    serve_engine(build)

@@ -1,0 +1,114 @@
+"""Builds an engine from settings, and has it answer once."""
+
+import time
+
+import structlog
+import torch
+
+from stoop_worker.engine.config import EngineConfig, page_bytes
+from stoop_worker.engine.engine import Engine
+from stoop_worker.engine.model import Model
+from stoop_worker.engine.request import Finished
+from stoop_worker.engine_process.protocol import EngineSettings
+from stoop_worker.errors import ConfigError
+from stoop_worker.kernels.backend import has_triton
+from stoop_worker.kernels.hopper import is_hopper
+from stoop_worker.kernels.paged_attention import HEAD_DIMS
+from stoop_worker.models.families import load_model
+from stoop_worker.models.loading.options import LoadOptions
+
+__all__ = ["boot"]
+
+log = structlog.get_logger(__name__)
+
+# Positions in one step: a GPU is efficient with large steps; on a CPU a large step delays every output. Then the
+# steps between two prefills of later priorities: on a CPU a prefill takes as long as dozens of other steps.
+_BUDGETS = {"cuda": (8192, 4), "cpu": (2048, 16)}
+
+
+def boot(settings: EngineSettings) -> tuple[Engine, Model]:
+    """Load the model, build the engine and warm it up; log each choice and its reason."""
+    if settings.threads:
+        torch.set_num_threads(settings.threads)
+    device = _choose_device(settings)
+    options = LoadOptions(device, _choose_dtype(settings, device), settings.fp8_linears)
+    began = time.perf_counter()
+    model = load_model(settings.model, options, revision=settings.revision)
+    log.info("model loaded", model=model.name, digest=model.digest, seconds=round(time.perf_counter() - began, 2))
+    if model.untrained:
+        log.warning("this model is untrained: its answers are noise")
+    engine = Engine(model, _engine_config(settings, model))
+    _say_memory(settings, engine, model)
+    _warm_up(engine, model)
+    return engine, model
+
+
+def _choose_device(settings: EngineSettings) -> torch.device:
+    present = torch.cuda.is_available()
+    if settings.device == "cuda" and not present:
+        raise ConfigError(
+            "--device cuda: torch sees no CUDA device; use --device cpu, or install a CUDA build of torch"
+        )
+    name = settings.device if settings.device != "auto" else "cuda" if present else "cpu"
+    why = (
+        "asked for" if settings.device != "auto" else "a CUDA device is there" if present else "there is no CUDA device"
+    )
+    log.info("device chosen", device=name, why=why, threads=torch.get_num_threads())
+    return torch.device(name)
+
+
+def _choose_dtype(settings: EngineSettings, device: torch.device) -> torch.dtype:
+    default = torch.bfloat16 if device.type == "cuda" else torch.float32
+    dtype = default if settings.dtype == "auto" else getattr(torch, settings.dtype)
+    log.info("dtype chosen", dtype=str(dtype), why="asked for" if settings.dtype != "auto" else f"fits {device.type}")
+    return dtype
+
+
+def _engine_config(settings: EngineSettings, model: Model) -> EngineConfig:
+    tokens, yield_steps = _BUDGETS[model.device.type]
+    return EngineConfig(
+        page_size=settings.page_size,
+        pages=settings.pages,
+        max_batch=settings.max_batch,
+        max_context=settings.max_context,
+        token_budget=settings.token_budget or tokens,
+        encode_budget=settings.crop_budget or model.spec.encode_budget,
+        stall_budget=settings.stall_crops,
+        yield_steps=yield_steps,
+        prefix_cache=settings.prefix_cache,
+        fp8_cache=settings.fp8_cache,
+    )
+
+
+def _say_memory(settings: EngineSettings, engine: Engine, model: Model) -> None:
+    memory = engine.memory
+    size = memory.pages * page_bytes(model.spec.kv, memory.dtype, settings.page_size)
+    log.info(
+        "KV cache made",
+        pages=memory.pages,
+        page_size=settings.page_size,
+        tokens=memory.pages * settings.page_size,
+        max_context=memory.max_context,
+        megabytes=size >> 20,
+        dtype=str(memory.dtype),
+        why="asked for" if settings.pages else f"fits {model.device.type}",
+        prefix_cache=settings.prefix_cache,
+        attention="triton" if _has_kernel(model) else "reference",
+        hopper_kernels=is_hopper(model.device),
+    )
+
+
+def _has_kernel(model: Model) -> bool:
+    return has_triton() and model.device.type == "cuda" and model.spec.kv.head_dim in HEAD_DIMS
+
+
+def _warm_up(engine: Engine, model: Model) -> None:
+    """Answer in the largest step before any job is claimed: a model that cannot answer must not take work."""
+    began = time.perf_counter()
+    engine.warm_up()
+    for request in model.rehearsal(engine.config):
+        engine.submit(request)
+    last = [output for _ in iter(lambda: engine.idle, True) for output in engine.step()][-1]
+    if not isinstance(last, Finished):
+        raise ConfigError(f"the model could not answer a first request: {last}")
+    log.info("engine warm", seconds=round(time.perf_counter() - began, 2))

@@ -1,0 +1,71 @@
+"""Builds what brings images in: the fetcher, the threads that decode, and the budgets of both."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+from stoop_worker.config import WorkerConfig
+from stoop_worker.engine_process.pixels import Trays
+from stoop_worker.engine_process.protocol import Ready
+from stoop_worker.images import ImageLimits, image_pool
+from stoop_worker.jobs.budget import Budget
+from stoop_worker.jobs.executor import Studio
+from stoop_worker.jobs.fetch.fetcher import FetchConfig, Fetcher
+from stoop_worker.jobs.fetch.https import HttpsConfig, HttpsFetcher
+from stoop_worker.jobs.prepare import Budgets, Images
+
+__all__ = ["running_images"]
+
+_MOST_THREADS = 8
+_KEPT = 8  # one of so many bytes is kept for the first lane
+
+
+@contextlib.contextmanager
+def running_images(config: WorkerConfig, ready: Ready, trays: Trays) -> Iterator[Images]:
+    """Build the parts for a worker whose engine is ready, and end their threads with the `with`."""
+    # one thread more than decode bulk images: the first lane never waits for the end of one
+    kept = int(len(config.lanes) > 1)
+    threads = (config.image_threads or _image_threads()) + kept
+    limits = ImageLimits(max_bytes=config.max_image_bytes, max_pixels=config.max_image_pixels)
+    with (
+        image_pool(threads) as pool,
+        Fetcher(_fetch(config), https=_https(config)) as fetcher,
+    ):
+        studio = Studio(pool, limits, ready.geometry if ready.device == "cpu" else None, trays.empty)
+        budgets = Budgets(
+            encoded=Budget(config.max_fetched_bytes, reserved=config.max_fetched_bytes // _KEPT),
+            threads=Budget(threads, reserved=kept),
+            pixels=Budget(config.max_decoded_bytes, reserved=config.max_decoded_bytes // _KEPT),
+            largest=config.max_image_bytes,
+        )
+        yield Images(fetcher, studio, budgets)
+
+
+def _image_threads() -> int:
+    """Use the cores this process may use, but not all of a large machine: each thread may hold a whole image."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, _MOST_THREADS)
+
+
+def _fetch(config: WorkerConfig) -> FetchConfig:
+    return FetchConfig(
+        endpoint=config.s3_endpoint,
+        region=config.s3_region,
+        path_style=config.s3_path_style,
+        allowed=config.allowed,
+        max_bytes=config.max_image_bytes,
+        timeout=config.fetch_timeout_seconds,
+        concurrency=config.fetch_concurrency,
+    )
+
+
+def _https(config: WorkerConfig) -> HttpsFetcher | None:
+    if not config.allow_https:
+        return None
+    return HttpsFetcher(
+        HttpsConfig(
+            hosts=config.https_hosts,
+            max_bytes=config.max_image_bytes,
+            timeout=config.fetch_timeout_seconds,
+        )
+    )

@@ -1,0 +1,27 @@
+"""Turns encoded images into pixels and crops: pure functions over numpy, Pillow and libjpeg-turbo, without torch.
+
+load.py     decodes bytes to RGB pixels within the worker's limits
+measure.py  the memory that a decoded image takes, from its header
+tiling.py   chooses the grid of local crops for an image's size
+crops.py    cuts pixels into one global crop and the local ones
+"""
+
+from stoop_worker.images.crops import Crops, cut
+from stoop_worker.images.load import Allocate, Image, ImageLimits, load
+from stoop_worker.images.measure import decoded_bytes
+from stoop_worker.images.pool import image_pool
+from stoop_worker.images.tiling import CropGeometry, Tiling, select_tiling
+
+__all__ = [
+    "Allocate",
+    "CropGeometry",
+    "Crops",
+    "Image",
+    "ImageLimits",
+    "Tiling",
+    "cut",
+    "decoded_bytes",
+    "image_pool",
+    "load",
+    "select_tiling",
+]

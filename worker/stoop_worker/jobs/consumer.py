@@ -1,0 +1,202 @@
+"""The claiming loop: claims no more deliveries than there are free permits, and starts a run for each."""
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from functools import partial
+
+import structlog
+
+from stoop_worker.errors import QueueFault, WorkerError
+from stoop_worker.jobs.broker import Broker, Delivery, Settlement
+from stoop_worker.jobs.executor import Executor
+from stoop_worker.jobs.outcome import Cancelled, Outcome, Released
+from stoop_worker.jobs.redis.claims import Place, place_of
+from stoop_worker.metrics import Metrics
+
+__all__ = ["Consumer", "Permits"]
+
+log = structlog.get_logger(__name__)
+
+_RELEASE_SECONDS = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    delivery: Delivery
+    task: asyncio.Task[None]
+    broken_off: "asyncio.Future[Outcome]"
+
+
+@dataclass(frozen=True, slots=True)
+class Permits:
+    """The number of jobs that may be in flight; `reserved` of them must come from the first lane."""
+
+    count: int
+    reserved: int = 0
+
+    def __post_init__(self) -> None:
+        assert 0 <= self.reserved < self.count, "every lane has a permit"
+
+
+class Consumer:
+    """Claims and runs jobs, at most `permits` in flight, until `drain` is called.
+
+    `permits.reserved` of them are for the first lane alone, so that its jobs do not wait for others to end. It claims
+    only while `ready` is set, because another worker may run the jobs that this one cannot run now.
+    """
+
+    def __init__(
+        self, broker: Broker, executor: Executor, *, permits: Permits, metrics: Metrics, ready: asyncio.Event
+    ) -> None:
+        self._broker = broker
+        self._executor = executor
+        self._permits = permits
+        self._metrics = metrics
+        self._ready = ready
+        # a worker that lost its lease may hold the same job twice until it stops the first run
+        self._runs: dict[Place, _Run] = {}
+        self._freed = asyncio.Event()
+        self._looking: asyncio.Task[None] | None = None
+        self._draining = asyncio.Event()
+        self._hurried = asyncio.Event()
+
+    @property
+    def in_flight(self) -> int:
+        """The number of jobs claimed and not yet settled."""
+        return len(self._runs)
+
+    @property
+    def deliveries(self) -> list[Delivery]:
+        """The deliveries claimed and not yet settled."""
+        return [run.delivery for run in self._runs.values()]
+
+    async def run(self) -> None:
+        """Claim until `drain` is called; jobs in flight keep running."""
+        try:
+            while not self._draining.is_set():
+                await self._turn()
+        finally:
+            await self._look_away()
+
+    def drain(self) -> None:
+        """Claim nothing new from now on."""
+        self._draining.set()
+
+    def hurry(self) -> None:
+        """Claim nothing new, and give jobs in flight no more time."""
+        self._draining.set()
+        self._hurried.set()
+
+    def cancel(self, job_id: str) -> None:
+        """End a job's run within one step of the engine, as cancelled; does nothing if it is not in flight."""
+        for run in list(self._runs.values()):
+            if run.delivery.job_id == job_id:
+                self.break_off(run.delivery, Cancelled())
+
+    def break_off(self, delivery: Delivery, outcome: Outcome) -> None:
+        """End one run within one step of the engine, with this outcome; does nothing if it is not in flight."""
+        run = self._runs.get(place_of(delivery))
+        if run is not None and not run.broken_off.done():
+            run.broken_off.set_result(outcome)
+
+    async def finish(self, grace: float) -> None:
+        """Wait `grace` seconds for the jobs in flight, then release the rest to other workers."""
+        if self._runs:
+            await self._wait_for_all(grace)
+        for run in list(self._runs.values()):
+            self.break_off(run.delivery, Released())
+        if self._runs:
+            await asyncio.wait({run.task for run in self._runs.values()}, timeout=_RELEASE_SECONDS)
+        await self._give_back()
+
+    async def _give_back(self) -> None:
+        """Release the remaining jobs one by one if the publisher has ended; other workers take over the rest."""
+        for delivery in self.deliveries:
+            try:
+                async with asyncio.timeout(_RELEASE_SECONDS):
+                    await self._broker.settle([Settlement(delivery, Released(), seq=0, event=b"", result=b"")])
+            except (WorkerError, TimeoutError) as error:
+                log.warning("a job is left to be taken over", job=delivery.job_id, error=str(error))
+                if not isinstance(error, QueueFault):
+                    return
+
+    async def _wait_for_all(self, grace: float) -> None:
+        all_ended = asyncio.create_task(asyncio.wait({run.task for run in self._runs.values()}))
+        hurried = asyncio.create_task(self._hurried.wait())
+        await asyncio.wait({all_ended, hurried}, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
+        for task in (all_ended, hurried):
+            task.cancel()
+        await asyncio.gather(all_ended, hurried, return_exceptions=True)
+
+    @property
+    def _free(self) -> int:
+        return self._permits.count - len(self._runs)
+
+    @property
+    def _kept(self) -> int:
+        """The number of free permits that are for the first lane alone."""
+        first = sum(run.delivery.priority == 0 for run in self._runs.values())
+        return min(self._free, max(0, self._permits.reserved - first))
+
+    async def _turn(self) -> None:
+        self._freed.clear()
+        free = self._free
+        if not self._ready.is_set():
+            await self._unless_draining(self._ready.wait())
+        elif free == 0:
+            await self._unless_draining(self._freed.wait())
+        elif await self._claim(free) < free:
+            await self._unless_draining(self._wait_for_work())
+
+    async def _wait_for_work(self) -> None:
+        """Wait for news or, if only the first lane may be claimed from, for the end of any run."""
+        if self._free > self._kept:
+            await self._look_away()
+            await self._broker.wait(timeout=1.0)
+            return
+        # kept while runs end, because cancelling it costs a connection
+        self._looking = self._looking or asyncio.create_task(self._broker.wait(timeout=1.0))
+        freed = asyncio.create_task(self._freed.wait())
+        try:
+            await asyncio.wait({self._looking, freed}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            freed.cancel()
+        if self._looking.done():
+            await self._look_away()
+
+    async def _look_away(self) -> None:
+        looking, self._looking = self._looking, None
+        if looking is not None:
+            looking.cancel()
+            await asyncio.wait({looking})
+            if not looking.cancelled():
+                looking.result()
+
+    async def _claim(self, free: int) -> int:
+        deliveries = await self._broker.take(free, reserved=self._kept)
+        for delivery in deliveries:
+            broken_off = asyncio.get_running_loop().create_future()
+            task = asyncio.create_task(self._executor.execute(delivery, broken_off), name=delivery.job_id)
+            self._runs[place_of(delivery)] = _Run(delivery, task, broken_off)
+            task.add_done_callback(partial(self._ended, delivery))
+        self._metrics.in_flight(len(self._runs))
+        return len(deliveries)
+
+    def _ended(self, delivery: Delivery, task: asyncio.Task[None]) -> None:
+        del self._runs[place_of(delivery)]
+        self._metrics.in_flight(len(self._runs))
+        self._freed.set()
+        if not task.cancelled() and (error := task.exception()):
+            log.error("a delivery could not be settled", job=delivery.job_id, exc_info=error)
+
+    async def _unless_draining(self, waiting: Coroutine[object, object, object]) -> None:
+        """Wait for one coroutine, or until `drain` is called."""
+        wait = asyncio.create_task(waiting)
+        drain = asyncio.create_task(self._draining.wait())
+        done, pending = await asyncio.wait({wait, drain}, return_when=asyncio.FIRST_COMPLETED)
+        for task in pending:
+            task.cancel()
+        await asyncio.gather(*pending, return_exceptions=True)
+        if wait in done:
+            wait.result()

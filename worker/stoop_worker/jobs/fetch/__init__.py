@@ -1,0 +1,11 @@
+"""An image address to bytes.
+
+fetcher.py         reads any address: an object, an image in the address itself, or a web server's if allowed
+address.py         parses the addresses of objects and inline images
+address_web.py     parses `https://` addresses
+address_public.py  recognises public IP addresses
+https.py           reads images from web servers
+public_backend.py  connects to public hosts only, pinned to the address that was checked
+"""
+
+__all__: list[str] = []

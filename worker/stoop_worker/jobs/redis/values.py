@@ -1,0 +1,88 @@
+"""Values of the port as the scripts say them: deliveries read off their rows, outcomes as words."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from stoop_schemas import names
+from stoop_schemas.failure import Failure, FailureCode
+from stoop_schemas.state import State
+from stoop_worker.jobs import outcome as outcomes
+from stoop_worker.jobs.broker import Delivery, Isolation
+
+__all__ = ["in_ms", "priority_of", "to_delivery", "way_of"]
+
+
+def way_of(outcome: outcomes.Outcome) -> tuple[str, State, bytes | int]:
+    """Return how the script ends a delivery, the job's state then, and what else that way needs."""
+    match outcome:
+        case outcomes.Completed():
+            return "end", State.COMPLETED, b""
+        case outcomes.Failed():
+            return "end", State.FAILED, b""
+        case outcomes.Cancelled():
+            return "end", State.CANCELLED, b""
+        case outcomes.Expired():
+            return "end", State.EXPIRED, b""
+        case outcomes.Dead(failure):
+            return "dead", State.FAILED, msgspec.json.encode(failure)
+        case outcomes.Retry(delay=delay):
+            return "retry", State.DELAYED, in_ms(delay)
+        case outcomes.Released():
+            return "release", State.QUEUED, b""
+        case outcomes.Crashed():
+            return "crash", State.QUEUED, b""
+
+
+def to_delivery(row: Sequence[Any], partition: int, now: int, lanes: Sequence[str]) -> Delivery:
+    """Build a delivery from the row that `take` returned for it; `lanes` are the worker's, the first one first."""
+    lane, entry, job_id, packed, attempt, next_seq, queued_at, verdict, crashes, celery = row
+    return Delivery(
+        job_id=job_id.decode(),
+        packed=packed,
+        lane=lane.decode(),
+        entry_id=entry.decode(),
+        partition=partition,
+        attempt=attempt,
+        next_seq=next_seq,
+        queued_at=queued_at,
+        claimed_at=now,
+        verdict=_verdict(verdict, crashes),
+        crashes=crashes,
+        isolation=_isolation(lane.decode()),
+        celery=celery == 1,
+        priority=priority_of(lane.decode(), lanes),
+    )
+
+
+def priority_of(lane: str, lanes: Sequence[str]) -> int:
+    """Return the place of a lane, or of a tenant's part of it, among the worker's; the quarantine comes last."""
+    own = lane.partition("/")[0]
+    return lanes.index(own) if own in lanes else len(lanes)
+
+
+def in_ms(seconds: float) -> int:
+    """Return whole milliseconds, none below 0."""
+    return max(0, round(1000 * seconds))
+
+
+def _isolation(lane: str) -> Isolation:
+    quarantine = names.quarantine_of(lane)
+    return Isolation(quarantine[1]) if quarantine else Isolation.NONE
+
+
+def _verdict(words: bytes, crashes: int) -> outcomes.Cancelled | outcomes.Expired | outcomes.Dead | None:
+    match words.split():
+        case [b"cancelled"]:
+            return outcomes.Cancelled()
+        case [b"expired"]:
+            return outcomes.Expired()
+        case [b"unbelievable", field]:
+            message = f"somebody else wrote to the job's hash in Redis: its field {field.decode()} cannot be believed"
+            return outcomes.Dead(Failure.of(FailureCode.MALFORMED, message))
+        case [b"lost"]:
+            message = f"its worker died under it {crashes} times, the last time with nothing else running"
+            return outcomes.Dead(Failure.of(FailureCode.WORKER_LOST, message))
+        case _:
+            return None

@@ -1,0 +1,30 @@
+"""Decides between another attempt after a delay and the end, for a run that failed."""
+
+from typing import Final
+
+from stoop_schemas.failure import Failure, FailureCode
+from stoop_worker.jobs.outcome import Dead, Failed, Outcome, Retry
+
+__all__ = ["FIRST_SECONDS", "LONGEST_SECONDS", "after_failure"]
+
+FIRST_SECONDS: Final = 1.0
+"""Longest delay before the second attempt."""
+
+LONGEST_SECONDS: Final = 60.0
+"""Longest delay before any attempt."""
+
+
+def after_failure(failure: Failure, *, attempt: int, most: int, chance: float) -> Outcome:
+    """Return the outcome of a failed run, the `attempt`-th (from 1) of at most `most`.
+
+    A retryable failure is tried again after a delay that doubles with each attempt. `chance`, from 0 to 1, draws the
+    delay from its upper half, so that jobs that failed together do not come back together. After the last attempt the
+    job becomes a dead letter. Do not count runs that ended because their worker died.
+    """
+    if not failure.retryable:
+        return Failed(failure)
+    if attempt >= most:
+        last = f"the last of {attempt} attempts failed with {failure.code.value}: {failure.message}"
+        return Dead(Failure.of(FailureCode.ATTEMPTS_EXHAUSTED, last))
+    longest = min(LONGEST_SECONDS, FIRST_SECONDS * 2.0 ** min(attempt - 1, 30))
+    return Retry(failure, delay=longest * (1 + chance) / 2)

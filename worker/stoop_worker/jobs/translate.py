@@ -1,0 +1,133 @@
+"""Converts the wire's values to the engine's and back, in pure functions; no other module knows both."""
+
+import dataclasses
+
+import msgspec
+
+from stoop_schemas import event as events
+from stoop_schemas.failure import Failure
+from stoop_schemas.job import Job
+from stoop_schemas.result import Metrics, Result
+from stoop_schemas.skill import Box, Grounding, Output, Point, Reasoning, Skill
+from stoop_schemas.skills import SkillSpec, spec_of
+from stoop_schemas.state import State
+from stoop_worker.engine import request as engine
+
+__all__ = ["Timings", "completed", "ended", "to_event", "to_request"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Timings:
+    """The times that a job spent before the engine received it, in milliseconds."""
+
+    queue_ms: float = 0.0
+    fetch_ms: float = 0.0
+    image_ms: float = 0.0
+
+
+def to_request(job: Job, image: engine.Media | None, defaults: engine.Sampling) -> engine.Request:
+    """Build the engine's request from a job; settings that it omits take the defaults."""
+    settings = {
+        field.name: value
+        for field in dataclasses.fields(engine.Sampling)
+        if (value := getattr(job.settings, field.name, None)) is not None
+    }
+    return engine.Request(
+        id=job.id,
+        task=_task(job),
+        media=() if image is None else (image,),
+        sampling=dataclasses.replace(defaults, **settings),
+    )
+
+
+def _task(job: Job) -> engine.Task:
+    spec = spec_of(job.skill)
+    prompt = spec.prompt_for(msgspec.structs.asdict(job))
+    match spec.runs or spec.name:
+        case Skill.QUERY:
+            refs = tuple(tuple(ref) for ref in job.spatial_refs or ())
+            return engine.Query(prompt or job.question or "", reasoning=job.reasoning, spatial_refs=refs)
+        case Skill.CAPTION:
+            return engine.Caption(job.length.value)
+        case Skill.DETECT:
+            return engine.Detect(prompt or job.object or "")
+        case Skill.POINT:
+            return engine.Point(prompt or job.object or "")
+    raise AssertionError(f"{job.skill} runs no skill of the engine")
+
+
+def to_event(output: engine.Partial, *, seq: int, attempt: int) -> events.Event:
+    """Build the event with this number from one output."""
+    match output:
+        case engine.TextDelta(id=job_id, text=text):
+            return events.DeltaEvent(id=job_id, seq=seq, attempt=attempt, text=text)
+        case engine.ReasoningDelta(id=job_id, text=text):
+            return events.ReasoningEvent(id=job_id, seq=seq, attempt=attempt, text=text)
+        case engine.BoxFound() | engine.PointFound():
+            place = {name: value for name, value in dataclasses.asdict(output).items() if name != "id"}
+            return events.ObjectEvent(id=output.id, seq=seq, attempt=attempt, object=place)
+
+
+def completed(job: Job, finished: engine.Finished, timings: Timings) -> Result:
+    """Build the result of an answered job (without worker and attempt, which the publisher adds)."""
+    return Result(
+        id=job.id,
+        status=State.COMPLETED,
+        skill=job.skill,
+        output=_output(spec_of(job.skill), finished),
+        finish_reason=finished.reason.value,
+        metrics=_metrics(finished.usage, timings),
+        custom_id=job.custom_id,
+        metadata=job.metadata,
+    )
+
+
+def ended(job_id: str, job: Job | None, status: State, failure: Failure | None) -> Result:
+    """Build the result of a job that ends without an answer; `job` is None when it could not be read."""
+    return Result(
+        id=job_id,
+        status=status,
+        skill=job.skill if job else None,
+        failure=failure,
+        custom_id=job.custom_id if job else None,
+        metadata=job.metadata if job else None,
+    )
+
+
+def _output(spec: SkillSpec, finished: engine.Finished) -> Output:
+    match spec.output:
+        case "objects":
+            output = Output(objects=[Box(box.x_min, box.y_min, box.x_max, box.y_max) for box in finished.boxes])
+        case "points":
+            output = Output(points=[Point(point.x, point.y) for point in finished.points])
+        case "caption":
+            output = Output(caption=finished.text)
+        case _:
+            output = Output(answer=finished.text, reasoning=_reasoning(finished))
+    return output if spec.result is None else spec.result(output)
+
+
+def _reasoning(finished: engine.Finished) -> Reasoning | None:
+    if finished.reasoning is None:
+        return None
+    spans = [Grounding(span.start, span.end, list(span.points)) for span in finished.grounding]
+    return Reasoning(text=finished.reasoning, grounding=spans)
+
+
+def _metrics(usage: engine.Usage, timings: Timings) -> Metrics:
+    return Metrics(
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        cached_tokens=usage.cached_tokens,
+        queue_time_ms=_microseconds(timings.queue_ms),
+        fetch_time_ms=_microseconds(timings.fetch_ms),
+        image_time_ms=_microseconds(timings.image_ms),
+        prefill_time_ms=_microseconds(usage.prefill_time_ms),
+        decode_time_ms=_microseconds(usage.decode_time_ms),
+        ttft_ms=_microseconds(usage.ttft_ms),
+    )
+
+
+def _microseconds(milliseconds: float) -> float:
+    """Return the time to a thousandth, because further digits mean nothing."""
+    return round(milliseconds, 3)

@@ -1,0 +1,23 @@
+"""Operations with kernels of their own, one folder each.
+
+In every folder `__init__.py` picks the kernel or the reference, `reference.py` defines the operation in plain torch,
+and `kernel.py` (or the files named there) computes it with Triton. Files in CUDA C++ are `*.cu`.
+
+    backend.py        decides whether a kernel or the reference runs
+    early.py          starts a kernel before the previous one has ended
+    hopper/           compiles and launches CUDA C++ on Hopper
+    fp8/              linear layers in fp8, and rows quantised for them
+    layer_norm/       layer norm, with the sums before it or the rounding to fp8 after it
+    rms_norm/         RMS norm, with the sums before it
+    rope/             rotary position embedding (reference only)
+    rotate_write/     rotation of queries and keys, and the write to the KV pool
+    rotate_attend/    the same and attention in one launch, for single rows
+    paged_attention/  attention over the paged KV pool
+    vision_attention/ full attention within each crop
+    skinny_linear/    products of few rows with large weights
+    swiglu/           the gated activation of an MLP
+    sampling/         the choice of tokens
+    patchify/         pixels to normalised patches
+    resize/           Pillow's LANCZOS
+    stitch_pool/      the features of local crops averaged into one grid
+"""

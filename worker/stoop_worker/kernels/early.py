@@ -1,0 +1,46 @@
+# mypy: disable-error-code="import-untyped, no-untyped-call, no-untyped-def, untyped-decorator"
+"""Starts a kernel before the previous one has ended, so that the end of one and the start of the next overlap.
+
+This is CUDA's programmatic dependent launch: a kernel's programs may start once every program of the previous kernel
+has called `let_next_start`. `wait` returns when the previous kernel has ended and its writes are visible. Before that,
+a program must not read a value that an earlier kernel writes, nor write one that it reads. Every program calls `wait`,
+even if it has nothing to do. A kernel therefore ends after the previous one, and so after every earlier one.
+
+A program may read these before `wait`: weights, the inputs of a step, and anything else that was written before an
+earlier kernel which was not launched early.
+"""
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+from stoop_worker.kernels.backend import launches_early
+
+__all__ = ["MOST_ROWS", "let_next_start", "options", "wait"]
+
+MOST_ROWS = 16
+"""With more rows, a kernel's programs fill the device for longer, and programs that start early get in their way."""
+
+
+def options(device: torch.device, rows: int) -> dict[str, Any]:
+    """Return the launch options for `rows` rows on `device`, for a kernel with the constexpr EARLY."""
+    if rows <= MOST_ROWS and launches_early(device):
+        return {"EARLY": True, "launch_pdl": True}
+    return {"EARLY": False}
+
+
+@triton.jit
+def let_next_start(EARLY: tl.constexpr):
+    """Let the next kernel start once all programs of this one have reached this call."""
+    if EARLY:
+        gdc_launch_dependents()
+
+
+@triton.jit
+def wait(EARLY: tl.constexpr):
+    """Wait until the previous kernels have ended."""
+    if EARLY:
+        gdc_wait()

@@ -1,0 +1,12 @@
+"""Shared parts of the kernels in CUDA C++ for Hopper (compute capability 9.0).
+
+source.py    writes a kernel's source, with the products that it needs
+compiler.py  compiles the source with NVRTC, and launches the kernel
+hopper.cu    barriers, the copy engine and the products
+softmax.cu   the running softmax
+"""
+
+from stoop_worker.kernels.hopper.compiler import CudaKernel, compile_kernel, tensor_map
+from stoop_worker.kernels.hopper.source import HALVES, Shape, is_hopper, source
+
+__all__ = ["HALVES", "CudaKernel", "Shape", "compile_kernel", "is_hopper", "source", "tensor_map"]

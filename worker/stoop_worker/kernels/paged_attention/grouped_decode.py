@@ -1,0 +1,200 @@
+# mypy: disable-error-code="import-untyped, no-untyped-call, no-untyped-def, untyped-decorator"
+# ruff: noqa: PLR0913
+"""Attention of one query row a sequence where G query heads share a key head. Letters as in `reference`; B rows.
+
+A program takes one key head of one sequence, one range of its positions as in `decode`, and all G queries of the head,
+so that keys and values are read once. The products need 16 queries: rows of zeros fill up the missing ones. The last
+program of a key head to end combines the ranges.
+"""
+
+from math import e, log2
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from stoop_worker.kernels import early
+from stoop_worker.kernels.paged_attention.decode import LOWEST, Ranges, add_up, ranges_for, scratch
+from stoop_worker.kernels.paged_attention.layout import PagedLayout
+
+__all__ = ["decode_groups", "group_ranges"]
+
+_LEAST_QUERIES = 16
+_MOST_SPLITS = 32
+
+
+def group_ranges(batch: int, key_heads: int, positions: int, q_BHD: Tensor) -> Ranges:
+    """Choose the ranges for `batch` sequences of at most `positions`, from shapes only: a graph captures them."""
+    bytes_of_key = q_BHD.shape[2] * q_BHD.element_size()
+    ranges = Ranges(1, block=64 if bytes_of_key <= 128 else 32, warps=4, stages=3 if bytes_of_key <= 256 else 2)
+    return ranges_for(batch, key_heads, positions, ranges, most=_MOST_SPLITS)
+
+
+def decode_groups(
+    q_BHD: Tensor,
+    pool: Tensor,
+    layout: PagedLayout,
+    *,
+    scale: float | None = None,
+    out_TM: Tensor | None = None,
+    ranges: Ranges | None = None,
+) -> Tensor:
+    """Compute `decode` for any whole number of query heads per key head; the same rules for captures and calls hold."""
+    batch, heads, head_dim = q_BHD.shape
+    key_heads, table_BP = pool.shape[3], layout.page_table_BP
+    group = heads // key_heads
+    if ranges is None:
+        ranges = group_ranges(batch, key_heads, table_BP.shape[1] * layout.page_size, q_BHD)
+    q_BC = q_BHD.reshape(batch, heads * head_dim)
+    out_BM = torch.empty_like(q_BC, memory_format=torch.contiguous_format) if out_TM is None else out_TM
+    parts, sums, arrivals = scratch(batch, heads, head_dim, ranges.splits, q_BHD.device)
+    kernel: Any = _decode_groups
+    kernel[(key_heads, ranges.splits, batch)](
+        q_BC,
+        pool[0],
+        pool[1],
+        table_BP,
+        layout.context_lens_B,
+        out_BM,
+        parts,
+        sums,
+        arrivals,
+        q_BC.stride(0),
+        table_BP.stride(0),
+        out_BM.stride(0),
+        log2(e) * (head_dim**-0.5 if scale is None else scale),
+        K=key_heads,
+        G=group,
+        QUERIES=max(_LEAST_QUERIES, triton.next_power_of_2(group)),
+        D=head_dim,
+        PAGE=layout.page_size,
+        SPLITS=ranges.splits,
+        BLOCK=ranges.block,
+        STAGES=ranges.stages,
+        num_warps=ranges.warps,
+        **early.options(q_BHD.device, batch),
+    )
+    return out_BM[:, : heads * head_dim].view(q_BHD.shape)
+
+
+@triton.jit
+def _decode_groups(
+    q_ptr,
+    keys_ptr,
+    values_ptr,
+    table_ptr,
+    contexts_ptr,
+    out_ptr,
+    parts_ptr,
+    sums_ptr,
+    arrivals_ptr,
+    q_stride,
+    table_stride,
+    out_stride,
+    scale,
+    K: tl.constexpr,
+    G: tl.constexpr,
+    QUERIES: tl.constexpr,
+    D: tl.constexpr,
+    PAGE: tl.constexpr,
+    SPLITS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    STAGES: tl.constexpr,
+    EARLY: tl.constexpr,
+):
+    key_head = tl.program_id(0)
+    split = tl.program_id(1)
+    row = tl.program_id(2)
+    early.let_next_start(EARLY)
+    context = tl.load(contexts_ptr + row)
+    blocks = tl.maximum(tl.cdiv(context, BLOCK), 1)
+    each = tl.cdiv(blocks, SPLITS)
+    active = tl.cdiv(blocks, each)
+    first = split * each * BLOCK
+    last = tl.minimum(first + each * BLOCK, context)
+    early.wait(EARLY)
+    if split >= active:
+        return
+    member = tl.arange(0, QUERIES)
+    channel = tl.arange(0, D)
+    real = member < G
+    inside = real[:, None]
+    place = (key_head * G + member)[:, None] * D + channel[None, :]
+    q = tl.load(q_ptr + row * q_stride + place, mask=inside, other=0.0)
+    top, total, mixed = _read(
+        q,
+        keys_ptr + key_head * D,
+        values_ptr + key_head * D,
+        table_ptr + row * table_stride,
+        first,
+        last,
+        scale,
+        K,
+        QUERIES,
+        D,
+        PAGE,
+        BLOCK,
+        STAGES,
+    )
+    target_ptr = out_ptr + row * out_stride
+    if active == 1:
+        mixed = mixed / tl.maximum(total, 1e-30)[:, None]
+        tl.store(target_ptr + place, mixed.to(out_ptr.dtype.element_ty), mask=inside)
+    else:
+        pair = (row * K + key_head) * G  # the group's first head, counted over all rows
+        part = (pair + member) * SPLITS + split
+        tl.store(parts_ptr + part[:, None] * D + channel[None, :], mixed, mask=inside)
+        tl.store(sums_ptr + part * 2, top, mask=real)
+        tl.store(sums_ptr + part * 2 + 1, total, mask=real)
+        # every thread has written before one of them announces it
+        tl.debug_barrier()
+        ended = tl.atomic_add(arrivals_ptr + row * K + key_head, 1, sem="acq_rel")
+        if ended == active - 1:
+            for of_group in range(G):
+                its = (pair + of_group) * SPLITS
+                its_target_ptr = target_ptr + (key_head * G + of_group) * D + channel
+                add_up(parts_ptr + its * D, sums_ptr + its * 2, its_target_ptr, active, D, SPLITS)
+            tl.store(arrivals_ptr + row * K + key_head, 0)
+
+
+@triton.jit
+def _read(
+    q,
+    keys_ptr,
+    values_ptr,
+    table_ptr,
+    first,
+    last,
+    scale,
+    K: tl.constexpr,
+    QUERIES: tl.constexpr,
+    D: tl.constexpr,
+    PAGE: tl.constexpr,
+    BLOCK: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """Return the running softmax of each query: its peak, its sum and its mixture of values."""
+    place = tl.arange(0, BLOCK)
+    channel = tl.arange(0, D)
+    top = tl.full((QUERIES,), LOWEST, tl.float32)
+    total = tl.zeros((QUERIES,), tl.float32)
+    mixed = tl.zeros((QUERIES, D), tl.float32)
+    for start in tl.range(first, last, BLOCK, num_stages=STAGES):
+        # the last position replaces those beyond it, whose slots may hold NaN
+        position = tl.minimum(start + place, last - 1)
+        page = tl.load(table_ptr + position // PAGE).to(tl.int64)
+        slot = page * PAGE + position % PAGE
+        source = slot[:, None] * (K * D) + channel[None, :]
+        k = tl.load(keys_ptr + source).to(q.dtype)
+        v = tl.load(values_ptr + source).to(q.dtype)
+        score = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
+        score = tl.where((start + place < last)[None, :], score, float("-inf"))
+        higher = tl.maximum(top, tl.max(score, 1))
+        decay = tl.exp2(top - higher)
+        weight = tl.exp2(score - higher[:, None])
+        total = total * decay + tl.sum(weight, 1)
+        mixed = tl.dot(weight.to(q.dtype), v, mixed * decay[:, None], input_precision="ieee")
+        top = higher
+    return top, total, mixed

@@ -1,0 +1,3 @@
+from stoop_worker.kernels.rope.reference import Rotation, rope, rotation
+
+__all__ = ["Rotation", "rope", "rotation"]

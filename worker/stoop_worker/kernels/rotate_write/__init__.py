@@ -1,0 +1,42 @@
+"""Rotate the queries and keys of a decoder layer, and store its keys and values in the KV pool.
+
+    rotate_write(qkv_TN, places, pool, *, norms=None) -> q_THD
+    rotate_write_gelu(qkvf_TN, positions_T, table_SF2, pool, slots_T, *, out_TM) -> q_THD
+    rotation_table(max_context, rotary_dim, theta, device, *, dtype) -> table_SF2
+
+T rows, H query heads, K key heads, D head dim, F frequencies (half the rotated channels), S positions.
+`qkv_TN` (T, (H + 2 K) D) holds the heads of q, then of k, then of v: K and D are the pool's, and H follows from N.
+Rows may be strided; a row's columns are contiguous. `pool` (2, pages, page size, K, D): the rows' dtype or
+float8_e4m3fn.
+`places` is a `Places`: positions int64 (T,) or (T, A), table_SF2 float32 (S, F, 2), slots_T int64, axis_F int32 (F,) or
+None. `norms` is a `HeadNorms`: weights q_D and k_D of the rows' dtype, and epsilon. F = D / 2 rotates whole heads.
+"""
+
+from torch import Tensor
+
+from stoop_worker.kernels.backend import uses_kernel
+from stoop_worker.kernels.rotate_write import reference
+from stoop_worker.kernels.rotate_write.places import HeadNorms, Places
+from stoop_worker.kernels.rotate_write.reference import rotation_table
+
+__all__ = ["HeadNorms", "Places", "rotate_write", "rotate_write_gelu", "rotation_table"]
+
+
+def rotate_write(qkv_TN: Tensor, places: Places, pool: Tensor, *, norms: HeadNorms | None = None) -> Tensor:
+    """Return the rotated q_THD; see `reference.rotate_write`."""
+    if uses_kernel(qkv_TN):
+        from stoop_worker.kernels.rotate_write import kernel
+
+        return kernel.rotate_write(qkv_TN, places, pool, norms=norms)
+    return reference.rotate_write(qkv_TN, places, pool, norms=norms)
+
+
+def rotate_write_gelu(
+    qkvf_TN: Tensor, positions_T: Tensor, table_SF2: Tensor, pool: Tensor, slots_T: Tensor, *, out_TM: Tensor
+) -> Tensor:
+    """Return the rotated q_THD and fill the last columns of `out_TM`; see `reference.rotate_write_gelu`."""
+    if uses_kernel(qkvf_TN):
+        from stoop_worker.kernels.rotate_write import kernel
+
+        return kernel.rotate_write_gelu(qkvf_TN, positions_T, table_SF2, pool, slots_T, out_TM=out_TM)
+    return reference.rotate_write_gelu(qkvf_TN, positions_T, table_SF2, pool, slots_T, out_TM=out_TM)

@@ -1,0 +1,55 @@
+"""Products of few rows with large weights, bound by the time to read the weights. Letters as in `reference`.
+
+Torch computes float32 rows on every device, because the kernels of the products take only float16 and bfloat16.
+"""
+
+import torch
+from torch import Tensor
+
+from stoop_worker.kernels.backend import uses_kernel
+from stoop_worker.kernels.skinny_linear import reference
+
+__all__ = ["add_parts", "add_parts_layer_norm", "skinny_linear", "split_linear"]
+
+_HALVES = (torch.float16, torch.bfloat16)
+
+
+def skinny_linear(x_BC: Tensor, weight_NC: Tensor, bias_N: Tensor) -> Tensor:
+    """Return y_BN = x W^T + b in x's dtype, summed in at least float32; any B, but fast for at most 16."""
+    if x_BC.dtype in _HALVES and uses_kernel(x_BC, weight_NC, bias_N):
+        from stoop_worker.kernels.skinny_linear import products
+
+        return products.skinny_linear(x_BC, weight_NC, bias_N)
+    return reference.skinny_linear(x_BC, weight_NC, bias_N)
+
+
+def split_linear(x_BK: Tensor, weight_NK: Tensor) -> Tensor:
+    """Return parts_SBN, float32 (float64 for float64), whose sum over S is x W^T; any B, but fast for at most 64.
+
+    The number of parts depends on all shapes; `add_parts` and `add_parts_layer_norm` take any number.
+    """
+    if x_BK.dtype in _HALVES and uses_kernel(x_BK, weight_NK):
+        from stoop_worker.kernels.skinny_linear import products
+
+        return products.split_linear(x_BK, weight_NK)
+    return reference.split_linear(x_BK, weight_NK)
+
+
+def add_parts(x_BC: Tensor, parts_SBC: Tensor, added_bias_C: Tensor) -> Tensor:
+    """Return sum_BC = x + (all parts + bias), in x's dtype; `reference.add_parts` defines the rounding."""
+    if uses_kernel(x_BC, parts_SBC, added_bias_C):
+        from stoop_worker.kernels.skinny_linear import sums
+
+        return sums.add_parts(x_BC, parts_SBC, added_bias_C)
+    return reference.add_parts(x_BC, parts_SBC, added_bias_C)
+
+
+def add_parts_layer_norm(
+    x_BC: Tensor, parts_SBC: Tensor, added_bias_C: Tensor, weight_C: Tensor, bias_C: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return sum_BC as by `add_parts`, and its layer norm, both in x's dtype."""
+    if uses_kernel(x_BC, parts_SBC, added_bias_C, weight_C, bias_C):
+        from stoop_worker.kernels.skinny_linear import sums
+
+        return sums.add_parts_layer_norm(x_BC, parts_SBC, added_bias_C, weight_C, bias_C)
+    return reference.add_parts_layer_norm(x_BC, parts_SBC, added_bias_C, weight_C, bias_C)

@@ -1,0 +1,12 @@
+"""The models.
+
+families.py  chooses the family that runs a model
+catalog.py   reads the short names from catalog.toml
+loading/     reads the files of any family
+blocks/      the layers that two families share
+moondream/   Moondream 2
+
+README.md explains how to add a family.
+"""
+
+__all__: list[str] = []

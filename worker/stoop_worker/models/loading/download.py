@@ -1,0 +1,67 @@
+"""Finds a model's files on this machine, or in a Hugging Face repository at a pinned revision."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stoop_worker.errors import CheckpointError
+from stoop_worker.models.loading.checkpoint import weight_files
+from stoop_worker.models.loading.config_file import read_document
+
+__all__ = ["Download", "Source", "locate", "snapshot"]
+
+Download = Callable[[str, str, Sequence[str]], Path]
+"""Takes a repository's id, a revision and patterns of file names; returns the folder that holds them."""
+
+_REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
+_COMMIT = re.compile(r"[0-9a-f]{40}|\d{4}-\d{2}-\d{2}")
+_PINNED = {"vikhyatk/moondream2": "9a7d4024050840e001defacec2b00727e89149e6"}  # the release of 2025-06-21
+_FILES = ("config.json", "tokenizer.json", "*.safetensors", "*.safetensors.index.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The files of a model; `config_required` is False only for a lone weight file."""
+
+    folder: Path
+    weights: tuple[Path, ...]
+    name: str
+    config_required: bool = True
+
+    def document(self) -> Mapping[str, Any]:
+        """Read config.json; the document is empty for a lone weight file without one."""
+        path = self.folder / "config.json"
+        return {} if not self.config_required and not path.exists() else read_document(path)
+
+
+def locate(source: str | Path, revision: str | None, download: Download) -> Source:
+    """Find a model's files, downloading them if `source` names a repository."""
+    path = Path(source)
+    if path.is_dir():
+        return Source(path, weight_files(path), path.resolve().name)
+    if path.is_file():
+        return Source(path.parent, (path,), path.stem, config_required=False)
+    if isinstance(source, Path) or not _REPOSITORY.fullmatch(source):
+        raise CheckpointError(f"there is no model at {source}: give a folder, a weight file, or a Hugging Face id")
+    revision = revision or _PINNED.get(source)
+    if revision is None or not _COMMIT.fullmatch(revision):
+        raise CheckpointError(f"{source}: give a revision to pin, a commit's 40 hex digits or a dated tag")
+    folder = download(source, revision, _FILES)
+    return Source(folder, weight_files(folder), f"{source}@{revision}")
+
+
+def snapshot(repository: str, revision: str, patterns: Sequence[str]) -> Path:
+    """Download a repository's files, or find them in the local cache of Hugging Face."""
+    import huggingface_hub  # slow to import, and not needed for a local folder
+    from huggingface_hub.errors import HfHubHTTPError
+
+    try:
+        return Path(huggingface_hub.snapshot_download(repository, revision=revision, allow_patterns=list(patterns)))
+    except (HfHubHTTPError, OSError, ValueError) as error:
+        # OSError and ValueError: no network, a full disk, offline with nothing cached, an impossible id
+        raise CheckpointError(
+            f"cannot have {repository} at {revision} from Hugging Face ({type(error).__name__}): check the network and "
+            "HF_TOKEN, or download it elsewhere and give its folder"
+        ) from error

@@ -1,0 +1,59 @@
+"""Converts text to ids and back; users' text never becomes control tokens."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import tokenizers
+
+from stoop_worker.errors import CheckpointError
+
+__all__ = ["Tokenizer"]
+
+_CONTROL = re.compile(r"<\|\w+\|>")
+
+
+class Tokenizer:
+    """A byte-level BPE tokenizer in which the control tokens, spelled <|…|>, are special."""
+
+    def __init__(self, document: str) -> None:
+        """Read the contents of a tokenizer.json; raises `CheckpointError` if they are not valid."""
+        try:
+            self._backend = tokenizers.Tokenizer.from_str(document)
+        except Exception as error:  # the library raises nothing narrower
+            raise CheckpointError(f"not a tokenizer.json: {error}") from error
+        # control tokens are special regardless of the file's flags: they are left out of decoded text, and their
+        # spelling in a question is plain text
+        controls = sorted(spelling for spelling in self._backend.get_vocab() if _CONTROL.fullmatch(spelling))
+        self._backend.add_special_tokens([tokenizers.AddedToken(spelling, special=True) for spelling in controls])
+        self._backend.encode_special_tokens = True
+
+    @classmethod
+    def read(cls, path: Path) -> "Tokenizer":
+        """Read a tokenizer.json."""
+        try:
+            return cls(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
+
+    def tokenize(self, text: str) -> list[int]:
+        """Return the ids of a text, never those of control tokens."""
+        return list(self._backend.encode(text, add_special_tokens=False).ids)
+
+    def detokenize(self, ids: Sequence[int]) -> str:
+        """Return the text of ids: control tokens and unknown ids give none, an incomplete character gives U+FFFD."""
+        return str(self._backend.decode(list(ids), skip_special_tokens=True))
+
+    def document(self) -> str:
+        """Return the contents of a tokenizer.json that reads back as this one."""
+        return str(self._backend.to_str())
+
+    @property
+    def size(self) -> int:
+        """The number of ids."""
+        return int(self._backend.get_vocab_size())
+
+    def spelling(self, token: int) -> str | None:
+        """Return the file's spelling of an id; None if the id is unknown."""
+        spelling = self._backend.id_to_token(token)
+        return None if spelling is None else str(spelling)

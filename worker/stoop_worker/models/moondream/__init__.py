@@ -1,0 +1,25 @@
+"""Moondream 2, as functions over weights, behind the engine's port.
+
+family.py        the port's functions
+model.py         a loaded model, and loading one
+files.py         reads the configuration and the tokenizer
+sections.py      finds the four sections in config.json
+config.py        sizes, token ids and prompt templates
+config_check.py  checks that a configuration describes a possible model
+weights.py       all tensors by name and shape
+names.py         maps the tensor names of released and older files
+fp8.py           quantises weights to fp8
+vision.py        the vision encoder
+encoder.py       runs the vision encoder over the images of a step
+crops.py         cuts crops on the device
+text.py          the text model over the KV cache
+decode_text.py   the text model on one position per sequence, with fused products
+dense_text.py    the text model's layers; the caller supplies the attention
+region.py        coordinates and sizes in embeddings and hidden states
+values.py        coordinates and sizes as inputs and head values
+prompt.py        turns tasks into prompts
+checks.py        checks that Moondream can do a task
+skills/          one object per sequence that turns tokens into outputs
+"""
+
+__all__: list[str] = []

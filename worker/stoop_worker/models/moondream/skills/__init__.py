@@ -1,0 +1,22 @@
+"""One object a sequence that knows what to read next and what to make of it.
+
+text.py       queries and captions
+reasoning.py  the reasoning before an answer
+spatial.py    detect and point
+"""
+
+from stoop_worker.engine.request import Caption, Query, Request
+from stoop_worker.engine.skill import Skill
+from stoop_worker.models.loading.tokenizer import Tokenizer
+from stoop_worker.models.moondream.config import TokenizerConfig
+from stoop_worker.models.moondream.skills.spatial import SpatialSkill
+from stoop_worker.models.moondream.skills.text import TextSkill
+
+__all__ = ["SpatialSkill", "TextSkill", "start_skill"]
+
+
+def start_skill(request: Request, *, ids: TokenizerConfig, tokenizer: Tokenizer) -> Skill:
+    """Make the skill for a request's task, at its beginning."""
+    if isinstance(request.task, Query | Caption):
+        return TextSkill(request, ids=ids, tokenizer=tokenizer)
+    return SpatialSkill(request, eos_id=ids.eos_id)

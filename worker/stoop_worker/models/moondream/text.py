@@ -1,0 +1,45 @@
+"""The text model over the KV cache: the decoder of `dense_text`, with rotation, cache and attention in few passes.
+
+T tokens packed over sequences, C model dim, H heads, D head dim, S positions of the longest context, F frequencies.
+"""
+
+from torch import Tensor
+
+from stoop_worker.engine.device.tensors import KVView
+from stoop_worker.kernels.paged_attention import paged_attention
+from stoop_worker.kernels.rotate_write import Places, rotate_write
+from stoop_worker.models.blocks.layers import add_layer_norm, layer_norm_for, linear, mlp, select
+from stoop_worker.models.moondream.weights import TextWeights
+
+__all__ = ["forward"]
+
+
+def forward(
+    x_TC: Tensor, kv: KVView, weights: TextWeights, rotations_SF2: Tensor, *, wanted_R: Tensor | None = None
+) -> Tensor:
+    """Run the decoder; returns hidden_TC, the residual stream as it is after the last block (no norm).
+
+    `rotations_SF2` holds cosine and sine of every position. With `wanted_R` only these rows are returned, hidden_RC.
+    """
+    rows = layer_norm_for(weights.blocks[0].attn.qkv, x_TC, weights.blocks[0].ln)
+    places = Places(kv.positions_T, rotations_SF2, kv.slots_T)
+    for layer, block in enumerate(weights.blocks):
+        kv.on_progress()
+        last = layer + 1 == len(weights.blocks)
+        attended_TC = _attend(kv, layer, linear(rows, block.attn.qkv), places)
+        if last and wanted_R is not None:
+            # of the others only keys and values are of use from here on
+            x_TC, attended_TC, rows = x_TC[wanted_R], attended_TC[wanted_R], select(rows, wanted_R)
+        added = linear(attended_TC, block.attn.proj), mlp(rows, block.mlp)
+        if last:
+            break
+        following = weights.blocks[layer + 1]
+        x_TC, rows = add_layer_norm(x_TC, added, following.ln, reader=following.attn.qkv)
+    # the two sums are in this order, for bfloat16 rounds each
+    return x_TC + added[0] + added[1]
+
+
+def _attend(kv: KVView, layer: int, qkv_TC: Tensor, places: Places) -> Tensor:
+    """Keep the tokens' keys and values, and attend; returns (T, H * D)."""
+    q_THD = rotate_write(qkv_TC, places, kv.pool[layer])
+    return paged_attention(q_THD, kv.pool[layer], kv.layout).flatten(1)
