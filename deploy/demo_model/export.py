@@ -1,6 +1,6 @@
 """Makes the demo's checkpoint from the state of a training.
 
-python -m deploy.demo_model.export run deploy/demo/model
+python -m deploy.demo_model.export run deploy/demo_model/model
 """
 
 import sys

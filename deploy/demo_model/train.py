@@ -5,7 +5,7 @@
     python -m deploy.demo_model.train --out run --smoke                 # a few steps on a CPU
 
 The learning rate depends on the time spent: the training ends after `--seconds` in all, however often it is resumed.
-`python -m deploy.demo_model.export run deploy/demo/model` turns the result into a checkpoint.
+`python -m deploy.demo_model.export run deploy/demo_model/model` turns the result into a checkpoint.
 """
 
 import argparse
