@@ -9,19 +9,19 @@ from queue import SimpleQueue
 import numpy as np
 import numpy.typing as npt
 
-from stoop_worker.engine_process.pixels import Layout, Trays, map_trays
+from stoop_worker.engine_process.pixels import Layout, SharedPixels, map_segments
 from stoop_worker.images import CropGeometry, Crops, Image, ImageLimits, cut, load
 
 __all__ = ["ImageProcesses", "prepare"]
 
-_TRAYS = 256  # one for each request in flight under the largest load
-_TRAY_BYTES = 4 << 20
+_SEGMENTS = 256  # one for each request in flight under the largest load
+_SEGMENT_BYTES = 4 << 20
 
 _Pixels = npt.NDArray[np.uint8]
 _Task = tuple[bytes, CropGeometry, bool, int | None]
-"""A JPEG, its crop geometry, whether the device cuts it, and the index of a free tray."""
+"""A JPEG, its crop geometry, whether the device cuts it, and the start of a free segment."""
 _Left = tuple[Layout, _Pixels | None]
-"""The image's layout in its tray; the pixels themselves if it does not fit."""
+"""The image's layout in its segment; the pixels themselves if it does not fit."""
 
 
 def prepare(jpeg: bytes, geometry: CropGeometry, on_device: bool) -> Crops | Image:
@@ -34,13 +34,13 @@ class ImageProcesses:
     """Prepares images in `count` processes; each waiting thread has one to itself."""
 
     def __init__(self, count: int) -> None:
-        self._trays = Trays(_TRAYS, _TRAY_BYTES)
+        self._shared_pixels = SharedPixels(_SEGMENTS, _SEGMENT_BYTES)
         # forked, because a spawned process would import the whole benchmark; none of them touches the device
         fork = get_context("fork")
         pipes = [fork.Pipe() for _ in range(count)]
         ours = [pipe[0] for pipe in pipes]
         self._processes = [
-            fork.Process(target=_serve, args=(theirs, ours, self._trays), daemon=True) for _, theirs in pipes
+            fork.Process(target=_serve, args=(theirs, ours, self._shared_pixels), daemon=True) for _, theirs in pipes
         ]
         self._lines: SimpleQueue[Connection] = SimpleQueue()
         for process, (line, theirs) in zip(self._processes, pipes, strict=True):
@@ -50,9 +50,9 @@ class ImageProcesses:
             self._lines.put(line)
 
     def prepare(self, jpeg: bytes, geometry: CropGeometry, on_device: bool) -> Crops | Image:
-        """Run `prepare` in a process; the tray is free again when the image is deleted."""
-        tray = self._trays.empty((_TRAY_BYTES,))
-        task: _Task = (jpeg, geometry, on_device, self._trays.start_of(tray))
+        """Run `prepare` in a process; the segment is free again when the image is deleted."""
+        segment = self._shared_pixels.empty((_SEGMENT_BYTES,))
+        task: _Task = (jpeg, geometry, on_device, self._shared_pixels.start_of(segment))
         line = self._lines.get()
         line.send(task)
         left: _Left | Exception = line.recv()
@@ -60,7 +60,7 @@ class ImageProcesses:
         if isinstance(left, Exception):
             raise left
         layout, pixels = left
-        return layout.image(tray[: prod(layout.shape)] if pixels is None else pixels)
+        return layout.image(segment[: prod(layout.shape)] if pixels is None else pixels)
 
     def close(self) -> None:
         """End the processes once no thread waits for one."""
@@ -68,14 +68,14 @@ class ImageProcesses:
             self._lines.get().close()
         for process in self._processes:
             process.join()
-        self._trays.close()
+        self._shared_pixels.close()
 
 
-def _serve(line: Connection, inherited: list[Connection], trays: Trays) -> None:
+def _serve(line: Connection, inherited: list[Connection], shared_pixels: SharedPixels) -> None:
     """Prepare images until the other end is closed."""
     for other in inherited:
         other.close()
-    memory = map_trays(os.dup(trays.file))
+    memory = map_segments(os.dup(shared_pixels.file))
     line.send("up")
     while True:
         try:
@@ -89,11 +89,11 @@ def _serve(line: Connection, inherited: list[Connection], trays: Trays) -> None:
 
 
 def _leave(task: _Task, memory: _Pixels) -> _Left:
-    """Prepare an image, with its pixels in its tray if they fit."""
+    """Prepare an image, with its pixels in its segment if they fit."""
     jpeg, geometry, on_device, start = task
 
     def allocate(shape: tuple[int, ...]) -> _Pixels:
-        if start is None or prod(shape) > _TRAY_BYTES:
+        if start is None or prod(shape) > _SEGMENT_BYTES:
             return np.empty(shape, dtype=np.uint8)
         return memory[start : start + prod(shape)].reshape(shape)
 
@@ -104,5 +104,5 @@ def _leave(task: _Task, memory: _Pixels) -> _Left:
         cut_here = prepare(jpeg, geometry, on_device)
         image = Layout.of(cut_here).image(allocate(cut_here.pixels.shape))
         image.pixels[...] = cut_here.pixels
-    in_tray = image.pixels.base is memory
-    return Layout.of(image), None if in_tray else image.pixels
+    in_segment = image.pixels.base is memory
+    return Layout.of(image), None if in_segment else image.pixels

@@ -20,7 +20,7 @@ class Checksums:
     figures: Mapping[str, float] = {}
 
     def __init__(self, deliver: Deliver) -> None:
-        self.steps = 0
+        self.progress = 0
         self.alive = True
         self._deliver = deliver
 
@@ -32,7 +32,7 @@ class Checksums:
 
     def submit(self, request: Request) -> None:
         (image,) = request.media  # each job has one
-        self.steps += 1
+        self.progress += 1
         text = str(zlib.crc32(image.pixels.data))
         self._deliver([Finished(request.id, FinishReason.STOP, _USAGE, text=text)])
 

@@ -24,7 +24,7 @@ class SlowEngine:
     figures: Mapping[str, float] = {}
 
     def __init__(self, deliver: Deliver) -> None:
-        self.steps = 0
+        self.progress = 0
         self.alive = True
         self._deliver = deliver
         self._waiting: SimpleQueue[Request] = SimpleQueue()
@@ -48,7 +48,7 @@ class SlowEngine:
     def _end(self, request: Request) -> None:
         [image] = request.media
         time.sleep(_SECONDS)
-        self.steps += 1
+        self.progress += 1
         checksum = str(int(image.pixels[::97].sum()))
         self._deliver([Finished(request.id, FinishReason.STOP, _USAGE, text=checksum)])
 

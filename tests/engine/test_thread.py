@@ -106,7 +106,7 @@ def test_steps_grow_while_there_is_nothing_to_do_and_pages_are_counted_once() ->
     thread.start()
     with engine.changed:
         assert engine.changed.wait_for(lambda: engine.rounds >= 5, SECONDS)
-    assert thread.steps >= 3
+    assert thread.progress >= 3
     thread.stop()
     assert engine.checks == 1
 
@@ -121,9 +121,9 @@ class Progress(Engine):
 
     def step(self) -> list[Output]:
         assert self.thread is not None
-        before = self.thread.steps
+        before = self.thread.progress
         outputs = super().step()
-        self.grown.append(self.thread.steps - before)
+        self.grown.append(self.thread.progress - before)
         return outputs
 
 

@@ -52,7 +52,7 @@ async def keeping() -> AsyncIterator[Keeping]:
 
 async def beat(keeping: Keeping, beats: int) -> None:
     for _ in range(beats):
-        keeping.engine.steps += 1
+        keeping.engine.progress += 1
         await keeping.broker.beats.wait_for(keeping.broker.beats.count + 1)
 
 
@@ -63,10 +63,10 @@ async def test_the_lease_is_kept_while_the_engine_makes_progress(keeping: Keepin
 
 
 async def test_a_hung_engine_loses_its_lease(keeping: Keeping) -> None:
-    await keeping.broker.beats.wait_for(3)  # steps stands still from the first on
+    await keeping.broker.beats.wait_for(3)  # the progress stands still from the first on
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(keeping.broker.beats.wait_for(4), timeout=0.1)
-    keeping.engine.steps += 1
+    keeping.engine.progress += 1
     await keeping.broker.beats.wait_for(4)
 
 

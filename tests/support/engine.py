@@ -43,7 +43,7 @@ class ScriptedEngine:
     def __init__(self, answer: Callable[[Request], list[Output]] | None = None, *, alive: bool = True) -> None:
         self.answer = answer
         self.alive = alive
-        self.steps = 0
+        self.progress = 0
         self.deliver: Deliver = lambda outputs: None
         self.requests: list[Request] = []
         self.aborted: list[str] = []
@@ -52,7 +52,7 @@ class ScriptedEngine:
     def submit(self, request: Request) -> None:
         if not self.alive:
             raise EngineFault("the engine has ended")
-        self.steps += 1
+        self.progress += 1
         self.requests.append(request)
         self.submitted.add()
         if self.answer is not None:

@@ -53,7 +53,7 @@ class ScriptedLoop:
     """A loop in a thread, as the engine's own; `deliver` is called in it."""
 
     def __init__(self, deliver: Deliver) -> None:
-        self.steps = 0
+        self.progress = 0
         self.alive = True
         self.fault: Exception | None = None
         self.figures: dict[str, float] = {}
@@ -98,7 +98,7 @@ class ScriptedLoop:
                 self._changed.wait(_IDLE_SECONDS)
             messages = list(self._mailbox)
             self._mailbox.clear()
-        self.steps += 1
+        self.progress += 1
         for message in messages:
             self._take(message)
         while self._asleep and self._asleep[0][0] <= time.monotonic():

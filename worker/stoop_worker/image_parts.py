@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 
 from stoop_worker.config import WorkerConfig
-from stoop_worker.engine_process.pixels import Trays
+from stoop_worker.engine_process.pixels import SharedPixels
 from stoop_worker.engine_process.protocol import Ready
 from stoop_worker.images import ImageLimits, image_pool
 from stoop_worker.jobs.budget import Budget
@@ -21,7 +21,7 @@ _KEPT = 8  # one of so many bytes is kept for the first lane
 
 
 @contextlib.contextmanager
-def running_images(config: WorkerConfig, ready: Ready, trays: Trays) -> Iterator[Images]:
+def running_images(config: WorkerConfig, ready: Ready, shared_pixels: SharedPixels) -> Iterator[Images]:
     """Build the parts for a worker whose engine is ready, and end their threads with the `with`."""
     # one thread more than decode bulk images: the first lane never waits for the end of one
     kept = int(len(config.lanes) > 1)
@@ -31,7 +31,7 @@ def running_images(config: WorkerConfig, ready: Ready, trays: Trays) -> Iterator
         image_pool(threads) as pool,
         Fetcher(_fetch(config), https=_https(config)) as fetcher,
     ):
-        studio = Studio(pool, limits, ready.geometry if ready.device == "cpu" else None, trays.empty)
+        studio = Studio(pool, limits, ready.geometry if ready.device == "cpu" else None, shared_pixels.empty)
         budgets = Budgets(
             encoded=Budget(config.max_fetched_bytes, reserved=config.max_fetched_bytes // _KEPT),
             threads=Budget(threads, reserved=kept),

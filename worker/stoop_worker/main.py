@@ -17,9 +17,9 @@ from stoop_worker.config import WorkerConfig
 from stoop_worker.endpoints import serving
 from stoop_worker.engine.request import Sampling
 from stoop_worker.engine_process.child import ENGINE_PROGRAM
-from stoop_worker.engine_process.pixels import Trays
+from stoop_worker.engine_process.pixels import SharedPixels
 from stoop_worker.engine_process.protocol import EngineSettings, Ready
-from stoop_worker.engine_process.supervisor import EngineProcess, Supervision
+from stoop_worker.engine_process.supervisor import SupervisedEngine, Supervision
 from stoop_worker.health import Health
 from stoop_worker.image_parts import running_images
 from stoop_worker.jobs.consumer import Consumer, Permits
@@ -53,7 +53,7 @@ def serve(config: WorkerConfig, *, program: Sequence[str] = ENGINE_PROGRAM) -> N
 class _Parts:
     identity: Identity
     broker: RedisBroker
-    engine: EngineProcess
+    engine: SupervisedEngine
     publisher: Publisher
     consumer: Consumer
     lease: LeaseKeeper
@@ -65,18 +65,18 @@ async def _serve(config: WorkerConfig, program: Sequence[str]) -> None:
     shutdown, metrics = Shutdown(grace=config.drain_seconds), Metrics()
     relay = Relay(asyncio.get_running_loop())
 
-    def lose(request_ids: Sequence[str]) -> None:
+    def on_engine_lost(request_ids: Sequence[str]) -> None:
         metrics.engine_fault()
         relay.lose(request_ids)
 
     outage = RedisOutage()
-    engine = EngineProcess(
+    engine = SupervisedEngine(
         _engine_settings(config),
         relay.deliver,
-        lose,
+        on_engine_lost,
         _supervision(config),
         program,
-        trays=Trays(config.permits_on("cuda")),
+        shared_pixels=SharedPixels(config.permits_on("cuda")),
     )
     relay.attach(engine)
     metrics.watch_engine(lambda: engine.figures)
@@ -109,14 +109,14 @@ async def _serve(config: WorkerConfig, program: Sequence[str]) -> None:
 
 @contextlib.asynccontextmanager
 async def _built(
-    config: WorkerConfig, ready: Ready, relay: Relay, engine: EngineProcess, metrics: Metrics, outage: RedisOutage
+    config: WorkerConfig, ready: Ready, relay: Relay, engine: SupervisedEngine, metrics: Metrics, outage: RedisOutage
 ) -> AsyncIterator[_Parts]:
     """Build everything that stands between the queue and the engine."""
     identity = Identity(worker=_instance_name(), model=ready.model)
     broker = RedisBroker(_broker_config(config, identity.worker), outage)
     publisher = Publisher(broker, identity)
     permits = _permits(config, ready.device)
-    with running_images(config, ready, engine.trays) as images:
+    with running_images(config, ready, engine.shared_pixels) as images:
         dialect = CeleryDialect(
             _celery(config, permits.count),
             identity.worker,
@@ -142,7 +142,7 @@ async def _built(
             broker,
             engine,
             lease=config.lease_seconds,
-            hang=engine.patience,
+            hang=engine.hang_seconds,
             tell=lambda: entry.tell(broker.now(), consumer.in_flight),
             break_off=consumer.break_off,
         )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from stoop_worker.engine_process.frames import receive, receive_soon, send, write
+from stoop_worker.engine_process.frames import receive, receive_async, send, write
 
 Line = tuple[socket.socket, socket.socket]
 
@@ -63,7 +63,7 @@ async def test_a_pipe_is_read_in_the_loop() -> None:
     with os.fdopen(into, "wb") as pipe:
         write(pipe, ["first"])
         write(pipe, "second")
-    assert [await receive_soon(reader), await receive_soon(reader)] == [["first"], "second"]
+    assert [await receive_async(reader), await receive_async(reader)] == [["first"], "second"]
     with pytest.raises(EOFError):
-        await receive_soon(reader)
+        await receive_async(reader)
     transport.close()

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from stoop_worker.engine.request import Aborted, Caption, EnginePort, Finished, Output, Query, Request, TextDelta
-from stoop_worker.engine_process.pixels import Trays
+from stoop_worker.engine_process.pixels import SharedPixels
 from stoop_worker.engine_process.protocol import EngineSettings
-from stoop_worker.engine_process.supervisor import EngineProcess, Supervision
+from stoop_worker.engine_process.supervisor import SupervisedEngine, Supervision
 from stoop_worker.errors import ConfigError, EngineFault
 from stoop_worker.images import Crops, Image, Tiling
 from tests.support import scripted_child
@@ -28,19 +28,21 @@ PATIENT = Supervision(max_faults=3, hang_seconds=60, restart_seconds=60)
 class Front:
     """An engine process and all that it says."""
 
-    def __init__(self, supervision: Supervision, program: Sequence[str], trays: Trays) -> None:
+    def __init__(self, supervision: Supervision, program: Sequence[str], shared_pixels: SharedPixels) -> None:
         self.outputs: list[Output] = []
         self.lost: list[str] = []
         self.changed = asyncio.Condition()
         settings = EngineSettings(model="scripted")
-        self.engine = EngineProcess(settings, self._deliver, self._lose, supervision, program, trays)
+        self.engine = SupervisedEngine(
+            settings, self._deliver, self._on_engine_lost, supervision, program, shared_pixels
+        )
         self.running: asyncio.Task[None] | None = None
 
     def _deliver(self, outputs: Sequence[Output]) -> None:
         self.outputs += outputs
         self._notify()
 
-    def _lose(self, request_ids: Sequence[str]) -> None:
+    def _on_engine_lost(self, request_ids: Sequence[str]) -> None:
         self.lost += request_ids
         self._notify()
 
@@ -70,13 +72,13 @@ class Front:
 
 @contextlib.asynccontextmanager
 async def front(
-    supervision: Supervision = PATIENT, *arguments: str, trays: Trays | None = None
+    supervision: Supervision = PATIENT, *arguments: str, shared_pixels: SharedPixels | None = None
 ) -> AsyncIterator[Front]:
-    front = Front(supervision, (*PROGRAM, *arguments), trays or Trays())
+    front = Front(supervision, (*PROGRAM, *arguments), shared_pixels or SharedPixels())
     try:
         ready = await front.engine.start()
         assert ready.model == "scripted"
-        assert front.engine.patience == (supervision.hang_seconds or 600)
+        assert front.engine.hang_seconds == (supervision.hang_seconds or 600)
         front.running = asyncio.create_task(front.engine.run())
         yield front
     finally:
@@ -95,8 +97,8 @@ def crops(seed: int, count: int = 3) -> Crops:
 
 
 def photo(it: Front, seed: int) -> Image:
-    """An image in a tray of the engine's, if one is free."""
-    pixels = it.engine.trays.empty((60, 85, 3))
+    """An image in one of the engine's segments, if one is free."""
+    pixels = it.engine.shared_pixels.empty((60, 85, 3))
     pixels[...] = np.random.default_rng(seed).integers(0, 256, pixels.shape, dtype=np.uint8)
     return Image(pixels, bytes([seed]))
 
@@ -122,15 +124,15 @@ async def test_pixels_arrive_as_they_were_and_leave_nothing_open() -> None:
         assert open_files() <= before
         it.ask("sync", "done")  # the child has let go of a request when it answers a later one
         await it.ended("sync")
-        assert Path(f"/proc/{it.pid}/maps").read_text().count("memfd:pixels") == 1  # the trays
+        assert Path(f"/proc/{it.pid}/maps").read_text().count("memfd:pixels") == 1  # the segments
 
 
-async def test_pixels_in_trays_arrive_as_they_are_and_the_trays_come_back() -> None:
-    async with front(trays=Trays(count=2)) as it:
+async def test_pixels_in_segments_arrive_as_they_are_and_the_segments_come_back() -> None:
+    async with front(shared_pixels=SharedPixels(count=2)) as it:
         for number in range(9):
             for name in ("one", "other"):
                 image = photo(it, seed=number + len(name))
-                assert it.engine.trays.start_of(image.pixels) is not None
+                assert it.engine.shared_pixels.start_of(image.pixels) is not None
                 request = Request(f"{name} {number}", Caption(), (image,))
                 it.engine.submit(request)
                 expected = scripted_child.checksum(request)
@@ -141,10 +143,10 @@ async def test_pixels_in_trays_arrive_as_they_are_and_the_trays_come_back() -> N
 
 @pytest.mark.parametrize("end", ["abort", "crash"])
 async def test_a_tray_is_kept_until_the_engine_has_let_go_of_it(end: str) -> None:
-    async with front(trays=Trays(count=1)) as it:
+    async with front(shared_pixels=SharedPixels(count=1)) as it:
         it.engine.submit(Request("a", Query("wait"), (photo(it, seed=1),)))
         await it.until(lambda: bool(it.outputs))
-        assert it.engine.trays.start_of(photo(it, seed=2).pixels) is None
+        assert it.engine.shared_pixels.start_of(photo(it, seed=2).pixels) is None
         if end == "abort":
             it.engine.abort("a")
             await it.until(lambda: Aborted("a") in it.outputs)
@@ -152,9 +154,9 @@ async def test_a_tray_is_kept_until_the_engine_has_let_go_of_it(end: str) -> Non
             os.kill(it.pid, signal.SIGKILL)
             await it.until(lambda: it.lost == ["a"])
         gc.collect()
-        # the next child sees the same trays
+        # the next child sees the same segments
         request = Request("b", Caption(), (photo(it, seed=3),))
-        assert it.engine.trays.start_of(request.media[0].pixels) is not None
+        assert it.engine.shared_pixels.start_of(request.media[0].pixels) is not None
         it.engine.submit(request)
         await it.ended("b")
         assert it.outputs[-1].text == scripted_child.checksum(request)
@@ -179,7 +181,7 @@ async def test_an_id_in_flight_is_the_callers_mistake() -> None:
 
 
 @pytest.mark.parametrize("question", ["die", "fault"])
-async def test_a_crash_loses_what_was_inside_and_nothing_else(question: str) -> None:
+async def test_a_crash_loses_the_requests_in_flight_and_no_others(question: str) -> None:
     async with front() as it:
         first = it.pid
         it.ask("done", "before")
@@ -226,12 +228,12 @@ async def test_a_stopped_child_counts_as_hung() -> None:
         await it.ended("after")
 
 
-async def test_the_patience_fits_the_device() -> None:
+async def test_the_hang_seconds_fit_the_device() -> None:
     async with front(Supervision()):
         pass
 
 
-async def test_a_job_longer_than_the_patience_is_no_hang_while_steps_are_made() -> None:
+async def test_a_job_longer_than_the_hang_seconds_is_no_hang_while_there_is_progress() -> None:
     async with front(Supervision(max_faults=3, hang_seconds=0.4, restart_seconds=60)) as it:
         it.ask("long", "sleep 1.2")
         await it.ended("long")
@@ -261,11 +263,11 @@ async def test_an_engine_that_cannot_be_built_again_counts_as_faults(tmp_path: P
         assert it.lost == ["poison"]
 
 
-async def test_steps_grow_while_nothing_is_to_do() -> None:
+async def test_progress_grows_while_nothing_is_to_do() -> None:
     async with front() as it:
-        before = it.engine.steps
+        before = it.engine.progress
         async with asyncio.timeout(SECONDS):
-            while it.engine.steps < before + 3:
+            while it.engine.progress < before + 3:
                 await asyncio.sleep(0)
 
 

@@ -234,7 +234,7 @@ class EnginePort(Protocol):
     """The engine as the rest of the worker sees it, from its event loop."""
 
     @property
-    def steps(self) -> int:
+    def progress(self) -> int:
         """A counter that grows with each round of the engine's loop, idle or not, and within a long step."""
 
     @property

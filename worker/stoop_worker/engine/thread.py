@@ -15,7 +15,7 @@ __all__ = ["EngineThread"]
 _Message = Sequence | Refused | str | Exception
 """A request to run or refuse, the id of a request to abort, or an error raised while preparing a request."""
 
-_IDLE_SECONDS = 0.25  # the period of an idle loop, which shows in `steps` that it is alive
+_IDLE_SECONDS = 0.25  # the period of an idle loop, whose `progress` shows that it is alive
 
 
 class EngineThread:
@@ -44,7 +44,7 @@ class EngineThread:
         self._stats = engine.stats
 
     @property
-    def steps(self) -> int:
+    def progress(self) -> int:
         """Rounds of the loop, including idle ones, plus the engine's progress within them."""
         return self._rounds + self._engine.progress
 
@@ -114,7 +114,7 @@ class EngineThread:
 
     def _loop(self) -> None:
         try:
-            while self._turn():
+            while self._run_round():
                 pass
         except Exception as error:  # the boundary of the engine's thread: any exception ends the engine
             self._fault = error
@@ -123,7 +123,7 @@ class EngineThread:
         if self._fault is not None and self._on_end is not None:
             self._on_end()
 
-    def _turn(self) -> bool:
+    def _run_round(self) -> bool:
         """Run one round; return False if the loop must end."""
         messages = self._receive()
         for message in messages:
@@ -131,7 +131,7 @@ class EngineThread:
         if self._stopping:
             return False
         if not self._engine.idle:
-            self._tell(self._engine.step())
+            self._deliver_outputs(self._engine.step())
             self._checked = False
         elif not self._checked:
             self._engine.check()
@@ -158,7 +158,7 @@ class EngineThread:
             self._mailbox.clear()
             return messages
 
-    def _tell(self, outputs: list[Output]) -> None:
+    def _deliver_outputs(self, outputs: list[Output]) -> None:
         with self._changed:
             self._in_flight.difference_update(
                 output.id for output in outputs if isinstance(output, Finished | Refused | Aborted)

@@ -38,7 +38,7 @@ def boot(settings: EngineSettings) -> tuple[Engine, Model]:
     if model.untrained:
         log.warning("this model is untrained: its answers are noise")
     engine = Engine(model, _engine_config(settings, model))
-    _say_memory(settings, engine, model)
+    _log_memory(settings, engine, model)
     _warm_up(engine, model)
     return engine, model
 
@@ -80,7 +80,7 @@ def _engine_config(settings: EngineSettings, model: Model) -> EngineConfig:
     )
 
 
-def _say_memory(settings: EngineSettings, engine: Engine, model: Model) -> None:
+def _log_memory(settings: EngineSettings, engine: Engine, model: Model) -> None:
     memory = engine.memory
     size = memory.pages * page_bytes(model.spec.kv, memory.dtype, settings.page_size)
     log.info(

@@ -1,9 +1,9 @@
 """Pixels in memory that the front and its engine's process share, in files without a name.
 
-Most lie in trays: one file, which both map once and reuse for many images, because the first touch of new shared memory
-is expensive: 1 ms for a photo of 850 x 600. An image without a tray gets its own file, which is passed on by its
-descriptor, so that the pixels are in memory once. Files without a name leave nothing behind: the system frees the
-memory when the last process that has it open or mapped closes it, however that process ends.
+Most lie in the segments of one file, which both map once and reuse for many images, because the first touch of new
+shared memory is expensive: 1 ms for a photo of 850 x 600. An image without a segment gets its own file, which is passed
+on by its descriptor, so that the pixels are in memory once. Files without a name leave nothing behind: the system frees
+the memory when the last process that has it open or mapped closes it, however that process ends.
 """
 
 import contextlib
@@ -21,32 +21,32 @@ import numpy.typing as npt
 from stoop_worker.engine.request import Media
 from stoop_worker.images import Crops, Image, Tiling
 
-__all__ = ["Layout", "Trays", "laid_out", "map_trays", "pick_up"]
+__all__ = ["Layout", "SharedPixels", "as_memfd", "map_images", "map_segments"]
 
 _Pixels = npt.NDArray[np.uint8]
 
-_TRAYS = 64
-_TRAY_BYTES = 4 << 20  # fits a photo of 1.4 megapixels, or the nine crops of a smaller one
+_SEGMENTS = 64
+_SEGMENT_BYTES = 4 << 20  # fits a photo of 1.4 megapixels, or the nine crops of a smaller one
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
     """The fields of `Crops` or `Image` other than the pixels, and the pixels' shape; an uncut image has no tiling.
 
-    The pixels begin at byte `start` of the trays' memory, or of the file that comes with the request.
+    The pixels begin at byte `start` of the segments' memory, or of the file that comes with the request.
     """
 
     shape: tuple[int, ...]
     tiling: Tiling | None
     digest: bytes
     start: int = 0
-    in_tray: bool = False
+    in_segment: bool = False
 
     @classmethod
-    def of(cls, image: Media, start: int = 0, *, in_tray: bool = False) -> "Layout":
+    def of(cls, image: Media, start: int = 0, *, in_segment: bool = False) -> "Layout":
         """Return the layout of an image."""
         tiling = image.tiling if isinstance(image, Crops) else None
-        return cls(image.pixels.shape, tiling, image.digest, start, in_tray)
+        return cls(image.pixels.shape, tiling, image.digest, start, in_segment)
 
     @property
     def size(self) -> int:
@@ -61,38 +61,38 @@ class Layout:
         return Crops(pixels=shaped, tiling=self.tiling, digest=self.digest)
 
 
-class Trays:
-    """The front's side: arrays in `count` trays. Any thread may use it.
+class SharedPixels:
+    """The front's side: arrays in `count` segments of `size` bytes each. Any thread may use it.
 
-    A tray is free again once nothing in this process refers to its array. The sender must therefore keep the array
+    A segment is free again once nothing in this process refers to its array. The sender must therefore keep the array
     until the other side is done with it.
     """
 
-    def __init__(self, count: int = _TRAYS, size: int = _TRAY_BYTES) -> None:
+    def __init__(self, count: int = _SEGMENTS, size: int = _SEGMENT_BYTES) -> None:
         self._size = size
         self.file = _open_nameless()
         os.ftruncate(self.file, count * size)  # takes no memory until it is written to
         self._memory = memoryview(mmap.mmap(self.file, count * size))
         self._first = _address(np.frombuffer(self._memory, dtype=np.uint8))
         self._files: dict[int, int] = {}  # by the address of the array's first byte
-        self._free = list(range(count - 1, -1, -1))  # a stack: the tray returned last is still in the CPU's caches
+        self._free = list(range(count - 1, -1, -1))  # a stack: the segment returned last is still in the CPU's caches
 
     def empty(self, shape: tuple[int, ...]) -> _Pixels:
-        """Return an uninitialised uint8 array: in a free tray if it fits, otherwise in its own file."""
+        """Return an uninitialised uint8 array: in a free segment if it fits, otherwise in its own file."""
         length = prod(shape)
         try:
-            tray = self._free.pop() if 0 < length <= self._size else None
+            segment = self._free.pop() if 0 < length <= self._size else None
         except IndexError:
-            tray = None
-        if tray is None:
-            return self._in_a_file(length).reshape(shape) if length else np.empty(shape, dtype=np.uint8)
-        start = tray * self._size
+            segment = None
+        if segment is None:
+            return self._in_own_file(length).reshape(shape) if length else np.empty(shape, dtype=np.uint8)
+        start = segment * self._size
         flat = np.frombuffer(self._memory[start : start + length], dtype=np.uint8)
-        weakref.finalize(flat, self._free.append, tray).atexit = False  # every view of it refers to it
+        weakref.finalize(flat, self._free.append, segment).atexit = False  # every view of it refers to it
         return flat.reshape(shape)
 
     def start_of(self, pixels: _Pixels) -> int | None:
-        """Return the start of a contiguous array in the trays' memory; None if it lies elsewhere."""
+        """Return the start of a contiguous array in the segments' memory; None if it lies elsewhere."""
         start = _address(pixels) - self._first
         return start if pixels.flags.c_contiguous and 0 <= start < len(self._memory) else None
 
@@ -100,7 +100,7 @@ class Trays:
         """Return the file that holds only this array, open as long as the array exists; None if it lies elsewhere."""
         return self._files.get(_address(pixels)) if pixels.flags.c_contiguous else None
 
-    def _in_a_file(self, length: int) -> _Pixels:
+    def _in_own_file(self, length: int) -> _Pixels:
         file = _open_nameless()
         try:
             os.ftruncate(file, length)
@@ -116,14 +116,14 @@ class Trays:
         os.close(self._files.pop(address))
 
     def close(self) -> None:
-        """Stop sharing the trays with new processes; existing arrays stay valid. Idempotent."""
+        """Stop sharing the segments with new processes; existing arrays stay valid. Idempotent."""
         if self.file >= 0:
             os.close(self.file)
             self.file = -1
 
 
-def map_trays(file: int) -> _Pixels:
-    """Map the front's trays, flat, and close the descriptor.
+def map_segments(file: int) -> _Pixels:
+    """Map the front's segments, flat, and close the descriptor.
 
     The map is writable, because torch copies read-only arrays; no code writes to it.
     """
@@ -131,21 +131,21 @@ def map_trays(file: int) -> _Pixels:
 
 
 @contextlib.contextmanager
-def laid_out(media: Sequence[Media], trays: Trays) -> Iterator[tuple[tuple[Layout, ...], int | None]]:
-    """Yield the layouts of images, and the file of those outside the trays; None if all are in trays.
+def as_memfd(media: Sequence[Media], shared: SharedPixels) -> Iterator[tuple[tuple[Layout, ...], int | None]]:
+    """Yield the layouts of images, and the file of those outside the segments; None if all are in segments.
 
     A single image with its own file is passed on without a copy; several are copied into one file. The descriptor is
     valid only within the `with`.
     """
     layouts, copied, size = [], [], 0
     for image in media:
-        if (start := trays.start_of(image.pixels)) is not None:
-            layouts.append(Layout.of(image, start, in_tray=True))
+        if (start := shared.start_of(image.pixels)) is not None:
+            layouts.append(Layout.of(image, start, in_segment=True))
         else:
             layouts.append(Layout.of(image, size))
             copied.append(image.pixels)
             size += image.pixels.nbytes
-    own = trays.file_of(copied[0]) if len(copied) == 1 else None
+    own = shared.file_of(copied[0]) if len(copied) == 1 else None
     if own is not None or not copied:
         yield tuple(layouts), own
         return
@@ -159,17 +159,17 @@ def laid_out(media: Sequence[Media], trays: Trays) -> Iterator[tuple[tuple[Layou
         os.close(file)
 
 
-def pick_up(layouts: Sequence[Layout], file: int | None, trays: _Pixels | None) -> tuple[Media, ...]:
-    """Return the images whose pixels are in the trays or in a file, and close the file's descriptor.
+def map_images(layouts: Sequence[Layout], file: int | None, segments: _Pixels | None) -> tuple[Media, ...]:
+    """Return the images whose pixels are in the segments or in a file, and close the file's descriptor.
 
     The file's memory is freed with the last of its images.
     """
     copied = None if file is None else _map(file)
-    return tuple(_image(layout, trays if layout.in_tray else copied) for layout in layouts)
+    return tuple(_image(layout, segments if layout.in_segment else copied) for layout in layouts)
 
 
 def _image(layout: Layout, memory: _Pixels | None) -> Media:
-    assert memory is not None, "a front that has trays shows them first, and other pixels come with the request"
+    assert memory is not None, "the front sends its segments first, and other pixels come with the request"
     return layout.image(memory[layout.start : layout.start + layout.size])
 
 

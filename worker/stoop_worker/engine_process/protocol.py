@@ -13,7 +13,7 @@ __all__ = ["Abort", "EngineSettings", "NotReady", "Ready", "Report", "Submit"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
-    """The worker's settings that the child needs, by the same names: no address and no secret."""
+    """The worker's settings that the child needs, under the same names: no address and no secret."""
 
     model: str
     revision: str | None = None
@@ -36,10 +36,9 @@ class EngineSettings:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The child's first word: the engine has answered once, and this is what the front needs of its model.
+    """The child's first message: the engine has answered once. It describes the model to the front.
 
-    `geometry` says how the front cuts images; None leaves them whole. `skills` are those that the model has,
-    `max_context` is in tokens.
+    The front cuts images by `geometry`; None leaves them whole. `skills` are the model's, `max_context` is in tokens.
     """
 
     model: str
@@ -52,25 +51,25 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class NotReady:
-    """The child's only word: the engine cannot be built."""
+    """The child's only message if the engine cannot be built."""
 
     error: str
     message: str
 
     @classmethod
     def of(cls, error: WorkerError) -> "NotReady":
-        """Note an error down."""
+        """Return the message for an error."""
         return cls(type(error).__name__, str(error))
 
     def as_error(self) -> WorkerError:
-        """Return the error again; what is neither of the two that building raises becomes a `WorkerError`."""
+        """Return the error again, as a `ConfigError`, a `CheckpointError`, or else a `WorkerError`."""
         kinds: dict[str, type[WorkerError]] = {kind.__name__: kind for kind in (ConfigError, CheckpointError)}
         return kinds.get(self.error, WorkerError)(self.message)
 
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """A request without its media; the pixels are in the trays, or come beside it in one file, laid out like this."""
+    """A request without its media, and their layouts; the pixels are in segments, or come with it in one file."""
 
     request: Request
     layouts: tuple[Layout, ...] = ()
@@ -85,11 +84,11 @@ class Abort:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The outputs since the last report, and how many steps the engine has made: it grows while the engine lives.
+    """The outputs since the last report, and the engine's counter of progress, which grows while the engine lives.
 
-    `figures` are the engine's own, by name; those that end in `_total` begin anew with each child.
+    `figures` are the engine's own, by name. Those that end in `_total` start from 0 in each child.
     """
 
-    steps: int
+    progress: int
     outputs: Sequence[Output]
     figures: Mapping[str, float]

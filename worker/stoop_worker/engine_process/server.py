@@ -1,4 +1,4 @@
-"""The child's side: builds an engine, feeds it from the line, and reports its outputs until either of them ends."""
+"""The child's side: builds an engine, feeds it the front's requests, and reports its outputs until either side ends."""
 
 import contextlib
 import ctypes
@@ -19,7 +19,7 @@ import structlog
 
 from stoop_worker.engine.request import Deliver, EnginePort, Output
 from stoop_worker.engine_process.frames import receive, write
-from stoop_worker.engine_process.pixels import map_trays, pick_up
+from stoop_worker.engine_process.pixels import map_images, map_segments
 from stoop_worker.engine_process.protocol import Abort, EngineSettings, NotReady, Ready, Report, Submit
 from stoop_worker.errors import EngineFault, WorkerError
 
@@ -27,7 +27,7 @@ __all__ = ["Build", "RunningEngine", "serve_engine"]
 
 log = structlog.get_logger(__name__)
 
-_REPORT_SECONDS = 0.1  # the period of reports without outputs, which carry the number of steps
+_REPORT_SECONDS = 0.1  # the period of reports without outputs, which carry the progress
 _END_SECONDS = 5.0
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 _OOM_SCORE = "500"
@@ -60,20 +60,21 @@ def serve_engine(build: Build) -> NoReturn:
 
     The command line ends with the parent's process id, the socket to read from and the pipe to write to.
     """
-    parent, down, up = map(int, sys.argv[-3:])
+    parent, receiving, sending = map(int, sys.argv[-3:])
     _tie_to(parent)
-    for descriptor in (down, up):
+    for descriptor in (receiving, sending):
         os.set_inheritable(descriptor, False)
-    with socket.socket(fileno=down) as line, open(up, "wb") as pipe:  # noqa: PTH123 (a descriptor is not a path)
-        code = _serve(build, line, pipe)
+    # `open`, because a descriptor is not a path
+    with socket.socket(fileno=receiving) as connection, open(sending, "wb") as pipe:  # noqa: PTH123
+        code = _serve(build, connection, pipe)
     sys.stderr.flush()
     os._exit(code)  # a broken device may hang an orderly exit
 
 
-def _serve(build: Build, line: socket.socket, pipe: BinaryIO) -> int:
+def _serve(build: Build, connection: socket.socket, pipe: BinaryIO) -> int:
     outbox: SimpleQueue[list[Output]] = SimpleQueue()
-    settings, file = receive(line)
-    trays = None if file is None else map_trays(file)
+    settings, file = receive(connection)
+    segments = None if file is None else map_segments(file)
     try:
         engine, ready = build(settings, lambda outputs: outbox.put(list(outputs)))
     except WorkerError as error:
@@ -81,7 +82,7 @@ def _serve(build: Build, line: socket.socket, pipe: BinaryIO) -> int:
         return 2
     write(pipe, ready)
     engine.start()
-    threading.Thread(target=_feed, args=(line, engine, trays), name="feed", daemon=True).start()
+    threading.Thread(target=_feed, args=(connection, engine, segments), name="feed", daemon=True).start()
     with contextlib.suppress(BrokenPipeError):
         _report(pipe, engine, outbox)
     if engine.fault is None:
@@ -90,14 +91,14 @@ def _serve(build: Build, line: socket.socket, pipe: BinaryIO) -> int:
     return 1
 
 
-def _feed(line: socket.socket, engine: RunningEngine, trays: npt.NDArray[np.uint8] | None) -> None:
-    """Pass requests, with their images from trays or files, and aborts to the engine; stop it when the line ends."""
+def _feed(connection: socket.socket, engine: RunningEngine, segments: npt.NDArray[np.uint8] | None) -> None:
+    """Pass requests, with their images from segments or files, and aborts to the engine; stop it at the end."""
     with contextlib.suppress(EOFError, ConnectionError, EngineFault):
         while True:
-            value, file = receive(line)
+            value, file = receive(connection)
             match value:
                 case Submit(request, layouts):
-                    engine.submit(replace(request, media=pick_up(layouts, file, trays)))
+                    engine.submit(replace(request, media=map_images(layouts, file, segments)))
                 case Abort(id=request_id):
                     engine.abort(request_id)
     last_resort = threading.Timer(_END_SECONDS, os._exit, [1])  # in case a step hangs
@@ -107,11 +108,11 @@ def _feed(line: socket.socket, engine: RunningEngine, trays: npt.NDArray[np.uint
 
 
 def _report(pipe: BinaryIO, engine: RunningEngine, outbox: "SimpleQueue[list[Output]]") -> None:
-    """Report the engine's outputs, steps and figures, until it has ended and all outputs are reported."""
+    """Report the engine's outputs, progress and figures, until it has ended and all outputs are reported."""
     while True:
         alive = engine.alive  # read first, so that outputs from before the end are still gathered
         outputs = _gather(outbox)
-        write(pipe, Report(engine.steps, outputs, engine.figures))
+        write(pipe, Report(engine.progress, outputs, engine.figures))
         if not alive and not outputs:
             return
 

@@ -8,25 +8,25 @@ import structlog
 
 from stoop_worker.engine.request import Aborted, Deliver, Finished, Media, Refused, Request
 from stoop_worker.engine_process.child import ENGINE_PROGRAM, Child
-from stoop_worker.engine_process.pixels import Trays
+from stoop_worker.engine_process.pixels import SharedPixels
 from stoop_worker.engine_process.protocol import EngineSettings, Ready, Report
 from stoop_worker.errors import EngineFault, WorkerError
 
-__all__ = ["EngineProcess", "Supervision"]
+__all__ = ["SupervisedEngine", "Supervision"]
 
 log = structlog.get_logger(__name__)
 
 _STOP_SECONDS = 1.0  # every job has been settled by then
-_PATIENCE = {"cpu": 600.0}  # one step may prefill thousands of tokens there, for minutes
-_USUAL_PATIENCE = 60.0
-_LOOKS = 4  # checks for progress within `hang_seconds`
+_HANG_SECONDS = {"cpu": 600.0}  # one step may prefill thousands of tokens there, for minutes
+_USUAL_HANG_SECONDS = 60.0
+_CHECKS = 4  # checks for progress within `hang_seconds`
 
 
 @dataclass(frozen=True, slots=True)
 class Supervision:
     """The front's limits for the engine; durations are in seconds.
 
-    The engine counts as hung after `hang_seconds` without a step while it has work; None picks a time that suits the
+    The engine counts as hung after `hang_seconds` without progress while it has work; None picks a time that suits the
     device. A new engine has `restart_seconds` to get ready. After `max_faults` faults in a row, without a finished
     request in between, the front gives up.
     """
@@ -40,47 +40,47 @@ class Supervision:
 class _Watchdog:
     """Counts checks without progress, not time: a front that was itself suspended must not blame the engine."""
 
-    steps: int = -1
-    idle_looks: int = 0
+    progress: int = -1
+    idle_checks: int = 0
 
-    def sees_hang(self, steps: int, *, busy: bool) -> bool:
-        self.idle_looks = self.idle_looks + 1 if busy and steps == self.steps else 0
-        self.steps = steps
-        return self.idle_looks >= _LOOKS
+    def sees_hang(self, progress: int, *, busy: bool) -> bool:
+        self.idle_checks = self.idle_checks + 1 if busy and progress == self.progress else 0
+        self.progress = progress
+        return self.idle_checks >= _CHECKS
 
 
 @dataclass(slots=True)
-class EngineProcess:
+class SupervisedEngine:
     """`EnginePort` over one child after another; call it only from the event loop.
 
-    `deliver` takes the outputs, `lose` the ids that were inside a child when it crashed or hung. A request submitted
-    while a child is being replaced waits for the next one. `patience` is the longest time without a step, in seconds.
-    Images whose pixels are in `trays` are passed on without a copy.
+    `deliver` takes the outputs. `on_engine_lost` takes the ids of the requests that were in a child when it crashed or
+    hung. A request submitted while a child is being replaced waits for the next one. `hang_seconds` is the longest time
+    without progress. Images whose pixels are in `shared_pixels` are passed on without a copy.
     """
 
     settings: EngineSettings
     deliver: Deliver
-    lose: Callable[[Sequence[str]], None]
+    on_engine_lost: Callable[[Sequence[str]], None]
     supervision: Supervision = field(default_factory=Supervision)
     program: Sequence[str] = ENGINE_PROGRAM
-    trays: Trays = field(default_factory=Trays)
+    shared_pixels: SharedPixels = field(default_factory=SharedPixels)
     faults: int = 0
-    patience: float = _USUAL_PATIENCE
+    hang_seconds: float = _USUAL_HANG_SECONDS
     figures: Mapping[str, float] = field(default_factory=dict)
-    _steps: int = 0
-    _alive: bool = True
-    _stopping: bool = False
-    _child: Child | None = None  # the child that is ready
-    _newest: Child | None = None
-    # the child's requests, each with the media whose trays must not change
-    _inside: dict[str, tuple[Media, ...]] = field(default_factory=dict)
-    _backlog: dict[str, Request] = field(default_factory=dict)
-    _ready: asyncio.Event = field(default_factory=asyncio.Event)
+    _progress: int = field(default=0, init=False)
+    _alive: bool = field(default=True, init=False)
+    _stopping: bool = field(default=False, init=False)
+    _child: Child | None = field(default=None, init=False)  # the child that is ready
+    _newest: Child | None = field(default=None, init=False)
+    # the child's requests, each with the media whose segments must not change
+    _in_flight: dict[str, tuple[Media, ...]] = field(default_factory=dict, init=False)
+    _backlog: dict[str, Request] = field(default_factory=dict, init=False)
+    _ready: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     @property
-    def steps(self) -> int:
-        """A counter of progress: steps of the child, and checks on a new child that still has time to get ready."""
-        return self._steps
+    def progress(self) -> int:
+        """A counter that grows with the child's progress, and while a new child still has time to get ready."""
+        return self._progress
 
     @property
     def alive(self) -> bool:
@@ -96,26 +96,26 @@ class EngineProcess:
         """Hand a request over; raises `EngineFault` if no child will ever take it, ValueError for an id in flight."""
         if not self._alive:
             raise EngineFault("the engine has ended: start another worker")
-        if request.id in self._inside or request.id in self._backlog:
+        if request.id in self._in_flight or request.id in self._backlog:
             raise ValueError(f"request {request.id} is in flight already")
         if self._child is None:
             self._backlog[request.id] = request
         else:
-            self._inside[request.id] = self._in_trays(request)
+            self._in_flight[request.id] = self._in_segments(request)
             self._child.submit(request)
 
     def abort(self, request_id: str) -> None:
         """End a request within one step; does nothing if it has ended."""
         if self._backlog.pop(request_id, None):
             self.deliver([Aborted(request_id)])
-        elif self._child is not None and request_id in self._inside:
+        elif self._child is not None and request_id in self._in_flight:
             self._child.abort(request_id)
 
     async def start(self) -> Ready:
         """Start the first child and wait without limit; raises `ConfigError`, `CheckpointError` or `EngineFault`."""
         child, ready = await self._launch()
-        usual = _PATIENCE.get(ready.device, _USUAL_PATIENCE)
-        self.patience = self.supervision.hang_seconds or usual
+        usual = _HANG_SECONDS.get(ready.device, _USUAL_HANG_SECONDS)
+        self.hang_seconds = self.supervision.hang_seconds or usual
         self._begin(child)
         return ready
 
@@ -128,7 +128,7 @@ class EngineProcess:
                     return
                 self._child = None
                 self._ready.clear()
-                self._give_up_inside(how)
+                self._report_lost(how)
                 self._begin(await self._replace(how))
         finally:
             self._alive = False
@@ -141,14 +141,14 @@ class EngineProcess:
             if self._child is None:
                 self._newest.kill()  # it is not listening yet
             await self._newest.end(grace=_STOP_SECONDS)
-        self.trays.close()
+        self.shared_pixels.close()
 
-    def _in_trays(self, request: Request) -> tuple[Media, ...]:
-        """Return the request's media whose pixels lie in trays; the others are copied and need not be kept."""
-        return tuple(media for media in request.media if self.trays.start_of(media.pixels) is not None)
+    def _in_segments(self, request: Request) -> tuple[Media, ...]:
+        """Return the request's media whose pixels lie in segments; the others are copied and need not be kept."""
+        return tuple(media for media in request.media if self.shared_pixels.start_of(media.pixels) is not None)
 
     async def _launch(self) -> tuple[Child, Ready]:
-        child = self._newest = await Child.start(self.program, self.settings, self.trays)
+        child = self._newest = await Child.start(self.program, self.settings, self.shared_pixels)
         ready = await child.ready()
         log.info("engine ready", pid=child.process.pid, model=ready.model, digest=ready.digest)
         return child, ready
@@ -163,42 +163,42 @@ class EngineProcess:
     async def _watch(self, child: Child) -> str:
         """Read a child's reports until it ends or hangs; return how it ended."""
         reading = asyncio.create_task(self._read(child))
-        watchdog, pause = _Watchdog(), self.patience / _LOOKS
+        watchdog, pause = _Watchdog(), self.hang_seconds / _CHECKS
         try:
             while not reading.done():
                 await asyncio.wait({reading}, timeout=pause)
-                if not reading.done() and watchdog.sees_hang(self._steps, busy=bool(self._inside)):
+                if not reading.done() and watchdog.sees_hang(self._progress, busy=bool(self._in_flight)):
                     child.kill()
                     await asyncio.wait({reading}, timeout=pause)
                     await child.end()
-                    return f"no step for {self.patience:g} s"
+                    return f"no progress for {self.hang_seconds:g} s"
             reading.result()
             return await child.end()
         finally:
             reading.cancel()
 
     async def _read(self, child: Child) -> None:
-        steps = 0
+        progress = 0
         async for report in child.reports():
-            self._steps += report.steps != steps
-            steps = report.steps
+            self._progress += report.progress != progress
+            progress = report.progress
             self._take(report)
 
     def _take(self, report: Report) -> None:
         self.figures = report.figures
         for output in report.outputs:
             if isinstance(output, Finished | Refused | Aborted):
-                self._inside.pop(output.id, None)
+                self._in_flight.pop(output.id, None)
             if isinstance(output, Finished):
                 self.faults = 0
         if report.outputs:
             self.deliver(report.outputs)
 
-    def _give_up_inside(self, how: str) -> None:
-        lost = sorted(self._inside)
-        self._inside.clear()
+    def _report_lost(self, how: str) -> None:
+        lost = sorted(self._in_flight)
+        self._in_flight.clear()
         log.error("the engine has ended under its jobs", how=how, jobs=len(lost))
-        self.lose(lost)
+        self.on_engine_lost(lost)
 
     async def _replace(self, how: str) -> Child:
         """Start children until one is ready; `how` describes the end of the last one."""
@@ -215,14 +215,14 @@ class EngineProcess:
 
     async def _launch_in_time(self) -> Child:
         launching = asyncio.create_task(self._launch())
-        left, pause = self.supervision.restart_seconds, min(1.0, self.patience / _LOOKS)
+        left, pause = self.supervision.restart_seconds, min(1.0, self.hang_seconds / _CHECKS)
         try:
             while left > 0:
                 await asyncio.wait({launching}, timeout=pause)
                 if launching.done():
                     return launching.result()[0]
                 left -= pause
-                self._steps += 1  # until then the waiting jobs stay with this worker
+                self._progress += 1  # until then the waiting jobs stay with this worker
         finally:
             launching.cancel()
             await asyncio.gather(launching, return_exceptions=True)

@@ -44,7 +44,7 @@ class LeaseKeeper:
         self._tell = tell
         self._break_off = break_off
         self._truce = 0  # in beats
-        self._steps = -1
+        self._progress = -1
         self._still = 0
 
     async def run(self) -> None:
@@ -53,14 +53,14 @@ class LeaseKeeper:
             if self._makes_progress():
                 await self._beat()
             else:
-                log.error("the engine makes no progress: the lease is left to run out", steps=self._steps)
+                log.error("the engine makes no progress: the lease is left to run out", progress=self._progress)
             # spreads the calls of workers that started together
             await asyncio.sleep(self._period * random.uniform(0.8, 1.0))
 
     def _makes_progress(self) -> bool:
-        steps = self._engine.steps
-        self._still = self._still + 1 if steps == self._steps else 0
-        self._steps = steps
+        progress = self._engine.progress
+        self._still = self._still + 1 if progress == self._progress else 0
+        self._progress = progress
         return self._still <= self._patience
 
     async def _beat(self) -> None:
