@@ -39,7 +39,7 @@ _START_SECONDS = 60.0
 _PARTS = {
     "fetch": "objects from S3",
     "image": "pixels of JPEGs",
-    "engine line": "hand-over to the engine",
+    "engine outbox": "hand-over to the engine",
     "loop": "Redis, events, the rest",
 }
 

@@ -30,8 +30,8 @@ def test_what_they_prepare_is_what_is_prepared_here(processes: ImageProcesses, s
         assert np.array_equal(image.pixels, expected.pixels)
 
 
-def test_more_images_than_trays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(image_processes, "_TRAYS", 2)
+def test_more_images_than_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image_processes, "_SEGMENTS", 2)
     processes = ImageProcesses(1)
     jpegs = [draw_photo(number, SMALL) for number in range(4)]
     found = [processes.prepare(jpeg, GEOMETRY, True) for jpeg in jpegs]
