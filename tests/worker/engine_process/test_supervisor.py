@@ -142,7 +142,7 @@ async def test_pixels_in_segments_arrive_as_they_are_and_the_segments_come_back(
 
 
 @pytest.mark.parametrize("end", ["abort", "crash"])
-async def test_a_tray_is_kept_until_the_engine_has_let_go_of_it(end: str) -> None:
+async def test_a_segment_is_kept_until_the_engine_has_let_go_of_it(end: str) -> None:
     async with front(shared_pixels=SharedPixels(count=1)) as it:
         it.engine.submit(Request("a", Query("wait"), (photo(it, seed=1),)))
         await it.until(lambda: bool(it.outputs))
