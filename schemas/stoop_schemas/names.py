@@ -2,6 +2,8 @@
 
 All keys of one job carry its partition as a Redis Cluster hash tag (`{p}`), so each script touches one slot.
 A generated id ends in its partition, so a job's keys follow from its id alone; any other id is of partition 0.
+Where a function takes a job's id and `p`, `p` overrides that: an entry without a readable id is a job under the entry's
+own id, in the partition where it lies.
 Redis cannot filter a stream by content, so a job that names a model waits in a lane of that model: `<model>:<lane>`.
 """
 
@@ -19,7 +21,7 @@ __all__ = [
     "RESERVED",
     "bell",
     "cancelled",
-    "celery_notes",
+    "celery_outbox",
     "dead",
     "delayed",
     "events",
@@ -38,13 +40,13 @@ __all__ = [
     "quarantine",
     "quarantine_lane",
     "quarantine_of",
+    "quarantine_workers",
     "result",
     "stem",
     "tenant_count",
     "tenant_lane",
     "tenants",
     "totals",
-    "turns",
     "workers",
 ]
 
@@ -139,7 +141,7 @@ def is_reserved(lane_name: str) -> bool:
     return f":{RESERVED}" in f":{lane_name}"
 
 
-def turns(p: int = 0, model: str | None = None) -> str:
+def quarantine_workers(p: int = 0, model: str | None = None) -> str:
     """Name the sorted set of the workers that run quarantined jobs now, by when their turn ends at the latest."""
     return f"{stem(p)}turns" if model is None else f"{stem(p)}turns:{model}"
 
@@ -169,7 +171,7 @@ def totals(p: int = 0) -> str:
     return f"{stem(p)}totals"
 
 
-def celery_notes(p: int = 0) -> str:
+def celery_outbox(p: int = 0) -> str:
     """Name the stream of endings that Celery has not received yet."""
     return f"{stem(p)}celery"
 
@@ -194,21 +196,25 @@ def idempotency(key: str, p: int = 0, tenant: str | None = None) -> str:
     return f"{stem(p)}idem:{key}" if tenant is None else f"{stem(p)}idem/{tenant}/{key}"
 
 
-def job(job_id: str) -> str:
+def job(job_id: str, p: int | None = None) -> str:
     """Name the hash of a job's state, times, attempt and worker."""
-    return f"{stem(partition(job_id))}job:{job_id}"
+    return f"{_stem_of(job_id, p)}job:{job_id}"
 
 
-def result(job_id: str) -> str:
+def result(job_id: str, p: int | None = None) -> str:
     """Name the key of a job's result (JSON, with a time to live)."""
-    return f"{stem(partition(job_id))}result:{job_id}"
+    return f"{_stem_of(job_id, p)}result:{job_id}"
 
 
-def events(job_id: str) -> str:
+def events(job_id: str, p: int | None = None) -> str:
     """Name the pub/sub channel of a job's events."""
-    return f"{stem(partition(job_id))}events:{job_id}"
+    return f"{_stem_of(job_id, p)}events:{job_id}"
 
 
-def log(job_id: str) -> str:
-    """Name the capped stream that keeps a job's events for whoever comes late."""
-    return f"{stem(partition(job_id))}log:{job_id}"
+def log(job_id: str, p: int | None = None) -> str:
+    """Name the capped stream that keeps a job's events for late readers."""
+    return f"{_stem_of(job_id, p)}log:{job_id}"
+
+
+def _stem_of(job_id: str, p: int | None) -> str:
+    return stem(partition(job_id) if p is None else p)

@@ -70,7 +70,7 @@ class QueueUnderTest(Protocol):
         """Return the fields of each dead letter."""
 
     async def registry(self) -> dict[str, str]:
-        """Return what each worker told of itself."""
+        """Return what each worker wrote about itself."""
 
     async def depth(self, lane: str) -> int:
         """Return how many jobs a lane holds, those of its tenants and those in flight included."""
@@ -202,7 +202,7 @@ class InMemory:
     async def change(self, job_id: str, **fields: str) -> None:
         for name, value in fields.items():
             if name in _NUMBERS and not _NUMBER.fullmatch(value):
-                self.queue.jobs[job_id].unbelievable = name
+                self.queue.jobs[job_id].invalid = name
                 continue
             kind = {"cancel": bool, "attempt": int, "crashes": int, "state": State}.get(name, str)
             setattr(self.queue.jobs[job_id], name, kind(value))
@@ -226,7 +226,7 @@ class InMemory:
         ]
 
     async def registry(self) -> dict[str, str]:
-        return {name: told.decode() for name, told in self.queue.registry.items()}
+        return {name: record.decode() for name, record in self.queue.registry.items()}
 
     async def depth(self, lane: str) -> int:
         return self.queue.depth(lane)

@@ -141,7 +141,7 @@ class BrokerMachine(RuleBasedStateMachine):
     def hire(self) -> Worker:
         worker = Worker(name := f"worker-{len(self.workers)}", self.queue.broker(name))
         self.do(worker.broker.open())
-        self.do(worker.broker.extend(told=b"{}"))
+        self.do(worker.broker.extend(record=b"{}"))
         self.workers.append(worker)
         return worker
 

@@ -192,7 +192,7 @@ async def test_no_more_workers_turn_to_the_quarantine_than_it_takes(
 ) -> None:
     workers = [await open_broker(queue, f"worker-{number}") for number in range(4)]
     for worker in workers:
-        await worker.extend(told=b"{}")
+        await worker.extend(record=b"{}")
     apart = await submit(transport, 5)
     await crash_under(workers[0], 5)
     fresh = await submit(transport, 2)
@@ -205,7 +205,7 @@ async def test_no_more_workers_turn_to_the_quarantine_than_it_takes(
 async def test_half_of_the_workers_go_on_with_the_lanes(queue: QueueUnderTest, transport: Transport) -> None:
     workers = [await open_broker(queue, f"worker-{number}") for number in range(4)]
     for worker in workers:
-        await worker.extend(told=b"{}")
+        await worker.extend(record=b"{}")
     await submit(transport, 100)
     await crash_under(workers[0], 100)
     fresh = await submit(transport, 4)

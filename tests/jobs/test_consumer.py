@@ -106,11 +106,11 @@ async def test_a_drain_ends_as_soon_as_the_last_job_has(consumer: Consumer, gate
     assert gate.ended == {}
 
 
-async def test_a_hurry_releases_at_once(consumer: Consumer, gate: Gate) -> None:
+async def test_stop_now_releases_at_once(consumer: Consumer, gate: Gate) -> None:
     await gate.started.wait_for(4)
     consumer.drain()
     finishing = asyncio.create_task(consumer.finish(grace=3600))
-    consumer.hurry()
+    consumer.stop_now()
     await finishing
     assert gate.ended == dict.fromkeys("0123", Released())
 

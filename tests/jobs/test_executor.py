@@ -32,8 +32,8 @@ from stoop_worker.engine.request import (
 from stoop_worker.images import CropGeometry, ImageLimits
 from stoop_worker.jobs import outcome as outcomes
 from stoop_worker.jobs.budget import Budget
-from stoop_worker.jobs.executor import Executor, Studio
-from stoop_worker.jobs.prepare import Budgets, Images
+from stoop_worker.jobs.executor import Executor
+from stoop_worker.jobs.prepare import Budgets, ImagePreparer, Images
 from stoop_worker.jobs.publisher import Identity, Publisher
 from stoop_worker.jobs.relay import Relay
 from stoop_worker.jobs.retry import FIRST_SECONDS
@@ -68,9 +68,9 @@ class Bench:
         self.publisher = Publisher(self.broker, Identity("w", "m"), interval=0)
         self.broken_off: asyncio.Future[outcomes.Outcome] = asyncio.get_running_loop().create_future()
         self.pool = ThreadPoolExecutor(1)
-        studio = Studio(self.pool, ImageLimits(), CropGeometry())
+        preparer = ImagePreparer(self.pool, ImageLimits(), CropGeometry())
         self.budgets = Budgets(Budget(100), Budget(1), Budget(1_000_000), largest=10)
-        self.executor = Executor(Images(self, studio, self.budgets), relay, self.publisher, Sampling(), self.metrics)
+        self.executor = Executor(Images(self, preparer, self.budgets), relay, self.publisher, Sampling(), self.metrics)
 
     async def fetch(self, image_uri: str, tenant: str | None = None, priority: int = 0) -> bytes:
         found = self.store.get(image_uri, errors.ImageNotFound(f"nothing at {image_uri}"))
@@ -249,7 +249,7 @@ async def test_a_job_in_an_engine_that_crashes_is_under_suspicion(bench: Bench) 
     bench.engine.answer = None
     run = asyncio.create_task(bench.execute(job()))
     await bench.engine.submitted.wait_for(1)
-    bench.relay.lose(["a"])
+    bench.relay.on_engine_lost(["a"])
     await run
     assert bench.outcome == outcomes.Crashed()
 

@@ -17,11 +17,11 @@ class CountingBroker(RecordingBroker):
         self.beats = Tally()
         self.away = False
 
-    async def extend(self, told: bytes = b"") -> Held:
+    async def extend(self, record: bytes = b"") -> Held:
         self.beats.add()
         if self.away:
             raise QueueUnavailable("away")
-        return await super().extend(told)
+        return await super().extend(record)
 
 
 class Keeping:
@@ -36,7 +36,7 @@ class Keeping:
             self.engine,
             lease=0.03,
             hang=0.02,
-            tell=lambda: b'{"permits":4}',
+            record=lambda: b'{"permits":4}',
             break_off=lambda held, outcome: self.broken_off.append((held.job_id, outcome)),
         )
 
@@ -58,7 +58,7 @@ async def beat(keeping: Keeping, beats: int) -> None:
 
 async def test_the_lease_is_kept_while_the_engine_makes_progress(keeping: Keeping) -> None:
     await beat(keeping, 8)
-    assert set(keeping.broker.told) == {b'{"permits":4}'}
+    assert set(keeping.broker.records) == {b'{"permits":4}'}
     assert keeping.broker.reclaimed >= 7
 
 

@@ -6,11 +6,11 @@ import pytest
 from stoop_worker.errors import ImageNotFound
 from stoop_worker.images import Image
 from stoop_worker.jobs.budget import Budget
-from stoop_worker.jobs.prepare import Budgets, Images, Prepared, Wanted
+from stoop_worker.jobs.prepare import Budgets, Images, Prepared, WantedImage
 
 
 class Darkroom:
-    """A store and a studio in one, which do their work when the test says so."""
+    """A store and a preparer in one, which do their work when the test says so."""
 
     def __init__(self) -> None:
         self.fetched: list[str] = []
@@ -52,7 +52,7 @@ class Hall:
     async def job(self, name: str, address: str, *, priority: int = 0, submitted: float | None = None) -> None:
         self.ends[name] = asyncio.Event()
         when = asyncio.get_running_loop().time() if submitted is None else submitted
-        self.tasks[name] = asyncio.create_task(self._use(name, Wanted(address, None, priority), when))
+        self.tasks[name] = asyncio.create_task(self._use(name, WantedImage(address, None, priority), when))
         await settled()
 
     async def end(self, *names: str) -> None:
@@ -60,7 +60,7 @@ class Hall:
             self.ends[name].set()
         await settled()
 
-    async def _use(self, name: str, wanted: Wanted, submitted: float) -> None:
+    async def _use(self, name: str, wanted: WantedImage, submitted: float) -> None:
         async with self.images.prepared(wanted, submitted) as ready:
             self.ready[name] = ready
             await self.ends[name].wait()
@@ -94,8 +94,8 @@ async def test_an_object_that_was_fetched_before_a_job_was_submitted_is_fetched_
     assert len(hall.room.fetched) == 2
 
 
-@pytest.mark.parametrize("other", [Wanted("s3://b/key", "acme", 0), Wanted("s3://b/key", None, 1)])
-async def test_tenants_and_priorities_share_nothing(other: Wanted) -> None:
+@pytest.mark.parametrize("other", [WantedImage("s3://b/key", "acme", 0), WantedImage("s3://b/key", None, 1)])
+async def test_tenants_and_priorities_share_nothing(other: WantedImage) -> None:
     hall = Hall()
     await hall.job("one", "s3://b/key", submitted=0.0)
     async with hall.images.prepared(other, 0.0):

@@ -31,9 +31,11 @@ async def publisher(broker: RecordingBroker) -> AsyncIterator[Publisher]:
     running.cancel()
 
 
-def say(publisher: Publisher, job: Delivery, *texts: str) -> None:
+def add_texts(publisher: Publisher, job: Delivery, *texts: str) -> None:
     for text in texts:
-        publisher.say(job, lambda seq, text=text: DeltaEvent(id=job.job_id, seq=seq, attempt=job.attempt, text=text))
+        publisher.add_event(
+            job, lambda seq, text=text: DeltaEvent(id=job.job_id, seq=seq, attempt=job.attempt, text=text)
+        )
 
 
 async def test_events_are_numbered_from_where_the_job_stood_and_end_with_its_ending(
@@ -41,13 +43,13 @@ async def test_events_are_numbered_from_where_the_job_stood_and_end_with_its_end
 ) -> None:
     job = delivery("a", next_seq=1)
     publisher.begin(job)
-    say(publisher, job, "one ", "two")
+    add_texts(publisher, job, "one ", "two")
     assert await publisher.settle(job, outcomes.Completed(), DONE)
-    told = [unpack_event(packed) for packed in broker.events("a")]
-    assert [event.seq for event in told] == [1, 2, 3]
-    assert isinstance(told[0], StartedEvent)
-    assert told[1] == DeltaEvent(id="a", seq=2, attempt=1, text="one two")
-    assert isinstance(told[2], FinishedEvent)
+    published = [unpack_event(packed) for packed in broker.events("a")]
+    assert [event.seq for event in published] == [1, 2, 3]
+    assert isinstance(published[0], StartedEvent)
+    assert published[1] == DeltaEvent(id="a", seq=2, attempt=1, text="one two")
+    assert isinstance(published[2], FinishedEvent)
 
 
 async def test_a_result_names_who_answered_and_at_which_attempt(broker: RecordingBroker, publisher: Publisher) -> None:
@@ -80,7 +82,7 @@ async def test_jobs_do_not_mix(broker: RecordingBroker, publisher: Publisher) ->
         publisher.begin(job)
     for text in "123":
         for job in jobs:
-            say(publisher, job, job.job_id + text)
+            add_texts(publisher, job, job.job_id + text)
     failure = Failure.of(FailureCode.IMAGE_NOT_FOUND, "gone")
     ends = [
         (jobs[0], outcomes.Completed(), DONE),
@@ -129,7 +131,7 @@ async def test_two_deliveries_of_one_job_each_have_their_own_end(broker: Recordi
     publisher.begin(first)
     publisher.begin(second)
     assert await publisher.settle(first, outcomes.Released())
-    say(publisher, second, "on")
+    add_texts(publisher, second, "on")
     assert await publisher.settle(second, outcomes.Completed(), DONE)
     assert [one.delivery.attempt for one in broker.settlements] == [1, 2]
     assert broker.settlements[1].seq == 7
@@ -142,7 +144,7 @@ async def test_an_ending_does_not_wait_for_events_to_gather(broker: RecordingBro
     publisher.begin(job)
     while not broker.events("a"):  # the first flush, after which events gather
         await asyncio.sleep(0)
-    say(publisher, job, "one ")
+    add_texts(publisher, job, "one ")
     await asyncio.sleep(0.01)
     assert len(broker.events("a")) == 1
     assert await asyncio.wait_for(publisher.settle(job, outcomes.Completed(), DONE), 10)
@@ -158,7 +160,7 @@ async def test_an_ending_does_not_hurry_what_others_say(broker: RecordingBroker)
     publisher.begin(goes_on)
     while not broker.events("b"):  # the first flush, after which events gather
         await asyncio.sleep(0)
-    say(publisher, goes_on, "one ")
+    add_texts(publisher, goes_on, "one ")
     assert await asyncio.wait_for(publisher.settle(ends, outcomes.Completed(), DONE), 10)
     assert len(broker.events("b")) == 1
     running.cancel()

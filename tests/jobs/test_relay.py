@@ -50,7 +50,7 @@ async def test_what_was_in_an_engine_that_ends_ends_with_it_but_not_what_had_bee
     runs = [asyncio.create_task(relay.run(Request(name, Caption()), lambda output: None)) for name in "abc"]
     await engine.submitted.wait_for(3)
     engine.deliver([engine.finished("a")])
-    relay.lose(["a", "b"])
+    relay.on_engine_lost(["a", "b"])
     assert (await runs[0]).id == "a"
     with pytest.raises(EngineCrashed):
         await runs[1]

@@ -82,7 +82,7 @@ def test_a_model_has_lanes_and_a_quarantine_of_its_own() -> None:
     assert names.model_lane("bulk", "qwen3") == names.model_lane("qwen3:bulk", "qwen3") == "qwen3:bulk"
     assert names.quarantine("small", 3) == "stoop:{3}:jobs:quarantine:small"
     assert names.quarantine("alone", 3, "qwen3") == "stoop:{3}:jobs:qwen3:quarantine:alone"
-    assert names.turns(3, "qwen3") == "stoop:{3}:turns:qwen3"
+    assert names.quarantine_workers(3, "qwen3") == "stoop:{3}:turns:qwen3"
 
 
 @pytest.mark.parametrize(

@@ -25,10 +25,10 @@ from stoop_worker.engine.request import Finished, Output, Query, Request, Sampli
 from stoop_worker.images import CropGeometry, ImageLimits
 from stoop_worker.jobs.budget import Budget
 from stoop_worker.jobs.consumer import Consumer, Permits
-from stoop_worker.jobs.executor import Executor, Studio
+from stoop_worker.jobs.executor import Executor
 from stoop_worker.jobs.fetch.fetcher import FetchConfig, Fetcher
 from stoop_worker.jobs.fetch.https import HttpsConfig, HttpsFetcher
-from stoop_worker.jobs.prepare import Budgets, Images
+from stoop_worker.jobs.prepare import Budgets, ImagePreparer, Images
 from stoop_worker.jobs.publisher import Identity, Publisher
 from stoop_worker.jobs.redis.broker import BrokerConfig, RedisBroker
 from stoop_worker.jobs.relay import Relay
@@ -136,9 +136,9 @@ async def _worker(
             ThreadPoolExecutor(2, "image") as pool,
             Fetcher(FetchConfig(max_bytes=1 << 20, allowed=allowed), https=_https(web)) as fetcher,
         ):
-            studio = Studio(pool, _LIMITS, CropGeometry())
+            preparer = ImagePreparer(pool, _LIMITS, CropGeometry())
             budgets = Budgets(Budget(64 << 20), Budget(2), Budget(64 << 20), largest=1 << 20)
-            executor = Executor(Images(fetcher, studio, budgets), relay, publisher, Sampling(), metrics, keys=keys)
+            executor = Executor(Images(fetcher, preparer, budgets), relay, publisher, Sampling(), metrics, keys=keys)
             ready = asyncio.Event()
             ready.set()
             consumer = Consumer(broker, executor, permits=Permits(16), metrics=metrics, ready=ready)

@@ -1,4 +1,4 @@
-"""A broker that hands out what a test puts into it and keeps what it is told."""
+"""A broker that hands out what a test puts into it and keeps what it receives."""
 
 import asyncio
 from collections import defaultdict
@@ -26,7 +26,7 @@ class RecordingBroker:
         self.settlements: list[Settlement] = []
         self.extended = 0
         self.reclaimed = 0
-        self.told: list[bytes] = []
+        self.records: list[bytes] = []
         self.held = Held()
         self.time = 2000
         self.waiting = asyncio.Event()
@@ -59,9 +59,9 @@ class RecordingBroker:
         self.waiting.set()
         await self._arrived.wait()
 
-    async def extend(self, told: bytes = b"") -> Held:
+    async def extend(self, record: bytes = b"") -> Held:
         self.extended += 1
-        self.told.append(told)
+        self.records.append(record)
         return self.held
 
     async def reclaim(self) -> int:

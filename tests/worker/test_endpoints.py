@@ -43,16 +43,16 @@ def get(address: str) -> tuple[int, str]:
 
 
 def test_prometheus_gets_the_metrics(address: str) -> None:
-    status, told = get(f"{address}/metrics")
+    status, body = get(f"{address}/metrics")
     assert status == 200
-    assert "stoop_things_total 1.0" in told
+    assert "stoop_things_total 1.0" in body
 
 
 @pytest.mark.parametrize("path", ["/", "/metric", "/metrics/", "/healthz/x", "/favicon.ico"])
 def test_what_is_not_there_is_404_and_names_what_is(address: str, path: str) -> None:
-    status, told = get(address + path)
+    status, body = get(address + path)
     assert status == 404
-    assert all(known in told for known in ("/metrics", "/healthz", "/readyz", "/startupz"))
+    assert all(known in body for known in ("/metrics", "/healthz", "/readyz", "/startupz"))
 
 
 def test_each_probe_says_what_stands_in_its_way(address: str, health: Health, engine: Engine) -> None:

@@ -46,7 +46,7 @@ def test_the_engines_figures_are_read_when_prometheus_asks() -> None:
     metrics.watch_engine(lambda: figures)
     assert b"stoop_engine" not in generate_latest(metrics.registry).replace(b"stoop_engine_faults", b"")
     figures.update(Stats(Totals(steps=7), waiting=2, running=3, pages=40, pages_used=5, pages_idle=6).figures)
-    told = generate_latest(metrics.registry).decode()
-    assert "stoop_engine_steps_total 7.0" in told
-    assert "stoop_engine_waiting 2.0" in told
-    assert "stoop_engine_pages_idle 6.0" in told
+    text = generate_latest(metrics.registry).decode()
+    assert "stoop_engine_steps_total 7.0" in text
+    assert "stoop_engine_waiting 2.0" in text
+    assert "stoop_engine_pages_idle 6.0" in text

@@ -5,14 +5,14 @@ from stoop_schemas.worker import WorkerRecord, read_record
 from stoop_worker.config import read_config
 from stoop_worker.engine_process.protocol import Ready
 from stoop_worker.images import CropGeometry
-from stoop_worker.registration import Entry, describe
+from stoop_worker.registration import Registration, describe
 
 READY = Ready("vikhyatk/moondream2@9a7d", "digest", CropGeometry(), "cpu", ("query", "caption"), 2048)
 
 
 def test_an_entry_says_since_when_and_how_much() -> None:
-    entry = Entry(WorkerRecord(model="m", lanes=("interactive", "bulk"), permits=8))
-    first, second = json.loads(entry.tell(1000, 3)), json.loads(entry.tell(2000, 5))
+    registration = Registration(WorkerRecord(model="m", lanes=("interactive", "bulk"), permits=8))
+    first, second = json.loads(registration.encode(1000, 3)), json.loads(registration.encode(2000, 5))
     assert (first["started_at"], second["started_at"]) == (1000, 1000)
     assert (first["in_flight"], second["in_flight"]) == (3, 5)
     assert (first["pid"], first["model"], first["permits"]) == (os.getpid(), "m", 8)
@@ -30,9 +30,9 @@ def test_a_worker_tells_its_model_with_its_skills_and_sizes() -> None:
 
 def test_an_entry_comes_back_as_it_was_told() -> None:
     record = describe(read_config({"model": "moondream2", "serve_default": "false"}), READY, 16)
-    told = read_record(Entry(record).tell(1000, 3))
-    assert (told.name, told.serves_default, told.lanes) == ("moondream2", False, record.lanes)
-    assert (told.in_flight, told.started_at) == (3, 1000)
+    read = read_record(Registration(record).encode(1000, 3))
+    assert (read.name, read.serves_default, read.lanes) == ("moondream2", False, record.lanes)
+    assert (read.in_flight, read.started_at) == (3, 1000)
 
 
 def test_of_an_entry_that_somebody_else_wrote_what_fits_is_read() -> None:

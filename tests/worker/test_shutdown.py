@@ -20,7 +20,7 @@ async def main():
     say("listening", early, shutdown.asked)
     exec(sys.argv[1], {**globals(), **locals()}) if sys.argv[1] else None
     if sys.argv[1] == "":
-        shutdown.on_signals(lambda: say("drain"), lambda: (say("hurry"), ended.set()))
+        shutdown.on_signals(lambda: say("drain"), lambda: (say("stop now"), ended.set()))
     else:
         say(await shutdown.unless_asked(asyncio.Event().wait()), shutdown.asked)
         shutdown.on_signals(lambda: (say("drain"), ended.set()), lambda: None)
@@ -61,7 +61,7 @@ def test_the_first_signal_drains_and_the_second_hurries(start) -> None:
     while (line := heard(process)) != "drain":  # a line of the log may come first
         assert line
     process.send_signal(signal.SIGINT)
-    while (line := heard(process)) != "hurry":
+    while (line := heard(process)) != "stop now":
         assert line
     assert process.wait(10) == 0
 

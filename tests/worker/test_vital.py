@@ -21,20 +21,20 @@ def cyclic() -> Exception:
 
 @pytest.mark.parametrize("error", [None, cyclic(), KeyError("unforeseen")])
 async def test_whatever_a_part_ends_with_the_worker_ends(error: Exception | None) -> None:
-    hurried = asyncio.Event()
-    parts = VitalParts({"publisher": part(error), "lease": asyncio.Event().wait()}, hurried.set)  # type: ignore[dict-item]
+    stopped = asyncio.Event()
+    parts = VitalParts({"publisher": part(error), "lease": asyncio.Event().wait()}, stopped.set)  # type: ignore[dict-item]
     async with asyncio.timeout(10):
-        await hurried.wait()
+        await stopped.wait()
     with pytest.raises(PartEnded, match="publisher"):
         parts.check()
     await parts.end()
 
 
 async def test_an_error_of_the_worker_is_raised_as_it_is() -> None:
-    hurried = asyncio.Event()
-    parts = VitalParts({"engine": part(EngineFault("too many faults"))}, hurried.set)
+    stopped = asyncio.Event()
+    parts = VitalParts({"engine": part(EngineFault("too many faults"))}, stopped.set)
     async with asyncio.timeout(10):
-        await hurried.wait()
+        await stopped.wait()
     with pytest.raises(EngineFault, match="too many faults"):
         parts.check()
 

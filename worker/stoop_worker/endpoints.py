@@ -59,8 +59,8 @@ def _application(registry: CollectorRegistry, health: Health) -> Callable[..., I
     def answer(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "")
         if path == METRICS:
-            told: Iterable[bytes] = metrics(environ, start_response)
-            return told
+            body: Iterable[bytes] = metrics(environ, start_response)
+            return body
         if path not in probes:
             known = ", ".join((METRICS, *probes))
             return _plain(start_response, "404 Not Found", f"there is nothing here: ask for {known}")

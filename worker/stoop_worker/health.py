@@ -15,7 +15,7 @@ __all__ = ["Health"]
 
 log = structlog.get_logger(__name__)
 
-_TURN_SECONDS = 1.0
+_PERIOD_SECONDS = 1.0
 _STUCK_SECONDS = 30.0
 
 
@@ -53,14 +53,14 @@ class Health:
         self._lease = lease
         self._ready_file = ready_file
         self._clock = clock
-        self._turned = clock()
+        self._loop_ran = clock()
         self._started = False
         self._worker: str | None = None
         self._file_is_there = False
 
     def not_alive(self) -> str | None:
         """Return the reason to restart the worker, or None."""
-        if self._clock() - self._turned > _STUCK_SECONDS:
+        if self._clock() - self._loop_ran > _STUCK_SECONDS:
             return f"the event loop has not turned for {_STUCK_SECONDS:g} s"
         return None if self._engine.alive else "the engine has ended"
 
@@ -91,9 +91,9 @@ class Health:
     async def run(self) -> None:
         """Record that the event loop turns and keep the ready file up to date, until cancelled."""
         while True:
-            self._turned = self._clock()
+            self._loop_ran = self._clock()
             self._keep_file()
-            await asyncio.sleep(_TURN_SECONDS)
+            await asyncio.sleep(_PERIOD_SECONDS)
 
     def _keep_file(self) -> None:
         wanted = self.not_ready() is None

@@ -9,10 +9,9 @@ from stoop_worker.engine_process.pixels import SharedPixels
 from stoop_worker.engine_process.protocol import Ready
 from stoop_worker.images import ImageLimits, image_pool
 from stoop_worker.jobs.budget import Budget
-from stoop_worker.jobs.executor import Studio
 from stoop_worker.jobs.fetch.fetcher import FetchConfig, Fetcher
 from stoop_worker.jobs.fetch.https import HttpsConfig, HttpsFetcher
-from stoop_worker.jobs.prepare import Budgets, Images
+from stoop_worker.jobs.prepare import Budgets, ImagePreparer, Images
 
 __all__ = ["running_images"]
 
@@ -31,14 +30,14 @@ def running_images(config: WorkerConfig, ready: Ready, shared_pixels: SharedPixe
         image_pool(threads) as pool,
         Fetcher(_fetch(config), https=_https(config)) as fetcher,
     ):
-        studio = Studio(pool, limits, ready.geometry if ready.device == "cpu" else None, shared_pixels.empty)
+        preparer = ImagePreparer(pool, limits, ready.geometry if ready.device == "cpu" else None, shared_pixels.empty)
         budgets = Budgets(
             encoded=Budget(config.max_fetched_bytes, reserved=config.max_fetched_bytes // _KEPT),
             threads=Budget(threads, reserved=kept),
             pixels=Budget(config.max_decoded_bytes, reserved=config.max_decoded_bytes // _KEPT),
             largest=config.max_image_bytes,
         )
-        yield Images(fetcher, studio, budgets)
+        yield Images(fetcher, preparer, budgets)
 
 
 def _image_threads() -> int:

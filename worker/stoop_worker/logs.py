@@ -28,15 +28,15 @@ def configure_logs(level: str, form: str) -> None:
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            _say_where,
+            _add_traceback,
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.PrintLoggerFactory(cast("TextIO", _Lossy(sys.stderr))),
+        logger_factory=structlog.PrintLoggerFactory(cast("TextIO", _LossyStream(sys.stderr))),
     )
 
 
-class _Lossy:
+class _LossyStream:
     """A stream that drops failed writes, because a full disk or a closed pipe must not stop a worker."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -52,7 +52,7 @@ class _Lossy:
             self._stream.flush()
 
 
-def _say_where(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+def _add_traceback(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     given = event.pop("exc_info", None)
     error = sys.exc_info()[1] if given is True else given[1] if isinstance(given, tuple) else given
     if isinstance(error, BaseException):

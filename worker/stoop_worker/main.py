@@ -31,7 +31,7 @@ from stoop_worker.jobs.publisher import Identity, Publisher
 from stoop_worker.jobs.redis.broker import BrokerConfig, RedisBroker
 from stoop_worker.jobs.relay import Relay
 from stoop_worker.metrics import Metrics
-from stoop_worker.registration import Entry, describe
+from stoop_worker.registration import Registration, describe
 from stoop_worker.shutdown import Shutdown
 from stoop_worker.vital import VitalParts, cancel_until_ended
 
@@ -67,7 +67,7 @@ async def _serve(config: WorkerConfig, program: Sequence[str]) -> None:
 
     def on_engine_lost(request_ids: Sequence[str]) -> None:
         metrics.engine_fault()
-        relay.lose(request_ids)
+        relay.on_engine_lost(request_ids)
 
     outage = RedisOutage()
     engine = SupervisedEngine(
@@ -81,7 +81,7 @@ async def _serve(config: WorkerConfig, program: Sequence[str]) -> None:
     relay.attach(engine)
     metrics.watch_engine(lambda: engine.figures)
     health = Health(engine, outage, lease=config.lease_seconds, ready_file=config.ready_file)
-    turning = asyncio.create_task(health.run(), name="health")
+    health_task = asyncio.create_task(health.run(), name="health")
     try:
         with serving(config.metrics_port, metrics.registry, health):
             ready = await shutdown.unless_asked(engine.start())
@@ -98,11 +98,11 @@ async def _serve(config: WorkerConfig, program: Sequence[str]) -> None:
                         lanes=config.served_lanes,
                         permits=config.permits_on(ready.device),
                     )
-                    shutdown.on_signals(parts.consumer.drain, parts.consumer.hurry)
+                    shutdown.on_signals(parts.consumer.drain, parts.consumer.stop_now)
                     await _claim(config, parts, health)
                 log.info("stopped", worker=parts.identity.worker)
     finally:
-        await cancel_until_ended({turning})
+        await cancel_until_ended({health_task})
         await engine.stop()
         shutdown.close()
 
@@ -137,13 +137,13 @@ async def _built(
             model=config.name,
         )
         consumer = Consumer(broker, executor, permits=permits, metrics=metrics, ready=engine.running)
-        entry = Entry(describe(config, ready, permits.count))
+        registration = Registration(describe(config, ready, permits.count))
         lease = LeaseKeeper(
             broker,
             engine,
             lease=config.lease_seconds,
             hang=engine.hang_seconds,
-            tell=lambda: entry.tell(broker.now(), consumer.in_flight),
+            record=lambda: registration.encode(broker.now(), consumer.in_flight),
             break_off=consumer.break_off,
         )
         control = Control(config.redis_url.get_secret_value(), consumer.cancel, outage=outage)
@@ -163,7 +163,7 @@ async def _claim(config: WorkerConfig, parts: _Parts, health: Health) -> None:
             "control": parts.control.run(),
             "dialect": parts.dialect.run(),
         },
-        parts.consumer.hurry,
+        parts.consumer.stop_now,
     )
     try:
         try:

@@ -12,22 +12,25 @@ from stoop_schemas.worker import WorkerRecord
 from stoop_worker.config import WorkerConfig
 from stoop_worker.engine_process.protocol import Ready
 
-__all__ = ["Entry", "describe"]
+__all__ = ["Registration", "describe"]
 
 
 @dataclass(slots=True)
-class Entry:
-    """One worker's entry: `record` is what stays the same; `started_at` is the time of the first telling, Redis's."""
+class Registration:
+    """One worker's entry in the registry.
+
+    `record` has the fields that stay the same; `started_at` is the time of the first `encode`, by Redis's clock.
+    """
 
     record: WorkerRecord
     started_at: int | None = None
     version: str = field(default_factory=lambda: version("stoop"))
 
-    def tell(self, now: int, in_flight: int) -> bytes:
-        """Return the entry as JSON."""
+    def encode(self, now: int, in_flight: int) -> bytes:
+        """Return the record as JSON."""
         if self.started_at is None:
             self.started_at = now
-        told = msgspec.structs.replace(
+        record = msgspec.structs.replace(
             self.record,
             started_at=self.started_at,
             in_flight=in_flight,
@@ -35,7 +38,7 @@ class Entry:
             pid=os.getpid(),
             version=self.version,
         )
-        return msgspec.json.encode(told)
+        return msgspec.json.encode(record)
 
 
 def describe(config: WorkerConfig, ready: Ready, permits: int) -> WorkerRecord:

@@ -28,7 +28,7 @@ class Shutdown:
     After the first signal, work in flight has `grace` seconds. A process that is still there a while after that, or
     soon after the second signal, is ended whatever it is doing.
 
-    The first signal calls `drain` and the second `hurry`, both in the event loop. If they are set later, calls that
+    The first signal calls `drain` and the second `stop_now`, both in the event loop. If they are set later, calls that
     were missed are made then.
     """
 
@@ -47,9 +47,9 @@ class Shutdown:
         """True once a signal has come."""
         return self._count > 0
 
-    def on_signals(self, drain: Callable[[], None], hurry: Callable[[], None]) -> None:
+    def on_signals(self, drain: Callable[[], None], stop_now: Callable[[], None]) -> None:
         """Set the calls of the first and the second signal."""
-        self._calls = [drain, hurry]
+        self._calls = [drain, stop_now]
         for call in self._calls[: self._count]:
             call()
 

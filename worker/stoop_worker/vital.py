@@ -13,10 +13,10 @@ log = structlog.get_logger(__name__)
 
 
 class VitalParts:
-    """Runs each part as a task, and calls `hurry` as soon as one of them ends, whatever it ended with."""
+    """Runs each part as a task, and calls `stop_now` as soon as one of them ends, whatever it ended with."""
 
-    def __init__(self, parts: Mapping[str, Coroutine[object, object, None]], hurry: Callable[[], None]) -> None:
-        self._hurry = hurry
+    def __init__(self, parts: Mapping[str, Coroutine[object, object, None]], stop_now: Callable[[], None]) -> None:
+        self._stop_now = stop_now
         self._tasks = {asyncio.create_task(running, name=name) for name, running in parts.items()}
         for task in self._tasks:
             task.add_done_callback(self._ended)
@@ -38,11 +38,11 @@ class VitalParts:
     def _ended(self, task: asyncio.Task[None]) -> None:
         if task.cancelled():
             return
-        self._hurry()  # before the log is written, because that may fail
+        self._stop_now()  # before the log is written, because that may fail
         error = task.exception()
         known = isinstance(error, WorkerError)
-        said = str(error) if known else type(error).__name__
-        log.error("the worker cannot go on", part=task.get_name(), error=said, exc_info=None if known else error)
+        reason = str(error) if known else type(error).__name__
+        log.error("the worker cannot go on", part=task.get_name(), error=reason, exc_info=None if known else error)
 
 
 async def cancel_until_ended(tasks: set[asyncio.Task[None]]) -> None:

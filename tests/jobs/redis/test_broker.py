@@ -226,9 +226,9 @@ async def test_who_leaves_gives_its_turn_in_the_quarantine_back(queue: OnRedis, 
     [delivery] = await broker.take(1)
     await broker.settle([ending(delivery, Crashed())])
     assert len(await broker.take(1)) == 1
-    assert await queue.call("ZRANGE", names.turns(), 0, -1) == ["worker-1"]
+    assert await queue.call("ZRANGE", names.quarantine_workers(), 0, -1) == ["worker-1"]
     await broker.close()
-    assert await queue.call("EXISTS", names.turns()) == 0
+    assert await queue.call("EXISTS", names.quarantine_workers()) == 0
 
 
 async def test_a_turn_that_takes_too_long_goes_to_another(queue: OnRedis, broker: RedisBroker) -> None:
@@ -239,9 +239,9 @@ async def test_a_turn_that_takes_too_long_goes_to_another(queue: OnRedis, broker
     other = queue.broker("worker-2")
     await other.open()
     assert await other.take(1) == []
-    ends = float(await queue.call("ZSCORE", names.turns(), "worker-1"))
+    ends = float(await queue.call("ZSCORE", names.quarantine_workers(), "worker-1"))
     assert 0 < ends - broker.now() <= 30_000
-    await queue.call("ZADD", names.turns(), 1, "worker-1")
+    await queue.call("ZADD", names.quarantine_workers(), 1, "worker-1")
     assert [one.job_id for one in await other.take(1)] == [crashed.job_id]
     await queue.transport().submit([new_job()])
     assert len(await broker.take(1)) == 1, "it is another's turn, so this worker goes on"

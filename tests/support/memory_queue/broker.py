@@ -13,7 +13,7 @@ from stoop_schemas.state import TERMINAL, State
 from stoop_worker.errors import ConfigError
 from stoop_worker.jobs import outcome as outcomes
 from stoop_worker.jobs.broker import Delivery, EventGroup, Held, Isolation, Settlement
-from stoop_worker.jobs.redis.claims import Claims, Part, Plan, place_of
+from stoop_worker.jobs.redis.claims import ClaimPlan, Claims, Part
 from stoop_worker.jobs.redis.values import priority_of
 from tests.support.memory_queue.store import MOST_DOUBTS, DeadLetter, Entry, MemoryQueue, Record, queued_event
 
@@ -100,18 +100,18 @@ class MemoryBroker:
                 claimed += self._claims.accept(self._take_from(lanes, plan, (share, most_behind)), plan)
         return claimed
 
-    def _take_from(self, lanes: "_Lanes", plan: Plan, behind: tuple[int, int]) -> list[Delivery]:
-        early = self._fill_cancelled(plan.permits, lanes.model) if plan.at != "small" else []
+    def _take_from(self, lanes: "_Lanes", plan: ClaimPlan, behind: tuple[int, int]) -> list[Delivery]:
+        early = self._fill_cancelled(plan.permits, lanes.model) if plan.occupancy != "small" else []
         if early:
             self._seen = -1
             return early
         apart = self._quarantined(lanes)
-        if plan.at == "small":
+        if plan.occupancy == "small":
             found = self._fill(lanes.small, plan.permits, lanes.model)
-        elif apart and plan.may_turn:
-            self._queue.turns[lanes.model].add(self._worker)
-            found = self._fill_apart(lanes, apart, plan.permits) if plan.at == "idle" else []
-            self._claims.hold_back(None if plan.at == "idle" else Part(0, lanes.model))
+        elif apart and plan.quarantine_first:
+            self._queue.quarantine_workers[lanes.model].add(self._worker)
+            found = self._fill_apart(lanes, apart, plan.permits) if plan.occupancy == "idle" else []
+            self._claims.hold_back(None if plan.occupancy == "idle" else Part(0, lanes.model))
         else:
             found = self._fill_lanes(lanes, plan, apart, behind)
         if len(found) == plan.permits:
@@ -132,11 +132,11 @@ class MemoryBroker:
             if not done or blocked:
                 return
 
-    async def extend(self, told: bytes = b"") -> Held:
+    async def extend(self, record: bytes = b"") -> Held:
         """Renew the lease."""
         self._queue.live.add(self._worker)
-        if told:
-            self._queue.registry[self._worker] = told
+        if record:
+            self._queue.registry[self._worker] = record
         held = list(self._claims.held.values())
         ours = [one for one in held if self._owns(one)]
         cancelled = [one for one in ours if self._queue.jobs[one.job_id].cancel]
@@ -157,7 +157,7 @@ class MemoryBroker:
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         """End what this worker owns."""
         settled = [self._settle(settlement) for settlement in settlements]
-        self._claims.drop(place_of(settlement.delivery) for settlement in settlements)
+        self._claims.drop(settlement.delivery.key for settlement in settlements)
         self._settled.set()
         return settled
 
@@ -170,17 +170,21 @@ class MemoryBroker:
     def _quarantined(self, lanes: "_Lanes") -> str | None:
         queue = self._queue
         wanted = math.ceil(len(queue.lanes[lanes.small]) / SMALL_BATCH) + len(queue.lanes[lanes.alone])
-        living = [name for name, told in queue.registry.items() if name in queue.live and _serves(told, lanes.model)]
+        living = [
+            name for name, record in queue.registry.items() if name in queue.live and _serves(record, lanes.model)
+        ]
         most = max(1, math.ceil(len(living) / 2))
-        if len((queue.turns[lanes.model] & queue.live) - {self._worker}) >= min(wanted, most):
+        if len((queue.quarantine_workers[lanes.model] & queue.live) - {self._worker}) >= min(wanted, most):
             return None
         return next((lane for lane in (lanes.small, lanes.alone) if queue.unclaimed[lane]), None)
 
     def _fill_apart(self, lanes: "_Lanes", lane: str, permits: int) -> list[Delivery]:
         return self._fill(lane, min(permits, SMALL_BATCH) if lane == lanes.small else 1, lanes.model)
 
-    def _fill_lanes(self, lanes: "_Lanes", plan: Plan, apart: str | None, behind: tuple[int, int]) -> list[Delivery]:
-        self._queue.turns[lanes.model].discard(self._worker)
+    def _fill_lanes(
+        self, lanes: "_Lanes", plan: ClaimPlan, apart: str | None, behind: tuple[int, int]
+    ) -> list[Delivery]:
+        self._queue.quarantine_workers[lanes.model].discard(self._worker)
         self._claims.hold_back(None)
         claimed: dict[str, list[Delivery]] = {lane: [] for lane in lanes.names}
         first, last, (share, most_behind) = lanes.names[0], lanes.names[-1], behind
@@ -195,8 +199,8 @@ class MemoryBroker:
             claimed[lane] += self._fill_fairly(lane, room(lane), lanes.model)
         self._closed_lanes.update(lane for lane in lanes.names if room(first) and not room(lane))
         found = [delivery for deliveries in claimed.values() for delivery in deliveries]
-        if apart and not found and plan.at == "idle":
-            self._queue.turns[lanes.model].add(self._worker)
+        if apart and not found and plan.occupancy == "idle":
+            self._queue.quarantine_workers[lanes.model].add(self._worker)
             return self._fill_apart(lanes, apart, plan.permits)
         return found
 
@@ -292,7 +296,7 @@ class MemoryBroker:
         if not self._owns(group.delivery):
             return False
         for seq, event in enumerate(group.packed, group.first_seq):
-            self._queue.tell(group.delivery.job_id, seq, event)
+            self._queue.log_event(group.delivery.job_id, seq, event)
         return True
 
     def _settle(self, settlement: Settlement) -> bool:
@@ -329,13 +333,13 @@ class MemoryBroker:
     def _finish(self, settlement: Settlement) -> None:
         job_id, queue = settlement.delivery.job_id, self._queue
         queue.results[job_id] = (settlement.result, queue.now() + round(1000 * self._result_ttl))
-        queue.tell(job_id, settlement.seq, settlement.event)
+        queue.log_event(job_id, settlement.seq, settlement.event)
         queue.jobs[job_id].state = _STATES[type(settlement.outcome)]
         queue.jobs[job_id].finished_at = queue.now()
 
 
-def _serves(told: bytes, model: str | None) -> bool:
-    facts = json.loads(told)
+def _serves(record: bytes, model: str | None) -> bool:
+    facts = json.loads(record)
     return bool(facts.get("serves_default", True) if model is None else facts.get("name") == model)
 
 
@@ -361,8 +365,8 @@ def _read(entry: Entry) -> tuple[str, float | None]:
 def _verdict(record: Record, *, expired: bool) -> outcomes.Cancelled | outcomes.Expired | outcomes.Dead | None:
     if record.cancel:
         return outcomes.Cancelled()
-    if record.unbelievable:
-        return outcomes.Dead(Failure.of(FailureCode.MALFORMED, f"its field {record.unbelievable} cannot be believed"))
+    if record.invalid:
+        return outcomes.Dead(Failure.of(FailureCode.MALFORMED, f"its field {record.invalid} is invalid"))
     if expired:
         return outcomes.Expired()
     if record.doubts < MOST_DOUBTS:

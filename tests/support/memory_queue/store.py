@@ -45,7 +45,7 @@ class Record:
     digest: bytes | None = None
     started_at: int | None = None
     finished_at: int | None = None
-    unbelievable: str | None = None
+    invalid: str | None = None
 
     @property
     def doubts(self) -> int:
@@ -90,7 +90,7 @@ class MemoryQueue:
     paused: set[str] = field(default_factory=set)
     registry: dict[str, bytes] = field(default_factory=dict)
     rings: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    turns: dict[str | None, set[str]] = field(default_factory=lambda: defaultdict(set))
+    quarantine_workers: dict[str | None, set[str]] = field(default_factory=lambda: defaultdict(set))
     cancelled: list[str] = field(default_factory=list)
     readers: dict[str, set["Reader"]] = field(default_factory=lambda: defaultdict(set))
     news: asyncio.Event = field(default_factory=asyncio.Event)
@@ -172,7 +172,7 @@ class MemoryQueue:
         taken, self.unclaimed[lane] = self.unclaimed[lane][:most], self.unclaimed[lane][most:]
         yield from (self.lanes[lane][entry_id] for entry_id in taken)
 
-    def tell(self, job_id: str, seq: int, event: bytes) -> None:
+    def log_event(self, job_id: str, seq: int, event: bytes) -> None:
         """Log and publish one event, once."""
         if seq < self.jobs[job_id].seq:
             return
@@ -198,7 +198,7 @@ class MemoryQueue:
             kept.clear()
         self.rings.clear()
         self.paused.clear()
-        self.turns.clear()
+        self.quarantine_workers.clear()
         self.cancelled.clear()
         self.dead.clear()
         self.live.clear()

@@ -92,7 +92,7 @@ class MemoryTransport:
 
     async def workers(self, partition: int = 0) -> list[WorkerRecord]:
         """Return the records of those who live."""
-        return [read_record(told) for name, told in self._queue.registry.items() if name in self._queue.live]
+        return [read_record(record) for name, record in self._queue.registry.items() if name in self._queue.live]
 
     async def close(self) -> None:
         """End every subscription."""

@@ -172,7 +172,7 @@ class CeleryDialect:
 
     async def _any_endings(self) -> bool:
         try:
-            return bool(await self._redis.call("XLEN", names.celery_notes()))
+            return bool(await self._redis.call("XLEN", names.celery_outbox()))
         except (QueueUnavailable, ConfigError):
             return False  # no Celery message has come yet; the first one that comes reports this error
 

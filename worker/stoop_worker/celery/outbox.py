@@ -23,17 +23,17 @@ class Outbox:
 
     def __init__(self, redis: RedisClient, worker: str) -> None:
         self._redis = redis
-        self._head = [names.stem(0), names.GROUP, worker]
-        self._take = Script("head", "notes")
-        self._drop = Script("head", "notes_done")
+        self._prelude = [names.stem(0), names.GROUP, worker]
+        self._take = Script("prelude", "outbox_take")
+        self._drop = Script("prelude", "outbox_drop")
         self._held: set[str] = set()
         self._unanswered = False
 
     async def take(self, most: int) -> list[Entry]:
         """Take unclaimed endings, and those of dead workers; raises `QueueUnavailable`."""
         lost, self._unanswered = self._unanswered, True
-        args = [*self._head, most, int(lost), *(self._held if lost else ())]
-        rows = await self._redis.run(self._take, [names.celery_notes(0)], args)
+        args = [*self._prelude, most, int(lost), *(self._held if lost else ())]
+        rows = await self._redis.run(self._take, [names.celery_outbox(0)], args)
         self._unanswered = False
         entries = [_to_entry(row) for row in rows]
         self._held.update(entry.entry_id for entry in entries)
@@ -42,7 +42,7 @@ class Outbox:
     async def drop(self, entry_ids: Iterable[str]) -> None:
         """Remove delivered endings; raises `QueueUnavailable`, and may then be called again."""
         delivered = list(entry_ids)
-        await self._redis.run(self._drop, [names.celery_notes(0)], [*self._head, *delivered])
+        await self._redis.run(self._drop, [names.celery_outbox(0)], [*self._prelude, *delivered])
         self._held.difference_update(delivered)
 
 

@@ -129,7 +129,7 @@ class OutboxRelay:
                 log.debug("endings for Celery wait for Redis", error=str(error))
                 await asyncio.sleep(backoff.next())
                 continue
-            backoff.tries = 0
+            backoff.reset()
             self._mark_empty()
             if not full:
                 await _wait(self._woken, self._period)

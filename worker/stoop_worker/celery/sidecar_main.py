@@ -16,6 +16,7 @@ from stoop_worker.celery.ending import Ending, Redelivery
 from stoop_worker.celery.mailbox import Mailbox
 from stoop_worker.celery.sidecar import SidecarSettings
 from stoop_worker.celery.tracer import TRANSIENT, Tracer
+from stoop_worker.jobs.backoff import Backoff
 
 __all__ = ["WorkerPipe", "make_app", "serve"]
 
@@ -23,8 +24,7 @@ log = logging.getLogger(__name__)
 
 _ANSWER_SECONDS: Final = 2.0
 _LAST_DELIVERY_SECONDS: Final = 0.8  # less than the shortest lease
-_SHORTEST_SECONDS: Final = 0.2
-_LONGEST_SECONDS: Final = 5.0
+_FIRST_WAIT_SECONDS: Final = 0.2
 
 
 class _Deliver(msgspec.Struct):
@@ -123,7 +123,7 @@ def _deliver_batches(
 
 def _deliver(tracer: Tracer, ending: Ending, redelivery: Redelivery) -> str:
     """Deliver one ending, however long that takes; return the reason if Celery refuses it, else ""."""
-    pause = _SHORTEST_SECONDS
+    backoff = Backoff(first=_FIRST_WAIT_SECONDS)
     while True:
         try:
             tracer.finish(ending, redelivery)
@@ -135,8 +135,7 @@ def _deliver(tracer: Tracer, ending: Ending, redelivery: Redelivery) -> str:
             return f"{type(error).__name__}: {error}"
         if redelivery is Redelivery.FIRST:
             redelivery = Redelivery.AGAIN
-        time.sleep(pause)
-        pause = min(_LONGEST_SECONDS, 2 * pause)
+        time.sleep(backoff.next())
 
 
 def _celery_url(url: str) -> str:

@@ -9,7 +9,7 @@ relay.py      delivers the engine's outputs to the coroutines that wait for them
 publisher.py  gathers events and results for a few milliseconds, then writes them together
 outcome.py    the outcomes of a delivery, and the failure code of each exception
 retry.py      decides between another attempt and the end
-backoff.py    doubling, randomised waits
+backoff.py    the formula for growing, randomised waits
 budget.py     lends slots and bytes by priority
 outage.py     the shared view of a Redis outage, and its log lines
 lease.py      renews the worker's lease while the engine makes progress

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from stoop_worker.jobs.outcome import Cancelled, Dead, Expired, Outcome
 
-__all__ = ["Broker", "Delivery", "EventGroup", "Held", "Isolation", "Settlement"]
+__all__ = ["Broker", "Delivery", "DeliveryKey", "EventGroup", "Held", "Isolation", "Settlement"]
 
 
 class Isolation(StrEnum):
@@ -16,6 +16,15 @@ class Isolation(StrEnum):
     NONE = "none"  # any others
     SMALL = "small"  # only a few others like it: it was in an engine that crashed
     ALONE = "alone"  # nothing: it crashed in a small batch as well
+
+
+class DeliveryKey(NamedTuple):
+    """Distinguishes a delivery from every other, also from an earlier one of the same job."""
+
+    partition: int
+    lane: str
+    entry_id: str
+    attempt: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +54,11 @@ class Delivery:
     celery: bool = False
     priority: int = 0
 
+    @property
+    def key(self) -> DeliveryKey:
+        """The key that distinguishes this delivery from every other."""
+        return DeliveryKey(self.partition, self.lane, self.entry_id, self.attempt)
+
 
 @dataclass(frozen=True, slots=True)
 class Held:
@@ -71,8 +85,8 @@ class EventGroup:
 class Settlement:
     """The end of one delivery: its outcome, the packed last event (`seq` is its number) and packed result.
 
-    Event, result and note are ignored if the job will run again (`Retry`, `Released`, `Crashed`). A `note` is the
-    ending for Celery: the same step stores it, and it stays until it is delivered.
+    Event, result and `celery_ending` are ignored if the job will run again (`Retry`, `Released`, `Crashed`). The
+    same step stores the ending for Celery, which stays until it is delivered.
     """
 
     delivery: Delivery
@@ -80,7 +94,7 @@ class Settlement:
     seq: int
     event: bytes
     result: bytes
-    note: bytes = b""
+    celery_ending: bytes = b""
 
 
 class Broker(Protocol):
@@ -114,11 +128,11 @@ class Broker(Protocol):
     async def wait(self, timeout: float) -> None:
         """Return as soon as there may be a job that the last `take` did not see, or after `timeout` seconds."""
 
-    async def extend(self, told: bytes = b"") -> Held:
+    async def extend(self, record: bytes = b"") -> Held:
         """Renew this worker's lease on its claimed jobs, and return those that it must stop running.
 
-        `told` is this worker's entry in the registry of workers, a JSON object. Raises `ConfigError` if the queue is
-        no longer fit for jobs, as in `open`.
+        `record` is this worker's record for the registry of workers, a JSON object. Raises `ConfigError` if the queue
+        is no longer fit for jobs, as in `open`.
         """
 
     async def reclaim(self) -> int:

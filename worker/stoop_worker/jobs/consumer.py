@@ -8,10 +8,9 @@ from functools import partial
 import structlog
 
 from stoop_worker.errors import QueueFault, WorkerError
-from stoop_worker.jobs.broker import Broker, Delivery, Settlement
+from stoop_worker.jobs.broker import Broker, Delivery, DeliveryKey, Settlement
 from stoop_worker.jobs.executor import Executor
 from stoop_worker.jobs.outcome import Cancelled, Outcome, Released
-from stoop_worker.jobs.redis.claims import Place, place_of
 from stoop_worker.metrics import Metrics
 
 __all__ = ["Consumer", "Permits"]
@@ -55,11 +54,11 @@ class Consumer:
         self._metrics = metrics
         self._ready = ready
         # a worker that lost its lease may hold the same job twice until it stops the first run
-        self._runs: dict[Place, _Run] = {}
+        self._runs: dict[DeliveryKey, _Run] = {}
         self._freed = asyncio.Event()
-        self._looking: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
         self._draining = asyncio.Event()
-        self._hurried = asyncio.Event()
+        self._stopping_now = asyncio.Event()
 
     @property
     def in_flight(self) -> int:
@@ -75,18 +74,18 @@ class Consumer:
         """Claim until `drain` is called; jobs in flight keep running."""
         try:
             while not self._draining.is_set():
-                await self._turn()
+                await self._claim_or_wait()
         finally:
-            await self._look_away()
+            await self._stop_watching()
 
     def drain(self) -> None:
         """Claim nothing new from now on."""
         self._draining.set()
 
-    def hurry(self) -> None:
+    def stop_now(self) -> None:
         """Claim nothing new, and give jobs in flight no more time."""
         self._draining.set()
-        self._hurried.set()
+        self._stopping_now.set()
 
     def cancel(self, job_id: str) -> None:
         """End a job's run within one step of the engine, as cancelled; does nothing if it is not in flight."""
@@ -96,7 +95,7 @@ class Consumer:
 
     def break_off(self, delivery: Delivery, outcome: Outcome) -> None:
         """End one run within one step of the engine, with this outcome; does nothing if it is not in flight."""
-        run = self._runs.get(place_of(delivery))
+        run = self._runs.get(delivery.key)
         if run is not None and not run.broken_off.done():
             run.broken_off.set_result(outcome)
 
@@ -123,23 +122,23 @@ class Consumer:
 
     async def _wait_for_all(self, grace: float) -> None:
         all_ended = asyncio.create_task(asyncio.wait({run.task for run in self._runs.values()}))
-        hurried = asyncio.create_task(self._hurried.wait())
-        await asyncio.wait({all_ended, hurried}, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
-        for task in (all_ended, hurried):
+        stopping_now = asyncio.create_task(self._stopping_now.wait())
+        await asyncio.wait({all_ended, stopping_now}, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
+        for task in (all_ended, stopping_now):
             task.cancel()
-        await asyncio.gather(all_ended, hurried, return_exceptions=True)
+        await asyncio.gather(all_ended, stopping_now, return_exceptions=True)
 
     @property
     def _free(self) -> int:
         return self._permits.count - len(self._runs)
 
     @property
-    def _kept(self) -> int:
+    def _free_and_reserved(self) -> int:
         """The number of free permits that are for the first lane alone."""
         first = sum(run.delivery.priority == 0 for run in self._runs.values())
         return min(self._free, max(0, self._permits.reserved - first))
 
-    async def _turn(self) -> None:
+    async def _claim_or_wait(self) -> None:
         self._freed.clear()
         free = self._free
         if not self._ready.is_set():
@@ -151,40 +150,40 @@ class Consumer:
 
     async def _wait_for_work(self) -> None:
         """Wait for news or, if only the first lane may be claimed from, for the end of any run."""
-        if self._free > self._kept:
-            await self._look_away()
+        if self._free > self._free_and_reserved:
+            await self._stop_watching()
             await self._broker.wait(timeout=1.0)
             return
         # kept while runs end, because cancelling it costs a connection
-        self._looking = self._looking or asyncio.create_task(self._broker.wait(timeout=1.0))
+        self._watching = self._watching or asyncio.create_task(self._broker.wait(timeout=1.0))
         freed = asyncio.create_task(self._freed.wait())
         try:
-            await asyncio.wait({self._looking, freed}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({self._watching, freed}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             freed.cancel()
-        if self._looking.done():
-            await self._look_away()
+        if self._watching.done():
+            await self._stop_watching()
 
-    async def _look_away(self) -> None:
-        looking, self._looking = self._looking, None
-        if looking is not None:
-            looking.cancel()
-            await asyncio.wait({looking})
-            if not looking.cancelled():
-                looking.result()
+    async def _stop_watching(self) -> None:
+        watching, self._watching = self._watching, None
+        if watching is not None:
+            watching.cancel()
+            await asyncio.wait({watching})
+            if not watching.cancelled():
+                watching.result()
 
     async def _claim(self, free: int) -> int:
-        deliveries = await self._broker.take(free, reserved=self._kept)
+        deliveries = await self._broker.take(free, reserved=self._free_and_reserved)
         for delivery in deliveries:
             broken_off = asyncio.get_running_loop().create_future()
             task = asyncio.create_task(self._executor.execute(delivery, broken_off), name=delivery.job_id)
-            self._runs[place_of(delivery)] = _Run(delivery, task, broken_off)
+            self._runs[delivery.key] = _Run(delivery, task, broken_off)
             task.add_done_callback(partial(self._ended, delivery))
         self._metrics.in_flight(len(self._runs))
         return len(deliveries)
 
     def _ended(self, delivery: Delivery, task: asyncio.Task[None]) -> None:
-        del self._runs[place_of(delivery)]
+        del self._runs[delivery.key]
         self._metrics.in_flight(len(self._runs))
         self._freed.set()
         if not task.cancelled() and (error := task.exception()):

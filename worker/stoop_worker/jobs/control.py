@@ -1,4 +1,4 @@
-"""The channel to all workers at once; its only order so far cancels a running job."""
+"""The channel to all workers at once; its only command so far cancels a running job."""
 
 import asyncio
 from collections.abc import Callable
@@ -21,7 +21,7 @@ log = structlog.get_logger(__name__)
 _QUIET_SECONDS = 10.0
 
 
-class _Order(msgspec.Struct, frozen=True):
+class _Command(msgspec.Struct, frozen=True):
     verb: str
     id: str = ""
 
@@ -29,7 +29,7 @@ class _Order(msgspec.Struct, frozen=True):
 class Control:
     """Listens, and calls `cancel` with the id of each cancelled job, on whichever worker it runs.
 
-    It misses orders while the connection is down; the worker then finds the job's cancel flag when it renews its
+    It misses commands while the connection is down; the worker then finds the job's cancel flag when it renews its
     lease. After `quiet` seconds of silence it checks the connection with a PING.
     """
 
@@ -66,34 +66,35 @@ class Control:
             await connection.send_command("SUBSCRIBE", names.CONTROL)
             asked = False
             while True:
-                _heed_cancellation()
+                _raise_lost_cancellation()
                 # None after a timeout; redis-py raises only if the timeout was set on the connection itself
                 reply = await connection.read_response(timeout=self._quiet, disconnect_on_error=False)
                 if reply is None:
                     if asked:
-                        raise RedisTimeoutError("no word for twice as long: the connection is dead")
+                        raise RedisTimeoutError("no reply for twice as long: the connection is dead")
                     await connection.send_command("PING")
                     asked = True
                     continue
-                asked, backoff.tries = False, 0
+                asked = False
+                backoff.reset()
                 self._outage.succeeded("listening for cancelled jobs")
-                self._hear(reply)
+                self._receive(reply)
         finally:
             await connection.disconnect()
 
-    def _hear(self, reply: Any) -> None:
+    def _receive(self, reply: Any) -> None:
         if reply[0] != b"message":
             return
         try:
-            order = msgspec.json.decode(reply[2], type=_Order)
+            command = msgspec.json.decode(reply[2], type=_Command)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            log.warning("an order could not be read")
+            log.warning("a command could not be read")
             return
-        if order.verb == "cancel":
-            self._cancel(order.id)
+        if command.verb == "cancel":
+            self._cancel(command.id)
 
 
-def _heed_cancellation() -> None:
+def _raise_lost_cancellation() -> None:
     """Raise a cancellation that redis-py may have lost: on Python 3.11, one that arrives just after a read."""
     task = asyncio.current_task()
     if task is not None and task.cancelling():

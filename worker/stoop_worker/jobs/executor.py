@@ -2,10 +2,8 @@
 
 import asyncio
 import random
-from collections.abc import Callable
-from concurrent.futures import Executor as Pool
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import structlog
 
@@ -18,25 +16,23 @@ from stoop_schemas.signature import SigningKeys
 from stoop_schemas.state import State
 from stoop_worker.engine.request import Aborted, Finished, Partial, Refused, Sampling
 from stoop_worker.errors import EngineCrashed, EngineFault, WorkerError
-from stoop_worker.images import Allocate, CropGeometry, Crops, Image, ImageLimits, cut, decoded_bytes, load
+from stoop_worker.images import Crops, Image
 from stoop_worker.jobs import outcome as outcomes
 from stoop_worker.jobs.broker import Delivery
 from stoop_worker.jobs.outcome import Outcome, code_of
-from stoop_worker.jobs.prepare import Images, Wanted
+from stoop_worker.jobs.prepare import Images, WantedImage
 from stoop_worker.jobs.publisher import Publisher
 from stoop_worker.jobs.relay import Relay
 from stoop_worker.jobs.retry import after_failure
 from stoop_worker.jobs.translate import Timings, completed, ended, to_event, to_request
 from stoop_worker.metrics import Metrics
 
-__all__ = ["Dialect", "Executor", "Studio"]
+__all__ = ["Dialect", "Executor"]
 
 log = structlog.get_logger(__name__)
 
-_Value = TypeVar("_Value")
-
 _End = tuple[Outcome, Result | None]
-"""An outcome and what is told of it; nothing is told of a job that just goes back."""
+"""An outcome and its result; a job that only goes back has no result."""
 
 
 class Dialect(Protocol):
@@ -53,47 +49,11 @@ class Dialect(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Studio:
-    """Makes encoded images ready for the engine on a pool of threads, under the worker's limits.
-
-    Without a `geometry` they stay whole: the engine's device cuts them into crops. The pixels go into what `allocate`
-    returns, which may be memory that the engine sees too. Whoever gives up waits until the thread has ended, because
-    it holds its memory until then.
-    """
-
-    pool: Pool
-    limits: ImageLimits
-    geometry: CropGeometry | None
-    allocate: Allocate | None = None
-
-    async def prepare(self, encoded: bytes) -> Crops | Image:
-        """Load one image, and cut it; raises `ImageTooLarge` or `ImageUndecodable`."""
-        return await self._on_thread(lambda: self._prepare(encoded))
-
-    async def measure(self, encoded: bytes) -> int:
-        """Return how many bytes the decoded pixels take; 0 if they are not an image."""
-        return await self._on_thread(lambda: decoded_bytes(encoded, self.limits))
-
-    async def _on_thread(self, work: Callable[[], _Value]) -> _Value:
-        running = asyncio.get_running_loop().run_in_executor(self.pool, work)
-        try:
-            return await asyncio.shield(running)
-        except asyncio.CancelledError:
-            await asyncio.wait({running})
-            raise
-
-    def _prepare(self, encoded: bytes) -> Crops | Image:
-        if self.geometry is None:
-            return load(encoded, self.limits, self.allocate)
-        return cut(load(encoded, self.limits), self.geometry, self.allocate)
-
-
-@dataclass(frozen=True, slots=True)
 class Executor:
     """Runs deliveries; whatever happens to one, it is settled exactly once and the others go on.
 
     With `keys` only jobs that one of them has signed are read; anything else is a dead letter.
-    `attempts` is how often a job may run that does not say so itself. Without a `dialect` Celery messages are refused.
+    `attempts` is the limit for jobs that do not set `max_attempts`. Without a `dialect` Celery messages are refused.
     `model` is what jobs call this worker's model; a job that names another one is refused.
     """
 
@@ -110,10 +70,10 @@ class Executor:
     async def execute(self, delivery: Delivery, broken_off: "asyncio.Future[Outcome]") -> None:
         """Take a delivery to its end, or break its run off with the outcome that comes by `broken_off`."""
         self.publisher.begin(delivery)
-        outcome, result = await self._end(delivery, broken_off)
-        note = self._note(delivery, outcome, result)
-        ours = await self.publisher.settle(delivery, outcome, result, note=note)
-        if self.dialect and note and ours:
+        outcome, result = await self._run_or_break_off(delivery, broken_off)
+        celery_ending = self._celery_ending(delivery, outcome, result)
+        ours = await self.publisher.settle(delivery, outcome, result, celery_ending=celery_ending)
+        if self.dialect and celery_ending and ours:
             self.dialect.relay()
         kind = type(outcome).__name__.lower()
         self.metrics.settled(result, kind, ours=ours)
@@ -125,7 +85,7 @@ class Executor:
             attempt=delivery.attempt,
         )
 
-    async def _end(self, delivery: Delivery, broken_off: "asyncio.Future[Outcome]") -> _End:
+    async def _run_or_break_off(self, delivery: Delivery, broken_off: "asyncio.Future[Outcome]") -> _End:
         run = asyncio.create_task(self._answer(delivery))
         try:
             first: set[asyncio.Future[Any]] = {run, broken_off}
@@ -146,20 +106,20 @@ class Executor:
         try:
             job = self._unpack(delivery)
             if delivery.verdict is not None:
-                return _judged(job, delivery.verdict)
+                return _end_with_verdict(job, delivery.verdict)
             self._check_model(job)
             return await self._run_in_time(delivery, job, arrived)
         except Rejected as error:
-            return self._failed(delivery, job, error.failure)
+            return self._fail(delivery, job, error.failure)
         except EngineCrashed:
             return outcomes.Crashed(), None
         except EngineFault:
             return outcomes.Released(), None
         except WorkerError as error:
-            return self._failed(delivery, job, Failure.of(code_of(error), str(error)))
+            return self._fail(delivery, job, Failure.of(code_of(error), str(error)))
         except Exception:
             log.exception("job met a defect", job=delivery.job_id)
-            return self._failed(delivery, job, Failure.of(FailureCode.INTERNAL, "a defect in the worker: see its log"))
+            return self._fail(delivery, job, Failure.of(FailureCode.INTERNAL, "a defect in the worker: see its log"))
 
     async def _run_in_time(self, delivery: Delivery, job: Job, arrived: float) -> _End:
         try:
@@ -173,15 +133,15 @@ class Executor:
     async def _run(self, delivery: Delivery, job: Job) -> _End:
         waited = max(0, delivery.claimed_at - delivery.queued_at)
         if job.image is None:
-            return await self._ask(delivery, job, None, Timings(waited))
-        wanted = Wanted(job.image, job.tenant, delivery.priority)
+            return await self._run_request(delivery, job, None, Timings(waited))
+        wanted = WantedImage(job.image, job.tenant, delivery.priority)
         submitted = asyncio.get_running_loop().time() - waited / 1000
         async with self.images.prepared(wanted, submitted) as ready:
-            return await self._ask(delivery, job, ready.image, Timings(waited, ready.fetch_ms, ready.image_ms))
+            return await self._run_request(delivery, job, ready.image, Timings(waited, ready.fetch_ms, ready.image_ms))
 
-    async def _ask(self, delivery: Delivery, job: Job, image: Crops | Image | None, timings: Timings) -> _End:
+    async def _run_request(self, delivery: Delivery, job: Job, image: Crops | Image | None, timings: Timings) -> _End:
         request = replace(to_request(job, image, self.defaults), priority=delivery.priority)
-        last = await self.relay.run(request, lambda output: self._say(delivery, job, output))
+        last = await self.relay.run(request, lambda output: self._stream(delivery, job, output))
         match last:
             case Finished():
                 return outcomes.Completed(), completed(job, last, timings)
@@ -218,13 +178,13 @@ class Executor:
             raise Rejected(FailureCode.MALFORMED, "this worker takes no Celery messages: see STOOP_CELERY")
         return self.dialect.read(packed)
 
-    def _note(self, delivery: Delivery, outcome: Outcome, result: Result | None) -> bytes:
+    def _celery_ending(self, delivery: Delivery, outcome: Outcome, result: Result | None) -> bytes:
         runs_again = isinstance(outcome, outcomes.Retry | outcomes.Released | outcomes.Crashed)
         if self.dialect is None or not delivery.celery or result is None or runs_again:
             return b""
         return self.dialect.ending(delivery.packed, result)
 
-    def _failed(self, delivery: Delivery, job: Job | None, failure: Failure) -> _End:
+    def _fail(self, delivery: Delivery, job: Job | None, failure: Failure) -> _End:
         """A message that is no job is kept as a dead letter; a job that may do better later runs again."""
         if job is None:
             return outcomes.Dead(failure), ended(delivery.job_id, None, State.FAILED, failure)
@@ -234,9 +194,9 @@ class Executor:
             failure = outcome.failure
         return outcome, ended(delivery.job_id, job, State.FAILED, failure)
 
-    def _say(self, delivery: Delivery, job: Job, output: Partial) -> None:
+    def _stream(self, delivery: Delivery, job: Job, output: Partial) -> None:
         if job.stream:
-            self.publisher.say(delivery, lambda seq: to_event(output, seq=seq, attempt=delivery.attempt))
+            self.publisher.add_event(delivery, lambda seq: to_event(output, seq=seq, attempt=delivery.attempt))
 
 
 def _deadline(delivery: Delivery, job: Job, arrived: float) -> float | None:
@@ -244,7 +204,7 @@ def _deadline(delivery: Delivery, job: Job, arrived: float) -> float | None:
     return None if job.deadline is None else arrived + (job.deadline - delivery.claimed_at) / 1000
 
 
-def _judged(job: Job, verdict: outcomes.Cancelled | outcomes.Expired | outcomes.Dead) -> _End:
+def _end_with_verdict(job: Job, verdict: outcomes.Cancelled | outcomes.Expired | outcomes.Dead) -> _End:
     """A job whose end was decided in its lane does not run."""
     match verdict:
         case outcomes.Cancelled():

@@ -23,8 +23,8 @@ class LeaseKeeper:
 
     After an outage it waits one lease before it takes over jobs, so that live workers can renew theirs first.
 
-    `lease` and `hang` are in seconds. `tell` returns this worker's entry in the registry of workers. `break_off` ends
-    the run of a delivery that was cancelled or now belongs to another worker.
+    `lease` and `hang` are in seconds. `record` returns this worker's record for the registry of workers. `break_off`
+    ends the run of a delivery that was cancelled or now belongs to another worker.
     """
 
     def __init__(
@@ -34,14 +34,14 @@ class LeaseKeeper:
         *,
         lease: float,
         hang: float,
-        tell: Callable[[], bytes],
+        record: Callable[[], bytes],
         break_off: Callable[[Delivery, Outcome], None],
     ) -> None:
         self._broker = broker
         self._engine = engine
         self._period = lease / _BEATS
         self._patience = hang / self._period  # in beats
-        self._tell = tell
+        self._record = record
         self._break_off = break_off
         self._truce = 0  # in beats
         self._progress = -1
@@ -65,7 +65,7 @@ class LeaseKeeper:
 
     async def _beat(self) -> None:
         try:
-            held = await self._broker.extend(self._tell())
+            held = await self._broker.extend(self._record())
             for delivery in held.cancelled:
                 self._break_off(delivery, Cancelled())
             for delivery in held.lost:

@@ -69,8 +69,6 @@ _CODES: dict[type[errors.WorkerError], FailureCode] = {
 }
 
 
-def code_of(error: Exception) -> FailureCode:
+def code_of(error: errors.WorkerError) -> FailureCode:
     """Return the failure code of an exception, or `internal` for an exception that the table lacks."""
-    return (
-        _CODES.get(type(error), FailureCode.INTERNAL) if isinstance(error, errors.WorkerError) else FailureCode.INTERNAL
-    )
+    return _CODES.get(type(error), FailureCode.INTERNAL)

@@ -6,15 +6,18 @@ Jobs that want the same image at the same time share one fetch and one decoding.
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-from stoop_worker.images import Crops, Image
+from stoop_worker.images import Allocate, CropGeometry, Crops, Image, ImageLimits, cut, decoded_bytes, load
 from stoop_worker.jobs.budget import Budget, Loan
 from stoop_worker.jobs.fetch.address import is_inline
 
-__all__ = ["Budgets", "FetchPort", "Images", "Prepared", "StudioPort", "Wanted"]
+__all__ = ["Budgets", "FetchPort", "ImagePreparer", "Images", "Prepared", "PreparerPort", "WantedImage"]
+
+_Value = TypeVar("_Value")
 
 
 class FetchPort(Protocol):
@@ -24,7 +27,7 @@ class FetchPort(Protocol):
         """Return the encoded image for a job of this tenant; raises an `ImageError`."""
 
 
-class StudioPort(Protocol):
+class PreparerPort(Protocol):
     """Makes encoded images ready for the engine."""
 
     async def measure(self, encoded: bytes) -> int:
@@ -35,7 +38,43 @@ class StudioPort(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ImagePreparer:
+    """Loads encoded images for the engine on a pool of threads, under the worker's limits.
+
+    With a `geometry` it cuts them into crops; without one they stay whole, and the engine's device cuts them. The
+    pixels go into the memory that `allocate` returns, which the engine's process may share. A caller that is cancelled
+    still waits for the thread, which holds its memory until it ends.
+    """
+
+    pool: Executor
+    limits: ImageLimits
+    geometry: CropGeometry | None
+    allocate: Allocate | None = None
+
+    async def measure(self, encoded: bytes) -> int:
+        """Return the size of the decoded pixels in bytes; 0 if this is not an image."""
+        return await self._on_thread(lambda: decoded_bytes(encoded, self.limits))
+
+    async def prepare(self, encoded: bytes) -> Crops | Image:
+        """Load one image, and cut it if there is a geometry; raises `ImageTooLarge` or `ImageUndecodable`."""
+        return await self._on_thread(lambda: self._prepare(encoded))
+
+    async def _on_thread(self, work: Callable[[], _Value]) -> _Value:
+        running = asyncio.get_running_loop().run_in_executor(self.pool, work)
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            await asyncio.wait({running})
+            raise
+
+    def _prepare(self, encoded: bytes) -> Crops | Image:
+        if self.geometry is None:
+            return load(encoded, self.limits, self.allocate)
+        return cut(load(encoded, self.limits), self.geometry, self.allocate)
+
+
+@dataclass(frozen=True, slots=True)
+class WantedImage:
     """The image that a job needs. Only jobs of the same tenant and priority share one."""
 
     address: str
@@ -66,10 +105,10 @@ class Budgets:
     largest: int
 
 
-class _Flight:
+class _SharedImage:
     """One image, in preparation or ready, for all jobs that share it."""
 
-    def __init__(self, wanted: Wanted, parts: "_Parts") -> None:
+    def __init__(self, wanted: WantedImage, parts: "_Parts") -> None:
         self.users = 0
         self.began: float | None = None  # the start of its fetch, by the loop's clock
         self._wanted = wanted
@@ -107,10 +146,10 @@ class _Flight:
         return await self._parts.budgets.encoded.borrow(largest, self._wanted.priority)
 
     async def _decode(self, encoded: bytes) -> Crops | Image:
-        studio, budgets, priority = self._parts.studio, self._parts.budgets, self._wanted.priority
+        preparer, budgets, priority = self._parts.preparer, self._parts.budgets, self._wanted.priority
         with await budgets.threads.borrow(1, priority):
-            self._pixels = await budgets.pixels.borrow(await studio.measure(encoded), priority)
-            image = await studio.prepare(encoded)
+            self._pixels = await budgets.pixels.borrow(await preparer.measure(encoded), priority)
+            image = await preparer.prepare(encoded)
         self._pixels.shrink(image.pixels.nbytes)
         return image
 
@@ -122,48 +161,48 @@ class _Flight:
 @dataclass(frozen=True, slots=True)
 class _Parts:
     fetcher: FetchPort
-    studio: StudioPort
+    preparer: PreparerPort
     budgets: Budgets
 
 
 class Images:
     """Prepares images, and keeps each as long as a job uses it."""
 
-    def __init__(self, fetcher: FetchPort, studio: StudioPort, budgets: Budgets) -> None:
-        self._parts = _Parts(fetcher, studio, budgets)
-        self._flights: dict[Wanted, _Flight] = {}
+    def __init__(self, fetcher: FetchPort, preparer: PreparerPort, budgets: Budgets) -> None:
+        self._parts = _Parts(fetcher, preparer, budgets)
+        self._shared: dict[WantedImage, _SharedImage] = {}
         self._working: set[asyncio.Task[Prepared]] = set()
 
     @contextlib.asynccontextmanager
-    async def prepared(self, wanted: Wanted, submitted: float) -> AsyncIterator[Prepared]:
+    async def prepared(self, wanted: WantedImage, submitted: float) -> AsyncIterator[Prepared]:
         """Yield the image once it is ready; raises an `ImageError`.
 
         `submitted` is the time of the job's submission, by the loop's clock. An image fetched before that time is not
         reused, because the caller may have written the object in between.
         """
-        flight = self._flights.get(wanted)
-        if flight is None or (flight.began is not None and flight.began < submitted):
-            flight = self._flights[wanted] = self._start(wanted)
-        flight.users += 1
+        shared = self._shared.get(wanted)
+        if shared is None or (shared.began is not None and shared.began < submitted):
+            shared = self._shared[wanted] = self._start(wanted)
+        shared.users += 1
         try:
-            yield await asyncio.shield(flight.work)
+            yield await asyncio.shield(shared.work)
         finally:
-            flight.users -= 1
-            if not flight.users:
-                self._forget(wanted, flight)
-                flight.end()
+            shared.users -= 1
+            if not shared.users:
+                self._forget(wanted, shared)
+                shared.end()
 
-    def _start(self, wanted: Wanted) -> _Flight:
-        flight = _Flight(wanted, self._parts)
-        self._working.add(flight.work)
-        flight.work.add_done_callback(lambda work: self._worked(wanted, flight))
-        return flight
+    def _start(self, wanted: WantedImage) -> _SharedImage:
+        shared = _SharedImage(wanted, self._parts)
+        self._working.add(shared.work)
+        shared.work.add_done_callback(lambda work: self._worked(wanted, shared))
+        return shared
 
-    def _worked(self, wanted: Wanted, flight: _Flight) -> None:
-        self._working.discard(flight.work)
-        if flight.work.cancelled() or flight.work.exception():
-            self._forget(wanted, flight)  # a later job tries again
+    def _worked(self, wanted: WantedImage, shared: _SharedImage) -> None:
+        self._working.discard(shared.work)
+        if shared.work.cancelled() or shared.work.exception():
+            self._forget(wanted, shared)  # a later job tries again
 
-    def _forget(self, wanted: Wanted, flight: _Flight) -> None:
-        if self._flights.get(wanted) is flight:
-            del self._flights[wanted]
+    def _forget(self, wanted: WantedImage, shared: _SharedImage) -> None:
+        if self._shared.get(wanted) is shared:
+            del self._shared[wanted]

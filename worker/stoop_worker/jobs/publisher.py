@@ -1,7 +1,6 @@
 """Gathers events and endings for a few milliseconds, then writes them to the broker together."""
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -14,8 +13,8 @@ from stoop_schemas.result import Result
 from stoop_schemas.state import State
 from stoop_worker.errors import QueueUnavailable
 from stoop_worker.jobs import outcome as outcomes
-from stoop_worker.jobs.broker import Broker, Delivery, EventGroup, Settlement
-from stoop_worker.jobs.redis.claims import Place, place_of
+from stoop_worker.jobs.backoff import Backoff
+from stoop_worker.jobs.broker import Broker, Delivery, DeliveryKey, EventGroup, Settlement
 
 __all__ = ["Identity", "Publisher"]
 
@@ -32,7 +31,7 @@ class Identity:
     model: str
 
 
-_TOGETHER = 0.002  # seconds in which endings gather: an engine's step ends several jobs at once
+_ENDINGS_SECONDS = 0.002  # the time in which endings gather: an engine's step ends several jobs at once
 
 
 @dataclass(slots=True)
@@ -49,7 +48,7 @@ class _Ending:
     track: _Track
     outcome: outcomes.Outcome
     result: Result | None
-    note: bytes
+    celery_ending: bytes
     settled: asyncio.Future[bool]
 
 
@@ -64,43 +63,43 @@ class Publisher:
         self._broker = broker
         self._identity = identity
         self._interval = interval
-        self._tracks: dict[Place, _Track] = {}
+        self._tracks: dict[DeliveryKey, _Track] = {}
         self._endings: list[_Ending] = []
-        self._something = asyncio.Event()
+        self._has_work = asyncio.Event()
         self._ended = asyncio.Event()
 
     def begin(self, delivery: Delivery) -> None:
         """Start publishing for a delivery; if it will run, add `started`, or `restarted` if it has events already."""
-        self._tracks[place_of(delivery)] = _Track(delivery, delivery.next_seq)
+        self._tracks[delivery.key] = _Track(delivery, delivery.next_seq)
         if delivery.verdict is not None:
             return
         # a released run keeps its attempt number, but its watchers have already seen events
         fresh = delivery.attempt == 1 and delivery.next_seq <= 1
         kind = events.StartedEvent if fresh else events.RestartedEvent
-        self.say(delivery, lambda seq: kind(id=delivery.job_id, seq=seq, attempt=delivery.attempt))
+        self.add_event(delivery, lambda seq: kind(id=delivery.job_id, seq=seq, attempt=delivery.attempt))
 
-    def say(self, delivery: Delivery, build: Callable[[int], events.Event]) -> None:
+    def add_event(self, delivery: Delivery, build: Callable[[int], events.Event]) -> None:
         """Add an event to the next flush; `build` makes it from its number."""
-        track = self._tracks[place_of(delivery)]
-        said = build(track.next_seq)
-        if track.unsent and (merged := _merge(track.unsent[-1], said)):
+        track = self._tracks[delivery.key]
+        event = build(track.next_seq)
+        if track.unsent and (merged := _merge(track.unsent[-1], event)):
             track.unsent[-1] = merged
         else:
-            track.unsent.append(said)
+            track.unsent.append(event)
             track.next_seq += 1
-        self._something.set()
+        self._has_work.set()
 
     async def settle(
-        self, delivery: Delivery, outcome: outcomes.Outcome, result: Result | None = None, *, note: bytes = b""
+        self, delivery: Delivery, outcome: outcomes.Outcome, result: Result | None = None, *, celery_ending: bytes = b""
     ) -> bool:
         """End a delivery; True once the broker has stored the end, False if this worker had lost the job.
 
-        A job that will run again publishes no result. The same step stores a `note` for Celery.
+        A job that will run again publishes no result. The same step stores a `celery_ending` for Celery.
         """
         settled: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        track = self._tracks.pop(place_of(delivery))
-        self._endings.append(_Ending(track, outcome, result, note, settled))
-        self._something.set()
+        track = self._tracks.pop(delivery.key)
+        self._endings.append(_Ending(track, outcome, result, celery_ending, settled))
+        self._has_work.set()
         self._ended.set()
         return await settled
 
@@ -108,13 +107,13 @@ class Publisher:
         """Flush for ever: events at most once per interval, and endings as soon as there are any."""
         now = asyncio.get_running_loop().time
         while True:
-            await self._something.wait()
-            self._something.clear()
+            await self._has_work.wait()
+            self._has_work.clear()
             self._ended.clear()
             await self._flush(self._tracks.values())
             due = now() + self._interval
             while await self._ends_before(due):
-                await asyncio.sleep(_TOGETHER)
+                await asyncio.sleep(_ENDINGS_SECONDS)
                 self._ended.clear()
                 await self._flush(())
 
@@ -125,10 +124,10 @@ class Publisher:
         except TimeoutError:
             return False
 
-    async def _flush(self, going_on: Iterable[_Track]) -> None:
+    async def _flush(self, running: Iterable[_Track]) -> None:
         """Write the events of these tracks and all endings."""
         endings, self._endings = self._endings, []
-        tracks = [*going_on, *(ending.track for ending in endings)]
+        tracks = [*running, *(ending.track for ending in endings)]
         groups = [_take_unsent(track) for track in tracks if track.unsent]
         settlements = [self._settlement(ending) for ending in endings]
         if groups:
@@ -144,25 +143,24 @@ class Publisher:
         result = msgspec.structs.replace(
             ending.result, attempt=delivery.attempt, worker=self._identity.worker, model=self._identity.model
         )
-        last = {"event": pack(_last_event(result, seq)), "result": pack(result), "note": ending.note}
+        last = {"event": pack(_last_event(result, seq)), "result": pack(result), "celery_ending": ending.celery_ending}
         return Settlement(delivery=delivery, outcome=ending.outcome, seq=seq, **last)
 
 
 async def _until_written(write: Callable[[], Awaitable[list[bool]]]) -> list[bool]:
     """Write, and retry during a Redis outage, so that no answer is lost."""
-    longest = 0.1
+    backoff = Backoff(first=0.1)
     while True:
         try:
             return await write()
         except QueueUnavailable as error:
             log.debug("events wait for Redis", error=str(error))
-        await asyncio.sleep(random.uniform(longest / 2, longest))
-        longest = min(5.0, 2 * longest)
+        await asyncio.sleep(backoff.next())
 
 
 def _take_unsent(track: _Track) -> EventGroup:
     unsent, track.unsent = track.unsent, []
-    return EventGroup(track.delivery, unsent[0].seq, tuple(pack(said) for said in unsent))
+    return EventGroup(track.delivery, unsent[0].seq, tuple(pack(event) for event in unsent))
 
 
 def _resolve(endings: list[_Ending], settled: list[bool]) -> None:

@@ -13,7 +13,7 @@ __all__ = ["Relay"]
 class Relay:
     """Runs requests on an engine and gives each coroutine the outputs of its own request.
 
-    `deliver` and `lose` may be called from any thread; everything else belongs to the event loop.
+    `deliver` and `on_engine_lost` may be called from any thread; everything else belongs to the event loop.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -30,9 +30,9 @@ class Relay:
         """Hand over the outputs of one step. Once the loop has closed, outputs are dropped."""
         self._call_soon(lambda: self._dispatch(outputs))
 
-    def lose(self, request_ids: Sequence[str]) -> None:
+    def on_engine_lost(self, request_ids: Sequence[str]) -> None:
         """Report that the engine ended with these requests inside, after all outputs that it delivered."""
-        self._call_soon(lambda: self._lose(request_ids))
+        self._call_soon(lambda: self._fail(request_ids))
 
     async def run(self, request: Request, accept: Callable[[Partial], None]) -> Terminal:
         """Run a request: pass each partial output to `accept` as it comes, and return the terminal one.
@@ -81,7 +81,7 @@ class Relay:
             if queue is not None:  # an aborted request may still have one output
                 queue.put_nowait(output)
 
-    def _lose(self, request_ids: Sequence[str]) -> None:
+    def _fail(self, request_ids: Sequence[str]) -> None:
         for request_id in request_ids:
             self._let_go(request_id)
             if queue := self._waiting.get(request_id):

@@ -3,6 +3,7 @@
 from typing import Final
 
 from stoop_schemas.failure import Failure, FailureCode
+from stoop_worker.jobs.backoff import backoff_seconds
 from stoop_worker.jobs.outcome import Dead, Failed, Outcome, Retry
 
 __all__ = ["FIRST_SECONDS", "LONGEST_SECONDS", "after_failure"]
@@ -17,14 +18,12 @@ LONGEST_SECONDS: Final = 60.0
 def after_failure(failure: Failure, *, attempt: int, most: int, chance: float) -> Outcome:
     """Return the outcome of a failed run, the `attempt`-th (from 1) of at most `most`.
 
-    A retryable failure is tried again after a delay that doubles with each attempt. `chance`, from 0 to 1, draws the
-    delay from its upper half, so that jobs that failed together do not come back together. After the last attempt the
-    job becomes a dead letter. Do not count runs that ended because their worker died.
+    A retryable failure is tried again after a delay that grows with each attempt; `chance` as in `backoff_seconds`.
+    After the last attempt the job becomes a dead letter. Do not count runs that ended because their worker died.
     """
     if not failure.retryable:
         return Failed(failure)
     if attempt >= most:
         last = f"the last of {attempt} attempts failed with {failure.code.value}: {failure.message}"
         return Dead(Failure.of(FailureCode.ATTEMPTS_EXHAUSTED, last))
-    longest = min(LONGEST_SECONDS, FIRST_SECONDS * 2.0 ** min(attempt - 1, 30))
-    return Retry(failure, delay=longest * (1 + chance) / 2)
+    return Retry(failure, backoff_seconds(attempt - 1, first=FIRST_SECONDS, longest=LONGEST_SECONDS, chance=chance))

@@ -1,7 +1,7 @@
 """The queue on Redis Streams: each method is one script call a partition, so all of it happens or nothing.
 
-A delivery is owned by whom its job's hash names: `append` and `settle` write only for the owner. Works on Redis 6.2,
-Redis 7 and Valkey. The scripts lie in `scripts/`, and say what each of them reads and writes.
+The hash of a job names the owner of its delivery: `append` and `settle` write only for the owner. Works on Redis 6.2,
+Redis 7 and Valkey. Each script in `scripts/` begins with a list of the keys and arguments that it takes.
 """
 
 import asyncio
@@ -16,12 +16,12 @@ from stoop_schemas import names
 from stoop_worker.errors import ConfigError, QueueFault, QueueUnavailable
 from stoop_worker.jobs import outcome as outcomes
 from stoop_worker.jobs.backoff import Backoff
-from stoop_worker.jobs.broker import Delivery, EventGroup, Held, Settlement
+from stoop_worker.jobs.broker import Delivery, DeliveryKey, EventGroup, Held, Settlement
 from stoop_worker.jobs.outage import RedisOutage
-from stoop_worker.jobs.redis.claims import Claims, Part, Place, Plan, place_of
+from stoop_worker.jobs.redis.claims import ClaimPlan, Claims, Part
 from stoop_worker.jobs.redis.client import RedisClient, Script
 from stoop_worker.jobs.redis.config import BrokerConfig
-from stoop_worker.jobs.redis.values import in_ms, to_delivery, way_of
+from stoop_worker.jobs.redis.values import command_of, in_ms, to_delivery
 from stoop_worker.jobs.redis.watch import Watch
 
 __all__ = ["BrokerConfig", "RedisBroker"]
@@ -47,12 +47,12 @@ class RedisBroker:
         self._redis = RedisClient(config.url, timeout=_CALL_SECONDS)
         watched = {part: [*config.streams(part), names.bell(part.partition)] for part in config.parts}
         self._watch = Watch(config.url, watched, self._outage)
-        self._take = Script("head", "claim", "tenants", "turns", "take")
-        self._append = Script("head", "standing", "fence", "append")
-        self._settle = Script("head", "standing", "fence", "settle")
-        self._extend = Script("head", "standing", "extend")
-        self._reclaim = Script("head", "claim", "reclaim")
-        self._leave = Script("head", "leave")
+        self._take = Script("prelude", "claim", "tenants", "quarantine", "take")
+        self._append = Script("prelude", "ownership", "fence", "append")
+        self._settle = Script("prelude", "ownership", "fence", "settle")
+        self._extend = Script("prelude", "ownership", "extend")
+        self._reclaim = Script("prelude", "claim", "reclaim")
+        self._leave = Script("prelude", "leave")
         self._closed = False
         self._takes = 0
         self._claims = Claims(config.small_batch)
@@ -65,7 +65,7 @@ class RedisBroker:
         self._policy = ""
         self._spoilt: dict[Part, frozenset[str]] = {}
         # deliveries whose settling may have gone through though no reply arrived
-        self._doubtful: set[Place] = set()
+        self._doubtful: set[DeliveryKey] = set()
 
     async def open(self) -> None:
         """Wait for Redis at most 30 s, check it, make the groups and take the lease."""
@@ -82,12 +82,12 @@ class RedisBroker:
                 await asyncio.sleep(backoff.next())
 
     async def take(self, permits: int, *, reserved: int = 0) -> list[Delivery]:
-        """Claim at most `permits` jobs; partitions, and models within them, take turns to be asked first."""
+        """Claim at most `permits` jobs; each call begins with another partition or model."""
         share, parts = self._bulk_share(permits), self._config.parts
-        turn = self._takes % len(parts)
+        first = self._takes % len(parts)
         self._settled.clear()
         claimed: list[Delivery] = []
-        for part in (*parts[turn:], *parts[:turn]):
+        for part in (*parts[first:], *parts[:first]):
             plan = self._claims.plan(part, permits - len(claimed))
             if plan is None or self._closed:
                 continue
@@ -111,7 +111,7 @@ class RedisBroker:
             async with asyncio.timeout(timeout):
                 await self._settled.wait()
 
-    async def extend(self, told: bytes = b"") -> Held:
+    async def extend(self, record: bytes = b"") -> Held:
         """Set the time to live of this worker's key in each partition back to the whole lease.
 
         Raises `ConfigError` if Redis may delete jobs by now: its settings can be changed while it runs.
@@ -122,9 +122,9 @@ class RedisBroker:
         for partition in self._config.partitions:
             held = [one for one in self._claims.held.values() if one.partition == partition]
             with self._outage.noting(f"renewing the lease in partition {partition}"):
-                codes = await self._extend_in(partition, held, told)
+                codes = await self._extend_in(partition, held, record)
             for delivery, code in zip(held, codes, strict=True):
-                if code != 1 and place_of(delivery) in self._claims.held:
+                if code != 1 and delivery.key in self._claims.held:
                     (cancelled if code else lost).append(delivery)
         return Held(tuple(lost), tuple(cancelled))
 
@@ -134,7 +134,7 @@ class RedisBroker:
         for part in self._config.parts:
             keys, last = self._config.streams(part), _RECLAIMED_AT_ONCE
             while last >= _RECLAIMED_AT_ONCE and not self._closed:
-                args = [*self._head(part.partition), part.partition, _RECLAIMED_AT_ONCE]
+                args = [*self._prelude(part.partition), part.partition, _RECLAIMED_AT_ONCE]
                 last = int(await self._redis.run(self._reclaim, keys, args))
                 handled += last
         return handled
@@ -150,16 +150,16 @@ class RedisBroker:
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         """Store results, publish last events and acknowledge."""
-        places = [place_of(settlement.delivery) for settlement in settlements]
-        doubtful = self._doubtful.intersection(places)
-        self._doubtful.update(places)
+        keys = [settlement.delivery.key for settlement in settlements]
+        doubtful = self._doubtful.intersection(keys)
+        self._doubtful.update(keys)
         with self._outage.noting("settling jobs"):
             codes = await self._by_partition(settlements, self._settle_in)
-        self._doubtful.difference_update(places)
-        self._claims.drop(places)
+        self._doubtful.difference_update(keys)
+        self._claims.drop(keys)
         self._settled.set()
         # 2: settled before, by this worker; that is news only to a caller who never had the answer
-        return [code == 1 or (code == 2 and place in doubtful) for code, place in zip(codes, places, strict=True)]
+        return [code == 1 or (code == 2 and key in doubtful) for code, key in zip(codes, keys, strict=True)]
 
     async def close(self) -> None:
         """Give the lease back; what is still held then belongs to whoever takes it over."""
@@ -170,16 +170,16 @@ class RedisBroker:
         try:
             for part in self._config.parts:
                 keys = [names.live(self._config.worker, part.partition), names.workers(part.partition)]
-                keys += [names.turns(part.partition, part.model), *self._config.streams(part)]
-                await self._redis.run(self._leave, keys, self._head(part.partition))
+                keys += [names.quarantine_workers(part.partition, part.model), *self._config.streams(part)]
+                await self._redis.run(self._leave, keys, self._prelude(part.partition))
         except (QueueUnavailable, QueueFault, ConfigError) as error:
             log.warning("the lease is left to run out", error=str(error))
         finally:
             await self._watch.close()
             await self._redis.close()
 
-    def _head(self, partition: int) -> list[Any]:
-        """Return what the arguments of every script begin with."""
+    def _prelude(self, partition: int) -> list[Any]:
+        """Return the first arguments of every script."""
         return [names.stem(partition), names.GROUP, self._config.worker]
 
     async def _check_eviction(self) -> None:
@@ -210,7 +210,7 @@ class RedisBroker:
         self._takes += 1
         return permits // 4 if permits >= 4 else int(self._takes % 4 == 0)
 
-    async def _take_from(self, part: Part, plan: Plan, behind: tuple[int, int]) -> list[Delivery]:
+    async def _take_from(self, part: Part, plan: ClaimPlan, behind: tuple[int, int]) -> list[Delivery]:
         """Claim; `behind` is the least for the last lane, and the most for all lanes behind the first."""
         lost = part in self._unanswered
         self._unanswered.add(part)
@@ -219,29 +219,29 @@ class RedisBroker:
             self._unanswered.discard(part)
         self._clock = now - _monotonic()
         self._claims.hold_back(part if holding else None)
-        self._avoid(part, frozenset(key.decode(errors="replace") for key in spoilt))
-        self._watch.saw(part, ends, (due - now) / 1000 if due else None, self._spoilt[part])
+        self._note_spoilt(part, frozenset(key.decode(errors="replace") for key in spoilt))
+        self._watch.update(part, ends, (due - now) / 1000 if due else None, self._spoilt[part])
         lanes = self._config.lanes_of(part)
         return self._claims.accept([to_delivery(row, part.partition, now, lanes) for row in rows], plan)
 
-    def _avoid(self, part: Part, keys: frozenset[str]) -> None:
-        """Say once which keys cannot be worked with, and go on with the others."""
+    def _note_spoilt(self, part: Part, keys: frozenset[str]) -> None:
+        """Log each unusable key once, and skip it from now on."""
         for key in sorted(keys.difference(*self._spoilt.values())):
             log.error("a key in Redis is of the wrong type and is left out: delete it", key=key)
         self._spoilt[part] = keys
 
-    async def _run_take(self, part: Part, plan: Plan, behind: tuple[int, int], lost: bool) -> Any:
+    async def _run_take(self, part: Part, plan: ClaimPlan, behind: tuple[int, int], lost: bool) -> Any:
         config, partition = self._config, part.partition
-        held = [f"{place[1]} {place[2]}" for place in self._claims.held if place[0] == partition] if lost else []
-        args = [*self._head(partition), partition, plan.permits, behind[0], int(lost), plan.at, int(plan.may_turn)]
-        args += [in_ms(2 * config.lease), config.small_batch, config.tenant_limit or _NO_LIMIT, behind[1], *held]
+        held = [f"{key.lane} {key.entry_id}" for key in self._claims.held if key.partition == partition] if lost else []
+        args = [*self._prelude(partition), partition, plan.permits, behind[0], int(lost), plan.occupancy]
+        args += [int(plan.quarantine_first), in_ms(2 * config.lease), config.small_batch]
+        args += [config.tenant_limit or _NO_LIMIT, behind[1], *held]
         return await self._redis.run(self._take, config.streams(part), args)
 
-    async def _extend_in(self, partition: int, held: list[Delivery], told: bytes) -> list[int]:
-        stem = names.stem(partition)
+    async def _extend_in(self, partition: int, held: list[Delivery], record: bytes) -> list[int]:
         keys = [names.live(self._config.worker, partition), names.workers(partition)]
-        keys += [f"{stem}job:{job.job_id}" for job in held]
-        args: list[Any] = [*self._head(partition), in_ms(self._config.lease), told]
+        keys += [names.job(job.job_id, partition) for job in held]
+        args: list[Any] = [*self._prelude(partition), in_ms(self._config.lease), record]
         for job in held:
             args += [job.attempt, job.entry_id]
         now, *codes = await self._redis.run(self._extend, keys, args)
@@ -261,27 +261,27 @@ class RedisBroker:
         return codes
 
     async def _append_to(self, partition: int, groups: list[EventGroup]) -> list[int]:
-        stem, keys = names.stem(partition), []
+        keys: list[str] = []
         # while the job runs its log is kept as long as a result
-        args: list[Any] = [*self._head(partition), in_ms(self._config.result_ttl), _LOG_LENGTH]
+        args: list[Any] = [*self._prelude(partition), in_ms(self._config.result_ttl), _LOG_LENGTH]
         for group in groups:
             job = group.delivery
-            keys += [f"{stem}job:{job.job_id}", f"{stem}log:{job.job_id}"]
-            args += [job.attempt, job.entry_id, job.lane, f"{stem}events:{job.job_id}", group.first_seq]
+            keys += [names.job(job.job_id, partition), names.log(job.job_id, partition)]
+            args += [job.attempt, job.entry_id, job.lane, names.events(job.job_id, partition), group.first_seq]
             args += [len(group.packed), *group.packed]
         return list(await self._redis.run(self._append, keys, args))
 
     async def _settle_in(self, partition: int, settlements: list[Settlement]) -> list[int]:
-        stem, config = names.stem(partition), self._config
+        config = self._config
         keys = [names.dead(partition), names.delayed(partition)]
-        args: list[Any] = [*self._head(partition), in_ms(config.log_ttl), _LOG_LENGTH, in_ms(config.result_ttl)]
+        args: list[Any] = [*self._prelude(partition), in_ms(config.log_ttl), _LOG_LENGTH, in_ms(config.result_ttl)]
         for settlement in settlements:
             job = settlement.delivery
-            keys += [names.lane(job.lane, partition)]
-            keys += [f"{stem}{kind}:{job.job_id}" for kind in ("job", "log", "result")]
-            way, state, extra = way_of(settlement.outcome)
-            args += [job.job_id, job.attempt, job.entry_id, f"{stem}events:{job.job_id}", way, state]
-            args += [settlement.seq, settlement.event, settlement.result, extra, settlement.note]
+            keys += [names.lane(job.lane, partition), names.job(job.job_id, partition)]
+            keys += [names.log(job.job_id, partition), names.result(job.job_id, partition)]
+            command, state, extra = command_of(settlement.outcome)
+            args += [job.job_id, job.attempt, job.entry_id, names.events(job.job_id, partition), command, state]
+            args += [settlement.seq, settlement.event, settlement.result, extra, settlement.celery_ending]
         codes = list(await self._redis.run(self._settle, keys, args))
         for settlement in settlements:
             if isinstance(settlement.outcome, outcomes.Retry):

@@ -5,12 +5,9 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from stoop_schemas import names
-from stoop_worker.jobs.broker import Delivery, Isolation
+from stoop_worker.jobs.broker import Delivery, DeliveryKey, Isolation
 
-__all__ = ["Claims", "Part", "Place", "Plan", "place_of"]
-
-Place = tuple[int, str, str, int]
-"""Partition, lane, entry and attempt: what tells one delivery from every other."""
+__all__ = ["ClaimPlan", "Claims", "Part"]
 
 
 class Part(NamedTuple):
@@ -28,31 +25,31 @@ _ROUNDS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ClaimPlan:
     """One claim from one part: at most `permits`.
 
-    `at` tells the script what is held: `idle` (nothing), `busy`, or `small` (a small batch of the quarantine). With
-    `may_turn` the quarantine comes before the lanes, without it only if there is nothing in them.
+    `occupancy` is what the worker holds: `idle` (nothing), `busy`, or `small` (a small batch of the quarantine). With
+    `quarantine_first` the quarantine comes before the lanes, without it only if there is nothing in them.
     """
 
     permits: int
-    at: str
-    may_turn: bool
+    occupancy: str
+    quarantine_first: bool
     part: Part
 
 
 @dataclass(slots=True)
 class Claims:
-    """Decides what may be claimed, so that nothing runs beside a quarantined job but what may.
+    """Decides what to claim, so that only jobs of the same small batch run beside a quarantined job.
 
-    After a turn of at most four rounds (a small batch, or one job alone) the lanes are asked once, so that quarantined
-    jobs delay the others but never stop them. A small batch is filled up as its jobs end.
+    After at most four rounds in the quarantine (a small batch, or one job alone) the lanes come first once, so that
+    quarantined jobs delay the others but never stop them. A small batch is filled up as its jobs end.
     """
 
     small_batch: int
-    held: dict[Place, Delivery] = field(default_factory=dict)
-    # jobs of small batches that a part's turn still has room for; one alone takes the room of a batch
-    _turns_left: dict[Part, int] = field(default_factory=dict)
+    held: dict[DeliveryKey, Delivery] = field(default_factory=dict)
+    # quarantined jobs of each part that may run before its lanes come first; one alone counts as a small batch
+    _allowances: dict[Part, int] = field(default_factory=dict)
     # the part whose quarantine waits until nothing else is held
     _waiting: Part | None = None
 
@@ -61,49 +58,46 @@ class Claims:
         """True if nothing can be claimed before a delivery is settled."""
         return self._waiting is not None or any(one.isolation is not Isolation.NONE for one in self.held.values())
 
-    def plan(self, part: Part, permits: int) -> Plan | None:
-        """Say how to claim from a part now, or None if nothing may be claimed there."""
+    def plan(self, part: Part, permits: int) -> ClaimPlan | None:
+        """Return how to claim from a part now, or None if nothing may be claimed there."""
         apart = [one for one in self.held.values() if one.isolation is not Isolation.NONE]
         if any(one.isolation is Isolation.ALONE or _part_of(one) != part for one in apart):
             return None
         if apart:
-            permits = min(permits, self.small_batch - len(apart), self._turn_left(part))
+            permits = min(permits, self.small_batch - len(apart), self._allowance_of(part))
         elif self._waiting not in (None, part):
             return None
         if permits <= 0:
             return None
-        return Plan(permits, "small" if apart else "busy" if self.held else "idle", self._turn_left(part) > 0, part)
+        return ClaimPlan(
+            permits, "small" if apart else "busy" if self.held else "idle", self._allowance_of(part) > 0, part
+        )
 
-    def accept(self, deliveries: Iterable[Delivery], plan: Plan) -> list[Delivery]:
-        """Note what a claim brought, and return what was not held before (a group made anew hands that out again)."""
-        fresh = [one for one in deliveries if place_of(one) not in self.held]
-        self.held.update((place_of(one), one) for one in fresh)
-        rooms = sum(self._room_of(one) for one in fresh)
-        if plan.at != "small" and not (rooms and plan.may_turn):
+    def accept(self, deliveries: Iterable[Delivery], plan: ClaimPlan) -> list[Delivery]:
+        """Add the deliveries of a claim, and return the new ones: a re-created group gives out old ones again."""
+        fresh = [one for one in deliveries if one.key not in self.held]
+        self.held.update((one.key, one) for one in fresh)
+        cost = sum(self._cost_of(one) for one in fresh)
+        if plan.occupancy != "small" and not (cost and plan.quarantine_first):
             # the lanes were asked
-            self._turns_left.pop(plan.part, None)
-        self._turns_left[plan.part] = self._turn_left(plan.part) - rooms
+            self._allowances.pop(plan.part, None)
+        self._allowances[plan.part] = self._allowance_of(plan.part) - cost
         return fresh
 
-    def _turn_left(self, part: Part) -> int:
-        return self._turns_left.get(part, _ROUNDS * self.small_batch)
+    def _allowance_of(self, part: Part) -> int:
+        return self._allowances.get(part, _ROUNDS * self.small_batch)
 
-    def _room_of(self, delivery: Delivery) -> int:
+    def _cost_of(self, delivery: Delivery) -> int:
         return {Isolation.NONE: 0, Isolation.SMALL: 1, Isolation.ALONE: self.small_batch}[delivery.isolation]
 
     def hold_back(self, part: Part | None) -> None:
-        """Ask this part alone from now on, until its quarantined jobs could be claimed; None: ask each."""
+        """Claim from this part alone until its quarantined jobs have been claimed; None: claim from every part."""
         self._waiting = part
 
-    def drop(self, places: Iterable[Place]) -> None:
+    def drop(self, keys: Iterable[DeliveryKey]) -> None:
         """Forget the settled deliveries."""
-        for place in places:
-            self.held.pop(place, None)
-
-
-def place_of(delivery: Delivery) -> Place:
-    """Return the key that distinguishes this delivery from every other."""
-    return delivery.partition, delivery.lane, delivery.entry_id, delivery.attempt
+        for key in keys:
+            self.held.pop(key, None)
 
 
 def _part_of(suspect: Delivery) -> Part:

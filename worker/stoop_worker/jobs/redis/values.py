@@ -1,4 +1,4 @@
-"""Values of the port as the scripts say them: deliveries read off their rows, outcomes as words."""
+"""Converts the rows of scripts to deliveries, and outcomes to arguments of scripts."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,11 +11,11 @@ from stoop_schemas.state import State
 from stoop_worker.jobs import outcome as outcomes
 from stoop_worker.jobs.broker import Delivery, Isolation
 
-__all__ = ["in_ms", "priority_of", "to_delivery", "way_of"]
+__all__ = ["command_of", "in_ms", "priority_of", "to_delivery"]
 
 
-def way_of(outcome: outcomes.Outcome) -> tuple[str, State, bytes | int]:
-    """Return how the script ends a delivery, the job's state then, and what else that way needs."""
+def command_of(outcome: outcomes.Outcome) -> tuple[str, State, bytes | int]:
+    """Return the script's command for an outcome, the job's state after it, and the command's argument."""
     match outcome:
         case outcomes.Completed():
             return "end", State.COMPLETED, b""
@@ -72,14 +72,14 @@ def _isolation(lane: str) -> Isolation:
     return Isolation(quarantine[1]) if quarantine else Isolation.NONE
 
 
-def _verdict(words: bytes, crashes: int) -> outcomes.Cancelled | outcomes.Expired | outcomes.Dead | None:
-    match words.split():
+def _verdict(packed: bytes, crashes: int) -> outcomes.Cancelled | outcomes.Expired | outcomes.Dead | None:
+    match packed.split():
         case [b"cancelled"]:
             return outcomes.Cancelled()
         case [b"expired"]:
             return outcomes.Expired()
-        case [b"unbelievable", field]:
-            message = f"somebody else wrote to the job's hash in Redis: its field {field.decode()} cannot be believed"
+        case [b"invalid", field]:
+            message = f"somebody else wrote to the job's hash in Redis: its field {field.decode()} is invalid"
             return outcomes.Dead(Failure.of(FailureCode.MALFORMED, message))
         case [b"lost"]:
             message = f"its worker died under it {crashes} times, the last time with nothing else running"

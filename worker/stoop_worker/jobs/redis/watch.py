@@ -34,7 +34,7 @@ class Watch:
         self._spoilt: dict[Part, frozenset[str]] = {}
         self._closed = asyncio.Event()
 
-    def saw(
+    def update(
         self, part: Part, ends: Sequence[bytes], due_in: float | None, spoilt: frozenset[str] = frozenset()
     ) -> None:
         """Note what a take saw: the last claimed id of each lane, and when a delayed job is due (seconds from now).
@@ -54,7 +54,7 @@ class Watch:
     async def wait(self, timeout: float) -> None:
         """Return at news in a lane, at a delayed job's time or after `timeout` seconds, whatever Redis does meanwhile.
 
-        What was claimed by a take whose reply was lost is news too: `saw` was not called for it.
+        What was claimed by a take whose reply was lost is news too: `update` was not called for it.
         """
         loop, backoff = asyncio.get_running_loop(), Backoff()
         deadline = loop.time() + timeout
@@ -64,7 +64,7 @@ class Watch:
                 self._outage.succeeded("watching the lanes")
                 if news:
                     return
-                backoff = Backoff()
+                backoff.reset()
             except (QueueUnavailable, QueueFault) as error:
                 if self._closed.is_set():
                     return

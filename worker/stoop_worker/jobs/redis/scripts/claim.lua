@@ -67,7 +67,7 @@ end
 -- What decides a job's end before it runs, if anything does.
 local function verdict(had, deadline)
   if had.cancel then return 'cancelled' end
-  if had.unbelievable then return 'unbelievable ' .. had.unbelievable end
+  if had.invalid then return 'invalid ' .. had.invalid end
   if deadline and deadline <= now then return 'expired' end
   return doubts(had) >= MOST_DOUBTS and 'lost' or ''
 end
@@ -96,8 +96,8 @@ local function claim(lane, stream, entry, fields, unknown)
   redis.call('HSET', key, 'state', 'running', 'lane', lane, 'entry', entry, 'worker', worker, 'attempt', attempt,
     'seq', had.seq or 0, 'queued_at', queued_at, 'started_at', now)
   if model then redis.call('HSET', key, 'model', model)
-  elseif had.model or had.unbelievable then redis.call('HDEL', key, 'model') end
-  if had.unbelievable then redis.call('HSET', key, 'crashes', had.crashes or 0, 'home', had.home or lane) end
+  elseif had.model or had.invalid then redis.call('HDEL', key, 'model') end
+  if had.invalid then redis.call('HSET', key, 'crashes', had.crashes or 0, 'home', had.home or lane) end
   -- a flag that was there before the job would take the job with it
   if had.cancel and not had.state then redis.call('PERSIST', key) end
   return {lane, entry, id, packed, attempt, tonumber(had.seq or 0), queued_at, verdict(had, deadline),

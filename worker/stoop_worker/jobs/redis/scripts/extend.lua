@@ -1,13 +1,13 @@
 -- Renews one worker's lease in one partition, and looks after what it holds there.
 -- KEYS: its live key, the registry of workers, then for each delivery its job's hash.
--- ARGV goes on with: lease (ms), what the worker tells of itself (JSON, or nothing), then for each delivery: attempt, entry.
+-- ARGV goes on with: lease (ms), the worker's record (JSON, or nothing), then for each delivery: attempt, entry.
 -- Returns now, then for each delivery 1; 2 when it was cancelled; 0 when this worker owns it no more.
 redis.call('SET', KEYS[1], '1', 'PX', ARGV[4])
 if ARGV[5] ~= '' then redis.call('HSET', KEYS[2], worker, ARGV[5]) end
 local found = {now}
 for i = 3, #KEYS do
   local had = look_up(KEYS[i])
-  local whose = standing(had, ARGV[2 * i], ARGV[2 * i + 1])
+  local whose = ownership(had, ARGV[2 * i], ARGV[2 * i + 1])
   -- one that is done was settled by a call whose reply is still to come
   found[#found + 1] = not whose and 0 or whose == 'owner' and had.cancel and 2 or 1
 end

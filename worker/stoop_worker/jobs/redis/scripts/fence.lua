@@ -1,11 +1,11 @@
--- Loaded before `append` and `settle`: who may write for a job, and how an event is told.
+-- Loaded before `append` and `settle`: who may write for a job, and how an event is published.
 -- ARGV goes on with: log_ttl (ms), log_length.
 local log_ttl, log_length = ARGV[4], ARGV[5]
 
--- Logs and publishes one event, once: a number already told belongs to a call whose reply was lost.
--- A log that somebody else wrote to goes. A log with a hole would tell the wrong text, so from then on events are only
+-- Logs and publishes one event, once: a number already published belongs to a call whose reply was lost.
+-- A log that somebody else wrote to goes. A log with a hole would give the wrong text, so from then on events are only
 -- published; the last one, which has the whole answer, is logged in any case, as if the log had expired before.
-local function tell(key, log, channel, seq, event, is_last)
+local function publish_event(key, log, channel, seq, event, is_last)
   local had = redis.call('HMGET', key, 'seq', 'unlogged')
   if seq < (tonumber(had[1]) or 0) then return end
   if is_last or not had[2] then

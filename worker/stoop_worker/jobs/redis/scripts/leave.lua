@@ -1,5 +1,5 @@
 -- Gives the lease of one worker back in one partition.
--- KEYS: its live key, the registry of workers, who has a turn in the quarantine, then the lanes' streams.
+-- KEYS: its live key, the registry of workers, the workers in the quarantine, then the lanes' streams.
 -- A consumer is removed only when it holds nothing: removing it would lose what it holds.
 redis.call('DEL', KEYS[1])
 redis.call('HDEL', KEYS[2], worker)

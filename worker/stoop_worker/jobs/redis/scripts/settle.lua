@@ -1,8 +1,8 @@
--- Ends many deliveries of one partition: answer stored, last event told, entry acknowledged, all or nothing for each.
+-- Ends many deliveries of one partition: answer stored, last event published, entry acknowledged, all or nothing for each.
 -- KEYS: the dead letters, the delayed jobs, then for each delivery: lane, hash, log, result.
--- ARGV goes on with: result_ttl (ms), then for each delivery: id, attempt, entry, channel, way ('end', 'dead', 'retry',
+-- ARGV goes on with: result_ttl (ms), then for each delivery: id, attempt, entry, channel, command ('end', 'dead', 'retry',
 --   'release' or 'crash'), state, number of the last event, the event, the result, and for 'dead' the failure, for
---   'retry' the delay (ms); and what Celery is to be told of the end, if anything.
+--   'retry' the delay (ms); and the ending for Celery, if any.
 -- Returns for each delivery 1; 2 when it had been settled before; 0 when this worker does not own it.
 local result_ttl, each = ARGV[6], 11
 
@@ -13,20 +13,20 @@ end
 
 local function finish(keys, job)
   redis.call('SET', keys.result, job.result, 'PX', result_ttl)
-  tell(keys.hash, keys.log, job.channel, job.seq, job.event, true)
+  publish_event(keys.hash, keys.log, job.channel, job.seq, job.event, true)
   redis.call('HSET', keys.hash, 'state', job.state, 'worker', worker, 'attempt', job.attempt, 'entry', job.entry,
     'finished_at', now)
   redis.call('PEXPIRE', keys.hash, result_ttl)
   redis.call('PEXPIRE', keys.log, log_ttl)
-  if job.note ~= '' then redis.call('XADD', stem .. 'celery', '*', 'n', job.note) end
+  if job.celery_ending ~= '' then redis.call('XADD', stem .. 'celery', '*', 'n', job.celery_ending) end
   count(job.state)
   return true
 end
 
-local ways = {['end'] = finish}
+local commands = {['end'] = finish}
 
 -- A dead letter has all that an operator needs, and the entry as it came.
-function ways.dead(keys, job, had)
+function commands.dead(keys, job, had)
   local fields = copied(keys.lane, job.entry, job.id) or {'id', job.id}
   local home = (had.home or keys.lane:sub(#stem + #'jobs:' + 1)):match('^[^/]+')
   local facts = {'lane', home, 'attempt', job.attempt, 'crashes', had.crashes or 0, 'worker', worker, 'failure', job.extra,
@@ -38,7 +38,7 @@ function ways.dead(keys, job, had)
 end
 
 -- What is to run again cannot if its entry is gone, as when Redis was emptied: then nothing is done.
-function ways.retry(keys, job, had)
+function commands.retry(keys, job, had)
   local fields = copied(keys.lane, job.entry, job.id)
   if not fields then return false end
   local due = had.cancel and now or now + tonumber(job.extra)
@@ -48,7 +48,7 @@ function ways.retry(keys, job, had)
   return true
 end
 
-function ways.release(keys, job, had)
+function commands.release(keys, job, had)
   local fields = copied(keys.lane, job.entry, job.id)
   if not fields or not requeue(keys.hash, had, fields) then return false end
   redis.call('HSET', keys.hash, 'attempt', tonumber(job.attempt) - 1)
@@ -56,7 +56,7 @@ function ways.release(keys, job, had)
 end
 
 -- Looks after the entry itself.
-function ways.crash(keys, job, had)
+function commands.crash(keys, job, had)
   local fields = copied(keys.lane, job.entry, job.id)
   if not fields then return false end
   crashed(keys.hash, had, false)
@@ -70,14 +70,14 @@ for i = 1, (#KEYS - 2) / 4 do
   local keys = {lane = KEYS[k], hash = KEYS[k + 1], log = KEYS[k + 2], result = KEYS[k + 3]}
   local job = {id = ARGV[a], attempt = ARGV[a + 1], entry = ARGV[a + 2], channel = ARGV[a + 3], state = ARGV[a + 5],
     seq = tonumber(ARGV[a + 6]), event = ARGV[a + 7], result = ARGV[a + 8], extra = ARGV[a + 9],
-    note = ARGV[a + 10]}
+    celery_ending = ARGV[a + 10]}
   local had = look_up(keys.hash)
   had.lane = had.lane or keys.lane:sub(#stem + #'jobs:' + 1)
-  local whose = standing(had, job.attempt, job.entry)
+  local whose = ownership(had, job.attempt, job.entry)
   settled[i] = whose == 'done' and 2 or 0
-  local way = ARGV[a + 4]
-  if whose == 'owner' and ways[way](keys, job, had) then
-    if way ~= 'crash' then remove(keys.lane, job.entry) end
+  local command = ARGV[a + 4]
+  if whose == 'owner' and commands[command](keys, job, had) then
+    if command ~= 'crash' then remove(keys.lane, job.entry) end
     settled[i] = 1
   end
 end

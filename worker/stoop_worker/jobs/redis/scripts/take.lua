@@ -1,15 +1,15 @@
--- Claims at most `permits` jobs of one model in one partition, from the first lane to the last, the last with a minimum share; or, when
--- it is this worker's turn, jobs of the quarantine and nothing else.
+-- Claims at most `permits` jobs of one model in one partition, from the first lane to the last, the last with a minimum share; or jobs of
+-- the quarantine and nothing else.
 -- KEYS: the lanes' streams in order, then those of the quarantine: small batch, alone.
--- ARGV goes on with: permits, share, whether the reply of an earlier take was lost ('1'), what this worker is at ('idle',
---   'busy' or 'small': a small batch of the quarantine), whether it may turn to the quarantine now ('1') or only if there
---   is nothing else, how long its turn may take (ms), the size of a small batch, most jobs in flight of a tenant in a
---   lane, most jobs to claim from all lanes behind the first, and then what this worker knows that it holds, each as
---   `lane entry`.
+-- ARGV goes on with: permits, share, whether the reply of an earlier take was lost ('1'), what this worker holds ('idle':
+--   nothing, 'busy', or 'small': a small batch of the quarantine), whether the quarantine comes before the lanes ('1') or
+--   only if there is nothing in them, the longest time in the quarantine (ms), the size of a small batch, most jobs in
+--   flight of a tenant in a lane, most jobs to claim from all lanes behind the first, and then the entries that this
+--   worker knows it holds, each as `lane entry`.
 -- Returns {now, when the next delayed job is due (0: none), {from where on an entry of each stream is news, and one of the
 --   bell}, {deliveries}, 1 if this worker must finish what it holds first, {keys that somebody has spoilt}}.
-local permits, share, reply_lost, at = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == '1', ARGV[8]
-local may_turn, turn_ttl, batch, cap = ARGV[9] == '1', tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
+local permits, share, reply_lost, occupancy = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == '1', ARGV[8]
+local quarantine_first, quarantine_ttl, batch, cap = ARGV[9] == '1', tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
 local most_behind, NEVER = tonumber(ARGV[13]), '18446744073709551615-18446744073709551615'
 local lanes, small, alone, delayed = #KEYS - 2, #KEYS - 1, #KEYS, stem .. 'delayed'
 local found, quiet, closed, total = {}, {}, {}, 0
@@ -184,14 +184,14 @@ local function workers_wanted()
   return math.ceil(on_shared(0, 'XLEN', KEYS[small]) / batch) + on_shared(0, 'XLEN', KEYS[alone])
 end
 
-local function fill_apart(lane)
-  begin_turn(now + turn_ttl)
+local function fill_from_quarantine(lane)
+  enter_quarantine(now + quarantine_ttl)
   fill_from(lane, KEYS[lane], lane == small and math.min(permits, batch) or 1)
 end
 
 -- Returns whether this worker must finish what it holds before it claims more.
 local function fill_all()
-  if at == 'small' then
+  if occupancy == 'small' then
     fill_from(small, KEYS[small], permits - total)
     return false
   end
@@ -199,14 +199,14 @@ local function fill_all()
   if apart and not is_wanted(workers_wanted()) then
     quiet[small], quiet[alone], apart = true, true, nil
   end
-  if apart and may_turn then
-    begin_turn(now + turn_ttl)
-    if at == 'idle' and total == 0 then fill_apart(apart) end
-    return total == 0 and at == 'busy'
+  if apart and quarantine_first then
+    enter_quarantine(now + quarantine_ttl)
+    if occupancy == 'idle' and total == 0 then fill_from_quarantine(apart) end
+    return total == 0 and occupancy == 'busy'
   end
-  end_turn()
+  leave_quarantine()
   fill_lanes()
-  if apart and total == 0 and at == 'idle' then fill_apart(apart) end
+  if apart and total == 0 and occupancy == 'idle' then fill_from_quarantine(apart) end
   return false
 end
 
@@ -231,7 +231,7 @@ end
 promote_due()
 if reply_lost then find_all_again() end
 local apart_again = #found[small] + #found[alone] > 0
-if at ~= 'small' and not apart_again and permits > total then claim_cancelled() end
+if occupancy ~= 'small' and not apart_again and permits > total then claim_cancelled() end
 local holding = permits > total and not apart_again and fill_all()
 
 local ends, deliveries = {}, {}

@@ -68,7 +68,7 @@ local NUMBER, LANE = '^%d%d?%d?%d?%d?%d?%d?%d?%d?%d?%d?%d?%d?%d?%d?$', '^[%w._:-
 local LOOKS = {attempt = NUMBER, seq = NUMBER, queued_at = NUMBER, crashes = NUMBER, started_at = NUMBER,
   lane = LANE, home = LANE, entry = '^%d+%-%d+$', model = '^[%w._-]+$'}
 
--- Returns what the hash of a job says. A field that cannot be believed is left out, and its name is `had.unbelievable`.
+-- Returns the fields of a job's hash. An invalid field is left out, and its name is `had.invalid`.
 local function look_up(key)
   local names = {'state', 'lane', 'entry', 'worker', 'attempt', 'seq', 'queued_at', 'cancel', 'crashes', 'home', 'started_at',
     'spared', 'unlogged', 'model'}
@@ -76,13 +76,13 @@ local function look_up(key)
   for i, value in ipairs(on_own('HMGET', key, unpack(names))) do
     local name = names[i]
     if value and LOOKS[name] and not value:find(LOOKS[name]) then
-      had.unbelievable = name
+      had.invalid = name
     else
       had[name] = value or nil
     end
   end
   local lane = had.home or had.lane
-  if had.model and lane and lane:sub(1, #had.model + 1) ~= had.model .. ':' then had.unbelievable, had.model = 'model', nil end
+  if had.model and lane and lane:sub(1, #had.model + 1) ~= had.model .. ':' then had.invalid, had.model = 'model', nil end
   return had
 end
 
@@ -113,7 +113,7 @@ local function of_model(model, lane) return model and model .. ':' .. lane or la
 
 -- Which lane a job belongs to now. What ends without a run may wait anywhere; a suspect runs apart, in the quarantine of
 -- the model whose lanes it was claimed from.
-local function place(had)
+local function lane_of(had)
   local doubt, home = doubts(had), had.home or had.lane
   if had.cancel or doubt == 0 or doubt >= MOST_DOUBTS then return home end
   return of_model(had.model, doubt == 1 and SMALL or ALONE)
@@ -157,7 +157,7 @@ end
 
 -- Puts a job that has no entry now to where it belongs; returns whether any lane took it.
 local function requeue(key, had, fields)
-  local entry, lane = put_somewhere(place(had), had.model, fields)
+  local entry, lane = put_somewhere(lane_of(had), had.model, fields)
   if not entry then return false end
   redis.call('HSET', key, 'state', 'queued', 'entry', entry, 'lane', lane, 'home', had.home or had.lane)
   hasten(key, had)
@@ -167,7 +167,7 @@ end
 -- Puts a claimed job back to where it belongs now. If that is where it is, its entry stays, to be claimed before all that
 -- came later: nothing can be put in front of a stream.
 local function put_back(key, had, stream, entry, fields)
-  if place(had) == had.lane then
+  if lane_of(had) == had.lane then
     on_shared(0, 'XCLAIM', stream, group, GIVEN_BACK, 0, entry, 'JUSTID')
     redis.call('HSET', key, 'state', 'queued', 'entry', entry, 'lane', had.lane)
     redis.call('HDEL', key, 'worker')

@@ -1,7 +1,7 @@
--- Takes notes on ended Celery jobs: first what dead workers had taken, then what nobody has.
--- KEYS: the notes. ARGV goes on with: most, whether the reply of an earlier call was lost ('1'), and then what this
---   worker knows that it holds.
--- Returns for each note: its entry, the note, 1 if a dead worker may have told it.
+-- Takes endings for Celery from the outbox: first those that dead workers had taken, then the unclaimed ones.
+-- KEYS: the outbox. ARGV goes on with: most, whether the reply of an earlier call was lost ('1'), and then the entries that
+--   this worker knows it holds.
+-- Returns for each ending: its entry, the ending, 1 if a dead worker may have delivered it.
 local stream, most, reply_lost = KEYS[1], tonumber(ARGV[4]), ARGV[5] == '1'
 local found, held = {}, {}
 for i = 6, #ARGV do held[ARGV[i]] = true end

@@ -1,18 +1,18 @@
 -- Loaded before `take`: who runs quarantined jobs. As many workers turn to them as it takes to run all of them at once, but
 -- never more than half of the model's that live, so that the lanes go on. Each is in a sorted set, until its turn is over.
-local at_turn = stem .. 'turns' .. (model and ':' .. model or '')
+local in_quarantine = stem .. 'turns' .. (model and ':' .. model or '')
 
-local function begin_turn(ends) redis.call('ZADD', at_turn, 'NX', ends, worker) end
+local function enter_quarantine(ends) redis.call('ZADD', in_quarantine, 'NX', ends, worker) end
 
-local function end_turn() redis.call('ZREM', at_turn, worker) end
+local function leave_quarantine() redis.call('ZREM', in_quarantine, worker) end
 
 -- How many others have a turn; those that died are forgotten, and those whose turn takes too long.
-local function others_at_turn()
-  redis.call('ZREMRANGEBYSCORE', at_turn, '-inf', now)
+local function others_in_quarantine()
+  redis.call('ZREMRANGEBYSCORE', in_quarantine, '-inf', now)
   local others = 0
-  for _, name in ipairs(redis.call('ZRANGE', at_turn, 0, -1)) do
+  for _, name in ipairs(redis.call('ZRANGE', in_quarantine, 0, -1)) do
     if not lives(name) then
-      redis.call('ZREM', at_turn, name)
+      redis.call('ZREM', in_quarantine, name)
     elseif name ~= worker then
       others = others + 1
     end
@@ -21,8 +21,8 @@ local function others_at_turn()
 end
 
 -- Whether a worker that says this of itself serves the lanes of `model`, or those without a model.
-local function serves(said)
-  local readable, facts = pcall(cjson.decode, said)
+local function serves(record)
+  local readable, facts = pcall(cjson.decode, record)
   if not readable or type(facts) ~= 'table' then facts = {} end
   if model then return facts.name == model end
   return facts.serves_default ~= false
@@ -38,5 +38,5 @@ end
 
 -- Whether one more worker is wanted, where that many could run all there is.
 local function is_wanted(wanted)
-  return others_at_turn() < math.min(wanted, math.max(1, math.ceil(living() / 2)))
+  return others_in_quarantine() < math.min(wanted, math.max(1, math.ceil(living() / 2)))
 end
