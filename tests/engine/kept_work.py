@@ -4,7 +4,7 @@ from collections.abc import Callable, Hashable
 
 from torch import Tensor
 
-from stoop_worker.engine.device.graphs import Graphs
+from stoop_worker.engine.graphs import Graphs
 
 __all__ = ["KeptWork"]
 

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from stoop_worker.engine.config import EngineConfig
-from stoop_worker.engine.device.graphs import Graphs
 from stoop_worker.engine.device.prefill_shapes import PrefillShape
 from stoop_worker.engine.engine import Engine
+from stoop_worker.engine.graphs import Graphs
 from stoop_worker.engine.request import Caption, Detect, Finished, Point, Query, Request, Sampling, SpatialRef, Task
 from stoop_worker.images import Crops
 from stoop_worker.models.moondream.family import MoondreamFamily

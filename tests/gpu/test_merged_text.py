@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from stoop_worker.engine.device.tensors import KVView
+from stoop_worker.engine.tensors import KVView
 from stoop_worker.kernels import early
 from stoop_worker.kernels.backend import launches_early
 from stoop_worker.kernels.paged_attention import PagedLayout

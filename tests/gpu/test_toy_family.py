@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from stoop_worker.engine.config import EngineConfig
-from stoop_worker.engine.device.graphs import Graphs
 from stoop_worker.engine.device.prefill_shapes import PrefillShape
 from stoop_worker.engine.engine import Engine
+from stoop_worker.engine.graphs import Graphs
 from stoop_worker.engine.request import Finished
 from tests.engine.micro import drain, ending
 from tests.engine.toy_family.family import ToyFamily

@@ -57,11 +57,15 @@ PLANTED = [
         "import stoop_worker.models.moondream.names",
     ),
     (
-        "In the engine only device and config import torch",
+        "In the engine only device, config, graphs and tensors import torch",
         "worker/stoop_worker/engine/model.py",
         "from torch import nn",
     ),
-    ("In the engine only device and config import torch", "worker/stoop_worker/engine/scheduler.py", "import torch"),
+    (
+        "In the engine only device, config, graphs and tensors import torch",
+        "worker/stoop_worker/engine/scheduler.py",
+        "import torch",
+    ),
     ("Nothing left of the engine imports torch", "worker/stoop_worker/images/crops.py", "import torch"),
     ("Nothing left of the engine imports torch", "producer/stoop/config.py", "import torch.nn"),
     ("Nothing left of the engine imports torch", "worker/stoop_worker/jobs/broker.py", "import torch"),

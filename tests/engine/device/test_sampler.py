@@ -3,8 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stoop_worker.engine.device.sampler import sample_tokens, uniform
-from stoop_worker.engine.device.tensors import SamplingRows
 from stoop_worker.engine.skill import MOST_SUPPRESSED
+from stoop_worker.engine.tensors import SamplingRows
 from stoop_worker.kernels.sampling import sample
 
 

@@ -7,11 +7,11 @@ from torch import Tensor
 from torch.nn.functional import embedding, linear
 
 from stoop_worker.engine.config import EngineConfig
-from stoop_worker.engine.device.graphs import Graphs
 from stoop_worker.engine.device.sampler import sample_tokens
-from stoop_worker.engine.device.tensors import PENDING, FedRows, Given, HeadReads, KVView, LastHeads
+from stoop_worker.engine.graphs import Graphs
 from stoop_worker.engine.model import KVSpec, Prepared, Spec
 from stoop_worker.engine.request import Media, Query, Request, Sampling
+from stoop_worker.engine.tensors import PENDING, FedRows, Given, HeadReads, KVView, LastHeads
 from stoop_worker.kernels.rms_norm import rms_norm
 from stoop_worker.kernels.rotate_write import Places, rotation_table
 from tests.engine.toy_family import text

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from stoop_worker.engine.device.tensors import KVView
+from stoop_worker.engine.tensors import KVView
 from stoop_worker.kernels.paged_attention import PagedLayout
 from stoop_worker.kernels.rotate_write import rotation_table
 from stoop_worker.models.moondream import text

@@ -16,8 +16,10 @@
     spec.py          a model's sizes and capabilities
     inputs.py        the inputs of a sequence
     positions.py     the positions of those inputs
+    tensors.py       the tensors that pass between the engine and a model
+    graphs.py        work captured as CUDA graphs
     skill.py         the port that turns head values into the next inputs
-    device/          all modules that handle tensors
+    device/          runs the plans of the scheduler on the device
 
 This file imports nothing, so that importing `request.py` does not import torch.
 """

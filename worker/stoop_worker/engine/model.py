@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from stoop_worker.engine.config import EngineConfig
-from stoop_worker.engine.device.graphs import Graphs
-from stoop_worker.engine.device.tensors import Device, DType, FedRows, Given, HeadReads, KVView, LastHeads, Tensor
+from stoop_worker.engine.graphs import Graphs
 from stoop_worker.engine.inputs import Input
 from stoop_worker.engine.positions import INDEX, Positions
 from stoop_worker.engine.request import Media, Refusal, Request
 from stoop_worker.engine.skill import Skill
 from stoop_worker.engine.spec import KVSpec, Spec
+from stoop_worker.engine.tensors import Device, DType, FedRows, Given, HeadReads, KVView, LastHeads, Tensor
 
 __all__ = ["KVSpec", "Model", "Prepared", "RequestInvalid", "Spec"]
 

@@ -1,6 +1,5 @@
-"""The engine's work on the device: all modules that handle tensors.
+"""The engine's work on the device: plans in, head values out.
 
-    tensors.py           the tensors that pass between the engine and a model
     runner.py            runs plans through the model
     prefill.py           several positions of some sequences at once
     varlen.py            prefills laid out one after another, on the host
@@ -13,9 +12,9 @@
     heads.py             reads each sequence's heads, and copies the values to the host
     sampler.py           logits to token ids
     kv_cache.py          the memory of keys and values
-    graphs.py            work captured as CUDA graphs
     static_buffers.py    arrays at fixed addresses
     upload.py            host values to the device, a whole batch in one copy
+    packed_bytes.py      arrays packed for one copy
 
 This file imports nothing.
 """

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from stoop_worker.engine.device.heads import sampling_of
-from stoop_worker.engine.device.tensors import FedRows, HeadReads, SamplingRows
 from stoop_worker.engine.device.upload import ToDevice, Upload
 from stoop_worker.engine.device.varlen import Varlen, write_pages
 from stoop_worker.engine.inputs import ValuesInput
 from stoop_worker.engine.skill import Head
+from stoop_worker.engine.tensors import FedRows, HeadReads, SamplingRows
 from stoop_worker.kernels.paged_attention import PagedLayout
 
 __all__ = ["Batch", "send_values", "stage"]

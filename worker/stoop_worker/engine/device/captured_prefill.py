@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 
 from stoop_worker.engine.config import EngineConfig, KVMemory
-from stoop_worker.engine.device.graphs import Graphs
 from stoop_worker.engine.device.heads import has_top_k
 from stoop_worker.engine.device.kv_cache import KVCache
 from stoop_worker.engine.device.prefill_buffers import MOST_VALUES, PrefillBuffers
 from stoop_worker.engine.device.prefill_shapes import PrefillShape, prefill_shapes
-from stoop_worker.engine.device.tensors import FedRows, Given, LastHeads
 from stoop_worker.engine.device.varlen import Varlen
+from stoop_worker.engine.graphs import Graphs
 from stoop_worker.engine.model import Model
+from stoop_worker.engine.tensors import FedRows, Given, LastHeads
 
 __all__ = ["CapturedPrefill"]
 

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from stoop_worker.engine.device.heads import sampling_of
 from stoop_worker.engine.device.static_buffers import HostArrays, StaticBuffers
-from stoop_worker.engine.device.tensors import PENDING, FedRows, HeadReads, SamplingRows
 from stoop_worker.engine.inputs import TOKEN, TokenInput, ValuesInput
 from stoop_worker.engine.positions import INDEX
 from stoop_worker.engine.scheduler import Chunk
 from stoop_worker.engine.sequence import Sequence
 from stoop_worker.engine.skill import MOST_SUPPRESSED
 from stoop_worker.engine.spec import Spec
+from stoop_worker.engine.tensors import PENDING, FedRows, HeadReads, SamplingRows
 from stoop_worker.kernels.paged_attention import PagedLayout
 
 __all__ = ["DecodeBuffers", "DecodeKind", "StaticDecode"]

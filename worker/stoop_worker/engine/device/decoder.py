@@ -7,15 +7,15 @@ from torch.profiler import record_function
 
 from stoop_worker.engine.config import EngineConfig, KVMemory
 from stoop_worker.engine.device.decode_buffers import DecodeBuffers, DecodeKind, StaticDecode
-from stoop_worker.engine.device.graphs import Graphs
 from stoop_worker.engine.device.heads import has_top_k
 from stoop_worker.engine.device.kv_cache import KVCache
-from stoop_worker.engine.device.tensors import LastHeads
+from stoop_worker.engine.graphs import Graphs
 from stoop_worker.engine.inputs import TOKEN, TokenInput
 from stoop_worker.engine.model import Model
 from stoop_worker.engine.scheduler import Chunk
 from stoop_worker.engine.sequence import Sequence
 from stoop_worker.engine.skill import Head
+from stoop_worker.engine.tensors import LastHeads
 
 __all__ = ["Decoder", "bucket_sizes"]
 

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from stoop_worker.engine.config import KVMemory
-from stoop_worker.engine.device.tensors import KVView
 from stoop_worker.engine.device.upload import Upload
 from stoop_worker.engine.spec import KVSpec
+from stoop_worker.engine.tensors import KVView
 from stoop_worker.kernels.paged_attention import PagedLayout
 
 __all__ = ["KVCache"]

@@ -13,12 +13,12 @@ from torch.profiler import record_function
 from stoop_worker.engine.config import EngineConfig, KVMemory
 from stoop_worker.engine.device.batch import send_values, stage
 from stoop_worker.engine.device.captured_prefill import CapturedPrefill
-from stoop_worker.engine.device.graphs import Graphs
 from stoop_worker.engine.device.kv_cache import KVCache
-from stoop_worker.engine.device.tensors import FedRows, Given, LastHeads
 from stoop_worker.engine.device.varlen import Varlen, lay_out, media_of
+from stoop_worker.engine.graphs import Graphs
 from stoop_worker.engine.model import Model
 from stoop_worker.engine.scheduler import Chunk
+from stoop_worker.engine.tensors import FedRows, Given, LastHeads
 
 __all__ = ["Prefill"]
 

@@ -12,10 +12,10 @@ from torch import Tensor
 from stoop_worker.engine.device.heads import sampling_of
 from stoop_worker.engine.device.prefill_shapes import PrefillShape
 from stoop_worker.engine.device.static_buffers import StaticBuffers
-from stoop_worker.engine.device.tensors import HeadReads, SamplingRows
 from stoop_worker.engine.device.varlen import Varlen, write_pages
 from stoop_worker.engine.skill import MOST_SUPPRESSED
 from stoop_worker.engine.spec import Spec
+from stoop_worker.engine.tensors import HeadReads, SamplingRows
 from stoop_worker.kernels.paged_attention import PagedLayout
 
 __all__ = ["MOST_VALUES", "PrefillBuffers", "StaticPrefill"]

@@ -6,13 +6,13 @@ import torch
 
 from stoop_worker.engine.config import EngineConfig, KVMemory
 from stoop_worker.engine.device.decoder import Decoder
-from stoop_worker.engine.device.graphs import Graphs
 from stoop_worker.engine.device.heads import PendingHeads
 from stoop_worker.engine.device.kv_cache import KVCache
 from stoop_worker.engine.device.prefill import Prefill
-from stoop_worker.engine.device.tensors import LastHeads
+from stoop_worker.engine.graphs import Graphs
 from stoop_worker.engine.model import Model
 from stoop_worker.engine.scheduler import Plan
+from stoop_worker.engine.tensors import LastHeads
 from stoop_worker.kernels.backend import has_triton
 from stoop_worker.kernels.paged_attention import HEAD_DIMS
 from stoop_worker.kernels.sampling import LONGEST_ROW

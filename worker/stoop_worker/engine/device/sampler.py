@@ -4,7 +4,7 @@ from hashlib import blake2b
 
 from torch import Tensor
 
-from stoop_worker.engine.device.tensors import SamplingRows
+from stoop_worker.engine.tensors import SamplingRows
 from stoop_worker.kernels.sampling import Limits, sample
 
 __all__ = ["sample_tokens", "uniform"]

@@ -8,6 +8,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from stoop_worker.engine.device.packed_bytes import PackedBytes, padded
+
 __all__ = ["HostArrays", "Kind", "StaticBuffers"]
 
 Kind = tuple[tuple[int, ...], torch.dtype]
@@ -17,20 +19,15 @@ HostArrays = dict[str, npt.NDArray[Any]]
 """Arrays by name."""
 
 _COPIES = 3  # one being filled, one being copied, and one for the step ahead
-_ALIGNMENT = 16  # no dtype is wider
 
 
 class _Block:
-    """One stretch of bytes that contains all the arrays, on the host or on the device."""
+    """All the arrays, packed on the host or on the device; at first they are zero."""
 
     def __init__(self, kinds: Mapping[str, Kind], device: torch.device, *, pinned: bool = False) -> None:
-        sizes = [_aligned(prod(shape) * dtype.itemsize) for shape, dtype in kinds.values()]
-        self.bytes = torch.zeros(sum(sizes), dtype=torch.uint8, device=device, pin_memory=pinned)
-        parts = self.bytes.split(sizes)  # type: ignore[no-untyped-call]
-        self.arrays: dict[str, Tensor] = {
-            name: part[: prod(shape) * dtype.itemsize].view(dtype).view(shape)
-            for (name, (shape, dtype)), part in zip(kinds.items(), parts, strict=True)
-        }
+        size = sum(padded(prod(shape) * dtype.itemsize) for shape, dtype in kinds.values())
+        self.packed = PackedBytes(torch.zeros(size, dtype=torch.uint8, device=device, pin_memory=pinned))
+        self.arrays: dict[str, Tensor] = {name: self.packed.take(*kind) for name, kind in kinds.items()}
 
 
 class _OnHost:
@@ -38,7 +35,7 @@ class _OnHost:
 
     def __init__(self, kinds: Mapping[str, Kind], *, pinned: bool) -> None:
         block = _Block(kinds, torch.device("cpu"), pinned=pinned)
-        self.bytes = block.bytes
+        self.packed = block.packed
         self.arrays: HostArrays = {name: one.numpy() for name, one in block.arrays.items()}
         self.sent = torch.cuda.Event() if pinned else None  # type: ignore[no-untyped-call]
 
@@ -51,7 +48,7 @@ class StaticBuffers:
 
     def __init__(self, kinds: Mapping[str, Kind], device: torch.device) -> None:
         self._ring = [_OnHost(kinds, pinned=device.type == "cuda") for _ in range(_COPIES)]
-        self._slot = 0
+        self._next = 0  # the set to fill
         self._device = _Block(kinds, device)
 
     @property
@@ -61,19 +58,15 @@ class StaticBuffers:
 
     def on_host(self) -> HostArrays:
         """Return arrays to fill; this waits only for a copy that started a few sends ago."""
-        host = self._ring[self._slot]
+        host = self._ring[self._next]
         if host.sent is not None:
             host.sent.synchronize()
         return host.arrays
 
     def send(self) -> None:
         """Start the copy of the arrays that `on_host` returned."""
-        host = self._ring[self._slot]
-        self._slot = (self._slot + 1) % _COPIES
-        self._device.bytes.copy_(host.bytes, non_blocking=True)
+        host = self._ring[self._next]
+        self._next = (self._next + 1) % _COPIES
+        self._device.packed.copy_from(host.packed)
         if host.sent is not None:
             host.sent.record()
-
-
-def _aligned(count: int) -> int:
-    return -(-count // _ALIGNMENT) * _ALIGNMENT

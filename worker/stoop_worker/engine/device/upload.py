@@ -1,11 +1,12 @@
 """Host values to the device, a whole batch in one copy."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from stoop_worker.engine.device.packed_bytes import PackedBytes, padded
 
 __all__ = ["ToDevice", "Upload"]
 
@@ -13,29 +14,25 @@ ToDevice = Callable[[object, torch.dtype], Tensor]
 """Takes nested numbers or an array, and a dtype; returns a tensor on the device."""
 
 _BLOCK_BYTES = 256 * 1024  # enough for nearly every batch
-_ALIGNMENT = 16  # no dtype is wider
 
 
-@dataclass(slots=True)
 class _Block:
-    """Bytes on the host, pinned if the device is CUDA, and as many on the device; the first `used` are taken."""
+    """As many bytes on the host, pinned if the device is CUDA, as on the device."""
 
-    host: Tensor
-    device: Tensor
-    used: int = 0
-
-    @classmethod
-    def of(cls, count: int, device: torch.device) -> "_Block":
+    def __init__(self, size: int, device: torch.device) -> None:
         # new for each batch: torch reuses pinned memory only after the copies from it are done
-        host = torch.empty(count, dtype=torch.uint8, pin_memory=device.type == "cuda")
-        return cls(host, torch.empty(count, dtype=torch.uint8, device=device))
+        self.host = PackedBytes(torch.empty(size, dtype=torch.uint8, pin_memory=device.type == "cuda"))
+        self._device = PackedBytes(torch.empty(size, dtype=torch.uint8, device=device))
 
     def put(self, values: Tensor) -> Tensor:
         """Write to the host's side; return the view of the device's side that will receive the values."""
-        start, end = self.used, self.used + values.nbytes
-        self.host[start:end].view(values.dtype).view(values.shape).copy_(values)
-        self.used = -(-end // _ALIGNMENT) * _ALIGNMENT
-        return self.device[start:end].view(values.dtype).view(values.shape)
+        shape = tuple(values.shape)
+        self.host.take(shape, values.dtype).copy_(values)
+        return self._device.take(shape, values.dtype)
+
+    def send(self) -> None:
+        """Start the copy."""
+        self._device.copy_from(self.host)
 
 
 class Upload:
@@ -57,12 +54,10 @@ class Upload:
     def send(self) -> None:
         """Start the copies; do not add values after that."""
         for block in self._blocks:
-            block.device[: block.used].copy_(block.host[: block.used], non_blocking=True)
+            block.send()
         self._blocks.clear()
 
     def _room(self, count: int) -> _Block:
-        if not self._blocks or self._blocks[-1].used + count > len(self._blocks[-1].host):
-            # whole multiples of the alignment, so that `used` stays inside
-            size = -(-max(count, _BLOCK_BYTES) // _ALIGNMENT) * _ALIGNMENT
-            self._blocks.append(_Block.of(size, self._device))
+        if not self._blocks or not self._blocks[-1].host.has_room(count):
+            self._blocks.append(_Block(padded(max(count, _BLOCK_BYTES)), self._device))
         return self._blocks[-1]

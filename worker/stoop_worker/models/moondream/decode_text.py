@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from stoop_worker.engine.device.tensors import KVView
+from stoop_worker.engine.tensors import KVView
 from stoop_worker.kernels.rotate_attend import rotate_attend
 from stoop_worker.kernels.skinny_linear import add_parts, add_parts_layer_norm, skinny_linear, split_linear
 from stoop_worker.models.blocks.layers import AnyLinear, LayerNorm, Linear, layer_norm

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.profiler import record_function
 
-from stoop_worker.engine.device.graphs import Graphs
+from stoop_worker.engine.graphs import Graphs
 from stoop_worker.images import Crops, Image
 from stoop_worker.models.moondream import vision
 from stoop_worker.models.moondream.config import VisionConfig

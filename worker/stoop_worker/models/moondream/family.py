@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from stoop_worker.engine.config import EngineConfig
-from stoop_worker.engine.device.graphs import Graphs
 from stoop_worker.engine.device.sampler import sample_tokens
-from stoop_worker.engine.device.tensors import PENDING, FedRows, Given, HeadReads, KVView, LastHeads
+from stoop_worker.engine.graphs import Graphs
 from stoop_worker.engine.inputs import Input, MediaInput
 from stoop_worker.engine.model import KVSpec, Prepared, Spec
 from stoop_worker.engine.request import Caption, Detect, Media, Point, Query, Request, Sampling
+from stoop_worker.engine.tensors import PENDING, FedRows, Given, HeadReads, KVView, LastHeads
 from stoop_worker.images import Image, cut, select_tiling
 from stoop_worker.kernels.backend import has_triton
 from stoop_worker.kernels.paged_attention import HEAD_DIMS

@@ -5,7 +5,7 @@ T tokens packed over sequences, C model dim, H heads, D head dim, S positions of
 
 from torch import Tensor
 
-from stoop_worker.engine.device.tensors import KVView
+from stoop_worker.engine.tensors import KVView
 from stoop_worker.kernels.paged_attention import paged_attention
 from stoop_worker.kernels.rotate_write import Places, rotate_write
 from stoop_worker.models.blocks.layers import add_layer_norm, layer_norm_for, linear, mlp, select
