@@ -20,7 +20,7 @@ from rich.console import Console
 
 from stoop.bulk.output.output_folder import Identity
 from stoop.bulk.row import Ask
-from stoop.bulk.session import Order, run_session
+from stoop.bulk.session import SessionPlan, run_session
 from stoop.bulk.sources.jsonl import JsonLines
 from stoop.client.async_client import AsyncClient
 from stoop.config import ProducerConfig
@@ -104,9 +104,9 @@ def write_rows(path: Path, rows: int) -> None:
 
 async def _run(source: Path, folder: Path) -> tuple[int, int]:
     rows = JsonLines(source)
-    order = Order(rows, Ask(), "bulk", folder, Identity(rows.facts, {"lane": "bulk"}))
+    plan = SessionPlan(rows, Ask(), "bulk", folder, Identity(rows.facts, {"lane": "bulk"}))
     async with AsyncClient(ProducerConfig(), transport=MemoryQueue()) as client:
-        summary = await run_session(order, client, Console(stderr=True), every=10.0)
+        summary = await run_session(plan, client, Console(stderr=True), every=10.0)
     return summary.completed, summary.failed
 
 

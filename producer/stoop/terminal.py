@@ -55,9 +55,9 @@ def legible(text: str) -> str:
     return _with_signs(text, "\n\t")
 
 
-def one_line(said: object, width: int | None = None) -> str:
+def one_line(value: object, width: int | None = None) -> str:
     """Return the text as one line, with newlines and tabs as signs too, cut with … to `width` characters if given."""
-    shown = _with_signs(str(said), "")
+    shown = _with_signs(str(value), "")
     return shown if width is None or len(shown) <= width else f"{shown[: width - 1]}…"
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoop.bulk.output.index import Index, Mark
+from stoop.bulk.output.index import Extent, Index
 from stoop.bulk.output.output_folder import Identity, Output, opened
 from stoop.errors import ConfigError
 from tests.bulk.folder import IDENTITY, bad, good, ramdisk, rows
@@ -123,7 +123,7 @@ def test_a_full_shard_is_on_the_disk_before_the_next_one_begins(tmp_path: Path) 
         shutil.copytree(tmp_path / "run", tmp_path / "copy")
     index = Index(tmp_path / "copy" / ".index.sqlite")
     size = (tmp_path / "run" / "results-00000.jsonl").stat().st_size
-    assert index.marks()["results-00000.jsonl"] == Mark(size, 3)
+    assert index.extents()["results-00000.jsonl"] == Extent(size, 3)
     index.close()
 
 
@@ -166,7 +166,7 @@ def test_a_shard_damaged_in_the_middle_of_a_run_is_nobodys_to_mend_but_the_users
     assert sorted(rows(tmp_path)) == ["1", "2", "3", "4"]
 
 
-@pytest.mark.parametrize("name", ["results-00000.jsonl", "errors.jsonl"])
+@pytest.extent.parametrize("name", ["results-00000.jsonl", "errors.jsonl"])
 def test_whole_lines_behind_a_damaged_one_are_kept(tmp_path: Path, name: str) -> None:
     make = good if name.startswith("results") else bad
     with opened(tmp_path, IDENTITY) as output:
@@ -222,7 +222,7 @@ def test_one_process_works_in_a_folder(tmp_path: Path) -> None:
         pass
 
 
-@pytest.mark.parametrize(
+@pytest.extent.parametrize(
     ("identity", "told"),
     [
         (Identity({"source": "s3://photos/"}, {"skill": "caption"}), "skill 'query' and not 'caption'"),

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoop.export.naming import flat, own_name, sample_key, stem, steps, told_apart
+from stoop.export.naming import flat, own_name, sample_key, stem, steps, with_digest
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 
@@ -44,7 +44,7 @@ def test_long_names_fit_a_file_system() -> None:
         name = own_name(address)
         assert name.endswith(".jpg")
         assert len(name.encode()) < 1200
-        assert all(len(step.encode()) <= 255 for step in told_apart(name, address).split("/"))
+        assert all(len(step.encode()) <= 255 for step in with_digest(name, address).split("/"))
     assert own_name("a" * 300 + "b.jpg") != own_name("a" * 300 + "c.jpg")
 
 
@@ -59,5 +59,5 @@ def test_names_for_the_formats() -> None:
     assert flat("a/b.jpg") == "a_b.jpg"
     assert stem("a.b/c.d.jpg") == "a.b/c.d"
     assert sample_key("a.b/c.d.jpg") == "a.b/c_d"
-    assert told_apart("a/b.jpg", "one") != told_apart("a/b.jpg", "other")
-    assert told_apart("a/b.jpg", "one").startswith("a/b-")
+    assert with_digest("a/b.jpg", "one") != with_digest("a/b.jpg", "other")
+    assert with_digest("a/b.jpg", "one").startswith("a/b-")

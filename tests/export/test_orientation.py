@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from stoop.cli.app import app
 from stoop.draw import draw_output
-from stoop.export.orientation import read_orientation, turn_box, turn_point
+from stoop.export.orientation import orient_box, orient_point, read_orientation
 from stoop_schemas.skill import Box, Output, Point
 from tests.export.formats.test_yolo import Layout
 from tests.export.truth import exported, line
@@ -63,9 +63,9 @@ def test_places_turn_with_the_image(orientation: int, image_format: str) -> None
     if image_format == "TIFF":
         assert found == 1, "Pillow turns these, for the worker too"
         return
-    box = turn_box(Box(*BOX), found)
+    box = orient_box(Box(*BOX), found)
     assert (box.x_min, box.y_min, box.x_max, box.y_max) == pytest.approx(red_box(encoded), abs=0.02)
-    point = turn_point(Point(*CENTRE), found)
+    point = orient_point(Point(*CENTRE), found)
     assert (point.x, point.y) == pytest.approx(((box.x_min + box.x_max) / 2, (box.y_min + box.y_max) / 2))
 
 
@@ -114,7 +114,7 @@ def test_a_drawing_is_turned_with_its_boxes(orientation: int) -> None:
     drawn = draw_output(photo(orientation), Output(objects=[Box(*BOX)]))
     shown = ImageOps.exif_transpose(Image.open(io.BytesIO(photo(orientation))))
     assert drawn.size == shown.size
-    box = turn_box(Box(*BOX), orientation)
+    box = orient_box(Box(*BOX), orientation)
     on_edge = drawn.getpixel((round(box.x_min * drawn.width), round((box.y_min + box.y_max) / 2 * drawn.height)))
     assert isinstance(on_edge, tuple)
     assert on_edge[1] < 80, "the outline, of the first colour"

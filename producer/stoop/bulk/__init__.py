@@ -5,7 +5,7 @@ session.py    one session: checks everything, opens and closes everything, ends 
 run.py        the run: keeps at most a window of rows in flight until the source ends or the user stops it
 sources/      reads rows from a folder, a bucket prefix, JSON lines or a table
 row.py        one row: an image and the question about it
-flight.py     one row's way: row to job, job to queue, answer to line
+row_run.py    one row's way: row to job, job to queue, answer to line
 submitter.py  puts jobs into the queue, many in one call
 patience.py   waits for an unreachable queue and for slow jobs
 budget.py     the limit on failures

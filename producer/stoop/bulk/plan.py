@@ -11,11 +11,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from stoop.bulk.flight import check_row, make_job
 from stoop.bulk.patience import wait
 from stoop.bulk.port import Client
 from stoop.bulk.progress import spell_seconds
 from stoop.bulk.row import Ask, Row
+from stoop.bulk.row_run import check_row, make_job
 from stoop.bulk.sources import Source
 from stoop.errors import ConfigError, ImageUnreadable, InvalidJob, JobFailed, StoopError
 from stoop.terminal import legible
@@ -35,7 +35,7 @@ class Speed:
     """Images a second, the origin of that figure, and the tokens of an answer if they were measured."""
 
     rate: float
-    told_by: str
+    origin: str
     input_tokens: float | None = None
     output_tokens: float | None = None
 
@@ -110,7 +110,7 @@ def make_plan(source: Source, ask: Ask, speed: Speed | None, *, most: int | None
         output_tokens=sums.output_tokens,
         measured=measured,
         rate=round(speed.rate, 3) if speed else None,
-        rate_from=speed.told_by if speed else None,
+        rate_from=speed.origin if speed else None,
         seconds=round(runnable / speed.rate, 3) if speed and speed.rate > 0 else None,
     )
 

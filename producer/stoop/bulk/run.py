@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from stoop.bulk.budget import Budget
-from stoop.bulk.flight import Flight
 from stoop.bulk.output.line import Line
 from stoop.bulk.output.output_folder import Output
 from stoop.bulk.patience import PAUSES, Patience
 from stoop.bulk.port import Client, Stop
 from stoop.bulk.progress import Counts, Display
 from stoop.bulk.row import Ask, Row
+from stoop.bulk.row_run import RowRun
 from stoop.bulk.sources import Source
 from stoop.bulk.submitter import Submitter
 from stoop.errors import QueueUnavailable, StoopError, UploadFailed
@@ -69,21 +69,21 @@ class Run:
         """Run every unfinished row. Raises the error that stopped the run, after writing all finished rows."""
         patience = Patience(self.stop, self._display.note, self._limits.pauses)
         submitter = Submitter(client, patience)
-        flight = Flight(client, submitter, ask, lane, self._output.run, patience, asyncio.Semaphore(_UPLOADS))
+        row_run = RowRun(client, submitter, ask, lane, self._output.run, patience, asyncio.Semaphore(_UPLOADS))
         await self._count_ahead()
         try:
             async with asyncio.TaskGroup() as group:
                 beside = [group.create_task(submitter.serve()), group.create_task(self._keep())]
-                await self._start_all(group, flight)
+                await self._start_all(group, row_run)
                 for task in beside:
                     task.cancel()
         except* StoopError as errors:  # the output cannot be written
             self.stop.reason, self.stop.error = "error", next(_leaves(errors))
-        self._look()
+        self._show_progress()
         if self.stop.error is not None:
             raise self.stop.error
 
-    async def _start_all(self, group: asyncio.TaskGroup, flight: Flight) -> None:
+    async def _start_all(self, group: asyncio.TaskGroup, row_run: RowRun) -> None:
         """Start each row once it has a permit, then wait for all of them to end."""
         async with contextlib.aclosing(self._rows()) as rows:
             async for row, tries in rows:
@@ -92,8 +92,8 @@ class Run:
                     self._permits.release()
                     break
                 if row.is_local:
-                    await flight.uploads.acquire()
-                group.create_task(self._fly(flight, row, tries))
+                    await row_run.uploads.acquire()
+                group.create_task(self._run_row(row_run, row, tries))
         for _ in range(self._limits.window):
             await self._permits.acquire()
 
@@ -116,12 +116,12 @@ class Run:
                 else:
                     yield row, tries
 
-    async def _fly(self, flight: Flight, row: Row, tries: int) -> None:
+    async def _fly(self, row_run: RowRun, row: Row, tries: int) -> None:
         try:
             self.in_flight += 1
-            prepared = await flight.prepare(row, tries)
+            prepared = await row_run.prepare(row, tries)
             row = row.light  # its bytes are uploaded and no longer needed
-            line = prepared if isinstance(prepared, Line) else await flight.finish(row, prepared)
+            line = prepared if isinstance(prepared, Line) else await row_run.finish(row, prepared)
         except StoopError as error:
             self._stop_for(error)
             return
@@ -153,9 +153,9 @@ class Run:
             self._output.flush()
             if tick % round(_SYNC_SECONDS / _FLUSH_SECONDS) == 0:
                 self._output.sync()
-            self._look()
+            self._show_progress()
 
-    def _look(self) -> None:
+    def _show_progress(self) -> None:
         self._output.totals.seconds = self._before + self.counts.seconds
         self.counts.look()
         self._display.show(self.counts)
@@ -187,16 +187,16 @@ def _take(rows: Iterator[Row]) -> list[Row]:
     return group
 
 
-def _count_aside(source: Source, most: int | None, tell: Callable[[int | None], None]) -> None:
+def _count_aside(source: Source, most: int | None, on_counted: Callable[[int | None], None]) -> None:
     """Count in a thread of its own: listing millions of keys takes minutes. None if the source cannot be read."""
 
     def count() -> None:
         try:
             total = source.count()
         except StoopError:  # reading the rows raises it as well
-            tell(None)
+            on_counted(None)
             return
-        tell(total if most is None else min(total, most))
+        on_counted(total if most is None else min(total, most))
 
     threading.Thread(target=count, name="stoop-count", daemon=True).start()
 

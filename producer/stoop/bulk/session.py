@@ -26,14 +26,14 @@ from stoop.errors import ConfigError
 from stoop_schemas.skill import Skill
 from stoop_schemas.skills import skills, takers_of
 
-__all__ = ["Order", "check_ask", "check_source", "run_session"]
+__all__ = ["SessionPlan", "check_ask", "check_source", "run_session"]
 
 _INTERRUPTED: Final = 130
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class SessionPlan:
     """The work of a run: rows of `source`, each asked `ask`, as jobs of `lane`; results go to `folder`.
 
     `identity` is what a later session must have in common with this one. With `again` what has failed is tried again.
@@ -75,20 +75,20 @@ def check_source(source: Source) -> None:
     raise ConfigError(f"there is no image in {where}: looked for names that {wanted}; --match looks for others")
 
 
-async def run_session(order: Order, client: Client, console: Console, *, every: float = 10.0) -> Summary:
+async def run_session(plan: SessionPlan, client: Client, console: Console, *, every: float = 10.0) -> Summary:
     """Run the rows that are not done yet, write `summary.json`, and return it.
 
     SIGINT and SIGTERM end it when the rows in flight are back; a second one ends the process at once. Raises
     `ConfigError`, `QueueUnavailable` or `UploadFailed`; the summary is written all the same.
     """
-    with opened(order.folder, order.identity, again=order.again) as output:
+    with opened(plan.folder, plan.identity, again=plan.again) as output:
         display = display_on(console, every)
-        run = Run(order.source, output, display, order.limits)
+        run = Run(plan.source, output, display, plan.limits)
 
         def sum_up() -> Summary:
             output.sync()
-            summary = Summary.of(order.folder, output.run, output.totals, run.stopped)
-            write_summary(order.folder, summary)
+            summary = Summary.of(plan.folder, output.run, output.totals, run.stopped)
+            write_summary(plan.folder, summary)
             return summary
 
         def leave() -> None:
@@ -104,7 +104,7 @@ async def run_session(order: Order, client: Client, console: Console, *, every: 
 
         try:
             async with _signalled(ask):
-                await run.go(client, order.ask, order.lane)
+                await run.go(client, plan.ask, plan.lane)
         finally:
             display.close()
             summary = sum_up()
@@ -112,10 +112,10 @@ async def run_session(order: Order, client: Client, console: Console, *, every: 
 
 
 @contextlib.asynccontextmanager
-async def _signalled(tell: Callable[[], None]) -> AsyncIterator[None]:
+async def _signalled(on_signal: Callable[[], None]) -> AsyncIterator[None]:
     loop = asyncio.get_running_loop()
     for number in _SIGNALS:
-        loop.add_signal_handler(number, tell)
+        loop.add_signal_handler(number, on_signal)
     try:
         yield
     finally:

@@ -1,9 +1,11 @@
 """The command line `stoop`.
 
 To add a command, add one line to `COMMANDS`: its name, the `module:name` of a function with typer's annotations (or of
-a `typer.Typer(add_completion=False)` for a group), and where in `stoop --help` it stands with what words.
-Nothing is imported before the command is called. In the command, `with reported(as_json=...)` turns a `StoopError` into
-one line and the documented exit code, and `context.obj or Client` makes the client, so that tests can bring their own.
+a `typer.Typer(add_completion=False)` for a group), its panel in `stoop --help` and its line there. No module is
+imported before its command is called.
+
+In the command, `with exit_on_error(as_json=...)` turns a `StoopError` into one line and the documented exit code.
+`context.obj or Client` makes the client, so that tests can bring their own.
 """
 
 import errno
@@ -12,7 +14,7 @@ from typing import Annotated, Final
 
 import typer
 
-from stoop.cli.command_group import CommandGroup, Listed
+from stoop.cli.command_group import CommandEntry, CommandGroup
 from stoop.terminal import flush
 
 __all__ = ["COMMANDS", "app", "main"]
@@ -20,23 +22,23 @@ __all__ = ["COMMANDS", "app", "main"]
 _ASK, _SETS, _QUEUE, _RUN = "Ask about one image", "Work on sets of images", "Look after the queue", "Run"
 
 COMMANDS: Final = (
-    Listed("query", "stoop.cli.skills:query", _ASK, "Answer a question about an image."),
-    Listed("caption", "stoop.cli.skills:caption", _ASK, "Describe an image."),
-    Listed("detect", "stoop.cli.skills:detect", _ASK, "Find every such object in an image, as boxes."),
-    Listed("point", "stoop.cli.skills:point", _ASK, "Point at every such object in an image."),
-    Listed("run", "stoop.cli.skills:run", _ASK, "Run any skill by its name, one of another package too."),
-    Listed("result", "stoop.cli.result:result", _ASK, "Wait for the answer of a job submitted before."),
-    Listed("bulk", "stoop.cli.bulk:bulk", _SETS, "Run a skill on every image of a source."),
-    Listed("export", "stoop.cli.export:export", _SETS, "Write results as COCO, YOLO, Label Studio and others."),
-    Listed("draw", "stoop.cli.export:draw", _SETS, "Draw results on their images, with a contact sheet."),
-    Listed("status", "stoop.cli.queue:status", _QUEUE, "Show how many jobs wait, run and have died."),
-    Listed("workers", "stoop.cli.queue:workers", _QUEUE, "List the workers whose lease runs."),
-    Listed("models", "stoop.cli.queue:models", _QUEUE, "List the models whose workers live, with their skills."),
-    Listed("cancel", "stoop.cli.queue:cancel", _QUEUE, "Ask for the end of a job."),
-    Listed("pause", "stoop.cli.queue:pause", _QUEUE, "Let no worker claim from a lane."),
-    Listed("resume", "stoop.cli.queue:resume", _QUEUE, "Let workers claim from a paused lane again."),
-    Listed("dead", "stoop.cli.dead:dead", _QUEUE, "Show, redrive or purge what will not be tried again."),
-    Listed("demo", "stoop.cli.demo:demo", _RUN, "See real jobs go through Redis, S3 and a worker."),
+    CommandEntry("query", "stoop.cli.skills:query", _ASK, "Answer a question about an image."),
+    CommandEntry("caption", "stoop.cli.skills:caption", _ASK, "Describe an image."),
+    CommandEntry("detect", "stoop.cli.skills:detect", _ASK, "Find every such object in an image, as boxes."),
+    CommandEntry("point", "stoop.cli.skills:point", _ASK, "Point at every such object in an image."),
+    CommandEntry("run", "stoop.cli.skills:run", _ASK, "Run any skill by its name, one of another package too."),
+    CommandEntry("result", "stoop.cli.result:result", _ASK, "Wait for the answer of a job submitted before."),
+    CommandEntry("bulk", "stoop.cli.bulk:bulk", _SETS, "Run a skill on every image of a source."),
+    CommandEntry("export", "stoop.cli.export:export", _SETS, "Write results as COCO, YOLO, Label Studio and others."),
+    CommandEntry("draw", "stoop.cli.export:draw", _SETS, "Draw results on their images, with a contact sheet."),
+    CommandEntry("status", "stoop.cli.queue:status", _QUEUE, "Show how many jobs wait, run and have died."),
+    CommandEntry("workers", "stoop.cli.queue:workers", _QUEUE, "List the workers whose lease runs."),
+    CommandEntry("models", "stoop.cli.queue:models", _QUEUE, "List the models whose workers live, with their skills."),
+    CommandEntry("cancel", "stoop.cli.queue:cancel", _QUEUE, "Ask for the end of a job."),
+    CommandEntry("pause", "stoop.cli.queue:pause", _QUEUE, "Let no worker claim from a lane."),
+    CommandEntry("resume", "stoop.cli.queue:resume", _QUEUE, "Let workers claim from a paused lane again."),
+    CommandEntry("dead", "stoop.cli.dead:dead", _QUEUE, "Show, redrive or purge what will not be tried again."),
+    CommandEntry("demo", "stoop.cli.demo:demo", _RUN, "See real jobs go through Redis, S3 and a worker."),
 )
 
 _FAILED: Final = 1
@@ -54,7 +56,7 @@ _EPILOG: Final = "\n\n".join(
 
 
 class _Stoop(CommandGroup):
-    listed = COMMANDS
+    entries = COMMANDS
     found_panel = _RUN
 
 

@@ -17,10 +17,10 @@ from stoop.bulk.output.output_folder import Identity
 from stoop.bulk.output.summary import Summary, print_summary, read_speed
 from stoop.bulk.plan import Plan, Speed, make_plan, print_plan, probe
 from stoop.bulk.run import Limits
-from stoop.bulk.session import Order, check_ask, check_source, run_session
+from stoop.bulk.session import SessionPlan, check_ask, check_source, run_session
 from stoop.bulk.sources import Source, open_source
 from stoop.bulk.sources.objects import EachObject
-from stoop.cli.exit_codes import FAILED, reported
+from stoop.cli.exit_codes import FAILED, exit_on_error
 from stoop.cli.skill_options import with_options
 from stoop.client.async_client import AsyncClient
 from stoop.config import ProducerConfig
@@ -46,7 +46,7 @@ def bulk(
     if options.out is None and not options.dry_run:
         raise typer.BadParameter("give --out FOLDER for the results, or --dry-run")
     connect: _Connect = context.obj or AsyncClient
-    with reported(as_json=options.json):
+    with exit_on_error(as_json=options.json):
         if options.out is not None and options.out.exists() and not options.out.is_dir():
             raise ConfigError(f"{options.out} is a file: give a folder")
         config = ProducerConfig()
@@ -61,9 +61,9 @@ def bulk(
             _show_plan(asyncio.run(_plan(rows, identity, lambda: connect(config), options, most)), options)
             return
         limits = Limits(options.in_flight, read_budget(options.max_failures), most)
-        order = Order(rows, options.ask, options.lane, options.out, identity, limits, options.retry_failed)
+        plan = SessionPlan(rows, options.ask, options.lane, options.out, identity, limits, options.retry_failed)
         try:
-            summary = asyncio.run(_run(order, lambda: connect(config), options))
+            summary = asyncio.run(_run(plan, lambda: connect(config), options))
         except (QueueUnavailable, UploadFailed):
             typer.echo(f"To go on: {_again()}", err=True)
             raise
@@ -71,9 +71,9 @@ def bulk(
     _end(summary, limits.budget, options.max_failures)
 
 
-async def _run(order: Order, connect: Callable[[], AsyncClient], options: BulkOptions) -> Summary:
+async def _run(plan: SessionPlan, connect: Callable[[], AsyncClient], options: BulkOptions) -> Summary:
     async with connect() as client:
-        return await run_session(order, client, open_console(stderr=True), every=options.every)
+        return await run_session(plan, client, open_console(stderr=True), every=options.every)
 
 
 async def _plan(
@@ -117,4 +117,4 @@ def _end(summary: Summary, budget: Budget, most: str) -> None:
 
 def _again() -> str:
     """Return the command that resumes the run, without `--retry-failed`, which has taken effect already."""
-    return shlex.join(["stoop", *(word for word in sys.argv[1:] if word != "--retry-failed")])
+    return shlex.join(["stoop", *(argument for argument in sys.argv[1:] if argument != "--retry-failed")])

@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-__all__ = ["CommandGroup", "Listed"]
+__all__ = ["CommandEntry", "CommandGroup"]
 
 _GROUP = "stoop.commands"
 # typer does not export the base class of its usage errors
@@ -22,7 +22,7 @@ _UsageError: Final[Any] = typer.BadParameter.__base__
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class CommandEntry:
     """One command: its name, `module:name` of its function or `typer.Typer`, and its panel and text in `--help`."""
 
     name: str
@@ -32,14 +32,14 @@ class Listed:
 
 
 class CommandGroup(TyperGroup):
-    """A group of the commands `listed`, then of those of the entry points `stoop.commands`."""
+    """A group of the commands `entries`, then of those of the entry points `stoop.commands`."""
 
-    listed: ClassVar[Sequence[Listed]] = ()
+    entries: ClassVar[Sequence[CommandEntry]] = ()
     found_panel: ClassVar[str | None] = None
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        for each in self.listed:
+        for each in self.entries:
             found = EntryPoint(each.name, each.where, _GROUP)
             self.commands[each.name] = _LoadedWhenCalled(found, each.help, each.panel)
         for found in sorted(entry_points(group=_GROUP), key=lambda found: found.name):
@@ -52,7 +52,7 @@ class CommandGroup(TyperGroup):
         if "--json" not in given or not named.get("standalone_mode", True):
             return super().main(args, *positional, **named)
         try:
-            told = super().main(given, *positional, **{**named, "standalone_mode": False})
+            returned = super().main(given, *positional, **{**named, "standalone_mode": False})
         except _UsageError as error:
             help_of = error.ctx.command_path if error.ctx else "stoop"
             message = f"{error.format_message()} `{help_of} --help` tells more."
@@ -60,7 +60,7 @@ class CommandGroup(TyperGroup):
             sys.exit(error.exit_code)
         except typer.Abort:
             sys.exit("Aborted!")
-        sys.exit(told if isinstance(told, int) else 0)
+        sys.exit(returned if isinstance(returned, int) else 0)
 
 
 class _LoadedWhenCalled(TyperCommand):

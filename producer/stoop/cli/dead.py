@@ -77,18 +77,18 @@ def redrive_letters(
     partition = _checked_choice(context, letters, everything, code)
 
     async def redrive(queue: Operator) -> Counter[str]:
-        told: Counter[str] = Counter()
+        verdicts: Counter[str] = Counter()
         async for page in _chosen(queue, letters, code, partition):
-            told.update(await queue.redrive(page, partition))
-        return told
+            verdicts.update(await queue.redrive(page, partition))
+        return verdicts
 
-    told = operate(context, redrive, as_json=json)
+    verdicts = operate(context, redrive, as_json=json)
     if json:
-        print_json({verdict.value: told[verdict] for verdict in Redriven})
+        print_json({verdict.value: verdicts[verdict] for verdict in Redriven})
     else:
-        left = told[Redriven.LIVES]
+        left = verdicts[Redriven.LIVES]
         lives = f"; {left} left, as their jobs were submitted anew or completed" if left else ""
-        typer.echo(f"{told[Redriven.YES]} sent back to their lanes{lives}")
+        typer.echo(f"{verdicts[Redriven.YES]} sent back to their lanes{lives}")
 
 
 @dead.command("purge")

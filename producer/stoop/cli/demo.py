@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from stoop.cli.exit_codes import FAILED, reported
+from stoop.cli.exit_codes import FAILED, exit_on_error
 
 __all__ = ["demo"]
 
@@ -15,7 +15,7 @@ def demo(
     model: Annotated[str | None, typer.Option(help="Model folder; by default the bundled demo model.")] = None,
 ) -> None:
     """Run real jobs through Redis, S3 and the engine on this machine, and show them."""
-    with reported(as_json=False):
+    with exit_on_error(as_json=False):
         from stoop.demo import run_demo
 
         completed = run_demo(out, model)

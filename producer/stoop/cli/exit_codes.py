@@ -20,7 +20,7 @@ from stoop.errors import (
     TimedOut,
 )
 
-__all__ = ["FAILED", "USAGE", "reported"]
+__all__ = ["FAILED", "USAGE", "exit_on_error"]
 
 FAILED = 1
 USAGE = 2
@@ -40,7 +40,7 @@ _CODES: dict[type[StoopError], int] = {
 
 
 @contextlib.contextmanager
-def reported(*, as_json: bool) -> Iterator[None]:
+def exit_on_error(*, as_json: bool) -> Iterator[None]:
     """Print the client's error as one line or one JSON object, and exit with its code."""
     try:
         yield

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from stoop.cli.exit_codes import FAILED, USAGE, reported
+from stoop.cli.exit_codes import FAILED, USAGE, exit_on_error
 from stoop.cli.operator_options import AsJson
 from stoop.cli.render_queue import print_json
 from stoop.config import ProducerConfig
@@ -46,9 +46,9 @@ def export(
     Rows without an answer are left out and counted. An image that is missing is listed in OUT.errors.jsonl, and the
     rest is written: the exit code is 1 then. COCO and Label Studio write a folder, or one file if OUT ends in .json.
     """
-    with reported(as_json=json), _watched() as watch:
+    with exit_on_error(as_json=json), _watched() as watch:
         report = write_export(results, format, out, images=images, config=ProducerConfig(), watch=watch)
-    _tell(out, report, as_json=json)
+    _print_report(out, report, as_json=json)
 
 
 def draw(
@@ -67,7 +67,7 @@ def draw(
     """
     if image is not None and images is not None:
         raise typer.BadParameter("choose --image or --images")
-    with reported(as_json=json):
+    with exit_on_error(as_json=json):
         from stoop.draw.gallery import draw_gallery, draw_one
 
         if image is not None:
@@ -75,7 +75,7 @@ def draw(
             return
         with _watched() as watch:
             report = draw_gallery(results, out, images=images, config=ProducerConfig(), page_images=page, watch=watch)
-    _tell(out, report, as_json=json)
+    _print_report(out, report, as_json=json)
 
 
 class _Progress:
@@ -102,7 +102,7 @@ def _watched() -> Iterator[Callable[[Report], None]]:
         yield progress.watch
 
 
-def _tell(out: Path, report: Report, *, as_json: bool) -> None:
+def _print_report(out: Path, report: Report, *, as_json: bool) -> None:
     if as_json:
         print_json({"out": str(out), **report.facts()})
     else:

@@ -6,7 +6,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from stoop.cli.exit_codes import reported
+from stoop.cli.exit_codes import exit_on_error
 from stoop.config import ProducerConfig
 from stoop.operator import Operator
 from stoop_schemas.names import DEFAULT_LANES
@@ -27,7 +27,7 @@ def split(names: str) -> tuple[str, ...]:
 
 
 def operate(context: typer.Context, act: Callable[[Operator], Awaitable[_T]], *, as_json: bool) -> _T:
-    """Connect as configured, act, disconnect; an error is reported and ends the command."""
+    """Connect as configured, act, disconnect; an error is exit_on_error and ends the command."""
     connect: Callable[[ProducerConfig], Operator] = context.obj or _connect
 
     async def run() -> _T:
@@ -37,7 +37,7 @@ def operate(context: typer.Context, act: Callable[[Operator], Awaitable[_T]], *,
         finally:
             await operator.close()
 
-    with reported(as_json=as_json):
+    with exit_on_error(as_json=as_json):
         return asyncio.run(run())
 
 

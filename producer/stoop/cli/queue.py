@@ -12,7 +12,7 @@ import typer
 from rich.console import Console, Group
 from rich.live import Live
 
-from stoop.cli.exit_codes import reported
+from stoop.cli.exit_codes import exit_on_error
 from stoop.cli.operator_options import AsJson, Lanes, Partitions, operate, split
 from stoop.cli.render_queue import print_json, print_models, print_workers, rates, show_status
 from stoop.client.blocking import Client
@@ -63,12 +63,16 @@ def status(
         return
     out = open_console()
     if not (watch and _has_room(out)):
-        operate(context, lambda operator: follow(operator, lambda *told: out.print(_drawn(*told))), as_json=False)
+        operate(
+            context,
+            lambda operator: follow(operator, lambda seen, speeds: out.print(_drawn(seen, speeds))),
+            as_json=False,
+        )
         return
     with Live(console=out, auto_refresh=False) as live:
         operate(
             context,
-            lambda operator: follow(operator, lambda *told: live.update(_drawn(*told), refresh=True)),
+            lambda operator: follow(operator, lambda seen, speeds: live.update(_drawn(seen, speeds), refresh=True)),
             as_json=False,
         )
 
@@ -83,7 +87,7 @@ async def _lanes_of(operator: Operator, asked: str, partition: int) -> tuple[str
 def models(context: typer.Context, json: AsJson = False) -> None:
     """List the models whose workers live: what jobs call them, their skills, and how many workers they have."""
     connect: type[Client] = context.obj or Client
-    with reported(as_json=json), connect(ProducerConfig()) as client:
+    with exit_on_error(as_json=json), connect(ProducerConfig()) as client:
         live = client.models()
     if json:
         print_json([asdict(model) for model in live])
@@ -115,7 +119,7 @@ def cancel(
     A job put there by a bare XADD is not known before it is claimed: it is cancelled then, and the exit code is 1.
     """
     connect: type[Client] = context.obj or Client
-    with reported(as_json=json), connect(ProducerConfig()) as client:
+    with exit_on_error(as_json=json), connect(ProducerConfig()) as client:
         before = client.cancel(job_id)
         if before is None:
             raise NotFound(
@@ -144,25 +148,25 @@ def pause(
     if not re.fullmatch(NAME_PATTERN, lane):
         raise typer.BadParameter("a lane is named with A-Z a-z 0-9 . _ : -")
 
-    async def turn(operator: Operator) -> bool:
+    async def pause_lane(operator: Operator) -> bool:
         if not force:
             await _check_lane(operator, lane, wanted)
         return any([await operator.pause(lane, partition) for partition in wanted])
 
-    _print_lane(lane, "paused", operate(context, turn, as_json=json), as_json=json)
+    _print_lane(lane, "paused", operate(context, pause_lane, as_json=json), as_json=json)
 
 
 def resume(context: typer.Context, lane: _Lane, partitions: Partitions = "0", json: AsJson = False) -> None:
     """Let workers claim from a paused lane again."""
     wanted = _numbers(partitions)
 
-    async def turn(operator: Operator) -> bool:
+    async def resume_lane(operator: Operator) -> bool:
         changed = any([await operator.resume(lane, partition) for partition in wanted])
         if not changed:
             await _check_lane(operator, lane, wanted)
         return changed
 
-    _print_lane(lane, "open", operate(context, turn, as_json=json), as_json=json)
+    _print_lane(lane, "open", operate(context, resume_lane, as_json=json), as_json=json)
 
 
 async def _check_lane(operator: Operator, lane: str, partitions: Sequence[int]) -> None:
@@ -194,8 +198,8 @@ def _numbers(partitions: str) -> list[int]:
     return [int(number) for number in numbers]
 
 
-def _print_status(seen: Sequence[QueueStatus], told: Sequence[dict[str, float]]) -> None:
-    print_json([{**asdict(status), "rates": speed} for status, speed in zip(seen, told, strict=True)])
+def _print_status(seen: Sequence[QueueStatus], speeds: Sequence[dict[str, float]]) -> None:
+    print_json([{**asdict(status), "rates": speed} for status, speed in zip(seen, speeds, strict=True)])
 
 
 def _has_room(out: Console) -> bool:
@@ -203,5 +207,5 @@ def _has_room(out: Console) -> bool:
     return out.is_terminal and Console().width >= LEAST_WIDTH
 
 
-def _drawn(seen: Sequence[QueueStatus], told: Sequence[dict[str, float]]) -> Group:
-    return Group(*(show_status(one, speed) for one, speed in zip(seen, told, strict=True)))
+def _drawn(seen: Sequence[QueueStatus], speeds: Sequence[dict[str, float]]) -> Group:
+    return Group(*(show_status(one, speed) for one, speed in zip(seen, speeds, strict=True)))

@@ -72,12 +72,12 @@ def print_error(error: StoopError, *, exit_code: int, as_json: bool) -> None:
         _write(aside, "error:", "red")
         _write(aside, f" {message}\n")
         return
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "error": {"kind": type(error).__name__, "message": message, "exit_code": exit_code},
     }
     if isinstance(error, JobFailed):
-        told["result"] = msgspec.to_builtins(error.result)
-    print(json.dumps(told, ensure_ascii=False))
+        fields["result"] = msgspec.to_builtins(error.result)
+    print(json.dumps(fields, ensure_ascii=False))
 
 
 def print_submitted(job_id: str, *, as_json: bool) -> None:

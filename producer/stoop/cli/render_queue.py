@@ -33,9 +33,9 @@ _MESSAGE_WIDTH = 60
 _WHOLE_WIDTH = 2000
 
 
-def print_json(told: object) -> None:
+def print_json(value: object) -> None:
     """Print one line of JSON; all but ASCII is escaped, so that it too is safe to look at."""
-    print(json.dumps(told), flush=True)
+    print(json.dumps(value), flush=True)
 
 
 def rates(before: QueueStatus, after: QueueStatus) -> dict[str, float]:
@@ -43,13 +43,13 @@ def rates(before: QueueStatus, after: QueueStatus) -> dict[str, float]:
     seconds = (after.at - before.at) / 1000
     if seconds <= 0:
         return {}
-    told = {name: after.totals[name] - before.totals.get(name, 0) for name in sorted(after.totals)}
-    ended = sum(told.get(state, 0) for state in ("completed", "failed", "cancelled", "expired"))
-    counted = {"submitted": max(0, after.held - before.held + ended), "ended": ended, **told}
+    counts = {name: after.totals[name] - before.totals.get(name, 0) for name in sorted(after.totals)}
+    ended = sum(counts.get(state, 0) for state in ("completed", "failed", "cancelled", "expired"))
+    counted = {"submitted": max(0, after.held - before.held + ended), "ended": ended, **counts}
     return {name: round(count / seconds, 2) for name, count in counted.items()}
 
 
-def show_status(status: QueueStatus, told: Mapping[str, float]) -> Group:
+def show_status(status: QueueStatus, speeds: Mapping[str, float]) -> Group:
     """Draw one partition: its lanes, what lies beside them, and how many jobs a second come and go."""
     table = Table(
         Column("lane", overflow="fold"),
@@ -62,13 +62,13 @@ def show_status(status: QueueStatus, told: Mapping[str, float]) -> Group:
     )
     for lane in status.lanes:
         oldest = "–" if lane.oldest_seconds is None else _lasting(lane.oldest_seconds)
-        marks = ", ".join(("paused",) * lane.paused + ("no worker",) * (not lane.served))
-        table.add_row(_cell(lane.lane), str(lane.waiting), str(lane.in_flight), oldest, Text(marks, style="yellow"))
+        notes = ", ".join(("paused",) * lane.paused + ("no worker",) * (not lane.served))
+        table.add_row(_cell(lane.lane), str(lane.waiting), str(lane.in_flight), oldest, Text(notes, style="yellow"))
     quarantined = ", ".join(f"{kind} {count}" for kind, count in status.quarantined.items())
     beside = Text(
         f"delayed {status.delayed} · quarantined: {quarantined} · dead {status.dead} · workers {status.workers}"
     )
-    speed = " · ".join(f"{one_line(name)} {rate:g}/s" for name, rate in told.items()) or "no rates yet"
+    speed = " · ".join(f"{one_line(name)} {rate:g}/s" for name, rate in speeds.items()) or "no rates yet"
     return Group(table, beside, Text(speed, style="dim"))
 
 
@@ -130,9 +130,9 @@ def print_letter(letter: DeadLetter) -> None:
 
 def letter_facts(letter: DeadLetter) -> dict[str, Any]:
     """Return a dead letter as JSON can say it: `job` is the text of the job as it came."""
-    told = asdict(letter)
-    told["job"] = told.pop("packed").decode(errors="backslashreplace")
-    return told
+    facts = asdict(letter)
+    facts["job"] = facts.pop("packed").decode(errors="backslashreplace")
+    return facts
 
 
 def _print_whole(table: Table) -> None:
@@ -140,8 +140,8 @@ def _print_whole(table: Table) -> None:
     Console(highlight=False, width=_WHOLE_WIDTH).print(table)
 
 
-def _cell(said: object, width: int | None = None) -> Text:
-    return Text(one_line(said, width))
+def _cell(value: object, width: int | None = None) -> Text:
+    return Text(one_line(value, width))
 
 
 def _fact_text(value: object) -> str:

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from stoop.cli import render
-from stoop.cli.exit_codes import reported
+from stoop.cli.exit_codes import exit_on_error
 from stoop.client.blocking import Client
 from stoop.config import ProducerConfig
 from stoop.errors import NotFound
@@ -28,7 +28,7 @@ def result(
     if stream and json:
         raise typer.BadParameter("choose --stream or --json")
     connect: type[Client] = context.obj or Client
-    with reported(as_json=json), connect(ProducerConfig().replace(timeout_seconds=timeout)) as client:
+    with exit_on_error(as_json=json), connect(ProducerConfig().replace(timeout_seconds=timeout)) as client:
         if client.state(job_id) is None:
             raise NotFound(f"the queue has no job {job_id}, or has dropped it: `stoop status` shows waiting jobs")
         await_answer(client, job_id, stream=stream, as_json=json)

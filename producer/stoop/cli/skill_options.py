@@ -14,8 +14,8 @@ from stoop_schemas.skill import Settings
 __all__ = ["SkillOptions", "with_options"]
 
 
-def _sampling(told: str) -> Any:
-    return typer.Option(help=told, rich_help_panel="Sampling")
+def _sampling(help_text: str) -> Any:
+    return typer.Option(help=help_text, rich_help_panel="Sampling")
 
 
 @dataclass(frozen=True, slots=True)

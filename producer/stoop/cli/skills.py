@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from stoop.cli import render
-from stoop.cli.exit_codes import reported
+from stoop.cli.exit_codes import exit_on_error
 from stoop.cli.result import await_answer
 from stoop.cli.skill_options import SkillOptions, with_options
 from stoop.client.blocking import Client
@@ -101,7 +101,7 @@ def run(
 def _run(context: typer.Context, options: SkillOptions, skill: str, image: str | None, **fields: Any) -> None:
     _check(options, image)
     connect: type[Client] = context.obj or Client
-    with reported(as_json=options.json):
+    with exit_on_error(as_json=options.json):
         config = ProducerConfig().replace(lane=options.lane, job_model=options.model, timeout_seconds=options.timeout)
         with connect(config) as client:
             job = client.prepare(skill, image, settings=options.settings, stream=options.stream, **fields)
@@ -112,7 +112,7 @@ def _run(context: typer.Context, options: SkillOptions, skill: str, image: str |
             result = await_answer(client, job_id, stream=options.stream, as_json=options.json)
             if options.draw and image is not None:
                 # the answer is out by now: what goes wrong here is told beside it
-                with reported(as_json=False):
+                with exit_on_error(as_json=False):
                     _draw(client, options.draw, image, result, label=str(fields.get("object") or ""))
 
 

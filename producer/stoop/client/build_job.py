@@ -69,11 +69,11 @@ def answer(result: Result) -> dict[str, Any]:
     return answer
 
 
-def _refuse_unknown(what: str, given: Mapping[str, Any], known: tuple[str, ...]) -> None:
+def _refuse_unknown(kind: str, given: Mapping[str, Any], known: tuple[str, ...]) -> None:
     unknown = [name for name in given if name not in known]
     if not unknown:
         return
-    problem = f"unknown {what}: {', '.join(map(repr, unknown))}"
+    problem = f"unknown {kind}: {', '.join(map(repr, unknown))}"
     if unknown[0] in Settings.__struct_fields__:
         raise _invalid(f"{problem}; it goes into the settings: settings={{{unknown[0]!r}: …}}")
     if unknown[0] in Job.__struct_fields__:

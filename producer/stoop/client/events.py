@@ -74,16 +74,16 @@ async def follow(
                 packed = await anext(published)
             except StopAsyncIteration:
                 raise _ended(job_id) from None
-            told = None if packed is None else _event(packed)
-            if told is not None and told.seq <= last + 1:
-                fresh = [told] if told.seq == last + 1 else []
+            live = None if packed is None else _event(packed)
+            if live is not None and live.seq <= last + 1:
+                fresh = [live] if live.seq == last + 1 else []
                 continue
             try:
                 fresh = await catch_up.read(last)
                 outage.end()
             except QueueUnavailable as error:
                 # nothing is lost: the transport will tell of a silence again
-                outage.bear(error)
+                outage.check(error)
                 fresh = []
 
 
@@ -100,14 +100,14 @@ async def wait(transport: Transport, job_id: str, *, patience: float = OUTAGE_SE
             return _result(packed)
         if names.is_generated(job_id):
             await _check_known(transport, job_id)
-        async for told in published:
+        async for message in published:
             # the result is stored together with the terminal event, so no other event is a reason to look
-            if told is None or isinstance(_event(told), TerminalEvent | UnknownEvent):
+            if message is None or isinstance(_event(message), TerminalEvent | UnknownEvent):
                 try:
                     packed = await transport.result(job_id)
                     outage.end()
                 except QueueUnavailable as error:
-                    outage.bear(error)
+                    outage.check(error)
                     continue
                 if packed is not None:
                     return _result(packed)

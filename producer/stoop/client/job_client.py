@@ -21,7 +21,7 @@ from stoop_schemas.state import State
 
 __all__ = ["JobClient"]
 
-_LAST_WORDS_SECONDS = 2.0
+_STATE_SECONDS = 2.0
 
 
 class JobClient:
@@ -209,7 +209,7 @@ class JobClient:
     async def _timed_out(self, job_id: str, seconds: float) -> TimedOut:
         state = None
         with contextlib.suppress(StoopError, TimeoutError):
-            async with asyncio.timeout(_LAST_WORDS_SECONDS):
+            async with asyncio.timeout(_STATE_SECONDS):
                 state = await self.state(job_id)
         return TimedOut(job_id, seconds, state)
 

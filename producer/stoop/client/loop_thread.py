@@ -126,11 +126,11 @@ class _Serial(Generic[_T]):
 
     def __init__(self, iterator: Closable[_T]) -> None:
         self._iterator = iterator
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._advancing: asyncio.Task[Any] | None = None
 
     async def advance(self) -> tuple[_T] | None:
-        async with self._turn:
+        async with self._lock:
             self._advancing = asyncio.current_task()
             try:
                 async for value in self._iterator:
@@ -142,7 +142,7 @@ class _Serial(Generic[_T]):
     async def aclose(self) -> None:
         if self._advancing is not None:
             self._advancing.cancel()
-        async with self._turn:
+        async with self._lock:
             await self._iterator.aclose()
 
 

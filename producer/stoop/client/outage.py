@@ -17,7 +17,7 @@ class Outage:
         self._patience = patience
         self._since: float | None = None
 
-    def bear(self, error: QueueUnavailable) -> None:
+    def check(self, error: QueueUnavailable) -> None:
         """Raise the error if the outage has lasted too long."""
         now = time.monotonic()
         if self._since is None:

@@ -14,7 +14,7 @@ __all__ = ["pulled"]
 class _Wanted(asyncio.Future[Job | None]):
     """The next job, or None when the source has ended; set from the thread that pulls."""
 
-    def tell(self, job: Job | None, error: BaseException | None) -> None:
+    def deliver(self, job: Job | None, error: BaseException | None) -> None:
         # a closed loop has no one waiting for the job
         with contextlib.suppress(RuntimeError):
             self.get_loop().call_soon_threadsafe(self._settle, job, error)
@@ -34,23 +34,23 @@ async def pulled(jobs: Iterable[Job]) -> AsyncGenerator[Job, None]:
     If the consumer stops while the source blocks, the thread stays behind. It is a daemon, so it delays neither the
     loop nor the end of the process.
     """
-    orders: queue.SimpleQueue[_Wanted | None] = queue.SimpleQueue()
-    threading.Thread(target=_pull, args=(iter(jobs), orders), name="stoop-jobs", daemon=True).start()
+    wanted_jobs: queue.SimpleQueue[_Wanted | None] = queue.SimpleQueue()
+    threading.Thread(target=_pull, args=(iter(jobs), wanted_jobs), name="stoop-jobs", daemon=True).start()
     try:
         while True:
             wanted = _Wanted()
-            orders.put(wanted)
+            wanted_jobs.put(wanted)
             job = await wanted
             if job is None:
                 return
             yield job
     finally:
-        orders.put(None)
+        wanted_jobs.put(None)
 
 
-def _pull(jobs: Iterator[Job], orders: "queue.SimpleQueue[_Wanted | None]") -> None:
-    while (wanted := orders.get()) is not None:
+def _pull(jobs: Iterator[Job], wanted_jobs: "queue.SimpleQueue[_Wanted | None]") -> None:
+    while (wanted := wanted_jobs.get()) is not None:
         try:
-            wanted.tell(next(jobs, None), None)
+            wanted.deliver(next(jobs, None), None)
         except BaseException as error:  # raised where the job is awaited
-            wanted.tell(None, error)
+            wanted.deliver(None, error)

@@ -28,10 +28,10 @@ async def submit_each(put: _Put, jobs: Sequence[Job]) -> list[str | StoopError]:
     put already, if only its reply was lost, is not put again.
     """
     full: dict[_Room, QueueFull] = {}
-    told: list[str | StoopError] = []
+    replies: list[str | StoopError] = []
     for i in range(0, len(jobs), CHUNK):
-        told += await _submit(put, jobs[i : i + CHUNK], full)
-    return told
+        replies += await _submit(put, jobs[i : i + CHUNK], full)
+    return replies
 
 
 async def submit_patiently(put: _Put, jobs: Sequence[Job]) -> list[str | StoopError]:
@@ -41,7 +41,7 @@ async def submit_patiently(put: _Put, jobs: Sequence[Job]) -> list[str | StoopEr
         try:
             return await submit_each(put, jobs)
         except QueueUnavailable as error:
-            outage.bear(error)
+            outage.check(error)
             await asyncio.sleep(_AGAIN_SECONDS)
 
 

@@ -45,8 +45,8 @@ class UnservedLanes:
             return
         if any(lane in worker.lanes for worker in workers):
             return
-        what = f"the lane {lane}" if job.model is None else f"the model {job.model} (lane {lane})"
-        log.warning("no live worker serves %s: its jobs wait until one does; %s", what, _alive(workers))
+        subject = f"the lane {lane}" if job.model is None else f"the model {job.model} (lane {lane})"
+        log.warning("no live worker serves %s: its jobs wait until one does; %s", subject, _alive(workers))
 
 
 def _alive(workers: Sequence[WorkerRecord]) -> str:

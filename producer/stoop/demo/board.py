@@ -43,7 +43,7 @@ class Line:
     ended: float | None = None
     result: Result | None = None
 
-    def tell(self, event: Event) -> None:
+    def update(self, event: Event) -> None:
         """Update the line with the job's next event."""
         if isinstance(event, StartedEvent | RestartedEvent):
             self.state, self.text = State.RUNNING, ""
@@ -91,13 +91,13 @@ class Board:
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
-    def tell(self, line: Line, event: Event) -> None:
+    def update(self, line: Line, event: Event) -> None:
         """Show the next event of a job."""
-        line.tell(event)
+        line.update(event)
         if line.ended is not None and not self._console.is_terminal:
             number, skill, asked, picture, state, tokens, seconds, answer = line.cells
-            told = f"job {number} {state} after {seconds} s, {tokens} tokens: {skill} {asked} ({picture}): {answer}"
-            self._console.print(Text(told), soft_wrap=True)
+            summary = f"job {number} {state} after {seconds} s, {tokens} tokens: {skill} {asked} ({picture}): {answer}"
+            self._console.print(Text(summary), soft_wrap=True)
 
     def refresh(self) -> None:
         """Draw the lines now; on a terminal they are drawn a few times a second anyway."""
@@ -117,11 +117,11 @@ class Board:
     def _frame(self) -> Table:
         # if not all jobs fit on the screen, show those that are making progress
         room = max(4, self._console.size.height - 6)
-        order = sorted(
+        by_progress = sorted(
             self.lines, key=lambda line: (line.state is not State.RUNNING, line.ended is not None, line.number)
         )
         table = _columns("answer")
-        for line in sorted(order[:room], key=lambda line: line.number):
+        for line in sorted(by_progress[:room], key=lambda line: line.number):
             table.add_row(*map(Text, line.cells), style=_STYLES.get(line.state, "red"))
         return table
 

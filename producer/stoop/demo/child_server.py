@@ -72,11 +72,11 @@ class ChildServer:
         deadline = time.monotonic() + self.start_seconds
         while not self.answers(self.process.pid):
             if self.process.poll() is not None:
-                raise _EndedEarly(f"{self.name} ended with {self.process.returncode}: {self.last_words()}")
+                raise _EndedEarly(f"{self.name} ended with {self.process.returncode}: {self.log_tail()}")
             if time.monotonic() > deadline:
                 self.end(signal.SIGKILL)
                 waited = f"{self.start_seconds:g} s"
-                raise EmbeddedServerError(f"{self.name} did not answer in {waited}: {self.last_words()}")
+                raise EmbeddedServerError(f"{self.name} did not answer in {waited}: {self.log_tail()}")
             time.sleep(_POLL_SECONDS)
 
     def end(self, how: signal.Signals) -> None:
@@ -90,7 +90,7 @@ class ChildServer:
             self.process.kill()
             self.process.wait()
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         """Return the end of what the process has logged."""
         return self.log.read_text(errors="replace")[-1000:].strip() or f"nothing in {self.log}"
 

@@ -17,7 +17,7 @@ from stoop.demo.child_server import ChildServer
 from stoop.demo.embedded import EmbeddedRedis, EmbeddedS3, embedded_redis, embedded_s3
 from stoop.demo.montage import draw_montage
 from stoop.demo.pictures import Picture, draw_pictures
-from stoop.demo.worker_process import LANE, find_model, last_words, running_worker
+from stoop.demo.worker_process import LANE, ended_early, find_model, running_worker
 from stoop.draw import draw_output
 from stoop_schemas.job import Job
 from stoop_schemas.state import State
@@ -102,7 +102,7 @@ async def _run_burst(board: Board, worker: ChildServer, config: ProducerConfig) 
         try:
             await asyncio.wait({following, ended}, return_when=asyncio.FIRST_COMPLETED)
             if not following.done():
-                raise last_words(worker)
+                raise ended_early(worker)
             await following
         finally:
             for task in (following, ended):
@@ -128,7 +128,7 @@ async def _prepare(client: AsyncClient, demo_job: DemoJob) -> Job:
 
 async def _follow(board: Board, line: Line, client: AsyncClient, job_id: str) -> None:
     async for event in client.stream(job_id, _SECONDS):
-        board.tell(line, event)
+        board.update(line, event)
 
 
 async def _wait_for_end(worker: ChildServer) -> None:

@@ -11,7 +11,7 @@ from stoop.demo.child_server import ChildServer, EmbeddedServerError
 from stoop.demo.embedded import EmbeddedRedis, EmbeddedS3
 from stoop.errors import ConfigError
 
-__all__ = ["LANE", "find_model", "last_words", "running_worker"]
+__all__ = ["LANE", "ended_early", "find_model", "running_worker"]
 
 LANE = "demo"
 """The demo's own lane: on a shared Redis, no other worker takes its jobs, and its worker takes no others."""
@@ -65,10 +65,10 @@ def running_worker(
         worker.end(signal.SIGTERM)
 
 
-def last_words(worker: ChildServer) -> EmbeddedServerError:
+def ended_early(worker: ChildServer) -> EmbeddedServerError:
     """Return the error for a worker that ended unexpectedly, with the end of its log."""
     code = worker.process.returncode if worker.process else None
-    return EmbeddedServerError(f"the worker ended with {code}: {worker.last_words()}")
+    return EmbeddedServerError(f"the worker ended with {code}: {worker.log_tail()}")
 
 
 def _threads() -> int:

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias, TypeVar
 from PIL import Image, ImageDraw, ImageFont, UnidentifiedImageError
 
 from stoop.errors import ImageUnreadable
-from stoop.export.orientation import read_orientation, turn_box, turn_image, turn_point
+from stoop.export.orientation import orient_box, orient_image, orient_point, read_orientation
 from stoop_schemas.skill import Box, Output, Point
 
 __all__ = ["COLOURS", "draw_marks", "draw_output", "draw_texts", "open_canvas"]
@@ -35,8 +35,8 @@ def draw_output(encoded: bytes, output: Output, label: str = "") -> Image.Image:
     Boxes and points are numbered from 1, as in the tables. Raises `ImageUnreadable`.
     """
     canvas, orientation = open_canvas(encoded)
-    boxes = [(label, turn_box(box, orientation)) for box in output.objects or ()]
-    draw_marks(canvas, boxes, [(label, turn_point(point, orientation)) for point in output.points or ()])
+    boxes = [(label, orient_box(box, orientation)) for box in output.objects or ()]
+    draw_marks(canvas, boxes, [(label, orient_point(point, orientation)) for point in output.points or ()])
     text = output.text
     return draw_texts(canvas, [text]) if text else canvas
 
@@ -49,7 +49,7 @@ def open_canvas(encoded: bytes) -> tuple[Image.Image, int]:
     try:
         with Image.open(io.BytesIO(encoded)) as opened:
             orientation = read_orientation(opened)
-            return turn_image(opened.convert("RGB"), orientation), orientation
+            return orient_image(opened.convert("RGB"), orientation), orientation
     except UnidentifiedImageError as error:
         # Pillow names the object in memory
         raise ImageUnreadable("cannot draw on the image: its bytes are no image that can be read") from error

@@ -16,7 +16,7 @@ from stoop.export.ahead import ahead
 from stoop.export.formats.annotated import Annotated, annotate
 from stoop.export.gathered import Gathered, ImageEntry
 from stoop.export.images import Images, open_images, read_inline
-from stoop.export.naming import own_name, stem, told_apart
+from stoop.export.naming import own_name, stem, with_digest
 from stoop.export.orientation import STORED
 from stoop.export.report import Report
 from stoop.export.rows import BadLine, Row, read_rows
@@ -108,9 +108,9 @@ def _gather(source: str, gathered: Gathered, report: Report) -> None:
 
 def _add_image(gathered: Gathered, address: str, otherwise: str) -> int:
     name = own_name(address) if address else otherwise
-    while gathered.is_told(stem(name)):  # another image may already have the new name
-        name = told_apart(name, address or otherwise)
-    return gathered.add_image(address, found=name, name=name, told=stem(name))
+    while gathered.is_taken(stem(name)):  # another image may already have the new name
+        name = with_digest(name, address or otherwise)
+    return gathered.add_image(address, found=name, name=name, distinct_part=stem(name))
 
 
 def _draw_all(

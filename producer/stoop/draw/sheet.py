@@ -81,7 +81,7 @@ class Sheet:
     def add(self, tile: str) -> None:
         """Write a tile on the page, or on the next if this one is full."""
         if self._tiles % self.page_images == 0:
-            self._turn()
+            self._begin_page()
         assert self._file is not None, "a page was begun"
         self._file.write(tile)
         self._tiles += 1
@@ -91,10 +91,10 @@ class Sheet:
 
     def __exit__(self, *_: object) -> None:
         if self._file is None:
-            self._turn()
+            self._begin_page()
         self._end()
 
-    def _turn(self) -> None:
+    def _begin_page(self) -> None:
         self._end()
         number = self._tiles // self.page_images + 1
         self._file = self._path(number).open("w", encoding="utf-8")
@@ -130,5 +130,5 @@ class Sheet:
         after = self._link(number + 1, "next") if number < self.pages else ""
         return f"<nav>{before}<span>page {number} of {self.pages}</span>{after}</nav>"
 
-    def _link(self, number: int, word: str) -> str:
-        return f'<a href="./{escape(quote(self._path(number).name))}">{word}</a>'
+    def _link(self, number: int, label: str) -> str:
+        return f'<a href="./{escape(quote(self._path(number).name))}">{label}</a>'

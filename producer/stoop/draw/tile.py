@@ -35,10 +35,10 @@ def tile_html(annotated: Annotated, canvas: Image.Image | None, *, problem: str,
     states = {"failed": failed or problem, "ok": answered, "with": found, "without": answered and not found}
     state = " ".join(name for name, holds in states.items() if holds)
     name = annotated.image.name
-    told = "".join(_paragraphs(annotated, problem))
+    paragraphs = "".join(_paragraphs(annotated, problem))
     return (
         f'<figure class="{state}">{_picture(canvas, name, link)}'
-        f'<figcaption><h2 title="{_text(name)}">{_text(name)}</h2>{told}</figcaption></figure>\n'
+        f'<figcaption><h2 title="{_text(name)}">{_text(name)}</h2>{paragraphs}</figcaption></figure>\n'
     )
 
 

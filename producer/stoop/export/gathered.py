@@ -24,7 +24,7 @@ PRAGMA journal_mode = OFF;
 PRAGMA synchronous = OFF;
 PRAGMA cache_size = -{_CACHE_KIB};
 CREATE TABLE image (
-    number INTEGER PRIMARY KEY, digest TEXT UNIQUE, address TEXT, found TEXT, name TEXT, told TEXT UNIQUE,
+    number INTEGER PRIMARY KEY, digest TEXT UNIQUE, address TEXT, found TEXT, name TEXT, distinct_part TEXT UNIQUE,
     width INTEGER, height INTEGER, orientation INTEGER DEFAULT {STORED}, used INTEGER DEFAULT 1
 );
 CREATE INDEX image_found ON image (found);
@@ -70,15 +70,15 @@ class Gathered:
         """Return whether an image was found under the name."""
         return self._first("SELECT number FROM image WHERE found = ?", name) is not None
 
-    def is_told(self, told: str) -> bool:
+    def is_taken(self, distinct_part: str) -> bool:
         """Return whether an image already uses this distinct part of a name."""
-        return self._first("SELECT number FROM image WHERE told = ?", told) is not None
+        return self._first("SELECT number FROM image WHERE distinct_part = ?", distinct_part) is not None
 
-    def add_image(self, address: str, *, found: str, name: str, told: str) -> int:
+    def add_image(self, address: str, *, found: str, name: str, distinct_part: str) -> int:
         """Add an image and return its number; the address `""` means no address, and `find` never returns it."""
         added = self._database.execute(
-            "INSERT INTO image (digest, address, found, name, told) VALUES (?, ?, ?, ?, ?)",
-            (_short(address), address, found, name, told),
+            "INSERT INTO image (digest, address, found, name, distinct_part) VALUES (?, ?, ?, ?, ?)",
+            (_short(address), address, found, name, distinct_part),
         )
         return int(added.lastrowid or 0)
 

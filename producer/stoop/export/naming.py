@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-__all__ = ["IMAGE_SUFFIXES", "digest", "flat", "identity", "own_name", "sample_key", "stem", "steps", "told_apart"]
+__all__ = ["IMAGE_SUFFIXES", "digest", "flat", "identity", "own_name", "sample_key", "stem", "steps", "with_digest"]
 
 IMAGE_SUFFIXES: Final = frozenset({".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"})
 
@@ -70,7 +70,7 @@ def sample_key(name: str) -> str:
     return str(path.with_name(path.stem.replace(".", "_")))
 
 
-def told_apart(name: str, address: str) -> str:
+def with_digest(name: str, address: str) -> str:
     """Return another name for the image at the address, for use when its own name is taken."""
     path = PurePosixPath(name)
     return str(path.with_name(f"{path.stem}-{digest(address)}{path.suffix}"))

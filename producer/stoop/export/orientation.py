@@ -1,4 +1,4 @@
-"""EXIF orientation: turns images, and the boxes and points in them, for display by readers.
+"""EXIF orientation: transposes images, and the boxes and points in them, for display by readers.
 
 The model sees the pixels as they are stored, so its answers are in their frame. Browsers, annotation tools and most
 loaders turn the image first.
@@ -11,7 +11,7 @@ from stoop_schemas.skill import Box, Point
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["STORED", "read_orientation", "swaps_sides", "turn_box", "turn_image", "turn_point"]
+__all__ = ["STORED", "orient_box", "orient_image", "orient_point", "read_orientation", "swaps_sides"]
 
 STORED: Final = 1
 """The orientation in which nothing is turned."""
@@ -24,7 +24,7 @@ def read_orientation(opened: "Image") -> int:
     """Return the EXIF orientation, 1 to 8, of an image whose header Pillow has read; its pixels are not decoded."""
     from PIL.Image import Exif
 
-    if opened.format == "TIFF":  # Pillow turns these on loading, so the worker sees them turned
+    if opened.format == "TIFF":  # Pillow transposes these on loading, so the worker sees them turned
         return STORED
     exif = Exif()
     try:
@@ -40,7 +40,7 @@ def swaps_sides(orientation: int) -> bool:
     return orientation >= 5
 
 
-def turn_point(point: Point, orientation: int) -> Point:
+def orient_point(point: Point, orientation: int) -> Point:
     """Return the point as readers see it, as fractions."""
     x, y = point.x, point.y
     turned = {
@@ -55,20 +55,20 @@ def turn_point(point: Point, orientation: int) -> Point:
     return Point(*turned[orientation]) if orientation in turned else point
 
 
-def turn_box(box: Box, orientation: int) -> Box:
+def orient_box(box: Box, orientation: int) -> Box:
     """Return the box as readers see it, with its corners in order."""
     if orientation == STORED:
         return box
-    one, other = (turn_point(Point(*at), orientation) for at in ((box.x_min, box.y_min), (box.x_max, box.y_max)))
+    one, other = (orient_point(Point(*at), orientation) for at in ((box.x_min, box.y_min), (box.x_max, box.y_max)))
     (left, right), (top, bottom) = sorted((one.x, other.x)), sorted((one.y, other.y))
     return Box(left, top, right, bottom)
 
 
-def turn_image(image: "Image", orientation: int) -> "Image":
+def orient_image(image: "Image", orientation: int) -> "Image":
     """Return the image turned as readers show it."""
     from PIL.Image import Transpose
 
-    turns = {
+    transposes = {
         2: Transpose.FLIP_LEFT_RIGHT,
         3: Transpose.ROTATE_180,
         4: Transpose.FLIP_TOP_BOTTOM,
@@ -77,4 +77,4 @@ def turn_image(image: "Image", orientation: int) -> "Image":
         7: Transpose.TRANSVERSE,
         8: Transpose.ROTATE_90,
     }
-    return image.transpose(turns[orientation]) if orientation in turns else image
+    return image.transpose(transposes[orientation]) if orientation in transposes else image

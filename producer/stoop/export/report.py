@@ -33,10 +33,10 @@ class Report:
     last_error: str = ""
     _file: BinaryIO | None = None
 
-    def error(self, what: str, message: str) -> None:
+    def error(self, subject: str, message: str) -> None:
         """Record an image (by its address) or a line (by its position) that could not be used."""
         # keep a signed query out of the report
-        plain = what.partition("?")[0] if what.startswith("http") else what
+        plain = subject.partition("?")[0] if subject.startswith("http") else subject
         shown = f"{plain[:1000]}…" if len(plain) > 1000 else plain
         if self._file is None:
             self._file = self.errors_file.open("wb")

@@ -72,7 +72,7 @@ class RedisOperator:
     async def workers(self, partition: int = 0) -> list[LivingWorker]:
         """Read the registry, and drop from it whose live key is gone."""
         reply = await self._calls.run(self._workers, [names.workers(partition)], [names.live("", partition)])
-        living = [LivingWorker(_text(name), partition, _facts(told)) for name, told in _pairs(reply)]
+        living = [LivingWorker(_text(name), partition, _facts(packed)) for name, packed in _pairs(reply)]
         return sorted(living, key=lambda one: one.worker)
 
     async def letters(self, count: int, *, before: str | None = None, partition: int = 0) -> list[DeadLetter]:
@@ -85,10 +85,10 @@ class RedisOperator:
         """Read the letter; a job's hash says which is its own."""
         letter = letter_or_job
         if not _LETTER.fullmatch(letter):
-            told = await self._calls.call("HGET", names.job(letter_or_job), "letter")
-            if told is None:
+            own = await self._calls.call("HGET", names.job(letter_or_job), "letter")
+            if own is None:
                 return None
-            letter = told.decode()
+            letter = own.decode()
         entries = await self._calls.call("XRANGE", names.dead(partition), letter, letter)
         return _letter(*entries[0]) if entries else None
 
@@ -141,20 +141,20 @@ def _lane(lane: str, row: Sequence[int], now: int, served: Collection[str]) -> L
 
 def _letter(entry: bytes, flat: Mapping[bytes, bytes]) -> DeadLetter:
     """Read a letter whose every field may be missing or wrong."""
-    said = {name.decode(errors="replace"): value for name, value in flat.items()}
-    failure = _facts(said.get("failure", b""))
+    fields = {name.decode(errors="replace"): value for name, value in flat.items()}
+    failure = _facts(fields.get("failure", b""))
     letter = entry.decode()
     return DeadLetter(
         letter=letter,
-        job_id=_text(said.get("id", entry)),
-        lane=_text(said.get("lane", b"")),
-        attempt=_count(said.get("attempt", b"")),
-        crashes=_count(said.get("crashes", b"")),
-        worker=_text(said.get("worker", b"")),
+        job_id=_text(fields.get("id", entry)),
+        lane=_text(fields.get("lane", b"")),
+        attempt=_count(fields.get("attempt", b"")),
+        crashes=_count(fields.get("crashes", b"")),
+        worker=_text(fields.get("worker", b"")),
         code=str(failure.get("code", "unknown")),
         message=str(failure.get("message", "")),
         at=int(letter.partition("-")[0]),
-        packed=said.get("j", said.get("m", b"")),
+        packed=fields.get("j", fields.get("m", b"")),
     )
 
 
@@ -172,24 +172,24 @@ def _model(named: object) -> str | None:
     return named if isinstance(named, str) and re.fullmatch(MODEL_PATTERN, named) else None
 
 
-def _list(said: object) -> list[object]:
-    return said if isinstance(said, list) else []
+def _list(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
 
 
 def _facts(packed: bytes) -> dict[str, Any]:
     try:
-        told = msgspec.json.decode(packed)
+        facts = msgspec.json.decode(packed)
     except msgspec.DecodeError:
         return {}
-    return told if isinstance(told, dict) else {}
+    return facts if isinstance(facts, dict) else {}
 
 
-def _text(said: bytes) -> str:
-    return said.decode(errors="backslashreplace")
+def _text(value: bytes) -> str:
+    return value.decode(errors="backslashreplace")
 
 
-def _count(said: bytes) -> int:
-    return int(said) if said.isdigit() else 0
+def _count(value: bytes) -> int:
+    return int(value) if value.isdigit() else 0
 
 
 def _pairs(flat: Sequence[bytes]) -> "zip[tuple[bytes, bytes]]":

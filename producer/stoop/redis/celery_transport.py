@@ -82,9 +82,9 @@ class SentinelTransport(stock.SentinelTransport):
     Channel = SentinelChannel
 
 
-def _refuse(queue: str, what: str) -> None:
+def _refuse(queue: str, verb: str) -> None:
     if dialect.lane_of(queue) is not None:
-        raise OperationalError(f"the queue {queue} belongs to Stoop's workers: Celery can send to it, not {what} it")
+        raise OperationalError(f"the queue {queue} belongs to Stoop's workers: Celery can send to it, not {verb} it")
 
 
 def _command(lane: str, message: Mapping[str, Any]) -> tuple[Any, ...]:

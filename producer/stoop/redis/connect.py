@@ -58,10 +58,10 @@ class _Cluster(RedisCluster):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self._turns = asyncio.Semaphore(_CONNECTIONS)
+        self._permits = asyncio.Semaphore(_CONNECTIONS)
 
     async def execute_command(self, *command: Any, **options: Any) -> Any:
-        async with self._turns:
+        async with self._permits:
             return await super().execute_command(*command, **options)
 
     def get_node(self, host: str | None = None, port: int | None = None, node_name: str | None = None) -> Any:

@@ -24,7 +24,7 @@ def test_off_a_terminal_each_job_is_one_line_when_it_ends() -> None:
     console, out = shown(terminal=False)
     with Board([ASK, ASK], console) as board:
         for event in answer(JOB):
-            board.tell(board.lines[0], event)
+            board.update(board.lines[0], event)
     assert len(out.getvalue().splitlines()) == 1
     assert "job 1 completed" in out.getvalue()
     assert "two red circles" in out.getvalue()
@@ -35,7 +35,7 @@ def test_on_a_terminal_tokens_show_while_they_stream() -> None:
     console, out = shown(terminal=True)
     with Board([ASK], console) as board:
         for event in answer(JOB)[:-2]:
-            board.tell(board.lines[0], event)
+            board.update(board.lines[0], event)
         board.refresh()
     assert "running" in out.getvalue()
     assert "two" in out.getvalue()
@@ -45,7 +45,7 @@ def test_a_restart_clears_what_was_streamed() -> None:
     console, _ = shown(terminal=False)
     board = Board([ASK], console)
     for event in (*answer(JOB)[:-1], RestartedEvent(id=JOB.id, seq=9, attempt=2)):
-        board.tell(board.lines[0], event)
+        board.update(board.lines[0], event)
     assert board.lines[0].text == ""
 
 
@@ -53,9 +53,9 @@ def test_the_table_has_answers_failures_and_the_truth() -> None:
     console, out = shown(terminal=False)
     board = Board([ASK, ASK], console)
     for event in answer(JOB):
-        board.tell(board.lines[0], event)
+        board.update(board.lines[0], event)
     for event in failing(Failure.of(FailureCode.CONTEXT_OVERFLOW, "too long"))(JOB):
-        board.tell(board.lines[1], event)
+        board.update(board.lines[1], event)
     console.print(board.table())
     assert "two red circles" in out.getvalue()
     assert "context_overflow" in out.getvalue()
@@ -68,9 +68,9 @@ def test_answers_are_shown_as_they_are() -> None:
     ended: Event = FinishedEvent(id=JOB.id, seq=2, result=completed(JOB.id, Skill.QUERY, Output(answer=text)))
     console, out = shown(terminal=False)
     board = Board([ASK], console)
-    board.tell(board.lines[0], running)
+    board.update(board.lines[0], running)
     console.print(board.table())
-    board.tell(board.lines[0], ended)
+    board.update(board.lines[0], ended)
     console.print(board.table())
     assert out.getvalue().count("a :cat: [red]b[/red] ␛[2J") == 3
     assert "\x1b" not in out.getvalue()

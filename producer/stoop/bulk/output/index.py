@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-__all__ = ["Index", "Mark", "Totals"]
+__all__ = ["Extent", "Index", "Totals"]
 
 _VERSION: Final = 1
 _TABLES: Final = """
@@ -25,7 +25,7 @@ _SIDES: Final = ("", "-wal", "-shm")
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class Extent:
     """The length of a file that is complete and indexed."""
 
     bytes: int = 0
@@ -70,9 +70,9 @@ class Index:
         put = "INSERT INTO rows VALUES (?, 0, 1) ON CONFLICT DO UPDATE SET failures = failures + 1"
         self._file.execute(put, [_digest(name)])
 
-    def marks(self) -> dict[str, Mark]:
+    def extents(self) -> dict[str, Extent]:
         """Return the indexed length of each file."""
-        return {name: Mark(size, lines) for name, size, lines in self._file.execute("SELECT * FROM files")}
+        return {name: Extent(size, lines) for name, size, lines in self._file.execute("SELECT * FROM files")}
 
     def totals(self) -> Totals:
         """Return the totals of the last commit."""
@@ -86,9 +86,9 @@ class Index:
         found = self._file.execute("SELECT at FROM totals").fetchone()
         return float(found[0]) if found else time.time()
 
-    def commit(self, marks: dict[str, Mark], totals: Totals) -> None:
-        """Commit all changes since the last time. Sync the files to disk first, at least as far as `marks`."""
-        rows = [(name, mark.bytes, mark.lines) for name, mark in marks.items()]
+    def commit(self, extents: dict[str, Extent], totals: Totals) -> None:
+        """Commit all changes since the last time. Sync the files to disk first, at least as far as `extents`."""
+        rows = [(name, extent.bytes, extent.lines) for name, extent in extents.items()]
         self._file.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?)", rows)
         counts = (totals.completed, totals.failed, totals.input_tokens, totals.output_tokens)
         values = (*counts, totals.seconds, time.time())
@@ -123,7 +123,7 @@ class Index:
                 self._file.executescript(f"BEGIN; {_TABLES} PRAGMA user_version = {_VERSION}; COMMIT")
             elif version != _VERSION:
                 raise _Foreign
-            self.marks(), self.totals()  # fails here if the file is not an index
+            self.extents(), self.totals()  # fails here if the file is not an index
             self._file.execute("BEGIN")
         except BaseException:
             self._file.close()

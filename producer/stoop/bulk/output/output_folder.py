@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from stoop.bulk.arguments import settle_arguments, sync_folder
-from stoop.bulk.output.index import Index, Mark
+from stoop.bulk.output.index import Extent, Index
 from stoop.bulk.output.line import Line, pack_line
 from stoop.bulk.output.recovery import ERRORS, count_line, last_shard, recover, retry_failed, shard_name
 from stoop.errors import ConfigError
@@ -46,15 +46,15 @@ class _Writing:
 class _Lines:
     """One file that grows by whole lines."""
 
-    def __init__(self, path: Path, mark: Mark) -> None:
+    def __init__(self, path: Path, extent: Extent) -> None:
         self.name = path.name
-        self.mark = mark
+        self.extent = extent
         self._file: BinaryIO = path.open("ab", buffering=_BUFFER)
         sync_folder(path.parent)
 
     def append(self, packed: bytes) -> None:
         self._file.write(packed)
-        self.mark = Mark(self.mark.bytes + len(packed), self.mark.lines + 1)
+        self.extent = Extent(self.extent.bytes + len(packed), self.extent.lines + 1)
 
     def flush(self) -> None:
         self._file.flush()
@@ -78,10 +78,10 @@ class Output:
         self._index = Index(folder / _INDEX)
         try:
             self.totals = recover(folder, self._index)
-            marks = self._index.marks()
+            extents = self._index.extents()
             self._number = last_shard(folder)
-            self._results = self._open(shard_name(self._number), marks)
-            self._errors = self._open(ERRORS, marks)
+            self._results = self._open(shard_name(self._number), extents)
+            self._errors = self._open(ERRORS, extents)
         except BaseException:
             self._index.close()
             raise
@@ -112,7 +112,7 @@ class Output:
         with self._writing:
             self._results.sync()
             self._errors.sync()
-            self._index.commit({lines.name: lines.mark for lines in (self._results, self._errors)}, self.totals)
+            self._index.commit({lines.name: lines.extent for lines in (self._results, self._errors)}, self.totals)
 
     def close(self) -> None:
         """Close the files. The next `opened` reads unsynced lines again."""
@@ -120,13 +120,13 @@ class Output:
             for each in (self._index, self._errors, self._results):
                 closing.callback(each.close)
 
-    def _open(self, name: str, marks: Mapping[str, Mark]) -> _Lines:
-        return _Lines(self.folder / name, marks.get(name, Mark()))
+    def _open(self, name: str, extents: Mapping[str, Extent]) -> _Lines:
+        return _Lines(self.folder / name, extents.get(name, Extent()))
 
     def _file_of(self, line: Line) -> _Lines:
         if line.failure is not None:
             return self._errors
-        if self._results.mark.lines >= self._shard_rows:
+        if self._results.extent.lines >= self._shard_rows:
             self.sync()
             self._results.close()
             self._number += 1

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from stoop.bulk.arguments import sync_folder
-from stoop.bulk.output.index import Index, Mark, Totals
+from stoop.bulk.output.index import Extent, Index, Totals
 from stoop.bulk.output.line import Line, unpack_line
 from stoop.errors import ConfigError
 
@@ -45,8 +45,8 @@ def recover(folder: Path, index: Index) -> Totals:
     A crash may tear the end of the last shard and of the errors. Damaged lines are cut out there, and their rows count
     as unfinished. Raises `ConfigError` for a file that is damaged elsewhere.
     """
-    known = index.marks()
-    if any(_size(folder / name) < mark.bytes for name, mark in known.items()):
+    known = index.extents()
+    if any(_size(folder / name) < extent.bytes for name, extent in known.items()):
         index.clear()
         known = {}
     totals = index.totals()
@@ -55,11 +55,11 @@ def recover(folder: Path, index: Index) -> Totals:
     retried = sorted(folder.glob(_RETRIED))
     growing = {folder / ERRORS, *results[-1:], *retried}
     for path in (*retried, *results, *([folder / ERRORS] if (folder / ERRORS).exists() else [])):
-        mark = _read(path, known.get(path.name, Mark()), index, totals, retried=path in retried)
-        if mark.bytes < _size(path):
-            _mend(path, mark, growing)
-            mark = _read(path, mark, index, totals, retried=path in retried)
-        index.commit({path.name: mark}, totals)
+        extent = _read(path, known.get(path.name, Extent()), index, totals, retried=path in retried)
+        if extent.bytes < _size(path):
+            _mend(path, extent, growing)
+            extent = _read(path, extent, index, totals, retried=path in retried)
+        index.commit({path.name: extent}, totals)
     index.commit({}, totals)
     return totals
 
@@ -75,17 +75,17 @@ def count_line(totals: Totals, line: Line) -> None:
         totals.output_tokens += line.metrics.output_tokens
 
 
-def _lost_seconds(folder: Path, known: Mapping[str, Mark], committed_at: float) -> float:
+def _lost_seconds(folder: Path, known: Mapping[str, Extent], committed_at: float) -> float:
     """Return how long a killed session wrote lines after its last commit."""
-    grown = [folder / name for name, mark in known.items() if _size(folder / name) > mark.bytes]
+    grown = [folder / name for name, extent in known.items() if _size(folder / name) > extent.bytes]
     written_at = max((path.stat().st_mtime for path in grown), default=0.0)
     # a copied file may have any modification time
     return min(max(written_at - committed_at, 0.0), _MOST_LOST_SECONDS)
 
 
-def _read(path: Path, mark: Mark, index: Index, totals: Totals, *, retried: bool) -> Mark:
-    """Index the lines after the mark, and return the end of the file's intact part."""
-    size, lines = mark.bytes, mark.lines
+def _read(path: Path, extent: Extent, index: Index, totals: Totals, *, retried: bool) -> Extent:
+    """Index the lines behind the extent, and return the end of the file's intact part."""
+    size, lines = extent.bytes, extent.lines
     with path.open("rb") as file:
         file.seek(size)
         for packed in file:
@@ -98,16 +98,18 @@ def _read(path: Path, mark: Mark, index: Index, totals: Totals, *, retried: bool
                 count_line(totals, line)
             size += len(packed)
             lines += 1
-    return Mark(size, lines)
+    return Extent(size, lines)
 
 
-def _mend(path: Path, mark: Mark, growing: set[Path]) -> None:
-    """Remove the damaged lines after the mark; intact lines among them stay."""
+def _mend(path: Path, extent: Extent, growing: set[Path]) -> None:
+    """Remove the damaged lines behind the extent; intact lines among them stay."""
     if path not in growing:
-        raise ConfigError(f"{path} is damaged at line {mark.lines + 1}: mend that line, or delete the file to redo it")
+        raise ConfigError(
+            f"{path} is damaged at line {extent.lines + 1}: mend that line, or delete the file to redo it"
+        )
     draft = path.with_name(path.name + ".part")
     with path.open("rb") as damaged, draft.open("wb") as whole:
-        whole.write(damaged.read(mark.bytes))
+        whole.write(damaged.read(extent.bytes))
         whole.writelines(packed for packed in damaged if unpack_line(packed) is not None)
         whole.flush()
         os.fsync(whole.fileno())

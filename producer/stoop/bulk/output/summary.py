@@ -124,8 +124,8 @@ def print_summary(console: Console, folder: Path, summary: Summary) -> None:
         return
     table = Table("cause", "rows", "share", "example", box=None)
     for cause in summary.causes:
-        told = one_line(f"{cause.example.id}: {cause.example.message}")
-        table.add_row(cause.code, f"{cause.count:,}", f"{cause.count / ended:.1%}", Text(told, overflow="fold"))
+        example = one_line(f"{cause.example.id}: {cause.example.message}")
+        table.add_row(cause.code, f"{cause.count:,}", f"{cause.count / ended:.1%}", Text(example, overflow="fold"))
     console.print(table)
     console.print(
         f"All of them are in {folder}/{ERRORS}; --retry-failed tries them again",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from stoop.export.gathered import ImageEntry
 from stoop.export.geometry import inside, point_inside
-from stoop.export.orientation import turn_box, turn_point
+from stoop.export.orientation import orient_box, orient_point
 from stoop.export.rows import Row
 from stoop_schemas.skill import Box, Point
 
@@ -51,10 +51,10 @@ class Annotated:
 
 def annotate(image: ImageEntry, rows: Sequence[Row]) -> Annotated:
     """Combine the outputs of completed rows."""
-    told = [(row, row.output) for row in rows if row.output is not None]
+    answered = [(row, row.output) for row in rows if row.output is not None]
     boxes = [
-        (row.label, inside(turn_box(box, image.orientation), image.size))
-        for row, output in told
+        (row.label, inside(orient_box(box, image.orientation), image.size))
+        for row, output in answered
         for box in output.objects or ()
     ]
     kept = [(label, box) for label, box in boxes if box is not None]
@@ -63,11 +63,11 @@ def annotate(image: ImageEntry, rows: Sequence[Row]) -> Annotated:
         rows=rows,
         boxes=kept,
         points=[
-            (row.label, point_inside(turn_point(point, image.orientation)))
-            for row, output in told
+            (row.label, point_inside(orient_point(point, image.orientation)))
+            for row, output in answered
             for point in output.points or ()
         ],
-        captions=[output.caption for _, output in told if output.caption],
-        answers=[(row.asked, output.answer) for row, output in told if output.answer],
+        captions=[output.caption for _, output in answered if output.caption],
+        answers=[(row.asked, output.answer) for row, output in answered if output.answer],
         empty=len(boxes) - len(kept),
     )

@@ -9,7 +9,7 @@ from stoop.export.ahead import ahead
 from stoop.export.formats.annotated import Annotated, annotate
 from stoop.export.gathered import Gathered, ImageEntry
 from stoop.export.images import Images, read_inline, shape_inline
-from stoop.export.naming import identity, steps, told_apart
+from stoop.export.naming import identity, steps, with_digest
 from stoop.export.orientation import STORED
 from stoop.export.pixels import Shape
 from stoop.export.report import Report
@@ -78,7 +78,7 @@ class Dataset:
                 self.report.turned += shape.orientation != STORED
                 self._refusals = 0
             elif needed or self.images.found:
-                self._lose(entry, shape)
+                self._leave_out(entry, shape)
 
     def annotated(self) -> Iterator[Annotated]:
         """Yield the images with their answers, in the order they came."""
@@ -89,7 +89,7 @@ class Dataset:
         """Yield each image with the result of `call`, which runs ahead in threads; images it fails on are left out."""
         for annotated, answer in ahead(lambda one: call(one.image), self.annotated()):
             if isinstance(answer, StoopError):
-                self._lose(annotated.image, answer)
+                self._leave_out(annotated.image, answer)
             else:
                 self._refusals = 0
                 yield annotated, answer
@@ -128,18 +128,18 @@ class Dataset:
         if self.images.files and not inline and self.gathered.is_found(found):
             return self._refuse(address, f"{found} is the file of another image already")
         name = self.rename(found)
-        if self.gathered.is_told(self.distinct(name)):
-            name = told_apart(name, address)
-        if self.gathered.is_told(self.distinct(name)):
+        if self.gathered.is_taken(self.distinct(name)):
+            name = with_digest(name, address)
+        if self.gathered.is_taken(self.distinct(name)):
             return self._refuse(address, f"another image is called {name} already")
-        return self.gathered.add_image(address, found=found, name=name, told=self.distinct(name))
+        return self.gathered.add_image(address, found=found, name=name, distinct_part=self.distinct(name))
 
     def _refuse(self, address: str, message: str) -> int:
         """List an image once, however many rows are about it."""
         self.report.error(address, message)
         return self.gathered.add_unused(address)
 
-    def _lose(self, entry: ImageEntry, error: StoopError) -> None:
+    def _leave_out(self, entry: ImageEntry, error: StoopError) -> None:
         self._refusals = self._refusals + 1 if isinstance(error, UploadFailed) else 0
         if self._refusals >= _PATIENCE:
             raise error

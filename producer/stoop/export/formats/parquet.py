@@ -80,18 +80,18 @@ def _completed(rows: Iterator[Row | BadLine], report: Report) -> Iterator[Row]:
 def _sized(rows: Iterator[Row], images: Images, report: Report) -> Iterator[tuple[Row, Shape | None]]:
     def shape(row: Row) -> Shape | None:
         if row.address is None:
-            return _told(row)
-        return shape_inline(row.address) or (images.shape(row.address) if images.found else _told(row))
+            return _shape_in_row(row)
+        return shape_inline(row.address) or (images.shape(row.address) if images.found else _shape_in_row(row))
 
     for row, found in ahead(shape, rows):
         if isinstance(found, StoopError):
             report.error(row.address or "", str(found))
-            yield row, _told(row)
+            yield row, _shape_in_row(row)
         else:
             yield row, found
 
 
-def _told(row: Row) -> Shape | None:
+def _shape_in_row(row: Row) -> Shape | None:
     return Shape(row.size) if row.size else None
 
 

@@ -28,13 +28,13 @@ from stoop_schemas.skill import Skill
 from stoop_schemas.skills import skills, takers_of
 from stoop_schemas.state import State
 
-__all__ = ["Flight", "check_row", "make_job"]
+__all__ = ["RowRun", "check_row", "make_job"]
 
 _UNANSWERED: Final[dict[type[StoopError], State]] = {JobCancelled: State.CANCELLED, JobExpired: State.EXPIRED}
 
 
 @dataclass(frozen=True, slots=True)
-class Flight:
+class RowRun:
     """Takes rows to their end; `run` is the random name of the run, of which the jobs' ids are made.
 
     `uploads` bounds the images in memory: acquire it for a row whose image is local, before `prepare`,
