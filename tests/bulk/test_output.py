@@ -166,7 +166,7 @@ def test_a_shard_damaged_in_the_middle_of_a_run_is_nobodys_to_mend_but_the_users
     assert sorted(rows(tmp_path)) == ["1", "2", "3", "4"]
 
 
-@pytest.extent.parametrize("name", ["results-00000.jsonl", "errors.jsonl"])
+@pytest.mark.parametrize("name", ["results-00000.jsonl", "errors.jsonl"])
 def test_whole_lines_behind_a_damaged_one_are_kept(tmp_path: Path, name: str) -> None:
     make = good if name.startswith("results") else bad
     with opened(tmp_path, IDENTITY) as output:
@@ -222,7 +222,7 @@ def test_one_process_works_in_a_folder(tmp_path: Path) -> None:
         pass
 
 
-@pytest.extent.parametrize(
+@pytest.mark.parametrize(
     ("identity", "told"),
     [
         (Identity({"source": "s3://photos/"}, {"skill": "caption"}), "skill 'query' and not 'caption'"),

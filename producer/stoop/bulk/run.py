@@ -116,7 +116,7 @@ class Run:
                 else:
                     yield row, tries
 
-    async def _fly(self, row_run: RowRun, row: Row, tries: int) -> None:
+    async def _run_row(self, row_run: RowRun, row: Row, tries: int) -> None:
         try:
             self.in_flight += 1
             prepared = await row_run.prepare(row, tries)
