@@ -30,7 +30,7 @@ from stoop_worker.models.moondream.config import (
     VisionConfig,
 )
 from stoop_worker.models.moondream.model import Moondream, load
-from stoop_worker.models.moondream.weights import tensor_shapes
+from stoop_worker.models.moondream.shapes import tensor_shapes
 
 __all__ = ["DTYPES", "SIZES", "open_model", "random_moondream", "spell", "word_ids", "write_folder"]
 
@@ -144,7 +144,7 @@ def write_folder(folder: Path, size: str, *, device: str, dtype: torch.dtype, se
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "tokenizer.json").write_text(_word_tokenizer(config.text.vocab_size).document(), encoding="utf-8")
     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / "model.safetensors")
-    document = {"model_type": "moondream1", "stoop": {"name": "random", "untrained": True}, **config.document()}
+    document = {"model_type": config.model_type, "stoop": {"name": "random", "untrained": True}, **config.document()}
     # last, so that a folder with a config is complete
     (folder / "config.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 

@@ -10,7 +10,7 @@ from deploy.demo_model.recipe import demo_config
 from deploy.demo_model.state import load_state
 from deploy.demo_model.untrained import write_model
 from stoop_worker.models.loading.tokenizer import Tokenizer
-from stoop_worker.models.moondream.weights import tensor_shapes
+from stoop_worker.models.moondream.shapes import tensor_shapes
 
 __all__ = ["export"]
 

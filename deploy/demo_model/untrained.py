@@ -29,7 +29,7 @@ from stoop_worker.models.moondream.config import (
     TokenizerConfig,
     VisionConfig,
 )
-from stoop_worker.models.moondream.weights import tensor_shapes
+from stoop_worker.models.moondream.shapes import tensor_shapes
 
 __all__ = ["TEXTS", "formula_tensors", "small_config", "standin_tokenizer", "with_templates", "write_model"]
 
@@ -64,7 +64,7 @@ def _formula(name: str, shape: tuple[int, ...]) -> Tensor:
     steps = np.arange(1, int(np.prod(shape)) + 1, dtype=np.float64)
     waves = np.sin(12.9898 * steps + 78.233 * phase) * 43758.5453
     values = (waves - np.floor(waves) - 0.5) * 2  # uniform over [-1, 1)
-    table = name in ("text.wte", "vision.pos_emb") or name.endswith("_features")
+    table = name in ("text.wte", "vision.pos_emb") or name.endswith(("_features", "tau.alpha"))
     if name.endswith("bias"):
         values = 0.1 * values
     elif any(part in name for part in (".ln.", ".ln1.", ".ln2.", "post_ln.")):
@@ -142,7 +142,7 @@ def write_model(
 ) -> None:
     """Write a model folder: config.json (with the card under "stoop"), model.safetensors, tokenizer.json."""
     folder.mkdir(parents=True, exist_ok=True)
-    document = {"model_type": "moondream1", "stoop": dict(card), **config.document()}
+    document = {"model_type": config.model_type, "stoop": dict(card), **config.document()}
     (folder / "config.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     (folder / "tokenizer.json").write_text(tokenizer.document(), encoding="utf-8")
     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / "model.safetensors")

@@ -3,7 +3,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.engine.full_size import SIZES, open_model, spell, word_ids, write_folder
-from stoop_worker.models.moondream.weights import tensor_shapes
+from stoop_worker.models.moondream.shapes import tensor_shapes
 
 
 def test_every_word_of_an_answer_tells_its_token() -> None:

@@ -8,7 +8,7 @@ import torch
 
 from benchmarks.accuracy.run import ask, draw_items, score
 from stoop_worker.models.moondream.model import load
-from stoop_worker.models.moondream.weights import tensor_shapes
+from stoop_worker.models.moondream.shapes import tensor_shapes
 
 
 @pytest.fixture(autouse=True)

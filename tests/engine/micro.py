@@ -15,7 +15,9 @@ from stoop_worker.models.loading.tokenizer import Tokenizer
 from stoop_worker.models.moondream.config import (
     Affixes,
     ModelConfig,
+    MoEConfig,
     RegionConfig,
+    TauConfig,
     Templates,
     TextConfig,
     TokenizerConfig,
@@ -23,7 +25,7 @@ from stoop_worker.models.moondream.config import (
 )
 from stoop_worker.models.moondream.family import MoondreamFamily
 from stoop_worker.models.moondream.model import Moondream
-from stoop_worker.models.moondream.weights import tensor_shapes
+from stoop_worker.models.moondream.shapes import tensor_shapes
 from tests.engine.audit import audit
 from tests.support.tiny_model import standin_tokenizer
 
@@ -32,12 +34,14 @@ __all__ = [
     "GROUNDED",
     "LIVELY",
     "MICRO",
+    "MICRO3",
     "SILENT",
     "crops_of",
     "drain",
     "ending",
     "media_of",
     "micro_moondream",
+    "micro_moondream3",
     "micro_tokenizer",
     "small_engine",
 ]
@@ -73,6 +77,22 @@ MICRO = ModelConfig(
     ),
 )
 
+MICRO3 = replace(
+    MICRO,
+    text=replace(MICRO.text, n_layers=3, rope_theta=1_500_000.0, moe=MoEConfig(4, 1, 2, 16), tau=TauConfig()),
+    region=replace(MICRO.region, inner_dim=None),
+    tokenizer=replace(
+        MICRO.tokenizer,
+        query_double_suffix=False,
+        reasoning_after_suffix=False,
+        answer_ends=True,
+        pair_stop=True,
+    ),
+)
+"""A Moondream 3: four experts from the second layer on, of which two are chosen."""
+
+Biases = tuple[tuple[int, float], ...]
+
 # what makes a random model end, ground and answer now and then
 LIVELY = ((0, 3.5), (3, 3.5), (5, 4.5), (7, 3.5), (9, 3.5))
 GROUNDED = ((0, 3.5), (3, 4.0), (5, 6.5), (7, 5.0), (9, 5.0))
@@ -87,14 +107,24 @@ def micro_tokenizer() -> Tokenizer:
 
 
 @lru_cache
-def micro_moondream(biases: tuple[tuple[int, float], ...] = LIVELY, dtype: torch.dtype = torch.float64) -> Moondream:
+def micro_moondream(biases: Biases = LIVELY, dtype: torch.dtype = torch.float64) -> Moondream:
     """Return the model with `biases` (token id, bias) added to its last layer."""
+    return _made(MICRO, biases, dtype)
+
+
+@lru_cache
+def micro_moondream3(biases: Biases = LIVELY, dtype: torch.dtype = torch.float64) -> Moondream:
+    """Return the same of Moondream 3's kind."""
+    return _made(MICRO3, biases, dtype)
+
+
+def _made(config: ModelConfig, biases: Biases, dtype: torch.dtype) -> Moondream:
     random = torch.Generator().manual_seed(7)
-    tensors = {name: _tensor(name, shape, random) for name, shape in tensor_shapes(MICRO).items()}
+    tensors = {name: _tensor(name, shape, random) for name, shape in tensor_shapes(config).items()}
     for token, bias in biases:
         tensors["text.lm_head.bias"][token] += bias
     tensors = {name: tensor.to(dtype) for name, tensor in tensors.items()}
-    return Moondream.of(MICRO, tensors, micro_tokenizer(), name="micro")
+    return Moondream.of(config, tensors, micro_tokenizer(), name="micro")
 
 
 def _tensor(name: str, shape: tuple[int, ...], random: torch.Generator) -> torch.Tensor:

@@ -112,8 +112,12 @@ class _Run:
                 self.feed_coordinate((ref[1] + ref[3]) / 2)
                 self.feed_size(ref[2] - ref[0], ref[3] - ref[1])
         self.feed_tokens(self.model.tokenizer.tokenize(task.question))
-        self.feed_tokens(query.suffix)
-        self.feed_tokens([self.ids.thinking_id] if task.reasoning else query.suffix)
+        if not task.reasoning:
+            self.feed_tokens(query.suffix * (2 if self.ids.query_double_suffix else 1))
+            return
+        if self.ids.reasoning_after_suffix:
+            self.feed_tokens(query.suffix)
+        self.feed_token(self.ids.thinking_id)
 
     # what is read
 
@@ -125,7 +129,7 @@ class _Run:
 
     def token(self, hidden_1C: Tensor, suppressed: tuple[int, ...] = (), *, greedy: bool = False) -> int:
         logits_1V = text.logits(hidden_1C, self.model.weights.text)
-        for token in suppressed:
+        for token in suppressed if self.ids.suppress else ():
             logits_1V[0, token] = float("-inf")
         sampling = self.request.sampling
         drawn = sample(
@@ -151,7 +155,8 @@ class _Run:
             self.feed_tokens(self.ids.templates.query.suffix)
         tokens: list[int] = []
         token = self.token(self.hidden())
-        while token != self.ids.eos_id:
+        ends = {self.ids.eos_id, self.ids.answer_id} if self.ids.answer_ends else {self.ids.eos_id}
+        while token not in ends:
             tokens.append(token)
             self.answer.text = self.model.tokenizer.detokenize(tokens)
             if len(tokens) == self.request.sampling.max_tokens:
@@ -193,7 +198,7 @@ class _Run:
     def find(self, *, sized: bool) -> None:
         count = 0
         hidden = self.hidden()
-        while self.token(hidden, greedy=True) != self.ids.eos_id:
+        while not self.ends(hidden, count):
             x = self.coordinate(hidden)
             self.feed_coordinate(x)
             y = self.coordinate(self.hidden())
@@ -211,3 +216,10 @@ class _Run:
                 return
             self.feed_size(width, height) if sized else self.feed_coordinate(y)
             hidden = self.hidden()
+
+    def ends(self, hidden_1C: Tensor, count: int) -> bool:
+        token = self.token(hidden_1C, greedy=True)
+        if not (count and self.ids.pair_stop):
+            return token == self.ids.eos_id
+        logits_V = text.logits(hidden_1C, self.model.weights.text)[0]
+        return bool(logits_V[self.ids.eos_id] > logits_V[self.ids.coord_id])

@@ -6,6 +6,7 @@ from stoop_worker.engine.pages import PagePool
 from stoop_worker.engine.request import Detect, Request
 from stoop_worker.engine.scheduler import Chunk, Plan, Scheduler
 from stoop_worker.engine.sequence import Sequence
+from stoop_worker.models.moondream.config import TokenizerConfig
 from stoop_worker.models.moondream.skills import SpatialSkill
 from tests.engine import micro
 from tests.engine.audit import audit
@@ -28,7 +29,7 @@ def made(arrival: int, *inputs: Input, priority: int = 0) -> Sequence:
     request = Request(str(arrival), Detect("?"), priority=priority)
     one = Sequence(
         request=request,
-        skill=SpatialSkill(request, eos_id=0),
+        skill=SpatialSkill(request, ids=TokenizerConfig()),
         inputs=list(inputs),
         seed=0,
         media=[micro.crops_of(0) for fed in inputs if isinstance(fed, MediaInput)],

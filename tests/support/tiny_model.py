@@ -1,5 +1,6 @@
 """Small models in memory, with weights from a formula."""
 
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from deploy.demo_model.untrained import (
     write_model,
 )
 from stoop_worker.models.loading.tokenizer import Tokenizer
-from stoop_worker.models.moondream.config import ModelConfig
+from stoop_worker.models.moondream.config import ModelConfig, MoEConfig, released
 from stoop_worker.models.moondream.model import Moondream
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "standin_tokenizer",
     "tiny_config",
     "tiny_moondream",
+    "tiny_moondream3_config",
     "tiny_tokenizer",
     "write_checkpoint",
 ]
@@ -35,6 +37,18 @@ def tiny_config(*, vocab_size: int = 512, vision_layers: int = 2, max_context: i
     """Return tiny sizes; from 512 ids on, the templates are spelled by `tiny_tokenizer(vocab_size)`."""
     config = small_config(vocab_size=vocab_size, vision_layers=vision_layers, max_context=max_context)
     return config if vocab_size == _GOLDEN_VOCAB else with_templates(config, tiny_tokenizer(vocab_size))
+
+
+def tiny_moondream3_config(*, vocab_size: int = _GOLDEN_VOCAB, vision_layers: int = 2) -> ModelConfig:
+    """Return a tiny Moondream 3: four experts from its second layer on, of which two are chosen."""
+    tiny, full = tiny_config(vocab_size=vocab_size, vision_layers=vision_layers), released("moondream3")
+    moe = MoEConfig(num_experts=4, start_layer=1, experts_per_token=2, expert_inner_dim=64)
+    return ModelConfig(
+        text=replace(tiny.text, rope_theta=full.text.rope_theta, moe=moe, tau=full.text.tau),
+        vision=tiny.vision,
+        region=replace(tiny.region, inner_dim=None),
+        tokenizer=replace(full.tokenizer, templates=tiny.tokenizer.templates),
+    )
 
 
 def demo_config() -> ModelConfig:

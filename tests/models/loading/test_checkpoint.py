@@ -13,7 +13,7 @@ from torch import Tensor
 from stoop_worker.errors import CheckpointError
 from stoop_worker.models.loading.checkpoint import read_checkpoint, weight_files
 from stoop_worker.models.moondream.names import present_name
-from stoop_worker.models.moondream.weights import check_shapes
+from stoop_worker.models.moondream.shapes import check_shapes
 from tests.support.tiny_model import formula_weights, tiny_config
 
 CONFIG = tiny_config()

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from stoop_worker.errors import CheckpointError
-from stoop_worker.models.moondream.config import ModelConfig
+from stoop_worker.models.moondream.config import ModelConfig, MoEConfig, TauConfig, released
 from tests.support.tiny_model import tiny_config
 
 
@@ -27,9 +27,9 @@ def test_a_document_reads_back_as_the_config() -> None:
     assert ModelConfig.of({"model_type": "moondream1", "config": document}) == config
 
 
-@pytest.mark.parametrize("released", [{"model_type": "moondream1"}, {"model_type": "moondream1", "config": {}}])
-def test_a_released_repository_gets_the_defaults(released: dict[str, Any]) -> None:
-    config = ModelConfig.of(released)
+@pytest.mark.parametrize("document", [{"model_type": "moondream1"}, {"model_type": "moondream1", "config": {}}])
+def test_a_released_repository_gets_the_defaults(document: dict[str, Any]) -> None:
+    config = ModelConfig.of(document)
     assert (config.text.dim, config.text.n_layers, config.text.vocab_size, config.text.head_dim) == (
         2048,
         24,
@@ -41,6 +41,29 @@ def test_a_released_repository_gets_the_defaults(released: dict[str, Any]) -> No
     assert config.tokenizer.templates.caption["normal"] == (1, 32708, 2, 6382, 3)
     assert config.tokenizer.templates.detect.prefix == (1, 7235, 476, 2)
     assert config.tokenizer.query_double_suffix
+
+
+@pytest.mark.parametrize(
+    "document", [{"model_type": "moondream3"}, {"model_type": "moondream3", "config": {"skills": ["query", "point"]}}]
+)
+def test_a_released_moondream_3_gets_its_own_defaults(document: dict[str, Any]) -> None:
+    config = ModelConfig.of(document)
+    text, tokenizer = config.text, config.tokenizer
+    assert text.moe == MoEConfig(num_experts=64, start_layer=4, experts_per_token=8, expert_inner_dim=1024)
+    assert text.tau == TauConfig(gelu="erf", position_dtype="float32")
+    assert (text.rope_theta, text.max_context) == (1_500_000.0, 32_768)
+    assert (config.region.inner_dim, config.region.norm_input) == (None, "raw")
+    assert (tokenizer.query_double_suffix, tokenizer.reasoning_after_suffix) == (False, False)
+    assert (tokenizer.suppress, tokenizer.answer_ends, tokenizer.pair_stop) == (True, True, True)
+    assert tokenizer.templates == ModelConfig().tokenizer.templates
+
+
+def test_a_section_without_a_field_gets_the_release_s_default() -> None:
+    config = released("moondream3")
+    document = {"model_type": "moondream3", **json.loads(json.dumps(config.document()))}
+    assert ModelConfig.of(document) == config
+    del document["text"]["moe"], document["region"]["inner_dim"], document["text"]["rope_theta"]
+    assert ModelConfig.of(document) == config
 
 
 def test_the_crop_geometry_is_the_vision_config_s() -> None:
@@ -57,10 +80,16 @@ def test_a_field_left_out_gets_its_default() -> None:
 @pytest.mark.parametrize(
     ("document", "complaint"),
     [
-        ({"model_type": "moondream3"}, "only Moondream 2 is read"),
-        ({"model_type": "moondream3", "config": {"skills": ["query"]}}, "'moondream3'"),
+        ({"model_type": "moondream9"}, "model_type is 'moondream9': it must be moondream1 or moondream3"),
         ({"text": {}}, "vision, region, tokenizer are missing"),
-        (edited("text", moe={"num_experts": 64}), "text has fields this version does not know: moe"),
+        (edited("text", moe={"experts": 64}), "text.moe has fields this version does not know: experts"),
+        (edited("text", moe={"num_experts": 0}), "text.moe.num_experts is 0: it must be positive"),
+        (edited("text", moe={"start_layer": 3}), "text.moe.start_layer must be one of the layers"),
+        (edited("text", moe={"start_layer": 1, "num_experts": 4}), "text.moe.experts_per_token must not exceed"),
+        (edited("text", tau={"gelu": "sigmoid"}), "text.tau.gelu must be erf or tanh"),
+        (edited("text", tau={"position_dtype": "float16"}), "text.tau.position_dtype must be float32 or bfloat16"),
+        (edited("text", tau=5), "text.tau must be an object"),
+        (edited("region", inner_dim=None, norm_input="mlp"), "region.norm_input must be raw or post_ln"),
         (edited("text", dim="128"), "text.dim is '128': expected int"),
         (edited("text", dim=True), "text.dim is True: expected int"),
         (edited("text", n_layers=0), "text.n_layers is 0: it must be positive"),

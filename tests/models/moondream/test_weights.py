@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from stoop_worker.errors import CheckpointError
-from stoop_worker.models.moondream.config import ModelConfig
-from stoop_worker.models.moondream.weights import Weights, tensor_shapes
+from stoop_worker.models.moondream.config import ModelConfig, released
+from stoop_worker.models.moondream.shapes import tensor_shapes
+from stoop_worker.models.moondream.weights import Weights
 from tests.support.tiny_model import formula_weights, tiny_config
 
 
@@ -31,6 +32,13 @@ def test_released_sizes_add_up_to_the_released_model() -> None:
         for part in ("text", "vision", "region")
     }
     assert by_part == {"text": 1_418_270_720, "vision": 412_987_248 + 35_661_824, "region": 60_317_312}
+
+
+def test_released_sizes_of_moondream_3_add_up_too() -> None:
+    counts = {name: math.prod(shape) for name, shape in tensor_shapes(released("moondream3")).items()}
+    text = sum(count for name, count in counts.items() if name.startswith("text"))
+    region = sum(count for name, count in counts.items() if name.startswith("region"))
+    assert (text, region, sum(counts.values())) == (8_812_101_632, 7_876_224, 9_268_626_928)
 
 
 def test_every_tensor_has_one_place_and_is_not_copied() -> None:

@@ -12,7 +12,10 @@ from stoop_worker.models.loading.options import LoadOptions
 
 __all__ = ["FAMILIES", "load_model"]
 
-FAMILIES: Final[Mapping[str, str]] = {"moondream1": "stoop_worker.models.moondream.family"}
+FAMILIES: Final[Mapping[str, str]] = {
+    "moondream1": "stoop_worker.models.moondream.family",
+    "moondream3": "stoop_worker.models.moondream.family",
+}
 """The `model_type`, or one of the `architectures`, and the module whose `open_model` loads such a model."""
 
 _UNNAMED = "moondream1"  # Moondream's own files name no architecture; their sections identify them

@@ -56,11 +56,12 @@ def read_checkpoint(
     *,
     device: torch.device,
     dtype: torch.dtype | None,
+    exact: Callable[[str], bool] = lambda name: False,
 ) -> dict[str, Tensor]:
     """Read every tensor to a device, by its present name.
 
     Names and shapes are checked before anything is read. Floats become `dtype`; without one each tensor keeps its own.
-    Float8 and whole numbers always keep theirs: their scales are tensors beside them.
+    Float8 and whole numbers always keep theirs, and so do the tensors that `exact` names, such as scales.
     """
     stored: dict[str, _Stored] = {}
     for path in files:
@@ -71,7 +72,7 @@ def read_checkpoint(
                 raise CheckpointError(f"{path} holds tensor {name} a second time")
             stored[name] = tensor
     check({name: tensor.shape for name, tensor in stored.items()})
-    return {name: _place(tensor, device, dtype) for name, tensor in stored.items()}
+    return {name: _place(tensor, device, None if exact(name) else dtype) for name, tensor in stored.items()}
 
 
 def _place(stored: _Stored, device: torch.device, dtype: torch.dtype | None) -> Tensor:

@@ -1,4 +1,4 @@
-"""Moondream 2, as functions over weights, behind the engine's port.
+"""Moondream 2 and 3, as functions over weights, behind the engine's port.
 
 family.py        the port's functions
 model.py         a loaded model, and loading one
@@ -6,7 +6,8 @@ files.py         reads the configuration and the tokenizer
 sections.py      finds the four sections in config.json
 config.py        sizes, token ids and prompt templates
 config_check.py  checks that a configuration describes a possible model
-weights.py       all tensors by name and shape
+weights.py       all tensors, arranged as the functions need them
+shapes.py        the name and shape of every tensor in a checkpoint
 names.py         maps the tensor names of released and older files
 fp8.py           quantises weights to fp8
 vision.py        the vision encoder
@@ -15,6 +16,8 @@ crops.py         cuts crops on the device
 text.py          the text model over the KV cache
 decode_text.py   the text model on one position per sequence, with fused products
 dense_text.py    the text model's layers; the caller supplies the attention
+tau.py           the learned temperature of Moondream 3's attention
+moe.py           the mixture of experts in Moondream 3's later layers
 region.py        coordinates and sizes in embeddings and hidden states
 values.py        coordinates and sizes as inputs and head values
 prompt.py        turns tasks into prompts

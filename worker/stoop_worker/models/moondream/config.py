@@ -1,10 +1,10 @@
 """The model's sizes, token ids and prompt templates: the only place that holds them.
 
-The defaults are those of Moondream 2, release 2025-06-21.
+The defaults of the fields are those of Moondream 2, release 2025-06-21. `released` has those of Moondream 3.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +12,50 @@ from stoop_worker.errors import CheckpointError
 from stoop_worker.images.tiling import CropGeometry
 from stoop_worker.models.loading.config_file import fields_of, ids_of, read_document
 from stoop_worker.models.moondream.config_check import check
-from stoop_worker.models.moondream.sections import sections_of
+from stoop_worker.models.moondream.sections import MOONDREAM2, MOONDREAM3, sections_of
 
 __all__ = [
     "Affixes",
+    "MoEConfig",
     "ModelConfig",
     "RegionConfig",
+    "TauConfig",
     "Templates",
     "TextConfig",
     "TokenizerConfig",
     "VisionConfig",
+    "released",
 ]
 
 
 @dataclass(frozen=True, slots=True)
+class MoEConfig:
+    """The mixture of experts that replaces the MLP in every layer from `start_layer` on."""
+
+    num_experts: int = 64
+    start_layer: int = 4
+    experts_per_token: int = 8
+    expert_inner_dim: int = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class TauConfig:
+    """The learned temperature of attention.
+
+    `gelu` is "erf" or "tanh". `position_dtype` is "float32" or "bfloat16"; the latter rounds positions over 256, as
+    vLLM does.
+    """
+
+    gelu: str = "erf"
+    position_dtype: str = "float32"
+
+
+@dataclass(frozen=True, slots=True)
 class TextConfig:
-    """The text model. The first `prefix_attn` positions of a sequence with an image see each other."""
+    """The text model. The first `prefix_attn` positions of a sequence with an image see each other.
+
+    Moondream 3 has `moe` and `tau`, Moondream 2 neither.
+    """
 
     dim: int = 2048
     ff_dim: int = 8192
@@ -39,6 +67,8 @@ class TextConfig:
     prefix_attn: int = 730
     group_size: int | None = None
     rope_theta: float = 10000.0
+    moe: MoEConfig | None = None
+    tau: TauConfig | None = None
 
     @property
     def head_dim(self) -> int:
@@ -95,14 +125,19 @@ class VisionConfig:
 
 @dataclass(frozen=True, slots=True)
 class RegionConfig:
-    """Coordinates and sizes: `coord_out_dim` bins of a coordinate, `size_out_dim` bins of width and height together."""
+    """Coordinates and sizes: `coord_out_dim` bins of a coordinate, `size_out_dim` bins of width and height together.
+
+    The decoders are MLPs of `inner_dim`. Without one, each is a linear layer behind a norm, whose input `norm_input` is
+    "raw", the residual stream, or "post_ln", the stream after the text model's last norm.
+    """
 
     dim: int = 2048
     coord_feat_dim: int = 256
     coord_out_dim: int = 1024
     size_feat_dim: int = 512
     size_out_dim: int = 2048
-    inner_dim: int = 8192
+    inner_dim: int | None = 8192
+    norm_input: str = "raw"
     group_size: int | None = None
 
 
@@ -132,9 +167,12 @@ class Templates:
 
 @dataclass(frozen=True, slots=True)
 class TokenizerConfig:
-    """Control ids and templates. `query_double_suffix`: a query without reasoning ends with its suffix twice.
+    """Control ids, templates, and the rules that differ between releases.
 
-    So it does in Moondream's released code, hence in its published scores.
+    `query_double_suffix`: a query without reasoning ends with its suffix twice, as in Moondream 2's released code and
+    hence its published scores. `reasoning_after_suffix`: the thinking id follows the suffix, and does not replace it.
+    `suppress`: a phase cannot end by the other phase's id. `answer_ends`: the answer id ends an answer.
+    `pair_stop`: after the first object, the next one is decided by the coordinate id against the end id alone.
     """
 
     bos_id: int = 0
@@ -146,6 +184,10 @@ class TokenizerConfig:
     start_ground_points_id: int = 7
     end_ground_id: int = 9
     query_double_suffix: bool = True
+    reasoning_after_suffix: bool = True
+    suppress: bool = True
+    answer_ends: bool = False
+    pair_stop: bool = False
     templates: Templates = field(default_factory=Templates)
 
     @property
@@ -176,25 +218,48 @@ class ModelConfig:
     def of(cls, document: Mapping[str, Any]) -> "ModelConfig":
         """Build from the sections text, vision, region and tokenizer, at the top or under "config".
 
-        A released Moondream 2 has none of them (its model_type is moondream1): it gets the defaults. A field that a
-        section leaves out gets its default too; a field that is not known is an error.
+        A released model has none of them: its model_type chooses the defaults. A field that a section leaves out gets
+        the same default; a field that is not known is an error.
         """
-        sections = sections_of(document)
+        sections, base = sections_of(document), released(document.get("model_type"))
         if sections is None:
-            return cls()
+            return base
         tokenizer = fields_of(TokenizerConfig, sections["tokenizer"], "tokenizer")
         if "templates" in tokenizer:
             tokenizer["templates"] = _templates(tokenizer["templates"])
+        text = fields_of(TextConfig, sections["text"], "text")
+        for name, kind in (("moe", MoEConfig), ("tau", TauConfig)):
+            if text.get(name) is not None:
+                text[name] = kind(**fields_of(kind, text[name], f"text.{name}"))
         return cls(
-            text=TextConfig(**fields_of(TextConfig, sections["text"], "text")),
-            vision=VisionConfig(**fields_of(VisionConfig, sections["vision"], "vision")),
-            region=RegionConfig(**fields_of(RegionConfig, sections["region"], "region")),
-            tokenizer=TokenizerConfig(**tokenizer),
+            text=replace(base.text, **text),
+            vision=replace(base.vision, **fields_of(VisionConfig, sections["vision"], "vision")),
+            region=replace(base.region, **fields_of(RegionConfig, sections["region"], "region")),
+            tokenizer=replace(base.tokenizer, **tokenizer),
         )
+
+    @property
+    def model_type(self) -> str:
+        """The `model_type` in the config.json of such a model."""
+        return MOONDREAM2 if self.text.moe is None and self.text.tau is None else MOONDREAM3
 
     def document(self) -> dict[str, Any]:
         """Return what `of` reads, ready for JSON."""
         return asdict(self)
+
+
+def released(model_type: object) -> ModelConfig:
+    """Return the released configuration of a model_type: Moondream 3's, or otherwise Moondream 2's."""
+    if model_type != MOONDREAM3:
+        return ModelConfig()
+    return ModelConfig(
+        # the released config says 4096, its card 32K; the rotation is a formula, and --max-context lowers the limit
+        text=TextConfig(max_context=32_768, rope_theta=1_500_000.0, moe=MoEConfig(), tau=TauConfig()),
+        region=RegionConfig(inner_dim=None),
+        tokenizer=TokenizerConfig(
+            query_double_suffix=False, reasoning_after_suffix=False, answer_ends=True, pair_stop=True
+        ),
+    )
 
 
 def _templates(section: object) -> Templates:

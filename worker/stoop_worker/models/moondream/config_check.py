@@ -1,7 +1,7 @@
 """Checks that a configuration describes a possible model."""
 
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
 from stoop_worker.errors import CheckpointError
@@ -48,22 +48,47 @@ def _wants(*rules: tuple[bool, str]) -> Iterator[str]:
 
 
 def _sizes(config: "ModelConfig") -> Iterator[str]:
-    for section in ("text", "vision", "region"):
-        part = getattr(config, section)
-        for size in fields(part):
-            found = getattr(part, size.name)
-            if found is not None and found <= 0:
-                yield f"{section}.{size.name} is {found}: it must be positive"
+    for section, part in (("text", config.text), ("vision", config.vision), ("region", config.region)):
+        yield from _positive(section, part)
         if getattr(part, "group_size", None) is not None:
             yield f"{section}.group_size is set: int4 checkpoints are not read, take the bfloat16 one"
 
 
+def _positive(section: str, part: object) -> Iterator[str]:
+    for size in fields(part):  # type: ignore[arg-type]
+        found = getattr(part, size.name)
+        if isinstance(found, int | float) and found <= 0:
+            yield f"{section}.{size.name} is {found}: it must be positive"
+
+
 def _text(text: "TextConfig") -> Iterator[str]:
-    return _wants(
+    yield from _experts(text)
+    if text.tau is not None:
+        yield from _wants(
+            (text.tau.gelu in ("erf", "tanh"), "text.tau.gelu must be erf or tanh"),
+            (
+                text.tau.position_dtype in ("float32", "bfloat16"),
+                "text.tau.position_dtype must be float32 or bfloat16",
+            ),
+        )
+    yield from _wants(
         (text.dim % text.n_heads == 0, "text.dim must be a multiple of text.n_heads"),
         (text.dim % (4 * text.n_heads) == 0, "text.dim / text.n_heads must be a multiple of 4"),
         (text.n_kv_heads == text.n_heads, "text.n_kv_heads must equal text.n_heads: grouped heads are not read"),
         (text.max_context > text.prefix_attn, "text.max_context must be over text.prefix_attn"),
+    )
+
+
+def _experts(text: "TextConfig") -> Iterator[str]:
+    if text.moe is None:
+        return
+    yield from _positive("text.moe", replace(text.moe, start_layer=1))
+    yield from _wants(
+        (0 <= text.moe.start_layer < text.n_layers, "text.moe.start_layer must be one of the layers"),
+        (
+            text.moe.experts_per_token <= text.moe.num_experts,
+            "text.moe.experts_per_token must not exceed text.moe.num_experts",
+        ),
     )
 
 
@@ -80,6 +105,7 @@ def _region(region: "RegionConfig") -> Iterator[str]:
     return _wants(
         (region.coord_feat_dim % 2 == 0, "region.coord_feat_dim must be even"),
         (region.size_feat_dim % 2 == 0, "region.size_feat_dim must be even"),
+        (region.norm_input in ("raw", "post_ln"), "region.norm_input must be raw or post_ln"),
         (region.size_out_dim % 2 == 0 and region.size_out_dim > 2, "region.size_out_dim must be even, and over 2"),
     )
 

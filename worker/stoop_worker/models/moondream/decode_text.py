@@ -14,7 +14,7 @@ from torch import Tensor
 from stoop_worker.engine.tensors import KVView
 from stoop_worker.kernels.rotate_attend import rotate_attend
 from stoop_worker.kernels.skinny_linear import add_parts, add_parts_layer_norm, skinny_linear, split_linear
-from stoop_worker.models.blocks.layers import AnyLinear, LayerNorm, Linear, layer_norm
+from stoop_worker.models.blocks.layers import MLP, AnyLinear, LayerNorm, Linear, layer_norm
 from stoop_worker.models.moondream.weights import TextBlock, TextWeights
 
 __all__ = ["MergedBlock", "merge", "step"]
@@ -53,6 +53,7 @@ def step(x_BC: Tensor, kv: KVView, blocks: tuple[MergedBlock, ...], rotations_SF
 
 
 def _merge(block: TextBlock) -> MergedBlock:
+    assert isinstance(block.mlp, MLP), "experts are not merged"
     qkv, proj, fc1, fc2 = map(_plain, (block.attn.qkv, block.attn.proj, block.mlp.fc1, block.mlp.fc2))
     first = Linear(torch.cat((qkv.weight, fc1.weight)), torch.cat((qkv.bias, fc1.bias)))
     second = Linear(torch.cat((proj.weight, fc2.weight), dim=1), proj.bias + fc2.bias)

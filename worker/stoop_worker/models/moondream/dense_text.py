@@ -1,6 +1,7 @@
 """The text model: a decoder whose attention is the caller's.
 
-B rows, T tokens packed over rows, C model dim, H heads, D head dim, V vocabulary. T may stand for several leading dims.
+B rows, T tokens packed over rows, C model dim, H heads, D head dim, V vocabulary, N columns of q, k
+and v. T may stand for several leading dims.
 """
 
 from collections.abc import Callable
@@ -12,9 +13,11 @@ from torch.nn import functional
 
 from stoop_worker.kernels.paged_attention import prefix_mask
 from stoop_worker.kernels.rope import Rotation, rope, rotation
-from stoop_worker.models.blocks.layers import layer_norm, linear, mlp
+from stoop_worker.models.blocks.layers import layer_norm, linear
 from stoop_worker.models.moondream.config import TextConfig
-from stoop_worker.models.moondream.weights import Attention, TextBlock, TextWeights
+from stoop_worker.models.moondream.moe import feed_forward
+from stoop_worker.models.moondream.tau import tempered
+from stoop_worker.models.moondream.weights import TextWeights
 
 __all__ = ["Attend", "dense_attend", "embed", "forward", "logits"]
 
@@ -41,22 +44,20 @@ def forward(x_TC: Tensor, positions_T: Tensor, weights: TextWeights, config: Tex
     """
     rotation_TF = rotation(positions_T, config.rotary_dim, config.rope_theta, dtype=x_TC.dtype)
     for layer, block in enumerate(weights.blocks):
-        x_TC = _block(x_TC, rotation_TF, block, config.n_heads, partial(attend, layer))
+        # attention and MLP read the same norm; the two sums are in this order, for bfloat16 rounds each
+        normed_TC = layer_norm(x_TC, block.ln)
+        qkv_TN = tempered(linear(normed_TC, block.attn.qkv), positions_T, block.attn)
+        attended_TC = _attend(qkv_TN, rotation_TF, config.n_heads, partial(attend, layer))
+        x_TC = x_TC + linear(attended_TC, block.attn.proj) + feed_forward(normed_TC, block.mlp)
     return x_TC
 
 
-def _block(x_TC: Tensor, rotation_TF: Rotation, block: TextBlock, heads: int, attend: _LayerAttend) -> Tensor:
-    # attention and MLP read the same norm; the two sums are in this order, for bfloat16 rounds each
-    normed_TC = layer_norm(x_TC, block.ln)
-    return x_TC + _attention(normed_TC, rotation_TF, block.attn, heads, attend) + mlp(normed_TC, block.mlp)
-
-
-def _attention(x_TC: Tensor, rotation_TF: Rotation, weights: Attention, heads: int, attend: _LayerAttend) -> Tensor:
+def _attend(qkv_TN: Tensor, rotation_TF: Rotation, heads: int, attend: _LayerAttend) -> Tensor:
     # queries and keys lie side by side as heads, so they are rotated as one
-    qkv_THD = linear(x_TC, weights.qkv).view(*x_TC.shape[:-1], 3 * heads, -1)
+    qkv_THD = qkv_TN.view(*qkv_TN.shape[:-1], 3 * heads, -1)
     qk_THD, v_THD = qkv_THD[..., : 2 * heads, :], qkv_THD[..., 2 * heads :, :]
     q_THD, k_THD = rope(qk_THD, rotation_TF).chunk(2, dim=-2)
-    return linear(attend(q_THD, k_THD, v_THD).flatten(-2), weights.proj)
+    return attend(q_THD, k_THD, v_THD).flatten(-2)
 
 
 def logits(hidden_BC: Tensor, weights: TextWeights) -> Tensor:

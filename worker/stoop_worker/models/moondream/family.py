@@ -1,4 +1,4 @@
-"""Moondream 2 behind the engine's port: the first family.
+"""Moondream 2 and 3 behind the engine's port.
 
 T positions packed over sequences, B rows of a decode, R rows to read with the heads, N rows given as embeddings,
 P embeddings of an image, C model dim, V columns of head values.
@@ -145,7 +145,7 @@ class MoondreamFamily:
         if pending_B is not None:
             values_BV = last.values_SV[fed.seats_B].double()
             coordinates_B = torch.where(pending_B, values_BV[:, 0], coordinates_B)
-            sizes_B2 = torch.where(pending_B[:, None], values_BV[:, 1:], sizes_B2)
+            sizes_B2 = torch.where(pending_B[:, None], values_BV[:, 1:3], sizes_B2)
         marked_B = (fed.kinds_B == Fed.COORDINATE_IF_MARKED) & (ids_B == self._model.config.tokenizer.coord_id)
         is_coordinate_B = marked_B | (fed.kinds_B == Fed.COORDINATE)
         is_size_B = fed.kinds_B == Fed.SIZE
@@ -167,12 +167,16 @@ class MoondreamFamily:
     def read(self, hidden_RC: Tensor, reads: HeadReads, last: LastHeads) -> Tensor:
         """Sample tokens; read coordinates and sizes if any row needs them."""
         weights = self._model.weights
-        ids_R = sample_tokens(dense_text.logits(hidden_RC, weights.text), reads.sampling)
+        logits_RV = dense_text.logits(hidden_RC, weights.text)
+        ids_R = sample_tokens(logits_RV, reads.sampling)
         if not reads.values:
             return reads.keep(ids_R, None, last)
         coordinates_R = region.read_coordinate(region.coordinate_logits(hidden_RC, weights.region))
         sizes_R2 = region.read_size(region.size_logits(hidden_RC, weights.region))
-        return reads.keep(ids_R, torch.cat((coordinates_R[:, None], sizes_R2), dim=1), last)
+        ids = self._model.config.tokenizer
+        continues_R = (logits_RV[:, ids.coord_id] - logits_RV[:, ids.eos_id]).float()
+        found_RV = torch.cat((coordinates_R[:, None], sizes_R2, continues_R[:, None]), dim=1)
+        return reads.keep(ids_R, found_RV, last)
 
     def _grey(self, level: int, side: int) -> Media:
         image = Image.of(np.full((side, side, 3), level, dtype=np.uint8))
@@ -199,5 +203,8 @@ def _spec(model: Moondream) -> Spec:
 def _fuses(model: Moondream, fused: bool | None) -> bool:
     if fused is not None:
         return fused
-    taken = model.config.text.head_dim in HEAD_DIMS and model.dtype is not torch.float64
+    text = model.config.text
+    if text.moe is not None or text.tau is not None:
+        return False
+    taken = text.head_dim in HEAD_DIMS and model.dtype is not torch.float64
     return model.device.type == "cuda" and has_triton() and taken

@@ -8,7 +8,7 @@ from stoop_worker.engine.config import check_float8
 from stoop_worker.errors import ConfigError
 from stoop_worker.kernels.fp8 import Fp8Linear
 from stoop_worker.models.blocks.layers import MLP, AnyLinear, Linear
-from stoop_worker.models.moondream.weights import Attention, Weights
+from stoop_worker.models.moondream.weights import Attention, MoE, TextBlock, Weights
 
 __all__ = ["in_fp8"]
 
@@ -16,10 +16,10 @@ _MULTIPLE = 16  # of both sizes of a matrix, says cuBLAS
 
 
 def in_fp8(weights: Weights) -> Weights:
-    """Return weights whose vision and text blocks have fp8 linears; all else is shared with `weights`.
+    """Return weights whose vision and text blocks have fp8 linears, except blocks with experts.
 
-    Each output channel has a scale of its own, and the rows that come in are quantised as they come. Raises
-    `ConfigError` where the device or the model's sizes do not allow it.
+    All else is shared with `weights`. Each output channel has a scale of its own, and the rows that come in are
+    quantised as they come. Raises `ConfigError` where the device or the model's sizes do not allow it.
     """
     _check(weights)
     vision, text = weights.vision, weights.text
@@ -32,9 +32,15 @@ def in_fp8(weights: Weights) -> Weights:
         ),
         text=replace(
             text,
-            blocks=tuple(replace(block, attn=_attention(block.attn), mlp=_mlp(block.mlp)) for block in text.blocks),
+            blocks=tuple(_text_block(block) for block in text.blocks),
         ),
     )
+
+
+def _text_block(block: TextBlock) -> TextBlock:
+    if isinstance(block.mlp, MoE):
+        return block  # its router decides by small differences, and reads the same rows as its attention
+    return replace(block, attn=_attention(block.attn), mlp=_mlp(block.mlp))
 
 
 def _check(weights: Weights) -> None:
@@ -42,8 +48,10 @@ def _check(weights: Weights) -> None:
     check_float8(wte.device, "fp8_linears")
     if wte.is_cuda and wte.dtype is not torch.bfloat16:
         raise ConfigError("fp8_linears goes with bfloat16 on a GPU: use dtype bfloat16, or leave it off")
-    for mlp in (weights.vision.blocks[0].mlp, weights.vision.proj_mlp, weights.text.blocks[0].mlp):
-        linear = mlp.fc1
+    first = weights.text.blocks[0].mlp
+    mlps = (weights.vision.blocks[0].mlp, weights.vision.proj_mlp, *((first,) if isinstance(first, MLP) else ()))
+    for linear in (weights.text.blocks[0].attn.qkv, *(mlp.fc1 for mlp in mlps)):
+        assert isinstance(linear, Linear)
         if any(size % _MULTIPLE for size in linear.weight.shape):
             raise ConfigError(
                 f"fp8_linears needs layers whose sizes are multiples of {_MULTIPLE}, and this model has one of "
@@ -52,7 +60,7 @@ def _check(weights: Weights) -> None:
 
 
 def _attention(attention: Attention) -> Attention:
-    return Attention(_linear(attention.qkv), _linear(attention.proj))
+    return replace(attention, qkv=_linear(attention.qkv), proj=_linear(attention.proj))
 
 
 def _mlp(mlp: MLP) -> MLP:

@@ -16,7 +16,8 @@ from stoop_worker.models.loading.tokenizer import Tokenizer
 from stoop_worker.models.moondream.config import ModelConfig
 from stoop_worker.models.moondream.files import read_config, read_tokenizer
 from stoop_worker.models.moondream.names import present_name
-from stoop_worker.models.moondream.weights import Weights, check_shapes
+from stoop_worker.models.moondream.shapes import check_shapes, is_scale
+from stoop_worker.models.moondream.weights import Weights
 
 __all__ = ["Moondream", "load", "load_found"]
 
@@ -69,7 +70,12 @@ def load_found(found: Source, *, device: torch.device, dtype: torch.dtype, downl
     """Load a model from the files found; downloads the tokenizer if it is missing."""
     document, config = read_config(found)
     tensors = read_checkpoint(
-        found.weights, present_name, lambda shapes: check_shapes(shapes, config), device=device, dtype=dtype
+        found.weights,
+        present_name,
+        lambda shapes: check_shapes(shapes, config),
+        device=device,
+        dtype=dtype,
+        exact=is_scale,
     )
     card = document.get("stoop", {})
     if not isinstance(card, Mapping):

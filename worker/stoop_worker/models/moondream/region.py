@@ -8,7 +8,7 @@ from math import tau
 import torch
 from torch import Tensor
 
-from stoop_worker.models.blocks.layers import Linear, linear, mlp
+from stoop_worker.models.blocks.layers import MLP, LayerNorm, Linear, layer_norm, linear, mlp
 from stoop_worker.models.moondream.weights import RegionWeights
 
 __all__ = [
@@ -25,12 +25,12 @@ _OCTAVES = 10  # size bins are even in log2, from 2^-10 to 1
 
 def coordinate_logits(hidden_BC: Tensor, weights: RegionWeights) -> Tensor:
     """Return (B, bins) logits of a coordinate; the hidden state is the raw residual stream."""
-    return mlp(hidden_BC, weights.coord_decoder)
+    return _decode(hidden_BC, weights.coord_decoder, weights.norms)
 
 
 def size_logits(hidden_BC: Tensor, weights: RegionWeights) -> Tensor:
     """Return (B, 2, bins) logits of width and height; the hidden state is the raw residual stream."""
-    logits_BN = mlp(hidden_BC, weights.size_decoder)
+    logits_BN = _decode(hidden_BC, weights.size_decoder, weights.norms)
     return logits_BN.view(*hidden_BC.shape[:-1], 2, -1)
 
 
@@ -55,6 +55,12 @@ def write_coordinate(values_B: Tensor, weights: RegionWeights) -> Tensor:
 def write_size(sizes_B2: Tensor, weights: RegionWeights) -> Tensor:
     """Return embeddings (B, C) of (width, height); like the reference, first rounded to the weights' dtype."""
     return _write(sizes_B2, weights.size_features, weights.size_encoder)
+
+
+def _decode(hidden_BC: Tensor, decoder: MLP | Linear, norms: tuple[LayerNorm, ...]) -> Tensor:
+    for norm in norms:
+        hidden_BC = layer_norm(hidden_BC, norm)
+    return linear(hidden_BC, decoder) if isinstance(decoder, Linear) else mlp(hidden_BC, decoder)
 
 
 def _write(values_BI: Tensor, frequencies_IF: Tensor, encoder: Linear) -> Tensor:

@@ -1,6 +1,7 @@
 """The text model over the KV cache: the decoder of `dense_text`, with rotation, cache and attention in few passes.
 
-T tokens packed over sequences, C model dim, H heads, D head dim, S positions of the longest context, F frequencies.
+T tokens packed over sequences, C model dim, H heads, D head dim, S positions of the longest context, F frequencies,
+N columns of q, k and v.
 """
 
 from torch import Tensor
@@ -8,7 +9,9 @@ from torch import Tensor
 from stoop_worker.engine.tensors import KVView
 from stoop_worker.kernels.paged_attention import paged_attention
 from stoop_worker.kernels.rotate_write import Places, rotate_write
-from stoop_worker.models.blocks.layers import add_layer_norm, layer_norm_for, linear, mlp, select
+from stoop_worker.models.blocks.layers import add_layer_norm, layer_norm_for, linear, select
+from stoop_worker.models.moondream.moe import feed_forward
+from stoop_worker.models.moondream.tau import tempered
 from stoop_worker.models.moondream.weights import TextWeights
 
 __all__ = ["forward"]
@@ -26,11 +29,12 @@ def forward(
     for layer, block in enumerate(weights.blocks):
         kv.on_progress()
         last = layer + 1 == len(weights.blocks)
-        attended_TC = _attend(kv, layer, linear(rows, block.attn.qkv), places)
+        qkv_TN = tempered(linear(rows, block.attn.qkv), kv.positions_T, block.attn)
+        attended_TC = _attend(kv, layer, qkv_TN, places)
         if last and wanted_R is not None:
             # of the others only keys and values are of use from here on
             x_TC, attended_TC, rows = x_TC[wanted_R], attended_TC[wanted_R], select(rows, wanted_R)
-        added = linear(attended_TC, block.attn.proj), mlp(rows, block.mlp)
+        added = linear(attended_TC, block.attn.proj), feed_forward(rows, block.mlp)
         if last:
             break
         following = weights.blocks[layer + 1]
@@ -39,7 +43,7 @@ def forward(
     return x_TC + added[0] + added[1]
 
 
-def _attend(kv: KVView, layer: int, qkv_TC: Tensor, places: Places) -> Tensor:
+def _attend(kv: KVView, layer: int, qkv_TN: Tensor, places: Places) -> Tensor:
     """Keep the tokens' keys and values, and attend; returns (T, H * D)."""
-    q_THD = rotate_write(qkv_TC, places, kv.pool[layer])
+    q_THD = rotate_write(qkv_TN, places, kv.pool[layer])
     return paged_attention(q_THD, kv.pool[layer], kv.layout).flatten(1)

@@ -5,10 +5,19 @@ from enum import IntEnum
 from stoop_worker.engine.inputs import TOKEN, ValuesInput
 from stoop_worker.engine.skill import HeadValues
 
-__all__ = ["COLUMNS", "FED_COLUMNS", "Fed", "coordinate_input", "coordinate_of", "size_input", "size_of"]
+__all__ = [
+    "COLUMNS",
+    "FED_COLUMNS",
+    "Fed",
+    "continues_by",
+    "coordinate_input",
+    "coordinate_of",
+    "size_input",
+    "size_of",
+]
 
-COLUMNS = 3
-"""The heads give a coordinate, a width and a height."""
+COLUMNS = 4
+"""The heads give a coordinate, a width and a height, and how far the coordinate id's logit is above that of the end."""
 
 FED_COLUMNS = 2
 """The widest input of values is a size."""
@@ -37,6 +46,11 @@ def size_input(width: float, height: float) -> ValuesInput:
 def coordinate_of(found: HeadValues) -> float:
     """Return the coordinate that the heads found."""
     return found.values[0]
+
+
+def continues_by(found: HeadValues) -> float:
+    """Return how far the logit of the coordinate id is above that of the end; below 0 there is no further object."""
+    return found.values[3]
 
 
 def size_of(found: HeadValues) -> tuple[float, float]:

@@ -1,26 +1,46 @@
-"""The model's weights by name and shape. Linear weights are (out, in)."""
+"""The model's weights, arranged as the functions need them. Linear weights are (out, in)."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
-from stoop_worker.errors import CheckpointError
+from stoop_worker.kernels.moe import ExpertLinear
 from stoop_worker.models.blocks.layers import MLP, AnyLinear, LayerNorm, Linear
-from stoop_worker.models.moondream.config import ModelConfig
+from stoop_worker.models.moondream.config import ModelConfig, TauConfig, TextConfig
+from stoop_worker.models.moondream.shapes import check_experts, check_shapes
 
 __all__ = [
     "Attention",
+    "MoE",
     "RegionWeights",
-    "Shapes",
+    "Tau",
     "TextBlock",
     "TextWeights",
     "VisionBlock",
     "VisionWeights",
     "Weights",
-    "check_shapes",
-    "tensor_shapes",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class Tau:
+    """The temperature of attention: `w` (2 heads, 3 dim) holds wq above wv, `alpha` (heads,) the pace of positions."""
+
+    w: Tensor
+    alpha: Tensor
+    rule: TauConfig
+
+
+@dataclass(frozen=True, slots=True)
+class MoE:
+    """A mixture of experts: `router` gives a logit an expert, and the `chosen` best of them make the output."""
+
+    router: Linear
+    up: ExpertLinear
+    down: ExpertLinear
+    chosen: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +49,7 @@ class Attention:
 
     qkv: AnyLinear
     proj: AnyLinear
+    tau: Tau | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +75,11 @@ class VisionWeights:
 
 @dataclass(frozen=True, slots=True)
 class TextBlock:
-    """A parallel block: one norm feeds both attention and MLP."""
+    """A parallel block: one norm feeds both attention and MLP, or mixture of experts."""
 
     ln: LayerNorm
     attn: Attention
-    mlp: MLP
+    mlp: MLP | MoE
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +94,18 @@ class TextWeights:
 
 @dataclass(frozen=True, slots=True)
 class RegionWeights:
-    """Fourier features (inputs, half the feature dim), encoders and decoders of coordinates and sizes."""
+    """Fourier features (inputs, half the feature dim), encoders and decoders of coordinates and sizes.
+
+    The decoders read the residual stream behind `norms`, one after another.
+    """
 
     coord_features: Tensor
     coord_encoder: Linear
-    coord_decoder: MLP
+    coord_decoder: MLP | Linear
     size_features: Tensor
     size_encoder: Linear
-    size_decoder: MLP
+    size_decoder: MLP | Linear
+    norms: tuple[LayerNorm, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +118,19 @@ class Weights:
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor], config: ModelConfig) -> "Weights":
-        """Arrange tensors by their names in the checkpoint; they are kept as they are, not copied.
+        """Arrange tensors by their names in the checkpoint; only the small ones of tau are copied, to lie together.
 
-        Raises `CheckpointError` naming a tensor that is missing, not known, or of the wrong shape.
+        Raises `CheckpointError` naming a tensor that is missing, not known, of the wrong shape, or in float8 without
+        its scale.
         """
         check_shapes({name: tuple(tensor.shape) for name, tensor in tensors.items()}, config)
+        check_experts(tensors)
         named = _Named(tensors)
         text, vision = config.text, config.vision
         return cls(
             text=TextWeights(
                 wte=tensors["text.wte"],
-                blocks=tuple(named.text_block(f"text.blocks.{i}") for i in range(text.n_layers)),
+                blocks=tuple(named.text_block(i, text) for i in range(text.n_layers)),
                 post_ln=named.layer_norm("text.post_ln"),
                 lm_head=named.linear("text.lm_head"),
             ),
@@ -114,14 +141,7 @@ class Weights:
                 post_ln=named.layer_norm("vision.post_ln"),
                 proj_mlp=named.mlp("vision.proj_mlp"),
             ),
-            region=RegionWeights(
-                coord_features=tensors["region.coord_features"],
-                coord_encoder=named.linear("region.coord_encoder"),
-                coord_decoder=named.mlp("region.coord_decoder"),
-                size_features=tensors["region.size_features"],
-                size_encoder=named.linear("region.size_encoder"),
-                size_decoder=named.mlp("region.size_decoder"),
-            ),
+            region=named.region(config),
         )
 
 
@@ -141,67 +161,45 @@ class _Named:
     def attention(self, name: str) -> Attention:
         return Attention(self.linear(f"{name}.qkv"), self.linear(f"{name}.proj"))
 
-    def text_block(self, name: str) -> TextBlock:
-        return TextBlock(self.layer_norm(f"{name}.ln"), self.attention(f"{name}.attn"), self.mlp(f"{name}.mlp"))
+    def text_block(self, layer: int, text: TextConfig) -> TextBlock:
+        name = f"text.blocks.{layer}"
+        attention = self.attention(f"{name}.attn")
+        if text.tau is not None:
+            attention = replace(attention, tau=self.tau(f"{name}.attn.tau", text.tau))
+        mixed = text.moe is not None and layer >= text.moe.start_layer
+        feed_forward = self.moe(name, text) if mixed else self.mlp(f"{name}.mlp")
+        return TextBlock(self.layer_norm(f"{name}.ln"), attention, feed_forward)
+
+    def tau(self, name: str, rule: TauConfig) -> Tau:
+        joined = torch.cat((self.tensors[f"{name}.wq"], self.tensors[f"{name}.wv"]))
+        return Tau(joined, self.tensors[f"{name}.alpha"], rule)
+
+    def moe(self, name: str, text: TextConfig) -> MoE:
+        assert text.moe is not None
+        up, down = (
+            ExpertLinear(self.tensors[f"{name}.mlp.{fc}.weight"], self.tensors.get(f"{name}.moe_quant.{kind}_scale"))
+            for fc, kind in (("fc1", "up"), ("fc2", "down"))
+        )
+        return MoE(self.linear(f"{name}.mlp.router"), up, down, text.moe.experts_per_token)
 
     def vision_block(self, name: str) -> VisionBlock:
         ln1, ln2 = self.layer_norm(f"{name}.ln1"), self.layer_norm(f"{name}.ln2")
         return VisionBlock(ln1, self.attention(f"{name}.attn"), ln2, self.mlp(f"{name}.mlp"))
 
-
-Shapes = dict[str, tuple[int, ...]]
-
-
-def check_shapes(found: Mapping[str, tuple[int, ...]], config: ModelConfig) -> None:
-    """Raise `CheckpointError` unless names and shapes are exactly those of the config."""
-    expected = tensor_shapes(config)
-    for name, shape in expected.items():
-        if name not in found:
-            raise CheckpointError(f"tensor {name} {shape} is missing")
-        if found[name] != shape:
-            raise CheckpointError(f"tensor {name}: the config expects {shape}, the checkpoint has {found[name]}")
-    unknown = sorted(set(found) - set(expected))
-    if unknown:
-        raise CheckpointError(f"tensors the config does not know: {', '.join(unknown[:5])} ({len(unknown)} in all)")
-
-
-def tensor_shapes(config: ModelConfig) -> Shapes:
-    """Return the name and shape of every tensor of the model."""
-    text, vision, region = config.text, config.vision, config.region
-    shapes: Shapes = {"text.wte": (text.vocab_size, text.dim), "vision.pos_emb": (1, vision.patches, vision.enc_dim)}
-    for i in range(vision.enc_n_layers):
-        block = f"vision.blocks.{i}"
-        shapes |= _norm(f"{block}.ln1", vision.enc_dim) | _norm(f"{block}.ln2", vision.enc_dim)
-        shapes |= _attention(f"{block}.attn", vision.enc_dim)
-        shapes |= _mlp(f"{block}.mlp", vision.enc_dim, vision.enc_ff_dim, vision.enc_dim)
-    shapes |= _linear("vision.patch_emb", vision.enc_dim, vision.patch_dim) | _norm("vision.post_ln", vision.enc_dim)
-    shapes |= _mlp("vision.proj_mlp", 2 * vision.enc_dim, vision.proj_inner_dim, vision.proj_out_dim)
-    for i in range(text.n_layers):
-        block = f"text.blocks.{i}"
-        shapes |= _norm(f"{block}.ln", text.dim) | _attention(f"{block}.attn", text.dim)
-        shapes |= _mlp(f"{block}.mlp", text.dim, text.ff_dim, text.dim)
-    shapes |= _norm("text.post_ln", text.dim) | _linear("text.lm_head", text.vocab_size, text.dim)
-    for kind, inputs, features, out in (
-        ("coord", 1, region.coord_feat_dim, region.coord_out_dim),
-        ("size", 2, region.size_feat_dim, region.size_out_dim),
-    ):
-        shapes[f"region.{kind}_features"] = (inputs, features // 2)
-        shapes |= _linear(f"region.{kind}_encoder", region.dim, features)
-        shapes |= _mlp(f"region.{kind}_decoder", region.dim, region.inner_dim, out)
-    return shapes
-
-
-def _linear(name: str, out_dim: int, in_dim: int) -> Shapes:
-    return {f"{name}.weight": (out_dim, in_dim), f"{name}.bias": (out_dim,)}
-
-
-def _norm(name: str, dim: int) -> Shapes:
-    return {f"{name}.weight": (dim,), f"{name}.bias": (dim,)}
-
-
-def _attention(name: str, dim: int) -> Shapes:
-    return _linear(f"{name}.qkv", 3 * dim, dim) | _linear(f"{name}.proj", dim, dim)
-
-
-def _mlp(name: str, in_dim: int, inner_dim: int, out_dim: int) -> Shapes:
-    return _linear(f"{name}.fc1", inner_dim, in_dim) | _linear(f"{name}.fc2", out_dim, inner_dim)
+    def region(self, config: ModelConfig) -> RegionWeights:
+        decoder: Callable[[str], MLP | Linear] = self.linear
+        norms: tuple[LayerNorm, ...] = ()
+        if config.region.inner_dim is not None:
+            decoder = self.mlp
+        else:
+            before = (self.layer_norm("text.post_ln"),) if config.region.norm_input == "post_ln" else ()
+            norms = (*before, self.layer_norm("region.ln"))
+        return RegionWeights(
+            coord_features=self.tensors["region.coord_features"],
+            coord_encoder=self.linear("region.coord_encoder"),
+            coord_decoder=decoder("region.coord_decoder"),
+            size_features=self.tensors["region.size_features"],
+            size_encoder=self.linear("region.size_encoder"),
+            size_decoder=decoder("region.size_decoder"),
+            norms=norms,
+        )

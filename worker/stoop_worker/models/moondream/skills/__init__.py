@@ -19,4 +19,4 @@ def start_skill(request: Request, *, ids: TokenizerConfig, tokenizer: Tokenizer)
     """Make the skill for a request's task, at its beginning."""
     if isinstance(request.task, Query | Caption):
         return TextSkill(request, ids=ids, tokenizer=tokenizer)
-    return SpatialSkill(request, eos_id=ids.eos_id)
+    return SpatialSkill(request, ids=ids)

@@ -1,7 +1,8 @@
 """Detect and point: x, y and, for a box, its size, object after object until the model says stop.
 
 The rule is that of Moondream's reference: any token but the end of sequence means one more object, and its x is
-read from the same hidden state as that token. Always greedy.
+read from the same hidden state as that token. Always greedy. Moondream 3 applies this rule to the first object alone;
+then the coordinate id must be at least as likely as the end.
 """
 
 from collections.abc import Sequence
@@ -10,7 +11,8 @@ from enum import Enum, auto
 from stoop_worker.engine.inputs import ValuesInput
 from stoop_worker.engine.request import BoxFound, Detect, Finished, FinishReason, Output, PointFound, Request, Usage
 from stoop_worker.engine.skill import Advance, Head, HeadValues, Lookahead
-from stoop_worker.models.moondream.values import Fed, coordinate_input, coordinate_of, size_input, size_of
+from stoop_worker.models.moondream.config import TokenizerConfig
+from stoop_worker.models.moondream.values import Fed, continues_by, coordinate_input, coordinate_of, size_input, size_of
 
 __all__ = ["SpatialSkill"]
 
@@ -30,11 +32,11 @@ class SpatialSkill:
     greedy = True
     suppressed: tuple[int, ...] = ()
 
-    def __init__(self, request: Request, *, eos_id: int) -> None:
+    def __init__(self, request: Request, *, ids: TokenizerConfig) -> None:
         self._id = request.id
         self._sized = isinstance(request.task, Detect)
         self._max_objects = request.sampling.max_objects
-        self._eos_id = eos_id
+        self._ids = ids
         self._next = _Next.X
         self._x = self._y = 0.0
         self._found: list[BoxFound | PointFound] = []
@@ -77,12 +79,17 @@ class SpatialSkill:
         ]
 
     def _take_x(self, found: HeadValues) -> Advance:
-        if found.token == self._eos_id:
+        if self._ends(found):
             return Advance(reason=FinishReason.STOP)
         self._x = coordinate_of(found)
         self.output_tokens += 1
         self._next = _Next.Y
         return Advance(inputs=(coordinate_input(self._x),))
+
+    def _ends(self, found: HeadValues) -> bool:
+        if self._ids.pair_stop and self._found:
+            return continues_by(found) < 0
+        return found.token == self._ids.eos_id
 
     def _take_y(self, found: HeadValues) -> Advance:
         self._y = coordinate_of(found)

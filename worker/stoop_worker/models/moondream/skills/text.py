@@ -38,7 +38,8 @@ class TextSkill:
         reasons = isinstance(request.task, Query) and request.task.reasoning
         self._reasoning = Reasoning(tokenizer, ids) if reasons else None
         self._answering = not reasons
-        self._ends = frozenset((ids.eos_id, *request.sampling.stop_ids))
+        answer = (ids.answer_id,) if ids.answer_ends else ()
+        self._ends = frozenset((ids.eos_id, *answer, *request.sampling.stop_ids))
         self._answer = Detokenizer(tokenizer, request.sampling.stop)
         self._answered = 0
 
@@ -52,22 +53,27 @@ class TextSkill:
     def suppressed(self) -> tuple[int, ...]:
         """The tokens that would end the phase the wrong way."""
         if self._answering:
-            return (self._ids.answer_id,) if self._answered else ()
+            return self._later if self._answered else ()
         assert self._reasoning is not None
-        return (self._ids.eos_id, self._ids.size_id) if self._reasoning.count else ()
+        return self._later if self._reasoning.count else ()
 
     @property
     def lookahead(self) -> Lookahead | None:
         """One more token of the same phase, or None at its last token."""
-        ids = self._ids
         if self._answering:
             last = self._answered + 1 == self._max_tokens
-            return None if last else Lookahead(Fed.TOKEN, Head.TOKEN, (ids.answer_id,))
+            return None if last else Lookahead(Fed.TOKEN, Head.TOKEN, self._later)
         assert self._reasoning is not None
         last = self._reasoning.count + 1 == self._max_tokens
-        return (
-            None if last else Lookahead(Fed.COORDINATE_IF_MARKED, Head.TOKEN | Head.VALUES, (ids.eos_id, ids.size_id))
-        )
+        return None if last else Lookahead(Fed.COORDINATE_IF_MARKED, Head.TOKEN | Head.VALUES, self._later)
+
+    @property
+    def _later(self) -> tuple[int, ...]:
+        """The ids that may not follow the first token of this phase."""
+        ids = self._ids
+        if not ids.suppress:
+            return ()
+        return (ids.answer_id,) if self._answering else (ids.eos_id, ids.size_id)
 
     @property
     def output_tokens(self) -> int:

@@ -1,0 +1,27 @@
+"""A mixture of experts: the choice of experts for each token, and the weighted sum of their gated MLPs.
+
+    route(logits_TE, count) -> Routing(experts_TK, weights_TK)
+    mixture(x_TC, routing, up, down) -> out_TC
+
+T tokens, E experts, K chosen for a token, C model dim, F inner dim of an expert. `up` is an `ExpertLinear` of
+(E, 2 F, C), `down` one of (E, C, F), in the dtype of x or in float8_e4m3fn with float32 scales (E, rows).
+
+weights.py    the values above
+"""
+
+from torch import Tensor
+
+from stoop_worker.kernels.moe import reference
+from stoop_worker.kernels.moe.weights import ExpertLinear, Routing
+
+__all__ = ["ExpertLinear", "Routing", "mixture", "route"]
+
+
+def route(logits_TE: Tensor, count: int) -> Routing:
+    """Choose the experts of each token; see `reference.route`."""
+    return reference.route(logits_TE, count)
+
+
+def mixture(x_TC: Tensor, routing: Routing, up: ExpertLinear, down: ExpertLinear) -> Tensor:
+    """Return the weighted sum of the chosen experts' outputs; see `reference.mixture`."""
+    return reference.mixture(x_TC, routing, up, down)

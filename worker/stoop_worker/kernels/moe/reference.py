@@ -1,0 +1,53 @@
+"""A mixture of experts. T tokens, E experts, K chosen for a token, C model dim, F inner dim of an expert.
+
+    u = W1[e] x,  (a, g) = halves of u,  y_e = W2[e] (gelu(a) * (g + 1)),  out = sum over the chosen of weight_e * y_e
+
+GELU is the exact one, by erf.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from stoop_worker.kernels.moe.weights import ExpertLinear, Routing
+
+__all__ = ["gated_gelu", "mixture", "route"]
+
+
+def route(logits_TE: Tensor, count: int) -> Routing:
+    """Choose the `count` largest logits of each token, the lowest expert first if they tie; weigh by their softmax.
+
+    The softmax is over the chosen alone, in float32 (float64 for float64), rounded to the dtype of the logits.
+    """
+    precise_TE = logits_TE.to(torch.promote_types(logits_TE.dtype, torch.float32))
+    values_TE, experts_TE = precise_TE.sort(dim=-1, descending=True, stable=True)
+    weights_TK = values_TE[:, :count].softmax(dim=-1)
+    return Routing(experts_TE[:, :count].int(), weights_TK.to(logits_TE.dtype))
+
+
+def mixture(x_TC: Tensor, routing: Routing, up: ExpertLinear, down: ExpertLinear) -> Tensor:
+    """Return the weighted sum of the chosen experts' outputs, summed in float32 (float64 for float64).
+
+    `up` is (E, 2 F, C): the first F rows make a, the others g. `down` is (E, C, F).
+    """
+    precise = torch.promote_types(x_TC.dtype, torch.float32)
+    out_TC = torch.zeros_like(x_TC, dtype=precise)
+    for expert in torch.unique(routing.experts_TK).tolist():
+        rows, ranks = (routing.experts_TK == expert).nonzero(as_tuple=True)
+        inner_RF = gated_gelu(_product(x_TC[rows], up, expert))
+        found_RC = _product(inner_RF, down, expert).to(precise)
+        out_TC.index_add_(0, rows, found_RC * routing.weights_TK[rows, ranks, None].to(precise))
+    return out_TC.to(x_TC.dtype)
+
+
+def gated_gelu(u_RN: Tensor) -> Tensor:
+    """Return gelu(a) * (g + 1) for the halves a and g, rounded once."""
+    a_RF, g_RF = u_RN.to(torch.promote_types(u_RN.dtype, torch.float32)).chunk(2, dim=-1)
+    return (functional.gelu(a_RF) * (g_RF + 1)).to(u_RN.dtype)
+
+
+def _product(x_RI: Tensor, weights: ExpertLinear, expert: int) -> Tensor:
+    weight_OI = weights.weight_EOI[expert]
+    if weights.scales_EO is not None:
+        weight_OI = weight_OI.float() * weights.scales_EO[expert, :, None]
+    return functional.linear(x_RI, weight_OI.to(x_RI.dtype))
