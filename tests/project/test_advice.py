@@ -49,6 +49,13 @@ def flags_of(command: Any) -> Iterator[str]:
         yield from flags_of(child)
 
 
+def variables_of(command: Any) -> Iterator[str]:
+    loaded = command._load() if hasattr(command, "_load") else command
+    yield from (parameter.envvar for parameter in loaded.params if isinstance(parameter.envvar, str))
+    for child in getattr(loaded, "commands", {}).values():
+        yield from variables_of(child)
+
+
 def test_no_message_names_a_flag_that_does_not_exist() -> None:
     known = {"--help", *flags_of(get_command(app))}
     named = {
@@ -62,7 +69,10 @@ def test_no_message_names_a_flag_that_does_not_exist() -> None:
 
 
 def test_no_message_names_a_variable_that_nobody_reads() -> None:
-    known = {f"STOOP_{field.upper()}" for config in (ProducerConfig, WorkerConfig) for field in config.model_fields}
+    configured = {
+        f"STOOP_{field.upper()}" for config in (ProducerConfig, WorkerConfig) for field in config.model_fields
+    }
+    known = configured | set(variables_of(get_command(app)))
     named = {name: path.name for path in sources() for text in said(path) for name in VARIABLE.findall(text)}
     assert {name: place for name, place in named.items() if name not in known} == {}
 

@@ -89,6 +89,14 @@ PLANTED = [
         "worker/stoop_worker/models/moondream/dense_text.py",
         "import redis",
     ),
+    ("The gateway knows the queue by its client and its operator", "producer/stoop/gateway/jobs.py", "import redis"),
+    (
+        "The gateway knows the queue by its client and its operator",
+        "producer/stoop/gateway/call.py",
+        "from stoop.redis.transport import RedisTransport",
+    ),
+    ("Only the gateway and its commands speak HTTP", "producer/stoop/client/events.py", "import stoop.gateway.errors"),
+    ("Only the gateway and its commands speak HTTP", "producer/stoop/config.py", "import starlette.requests"),
 ]
 
 Lint = Callable[[], dict[str, str]]

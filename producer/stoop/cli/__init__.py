@@ -10,6 +10,8 @@ dead.py              `stoop dead`: list, redrive or delete dead letters
 operator_options.py  the options and the connection that the operator's commands share
 bulk.py              `stoop bulk`
 export.py            `stoop export` and `stoop draw`
+serve.py             `stoop serve`
+keys.py              `stoop keys`
 demo.py              `stoop demo`
 render.py            prints answers, events and errors: answers to stdout, everything else to stderr
 render_queue.py      prints the operator's tables, or JSON

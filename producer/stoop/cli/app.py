@@ -38,6 +38,10 @@ COMMANDS: Final = (
     CommandEntry("pause", "stoop.cli.queue:pause", _QUEUE, "Let no worker claim from a lane."),
     CommandEntry("resume", "stoop.cli.queue:resume", _QUEUE, "Let workers claim from a paused lane again."),
     CommandEntry("dead", "stoop.cli.dead:dead", _QUEUE, "Show, redrive or purge what will not be tried again."),
+    CommandEntry(
+        "serve", "stoop.cli.serve:serve", _RUN, "Serve Moondream's and OpenAI's HTTP interface over the queue."
+    ),
+    CommandEntry("keys", "stoop.cli.keys:keys", _RUN, "Make, list and revoke the gateway's API keys."),
     CommandEntry("demo", "stoop.cli.demo:demo", _RUN, "See real jobs go through Redis, S3 and a worker."),
 )
 

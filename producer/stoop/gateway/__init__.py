@@ -1,0 +1,30 @@
+"""The gateway: Moondream's and OpenAI's HTTP interface over the queue. Needs `pip install 'stoop[gateway]'`.
+
+server.py        runs the application under uvicorn
+app.py           the application: the table of routes under keys
+routes.py        the table of routes
+route.py         one row of it
+options.py       the options of `stoop serve`
+gateway.py       what all requests share: the client, keys, models and the end
+call.py          one request on its way
+access_log.py    request ids and one line of the log for each request
+keys.py          the file of API keys
+errors.py        from failures to HTTP
+body.py          reads bodies within their bounds
+images.py        the image of a request
+submission.py    from a request to a job in its lane
+job_ids.py       ids that show whose job it is
+answer.py        a plain answer
+stream.py        a streamed answer
+follower.py      follows one job
+pieces.py        a job's events as pieces of text
+moondream.py     Moondream's routes
+jobs.py          native jobs and their events
+models.py        the names of models
+model_routes.py  OpenAI's list of models
+health.py        `/healthz` and `/readyz`
+openapi.py       the OpenAPI document
+documents.py     shows it, as JSON and as a page
+"""
+
+__all__: list[str] = []

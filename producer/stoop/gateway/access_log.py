@@ -1,0 +1,87 @@
+"""Around every request: its id, one line of the log when it has ended, and the end of what it left open.
+
+The log names routes, keys, jobs, codes and times. It has no path, query, body or header of a caller, because
+all of these may hold content or secrets. Of an unforeseen exception it has the place and the type.
+"""
+
+import time
+import traceback
+from typing import Any
+
+import structlog
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from stoop.gateway.call import request_id_of
+from stoop.gateway.errors import ApiError
+
+__all__ = ["AccessLog"]
+
+log: Any = structlog.get_logger()
+
+
+class AccessLog:
+    """The outermost layer of the application."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = dict(scope["headers"]).get(b"x-request-id", b"").decode("latin-1")
+        await _Request(scope, send, request_id_of(given)).serve(self._app, receive)
+
+
+class _Request:
+    def __init__(self, scope: Scope, send: Send, request_id: str) -> None:
+        self._scope = scope
+        self._send = send
+        self._began = time.perf_counter()
+        self._status = 0
+        self._request_id = request_id
+        self._facts: dict[str, object] = {}
+        self._closers: list[Any] = []
+        scope.setdefault("state", {}).update(
+            facts=self._facts, closers=self._closers, request_id=request_id, headers={"x-request-id": request_id}
+        )
+
+    async def serve(self, app: ASGIApp, receive: Receive) -> None:
+        try:
+            await app(self._scope, receive, self._sent)
+        except Exception as error:
+            log.error("unforeseen", request=self._request_id, exception=_place(error))
+            if not self._status:
+                await self._apologise()
+        finally:
+            for close in self._closers:
+                close()
+            self._tell()
+
+    async def _sent(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+            names = {name for name, _ in message["headers"]}
+            if b"x-request-id" not in names:
+                message["headers"] = [*message["headers"], (b"x-request-id", self._request_id.encode())]
+        await self._send(message)
+
+    async def _apologise(self) -> None:
+        error = ApiError(500, "internal", f"the gateway failed; its log has the place under {self._request_id}")
+        headers = [(b"content-type", b"application/json"), (b"x-request-id", self._request_id.encode())]
+        headers += [(name.encode(), value.encode()) for name, value in error.headers.items()]
+        await self._sent({"type": "http.response.start", "status": error.status, "headers": headers})
+        await self._send({"type": "http.response.body", "body": error.body})
+
+    def _tell(self) -> None:
+        milliseconds = round(1000 * (time.perf_counter() - self._began), 1)
+        method = self._scope["method"] if self._facts.get("route") else None
+        log.info(
+            "request", request=self._request_id, status=self._status, ms=milliseconds, method=method, **self._facts
+        )
+
+
+def _place(error: BaseException) -> str:
+    where = "".join(traceback.format_tb(error.__traceback__)).rstrip()
+    return f"{where}\n{type(error).__module__}.{type(error).__qualname__}"

@@ -1,0 +1,36 @@
+"""A plain answer: submit the job, wait for its result while the caller waits, and write it."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from stoop.gateway.call import Call
+from stoop.gateway.submission import accepted, submit
+from stoop_schemas.job import Job
+from stoop_schemas.result import Result
+
+__all__ = ["answer_job", "json_response", "result_of"]
+
+
+async def answer_job(call: Call, job: Job, write: Callable[[Result], Any]) -> Response:
+    """Submit the job, wait for its result, and return `write(result)` as JSON. Raises `StoopError` or `ApiError`."""
+    job_id = await submit(call, job)
+    if call.wants_no_wait:
+        return accepted(call, job_id)
+    return json_response(call, write(await result_of(call, job_id)))
+
+
+async def result_of(call: Call, job_id: str) -> Result:
+    """Wait for the result. The job is cancelled if the caller leaves, unless the caller can come back for it."""
+    waiting = call.gateway.client.result(job_id, cancel_on_exit=not call.keeps_job)
+    result = await call.unless_left(asyncio.create_task(waiting))
+    call.note(tokens=result.metrics.output_tokens)
+    return result
+
+
+def json_response(call: Call, value: Any, status: int = 200) -> Response:
+    """Return the value as JSON, with the call's headers."""
+    return Response(msgspec.json.encode(value), status, call.headers, media_type="application/json")

@@ -1,0 +1,107 @@
+"""The gateway as an ASGI application: the table of routes under keys, an access log around everything."""
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Final
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route as StarletteRoute
+
+from stoop.errors import StoopError
+from stoop.gateway.access_log import AccessLog
+from stoop.gateway.call import Call, CallerLeft
+from stoop.gateway.errors import ApiError, error_response, from_stoop
+from stoop.gateway.gateway import Gateway
+from stoop.gateway.keys import OPEN
+from stoop.gateway.openapi import document
+from stoop.gateway.route import Route
+from stoop.gateway.routes import ROUTES
+
+__all__ = ["make_app"]
+
+_LEFT: Final = 499
+"""What the access log shows for a caller that left; nobody receives it."""
+
+_CODES: Final = {404: "unknown_url", 405: "method_not_allowed"}
+_EXPOSED: Final = ("x-request-id", "retry-after", "x-stoop-job-id", "x-stoop-lane", "idempotent-replayed")
+
+
+def make_app(gateway: Gateway) -> AccessLog:
+    """Return the application that serves this gateway."""
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        async with gateway.running():
+            yield
+
+    routes = [
+        StarletteRoute(route.path, _endpoint(gateway, route), methods=[route.method], name=route.path)
+        for route in ROUTES
+    ]
+    refusals: dict[Any, Any] = {ApiError: _refused, StoopError: _failed, HTTPException: _unknown, CallerLeft: _left}
+    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=refusals, middleware=_cors(gateway))
+    app.state.document = document(ROUTES)
+    return AccessLog(app)
+
+
+def _endpoint(gateway: Gateway, route: Route) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        request.state.facts["route"] = route.path
+        key = OPEN if route.scope is None else gateway.admit(_secret(request), route.scope)
+        call = Call(gateway, request, key, request.state.headers)
+        if route.scope is not None:
+            call.note(key=key.id, tenant=key.tenant)
+        return await route.run(call)
+
+    return endpoint
+
+
+def _secret(request: Request) -> str | None:
+    """Return the API key of `Authorization: Bearer` or of `X-Moondream-Auth`, which may be empty."""
+    scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+    bearer = secret.strip() if scheme.lower() == "bearer" else ""
+    return bearer or request.headers.get("x-moondream-auth", "").strip() or None
+
+
+def _cors(gateway: Gateway) -> list[Middleware]:
+    if not gateway.options.origins:
+        return []
+    return [
+        Middleware(
+            CORSMiddleware,
+            allow_origins=gateway.options.origins,
+            allow_methods=["GET", "POST", "DELETE"],
+            # the clients send many of their own, and none of them gives a right
+            allow_headers=["*"],
+            expose_headers=_EXPOSED,
+        )
+    ]
+
+
+async def _refused(request: Request, error: ApiError) -> Response:
+    request.state.facts["code"] = error.code
+    response = error_response(error)
+    for name, value in request.state.headers.items():
+        response.headers.setdefault(name, value)
+    return response
+
+
+async def _failed(request: Request, error: StoopError) -> Response:
+    return await _refused(request, from_stoop(error, request.state.headers.get("x-stoop-job-id")))
+
+
+async def _unknown(request: Request, error: HTTPException) -> Response:
+    code = _CODES.get(error.status_code, "invalid_request")
+    response = await _refused(request, ApiError(error.status_code, code, f"{error.detail}: see /docs for the routes"))
+    for name, value in (error.headers or {}).items():
+        response.headers[name] = value
+    return response
+
+
+async def _left(request: Request, error: CallerLeft) -> Response:
+    return Response(status_code=_LEFT)

@@ -1,0 +1,170 @@
+"""One table from failures to HTTP: status, code and whether to try again. Every route answers in this one shape.
+
+    {"error": {"message": str, "type": str, "code": str, "param": str | null}}
+
+It is OpenAI's shape, whose clients show all four. They repeat 409, 429 and every status from 500 on, unless
+`x-should-retry: false` says that repeating is useless.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+from starlette.responses import Response
+
+from stoop.errors import (
+    ConfigError,
+    IdempotencyConflict,
+    ImageUnreadable,
+    InvalidJob,
+    JobCancelled,
+    JobExpired,
+    JobFailed,
+    JobRestarted,
+    NotFound,
+    QueueFull,
+    QueueUnavailable,
+    StoopError,
+    TimedOut,
+    UploadFailed,
+)
+from stoop_schemas.failure import Failure, FailureCode
+
+__all__ = ["ApiError", "error_response", "from_stoop"]
+
+_TYPES: Final[Mapping[int, str]] = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+    504: "timeout_error",
+}
+_FINAL: Final = (409, 500, 504)
+"""Statuses that clients would repeat in vain: the queue has tried again already, or would answer the same."""
+
+_RETRY_SECONDS: Final = 1.0
+
+_STATUSES: Final[Mapping[FailureCode, int]] = {
+    FailureCode.MALFORMED: 400,
+    FailureCode.UNSUPPORTED_SKILL: 400,
+    FailureCode.UNSUPPORTED_MODEL: 404,
+    FailureCode.INVALID_ARGUMENT: 400,
+    FailureCode.IMAGE_NOT_FOUND: 400,
+    FailureCode.IMAGE_FORBIDDEN: 400,
+    FailureCode.IMAGE_TOO_LARGE: 413,
+    FailureCode.IMAGE_UNDECODABLE: 400,
+    FailureCode.CONTEXT_OVERFLOW: 400,
+    FailureCode.QUEUE_FULL: 429,
+    FailureCode.DEADLINE_EXCEEDED: 504,
+    FailureCode.CANCELLED: 409,
+}
+"""Every other failure is a 500: an image store or a worker that failed after all attempts."""
+
+_CODES: Final[Mapping[FailureCode, str]] = {
+    FailureCode.UNSUPPORTED_MODEL: "model_not_found",
+    FailureCode.CONTEXT_OVERFLOW: "context_length_exceeded",
+}
+"""Where OpenAI has a code of its own; elsewhere the code is the failure's."""
+
+
+class ApiError(Exception):
+    """A request that gets no answer: its status, code and message. `param` names the field at fault.
+
+    `retry_after` is in seconds. The message ends with the job's id if there is one.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        *,
+        param: str | None = None,
+        retry_after: float | None = None,
+        job_id: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message if job_id is None or job_id in message else f"{message} (job {job_id})"
+        self.param = param
+        self.retry_after = _RETRY_SECONDS if retry_after is None and status == 503 else retry_after
+        self.job_id = job_id
+
+    @property
+    def type(self) -> str:
+        """OpenAI's name for this kind of error."""
+        return _TYPES.get(self.status, "server_error" if self.status >= 500 else "invalid_request_error")
+
+    @property
+    def body(self) -> bytes:
+        """The error as JSON."""
+        error = {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
+        return msgspec.json.encode({"error": error})
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What tells a client whether and when to try again."""
+        headers = {"www-authenticate": "Bearer"} if self.status == 401 else {}
+        if self.status in _FINAL:
+            headers["x-should-retry"] = "false"
+        if self.retry_after is not None:
+            headers["retry-after"] = str(max(1, math.ceil(self.retry_after)))
+            headers["retry-after-ms"] = str(math.ceil(1000 * self.retry_after))
+        if self.job_id is not None:
+            headers["x-stoop-job-id"] = self.job_id
+        return headers
+
+
+def error_response(error: ApiError) -> Response:
+    """Return the error as a response."""
+    return Response(error.body, error.status, error.headers, media_type="application/json")
+
+
+def from_stoop(error: StoopError, job_id: str | None = None) -> ApiError:
+    """Return what an error of the client means to an HTTP caller."""
+    match error:
+        case InvalidJob(failure=failure):
+            return _failed(failure, job_id)
+        case JobFailed(failure=failure, result=result):
+            return _failed(failure, job_id or result.id)
+        case ImageUnreadable():
+            return ApiError(400, FailureCode.IMAGE_UNDECODABLE, str(error))
+        case QueueFull(retry_after=retry_after):
+            return ApiError(429, FailureCode.QUEUE_FULL, str(error), retry_after=retry_after)
+        case NotFound():
+            return ApiError(404, "job_not_found", "there is no such job, or not any more", job_id=job_id)
+        case _:
+            return _unanswered(error, job_id)
+
+
+def _failed(failure: Failure, job_id: str | None) -> ApiError:
+    code = _CODES.get(failure.code, failure.code)
+    return ApiError(_STATUSES.get(failure.code, 500), code, failure.message, job_id=job_id)
+
+
+def _unanswered(error: StoopError, job_id: str | None) -> ApiError:
+    match error:
+        case IdempotencyConflict():
+            return ApiError(409, "idempotency_conflict", str(error), job_id=error.job_id)
+        case JobCancelled():
+            return ApiError(409, FailureCode.CANCELLED, "the job was cancelled", job_id=error.job_id)
+        case JobExpired():
+            message = "the deadline passed before the answer: submit it again with a later one"
+            return ApiError(504, FailureCode.DEADLINE_EXCEEDED, message, job_id=error.job_id)
+        case TimedOut():
+            message = f"no answer in {error.timeout:g} s; the job goes on: read it at /v1/jobs/{error.job_id}"
+            return ApiError(504, "timed_out", message, job_id=error.job_id)
+        case JobRestarted():
+            message = "a worker was lost and the new answer differs from the text already sent: ask again"
+            return ApiError(500, "stream_restarted", message, job_id=error.job_id)
+        case QueueUnavailable():
+            # the message names the address of Redis, which is no caller's business
+            return ApiError(503, "queue_unavailable", "the queue cannot be reached: try again later", job_id=job_id)
+        case UploadFailed():
+            return ApiError(503, "store_unavailable", "the image store cannot be reached: try again later")
+        case ConfigError():
+            return ApiError(500, "gateway_misconfigured", f"the gateway cannot do this: {error}", job_id=job_id)
+        case _:
+            return ApiError(500, "internal", "the gateway cannot read the queue's answer", job_id=job_id)

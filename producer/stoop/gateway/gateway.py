@@ -1,0 +1,88 @@
+"""What all requests of one gateway share: its client, its keys and models, and its end."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+from typing import Any, Final
+
+from stoop.client.async_client import AsyncClient
+from stoop.config import ProducerConfig
+from stoop.errors import ConfigError
+from stoop.gateway.call import Call, shutting_down
+from stoop.gateway.errors import ApiError
+from stoop.gateway.follower import Follower
+from stoop.gateway.keys import OPEN, ApiKey, KeyRing, Scope
+from stoop.gateway.models import Models
+from stoop.gateway.options import ServeOptions
+
+__all__ = ["Gateway"]
+
+_LAST_SECONDS: Final = 2.0
+"""The end of the grace, in which streams tell that they are cut off."""
+
+
+class Gateway:
+    """Holds nothing of a job: any replica can go on with any job."""
+
+    def __init__(self, config: ProducerConfig, options: ServeOptions) -> None:
+        if options.keys is None and not options.open:
+            raise ConfigError(
+                "give --keys FILE (STOOP_API_KEYS_FILE), which `stoop keys new` makes, or --open to ask for no key"
+            )
+        self.options = options
+        self.client = AsyncClient(config)
+        self.models = Models(self.client, options.alias_table)
+        self.draining = False
+        self.closing: asyncio.Future[None]
+        self._keys = None if options.keys is None or options.open else KeyRing(options.keys)
+        self._followers: set[Follower] = set()
+        self._cleaning: set[asyncio.Task[None]] = set()
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncGenerator[None, None]:
+        """Serve inside the `with`, on its event loop."""
+        self.closing = asyncio.get_running_loop().create_future()
+        try:
+            yield
+        finally:
+            self.close()
+            await asyncio.gather(*self._cleaning, return_exceptions=True)
+            await self.client.aclose()
+
+    def drain(self) -> None:
+        """Tell load balancers to send nobody; shortly before the end of the grace, break off what is left."""
+        if self.draining:
+            return
+        self.draining = True
+        grace = max(0.0, self.options.drain_seconds - _LAST_SECONDS)
+        asyncio.get_running_loop().call_later(grace, self.close)
+
+    def close(self) -> None:
+        """Break off every answer with an error; idempotent."""
+        if not self.closing.done():
+            self.closing.set_result(None)
+        for follower in self._followers:
+            follower.break_off(shutting_down())
+
+    def admit(self, secret: str | None, scope: Scope) -> ApiKey:
+        """Return the caller's key; raise an `ApiError` (401 or 403) if it opens nothing here."""
+        key = OPEN if self._keys is None else self._keys.find(secret) if secret else None
+        if key is None:
+            told = "this API key is unknown, revoked or expired" if secret else "give an API key: Authorization: Bearer"
+            raise ApiError(401, "invalid_api_key", told)
+        if scope not in key.scopes:
+            raise ApiError(403, "missing_scope", f"this API key lacks the scope {scope}")
+        return key
+
+    def follow(self, call: Call, job_id: str, **how: Any) -> Follower:
+        """Follow a job until the call's response has ended; `how` are further arguments of `Follower`."""
+        follower = Follower(self.client, job_id, **how)
+        self._followers.add(follower)
+        call.closes(lambda: self._leave(follower))
+        return follower
+
+    def _leave(self, follower: Follower) -> None:
+        self._followers.discard(follower)
+        task = follower.close()
+        self._cleaning.add(task)
+        task.add_done_callback(self._cleaning.discard)

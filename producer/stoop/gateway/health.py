@@ -1,0 +1,39 @@
+"""The gateway's own health: alive with Redis, ready for requests."""
+
+import asyncio
+from typing import Final
+
+from starlette.responses import Response
+
+from stoop.errors import StoopError
+from stoop.gateway.answer import json_response
+from stoop.gateway.call import Call
+from stoop.gateway.errors import ApiError
+
+__all__ = ["healthz", "readyz"]
+
+_SECONDS: Final = 2.0
+
+
+async def healthz(call: Call) -> Response:
+    """Answer 200 if Redis answers; with `?workers=1` also only if a worker lives."""
+    workers = await _workers(call)
+    if call.request.query_params.get("workers") == "1" and not workers:
+        raise ApiError(503, "no_worker", "no worker lives")
+    return json_response(call, {"status": "ok", "workers": workers})
+
+
+async def readyz(call: Call) -> Response:
+    """Answer 200 if requests are welcome: not while the gateway drains or Redis is away."""
+    if call.gateway.draining:
+        raise ApiError(503, "draining", "the gateway is shutting down")
+    return await healthz(call)
+
+
+async def _workers(call: Call) -> int:
+    try:
+        async with asyncio.timeout(_SECONDS):
+            models = await call.gateway.client.models()
+    except (StoopError, TimeoutError):
+        raise ApiError(503, "queue_unavailable", "the queue cannot be reached") from None
+    return sum(model.workers for model in models)

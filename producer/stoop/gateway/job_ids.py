@@ -1,0 +1,35 @@
+"""Ids of jobs that show whose they are, so that no tenant reads another's job and no replica keeps a list.
+
+An id is 80 random bits and 48 bits of a digest over them and the tenant. Another tenant's id therefore fails the check,
+and nobody can change an id so that it passes and still names the same job.
+"""
+
+import hashlib
+import secrets
+from typing import Final
+
+from stoop_schemas import names
+
+__all__ = ["is_of", "new_job_id"]
+
+_RANDOM_BYTES: Final = 10
+_DIGEST_BYTES: Final = 6
+
+
+def new_job_id(tenant: str | None) -> str:
+    """Return a new id for a job of this tenant."""
+    drawn = secrets.token_bytes(_RANDOM_BYTES)
+    return f"{drawn.hex()}{_digest(drawn, tenant)}-0"
+
+
+def is_of(job_id: str, tenant: str | None) -> bool:
+    """Say whether a gateway made this id for a job of this tenant."""
+    if not names.is_generated(job_id):
+        return False
+    drawn, told = job_id[: 2 * _RANDOM_BYTES], job_id[2 * _RANDOM_BYTES : 2 * (_RANDOM_BYTES + _DIGEST_BYTES)]
+    return _digest(bytes.fromhex(drawn), tenant) == told
+
+
+def _digest(drawn: bytes, tenant: str | None) -> str:
+    said = b"" if tenant is None else b":" + tenant.encode()
+    return hashlib.blake2b(drawn + said, digest_size=_DIGEST_BYTES).hexdigest()

@@ -1,0 +1,161 @@
+"""The native routes: submit a job, read it, cancel it, and follow its events, resumable after any interruption."""
+
+import contextlib
+from collections.abc import AsyncGenerator
+from typing import Any, Final
+
+import msgspec
+from sse_starlette import ServerSentEvent
+from starlette.responses import Response
+
+from stoop.errors import JobCancelled, JobExpired, JobFailed, NotFound, QueueUnavailable, StoopError
+from stoop.gateway.answer import json_response
+from stoop.gateway.body import read_json
+from stoop.gateway.call import Call
+from stoop.gateway.errors import ApiError
+from stoop.gateway.follower import Follower
+from stoop.gateway.images import image_of
+from stoop.gateway.job_ids import is_of
+from stoop.gateway.keys import Scope
+from stoop.gateway.moondream import Sampling
+from stoop.gateway.stream import event_stream
+from stoop.gateway.submission import Ask, accepted, prepare, submit
+from stoop_schemas.event import Event, FinishedEvent, TerminalEvent
+from stoop_schemas.result import Result
+from stoop_schemas.skill import CaptionLength, SpatialRef
+from stoop_schemas.state import TERMINAL, State
+
+__all__ = ["JobRequest", "JobStatus", "cancel_job", "job_events", "job_status", "submit_job"]
+
+_RESULT_SECONDS: Final = 5.0
+
+
+class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A job, as in the wire contract, without what the API key decides. Its events stream unless `stream` is false."""
+
+    skill: str
+    image: str | None = None
+    question: str | None = None
+    object: str | None = None
+    length: CaptionLength | None = None
+    reasoning: bool | None = None
+    spatial_refs: list[SpatialRef] | None = None
+    settings: Sampling | None = None
+    stream: bool = True
+    model: str | None = None
+    lane: str | None = None
+    deadline: int | None = None
+    max_attempts: int | None = None
+    custom_id: str | None = None
+    metadata: dict[str, Any] | None = None
+
+
+class JobStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A job's id and state, and its result once it has one."""
+
+    id: str
+    status: State
+    result: dict[str, Any] | None = None
+
+
+_OWN: Final = ("skill", "image", "settings", "model", "lane")
+
+
+async def submit_job(call: Call) -> Response:
+    """Answer `POST /v1/jobs`: 202 with the job's id."""
+    body = await read_json(call, JobRequest)
+    fields = {name: value for name, value in msgspec.structs.asdict(body).items() if name not in _OWN}
+    settings = msgspec.structs.asdict(body.settings) if body.settings else {}
+    image = await image_of(body.image, "image")
+    ask = Ask(body.skill, image, settings=settings, model=body.model, lane=body.lane, fields=fields)
+    return accepted(call, await submit(call, await prepare(call, ask)))
+
+
+async def job_status(call: Call) -> Response:
+    """Answer `GET /v1/jobs/{id}`."""
+    job_id, state = await _known(call)
+    result = await _result(call, job_id) if state in TERMINAL else None
+    return json_response(call, JobStatus(id=job_id, status=state, result=result))
+
+
+async def cancel_job(call: Call) -> Response:
+    """Answer `DELETE /v1/jobs/{id}` with the state that the job was in."""
+    job_id, _ = await _known(call)
+    state = await call.gateway.client.cancel(job_id)
+    if state is None:
+        raise _unknown()
+    return json_response(call, JobStatus(id=job_id, status=state))
+
+
+async def job_events(call: Call) -> Response:
+    """Answer `GET /v1/jobs/{id}/events`, from behind the event that the caller saw last.
+
+    An outage of Redis gives a stream that ends early, not an error: a browser comes again after the one and not after
+    the other. A caller that has seen the last event gets 204, at which a browser stops.
+    """
+    after = _after(call)
+    with contextlib.suppress(QueueUnavailable):
+        job_id, state = await _known(call)
+        if state in TERMINAL and not await _has_more(call, job_id, after):
+            return Response(status_code=204, headers=call.headers)
+    job_id = call.request.path_params["id"]
+    follower = call.gateway.follow(call, job_id, after=after)
+    return event_stream(call, _events(follower))
+
+
+async def _known(call: Call) -> tuple[str, State]:
+    """Return the id and the state of a job that the caller may see; raise an `ApiError` (404) for all others."""
+    job_id = call.request.path_params["id"]
+    call.note(job=job_id[:128])
+    if not is_of(job_id, call.key.tenant) and not call.may(Scope.OPERATOR):
+        raise _unknown()
+    state = await call.gateway.client.state(job_id)
+    if state is None:
+        raise _unknown()
+    return job_id, state
+
+
+def _unknown() -> ApiError:
+    return ApiError(404, "job_not_found", "there is no such job, or not any more")
+
+
+async def _result(call: Call, job_id: str) -> dict[str, Any] | None:
+    try:
+        return _shown(await call.gateway.client.result(job_id, _RESULT_SECONDS))
+    except JobFailed as error:
+        return _shown(error.result)
+    except (JobCancelled, JobExpired, NotFound):
+        return None
+
+
+def _shown(result: Result) -> dict[str, Any]:
+    """Return the result without what names the operator's machines and folders."""
+    model = result.model.rpartition("/")[2] if result.model and result.model.startswith(("/", ".")) else result.model
+    shown: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(result, worker=None, model=model))
+    return shown
+
+
+def _after(call: Call) -> int:
+    seen = call.header("last-event-id") or call.request.query_params.get("after", "")
+    return int(seen) if seen.isdecimal() and len(seen) <= 18 else -1
+
+
+async def _has_more(call: Call, job_id: str, after: int) -> bool:
+    async with contextlib.aclosing(call.gateway.client.stream(job_id, after=after, cancel_on_exit=False)) as events:
+        return await anext(events, None) is not None
+
+
+async def _events(follower: Follower) -> AsyncGenerator[ServerSentEvent, None]:
+    with contextlib.suppress(StoopError, ApiError):  # the caller comes again, and says what it saw last
+        while True:
+            event = await follower.next()
+            yield ServerSentEvent(_data(event), event=event.type, id=str(event.seq), sep="\n")
+            if isinstance(event, TerminalEvent):
+                return
+
+
+def _data(event: Event) -> str:
+    if not isinstance(event, FinishedEvent):
+        return event.json()
+    told = msgspec.to_builtins(event) | {"result": _shown(event.result)}
+    return msgspec.json.encode(told).decode()

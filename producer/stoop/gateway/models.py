@@ -1,0 +1,74 @@
+"""The names of models: those of living workers, those seen before, and aliases; and the routes that list them."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from stoop.client.job_client import JobClient
+from stoop.client.models import LiveModel
+from stoop.gateway.errors import ApiError
+
+__all__ = ["Models"]
+
+_FRESH_SECONDS: Final = 1.0
+_CLOUD: Final = "moondream/"
+"""A prefix that Moondream's own service accepts before a model's name."""
+
+
+class Models:
+    """The models that callers may name. Remembers models whose workers have gone: their jobs wait for the next one."""
+
+    def __init__(
+        self, client: JobClient, aliases: Mapping[str, str | None], *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._client = client
+        self._aliases = aliases
+        self._clock = clock
+        self._look_at = 0.0
+        self._seen: dict[str, tuple[LiveModel, int]] = {}
+
+    async def resolve(self, asked: str | None) -> str | None:
+        """Return the short name for a job, or None for the default model.
+
+        Raises an `ApiError` (404, `model_not_found`) for a name that no worker has had.
+        """
+        if asked is None:
+            return None
+        asked = asked.removeprefix(_CLOUD)
+        if asked in self._aliases:
+            return self._aliases[asked]
+        found = await self.find(asked)
+        return found.name
+
+    async def find(self, asked: str) -> LiveModel:
+        """Return the model of this id, or of this checkpoint; raises an `ApiError` (404)."""
+        models = await self.all()
+        if asked in models:
+            return models[asked][0]
+        for model, _ in models.values():
+            if asked in model.loaded or asked == model.name:
+                return model
+        # the name may be new
+        models = await self.all(fresh=True)
+        if asked in models:
+            return models[asked][0]
+        known = ", ".join([*models, *self._aliases]) or "none"
+        raise ApiError(404, "model_not_found", f"no worker serves the model {asked[:64]!r}; known are {known}")
+
+    async def all(self, *, fresh: bool = False) -> Mapping[str, tuple[LiveModel, int]]:
+        """Return every model by its id, with the Unix second in which this gateway first saw it."""
+        if fresh or self._clock() >= self._look_at:
+            live = await self._client.models()
+            self._look_at = self._clock() + _FRESH_SECONDS
+            for model in live:
+                name = _id_of(model)
+                _, since = self._seen.get(name, (model, int(time.time())))
+                self._seen[name] = (model, since)
+        return self._seen
+
+
+def _id_of(model: LiveModel) -> str:
+    """Return the model's short name; for one without, the last step of its checkpoint's path."""
+    if model.name is not None:
+        return model.name
+    return model.loaded[0].rstrip("/").rpartition("/")[2] if model.loaded else "default"

@@ -1,0 +1,166 @@
+"""Moondream's own routes: query, caption, detect and point, plain and streamed."""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+from starlette.responses import Response
+
+from stoop.client.build_job import answer
+from stoop.gateway.answer import answer_job
+from stoop.gateway.body import read_json
+from stoop.gateway.call import Call
+from stoop.gateway.errors import ApiError
+from stoop.gateway.images import image_of
+from stoop.gateway.pieces import Piece
+from stoop.gateway.stream import stream_job
+from stoop.gateway.submission import Ask, prepare
+from stoop_schemas.result import Result
+from stoop_schemas.skill import CaptionLength, SpatialRef
+
+__all__ = [
+    "CaptionRequest",
+    "DetectRequest",
+    "MoondreamAnswer",
+    "PointRequest",
+    "QueryRequest",
+    "Sampling",
+    "answer_skill",
+    "metrics_of",
+]
+
+
+class Sampling(msgspec.Struct, frozen=True):
+    """Sampling settings; absent ones are the worker's."""
+
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = None
+    max_objects: int | None = None
+    seed: int | None = None
+
+
+class _Skill(msgspec.Struct, frozen=True, kw_only=True):
+    """Fields of every skill. `image_url` is base64, `data:image/...;base64,...`, `s3://bucket/key` or `https://...`.
+
+    `lane` and `deadline` (Unix milliseconds) are Stoop's own.
+    """
+
+    image_url: str | None = None
+    settings: Sampling | None = None
+    model: str | None = None
+    variant: str | None = None
+    lane: str | None = None
+    deadline: int | None = None
+
+
+class QueryRequest(_Skill, frozen=True, kw_only=True):
+    """A question, about an image or about nothing but text."""
+
+    question: str
+    stream: bool | None = None
+    reasoning: bool | None = None
+    spatial_refs: list[SpatialRef] | None = None
+
+
+class CaptionRequest(_Skill, frozen=True, kw_only=True):
+    """An image to describe."""
+
+    length: CaptionLength | None = None
+    stream: bool | None = None
+
+
+class DetectRequest(_Skill, frozen=True, kw_only=True):
+    """An object to find in an image, as boxes."""
+
+    object: str
+
+
+class PointRequest(_Skill, frozen=True, kw_only=True):
+    """An object to point at in an image."""
+
+    object: str
+    spatial_refs: list[SpatialRef] | None = None
+
+
+class MoondreamAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The answer of a skill: one of `answer`, `caption`, `objects` and `points`."""
+
+    request_id: str
+    job_id: str
+    finish_reason: str
+    metrics: dict[str, float]
+    answer: str | None = None
+    caption: str | None = None
+    objects: list[dict[str, float]] | None = None
+    points: list[dict[str, float]] | None = None
+    reasoning: dict[str, Any] | None = None
+
+
+_BODIES: Final[dict[str, type[_Skill]]] = {
+    "query": QueryRequest,
+    "caption": CaptionRequest,
+    "detect": DetectRequest,
+    "point": PointRequest,
+}
+_FIELDS: Final = ("question", "object", "length", "reasoning", "spatial_refs", "deadline", "stream")
+
+
+async def answer_skill(call: Call, skill: str) -> Response:
+    """Answer `POST /v1/<skill>`."""
+    body = await read_json(call, _BODIES[skill])
+    if body.variant:
+        raise ApiError(400, "unsupported_parameter", "variants are not served here: name a model", param="variant")
+    fields = {name: getattr(body, name, None) for name in _FIELDS}
+    ask = Ask(
+        skill,
+        await image_of(body.image_url),
+        settings=msgspec.structs.asdict(body.settings) if body.settings else {},
+        model=body.model,
+        lane=body.lane,
+        fields=fields,
+    )
+    job = await prepare(call, ask)
+    if job.stream:
+        return await stream_job(call, job, _Frames(call))
+    return await answer_job(call, job, lambda result: _whole(call, result))
+
+
+def metrics_of(result: Result) -> dict[str, float]:
+    """Return what the job cost: tokens, and times in milliseconds."""
+    return {name: getattr(result.metrics, name) for name in result.metrics.__struct_fields__}
+
+
+def _whole(call: Call, result: Result) -> dict[str, Any]:
+    return {
+        "request_id": call.request_id,
+        "job_id": result.id,
+        **answer(result),
+        "finish_reason": result.finish_reason or "stop",
+        "metrics": metrics_of(result),
+    }
+
+
+class _Frames:
+    """Pieces as `chunk`, and the whole answer with the last event."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._index = 0
+
+    def opening(self) -> Iterable[str]:
+        return ()
+
+    def piece(self, piece: Piece) -> Iterable[str]:
+        if piece.kind == "reasoning":
+            yield _json({"reasoning_chunk": piece.text})
+            return
+        yield _json({"chunk": piece.text, "completed": False, "token_index": self._index})
+        self._index += 1
+
+    def ending(self, result: Result) -> Iterable[str]:
+        yield _json({"chunk": "", "completed": True, **_whole(self._call, result)})
+
+
+def _json(value: dict[str, Any]) -> str:
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,79 @@
+"""Runs the gateway under uvicorn, until SIGTERM or Ctrl-C."""
+
+import logging
+import socket
+import sys
+from types import FrameType
+from typing import Any
+
+import structlog
+import uvicorn
+
+from stoop.config import ProducerConfig
+from stoop.errors import ConfigError
+from stoop.gateway.app import make_app
+from stoop.gateway.gateway import Gateway
+from stoop.gateway.options import ServeOptions
+
+__all__ = ["serve"]
+
+
+def serve(config: ProducerConfig, options: ServeOptions) -> None:
+    """Serve until a signal; raise `ConfigError` if the options cannot work."""
+    _configure_logs(options.log_level)
+    gateway = Gateway(config, options)
+    listening = _listen(options.host, options.port)
+    settings = uvicorn.Config(
+        make_app(gateway),
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        timeout_graceful_shutdown=round(options.drain_seconds) + 1,
+        # the address of a proxy's client is written nowhere
+        proxy_headers=False,
+    )
+    host, port = listening.getsockname()[:2]
+    print(f"stoop gateway listens on http://{host}:{port}", file=sys.stderr, flush=True)
+    _Server(settings, gateway).run([listening])
+
+
+class _Server(uvicorn.Server):
+    """Tells the gateway of the first signal."""
+
+    def __init__(self, settings: uvicorn.Config, gateway: Gateway) -> None:
+        super().__init__(settings)
+        self._gateway = gateway
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Drain at the first signal; the second one ends the process at once, as uvicorn does."""
+        self._gateway.drain()
+        super().handle_exit(sig, frame)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listening = socket.create_server((host, port), family=family, backlog=2048, reuse_port=False)
+    except OSError as error:
+        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}; choose another --port") from None
+    listening.set_inheritable(True)
+    return listening
+
+
+def _configure_logs(level: str) -> None:
+    number = logging.getLevelNamesMapping().get(level.upper())
+    if number is None:
+        raise ConfigError(f"--log-level (STOOP_LOG_LEVEL) must be debug, info, warning or error, not {level!r}")
+    logging.basicConfig(
+        level=max(number, logging.WARNING), stream=sys.stderr, format="%(levelname)s %(name)s %(message)s"
+    )
+    renderer: Any = structlog.dev.ConsoleRenderer() if sys.stderr.isatty() else structlog.processors.JSONRenderer()
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )

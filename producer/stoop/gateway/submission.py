@@ -1,0 +1,71 @@
+"""From a request to a job in its lane: the key gives the tenant and bounds lane and model, headers give the rest."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from stoop.gateway.call import Call
+from stoop.gateway.errors import ApiError
+from stoop.gateway.job_ids import new_job_id
+from stoop_schemas.job import Job
+from stoop_schemas.names import model_lane
+
+__all__ = ["Ask", "accepted", "prepare", "submit"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a request asks of the queue. `fields` are further fields of `stoop_schemas.job.Job`."""
+
+    skill: str
+    image: str | bytes | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    model: str | None = None
+    lane: str | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+async def prepare(call: Call, ask: Ask) -> Job:
+    """Return the checked job, its image uploaded. Raises `StoopError` or `ApiError`."""
+    key = call.key
+    model = await call.gateway.models.resolve(ask.model)
+    if key.models and model not in key.models:
+        raise ApiError(403, "model_forbidden", f"this API key may use only {', '.join(key.models)}", param="model")
+    lane = ask.lane or (key.lanes[0] if key.lanes else call.gateway.client.config.lane)
+    if key.lanes and lane not in key.lanes:
+        raise ApiError(403, "lane_forbidden", f"this API key may use only {', '.join(key.lanes)}", param="lane")
+    fields = {
+        **ask.fields,
+        "id": new_job_id(key.tenant),
+        "tenant": key.tenant,
+        "model": model,
+        "lane": lane,
+        "idempotency_key": call.idempotency_key,
+        # a repeated request has another one, and would look like another job under its idempotency key
+        "traceparent": None if call.idempotency_key else call.traceparent,
+    }
+    settings = {name: value for name, value in ask.settings.items() if value is not None}
+    return await call.gateway.client.prepare(ask.skill, ask.image, settings=settings, **fields)
+
+
+async def submit(call: Call, job: Job) -> str:
+    """Put the job into its lane and return its id: that of the first one, if the idempotency key was seen before."""
+    job_id = await call.gateway.client.submit(job)
+    call.headers["x-stoop-job-id"] = job_id
+    call.headers["x-stoop-lane"] = model_lane(job.lane, job.model)
+    if job_id != job.id:
+        call.headers["idempotent-replayed"] = "true"
+    call.note(job=job_id, skill=job.skill, lane=job.lane)
+    return job_id
+
+
+def accepted(call: Call, job_id: str) -> Response:
+    """Return the answer for callers that do not wait."""
+    headers = {**call.headers, "location": f"/v1/jobs/{job_id}"}
+    if call.wants_no_wait:
+        headers["preference-applied"] = "respond-async"
+    body = msgspec.json.encode({"id": job_id, "status": "queued"})
+    return Response(body, 202, headers, media_type="application/json")

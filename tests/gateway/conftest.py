@@ -1,0 +1,126 @@
+"""Gateways as processes, on the workers that the examples run against."""
+
+import contextlib
+import json
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stoop.demo.child_server import ChildServer
+from stoop.demo.pictures import Picture
+from tests.examples.conftest import Town, gate, painter, teller
+
+httpx = pytest.importorskip("httpx")
+
+__all__ = [
+    "SECONDS",
+    "Begin",
+    "Serving",
+    "asking",
+    "begin",
+    "events_of",
+    "gate",
+    "painter",
+    "painting",
+    "teller",
+    "telling",
+]
+
+SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Serving:
+    """A gateway: its address and its process, whose log holds one JSON line for each request."""
+
+    address: str
+    server: ChildServer
+
+    @property
+    def log(self) -> str:
+        return self.server.log.read_text()
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """What the access log says of the requests that have ended."""
+        return [json.loads(line) for line in self.log.splitlines() if line.startswith("{")]
+
+
+Begin = Callable[..., Serving]
+
+
+def _begin(folder: Path, town: Town, *flags: str) -> Serving:
+    server = ChildServer(
+        name="the gateway",
+        command=[sys.executable, "-m", "stoop", "serve", "--port", "0", *flags],
+        log=folder / "gateway.log",
+        environment=town.variables,
+        answers=lambda pid: "listens on" in (folder / "gateway.log").read_text(),
+        start_seconds=60,
+    )
+    server.start()
+    found = re.search(r"listens on (http://\S+)", server.log.read_text())
+    assert found is not None
+    return Serving(found[1], server)
+
+
+@pytest.fixture
+def begin(tmp_path: Path) -> Iterator[Begin]:
+    """Starts a gateway, `begin(town, *flags)`; ends it with the test."""
+    begun: list[Serving] = []
+
+    def begin(town: Town, *flags: str) -> Serving:
+        folder = tmp_path / f"gateway-{len(begun)}"
+        folder.mkdir()
+        begun.append(_begin(folder, town, *flags))
+        return begun[-1]
+
+    yield begin
+    for serving in begun:
+        serving.server.end(signal.SIGKILL)
+
+
+@pytest.fixture(scope="session")
+def telling(teller: Town, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    """A gateway on the worker that answers as `telling_child` says; it asks for no key."""
+    serving = _begin(tmp_path_factory.mktemp("telling"), teller, "--open")
+    yield serving
+    serving.server.end(signal.SIGTERM)
+
+
+@pytest.fixture(scope="session")
+def painting(painter: tuple[Town, Picture, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    """A gateway on the worker with the demo's model; it asks for no key."""
+    serving = _begin(tmp_path_factory.mktemp("painting"), painter[0], "--open")
+    yield serving
+    serving.server.end(signal.SIGTERM)
+
+
+@contextlib.asynccontextmanager
+async def asking(serving: Serving, key: str | None = None) -> AsyncIterator[Any]:
+    headers = {} if key is None else {"authorization": f"Bearer {key}"}
+    async with httpx.AsyncClient(base_url=serving.address, timeout=SECONDS, trust_env=False, headers=headers) as http:
+        yield http
+
+
+async def events_of(response: Any) -> AsyncIterator[dict[str, Any]]:
+    """Yield the fields of each server-sent event, its data as JSON where it is; comments as {"comment": …}."""
+    assert response.status_code == 200, await response.aread()
+    fields: dict[str, Any] = {}
+    async for line in response.aiter_lines():
+        name, _, value = line.partition(":")
+        if not line:
+            if fields:
+                yield fields
+            fields = {}
+        elif not name:
+            yield {"comment": value.strip()}
+        else:
+            told = value.removeprefix(" ")
+            fields[name] = json.loads(told) if name == "data" and told.startswith("{") else told

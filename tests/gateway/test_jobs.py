@@ -1,0 +1,127 @@
+"""Native jobs: events that resume anywhere, cancelling, idempotency, and callers that leave."""
+
+import asyncio
+import signal
+from pathlib import Path
+from typing import Any
+
+from redis.asyncio import Redis
+
+from stoop_schemas import names
+from tests.examples.conftest import Town
+from tests.examples.telling_child import words
+from tests.gateway.conftest import SECONDS, Begin, Serving, asking, events_of
+
+
+async def submit(http: Any, question: str, **headers: str) -> str:
+    told = await http.post("/v1/jobs", json={"skill": "query", "question": question}, headers=headers)
+    assert told.status_code == 202, told.text
+    assert told.headers["location"] == f"/v1/jobs/{told.json()['id']}"
+    return str(told.json()["id"])
+
+
+async def ended(http: Any, job_id: str) -> dict[str, Any]:
+    """Follow the job to its end, and return what it is then."""
+    async with http.stream("GET", f"/v1/jobs/{job_id}/events") as response:
+        [*_, last] = [event async for event in events_of(response) if "data" in event]
+    assert last["event"] == last["data"]["type"]
+    told: dict[str, Any] = (await http.get(f"/v1/jobs/{job_id}")).json()
+    return told
+
+
+async def test_a_killed_gateway_loses_no_word_of_a_native_stream(teller: Town, begin: Begin, gate: Path) -> None:
+    one, other = begin(teller, "--open"), begin(teller, "--open")
+    text, last = "", "-1"
+    async with asyncio.timeout(SECONDS), asking(one) as http, asking(other) as elsewhere:
+        job_id = await submit(http, f"tell 40 until {gate}")
+        try:
+            async with http.stream("GET", f"/v1/jobs/{job_id}/events") as response:
+                async for event in events_of(response):
+                    last = event.get("id", last)
+                    text += event.get("data", {}).get("text", "")
+                    if text == "".join(words(40)[:20]):
+                        one.server.end(signal.SIGKILL)
+        except Exception as error:
+            assert "RemoteProtocolError" in type(error).__name__
+        gate.touch()
+        headers = {"last-event-id": last}
+        async with elsewhere.stream("GET", f"/v1/jobs/{job_id}/events", headers=headers) as response:
+            async for event in events_of(response):
+                assert int(event["id"]) == int(last) + 1
+                last = event["id"]
+                text += event["data"].get("text", "")
+        assert text == "".join(words(40))
+        assert "worker" not in event["data"]["result"]
+        again = await elsewhere.get(f"/v1/jobs/{job_id}/events", headers={"last-event-id": last})
+        assert (again.status_code, again.content) == (204, b"")
+
+
+async def test_a_job_is_shown_and_cancelled(telling: Serving, gate: Path) -> None:
+    async with asyncio.timeout(SECONDS), asking(telling) as http:
+        job_id = await submit(http, "tell 3")
+        told = await ended(http, job_id)
+        assert (told["status"], told["result"]["output"]) == ("completed", {"answer": "".join(words(3))})
+        job_id = await submit(http, f"tell 4 until {gate}")
+        assert (await http.delete(f"/v1/jobs/{job_id}")).json()["status"] in ("queued", "running")
+        assert await ended(http, job_id) == {"id": job_id, "status": "cancelled"}
+        for unknown in ("nobody", "0" * 32 + "-0", "%00", "a" * 500):
+            for method, path in (("GET", ""), ("GET", "/events"), ("DELETE", "")):
+                assert (await http.request(method, f"/v1/jobs/{unknown}{path}")).status_code == 404
+
+
+async def test_the_same_key_is_the_same_job(telling: Serving) -> None:
+    async with asyncio.timeout(SECONDS), asking(telling) as http:
+        headers = {"idempotency-key": "once", "traceparent": f"00-{'1' * 32}-{'2' * 16}-01"}
+        first = await http.post("/v1/query", json={"question": "tell 5"}, headers=headers)
+        again = await http.post("/v1/query", json={"question": "tell 5"}, headers={"idempotency-key": "once"})
+        assert first.json()["job_id"] == again.json()["job_id"] and "idempotent-replayed" not in first.headers
+        assert again.headers["idempotent-replayed"] == "true"
+        other = await http.post("/v1/query", json={"question": "tell 6"}, headers=headers)
+        assert (other.status_code, other.headers["x-should-retry"]) == (409, "false")
+
+
+async def test_who_does_not_wait_reads_the_answer_later(telling: Serving) -> None:
+    async with asyncio.timeout(SECONDS), asking(telling) as http:
+        for stream in (False, True):
+            asked = {"question": "tell 5", "stream": stream}
+            told = await http.post("/v1/query", json=asked, headers={"prefer": "respond-async"})
+            assert (told.status_code, told.headers["preference-applied"]) == (202, "respond-async")
+            assert (await ended(http, told.json()["id"]))["status"] == "completed"
+
+
+async def test_the_job_ends_with_its_caller_unless_he_can_come_back(teller: Town, telling: Serving, gate: Path) -> None:
+    async with asyncio.timeout(SECONDS), asking(telling) as http:
+        for stream, headers, status in (
+            (True, {}, "cancelled"),
+            (False, {}, "cancelled"),
+            (True, {"idempotency-key": "back"}, "running"),
+        ):
+            known = len(telling.lines)
+            async with asking(telling) as leaving:
+                asked = {"question": f"tell 4 until {gate}", "stream": stream}
+                if stream:
+                    async with leaving.stream("POST", "/v1/query", json=asked, headers=headers) as response:
+                        async for event in events_of(response):
+                            assert event["data"]["chunk"]
+                            break
+                else:
+                    task = asyncio.create_task(leaving.post("/v1/query", json=asked))
+                    while not await anything_runs(teller):
+                        await asyncio.sleep(0.05)
+                    task.cancel()
+                    await asyncio.wait({task})
+            while len(telling.lines) == known or telling.lines[-1]["route"] != "/v1/query":
+                await asyncio.sleep(0.05)
+            job_id = telling.lines[-1]["job"]
+            if status == "cancelled":
+                assert (await ended(http, job_id))["status"] == status
+            else:
+                assert (await http.get(f"/v1/jobs/{job_id}")).json()["status"] == status
+                gate.touch()
+                assert (await ended(http, job_id))["status"] == "completed"
+
+
+async def anything_runs(town: Town) -> bool:
+    async with Redis.from_url(town.redis_url, protocol=2) as redis:
+        keys = [key async for key in redis.scan_iter(match=names.job("*"))]
+        return b"running" in [await redis.hget(key, "state") for key in keys]

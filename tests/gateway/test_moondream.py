@@ -1,0 +1,123 @@
+"""Moondream's routes, asked by HTTP and by Moondream's own client."""
+
+import asyncio
+import base64
+import io
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from stoop.demo.pictures import Picture
+from tests.examples.conftest import Town
+from tests.examples.telling_child import words
+from tests.gateway.conftest import SECONDS, Serving, asking, events_of
+
+COUNT = "How many shapes are there?"
+
+
+@pytest.fixture
+def picture(painter: tuple[Town, Picture, str]) -> Picture:
+    return painter[1]
+
+
+def raw(picture: Picture) -> str:
+    return base64.b64encode(picture.encoded).decode()
+
+
+async def test_every_skill_answers_every_form_of_image(
+    painting: Serving, painter: tuple[Town, Picture, str], picture: Picture
+) -> None:
+    wrapped = "\n".join(raw(picture)[i : i + 76] for i in range(0, len(raw(picture)), 76))
+    images = [raw(picture), wrapped, f"data:image/png;base64,{raw(picture)}", painter[2]]
+    async with asyncio.timeout(SECONDS), asking(painting) as http:
+        for image in images:
+            told = await http.post("/v1/query", json={"image_url": image, "question": COUNT})
+            assert told.json()["answer"] == str(len(picture.shapes)), told.text
+        shape = picture.shapes[0]
+        told = (await http.post("/v1/detect", json={"image_url": images[0], "object": shape.name})).json()
+        [box] = told["objects"]
+        left, top, right, bottom = (round(value, 2) for value in shape.box)
+        width, height = picture.size
+        assert abs(box["x_min"] * width - left) < 0.1 * width and abs(box["y_max"] * height - bottom) < 0.1 * height
+        [point] = (await http.post("/v1/point", json={"image_url": images[0], "object": shape.name})).json()["points"]
+        assert left < point["x"] * width < right and top < point["y"] * height < bottom
+        told = (await http.post("/v1/caption", json={"image_url": images[0], "length": "short"})).json()
+        assert told["caption"] and told["finish_reason"] == "stop"
+        assert told["metrics"]["output_tokens"] > 0 and "queue_time_ms" in told["metrics"]
+
+
+async def test_an_image_too_large_for_a_job_is_uploaded(painting: Serving) -> None:
+    noise = Image.effect_noise((1400, 1400), 80).convert("RGB")
+    written = io.BytesIO()
+    noise.save(written, "PNG")
+    encoded = base64.b64encode(written.getvalue()).decode()
+    assert len(encoded) > 1 << 20
+    async with asyncio.timeout(SECONDS), asking(painting) as http:
+        told = await http.post("/v1/caption", json={"image_url": encoded, "settings": {"max_tokens": 4}})
+        assert told.status_code == 200, told.text
+
+
+async def test_a_stream_sends_each_piece_and_then_the_whole(telling: Serving) -> None:
+    async with asyncio.timeout(SECONDS), asking(telling) as http:
+        asked = {"question": "tell 12", "stream": True}
+        async with http.stream("POST", "/v1/query", json=asked) as response:
+            assert response.status_code == 200
+            assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
+            assert response.headers["x-accel-buffering"] == "no"
+            told = [event["data"] async for event in events_of(response)]
+        assert "".join(each["chunk"] for each in told) == "".join(words(12))
+        assert [each["completed"] for each in told] == [False] * (len(told) - 1) + [True]
+        assert told[-1]["answer"] == "".join(words(12))
+        assert told[-1]["job_id"] == response.headers["x-stoop-job-id"]
+
+
+async def test_wrong_requests_say_what_is_wrong(painting: Serving) -> None:
+    wrong: list[tuple[str, dict[str, Any], int, str, str | None]] = [
+        ("/v1/query", {}, 400, "invalid_value", "question"),
+        ("/v1/query", {"question": 7}, 400, "invalid_value", "question"),
+        ("/v1/query", {"question": ""}, 400, "malformed", None),
+        ("/v1/query", {"question": "x" * 9000}, 400, "invalid_argument", None),
+        ("/v1/query", {"question": "what?", "image_url": "no base64!"}, 400, "image_undecodable", "image_url"),
+        ("/v1/query", {"question": "what?", "image_url": "aGVsbG8="}, 400, "image_undecodable", None),
+        ("/v1/query", {"question": "what?", "image_url": "s3://stoop/nothing.png"}, 400, "image_not_found", None),
+        ("/v1/query", {"question": "what?", "stream": True, "image_url": "aGVsbG8="}, 400, "image_undecodable", None),
+        ("/v1/query", {"question": "what?", "settings": {"temperature": -1}}, 400, "invalid_argument", None),
+        ("/v1/query", {"question": "what?", "model": "gpt-4"}, 404, "model_not_found", None),
+        ("/v1/query", {"question": "what?", "variant": "mine"}, 400, "unsupported_parameter", "variant"),
+        ("/v1/query", {"question": "what?", "lane": "no lane!"}, 400, "invalid_argument", None),
+        ("/v1/detect", {"image_url": "aGVsbG8="}, 400, "invalid_value", "object"),
+        ("/v1/segment", {"image_url": "aGVsbG8=", "object": "it"}, 404, "unknown_url", None),
+    ]
+    async with asyncio.timeout(SECONDS), asking(painting) as http:
+        for path, body, status, code, param in wrong:
+            told = await http.post(path, json=body)
+            assert (told.status_code, told.json()["error"]["code"]) == (status, code), (body, told.text)
+            assert told.json()["error"]["param"] == param, (body, told.text)
+            assert told.headers["x-request-id"]
+        told = await http.post("/v1/query", content=b"{", headers={"content-type": "application/json"})
+        assert (told.status_code, told.json()["error"]["code"]) == (400, "invalid_json")
+        told = await http.post("/v1/query", content=b"[" * 100_000, headers={"content-type": "application/json"})
+        assert told.status_code == 400
+        assert (await http.post("/v1/query", content=b"question=x")).status_code == 415
+        told = await http.get("/v1/query")
+        assert (told.status_code, told.headers["allow"]) == (405, "POST")
+
+
+async def test_moondreams_own_client(painting: Serving, picture: Picture) -> None:
+    moondream = pytest.importorskip("moondream.cloud_vl")
+    client = moondream.CloudVL(endpoint=f"{painting.address}/v1", api_key="any")
+    image = Image.open(io.BytesIO(picture.encoded))
+
+    def ask() -> None:
+        assert client.query(image, COUNT)["answer"] == str(len(picture.shapes))
+        assert "".join(client.query(image, COUNT, stream=True)["answer"]) == str(len(picture.shapes))
+        assert client.caption(image, settings={"temperature": 0})["caption"]
+        assert "".join(client.caption(image, stream=True)["caption"]) == client.caption(image)["caption"]
+        assert len(client.detect(image, picture.shapes[0].name)["objects"]) == 1
+        assert len(client.point(image, picture.shapes[0].name)["points"]) == 1
+        with pytest.raises(Exception, match="400"):
+            client.query(None, "")
+
+    async with asyncio.timeout(SECONDS):
+        await asyncio.to_thread(ask)
