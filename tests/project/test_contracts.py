@@ -95,8 +95,9 @@ PLANTED = [
         "producer/stoop/gateway/call.py",
         "from stoop.redis.transport import RedisTransport",
     ),
-    ("Only the gateway and its commands speak HTTP", "producer/stoop/client/events.py", "import stoop.gateway.errors"),
-    ("Only the gateway and its commands speak HTTP", "producer/stoop/config.py", "import starlette.requests"),
+    ("Only the gateway speaks HTTP to callers", "producer/stoop/config.py", "import starlette.requests"),
+    ("Only its commands import the gateway", "producer/stoop/client/events.py", "import stoop.gateway.errors"),
+    ("Only its commands import the gateway", "producer/stoop/cli/app.py", "import stoop.gateway.server"),
 ]
 
 Lint = Callable[[], dict[str, str]]

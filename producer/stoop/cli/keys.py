@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from stoop.cli.exit_codes import reported
+from stoop.cli.exit_codes import exit_on_error
 from stoop.cli.skill_options import with_options
 from stoop.errors import ConfigError, NotFound
 from stoop.gateway.key_options import KeyOptions
@@ -30,7 +30,7 @@ def _about() -> None:
 @with_options
 def new_key(name: _Name, file: _File, *, options: KeyOptions) -> None:
     """Make a key and print it once; only its digest is stored."""
-    with reported(as_json=False):
+    with exit_on_error(as_json=False):
         stored = read_keys(file) if file.exists() else KeyFile()
         if name in stored.keys:
             raise ConfigError(f"there is a key {name!r}: revoke it first, or choose another id")
@@ -42,7 +42,7 @@ def new_key(name: _Name, file: _File, *, options: KeyOptions) -> None:
 @keys.command("list")
 def list_keys(file: _File) -> None:
     """List the keys as JSON lines, without their digests."""
-    with reported(as_json=False):
+    with exit_on_error(as_json=False):
         stored = read_keys(file)
     for name, key in stored.keys.items():
         shown = msgspec.to_builtins(msgspec.structs.replace(key, id=""))
@@ -54,7 +54,7 @@ def list_keys(file: _File) -> None:
 @keys.command("revoke")
 def revoke_key(name: _Name, file: _File) -> None:
     """Delete a key; its holder is refused from then on."""
-    with reported(as_json=False):
+    with exit_on_error(as_json=False):
         stored = read_keys(file)
         if name not in stored.keys:
             raise NotFound(f"there is no key {name!r} in {file}")

@@ -16,7 +16,7 @@ from stoop.gateway.errors import ApiError
 
 __all__ = ["AccessLog"]
 
-log: Any = structlog.get_logger()
+_log: Any = structlog.get_logger()
 
 
 class AccessLog:
@@ -51,7 +51,7 @@ class _Request:
         try:
             await app(self._scope, receive, self._sent)
         except Exception as error:
-            log.error("unforeseen", request=self._request_id, exception=_place(error))
+            _log.error("unforeseen", request=self._request_id, exception=_place(error))
             if not self._status:
                 await self._apologise()
         finally:
@@ -77,7 +77,7 @@ class _Request:
     def _tell(self) -> None:
         milliseconds = round(1000 * (time.perf_counter() - self._began), 1)
         method = self._scope["method"] if self._facts.get("route") else None
-        log.info(
+        _log.info(
             "request", request=self._request_id, status=self._status, ms=milliseconds, method=method, **self._facts
         )
 
