@@ -7,7 +7,7 @@ event.py          the events of a running job
 result.py         the result that is kept after a job has ended
 failure.py        the failure codes, and which of them are retryable
 worker.py         a worker's record in the registry of workers
-state.py          the states of a job and their transitions
+state.py          the states of a job
 codec.py          values to bytes and back, as JSON
 version.py        the version that every message carries
 signature.py      signs and verifies jobs

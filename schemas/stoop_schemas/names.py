@@ -7,7 +7,6 @@ own id, in the partition where it lies.
 Redis cannot filter a stream by content, so a job that names a model waits in a lane of that model: `<model>:<lane>`.
 """
 
-import hashlib
 import re
 import secrets
 from typing import Final
@@ -29,7 +28,6 @@ __all__ = [
     "is_generated",
     "is_reserved",
     "job",
-    "key_partition",
     "lane",
     "live",
     "log",
@@ -72,19 +70,14 @@ def new_id(p: int = 0) -> str:
 
 
 def is_generated(job_id: str) -> bool:
-    """Say whether `new_id` may have made this id: the queue then knows the job from its submission on."""
+    """Return whether `new_id` may have made this id: the queue then knows the job from its submission on."""
     return _GENERATED.fullmatch(job_id) is not None
 
 
 def partition(job_id: str) -> int:
-    """Read the partition off a generated id; an id a producer brought itself is of partition 0."""
+    """Return the partition that a generated id names; any other id is of partition 0."""
     generated = _GENERATED.fullmatch(job_id)
     return int(generated[1]) if generated else 0
-
-
-def key_partition(idempotency_key: str, partitions: int) -> int:
-    """Say which partition the jobs with this idempotency key live in."""
-    return int.from_bytes(hashlib.blake2b(idempotency_key.encode(), digest_size=8).digest()) % partitions
 
 
 def stem(p: int) -> str:
@@ -98,7 +91,7 @@ def lane(name: str, p: int = 0) -> str:
 
 
 def model_lane(lane_name: str, model: str | None) -> str:
-    """Name the lane where the jobs of a lane wait that name a model: `<model>:<lane>`; without a model the lane itself.
+    """Name the lane for jobs that name a model, `<model>:<lane>`; without a model it is the lane itself.
 
     A lane that is the model's already stays as it is, because a model's name has no colon.
     """
@@ -106,17 +99,17 @@ def model_lane(lane_name: str, model: str | None) -> str:
 
 
 def tenant_lane(lane_name: str, tenant: str) -> str:
-    """Name the part of a lane that is one tenant's; the slash is in no lane's name."""
+    """Name one tenant's part of a lane; no lane's name has a slash."""
     return f"{lane_name}/{tenant}"
 
 
 def tenants(lane_name: str, p: int = 0) -> str:
-    """Name the sorted set of the tenants that have jobs in a lane, by when each had its last turn."""
+    """Name the sorted set of the tenants that have jobs in a lane, by the time of each one's last turn."""
     return f"{stem(p)}tenants:{lane_name}"
 
 
 def tenant_count(lane_name: str, p: int = 0) -> str:
-    """Name the count of the jobs that a lane's tenants hold at most; it goes after a minute."""
+    """Name the upper bound on the jobs that a lane's tenants hold; it expires after a minute."""
     return f"{tenants(lane_name, p)}/count"
 
 
@@ -137,12 +130,12 @@ def quarantine(kind: str, p: int = 0, model: str | None = None) -> str:
 
 
 def is_reserved(lane_name: str) -> bool:
-    """Say whether only the workers may put jobs into a lane of this name, which may be one of a model."""
+    """Return whether only the workers may put jobs into a lane of this name, which may be one of a model."""
     return f":{RESERVED}" in f":{lane_name}"
 
 
 def quarantine_workers(p: int = 0, model: str | None = None) -> str:
-    """Name the sorted set of the workers that run quarantined jobs now, by when their turn ends at the latest."""
+    """Name the sorted set of the workers that run quarantined jobs now, by the latest time at which each must stop."""
     return f"{stem(p)}turns" if model is None else f"{stem(p)}turns:{model}"
 
 

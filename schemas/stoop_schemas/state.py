@@ -1,11 +1,9 @@
-"""The life of a job: its states and every transition between them, drawn in README.md."""
+"""The states of a job; README.md draws the transitions between them."""
 
-from collections.abc import Mapping
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Final
 
-__all__ = ["TERMINAL", "TRANSITIONS", "State"]
+__all__ = ["TERMINAL", "State"]
 
 
 class State(StrEnum):
@@ -19,28 +17,6 @@ class State(StrEnum):
     CANCELLED = "cancelled"
     EXPIRED = "expired"
 
-
-TRANSITIONS: Final[Mapping[State, frozenset[State]]] = MappingProxyType(
-    {
-        State.QUEUED: frozenset({State.RUNNING, State.FAILED, State.CANCELLED, State.EXPIRED}),
-        State.RUNNING: frozenset(
-            {
-                State.COMPLETED,
-                State.FAILED,
-                State.CANCELLED,
-                State.EXPIRED,
-                State.DELAYED,  # a retryable failure
-                State.QUEUED,  # released, or its worker was lost
-            }
-        ),
-        State.DELAYED: frozenset({State.QUEUED, State.CANCELLED, State.EXPIRED}),
-        State.COMPLETED: frozenset(),
-        State.FAILED: frozenset({State.QUEUED}),  # an operator's redrive
-        State.CANCELLED: frozenset(),
-        State.EXPIRED: frozenset(),
-    }
-)
-"""From each state, the states it may become."""
 
 TERMINAL: Final = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED, State.EXPIRED})
 """A job in one of these states has a result and does not run."""

@@ -265,7 +265,7 @@ async def test_to_settle_stores_tells_and_acknowledges_once(
     [job_id] = await submit(transport, 1)
     [delivery] = await broker.take(1)
     assert await broker.settle([ending(delivery, outcome)]) == [True]
-    told = await transport.log(job_id)
+    logged = await transport.log(job_id)
     assert await transport.result(job_id) == b"result"
     assert await transport.state(job_id) == state
     assert 90.0 < await queue.result_ttl(job_id) <= 100.0
@@ -274,7 +274,7 @@ async def test_to_settle_stores_tells_and_acknowledges_once(
     assert len(await queue.dead()) == isinstance(outcome, Dead)
     assert await broker.settle([ending(delivery, outcome, seq=2)]) == [False]
     assert await broker.append([EventGroup(delivery, 2, (b"late",))]) == [False]
-    assert await transport.log(job_id) == told
+    assert await transport.log(job_id) == logged
 
 
 async def test_a_released_job_runs_elsewhere_as_the_same_attempt(

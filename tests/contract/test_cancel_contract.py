@@ -175,6 +175,7 @@ async def test_time_is_the_queue_s(broker: Broker, transport: Transport) -> None
 async def test_a_worker_tells_of_itself_until_it_leaves(queue: QueueUnderTest, broker: Broker) -> None:
     await broker.extend(record=b'{"host":"here"}')
     await broker.extend()
-    assert {name: json.loads(told) for name, told in (await queue.registry()).items()} == {"worker-1": {"host": "here"}}
+    registry = await queue.registry()
+    assert {name: json.loads(record) for name, record in registry.items()} == {"worker-1": {"host": "here"}}
     await broker.close()
     assert await queue.registry() == {}

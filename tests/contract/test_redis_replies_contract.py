@@ -47,17 +47,17 @@ WORKERS = dict.fromkeys(Meaning, worker_errors.QueueUnavailable) | dict.fromkeys
 async def test_both_sides_say_what_a_reply_means(reply: str, meaning: Meaning, advice: str) -> None:
     async with refusing_redis(reply) as url:
         producer, worker = RedisCalls(url), RedisClient(url, timeout=10.0)
-        with pytest.raises(StoopError) as told:
+        with pytest.raises(StoopError) as raised:
             await producer.call("GET", "any")
         with pytest.raises(worker_errors.WorkerError) as logged:
             await worker.call("GET", "any")
         await producer.close()
         await worker.close()
-    assert type(told.value) is PRODUCERS[meaning]
+    assert type(raised.value) is PRODUCERS[meaning]
     assert type(logged.value) is WORKERS[meaning]
-    assert str(told.value) == str(logged.value), "they give the same advice"
-    assert advice in str(told.value)
-    assert "is Redis running there" not in str(told.value), "it has answered"
+    assert str(raised.value) == str(logged.value), "they give the same advice"
+    assert advice in str(raised.value)
+    assert "is Redis running there" not in str(raised.value), "it has answered"
 
 
 async def test_both_sides_wait_for_a_redis_that_is_not_there() -> None:

@@ -396,9 +396,9 @@ class BrokerMachine(RuleBasedStateMachine):
         results = self.do(self.queue.call_all([("GET", names.result(job_id)) for job_id in self.jobs]))
         assert set(results) <= {"result"}
         logs = self.do(self.queue.call_all([("XREVRANGE", names.log(job_id), "+", "-") for job_id in self.jobs]))
-        for job_id, told in zip(self.jobs, logs, strict=True):
-            lasts = [event["e"] for _, event in told if event["e"].startswith("last of")]
-            assert lasts == [told[0][1]["e"]] == [f"last of {job_id}"]
+        for job_id, log in zip(self.jobs, logs, strict=True):
+            lasts = [event["e"] for _, event in log if event["e"].startswith("last of")]
+            assert lasts == [log[0][1]["e"]] == [f"last of {job_id}"]
         self.check_that_nothing_is_left()
 
     def check_that_nothing_is_left(self) -> None:
@@ -411,8 +411,8 @@ class BrokerMachine(RuleBasedStateMachine):
         totals = {name: int(count) for name, count in self.do(self.queue.call("HGETALL", names.totals())).items()}
         states = Counter(job.state for job in self.jobs.values())
         crashes = sum(job.crashes for job in self.jobs.values())
-        told = {"dead": self.letters, "retried": self.retried, "reclaimed": crashes}
-        assert totals == {name: count for name, count in {**states, **told}.items() if count}
+        counted = {"dead": self.letters, "retried": self.retried, "reclaimed": crashes}
+        assert totals == {name: count for name, count in {**states, **counted}.items() if count}
 
 
 @pytest.mark.timeout(400)

@@ -79,11 +79,11 @@ async def test_it_can_be_ended_at_any_moment(redis: "Redis[bytes]", redis_url: s
     ears = Ears()
     running = asyncio.create_task(Control(redis_url, ears.cancel).run())
     await order(redis, b'{"verb":"cancel","id":"a"}')
-    told = asyncio.create_task(redis.publish(names.CONTROL, b'{"verb":"cancel","id":"b"}'))
+    published = asyncio.create_task(redis.publish(names.CONTROL, b'{"verb":"cancel","id":"b"}'))
     for _ in range(turns):
         await asyncio.sleep(0)
     running.cancel()
     async with asyncio.timeout(5):
         await asyncio.wait({running})
     assert running.cancelled()
-    await told
+    await published

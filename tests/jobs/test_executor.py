@@ -280,11 +280,11 @@ async def test_a_run_that_is_broken_off_is_aborted_and_settled(bench: Bench, out
     await run
     assert bench.outcome == outcome
     assert bench.engine.aborted == ["a"]
-    told = bench.broker.settlements[-1].result
+    packed = bench.broker.settlements[-1].result
     if isinstance(outcome, outcomes.Cancelled):
-        assert (unpack_result(told).status, unpack_result(told).custom_id) == (State.CANCELLED, "row")
+        assert (unpack_result(packed).status, unpack_result(packed).custom_id) == (State.CANCELLED, "row")
     else:
-        assert told == b""
+        assert packed == b""
 
 
 async def test_a_job_does_not_wait_for_its_image_to_be_decoded_when_it_is_broken_off(bench: Bench) -> None:

@@ -30,8 +30,8 @@ def test_an_outage_is_told_once_then_once_a_minute_then_its_end() -> None:
         assert outage.seconds == 150.0, "one part alone does not know"
         outage.succeeded("renewing the lease")
         outage.succeeded("claiming")
-    told = [(entry["event"], entry.get("seconds")) for entry in logs]
-    assert told == [
+    lines = [(entry["event"], entry.get("seconds")) for entry in logs]
+    assert lines == [
         ("Redis is not available: this worker waits for it", None),
         ("Redis is still not available", 60),
         ("Redis is still not available", 120),

@@ -1,6 +1,5 @@
 import re
-import subprocess
-import sys
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -60,21 +59,9 @@ def test_any_other_id_is_of_partition_0(job_id: str) -> None:
     assert names.partition(job_id) == 0
 
 
-@given(st.text(min_size=1, max_size=20), st.integers(1, 64))
-def test_a_key_has_one_partition_of_those_there_are(key: str, partitions: int) -> None:
-    assert 0 <= names.key_partition(key, partitions) < partitions
-
-
-def test_the_partition_of_a_key_is_the_same_in_every_process() -> None:
-    script = "from stoop_schemas import names; print([names.key_partition(f'order/{n}', 16) for n in range(8)])"
-    seen = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
-    assert seen.strip() == str([names.key_partition(f"order/{n}", 16) for n in range(8)])
-    # Written down: a change would send keys that are in use to another partition.
-    assert [names.key_partition(f"order/{n}", 16) for n in range(8)] == [15, 15, 0, 12, 2, 14, 6, 7]
-
-
-def test_keys_spread_over_the_partitions() -> None:
-    assert {names.key_partition(f"order/{n}", 4) for n in range(64)} == {0, 1, 2, 3}
+@pytest.mark.parametrize("key", [names.job, names.result, names.events, names.log])
+def test_a_job_under_its_entrys_id_has_its_keys_in_the_partition_of_the_entry(key: Callable[..., str]) -> None:
+    assert key("1795000000000-3", 7).startswith("stoop:{7}:")
 
 
 def test_a_model_has_lanes_and_a_quarantine_of_its_own() -> None:

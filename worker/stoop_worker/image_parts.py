@@ -16,15 +16,15 @@ from stoop_worker.jobs.prepare import Budgets, ImagePreparer, Images
 __all__ = ["running_images"]
 
 _MOST_THREADS = 8
-_KEPT = 8  # one of so many bytes is kept for the first lane
+_RESERVED_SHARE = 8  # one byte of this number is reserved for the first lane
 
 
 @contextlib.contextmanager
 def running_images(config: WorkerConfig, ready: Ready, shared_pixels: SharedPixels) -> Iterator[Images]:
     """Build the parts for a worker whose engine is ready, and end their threads with the `with`."""
     # one thread more than decode bulk images: the first lane never waits for the end of one
-    kept = int(len(config.lanes) > 1)
-    threads = (config.image_threads or _image_threads()) + kept
+    reserved = int(len(config.lanes) > 1)
+    threads = (config.image_threads or _image_threads()) + reserved
     limits = ImageLimits(max_bytes=config.max_image_bytes, max_pixels=config.max_image_pixels)
     with (
         image_pool(threads) as pool,
@@ -32,9 +32,9 @@ def running_images(config: WorkerConfig, ready: Ready, shared_pixels: SharedPixe
     ):
         preparer = ImagePreparer(pool, limits, ready.geometry if ready.device == "cpu" else None, shared_pixels.empty)
         budgets = Budgets(
-            encoded=Budget(config.max_fetched_bytes, reserved=config.max_fetched_bytes // _KEPT),
-            threads=Budget(threads, reserved=kept),
-            pixels=Budget(config.max_decoded_bytes, reserved=config.max_decoded_bytes // _KEPT),
+            encoded=Budget(config.max_fetched_bytes, reserved=config.max_fetched_bytes // _RESERVED_SHARE),
+            threads=Budget(threads, reserved=reserved),
+            pixels=Budget(config.max_decoded_bytes, reserved=config.max_decoded_bytes // _RESERVED_SHARE),
             largest=config.max_image_bytes,
         )
         yield Images(fetcher, preparer, budgets)

@@ -51,11 +51,11 @@ class Metrics:
         )
 
     def watch_engine(self, read: Callable[[], Mapping[str, float]]) -> None:
-        """Tell the engine's own figures too, as `stoop_engine_<name>`, read whenever Prometheus asks."""
+        """Export the engine's own figures too, as `stoop_engine_<name>`, read whenever Prometheus asks."""
         self.registry.register(_EngineFigures(read))
 
     def in_flight(self, jobs: int) -> None:
-        """Say how many jobs are in flight now."""
+        """Set the number of jobs in flight."""
         self._in_flight.set(jobs)
 
     def engine_fault(self) -> None:

@@ -565,8 +565,8 @@ async def test_a_job_whose_id_had_a_log_long_ago_begins_a_new_one(queue: OnRedis
     await transport.submit([job])
     [delivery] = await broker.take(1)
     assert await broker.settle([ending(delivery)]) == [True]
-    told = await transport.log(job.id)
-    assert (len(told), told[-1]) == (2, b"last of " + job.id.encode())
+    logged = await transport.log(job.id)
+    assert (len(logged), logged[-1]) == (2, b"last of " + job.id.encode())
 
 
 async def test_a_worker_cut_off_for_longer_than_its_lease_learns_what_it_lost(

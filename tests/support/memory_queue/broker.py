@@ -15,7 +15,7 @@ from stoop_worker.jobs import outcome as outcomes
 from stoop_worker.jobs.broker import Delivery, EventGroup, Held, Isolation, Settlement
 from stoop_worker.jobs.redis.claims import ClaimPlan, Claims, Part
 from stoop_worker.jobs.redis.values import priority_of
-from tests.support.memory_queue.store import MOST_DOUBTS, DeadLetter, Entry, MemoryQueue, Record, queued_event
+from tests.support.memory_queue.store import MOST_CRASHES, DeadLetter, Entry, MemoryQueue, Record, queued_event
 
 __all__ = ["MemoryBroker"]
 
@@ -369,7 +369,7 @@ def _verdict(record: Record, *, expired: bool) -> outcomes.Cancelled | outcomes.
         return outcomes.Dead(Failure.of(FailureCode.MALFORMED, f"its field {record.invalid} is invalid"))
     if expired:
         return outcomes.Expired()
-    if record.doubts < MOST_DOUBTS:
+    if record.counted_crashes < MOST_CRASHES:
         return None
     return outcomes.Dead(Failure.of(FailureCode.WORKER_LOST, f"its worker died under it {record.crashes} times"))
 

@@ -12,10 +12,10 @@ from stoop_schemas.event import QueuedEvent
 from stoop_schemas.failure import Failure
 from stoop_schemas.state import State
 
-__all__ = ["MOST_DOUBTS", "DeadLetter", "Entry", "MemoryQueue", "Reader", "Record", "queued_event"]
+__all__ = ["MOST_CRASHES", "DeadLetter", "Entry", "MemoryQueue", "Reader", "Record", "queued_event"]
 
 _BACKLOG = 256
-MOST_DOUBTS = 3
+MOST_CRASHES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +48,18 @@ class Record:
     invalid: str | None = None
 
     @property
-    def doubts(self) -> int:
+    def counted_crashes(self) -> int:
         """How many crashes count against the job."""
         return self.crashes - self.spared
 
     @property
     def place(self) -> str:
         """The lane it belongs to now: home, or a part of the quarantine."""
-        apart = 0 < self.doubts < MOST_DOUBTS and not self.cancel
+        apart = 0 < self.counted_crashes < MOST_CRASHES and not self.cancel
         return (
-            names.quarantine_lane(names.QUARANTINES[self.doubts - 1], self.model) if apart else self.home or self.lane
+            names.quarantine_lane(names.QUARANTINES[self.counted_crashes - 1], self.model)
+            if apart
+            else self.home or self.lane
         )
 
 

@@ -209,8 +209,8 @@ class CeleryDialect:
             except (QueueUnavailable, QueueFault, ConfigError) as error:
                 log.warning("a task could not be revoked", error=str(error))
 
-    def _inspect(self, what: str) -> Any:
-        if what == "stats":
+    def _inspect(self, question: str) -> Any:
+        if question == "stats":
             return {
                 "total": dict(self._ended),
                 "pool": {"implementation": "stoop", "max-concurrency": self._settings.permits},

@@ -15,15 +15,15 @@ __all__ = ["Mailbox"]
 log = logging.getLogger(__name__)
 
 _MOST_IDS: Final = 10_000
-_LOOK_SECONDS: Final = 1.0
-_AGAIN_SECONDS: Final = 2.0
+_POLL_SECONDS: Final = 1.0
+_RECONNECT_SECONDS: Final = 2.0
 
 _Reply = dict[str, Any] | list[Any] | None
 
 
-class _Verbs(dict[str, Callable[..., _Reply]]):
-    def __missing__(self, verb: str) -> Callable[..., _Reply]:
-        return lambda state, **arguments: {"error": f"a Stoop worker does not know {verb!r}"}
+class _Commands(dict[str, Callable[..., _Reply]]):
+    def __missing__(self, name: str) -> Callable[..., _Reply]:
+        return lambda state, **arguments: {"error": f"a Stoop worker does not know {name!r}"}
 
 
 class Mailbox:
@@ -38,9 +38,9 @@ class Mailbox:
         self._app = app
         self._ask = ask
         self._revoke_in_worker = revoke
-        verbs = _Verbs(ping=self._ping, active=self._active, stats=self._stats, revoke=self._revoke)
-        self._node = app.control.mailbox.Node(hostname, handlers=verbs)
-        self._began = time.monotonic()
+        commands = _Commands(ping=self._ping, active=self._active, stats=self._stats, revoke=self._revoke)
+        self._node = app.control.mailbox.Node(hostname, handlers=commands)
+        self._started = time.monotonic()
 
     def run(self) -> None:
         """Listen for ever; reconnect whenever the connection is lost."""
@@ -49,7 +49,7 @@ class Mailbox:
                 self._listen()
             except Exception as error:  # a new connection may survive whatever ended this one
                 log.warning("not listening for remote control: %s", type(error).__name__)
-            time.sleep(_AGAIN_SECONDS)
+            time.sleep(_RECONNECT_SECONDS)
 
     def _listen(self) -> None:
         with self._app.connection_for_read() as connection:
@@ -57,7 +57,7 @@ class Mailbox:
             with self._node.listen():
                 while True:
                     try:
-                        connection.drain_events(timeout=_LOOK_SECONDS)
+                        connection.drain_events(timeout=_POLL_SECONDS)
                     except TimeoutError:
                         continue
 
@@ -69,7 +69,7 @@ class Mailbox:
 
     def _stats(self, state: object, **arguments: Any) -> _Reply:
         stats = self._ask("stats") or {}
-        return {"pid": os.getppid(), "uptime": round(time.monotonic() - self._began), **stats}
+        return {"pid": os.getppid(), "uptime": round(time.monotonic() - self._started), **stats}
 
     def _revoke(self, state: object, task_id: str | list[str], **arguments: Any) -> _Reply:
         ids = [task_id] if isinstance(task_id, str) else list(task_id)

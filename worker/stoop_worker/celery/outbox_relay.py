@@ -25,11 +25,11 @@ __all__ = ["OutboxRelay", "ResultStore"]
 
 log = structlog.get_logger(__name__)
 
-_AT_ONCE: Final = 64
+_BATCH_SIZE: Final = 64
 _MOST_WAITING: Final = 1024
 _TIMEOUT_SECONDS: Final = 10.0
 _TRIES: Final = 5
-_AGAIN_SECONDS: Final = 30.0
+_RECOUNT_SECONDS: Final = 30.0
 """How long to wait before counting a chord's part again.
 
 A worker may have died after it counted the last part and before it sent the chord's body.
@@ -71,7 +71,7 @@ class ResultStore:
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _TakenEnding:
     entry: Entry
     ending: Ending
 
@@ -92,9 +92,9 @@ class OutboxRelay:
         self._sidecar = sidecar
         self._period = period
         self._woken = asyncio.Event()
-        self._for_sidecar: asyncio.Queue[_Held] = asyncio.Queue()
+        self._for_sidecar: asyncio.Queue[_TakenEnding] = asyncio.Queue()
         self._recounts: set[asyncio.Task[None]] = set()
-        self._open = 0  # taken and not dropped
+        self._undelivered = 0  # taken and not dropped
         self._empty = asyncio.Event()
 
     def wake(self) -> None:
@@ -123,7 +123,7 @@ class OutboxRelay:
         while True:
             self._woken.clear()
             try:
-                with self._outage.noting("telling Celery"):
+                with self._outage.noting("delivering to Celery"):
                     full = await self._take_some()
             except QueueUnavailable as error:
                 log.debug("endings for Celery wait for Redis", error=str(error))
@@ -138,8 +138,8 @@ class OutboxRelay:
         """Take and sort one batch; return whether there may be more."""
         if self._for_sidecar.qsize() >= _MOST_WAITING:
             return False
-        entries = await self._outbox.take(_AT_ONCE)
-        self._open += len(entries)
+        entries = await self._outbox.take(_BATCH_SIZE)
+        self._undelivered += len(entries)
         held = [one for entry in entries if (one := await self._read(entry))]
         alone = [one for one in held if one.ending.alone]
         for one in held:
@@ -147,17 +147,17 @@ class OutboxRelay:
                 self._for_sidecar.put_nowait(one)
         if alone:
             await self._write(alone)
-        return len(entries) == _AT_ONCE
+        return len(entries) == _BATCH_SIZE
 
-    async def _read(self, entry: Entry) -> _Held | None:
+    async def _read(self, entry: Entry) -> _TakenEnding | None:
         try:
-            return _Held(entry, read_ending(entry.packed))
+            return _TakenEnding(entry, read_ending(entry.packed))
         except (msgspec.DecodeError, UnicodeDecodeError):
             log.error("an ending for Celery cannot be read", entry=entry.entry_id)
             await self._drop([entry.entry_id])
             return None
 
-    async def _write(self, held: Sequence[_Held]) -> None:
+    async def _write(self, held: Sequence[_TakenEnding]) -> None:
         """Write results, retrying while Redis is away; then drop their endings."""
         backoff = Backoff()
         while True:
@@ -172,7 +172,7 @@ class OutboxRelay:
     async def _feed_sidecar(self) -> None:
         while True:
             batch = [await self._for_sidecar.get()]
-            while len(batch) < _AT_ONCE and not self._for_sidecar.empty():
+            while len(batch) < _BATCH_SIZE and not self._for_sidecar.empty():
                 batch.append(self._for_sidecar.get_nowait())
             delivered = await self._deliver(batch)
             if failed := [one for one, done in zip(batch, delivered, strict=True) if not done]:
@@ -189,9 +189,9 @@ class OutboxRelay:
             if ended:
                 await self._drop(ended)
 
-    async def _count_later(self, one: _Held) -> None:
+    async def _count_later(self, one: _TakenEnding) -> None:
         """Count a chord's part again: the worker that died may have counted the last part but not sent the body."""
-        await asyncio.sleep(_AGAIN_SECONDS)
+        await asyncio.sleep(_RECOUNT_SECONDS)
         if await self._deliver_one(one, Redelivery.COUNT):
             await self._drop([one.entry.entry_id])
 
@@ -203,14 +203,14 @@ class OutboxRelay:
                 break
             except QueueUnavailable:
                 await asyncio.sleep(backoff.next())
-        self._open -= len(entry_ids)
+        self._undelivered -= len(entry_ids)
         self._mark_empty()
 
     def _mark_empty(self) -> None:
-        if self._open == 0 and not self._woken.is_set():
+        if self._undelivered == 0 and not self._woken.is_set():
             self._empty.set()
 
-    async def _deliver(self, batch: Sequence[_Held]) -> list[bool]:
+    async def _deliver(self, batch: Sequence[_TakenEnding]) -> list[bool]:
         """Deliver endings through the sidecar, one by one if it dies of the batch; return which were delivered."""
         endings = [(one.entry.packed, Redelivery.AGAIN if one.entry.taken_over else Redelivery.FIRST) for one in batch]
         try:
@@ -220,7 +220,7 @@ class OutboxRelay:
             log.warning("the Celery sidecar ended", error=str(error))
         return [await self._deliver_one(one, Redelivery.AGAIN) for one in batch]
 
-    async def _deliver_one(self, one: _Held, redelivery: Redelivery) -> bool:
+    async def _deliver_one(self, one: _TakenEnding, redelivery: Redelivery) -> bool:
         """Return whether the ending was delivered; False if the sidecar refuses it, or dies of it at every try."""
         backoff = Backoff()
         for _ in range(_TRIES):
@@ -233,7 +233,7 @@ class OutboxRelay:
         return False
 
 
-def _is_delivered(one: _Held, refusal: str) -> bool:
+def _is_delivered(one: _TakenEnding, refusal: str) -> bool:
     if refusal:
         log.error("Celery refused an ending", job=one.ending.id, error=refusal)
     return not refusal

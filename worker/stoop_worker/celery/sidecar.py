@@ -36,11 +36,15 @@ class SidecarSettings(msgspec.Struct, frozen=True):
     routes: dict[str, str] = {}
 
 
+_Answers = dict[int, asyncio.Future[list[str]]]
+"""The deliveries that wait for the sidecar's answer, by their number."""
+
+
 @dataclass(slots=True)
 class _Process:
     process: asyncio.subprocess.Process
     reader: asyncio.Task[None]
-    asked: dict[int, asyncio.Future[list[str]]] = field(default_factory=dict)
+    answers: _Answers = field(default_factory=dict)
 
 
 class Sidecar:
@@ -70,7 +74,7 @@ class Sidecar:
         """Start the sidecar unless it runs."""
         async with self._starting:
             if self._process is None or self._process.reader.done():
-                self._process = await self._started()
+                self._process = await self._spawn()
 
     async def deliver(self, endings: Sequence[tuple[bytes, Redelivery]]) -> list[str]:
         """Deliver packed endings to Celery; return the reason of each refusal, "" for every ending accepted.
@@ -82,7 +86,7 @@ class Sidecar:
         assert process is not None, "start has set it"
         self._number += 1
         number, answer = self._number, asyncio.get_running_loop().create_future()
-        process.asked[number] = answer
+        process.answers[number] = answer
         try:
             rows = [(redelivery, msgspec.Raw(packed)) for packed, redelivery in endings]
             await _send(process.process, {"deliver": number, "endings": rows})
@@ -90,7 +94,7 @@ class Sidecar:
         except OSError as error:
             raise SidecarLost(type(error).__name__) from error
         finally:
-            process.asked.pop(number, None)
+            process.answers.pop(number, None)
 
     async def close(self) -> None:
         """Close the pipe, which ends the sidecar; kill it if it takes too long."""
@@ -108,7 +112,7 @@ class Sidecar:
         self._process.reader.cancel()
         await asyncio.gather(self._process.reader, return_exceptions=True)
 
-    async def _started(self) -> _Process:
+    async def _spawn(self) -> _Process:
         process = await asyncio.create_subprocess_exec(
             *_PROGRAM,
             stdin=asyncio.subprocess.PIPE,
@@ -118,25 +122,25 @@ class Sidecar:
             start_new_session=True,  # Ctrl-C in a terminal reaches the worker only, which then ends the sidecar itself
         )
         started: _Process
-        asked: dict[int, asyncio.Future[list[str]]] = {}
-        started = _Process(process, asyncio.create_task(self._listen(process, asked)), asked)
+        answers: _Answers = {}
+        started = _Process(process, asyncio.create_task(self._listen(process, answers)), answers)
         with contextlib.suppress(OSError):
             await _send(process, self._settings)
         return started
 
-    async def _listen(self, process: asyncio.subprocess.Process, asked: dict[int, asyncio.Future[list[str]]]) -> None:
+    async def _listen(self, process: asyncio.subprocess.Process, answers: _Answers) -> None:
         assert process.stdout is not None, "it is a pipe"
         try:
             while not process.stdout.at_eof():
-                await self._read_next(process.stdout, process, asked)
+                await self._read_next(process.stdout, process, answers)
         finally:
-            _give_up(asked, f"exit code {process.returncode}")
+            _fail_all(answers, f"exit code {process.returncode}")
 
     async def _read_next(
         self,
         stream: asyncio.StreamReader,
         process: asyncio.subprocess.Process,
-        asked: dict[int, asyncio.Future[list[str]]],
+        answers: _Answers,
     ) -> None:
         """Read and handle one message; a bad one does not stop the reading."""
         try:
@@ -144,30 +148,33 @@ class Sidecar:
             message = msgspec.json.decode(line) if line else {}
         except (ValueError, msgspec.DecodeError) as error:  # too long, or not JSON
             log.warning("a message of the Celery sidecar cannot be read", error=type(error).__name__)
-            _give_up(asked, "an answer may be lost")
+            _fail_all(answers, "an answer may be lost")
             return
         try:
-            await self._receive(message, process, asked)
+            await self._receive(message, process, answers)
         except Exception as error:  # one failed command must not end remote control
             log.warning("a command of the Celery sidecar failed", error=type(error).__name__)
 
     async def _receive(
-        self, message: dict[str, Any], process: asyncio.subprocess.Process, asked: dict[int, asyncio.Future[list[str]]]
+        self,
+        message: dict[str, Any],
+        process: asyncio.subprocess.Process,
+        answers: _Answers,
     ) -> None:
         match message:
             case {"delivered": number, "refusals": refusals}:
-                answer = asked.get(number)
+                answer = answers.get(number)
                 if answer and not answer.done():
                     answer.set_result(refusals)
             case {"revoke": ids}:
                 await self._revoke(ids)
-            case {"ask": number, "what": what}:
+            case {"ask": number, "question": question}:
                 with contextlib.suppress(OSError):
-                    await _send(process, {"answer": number, "value": self._inspect(what)})
+                    await _send(process, {"answer": number, "value": self._inspect(question)})
 
 
-def _give_up(asked: Mapping[int, asyncio.Future[list[str]]], reason: str) -> None:
-    for answer in asked.values():
+def _fail_all(answers: _Answers, reason: str) -> None:
+    for answer in answers.values():
         if not answer.done():
             answer.set_exception(SidecarLost(reason))
 

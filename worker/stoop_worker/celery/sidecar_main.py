@@ -47,14 +47,14 @@ class WorkerPipe:
             self._out.write(msgspec.json.encode(message) + b"\n")
             self._out.flush()
 
-    def ask(self, what: str) -> Any:
+    def ask(self, question: str) -> Any:
         """Ask the worker, and return its answer; None if none comes in time."""
         with self._lock:
             self._number += 1
             number = self._number
         answer = self._answers[number] = SimpleQueue()
         try:
-            self.send({"ask": number, "what": what})
+            self.send({"ask": number, "question": question})
             return answer.get(timeout=_ANSWER_SECONDS)
         except Empty:
             return None

@@ -52,6 +52,13 @@ class Dialect(Protocol):
 class Executor:
     """Runs deliveries; whatever happens to one, it is settled exactly once and the others go on.
 
+        execute                     begins and settles; nothing gets past it
+          _run_or_break_off         the run, unless another outcome comes first
+            _answer                 exceptions become outcomes
+              _run_in_time          the deadline
+                _run                the image
+                  _run_request      the engine
+
     With `keys` only jobs that one of them has signed are read; anything else is a dead letter.
     `attempts` is the limit for jobs that do not set `max_attempts`. Without a `dialect` Celery messages are refused.
     `model` is what jobs call this worker's model; a job that names another one is refused.

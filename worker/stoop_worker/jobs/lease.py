@@ -40,12 +40,12 @@ class LeaseKeeper:
         self._broker = broker
         self._engine = engine
         self._period = lease / _BEATS
-        self._patience = hang / self._period  # in beats
+        self._most_idle_beats = hang / self._period
         self._record = record
         self._break_off = break_off
-        self._truce = 0  # in beats
+        self._beats_until_reclaim = 0
         self._progress = -1
-        self._still = 0
+        self._idle_beats = 0
 
     async def run(self) -> None:
         """Keep the lease until cancelled."""
@@ -59,9 +59,9 @@ class LeaseKeeper:
 
     def _makes_progress(self) -> bool:
         progress = self._engine.progress
-        self._still = self._still + 1 if progress == self._progress else 0
+        self._idle_beats = self._idle_beats + 1 if progress == self._progress else 0
         self._progress = progress
-        return self._still <= self._patience
+        return self._idle_beats <= self._most_idle_beats
 
     async def _beat(self) -> None:
         try:
@@ -71,10 +71,10 @@ class LeaseKeeper:
             for delivery in held.lost:
                 # the queue refuses this settlement, because another worker has the job; it only has to end the run
                 self._break_off(delivery, Released())
-            if self._truce:
-                self._truce -= 1
+            if self._beats_until_reclaim:
+                self._beats_until_reclaim -= 1
             elif taken := await self._broker.reclaim():
                 log.warning("jobs of dead workers were taken over", jobs=taken)
         except QueueUnavailable as error:
-            self._truce = _BEATS
+            self._beats_until_reclaim = _BEATS
             log.debug("the lease could not be renewed", error=str(error))

@@ -66,7 +66,7 @@ class Publisher:
         self._tracks: dict[DeliveryKey, _Track] = {}
         self._endings: list[_Ending] = []
         self._has_work = asyncio.Event()
-        self._ended = asyncio.Event()
+        self._has_endings = asyncio.Event()
 
     def begin(self, delivery: Delivery) -> None:
         """Start publishing for a delivery; if it will run, add `started`, or `restarted` if it has events already."""
@@ -94,13 +94,13 @@ class Publisher:
     ) -> bool:
         """End a delivery; True once the broker has stored the end, False if this worker had lost the job.
 
-        A job that will run again publishes no result. The same step stores a `celery_ending` for Celery.
+        A job that will run again publishes no result. The same step stores `celery_ending` for Celery.
         """
         settled: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         track = self._tracks.pop(delivery.key)
         self._endings.append(_Ending(track, outcome, result, celery_ending, settled))
         self._has_work.set()
-        self._ended.set()
+        self._has_endings.set()
         return await settled
 
     async def run(self) -> None:
@@ -109,18 +109,18 @@ class Publisher:
         while True:
             await self._has_work.wait()
             self._has_work.clear()
-            self._ended.clear()
+            self._has_endings.clear()
             await self._flush(self._tracks.values())
             due = now() + self._interval
-            while await self._ends_before(due):
+            while await self._endings_come_before(due):
                 await asyncio.sleep(_ENDINGS_SECONDS)
-                self._ended.clear()
+                self._has_endings.clear()
                 await self._flush(())
 
-    async def _ends_before(self, due: float) -> bool:
+    async def _endings_come_before(self, due: float) -> bool:
         try:
             async with asyncio.timeout_at(due):
-                return await self._ended.wait()
+                return await self._has_endings.wait()
         except TimeoutError:
             return False
 

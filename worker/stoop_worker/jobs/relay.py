@@ -76,18 +76,18 @@ class Relay:
     def _dispatch(self, outputs: Sequence[Output]) -> None:
         for output in outputs:
             if isinstance(output, Finished | Refused | Aborted):
-                self._let_go(output.id)
+                self._release(output.id)
             queue = self._waiting.get(output.id)
             if queue is not None:  # an aborted request may still have one output
                 queue.put_nowait(output)
 
     def _fail(self, request_ids: Sequence[str]) -> None:
         for request_id in request_ids:
-            self._let_go(request_id)
+            self._release(request_id)
             if queue := self._waiting.get(request_id):
                 queue.put_nowait(None)
 
-    def _let_go(self, request_id: str) -> None:
+    def _release(self, request_id: str) -> None:
         if left := self._inside.pop(request_id, None):
             left.set()
 

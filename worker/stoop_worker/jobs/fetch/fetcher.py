@@ -89,7 +89,7 @@ class Fetcher:
         self._client = _connect(config)
         self._pool = ThreadPoolExecutor(config.concurrency, "fetch")
         # so that an image's time limit starts with its fetch, not when it joins the pool's queue
-        self._slots = Budget(config.concurrency, reserved=_kept(config.concurrency))
+        self._slots = Budget(config.concurrency, reserved=_reserved(config.concurrency))
 
     async def fetch(self, image_uri: str, tenant: str | None = None, priority: int = 0) -> bytes:
         """Return the encoded image for a job of this tenant; raises an `ImageError` with the reason if that fails.
@@ -190,7 +190,7 @@ class _Download:
             raise ImageTooLarge(f"{self._address} has {size} bytes or more: at most {self._max_bytes}")
 
 
-def _kept(concurrency: int) -> int:
+def _reserved(concurrency: int) -> int:
     """Return the number of downloads reserved for the first priority."""
     return min(concurrency - 1, max(1, concurrency // 8))
 

@@ -16,8 +16,8 @@ __all__ = ["PublicBackend", "Resolve", "resolve"]
 Resolve = Callable[[str], Awaitable[Sequence[str]]]
 """From a host's name to its IP addresses; raises `OSError`."""
 
-_TRIED: Final = 3
-"""How many of a host's addresses are tried."""
+_MOST_ADDRESSES: Final = 3
+"""The number of a host's addresses that are tried at most."""
 
 
 async def resolve(host: str) -> Sequence[str]:
@@ -46,13 +46,13 @@ class PublicBackend(AsyncNetworkBackend):
         Raises `ImageForbidden` unless all its addresses are public, `StorageUnavailable` if it has none, and httpcore's
         errors if no address answers; `timeout` bounds the resolving and each connection, in seconds.
         """
-        trouble: NetworkError | ConnectTimeout = ConnectError(f"{host} has no address")
-        for ip in (await self._addresses(host, timeout))[:_TRIED]:
+        failure: NetworkError | ConnectTimeout = ConnectError(f"{host} has no address")
+        for ip in (await self._addresses(host, timeout))[:_MOST_ADDRESSES]:
             try:
                 return await self._backend.connect_tcp(ip, port, timeout, local_address, socket_options)
             except (ConnectError, ConnectTimeout) as error:
-                trouble = error
-        raise trouble
+                failure = error
+        raise failure
 
     async def _addresses(self, host: str, timeout: float | None) -> Sequence[str]:
         found: Sequence[str] = ()

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import structlog
 
@@ -36,6 +36,13 @@ _RECLAIMED_AT_ONCE = 100
 _NO_LIMIT = 1 << 30
 
 _Written = TypeVar("_Written", EventGroup, Settlement)
+
+
+class _LaneLimits(NamedTuple):
+    """Limits on the lanes of one claim: the least for the last one, and the most for all after the first."""
+
+    last_lane_least: int
+    later_lanes_most: int
 
 
 class RedisBroker:
@@ -91,10 +98,10 @@ class RedisBroker:
             plan = self._claims.plan(part, permits - len(claimed))
             if plan is None or self._closed:
                 continue
-            left_behind = permits - reserved - sum(one.priority > 0 for one in claimed)
+            later_lanes_most = permits - reserved - sum(one.priority > 0 for one in claimed)
             try:
                 with self._outage.noting(f"claiming from {part}"):
-                    claimed += await self._take_from(part, plan, (share, max(0, left_behind)))
+                    claimed += await self._take_from(part, plan, _LaneLimits(share, max(0, later_lanes_most)))
                 self._outage.succeeded("watching the lanes")
             except QueueUnavailable as error:
                 # what was cancelled may have been claimed in the lanes of each model
@@ -210,11 +217,11 @@ class RedisBroker:
         self._takes += 1
         return permits // 4 if permits >= 4 else int(self._takes % 4 == 0)
 
-    async def _take_from(self, part: Part, plan: ClaimPlan, behind: tuple[int, int]) -> list[Delivery]:
-        """Claim; `behind` is the least for the last lane, and the most for all lanes behind the first."""
+    async def _take_from(self, part: Part, plan: ClaimPlan, limits: _LaneLimits) -> list[Delivery]:
+        """Claim from one part, and note the state of its lanes."""
         lost = part in self._unanswered
         self._unanswered.add(part)
-        now, due, ends, rows, holding, spoilt = await self._run_take(part, plan, behind, lost)
+        now, due, ends, rows, holding, spoilt = await self._run_take(part, plan, limits, lost)
         if not (lost and len(rows) == plan.permits):
             self._unanswered.discard(part)
         self._clock = now - _monotonic()
@@ -230,12 +237,12 @@ class RedisBroker:
             log.error("a key in Redis is of the wrong type and is left out: delete it", key=key)
         self._spoilt[part] = keys
 
-    async def _run_take(self, part: Part, plan: ClaimPlan, behind: tuple[int, int], lost: bool) -> Any:
+    async def _run_take(self, part: Part, plan: ClaimPlan, limits: _LaneLimits, lost: bool) -> Any:
         config, partition = self._config, part.partition
         held = [f"{key.lane} {key.entry_id}" for key in self._claims.held if key.partition == partition] if lost else []
-        args = [*self._prelude(partition), partition, plan.permits, behind[0], int(lost), plan.occupancy]
+        args = [*self._prelude(partition), partition, plan.permits, limits.last_lane_least, int(lost), plan.occupancy]
         args += [int(plan.quarantine_first), in_ms(2 * config.lease), config.small_batch]
-        args += [config.tenant_limit or _NO_LIMIT, behind[1], *held]
+        args += [config.tenant_limit or _NO_LIMIT, limits.later_lanes_most, *held]
         return await self._redis.run(self._take, config.streams(part), args)
 
     async def _extend_in(self, partition: int, held: list[Delivery], record: bytes) -> list[int]:

@@ -69,7 +69,7 @@ local function verdict(had, deadline)
   if had.cancel then return 'cancelled' end
   if had.invalid then return 'invalid ' .. had.invalid end
   if deadline and deadline <= now then return 'expired' end
-  return doubts(had) >= MOST_DOUBTS and 'lost' or ''
+  return counted_crashes(had) >= MOST_CRASHES and 'lost' or ''
 end
 
 -- Makes this worker the owner of an entry that is pending for it; returns the delivery, or nil if it is not to run:

@@ -4,9 +4,9 @@ local stem, group, worker = ARGV[1], ARGV[2], ARGV[3]
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local SMALL, ALONE = 'quarantine:small', 'quarantine:alone'
--- so often a job may be held a suspect, the last time when it crashed alone
-local MOST_DOUBTS = 3
--- in whose name entries wait that were given back; no worker has such a name
+-- the number of counted crashes after which a job is not run again: once among others, once in a small batch, once alone
+local MOST_CRASHES = 3
+-- the consumer that holds entries which were given back; no worker has this name
 local GIVEN_BACK = '-'
 -- While a Cluster moves the slot to another node, a script would see some keys and not others. A look at two keys that
 -- never exist fails then on both nodes, before anything is written: to the worker Redis is away until the slot has moved.
@@ -104,7 +104,7 @@ local function with_id(fields, id)
 end
 
 -- How many crashes count against a job: all but the first death of a whole worker, which has many causes.
-local function doubts(had)
+local function counted_crashes(had)
   return tonumber(had.crashes or 0) - (had.spared and 1 or 0)
 end
 
@@ -114,13 +114,13 @@ local function of_model(model, lane) return model and model .. ':' .. lane or la
 -- Which lane a job belongs to now. What ends without a run may wait anywhere; a suspect runs apart, in the quarantine of
 -- the model whose lanes it was claimed from.
 local function lane_of(had)
-  local doubt, home = doubts(had), had.home or had.lane
-  if had.cancel or doubt == 0 or doubt >= MOST_DOUBTS then return home end
-  return of_model(had.model, doubt == 1 and SMALL or ALONE)
+  local crashes, home = counted_crashes(had), had.home or had.lane
+  if had.cancel or crashes == 0 or crashes >= MOST_CRASHES then return home end
+  return of_model(had.model, crashes == 1 and SMALL or ALONE)
 end
 
 -- Whether a lane is one of the quarantine, of whatever model.
-local function is_apart(lane)
+local function is_quarantine(lane)
   local name = ':' .. lane
   return name:sub(-#SMALL - 1) == ':' .. SMALL or name:sub(-#ALONE - 1) == ':' .. ALONE
 end
@@ -151,7 +151,7 @@ local function put_somewhere(lane, model, fields)
 end
 
 -- A job that was cancelled is the next to be claimed, wherever it waits.
-local function hasten(key, had)
+local function settle_soon(key, had)
   if had.cancel then on_shared(0, 'ZADD', stem .. 'cancelled', 0, key:sub(#stem + #'job:' + 1)) end
 end
 
@@ -160,7 +160,7 @@ local function requeue(key, had, fields)
   local entry, lane = put_somewhere(lane_of(had), had.model, fields)
   if not entry then return false end
   redis.call('HSET', key, 'state', 'queued', 'entry', entry, 'lane', lane, 'home', had.home or had.lane)
-  hasten(key, had)
+  settle_soon(key, had)
   return true
 end
 
@@ -171,7 +171,7 @@ local function put_back(key, had, stream, entry, fields)
     on_shared(0, 'XCLAIM', stream, group, GIVEN_BACK, 0, entry, 'JUSTID')
     redis.call('HSET', key, 'state', 'queued', 'entry', entry, 'lane', had.lane)
     redis.call('HDEL', key, 'worker')
-    hasten(key, had)
+    settle_soon(key, had)
     return ring_bell()
   end
   if requeue(key, had, fields) then remove(stream, entry) end

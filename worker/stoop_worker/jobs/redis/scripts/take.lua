@@ -90,7 +90,7 @@ local function claim_cancelled()
   for i = 1, #popped, 2 do
     local id = popped[i]
     local had = look_up(stem .. 'job:' .. id)
-    if had.cancel and had.state == 'queued' and had.lane and had.entry and not is_apart(had.lane) then
+    if had.cancel and had.state == 'queued' and had.lane and had.entry and not is_quarantine(had.lane) then
       local stream = stem .. 'jobs:' .. had.lane
       local entry = entry_at(stream, had.entry)
       if entry then
