@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.kernels.row import Row, check, microseconds
-from stoop_worker.kernels.stitch_pool import global_and_local, stitch_pool
+from stoop_worker.kernels.stitch_pool import global_and_local
+from stoop_worker.kernels.stitch_pool.reference import stitch_pool
 
 __all__ = ["rows"]
 

@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from deploy.demo_model import dense_text as text
 from deploy.demo_model.dense import dense_loss, dense_shapes
+from deploy.demo_model.dense_vision import project
 from deploy.demo_model.teach import NOTHING, Page
 from stoop_worker.images import CropGeometry, Tiling
-from stoop_worker.kernels.stitch_pool import stitch_pool
-from stoop_worker.models.moondream import dense_text as text
+from stoop_worker.kernels.stitch_pool.reference import stitch_pool
 from stoop_worker.models.moondream import region, vision
 from stoop_worker.models.moondream.config import ModelConfig
 from stoop_worker.models.moondream.weights import Weights
@@ -121,7 +122,7 @@ class Learner:
             views.append((features_BNPD[:, 0], _local(features_BNPD, group.tiling, config.overlap_margin)))
             crop_losses.append(self._crop_loss(features_BNPD, group))
         global_BPD, local_BPD = (torch.cat(side) for side in zip(*views, strict=True))
-        image_BPC = vision.project(global_BPD, local_BPD, weights.vision)
+        image_BPC = project(global_BPD, local_BPD, weights.vision)
         things_BK8 = torch.cat([group.things_BK8 for group in classes])
         centres, patch = _patches(Tiling(1, 1), config.geometry, image_BPC.device)
         scenes = len(image_BPC)

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from deploy.demo_model import dense_text as text
 from deploy.demo_model.exam import Ask, Reply
 from stoop_worker.models.loading.tokenizer import Tokenizer
-from stoop_worker.models.moondream import dense_text as text
 from stoop_worker.models.moondream import region
 from stoop_worker.models.moondream.config import ModelConfig
 from stoop_worker.models.moondream.weights import Weights

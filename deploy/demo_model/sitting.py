@@ -6,13 +6,14 @@ from random import Random
 import torch
 from torch import Tensor
 
+from deploy.demo_model.dense_vision import project
 from deploy.demo_model.exam import Marks, asks
 from deploy.demo_model.feed import seen_scenes
 from deploy.demo_model.learner import Learner
 from deploy.demo_model.pictures.scenes import Scene
 from deploy.demo_model.reader import Reader
 from stoop_worker.images import CropGeometry, select_tiling
-from stoop_worker.kernels.stitch_pool import stitch_pool
+from stoop_worker.kernels.stitch_pool.reference import stitch_pool
 from stoop_worker.models.loading.tokenizer import Tokenizer
 from stoop_worker.models.moondream import vision
 from stoop_worker.models.moondream.weights import Weights
@@ -72,4 +73,4 @@ def _embed(reader: Reader, learner: Learner, shown: Scene, crops_NSS3: Tensor, *
     local = features[0]
     if tiling.count > 1:
         local = stitch_pool(features[1:], rows=tiling.rows, cols=tiling.cols, margin=config.overlap_margin)
-    return vision.project(features[0], torch.zeros_like(local) if blind else local, weights)
+    return project(features[0], torch.zeros_like(local) if blind else local, weights)

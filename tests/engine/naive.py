@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from deploy.demo_model import dense_text as text
 from stoop_worker.engine.device.sampler import uniform
 from stoop_worker.engine.request import Caption, Detect, FinishReason, Point, Query, Request
 from stoop_worker.kernels.sampling import sample
-from stoop_worker.models.moondream import dense_text as text
-from stoop_worker.models.moondream import region, vision
+from stoop_worker.models.moondream import region
 from stoop_worker.models.moondream.model import Moondream
+from tests.support.encoded import encode_images
 
 __all__ = ["Answer", "answer"]
 
@@ -90,13 +91,7 @@ class _Run:
 
     def feed_image(self) -> None:
         model = self.model
-        (embeddings_PC,) = vision.encode(
-            self.request.media,
-            model.weights.vision,
-            model.config.vision,
-            device=torch.device("cpu"),
-            dtype=model.dtype,
-        )
+        (embeddings_PC,) = encode_images(model, self.request.media)
         self.x += embeddings_PC.unbind(0)
         self.prefix = len(self.x)
 

@@ -4,12 +4,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from deploy.demo_model import dense_text as text
 from stoop_worker.images import Crops, cut
 from stoop_worker.kernels.patchify import patchify
 from stoop_worker.kernels.sampling import sample
-from stoop_worker.models.moondream import dense_text as text
-from stoop_worker.models.moondream import region, vision
+from stoop_worker.models.moondream import region
 from stoop_worker.models.moondream.model import Moondream
+from tests.support.encoded import encode_images
 from tests.support.golden_image import golden_image
 from tests.support.one_sequence import OneSequence
 from tests.support.tiny_model import tiny_moondream
@@ -37,9 +38,7 @@ def error(found: Tensor, expected: Tensor) -> float:
 
 def embed_images(model: Moondream, images: list[Crops]) -> Tensor:
     with torch.inference_mode():
-        return torch.stack(
-            vision.encode(images, model.weights.vision, model.config.vision, device=model.device, dtype=model.dtype)
-        )
+        return torch.stack(encode_images(model, images))
 
 
 def hidden_after(model: Moondream, embeddings: Tensor | None) -> Tensor:

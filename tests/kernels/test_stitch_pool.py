@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoop_worker.kernels.stitch_pool import pool, stitch, stitch_pool
+from stoop_worker.kernels.stitch_pool.reference import pool, stitch, stitch_pool
 
 GRID, MARGIN = 27, 4
 STEP = GRID - 2 * MARGIN

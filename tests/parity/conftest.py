@@ -6,10 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from deploy.demo_model import dense_text as text
+from deploy.demo_model.dense_vision import project
 from stoop_worker.images import cut
 from stoop_worker.kernels.patchify import patchify
-from stoop_worker.kernels.stitch_pool import pool, stitch
-from stoop_worker.models.moondream import dense_text as text
+from stoop_worker.kernels.stitch_pool.reference import pool, stitch
 from stoop_worker.models.moondream import vision
 from stoop_worker.models.moondream.model import Moondream
 from tests.support.golden_image import golden_image
@@ -47,7 +48,7 @@ def golden(model: Moondream) -> Golden:
     with torch.inference_mode():
         features = vision.features(pixels, weights, config, dtype=torch.float32)
         stitched = stitch(local.view(local_shape), rows=2, cols=4, margin=config.overlap_margin)
-        embeddings = vision.project(features[0], pool(stitched, config.grid), weights)
+        embeddings = project(features[0], pool(stitched, config.grid), weights)
         bos = text.embed(torch.tensor([model.config.tokenizer.bos_id]), model.weights.text)
         sequence = OneSequence(model, prefix_len=model.config.text.prefix_attn)
         prefix_hidden = sequence.step(torch.cat((bos, embeddings)))

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from stoop_worker.models.moondream import dense_text as text
+from deploy.demo_model import dense_text as text
 from stoop_worker.models.moondream import region
 from stoop_worker.models.moondream.model import Moondream
 from tests.parity.conftest import PROMPT, Golden

@@ -23,7 +23,7 @@ PLANTED = [
     (
         "The worker's layers",
         "worker/stoop_worker/kernels/__init__.py",
-        "import stoop_worker.models.moondream.dense_text",
+        "import stoop_worker.models.moondream.text",
     ),
     ("The worker's layers", "worker/stoop_worker/engine/request.py", "import stoop_worker.jobs.outcome"),
     ("The worker's layers", "worker/stoop_worker/jobs/outcome.py", "import stoop_worker.main"),
@@ -86,7 +86,7 @@ PLANTED = [
     ),
     (
         "Nothing right of jobs knows the wire, an event loop or a configuration",
-        "worker/stoop_worker/models/moondream/dense_text.py",
+        "worker/stoop_worker/models/moondream/text.py",
         "import redis",
     ),
     ("The gateway knows the queue by its client and its operator", "producer/stoop/gateway/jobs.py", "import redis"),

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from deploy.demo_model import dense_text as text
 from stoop_worker.kernels.paged_attention import PagedLayout, paged_attention, write_kv
-from stoop_worker.models.moondream import dense_text as text
 from stoop_worker.models.moondream.model import Moondream
 
 __all__ = ["OneSequence"]

@@ -4,10 +4,10 @@ import numpy as np
 import torch
 
 from stoop_worker.images import Crops, Image, cut
-from stoop_worker.models.moondream import vision
 from stoop_worker.models.moondream.encoder import Encoder
 from tests.engine.kept_work import KeptWork
 from tests.engine.micro import MICRO, micro_moondream
+from tests.support.encoded import encode_images
 
 
 def picture(number: int, side: int) -> Crops | Image:
@@ -26,9 +26,7 @@ def test_captured_or_not_images_are_encoded_alike() -> None:
     for step in steps:
         images = [picture(number, side) for number, side in step]
         found = encoder.encode(images, lambda: None)
-        expected = vision.encode(
-            images, model.weights.vision, model.config.vision, device=model.device, dtype=model.dtype
-        )
+        expected = encode_images(model, images)
         for ours, theirs in zip(found, expected, strict=True):
             torch.testing.assert_close(ours, theirs)
     assert [key[1] for key in graphs.replayed] == [1, 5, 5, 6, 1, 6]  # type: ignore[index]

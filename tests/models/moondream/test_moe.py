@@ -7,10 +7,10 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from deploy.demo_model import dense_text
 from stoop_worker.errors import CheckpointError
 from stoop_worker.models.families import load_model
 from stoop_worker.models.loading.options import LoadOptions
-from stoop_worker.models.moondream import dense_text
 from stoop_worker.models.moondream.family import MoondreamFamily
 from stoop_worker.models.moondream.model import Moondream, load
 from stoop_worker.models.moondream.weights import MoE, TextWeights

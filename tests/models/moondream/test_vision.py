@@ -2,15 +2,16 @@ import numpy as np
 import pytest
 import torch
 
+from deploy.demo_model.dense_vision import project
 from stoop_worker.images import Crops, cut
-from stoop_worker.kernels.stitch_pool import stitch_pool
+from stoop_worker.kernels.stitch_pool.reference import stitch_pool
 from stoop_worker.models.moondream import vision
+from tests.support.encoded import encode_images
 from tests.support.golden_image import golden_image
 from tests.support.tiny_model import tiny_moondream
 
 MODEL = tiny_moondream(torch.float64)
 WEIGHTS, CONFIG = MODEL.weights.vision, MODEL.config.vision
-CPU = torch.device("cpu")
 
 
 def crops(width: int, height: int) -> Crops:
@@ -19,7 +20,7 @@ def crops(width: int, height: int) -> Crops:
 
 def encode(*images: Crops) -> list[torch.Tensor]:
     with torch.inference_mode():
-        return vision.encode(images, WEIGHTS, CONFIG, device=CPU, dtype=torch.float64)
+        return encode_images(MODEL, images)
 
 
 def test_images_together_give_what_each_gives_alone() -> None:
@@ -43,10 +44,6 @@ def test_many_crops_are_encoded_few_at_a_time_and_each_block_is_told() -> None:
     torch.testing.assert_close(found, alone.repeat(3, 1, 1))
 
 
-def test_no_images_give_nothing() -> None:
-    assert encode() == []
-
-
 @pytest.mark.parametrize(("size", "count"), [((300, 200), 1), ((640, 480), 9)])
 def test_an_image_of_one_tile_is_encoded_once(size: tuple[int, int], count: int) -> None:
     assert vision.crops_to_encode(crops(*size), CONFIG) == count
@@ -57,7 +54,7 @@ def test_encoding_once_changes_nothing() -> None:
     with torch.inference_mode():
         features = vision.features(torch.from_numpy(image.pixels), WEIGHTS, CONFIG, dtype=torch.float64)
         local = stitch_pool(features[1:], rows=1, cols=1, margin=CONFIG.overlap_margin)
-        torch.testing.assert_close(encode(image)[0], vision.project(features[0], local, WEIGHTS))
+        torch.testing.assert_close(encode(image)[0], project(features[0], local, WEIGHTS))
 
 
 def test_local_crops_matter_where_they_lie() -> None:
@@ -73,7 +70,7 @@ def test_bfloat16_stays_near_float64() -> None:
     image = crops(300, 200)
     rough_model = tiny_moondream(torch.bfloat16)
     with torch.inference_mode():
-        rough = vision.encode([image], rough_model.weights.vision, CONFIG, device=CPU, dtype=torch.bfloat16)[0]
+        rough = encode_images(rough_model, [image])[0]
     exact = encode(image)[0]
     assert rough.dtype == torch.bfloat16
     assert (rough.double() - exact).norm() / exact.norm() < 0.03
@@ -94,7 +91,7 @@ def test_every_weight_learns() -> None:
             leaf.requires_grad_()
         features = vision.features(pixels, weights, CONFIG, dtype=torch.float32)
         local = stitch_pool(features[1:], rows=1, cols=1, margin=CONFIG.overlap_margin)
-        grads = torch.autograd.grad(vision.project(features[0], local, weights).square().sum(), leaves)
+        grads = torch.autograd.grad(project(features[0], local, weights).square().sum(), leaves)
     finally:
         for leaf in leaves:
             leaf.requires_grad_(False)

@@ -4,9 +4,8 @@ from torch import Tensor
 
 from stoop_worker.kernels.backend import uses_kernel
 from stoop_worker.kernels.stitch_pool import reference
-from stoop_worker.kernels.stitch_pool.reference import pool, stitch, stitch_pool
 
-__all__ = ["global_and_local", "pool", "stitch", "stitch_pool"]
+__all__ = ["global_and_local"]
 
 
 def global_and_local(features_NPD: Tensor, tilings_B4: Tensor, *, margin: int) -> Tensor:

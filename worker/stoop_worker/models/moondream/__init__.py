@@ -15,7 +15,6 @@ encoder.py       runs the vision encoder over the images of a step
 crops.py         cuts crops on the device
 text.py          the text model over the KV cache
 decode_text.py   the text model on one position per sequence, with fused products
-dense_text.py    the text model's layers; the caller supplies the attention
 tau.py           the learned temperature of Moondream 3's attention
 moe.py           the mixture of experts in Moondream 3's later layers
 region.py        coordinates and sizes in embeddings and hidden states

@@ -23,7 +23,7 @@ from stoop_worker.kernels.paged_attention import HEAD_DIMS
 from stoop_worker.kernels.rotate_write import rotation_table
 from stoop_worker.models.loading.download import Download, Source
 from stoop_worker.models.loading.options import LoadOptions
-from stoop_worker.models.moondream import decode_text, dense_text, region, text, vision
+from stoop_worker.models.moondream import decode_text, region, text, vision
 from stoop_worker.models.moondream.checks import check_task
 from stoop_worker.models.moondream.encoder import Encoder
 from stoop_worker.models.moondream.fp8 import in_fp8
@@ -138,7 +138,7 @@ class MoondreamFamily:
         else:
             pending_B = fed.ids_B == PENDING
             ids_B = torch.where(pending_B, last.tokens_S[fed.seats_B], fed.ids_B)
-        x_BC = dense_text.embed(ids_B, weights.text)
+        x_BC = text.embed(ids_B, weights.text)
         if fed.kinds_B is None or fed.values_BW is None:
             return x_BC
         coordinates_B, sizes_B2 = fed.values_BW[:, 0], fed.values_BW
@@ -167,7 +167,7 @@ class MoondreamFamily:
     def read(self, hidden_RC: Tensor, reads: HeadReads, last: LastHeads) -> Tensor:
         """Sample tokens; read coordinates and sizes if any row needs them."""
         weights = self._model.weights
-        logits_RV = dense_text.logits(hidden_RC, weights.text)
+        logits_RV = text.logits(hidden_RC, weights.text)
         ids_R = sample_tokens(logits_RV, reads.sampling)
         if not reads.values:
             return reads.keep(ids_R, None, last)

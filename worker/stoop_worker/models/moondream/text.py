@@ -1,20 +1,21 @@
-"""The text model over the KV cache: the decoder of `dense_text`, with rotation, cache and attention in few passes.
+"""The text model over the KV cache, with rotation, cache and attention in few passes.
 
-T tokens packed over sequences, C model dim, H heads, D head dim, S positions of the longest context, F frequencies,
-N columns of q, k and v.
+T tokens packed over sequences, B rows, C model dim, H heads, D head dim, V vocabulary, S positions of the longest
+context, F frequencies, N columns of q, k and v.
 """
 
 from torch import Tensor
+from torch.nn import functional
 
 from stoop_worker.engine.tensors import KVView
 from stoop_worker.kernels.paged_attention import paged_attention
 from stoop_worker.kernels.rotate_write import Places, rotate_write
-from stoop_worker.models.blocks.layers import add_layer_norm, layer_norm_for, linear, select
+from stoop_worker.models.blocks.layers import add_layer_norm, layer_norm, layer_norm_for, linear, select
 from stoop_worker.models.moondream.moe import feed_forward
 from stoop_worker.models.moondream.tau import tempered
 from stoop_worker.models.moondream.weights import TextWeights
 
-__all__ = ["forward"]
+__all__ = ["embed", "forward", "logits"]
 
 
 def forward(
@@ -41,6 +42,16 @@ def forward(
         x_TC, rows = add_layer_norm(x_TC, added, following.ln, reader=following.attn.qkv)
     # the two sums are in this order, for bfloat16 rounds each
     return x_TC + added[0] + added[1]
+
+
+def embed(ids_T: Tensor, weights: TextWeights) -> Tensor:
+    """Return the tokens' embeddings x_TC."""
+    return functional.embedding(ids_T, weights.wte)
+
+
+def logits(hidden_BC: Tensor, weights: TextWeights) -> Tensor:
+    """Return logits_BV of the rows' next tokens."""
+    return linear(layer_norm(hidden_BC, weights.post_ln), weights.lm_head)
 
 
 def _attend(kv: KVView, layer: int, qkv_TN: Tensor, places: Places) -> Tensor:

@@ -21,24 +21,9 @@ from stoop_worker.models.moondream.config import VisionConfig
 from stoop_worker.models.moondream.crops import cut_on_device, send_pixels
 from stoop_worker.models.moondream.weights import Attention, VisionWeights
 
-__all__ = ["aligned", "crops_on_device", "crops_to_encode", "embeddings", "encode", "features", "project", "tiling_of"]
+__all__ = ["aligned", "crops_on_device", "crops_to_encode", "embeddings", "features", "tiling_of"]
 
 _CROPS_AT_ONCE = 16  # on a CPU, where a larger batch would take too long between progress reports
-
-
-def encode(
-    images: Sequence[Crops | Image],
-    weights: VisionWeights,
-    config: VisionConfig,
-    *,
-    device: torch.device,
-    dtype: torch.dtype,
-) -> list[Tensor]:
-    """Encode several images at once; returns embeddings (P, C) for each. `dtype` is that of the weights."""
-    if not images:
-        return []
-    features_NPD = features(crops_on_device(images, config, device), weights, config, dtype=dtype)
-    return list(embeddings(features_NPD, images, weights, config).unbind(0))
 
 
 def crops_to_encode(image: Crops | Image, config: VisionConfig) -> int:
@@ -131,11 +116,6 @@ def embeddings(
     ]
     tilings_B4 = _tilings_on_device(tuple(rows), features_NPD.device)
     return mlp(global_and_local(features_NPD, tilings_B4, margin=config.overlap_margin), weights.proj_mlp)
-
-
-def project(global_PD: Tensor, local_PD: Tensor, weights: VisionWeights) -> Tensor:
-    """Project the global crop's features beside the pooled local ones; returns embeddings (P, C)."""
-    return mlp(torch.cat((global_PD, local_PD), dim=-1), weights.proj_mlp)
 
 
 @lru_cache(maxsize=512)

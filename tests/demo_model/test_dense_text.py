@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from stoop_worker.models.moondream import dense_text as text
+from deploy.demo_model import dense_text as text
 from tests.support.one_sequence import OneSequence
 from tests.support.tiny_model import tiny_moondream
 

@@ -1,4 +1,4 @@
-"""The text model: a decoder whose attention is the caller's.
+"""The text model for training: a decoder without a cache, whose attention is the caller's.
 
 B rows, T tokens packed over rows, C model dim, H heads, D head dim, V vocabulary, N columns of q, k
 and v. T may stand for several leading dims.
@@ -17,6 +17,7 @@ from stoop_worker.models.blocks.layers import layer_norm, linear
 from stoop_worker.models.moondream.config import TextConfig
 from stoop_worker.models.moondream.moe import feed_forward
 from stoop_worker.models.moondream.tau import tempered
+from stoop_worker.models.moondream.text import embed, logits
 from stoop_worker.models.moondream.weights import TextWeights
 
 __all__ = ["Attend", "dense_attend", "embed", "forward", "logits"]
@@ -30,11 +31,6 @@ class Attend(Protocol):
 
 
 _LayerAttend = Callable[[Tensor, Tensor, Tensor], Tensor]
-
-
-def embed(ids_T: Tensor, weights: TextWeights) -> Tensor:
-    """Return the tokens' embeddings x_TC."""
-    return functional.embedding(ids_T, weights.wte)
 
 
 def forward(x_TC: Tensor, positions_T: Tensor, weights: TextWeights, config: TextConfig, attend: Attend) -> Tensor:
@@ -60,13 +56,8 @@ def _attend(qkv_TN: Tensor, rotation_TF: Rotation, heads: int, attend: _LayerAtt
     return attend(q_THD, k_THD, v_THD).flatten(-2)
 
 
-def logits(hidden_BC: Tensor, weights: TextWeights) -> Tensor:
-    """Return logits_BV of the rows' next tokens."""
-    return linear(layer_norm(hidden_BC, weights.post_ln), weights.lm_head)
-
-
 def dense_attend(prefix_len: int) -> Attend:
-    """Return plain attention within x, for training and tests: (…, T, H, D), all positions from 0, no cache.
+    """Return plain attention within x: (…, T, H, D), all positions from 0, no cache.
 
     Row i sees j when j <= i, or when both are below `prefix_len`; 0 is plain causal.
     """
