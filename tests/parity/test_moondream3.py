@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from stoop_worker.models.moondream import dense_text as text
+from deploy.demo_model import dense_text as text
 from stoop_worker.models.moondream import region
 from stoop_worker.models.moondream.config import ModelConfig, TauConfig
 from stoop_worker.models.moondream.weights import MoE, Weights
