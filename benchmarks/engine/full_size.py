@@ -20,9 +20,9 @@ from tokenizers import decoders, models, pre_tokenizers
 from torch import Tensor
 
 from stoop_worker.models.loading.tokenizer import Tokenizer
-from stoop_worker.models.moondream.config import (
+from stoop_worker.models.moondream.config import ModelConfig
+from stoop_worker.models.moondream.config_parts import (
     Affixes,
-    ModelConfig,
     RegionConfig,
     Templates,
     TextConfig,

@@ -14,7 +14,7 @@ from torch.nn import functional
 from stoop_worker.kernels.paged_attention import prefix_mask
 from stoop_worker.kernels.rope import Rotation, rope, rotation
 from stoop_worker.models.blocks.layers import layer_norm, linear
-from stoop_worker.models.moondream.config import TextConfig
+from stoop_worker.models.moondream.config_parts import TextConfig
 from stoop_worker.models.moondream.moe import feed_forward
 from stoop_worker.models.moondream.tau import tempered
 from stoop_worker.models.moondream.text import embed, logits

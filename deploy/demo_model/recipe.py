@@ -12,7 +12,8 @@ from deploy.demo_model.pictures.scenes import scene
 from deploy.demo_model.pictures.speech import captions, labels, questions
 from deploy.demo_model.untrained import small_config, standin_tokenizer, with_templates
 from stoop_worker.models.loading.tokenizer import Tokenizer
-from stoop_worker.models.moondream.config import ModelConfig, RegionConfig, TextConfig, VisionConfig
+from stoop_worker.models.moondream.config import ModelConfig
+from stoop_worker.models.moondream.config_parts import RegionConfig, TextConfig, VisionConfig
 from stoop_worker.models.moondream.shapes import tensor_shapes
 
 __all__ = ["demo_config", "demo_tokenizer", "first_tensors", "smoke_config"]

@@ -12,9 +12,9 @@ from stoop_worker.engine.engine import Engine
 from stoop_worker.engine.request import Aborted, Finished, Media, Output, Refused, Request
 from stoop_worker.images import Crops, Image, cut
 from stoop_worker.models.loading.tokenizer import Tokenizer
-from stoop_worker.models.moondream.config import (
+from stoop_worker.models.moondream.config import ModelConfig
+from stoop_worker.models.moondream.config_parts import (
     Affixes,
-    ModelConfig,
     MoEConfig,
     RegionConfig,
     TauConfig,

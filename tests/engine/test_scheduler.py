@@ -6,7 +6,7 @@ from stoop_worker.engine.pages import PagePool
 from stoop_worker.engine.request import Detect, Request
 from stoop_worker.engine.scheduler import Chunk, Plan, Scheduler
 from stoop_worker.engine.sequence import Sequence
-from stoop_worker.models.moondream.config import TokenizerConfig
+from stoop_worker.models.moondream.config_parts import TokenizerConfig
 from stoop_worker.models.moondream.skills import SpatialSkill
 from tests.engine import micro
 from tests.engine.audit import audit

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from deploy.demo_model import dense_text as text
 from stoop_worker.models.moondream import region
-from stoop_worker.models.moondream.config import ModelConfig, TauConfig
+from stoop_worker.models.moondream.config import ModelConfig
+from stoop_worker.models.moondream.config_parts import TauConfig
 from stoop_worker.models.moondream.weights import MoE, Weights
 from tests.parity.plain_moondream3 import PlainMoondream3
 from tests.support.tiny_model import formula_weights, tiny_moondream3_config

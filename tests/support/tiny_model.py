@@ -16,7 +16,8 @@ from deploy.demo_model.untrained import (
     write_model,
 )
 from stoop_worker.models.loading.tokenizer import Tokenizer
-from stoop_worker.models.moondream.config import ModelConfig, MoEConfig, released
+from stoop_worker.models.moondream.config import ModelConfig, released
+from stoop_worker.models.moondream.config_parts import MoEConfig
 from stoop_worker.models.moondream.model import Moondream
 
 __all__ = [

@@ -63,6 +63,7 @@ def _model_name(name: str) -> str:
 
 
 _CPU_PERMITS = 16
+_MAX_CONTEXT = 32_768
 
 
 def _web_address(endpoint: str) -> str:
@@ -120,8 +121,8 @@ class WorkerConfig(BaseSettings):
     )
     page_size: int = Field(default=16, ge=1, le=65_536, description="tokens in a page")
     max_batch: int = Field(default=64, ge=1, le=16_384, description="most sequences in one step")
-    max_context: int = Field(
-        default=32_768, ge=1, le=1 << 24, description="longest sequence, where the model takes a longer one"
+    max_context: int | None = Field(
+        default=None, ge=1, le=1 << 24, description="longest sequence in tokens; by default the catalog's, else 32768"
     )
     token_budget: int | None = Field(
         default=None, ge=1, le=1 << 24, description="most tokens in one step; by default the device's"
@@ -231,6 +232,12 @@ class WorkerConfig(BaseSettings):
     def chosen(self) -> Chosen:
         """The source that `model` and `revision` name."""
         return read_catalog().choose(self.model, self.revision)
+
+    @property
+    def context_cap(self) -> int:
+        """The longest sequence in tokens: `max_context`, else the catalog's for the model, else 32768."""
+        entry = self.chosen.entry
+        return self.max_context or (entry.context if entry else _MAX_CONTEXT)
 
     @property
     def models(self) -> tuple[str | None, ...]:

@@ -193,7 +193,8 @@ def _instance_name() -> str:
 def _engine_settings(config: WorkerConfig) -> EngineSettings:
     given = {field.name: getattr(config, field.name) for field in fields(EngineSettings)}
     chosen = config.chosen
-    return EngineSettings(**{**given, "model": chosen.source, "revision": chosen.revision})
+    resolved = {"model": chosen.source, "revision": chosen.revision, "max_context": config.context_cap}
+    return EngineSettings(**(given | resolved))
 
 
 def _supervision(config: WorkerConfig) -> Supervision:

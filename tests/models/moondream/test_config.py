@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from stoop_worker.errors import CheckpointError
-from stoop_worker.models.moondream.config import ModelConfig, MoEConfig, TauConfig, released
+from stoop_worker.models.loading.config_file import read_document
+from stoop_worker.models.moondream.config import ModelConfig, released
+from stoop_worker.models.moondream.config_parts import MoEConfig, TauConfig
 from tests.support.tiny_model import tiny_config
 
 
@@ -139,9 +141,9 @@ def test_a_file_that_is_no_config_is_named(tmp_path: Path, contents: str, compla
     path = tmp_path / "config.json"
     path.write_text(contents)
     with pytest.raises(CheckpointError, match=f"config.json {complaint}"):
-        ModelConfig.read(path)
+        read_document(path)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"cannot read .*config.json"):
-        ModelConfig.read(tmp_path / "config.json")
+        read_document(tmp_path / "config.json")

@@ -4,7 +4,7 @@ import pytest
 
 from stoop_worker.engine.inputs import Input, TokenInput
 from stoop_worker.engine.request import Caption, Detect, Point, Query, Task
-from stoop_worker.models.moondream.config import TokenizerConfig
+from stoop_worker.models.moondream.config_parts import TokenizerConfig
 from stoop_worker.models.moondream.prompt import build_prompt
 from stoop_worker.models.moondream.values import coordinate_input, size_input
 

@@ -18,7 +18,7 @@ _SAMPLING = {"temperature": float, "top_p": float, "max_tokens": int}
 class Entry:
     """One model: where its weights are, its family, and its limits.
 
-    `context` is in tokens. `sampling` has the model's own defaults of temperature, top_p and max_tokens.
+    `context` is the default of `--max-context`, in tokens. `sampling` has the model's own defaults of temperature, top_p and max_tokens.
     """
 
     name: str

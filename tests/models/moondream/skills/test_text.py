@@ -12,7 +12,7 @@ from stoop_worker.engine.request import (
     Usage,
 )
 from stoop_worker.engine.skill import Advance, Head, HeadValues
-from stoop_worker.models.moondream.config import TokenizerConfig
+from stoop_worker.models.moondream.config_parts import TokenizerConfig
 from stoop_worker.models.moondream.skills import TextSkill, start_skill
 from stoop_worker.models.moondream.values import coordinate_input
 

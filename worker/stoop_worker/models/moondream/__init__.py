@@ -4,7 +4,8 @@ family.py        the port's functions
 model.py         a loaded model, and loading one
 files.py         reads the configuration and the tokenizer
 sections.py      finds the four sections in config.json
-config.py        sizes, token ids and prompt templates
+config.py        a configuration, read from config.json
+config_parts.py  sizes, token ids and prompt templates
 config_check.py  checks that a configuration describes a possible model
 weights.py       all tensors, arranged as the functions need them
 shapes.py        the name and shape of every tensor in a checkpoint

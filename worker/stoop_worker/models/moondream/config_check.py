@@ -2,31 +2,21 @@
 
 from collections.abc import Iterator
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING
 
 from stoop_worker.errors import CheckpointError
-
-if TYPE_CHECKING:
-    from stoop_worker.models.moondream.config import (
-        ModelConfig,
-        RegionConfig,
-        TextConfig,
-        TokenizerConfig,
-        VisionConfig,
-    )
+from stoop_worker.models.moondream.config_parts import RegionConfig, TextConfig, TokenizerConfig, VisionConfig
 
 __all__ = ["check"]
 
 
-def check(config: "ModelConfig") -> None:
+def check(text: TextConfig, vision: VisionConfig, region: RegionConfig, tokenizer: TokenizerConfig) -> None:
     """Raise a `CheckpointError` that names the first impossible value."""
-    text, vision, region = config.text, config.vision, config.region
     for complaint in (
-        *_sizes(config),
+        *_sizes(text, vision, region),
         *_text(text),
         *_vision(vision),
         *_region(region),
-        *_ids(config.tokenizer, text.vocab_size),
+        *_ids(tokenizer, text.vocab_size),
         *_wants(
             (vision.proj_out_dim == text.dim, "vision.proj_out_dim must equal text.dim"),
             (region.dim == text.dim, "region.dim must equal text.dim"),
@@ -35,7 +25,7 @@ def check(config: "ModelConfig") -> None:
                 f"text.prefix_attn must be {vision.patches + 1}: one token, then a crop's patches",
             ),
             (
-                len(config.tokenizer.templates.query.suffix) > 0,
+                len(tokenizer.templates.query.suffix) > 0,
                 "tokenizer.templates.query.suffix is empty: after reasoning, no answer would begin",
             ),
         ),
@@ -47,8 +37,8 @@ def _wants(*rules: tuple[bool, str]) -> Iterator[str]:
     return (complaint for holds, complaint in rules if not holds)
 
 
-def _sizes(config: "ModelConfig") -> Iterator[str]:
-    for section, part in (("text", config.text), ("vision", config.vision), ("region", config.region)):
+def _sizes(text: TextConfig, vision: VisionConfig, region: RegionConfig) -> Iterator[str]:
+    for section, part in (("text", text), ("vision", vision), ("region", region)):
         yield from _positive(section, part)
         if getattr(part, "group_size", None) is not None:
             yield f"{section}.group_size is set: int4 checkpoints are not read, take the bfloat16 one"
@@ -61,7 +51,7 @@ def _positive(section: str, part: object) -> Iterator[str]:
             yield f"{section}.{size.name} is {found}: it must be positive"
 
 
-def _text(text: "TextConfig") -> Iterator[str]:
+def _text(text: TextConfig) -> Iterator[str]:
     yield from _experts(text)
     if text.tau is not None:
         yield from _wants(
@@ -79,7 +69,7 @@ def _text(text: "TextConfig") -> Iterator[str]:
     )
 
 
-def _experts(text: "TextConfig") -> Iterator[str]:
+def _experts(text: TextConfig) -> Iterator[str]:
     if text.moe is None:
         return
     yield from _positive("text.moe", replace(text.moe, start_layer=1))
@@ -92,7 +82,7 @@ def _experts(text: "TextConfig") -> Iterator[str]:
     )
 
 
-def _vision(vision: "VisionConfig") -> Iterator[str]:
+def _vision(vision: VisionConfig) -> Iterator[str]:
     return _wants(
         (vision.in_channels == 3, "vision.in_channels must be 3"),
         (vision.enc_dim % vision.enc_n_heads == 0, "vision.enc_dim must be a multiple of vision.enc_n_heads"),
@@ -101,7 +91,7 @@ def _vision(vision: "VisionConfig") -> Iterator[str]:
     )
 
 
-def _region(region: "RegionConfig") -> Iterator[str]:
+def _region(region: RegionConfig) -> Iterator[str]:
     return _wants(
         (region.coord_feat_dim % 2 == 0, "region.coord_feat_dim must be even"),
         (region.size_feat_dim % 2 == 0, "region.size_feat_dim must be even"),
@@ -110,7 +100,7 @@ def _region(region: "RegionConfig") -> Iterator[str]:
     )
 
 
-def _ids(tokenizer: "TokenizerConfig", vocab_size: int) -> Iterator[str]:
+def _ids(tokenizer: TokenizerConfig, vocab_size: int) -> Iterator[str]:
     named: dict[str, tuple[int, ...]] = {
         known.name: (getattr(tokenizer, known.name),) for known in fields(tokenizer) if known.name.endswith("_id")
     }

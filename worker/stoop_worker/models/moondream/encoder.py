@@ -13,7 +13,7 @@ from torch.profiler import record_function
 from stoop_worker.engine.graphs import Graphs
 from stoop_worker.images import Crops, Image
 from stoop_worker.models.moondream import vision
-from stoop_worker.models.moondream.config import VisionConfig
+from stoop_worker.models.moondream.config_parts import VisionConfig
 from stoop_worker.models.moondream.weights import VisionWeights
 
 __all__ = ["Encoder"]

@@ -7,7 +7,8 @@ from typing import Any
 from stoop_worker.errors import CheckpointError
 from stoop_worker.models.loading.download import Download, Source
 from stoop_worker.models.loading.tokenizer import Tokenizer
-from stoop_worker.models.moondream.config import ModelConfig, TokenizerConfig
+from stoop_worker.models.moondream.config import ModelConfig
+from stoop_worker.models.moondream.config_parts import TokenizerConfig
 
 __all__ = ["mismatch", "read_config", "read_tokenizer"]
 

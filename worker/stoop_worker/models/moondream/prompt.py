@@ -3,7 +3,7 @@
 from stoop_worker.engine.inputs import Input, TokenInput
 from stoop_worker.engine.request import Caption, Detect, Query, SpatialRef, Task
 from stoop_worker.models.loading.tokenizer import Tokenizer
-from stoop_worker.models.moondream.config import TokenizerConfig
+from stoop_worker.models.moondream.config_parts import TokenizerConfig
 from stoop_worker.models.moondream.values import coordinate_input, size_input
 
 __all__ = ["build_prompt"]

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from stoop_worker.errors import CheckpointError
-from stoop_worker.models.moondream.config import ModelConfig, RegionConfig, TextConfig, VisionConfig
+from stoop_worker.models.moondream.config import ModelConfig
+from stoop_worker.models.moondream.config_parts import RegionConfig, TextConfig, VisionConfig
 
 __all__ = ["Shapes", "check_experts", "check_shapes", "is_scale", "tensor_shapes"]
 

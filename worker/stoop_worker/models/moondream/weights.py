@@ -8,7 +8,8 @@ from torch import Tensor
 
 from stoop_worker.kernels.moe import ExpertLinear
 from stoop_worker.models.blocks.layers import MLP, AnyLinear, LayerNorm, Linear
-from stoop_worker.models.moondream.config import ModelConfig, TauConfig, TextConfig
+from stoop_worker.models.moondream.config import ModelConfig
+from stoop_worker.models.moondream.config_parts import TauConfig, TextConfig
 from stoop_worker.models.moondream.shapes import check_experts, check_shapes
 
 __all__ = [

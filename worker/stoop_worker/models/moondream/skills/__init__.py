@@ -8,7 +8,7 @@ spatial.py    detect and point
 from stoop_worker.engine.request import Caption, Query, Request
 from stoop_worker.engine.skill import Skill
 from stoop_worker.models.loading.tokenizer import Tokenizer
-from stoop_worker.models.moondream.config import TokenizerConfig
+from stoop_worker.models.moondream.config_parts import TokenizerConfig
 from stoop_worker.models.moondream.skills.spatial import SpatialSkill
 from stoop_worker.models.moondream.skills.text import TextSkill
 

@@ -11,7 +11,7 @@ from stoop_worker.engine.inputs import Input, TokenInput
 from stoop_worker.engine.request import GroundedSpan
 from stoop_worker.engine.skill import HeadValues
 from stoop_worker.models.loading.tokenizer import Tokenizer
-from stoop_worker.models.moondream.config import TokenizerConfig
+from stoop_worker.models.moondream.config_parts import TokenizerConfig
 from stoop_worker.models.moondream.values import coordinate_input, coordinate_of
 
 __all__ = ["Reasoning"]

@@ -11,7 +11,7 @@ from enum import Enum, auto
 from stoop_worker.engine.inputs import ValuesInput
 from stoop_worker.engine.request import BoxFound, Detect, Finished, FinishReason, Output, PointFound, Request, Usage
 from stoop_worker.engine.skill import Advance, Head, HeadValues, Lookahead
-from stoop_worker.models.moondream.config import TokenizerConfig
+from stoop_worker.models.moondream.config_parts import TokenizerConfig
 from stoop_worker.models.moondream.values import Fed, continues_by, coordinate_input, coordinate_of, size_input, size_of
 
 __all__ = ["SpatialSkill"]

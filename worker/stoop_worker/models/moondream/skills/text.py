@@ -16,7 +16,7 @@ from stoop_worker.engine.request import (
 )
 from stoop_worker.engine.skill import Advance, Head, HeadValues, Lookahead
 from stoop_worker.models.loading.tokenizer import Tokenizer
-from stoop_worker.models.moondream.config import TokenizerConfig
+from stoop_worker.models.moondream.config_parts import TokenizerConfig
 from stoop_worker.models.moondream.skills.reasoning import Reasoning
 from stoop_worker.models.moondream.values import Fed
 
