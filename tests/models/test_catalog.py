@@ -33,6 +33,10 @@ def test_a_folder_is_itself_whatever_its_name(tmp_path: Path, monkeypatch: pytes
     assert (chosen.source, chosen.revision, chosen.name) == ("moondream2", None, None)
 
 
+def test_the_catalog_caps_the_context_of_its_models() -> None:
+    assert (CATALOG.choose("moondream2").context, CATALOG.choose("somebody/else").context) == (2048, 32_768)
+
+
 def test_what_the_catalog_does_not_know_is_left_as_it_is() -> None:
     chosen = CATALOG.choose("somebody/else", "abc")
     assert (chosen.source, chosen.revision, chosen.name) == ("somebody/else", "abc", None)

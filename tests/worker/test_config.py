@@ -89,12 +89,6 @@ def test_a_worker_serves_jobs_without_a_model_and_those_that_name_its_own() -> N
     assert config.chosen.source == "vikhyatk/moondream2"
 
 
-def test_the_catalog_caps_the_context_unless_a_flag_does(tmp_path: Path) -> None:
-    assert read_config({"model": "moondream2"}).context_cap == 2048
-    assert read_config({"model": "moondream2", "max_context": 1024}).context_cap == 1024
-    assert read_config({"model": str(tmp_path)}).context_cap == 32_768
-
-
 def test_a_model_without_a_name_serves_jobs_without_a_model_alone(tmp_path: Path) -> None:
     config = read_config({"model": str(tmp_path)})
     assert (config.name, config.models) == (None, (None,))

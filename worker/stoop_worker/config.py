@@ -63,7 +63,6 @@ def _model_name(name: str) -> str:
 
 
 _CPU_PERMITS = 16
-_MAX_CONTEXT = 32_768
 
 
 def _web_address(endpoint: str) -> str:
@@ -232,12 +231,6 @@ class WorkerConfig(BaseSettings):
     def chosen(self) -> Chosen:
         """The source that `model` and `revision` name."""
         return read_catalog().choose(self.model, self.revision)
-
-    @property
-    def context_cap(self) -> int:
-        """The longest sequence in tokens: `max_context`, else the catalog's for the model, else 32768."""
-        entry = self.chosen.entry
-        return self.max_context or (entry.context if entry else _MAX_CONTEXT)
 
     @property
     def models(self) -> tuple[str | None, ...]:

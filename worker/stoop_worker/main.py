@@ -193,8 +193,8 @@ def _instance_name() -> str:
 def _engine_settings(config: WorkerConfig) -> EngineSettings:
     given = {field.name: getattr(config, field.name) for field in fields(EngineSettings)}
     chosen = config.chosen
-    resolved = {"model": chosen.source, "revision": chosen.revision, "max_context": config.context_cap}
-    return EngineSettings(**(given | resolved))
+    context = config.max_context or chosen.context
+    return EngineSettings(**(given | {"model": chosen.source, "revision": chosen.revision, "max_context": context}))
 
 
 def _supervision(config: WorkerConfig) -> Supervision:

@@ -12,13 +12,15 @@ from stoop_worker.errors import ConfigError
 __all__ = ["Catalog", "Chosen", "Entry", "read_catalog"]
 
 _SAMPLING = {"temperature": float, "top_p": float, "max_tokens": int}
+_CONTEXT = 32_768  # of a model that the catalog does not know
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One model: where its weights are, its family, and its limits.
 
-    `context` is the default of `--max-context`, in tokens. `sampling` has the model's own defaults of temperature, top_p and max_tokens.
+    `context` is the default of `--max-context`, in tokens. `sampling` has the model's own defaults of temperature, top_p
+    and max_tokens.
     """
 
     name: str
@@ -42,6 +44,11 @@ class Chosen:
     def name(self) -> str | None:
         """The short name; None for a model that the catalog does not know."""
         return self.entry.name if self.entry else None
+
+    @property
+    def context(self) -> int:
+        """The default of `--max-context`."""
+        return self.entry.context if self.entry else _CONTEXT
 
 
 @dataclass(frozen=True, slots=True)
