@@ -19,7 +19,7 @@ _CONTEXT = 32_768  # of a model that the catalog does not know
 class Entry:
     """One model: where its weights are, its family, and its limits.
 
-    `context` is the default of `--max-context`, in tokens. `sampling` has the model's own defaults of temperature, top_p
+    `context` is the default of `--max-context`, in tokens. `sampling` has the model's own defaults: temperature, top_p
     and max_tokens.
     """
 
