@@ -11,7 +11,7 @@ and `kernel.py` (or the files named there) computes it with Triton. Files in CUD
     rms_norm/         RMS norm, with the sums before it
     rope/             rotary position embedding (reference only)
     rotate_write/     rotation of queries and keys, and the write to the KV pool
-    tau/              scales of queries and values that are learned and grow with the position (reference only)
+    tau/              learned scales of queries and values
     rotate_attend/    the same and attention in one launch, for single rows
     paged_attention/  attention over the paged KV pool
     vision_attention/ full attention within each crop

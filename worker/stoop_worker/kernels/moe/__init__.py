@@ -7,10 +7,14 @@ T tokens, E experts, K chosen for a token, C model dim, F inner dim of an expert
 (E, 2 F, C), `down` one of (E, C, F), in the dtype of x or in float8_e4m3fn with float32 scales (E, rows).
 
 weights.py    the values above
+routing.py    the kernels that choose experts and sort tokens by expert
+products.py   the products of all experts in one launch
+kernel.py     the whole mixture
 """
 
 from torch import Tensor
 
+from stoop_worker.kernels.backend import uses_kernel
 from stoop_worker.kernels.moe import reference
 from stoop_worker.kernels.moe.weights import ExpertLinear, Routing
 
@@ -19,9 +23,17 @@ __all__ = ["ExpertLinear", "Routing", "mixture", "route"]
 
 def route(logits_TE: Tensor, count: int) -> Routing:
     """Choose the experts of each token; see `reference.route`."""
+    if uses_kernel(logits_TE):
+        from stoop_worker.kernels.moe import kernel
+
+        return kernel.route(logits_TE, count)
     return reference.route(logits_TE, count)
 
 
 def mixture(x_TC: Tensor, routing: Routing, up: ExpertLinear, down: ExpertLinear) -> Tensor:
     """Return the weighted sum of the chosen experts' outputs; see `reference.mixture`."""
+    if uses_kernel(x_TC):
+        from stoop_worker.kernels.moe import kernel
+
+        return kernel.mixture(x_TC, routing, up, down)
     return reference.mixture(x_TC, routing, up, down)

@@ -9,7 +9,8 @@ T rows, H query heads, K key heads, D head dim, F frequencies (half the rotated 
 Rows may be strided; a row's columns are contiguous. `pool` (2, pages, page size, K, D): the rows' dtype or
 float8_e4m3fn.
 `places` is a `Places`: positions int64 (T,) or (T, A), table_SF2 float32 (S, F, 2), slots_T int64, axis_F int32 (F,) or
-None. `norms` is a `HeadNorms`: weights q_D and k_D of the rows' dtype, and epsilon. F = D / 2 rotates whole heads.
+None, and a `Heat` or None, which scales the heads of q and v. `norms` is a `HeadNorms`: weights q_D and k_D of the
+rows' dtype, and epsilon. F = D / 2 rotates whole heads.
 """
 
 from torch import Tensor

@@ -49,7 +49,9 @@ class _Parts:
 
 def _launch(rows_TN: Tensor, places: Places, pool: Tensor, out_TM: Tensor, parts: _Parts) -> Tensor:
     key_heads, head_dim = pool.shape[3:]
-    positions, table_SF2, norms = places.positions, places.table_SF2, parts.norms
+    positions, table_SF2, norms, heat = places.positions, places.table_SF2, parts.norms, places.heat
+    if heat is not None and (places.axis_F is not None or norms is not None or parts.heads != key_heads):
+        raise ValueError("a temperature goes with one axis of positions, no norms, and a key head a query head")
     count, frequencies = rows_TN.shape[0], table_SF2.shape[1]
     q_THD = torch.empty((count, parts.heads, head_dim), dtype=rows_TN.dtype, device=rows_TN.device)
     if count == 0:
@@ -63,12 +65,15 @@ def _launch(rows_TN: Tensor, places: Places, pool: Tensor, out_TM: Tensor, parts
         positions if places.axis_F is None else places.axis_F,
         rows_TN if norms is None else norms.q_D,
         rows_TN if norms is None else norms.k_D,
+        table_SF2 if heat is None else heat.parts_STX,
+        rows_TN if heat is None else heat.alpha_H,
         q_THD,
         pool[0],
         pool[1],
         out_TM,
         rows_TN.stride(0),
         out_TM.stride(0),
+        count,
         0.0 if norms is None else norms.epsilon,
         H=parts.heads,
         K=key_heads,
@@ -80,6 +85,8 @@ def _launch(rows_TN: Tensor, places: Places, pool: Tensor, out_TM: Tensor, parts
         REST_BLOCK=triton.next_power_of_2(max(1, head_dim - 2 * frequencies)),
         AXES=0 if places.axis_F is None else positions.shape[1],
         NORMS=norms is not None,
+        HEAT=0 if heat is None else len(heat.parts_STX),
+        ROUNDED=heat is not None and heat.rounded_positions,
         COLUMNS=parts.columns,
         BLOCK=_MLP_BLOCK,
         num_warps=4,
@@ -97,12 +104,15 @@ def _rotate_write(
     axis_ptr,
     q_norm_ptr,
     k_norm_ptr,
+    heat_ptr,
+    alpha_ptr,
     q_ptr,
     keys_ptr,
     values_ptr,
     out_ptr,
     row_stride,
     out_stride,
+    count,
     epsilon,
     H: tl.constexpr,
     K: tl.constexpr,
@@ -114,6 +124,8 @@ def _rotate_write(
     REST_BLOCK: tl.constexpr,
     AXES: tl.constexpr,
     NORMS: tl.constexpr,
+    HEAT: tl.constexpr,
+    ROUNDED: tl.constexpr,
     COLUMNS: tl.constexpr,
     BLOCK: tl.constexpr,
     EARLY: tl.constexpr,
@@ -139,6 +151,12 @@ def _rotate_write(
         sin = tl.load(rotation_ptr + 2 * pair + 1, mask=pair < F, other=0.0)
         slot = tl.load(slots_ptr + row).to(tl.int64)
         early.wait(EARLY)
+        heat = tl.full((H_BLOCK,), 1.0, dtype=tl.float32)
+        if HEAT > 0:  # noqa: SIM102 (the inner condition is known on the device alone)
+            if part != 1:
+                parts_ptr = heat_ptr + row * 2 * H + (part // 2) * H
+                term = _position_term(tl.load(positions_ptr + row), alpha_ptr, H, H_BLOCK, ROUNDED)
+                heat = _temperature(parts_ptr, count * 2 * H, HEAT, H, H_BLOCK) + term
         if part == 0:
             _rotate(
                 source_ptr,
@@ -146,6 +164,7 @@ def _rotate_write(
                 q_norm_ptr,
                 cos,
                 sin,
+                heat,
                 epsilon,
                 H,
                 H_BLOCK,
@@ -154,6 +173,7 @@ def _rotate_write(
                 F_BLOCK,
                 REST_BLOCK,
                 NORMS,
+                HEAT,
             )
         elif slot >= 0:
             if part == 1:
@@ -163,6 +183,7 @@ def _rotate_write(
                     k_norm_ptr,
                     cos,
                     sin,
+                    heat,
                     epsilon,
                     K,
                     K_BLOCK,
@@ -171,12 +192,38 @@ def _rotate_write(
                     F_BLOCK,
                     REST_BLOCK,
                     NORMS,
+                    0,
                 )
             else:
                 value_ptr = source_ptr + C + KD
                 target_ptr = values_ptr + slot * KD
-                _copy(value_ptr, target_ptr, K, K_BLOCK, D, 0, 2 * F, 2 * F_BLOCK)
-                _copy(value_ptr, target_ptr, K, K_BLOCK, D, 2 * F, D - 2 * F, REST_BLOCK)
+                _copy(value_ptr, target_ptr, heat, K, K_BLOCK, D, 0, 2 * F, 2 * F_BLOCK, HEAT)
+                _copy(value_ptr, target_ptr, heat, K, K_BLOCK, D, 2 * F, D - 2 * F, REST_BLOCK, HEAT)
+
+
+@triton.jit
+def _temperature(parts_ptr, part_stride, PARTS: tl.constexpr, H: tl.constexpr, H_BLOCK: tl.constexpr):
+    """Return tanh of the sum of the parts, for each head."""
+    head = tl.arange(0, H_BLOCK)
+    total = tl.zeros((H_BLOCK,), dtype=tl.float32)
+    for part in tl.static_range(PARTS):
+        total += tl.load(parts_ptr + part * part_stride + head, mask=head < H, other=0.0)
+    return 2.0 * tl.sigmoid(2.0 * total) - 1.0
+
+
+@triton.jit
+def _position_term(position, alpha_ptr, H: tl.constexpr, H_BLOCK: tl.constexpr, ROUNDED: tl.constexpr):
+    """Return 1 + sigmoid(alpha ln(position + 1)) - 1/2 for each head; each step is rounded to bfloat16 if ROUNDED."""
+    head = tl.arange(0, H_BLOCK)
+    alpha = tl.load(alpha_ptr + head, mask=head < H, other=0.0).to(tl.float32)
+    log = tl.log(_step(_step(position.to(tl.float32), ROUNDED) + 1.0, ROUNDED))
+    share = _step(tl.sigmoid(_step(_step(log, ROUNDED) * _step(alpha, ROUNDED), ROUNDED)), ROUNDED)
+    return _step(1.0 + _step(share - 0.5, ROUNDED), ROUNDED)
+
+
+@triton.jit
+def _step(x, ROUNDED: tl.constexpr):
+    return x.to(tl.bfloat16).to(tl.float32) if ROUNDED else x
 
 
 @triton.jit
@@ -186,6 +233,7 @@ def _rotate(
     norm_ptr,
     cos,
     sin,
+    heat,
     epsilon,
     H: tl.constexpr,
     H_BLOCK: tl.constexpr,
@@ -194,8 +242,9 @@ def _rotate(
     F_BLOCK: tl.constexpr,
     REST_BLOCK: tl.constexpr,
     NORMS: tl.constexpr,
+    HEAT: tl.constexpr,
 ):
-    """Rotate the first 2 F channels of H heads, after their RMS norm if NORMS."""
+    """Rotate the first 2 F channels of H heads, after their RMS norm if NORMS, and times their heat if HEAT."""
     head = tl.arange(0, H_BLOCK)[:, None]
     pair = tl.arange(0, F_BLOCK)[None, :]
     inside = (head < H) & (pair < F)
@@ -213,12 +262,15 @@ def _rotate(
         if D > 2 * F:
             rest = _normed(rest, scale, norm_ptr + channel, channel < D, source_ptr)
             tl.store(target_ptr + head * D + channel, fit(rest, target_ptr), mask=(head < H) & (channel < D))
+    if HEAT > 0:
+        real *= heat[:, None]
+        imaginary *= heat[:, None]
     rotated = tl.interleave(real * cos - imaginary * sin, real * sin + imaginary * cos)
     rotated = rotated.to(source_ptr.dtype.element_ty)
     channel = tl.arange(0, 2 * F_BLOCK)[None, :]
     tl.store(target_ptr + head * D + channel, fit(rotated, target_ptr), mask=(head < H) & (channel < 2 * F))
     if not NORMS:
-        _copy(source_ptr, target_ptr, H, H_BLOCK, D, 2 * F, D - 2 * F, REST_BLOCK)
+        _copy(source_ptr, target_ptr, heat, H, H_BLOCK, D, 2 * F, D - 2 * F, REST_BLOCK, HEAT)
 
 
 @triton.jit
@@ -232,20 +284,24 @@ def _normed(x, scale, weight_ptr, inside, source_ptr):
 def _copy(
     source_ptr,
     target_ptr,
+    heat,
     H: tl.constexpr,
     H_BLOCK: tl.constexpr,
     D: tl.constexpr,
     FIRST: tl.constexpr,
     COUNT: tl.constexpr,
     BLOCK: tl.constexpr,
+    HEAT: tl.constexpr,
 ):
-    """Copy COUNT channels of every head, starting at channel FIRST."""
+    """Copy COUNT channels of every head, starting at channel FIRST, times their heat if HEAT."""
     if COUNT > 0:
         head = tl.arange(0, H_BLOCK)[:, None]
         channel = tl.arange(0, BLOCK)[None, :]
         place = head * D + FIRST + channel
         inside = (head < H) & (channel < COUNT)
         x = tl.load(source_ptr + place, mask=inside, other=0.0)
+        if HEAT > 0:
+            x = (x.to(tl.float32) * heat[:, None]).to(source_ptr.dtype.element_ty)
         tl.store(target_ptr + place, fit(x, target_ptr), mask=inside)
 
 

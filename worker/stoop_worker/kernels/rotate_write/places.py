@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from stoop_worker.kernels.tau import Heat
+
 __all__ = ["HeadNorms", "Places"]
 
 
@@ -14,13 +16,14 @@ class Places:
 
     `positions` is int64: (T,), or (T, A) if a position has A axes. Then `axis_F` (int32) names the axis of each
     frequency; otherwise it is None. `table_SF2` comes from `rotation_table`. `slots_T` is int64; a slot below 0
-    stores nothing.
+    stores nothing. With a `heat`, each head of q and v is scaled by its temperature first.
     """
 
     positions: Tensor
     table_SF2: Tensor
     slots_T: Tensor
     axis_F: Tensor | None = None
+    heat: Heat | None = None
 
     def rotation(self) -> tuple[Tensor, Tensor]:
         """Return cos_TF and sin_TF of every row."""

@@ -13,6 +13,7 @@ from stoop_worker.kernels.paged_attention.reference import write_kv
 from stoop_worker.kernels.rms_norm.reference import rms_norm
 from stoop_worker.kernels.rope import rope, rotation
 from stoop_worker.kernels.rotate_write.places import HeadNorms, Places
+from stoop_worker.kernels.tau import scales, temper
 
 __all__ = ["query_heads", "rotate_write", "rotate_write_gelu", "rotation_table"]
 
@@ -31,12 +32,14 @@ def rotation_table(
 def rotate_write(qkv_TN: Tensor, places: Places, pool: Tensor, *, norms: HeadNorms | None = None) -> Tensor:
     """Rotate q and k by the rule of `rope`, store k and v in their slots of the pool; returns q_THD.
 
-    A row of `qkv_TN` holds the H heads of q, then the K heads of k and the K heads of v. With `norms`, every head of q
-    and k is normalised first, and rounded to the rows' dtype. A slot below 0 stores nothing. A float8_e4m3fn pool
-    stores the values unscaled, clamped to its range.
+    A row of `qkv_TN` holds the H heads of q, then the K heads of k and the K heads of v. The heat of `places` scales q
+    and v first. With `norms`, every head of q and k is normalised first, and rounded to the rows' dtype. A slot below 0
+    stores nothing. A float8_e4m3fn pool stores the values unscaled, clamped to its range.
     """
     key_heads, head_dim = pool.shape[3:]
     heads = query_heads(qkv_TN, pool)
+    if places.heat is not None:
+        qkv_TN = temper(qkv_TN, scales(places.heat, places.positions))
     qkv_THD = qkv_TN.view(len(qkv_TN), heads + 2 * key_heads, head_dim)
     q_THD, k_TKD, v_TKD = torch.split(qkv_THD, [heads, key_heads, key_heads], dim=1)
     if norms is not None:

@@ -3,26 +3,24 @@
 T rows (may stand for several leading dims), N columns of q, k and v.
 """
 
-import torch
 from torch import Tensor
 
-from stoop_worker.kernels.tau import tau_scales, temper
+from stoop_worker.kernels.tau import Heat, scales, tau_parts, temper
 from stoop_worker.models.moondream.weights import Attention
 
-__all__ = ["tempered"]
+__all__ = ["heat_of", "tempered"]
+
+
+def heat_of(qkv_TN: Tensor, attention: Attention) -> Heat | None:
+    """Return what the temperatures of these rows follow from; None in Moondream 2, which has none."""
+    tau = attention.tau
+    if tau is None:
+        return None
+    parts_STX = tau_parts(qkv_TN, tau.w, tanh_gelu=tau.rule.gelu == "tanh")
+    return Heat(parts_STX, tau.alpha, rounded_positions=tau.rule.position_dtype == "bfloat16")
 
 
 def tempered(qkv_TN: Tensor, positions_T: Tensor, attention: Attention) -> Tensor:
-    """Return the rows with q and v scaled; Moondream 2 has no temperature, and its rows stay as they are."""
-    tau = attention.tau
-    if tau is None:
-        return qkv_TN
-    scales_TX = tau_scales(
-        qkv_TN,
-        positions_T,
-        tau.w,
-        tau.alpha,
-        tanh_gelu=tau.rule.gelu == "tanh",
-        position_dtype=getattr(torch, tau.rule.position_dtype),
-    )
-    return temper(qkv_TN, scales_TX)
+    """Return the rows with q and v scaled."""
+    heat = heat_of(qkv_TN, attention)
+    return qkv_TN if heat is None else temper(qkv_TN, scales(heat, positions_T))

@@ -4,6 +4,8 @@ T tokens packed over sequences, B rows, C model dim, H heads, D head dim, V voca
 context, F frequencies, N columns of q, k and v.
 """
 
+from dataclasses import replace
+
 from torch import Tensor
 from torch.nn import functional
 
@@ -12,7 +14,7 @@ from stoop_worker.kernels.paged_attention import paged_attention
 from stoop_worker.kernels.rotate_write import Places, rotate_write
 from stoop_worker.models.blocks.layers import add_layer_norm, layer_norm, layer_norm_for, linear, select
 from stoop_worker.models.moondream.moe import feed_forward
-from stoop_worker.models.moondream.tau import tempered
+from stoop_worker.models.moondream.tau import heat_of
 from stoop_worker.models.moondream.weights import TextWeights
 
 __all__ = ["embed", "forward", "logits"]
@@ -30,8 +32,8 @@ def forward(
     for layer, block in enumerate(weights.blocks):
         kv.on_progress()
         last = layer + 1 == len(weights.blocks)
-        qkv_TN = tempered(linear(rows, block.attn.qkv), kv.positions_T, block.attn)
-        attended_TC = _attend(kv, layer, qkv_TN, places)
+        qkv_TN = linear(rows, block.attn.qkv)
+        attended_TC = _attend(kv, layer, qkv_TN, replace(places, heat=heat_of(qkv_TN, block.attn)))
         if last and wanted_R is not None:
             # of the others only keys and values are of use from here on
             x_TC, attended_TC, rows = x_TC[wanted_R], attended_TC[wanted_R], select(rows, wanted_R)

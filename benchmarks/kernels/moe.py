@@ -1,0 +1,113 @@
+"""Times Moondream 3's mixture of experts, 64 experts of which 8 are chosen, against torch's grouped products.
+
+The rate of a decode is that of the weights it must read: an expert is read once if any token chose it. The rate of a
+prefill is that of its products.
+"""
+
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from benchmarks.kernels.row import Row, check, microseconds, microseconds_captured
+from stoop_worker.kernels.moe import ExpertLinear, Routing, mixture, route
+from stoop_worker.kernels.moe.kernel import mixture as launch
+from stoop_worker.kernels.moe.products import Cut
+from stoop_worker.kernels.moe.reference import gated_gelu
+
+__all__ = ["alternatives", "rows"]
+
+WIDTH, INNER, EXPERTS, CHOSEN = 2048, 1024, 64, 8
+DECODES, PREFILLS = [1, 2, 4, 8, 16, 32, 64, 128, 256], [750, 3000, 8192]
+COPIES = 2  # of the weights: 1.6 GB, far more than a cache holds
+
+DECODE_CUTS = [
+    Cut(16, rows, columns, warps, stages)
+    for rows in (32, 64, 128)
+    for columns, stages in ((64, 4), (128, 3), (128, 5), (256, 3))
+    for warps in (4, 8)
+]
+PREFILL_CUTS = [
+    Cut(pairs, rows, 64, warps, stages)
+    for pairs in (64, 128, 256)
+    for rows in (64, 128)
+    for warps, stages in ((4, 3), (8, 3), (8, 4))
+]
+
+
+def experts(*, float8: bool) -> tuple[ExpertLinear, ExpertLinear]:
+    """Return random experts in bfloat16, or in float8 with their scales."""
+    made = partial(torch.randn, device="cuda", dtype=torch.bfloat16)
+    up, down = made(EXPERTS, 2 * INNER, WIDTH) / WIDTH**0.5, made(EXPERTS, WIDTH, INNER) / INNER**0.5
+    return (_float8(up), _float8(down)) if float8 else (ExpertLinear(up), ExpertLinear(down))
+
+
+def _float8(weight: Tensor) -> ExpertLinear:
+    scales = weight.float().abs().amax(dim=-1) / 448
+    return ExpertLinear((weight / scales[..., None]).to(torch.float8_e4m3fn), scales)
+
+
+def grouped_torch(x: Tensor, routing: Routing, up: ExpertLinear, down: ExpertLinear) -> Tensor:
+    """Do the same with torch's grouped product: sort, two products, activation, sum."""
+    flat = routing.experts_TK.flatten()
+    order = flat.argsort(stable=True)
+    ends = torch.searchsorted(flat[order], torch.arange(EXPERTS, device="cuda", dtype=flat.dtype), right=True).int()
+    inner = gated_gelu(torch._grouped_mm(x[order // CHOSEN], up.weight_EOI.transpose(1, 2), offs=ends))
+    found = torch._grouped_mm(inner, down.weight_EOI.transpose(1, 2), offs=ends)
+    by_pair = torch.empty_like(found)
+    by_pair[order] = found
+    return (by_pair.view(len(x), CHOSEN, -1) * routing.weights_TK[..., None]).sum(dim=1)
+
+
+def _rate(routing: Routing, us: float, *, float8: bool) -> str:
+    tokens = len(routing.experts_TK)
+    if tokens > 256:
+        return f"{tokens * CHOSEN * 6 * WIDTH * INNER / us / 1e6:.0f} TFLOP/s"
+    read = len(torch.unique(routing.experts_TK)) * 3 * INNER * WIDTH * (1 if float8 else 2)
+    return f"{read / us / 1e6:.2f} TB/s"
+
+
+def measure(tokens: int, *, float8: bool) -> Row:
+    """Time one size; tokens choose evenly at random."""
+    layers = [experts(float8=float8) for _ in range(COPIES)]
+    x = torch.randn(tokens, WIDTH, device="cuda", dtype=torch.bfloat16)
+    logits = torch.randn(tokens, EXPERTS, device="cuda", dtype=torch.bfloat16)
+    routing = route(logits, CHOSEN)
+    plain = experts(float8=False)
+    check(mixture(x, routing, *plain), grouped_torch(x, routing, *plain), 1e-2)
+
+    def ours(layer: tuple[ExpertLinear, ExpertLinear]) -> Tensor:
+        return mixture(x, route(logits, CHOSEN), *layer)
+
+    calls = [partial(ours, layer) for layer in layers]
+    ours_us = microseconds_captured(calls) if tokens <= 256 else microseconds(calls[0])
+    theirs_us = microseconds(partial(grouped_torch, x, routing, *plain))
+    name = "experts, fp8 weights" if float8 else "experts"
+    return Row(
+        name, f"{tokens} tokens", ours_us, theirs_us, "torch grouped, bf16", _rate(routing, ours_us, float8=float8)
+    )
+
+
+def measure_cut(tokens: int, cut: Cut, *, float8: bool) -> Row:
+    """Time one size with another split of the work."""
+    layers = [experts(float8=float8) for _ in range(COPIES)]
+    x = torch.randn(tokens, WIDTH, device="cuda", dtype=torch.bfloat16)
+    routing = route(torch.randn(tokens, EXPERTS, device="cuda", dtype=torch.bfloat16), CHOSEN)
+    calls = [partial(launch, x, routing, *layer, cut=cut) for layer in layers]
+    us = microseconds_captured(calls) if tokens <= 256 else microseconds(calls[0])
+    shape = (
+        f"{tokens}{' fp8' if float8 else ''}: {cut.pairs} x {cut.rows} x {cut.columns}, {cut.warps} w {cut.stages} s"
+    )
+    return Row("experts, other cut", shape, us, None, "", _rate(routing, us, float8=float8))
+
+
+def rows() -> list[Row]:
+    """Return decodes and prefills, in bfloat16 and with float8 weights."""
+    return [measure(tokens, float8=float8) for float8 in (False, True) for tokens in DECODES + PREFILLS]
+
+
+def alternatives() -> list[Row]:
+    """Return other splits for decodes and prefills."""
+    cases = [(tokens, cut) for tokens in (1, 16, 64) for cut in DECODE_CUTS]
+    cases += [(tokens, cut) for tokens in (256, 750, 3000) for cut in PREFILL_CUTS]
+    return [measure_cut(tokens, cut, float8=float8) for float8 in (False, True) for tokens, cut in cases]

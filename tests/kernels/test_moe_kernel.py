@@ -1,0 +1,124 @@
+"""The kernels for experts against their references; what they do not write is NaN, and what they must not read."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from stoop_worker.kernels.moe import kernel, reference
+from stoop_worker.kernels.moe.products import Cut, cut_for
+from stoop_worker.kernels.moe.routing import sort_pairs
+from stoop_worker.kernels.moe.weights import ExpertLinear, Routing
+
+# the interpreter's dot takes no bfloat16
+TOLERANCE = {torch.float32: 2e-5, torch.float16: 5e-3}
+WIDTH, INNER, EXPERTS, CHOSEN = 48, 40, 6, 2
+CUTS = [Cut(16, 16, 16, 4, 2), Cut(16, 32, 64, 4, 2), Cut(32, 64, 32, 4, 2)]
+
+
+@pytest.fixture(autouse=True)
+def poisoned_outputs() -> Iterator[None]:
+    """Fill what `torch.empty` returns with NaN, and integers with their largest value."""
+    torch.manual_seed(0)
+    torch.use_deterministic_algorithms(True)
+    assert torch.empty(8).isnan().all()
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def within(rows: int, columns: int, dtype: torch.dtype) -> Tensor:
+    """Return a matrix in the midst of NaNs."""
+    whole = torch.full((rows + 2, columns + 8), torch.nan, dtype=dtype)
+    part = whole[1:-1, 4:-4]
+    part.copy_(torch.randn(rows, columns))
+    return part
+
+
+def experts(dtype: torch.dtype) -> tuple[ExpertLinear, ExpertLinear]:
+    up = torch.randn(EXPERTS, 2 * INNER, WIDTH) / WIDTH**0.5
+    down = torch.randn(EXPERTS, WIDTH, INNER) / INNER**0.5
+    return ExpertLinear(up.to(dtype)), ExpertLinear(down.to(dtype))
+
+
+def in_float8(weights: ExpertLinear) -> ExpertLinear:
+    scales = torch.rand(weights.weight_EOI.shape[:2]) + 0.5
+    return ExpertLinear(weights.weight_EOI.to(torch.float8_e4m3fn), scales)
+
+
+def exact(weights: ExpertLinear) -> ExpertLinear:
+    values = weights.weight_EOI.double()
+    return ExpertLinear(values if weights.scales_EO is None else values * weights.scales_EO[..., None].double())
+
+
+def check(found: Tensor, x: Tensor, routing: Routing, up: ExpertLinear, down: ExpertLinear) -> None:
+    precise = Routing(routing.experts_TK, routing.weights_TK.double())
+    expected = reference.mixture(x.double(), precise, exact(up), exact(down))
+    assert (found.dtype, found.shape) == (x.dtype, x.shape)
+    close = TOLERANCE[x.dtype]
+    torch.testing.assert_close(found.double(), expected, rtol=close, atol=close)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize(("count", "chosen"), [(64, 8), (4, 2), (6, 6), (1, 1), (50, 5)])
+def test_it_chooses_as_the_reference(count: int, chosen: int, dtype: torch.dtype) -> None:
+    logits = within(5, count, dtype)
+    logits[1] = 3.0
+    logits[2, (count + 1) // 2 :] = float("-inf")
+    found, expected = kernel.route(logits, chosen), reference.route(logits, chosen)
+    assert torch.equal(found.experts_TK, expected.experts_TK)
+    torch.testing.assert_close(found.weights_TK, expected.weights_TK, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+
+
+def test_a_logit_that_is_no_number_is_never_an_index() -> None:
+    found = kernel.route(torch.full((2, 6), torch.nan), 3)
+    assert found.experts_TK.tolist() == [[0, 1, 2]] * 2
+
+
+@pytest.mark.parametrize("tokens", [1, 7, 600])
+def test_pairs_are_sorted_by_expert_and_keep_their_order(tokens: int) -> None:
+    chosen = torch.stack([torch.randperm(EXPERTS)[:CHOSEN] for _ in range(tokens)]).int()
+    chosen[chosen == 4] = 3  # an expert that nobody chose
+    order = sort_pairs(chosen, EXPERTS)
+    values, places = chosen.flatten().sort(stable=True)
+    assert torch.equal(order.pairs_P.long(), places)
+    assert torch.equal(order.starts_E1.long(), torch.searchsorted(values, torch.arange(EXPERTS + 1)))
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("cut", CUTS, ids=str)
+@pytest.mark.parametrize("tokens", [1, 5, 41])
+def test_a_mixture_agrees_with_the_reference(tokens: int, cut: Cut, dtype: torch.dtype) -> None:
+    x, (up, down) = within(tokens, WIDTH, dtype), experts(dtype)
+    routing = kernel.route(within(tokens, EXPERTS, dtype), CHOSEN)
+    check(kernel.mixture(x, routing, up, down, cut=cut), x, routing, up, down)
+
+
+@pytest.mark.parametrize("tokens", [1, 20])
+def test_float8_weights_are_scaled_a_row(tokens: int) -> None:
+    x, (up, down) = within(tokens, WIDTH, torch.float16), map(in_float8, experts(torch.float32))
+    routing = kernel.route(within(tokens, EXPERTS, torch.float16), CHOSEN)
+    check(kernel.mixture(x, routing, up, down, cut=CUTS[0]), x, routing, up, down)
+
+
+def test_all_tokens_may_choose_one_expert() -> None:
+    x, (up, down) = within(40, WIDTH, torch.float32), experts(torch.float32)
+    routing = Routing(torch.full((40, 1), 5, dtype=torch.int32), torch.ones(40, 1))
+    check(kernel.mixture(x, routing, up, down, cut=CUTS[0]), x, routing, up, down)
+
+
+def test_no_tokens_are_no_launch() -> None:
+    routing = kernel.route(torch.zeros(0, EXPERTS), CHOSEN)
+    assert kernel.mixture(torch.zeros(0, WIDTH), routing, *experts(torch.float32)).shape == (0, WIDTH)
+
+
+@pytest.mark.parametrize(("tokens", "pairs"), [(1, 16), (64, 16), (256, 64), (3000, 128)])
+def test_few_tokens_take_small_tiles_and_many_take_large_ones(tokens: int, pairs: int) -> None:
+    assert cut_for(8 * tokens, 64).pairs == pairs
+
+
+@pytest.mark.parametrize("counts", [[1] * 64, [16] * 64, [17] * 64, [0] * 63 + [1000], [1000, 0, 1]])
+def test_the_grid_has_room_for_every_split_of_the_pairs(counts: list[int]) -> None:
+    cut = Cut(16, 64, 64, 4, 2)
+    needed = sum(-(-count // cut.pairs) for count in counts)
+    assert needed <= cut.tiles(sum(counts), len(counts))
