@@ -1,4 +1,4 @@
-"""Times the temperature of attention at Moondream 3's sizes: with the rotation and the write, against torch before it."""
+"""Times the temperature of attention at Moondream 3's sizes, with the rotation and the write, against torch."""
 
 from functools import partial
 

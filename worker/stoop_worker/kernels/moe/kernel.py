@@ -26,11 +26,11 @@ def mixture(x_TC: Tensor, routing: Routing, up: ExpertLinear, down: ExpertLinear
     """Compute `reference.mixture`; rows of x may be strided, their columns are contiguous."""
     if x_TC.shape[0] == 0:
         return torch.empty_like(x_TC)
-    experts, chosen = up.weight_EOI.shape[0], routing.experts_TK.shape[1]
+    experts = up.weight_EOI.shape[0]
     cut = cut or cut_for(routing.experts_TK.numel(), experts)
     order = sort_pairs(routing.experts_TK, experts)
-    inner_PF = up_product(x_TC, order, up, chosen=chosen, cut=cut)
-    return combine(down_product(inner_PF, order, down, chosen=chosen, cut=cut), routing.weights_TK)
+    inner_PF = up_product(x_TC, order, up, cut)
+    return combine(down_product(inner_PF, order, down, cut), routing.weights_TK)
 
 
 def combine(found_PC: Tensor, weights_TK: Tensor) -> Tensor:

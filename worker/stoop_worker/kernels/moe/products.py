@@ -48,26 +48,24 @@ def cut_for(pairs: int, experts: int) -> Cut:
     return _DECODE if share <= 16 else _BETWEEN if share <= 96 else _PREFILL
 
 
-def up_product(x_TC: Tensor, order: Order, up: ExpertLinear, *, chosen: int, cut: Cut) -> Tensor:
+def up_product(x_TC: Tensor, order: Order, up: ExpertLinear, cut: Cut) -> Tensor:
     """Return gelu(a) * (g + 1) of every pair, in the order of `order`: (P, F) of the dtype of x."""
-    experts, doubled, width = up.weight_EOI.shape
-    inner_PF = torch.empty((len(order.pairs_P), doubled // 2), dtype=x_TC.dtype, device=x_TC.device)
-    _launch(_up, x_TC, order, up, inner_PF, shape=(experts, doubled // 2, width), chosen=chosen, cut=cut)
+    inner = up.weight_EOI.shape[1] // 2
+    inner_PF = torch.empty((len(order.pairs_P), inner), dtype=x_TC.dtype, device=x_TC.device)
+    _launch(_up, x_TC, order, up, inner_PF, cut)
     return inner_PF
 
 
-def down_product(inner_PF: Tensor, order: Order, down: ExpertLinear, *, chosen: int, cut: Cut) -> Tensor:
+def down_product(inner_PF: Tensor, order: Order, down: ExpertLinear, cut: Cut) -> Tensor:
     """Return W2[e] z of every pair, by pair: (P, C) of the dtype of z."""
     out_PC = torch.empty((len(order.pairs_P), down.weight_EOI.shape[1]), dtype=inner_PF.dtype, device=inner_PF.device)
-    _launch(_down, inner_PF, order, down, out_PC, shape=tuple(down.weight_EOI.shape), chosen=chosen, cut=cut)
+    _launch(_down, inner_PF, order, down, out_PC, cut)
     return out_PC
 
 
-def _launch(
-    kernel: Any, x: Tensor, order: Order, weights: ExpertLinear, out: Tensor, *, shape: Any, chosen: int, cut: Cut
-) -> None:
-    experts, rows, width = shape
-    pairs = len(order.pairs_P)
+def _launch(kernel: Any, x: Tensor, order: Order, weights: ExpertLinear, out: Tensor, cut: Cut) -> None:
+    experts, _, width = weights.weight_EOI.shape
+    pairs, rows = out.shape
     weight = weights.weight_EOI.contiguous()
     kernel[(triton.cdiv(rows, cut.rows), cut.tiles(pairs, experts))](
         x,
@@ -77,7 +75,7 @@ def _launch(
         order.starts_E1,
         out,
         x.stride(0),
-        K=chosen,
+        K=order.chosen,
         E=experts,
         E_BLOCK=triton.next_power_of_2(experts),
         N=rows,
@@ -89,7 +87,7 @@ def _launch(
         SCALED=weights.scales_EO is not None,
         PRECISION="ieee" if x.dtype == torch.float32 else "tf32",  # matters only for float32
         num_warps=cut.warps,
-        **early.options(x.device, pairs // chosen),
+        **early.options(x.device, pairs // order.chosen),
     )
 
 

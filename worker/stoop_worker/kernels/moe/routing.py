@@ -21,10 +21,14 @@ _PAIRS = 1024  # pairs that a program of the sort looks at together
 
 
 class Order(NamedTuple):
-    """Pairs by expert, int32: `pairs_P` sorted, and `starts_E1`, the place of each expert's first pair, and P."""
+    """Pairs by expert, int32: `pairs_P` sorted, and `starts_E1`, the place of each expert's first pair, and P.
+
+    `chosen` is K.
+    """
 
     pairs_P: Tensor
     starts_E1: Tensor
+    chosen: int
 
 
 def route(logits_TE: Tensor, count: int) -> Routing:
@@ -56,6 +60,7 @@ def sort_pairs(experts_TK: Tensor, experts: int) -> Order:
     order = Order(
         torch.empty(pairs, dtype=torch.int32, device=experts_TK.device),
         torch.empty(experts + 1, dtype=torch.int32, device=experts_TK.device),
+        experts_TK.shape[1],
     )
     kernel: Any = _sort
     kernel[(experts,)](
