@@ -36,6 +36,8 @@ OPTIONS: Final = (
     "length",
     "reasoning",
     "spatial_refs",
+    "messages",
+    "date",
     "settings",
     "stream",
     "deadline",

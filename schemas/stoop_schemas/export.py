@@ -11,6 +11,7 @@ from typing import Any, Final, get_args
 import msgspec
 
 from stoop_schemas.address import OBJECT_PATTERN
+from stoop_schemas.chat import MESSAGES_LIMIT
 from stoop_schemas.event import Event, UnknownEvent
 from stoop_schemas.failure import Failure
 from stoop_schemas.job import (
@@ -27,7 +28,7 @@ from stoop_schemas.job import (
 from stoop_schemas.names import RESERVED
 from stoop_schemas.result import Result
 from stoop_schemas.signature import SIGNATURE_PATTERN
-from stoop_schemas.skill import SETTING_RANGES
+from stoop_schemas.skill import SETTING_RANGES, STOP_LIMIT, STOPS_LIMIT
 from stoop_schemas.skills import BUILT_IN
 from stoop_schemas.state import TERMINAL
 
@@ -67,6 +68,8 @@ def _job() -> _Schema:
         fields[field] |= keywords
     for field, (low, high) in SETTING_RANGES.items():
         schema["$defs"]["Settings"]["properties"][field] |= {"minimum": low, "maximum": high}
+    stop = {"maxItems": STOPS_LIMIT, "items": {"type": "string", "minLength": 1, "maxLength": STOP_LIMIT}}
+    schema["$defs"]["Settings"]["properties"]["stop"] |= stop
     schema["$defs"]["Job"]["allOf"] = _needs()
     return schema
 
@@ -91,6 +94,8 @@ def _job_limits() -> dict[str, _Schema]:
         "object": {"maxLength": TEXT_LIMIT},
         "image": {"pattern": f"^({'|'.join((OBJECT_PATTERN, *IMAGE_SCHEMES[1:]))})", "maxLength": IMAGE_LIMIT},
         "spatial_refs": {"items": place},
+        "messages": {"maxItems": MESSAGES_LIMIT},
+        "date": {"pattern": r"^\d{4}-\d{2}-\d{2}$"},
         "deadline": {"minimum": 1, "maximum": DEADLINE_LIMIT - 1},
         "max_attempts": {"minimum": 1, "maximum": ATTEMPTS_LIMIT},
     }
@@ -102,10 +107,14 @@ def _exactly(length: int) -> _Schema:
 
 def _needs() -> list[_Schema]:
     text = {"type": "string", "minLength": 1}
+    given = {"messages": {"type": "array", "minItems": 1}}
     return [
         {
             "if": {"properties": {"skill": {"const": spec.name}}},
-            "then": {"required": sorted(spec.required), "properties": dict.fromkeys(sorted(spec.required), text)},
+            "then": {
+                "required": sorted(spec.required),
+                "properties": {name: given.get(name, text) for name in sorted(spec.required)},
+            },
         }
         for spec in BUILT_IN.values()
     ]

@@ -1,15 +1,17 @@
 """One unit of work as the producer sees it."""
 
 import re
+from datetime import date
 from typing import Any, Final
 
 import msgspec
 
 from stoop_schemas import names
 from stoop_schemas.address import is_object
+from stoop_schemas.chat import CHAT_LIMIT, IMAGES_LIMIT, MESSAGES_LIMIT, Message, Role, images_of, text_of
 from stoop_schemas.failure import FailureCode, Rejected
 from stoop_schemas.signature import SIGNATURE_PATTERN
-from stoop_schemas.skill import SETTING_RANGES, CaptionLength, Settings, SpatialRef
+from stoop_schemas.skill import SETTING_RANGES, STOP_LIMIT, STOPS_LIMIT, CaptionLength, Settings, SpatialRef
 from stoop_schemas.skills import spec_of
 from stoop_schemas.version import Version, current
 
@@ -54,7 +56,12 @@ MODEL_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 IMAGE_SCHEMES: Final = ("s3://", "data:image/", "https://")
 """What an image address starts with."""
 
-_WANTED: Final = {"question": "a question", "object": "an object to look for", "image": "an image"}
+_WANTED: Final = {
+    "question": "a question",
+    "object": "an object to look for",
+    "image": "an image",
+    "messages": "messages",
+}
 _NAME: Final = re.compile(NAME_PATTERN)
 _MODEL: Final = re.compile(MODEL_PATTERN)
 _SIGNATURE: Final = re.compile(SIGNATURE_PATTERN)
@@ -81,6 +88,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     length: CaptionLength = CaptionLength.NORMAL
     reasoning: bool = False
     spatial_refs: list[SpatialRef] | None = None
+    messages: list[Message] | None = None
+    date: str | None = None
     settings: Settings = Settings()
     stream: bool = False
     lane: str = "interactive"
@@ -93,6 +102,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     model: str | None = None
     signature: str | None = None
 
+    @property
+    def images(self) -> list[str]:
+        """The addresses of all images: `image`, and those in the messages, in their order."""
+        return ([] if self.image is None else [self.image]) + images_of(self.messages or [])
+
 
 def check(job: Job) -> Job:
     """Return the job if every field is in its range; raise `Rejected` with what to mend if not."""
@@ -101,6 +115,7 @@ def check(job: Job) -> Job:
     _check_texts(job)
     _check_settings(job.settings)
     _check_spatial_refs(job)
+    _check_chat(job)
     _check_limits(job)
     return job
 
@@ -108,7 +123,7 @@ def check(job: Job) -> Job:
 def _check_required(job: Job) -> None:
     for field in spec_of(job.skill).required:
         value = getattr(job, field)
-        if value is None or value == "":
+        if not value:
             wanted = _WANTED.get(field, f"the field {field}")
             raise Rejected(FailureCode.MALFORMED, f"{job.skill} needs {wanted}")
 
@@ -141,20 +156,42 @@ def _check_texts(job: Job) -> None:
     for field, text in {"question": job.question, "object": job.object}.items():
         if text is not None and len(text) > TEXT_LIMIT:
             raise _invalid(f"{field} has {len(text)} characters: at most {TEXT_LIMIT}")
-    if job.image is None:
-        return
-    if not job.image.startswith(IMAGE_SCHEMES):
-        raise _invalid("image must be an s3://bucket/key, data:image/... or https:// address")
-    if len(job.image) > IMAGE_LIMIT:
+    if sum(map(len, job.images)) > IMAGE_LIMIT:
         raise Rejected(
             FailureCode.IMAGE_TOO_LARGE,
-            f"the image address has {len(job.image)} characters: at most {IMAGE_LIMIT}; use the object store",
+            f"the images' addresses have more than {IMAGE_LIMIT} characters: use the object store",
         )
-    if job.image.startswith("s3://") and not is_object(job.image):
+    for image in job.images:
+        _check_image(image)
+
+
+def _check_image(image: str) -> None:
+    if not image.startswith(IMAGE_SCHEMES):
+        raise _invalid("image must be an s3://bucket/key, data:image/... or https:// address")
+    if image.startswith("s3://") and not is_object(image):
         raise _invalid("image names no object: write s3://bucket/key, with a bucket and a key")
 
 
+def _check_chat(job: Job) -> None:
+    messages = job.messages
+    if messages is None:
+        return
+    if len(messages) > MESSAGES_LIMIT:
+        raise _invalid(f"the chat has {len(messages)} messages: at most {MESSAGES_LIMIT}")
+    if messages and messages[-1].role is Role.ASSISTANT:
+        raise _invalid("the last message must not be the assistant's: the model writes that one")
+    if sum(map(len, text_of(messages))) > CHAT_LIMIT:
+        raise _invalid(f"the chat has more than {CHAT_LIMIT} characters")
+    if len(images_of(messages)) > IMAGES_LIMIT:
+        raise _invalid(f"the chat has {len(images_of(messages))} images: at most {IMAGES_LIMIT}")
+    if job.image is not None:
+        raise _invalid("the images of a chat are parts of its messages: leave image out")
+
+
 def _check_settings(settings: Settings) -> None:
+    stops = settings.stop or []
+    if len(stops) > STOPS_LIMIT or not all(0 < len(stop) <= STOP_LIMIT for stop in stops):
+        raise _invalid(f"settings.stop takes up to {STOPS_LIMIT} strings of 1 to {STOP_LIMIT} characters")
     for field, (low, high) in SETTING_RANGES.items():
         value = getattr(settings, field)
         if value is not None and not low <= value <= high:
@@ -177,12 +214,21 @@ def _check_spatial_refs(job: Job) -> None:
 
 
 def _check_limits(job: Job) -> None:
+    if job.date is not None and not _is_date(job.date):
+        raise _invalid("date must be written as 2026-01-31")
     if job.deadline is not None and not 0 < job.deadline < DEADLINE_LIMIT:
         raise _invalid("deadline is a time in Unix milliseconds")
     if job.max_attempts is not None and not 1 <= job.max_attempts <= ATTEMPTS_LIMIT:
         raise _invalid(f"max_attempts must be from 1 to {ATTEMPTS_LIMIT}")
     if job.metadata is not None and _json_size(job.metadata) > METADATA_LIMIT:
         raise _invalid(f"metadata is over {METADATA_LIMIT} bytes as JSON")
+
+
+def _is_date(text: str) -> bool:
+    try:
+        return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
 
 
 def _json_size(metadata: dict[str, Any]) -> int:

@@ -7,8 +7,12 @@ from typing import Final
 
 import msgspec
 
+from stoop_schemas.chat import Answer
+
 __all__ = [
     "SETTING_RANGES",
+    "STOPS_LIMIT",
+    "STOP_LIMIT",
     "Box",
     "CaptionLength",
     "Grounding",
@@ -31,6 +35,7 @@ class Skill(StrEnum):
     CAPTION = "caption"
     DETECT = "detect"
     POINT = "point"
+    CHAT = "chat"
 
 
 class CaptionLength(StrEnum):
@@ -46,6 +51,8 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `temperature` 0 is greedy; `top_p` in [0, 1]; `max_tokens` bounds the answer (and, on its own, the
     reasoning before it); `max_objects` bounds detect and point; the same `seed` repeats the same answer.
+    `top_k` limits the choice to the k likeliest tokens, 0 allows all. A text ends before the first of the strings
+    `stop`, which are no part of the answer.
     """
 
     temperature: float | None = None
@@ -53,7 +60,15 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     max_tokens: int | None = None
     max_objects: int | None = None
     seed: int | None = None
+    top_k: int | None = None
+    stop: list[str] | None = None
 
+
+STOPS_LIMIT: Final = 16
+"""Most stop strings of a job."""
+
+STOP_LIMIT: Final = 256
+"""Most characters of a stop string."""
 
 SETTING_RANGES: Final[Mapping[str, tuple[float, float]]] = MappingProxyType(
     {
@@ -62,9 +77,10 @@ SETTING_RANGES: Final[Mapping[str, tuple[float, float]]] = MappingProxyType(
         "max_tokens": (1, 1 << 20),
         "max_objects": (1, 1 << 16),
         "seed": (0, (1 << 63) - 1),
+        "top_k": (0, 1 << 20),
     }
 )
-"""The least and the greatest value of each setting."""
+"""The least and the greatest value of each setting that is a number."""
 
 
 class Point(msgspec.Struct, frozen=True):
@@ -101,7 +117,8 @@ class Reasoning(msgspec.Struct, frozen=True):
 class Output(msgspec.Struct, frozen=True, omit_defaults=True):
     """The answer of one job: only the fields of its skill are present.
 
-    query: `answer` (and `reasoning` when asked for); caption: `caption`; detect: `objects`; point: `points`.
+    query: `answer` (and `reasoning` when asked for); caption: `caption`; detect: `objects`; point: `points`; chat:
+    `message`.
     """
 
     answer: str | None = None
@@ -109,8 +126,11 @@ class Output(msgspec.Struct, frozen=True, omit_defaults=True):
     caption: str | None = None
     objects: list[Box] | None = None
     points: list[Point] | None = None
+    message: Answer | None = None
 
     @property
     def text(self) -> str | None:
         """The text of the answer; None if the answer is boxes or points."""
+        if self.message is not None:
+            return self.message.content
         return self.answer if self.answer is not None else self.caption

@@ -19,8 +19,8 @@ from stoop_schemas.skill import Output, Skill
 __all__ = ["BUILT_IN", "TEXT_OUTPUTS", "SkillSpec", "skills", "spec_of", "takers_of"]
 
 _GROUP: Final = "stoop.skills"
-_OUTPUTS: Final = ("answer", "caption", "objects", "points")
-TEXT_OUTPUTS: Final = ("answer", "caption")
+_OUTPUTS: Final = ("answer", "caption", "objects", "points", "message")
+TEXT_OUTPUTS: Final = ("answer", "caption", "message")
 """The fields of `Output` that are text; a job streams them piece by piece."""
 
 
@@ -86,6 +86,14 @@ BUILT_IN: Final[Mapping[str, SkillSpec]] = MappingProxyType(
                 fields=("image", "object"),
                 required=("object", "image"),
                 output="points",
+            ),
+            SkillSpec(
+                name=Skill.CHAT.value,
+                summary="Write the next message of a chat.",
+                fields=("messages",),
+                required=("messages",),
+                output="message",
+                options=("date",),
             ),
         )
     }

@@ -176,43 +176,53 @@ def chat(content: object, **more: object) -> dict[str, Any]:
     return {"custom_id": "r-1", "method": "POST", "url": "/v1/chat/completions", "body": body}
 
 
-PHOTO = {"type": "image_url", "image_url": {"url": "https://photos.example/a.jpg", "detail": "low"}}
+PHOTO_AT = "https://photos.example/a.jpg"
+PHOTO = {"type": "image_url", "image_url": {"url": PHOTO_AT, "detail": "low"}}
 TEXT = {"type": "text", "text": "What is this?"}
 
 
-def test_openais_lines_are_queries(tmp_path: Path) -> None:
+def test_openais_lines_are_chats(tmp_path: Path) -> None:
     system = {"role": "system", "content": "Be brief."}
     spoken = chat([TEXT, PHOTO], max_tokens=20, temperature=0.0, seed=3)
     spoken["body"]["messages"].insert(0, system)
     path = write_lines(
-        tmp_path / "batch.jsonl", spoken, chat("Two and two?"), chat([PHOTO, TEXT], max_completion_tokens=5)
+        tmp_path / "batch.jsonl", spoken, chat("Two and two?"), chat([PHOTO, TEXT], max_completion_tokens=5, stop="END")
     )
     first, second, third = open_at(path).rows()
-    assert first.image == "https://photos.example/a.jpg"
-    assert first.fields == {"question": "Be brief.\nWhat is this?", "custom_id": "r-1"}
+    photo = {"type": "image_url", "image_url": {"url": "https://photos.example/a.jpg"}}
+    assert first.fields == {
+        "messages": [system, {"role": "user", "content": [TEXT, photo]}],
+        "custom_id": "r-1",
+    }
     assert first.settings == {"max_tokens": 20, "temperature": 0.0, "seed": 3}
-    assert first.skill == "query"
-    assert (second.image, second.fields["question"]) == (None, "Two and two?")
-    assert third.settings == {"max_tokens": 5}
+    assert (first.skill, first.images, first.shown_image) == ("chat", [PHOTO_AT], PHOTO_AT)
+    assert second.fields["messages"] == [{"role": "user", "content": "Two and two?"}]
+    assert third.settings == {"max_tokens": 5, "stop": ["END"]}
 
 
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        (chat([TEXT, PHOTO, PHOTO]), "2 images"),
         (chat([TEXT], n=2), "tools and n"),
         (chat([TEXT], tools=[{"type": "function"}]), "tools and n"),
         (chat([{"type": "input_audio"}]), "content must be"),
         (chat(None), "content must be"),
         ({**chat([TEXT]), "url": "/v1/embeddings"}, "url must be"),
         ({"custom_id": "x", "body": {"model": "m", "input": "?"}}, r"body\.messages"),
-        ({"custom_id": "x", "body": {"messages": [{"role": "assistant", "content": "Hi"}]}}, "one turn"),
+        ({"custom_id": "x", "body": {"messages": [{"role": "tool", "content": "Hi"}]}}, "message roles must be"),
     ],
 )
 def test_openais_lines_that_mean_nothing_here_say_why(tmp_path: Path, line: object, told: str) -> None:
     [row] = open_at(write_lines(tmp_path / "batch.jsonl", line)).rows()
     assert row.problem is not None
     assert told.replace("\\", "") in row.problem.message
+
+
+def test_the_images_of_a_chat_may_lie_beside_the_file(tmp_path: Path) -> None:
+    beside = {"type": "image_url", "image_url": {"url": "a.jpg"}}
+    [row] = open_at(write_lines(tmp_path / "batch.jsonl", chat([TEXT, beside, PHOTO]))).rows()
+    assert row.images == [tmp_path / "a.jpg", PHOTO_AT]
+    assert row.is_local and row.shown_image is None
 
 
 def test_a_csv_column_gives_images_and_the_others_what_is_asked(tmp_path: Path) -> None:

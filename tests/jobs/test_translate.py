@@ -15,7 +15,7 @@ STOP = engine.FinishReason.STOP
 
 def test_settings_of_the_job_win_over_the_workers() -> None:
     job = Job(id="a", skill=Skill.CAPTION, image="s3://b/k", settings=Settings(temperature=0.0, seed=3))
-    sampling = to_request(job, None, DEFAULTS).sampling
+    sampling = to_request(job, (), DEFAULTS).sampling
     assert sampling == engine.Sampling(temperature=0.0, top_p=0.3, max_tokens=100, max_objects=7, seed=3)
 
 
@@ -34,7 +34,7 @@ def test_settings_of_the_job_win_over_the_workers() -> None:
     ],
 )
 def test_each_skill_becomes_its_task(job: Job, task: engine.Task) -> None:
-    request = to_request(job, None, DEFAULTS)
+    request = to_request(job, (), DEFAULTS)
     assert (request.id, request.task) == ("a", task)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from stoop_schemas import event as events
+from stoop_schemas.chat import ImagePart, ImageURL, Message, Role, TextPart
 from stoop_schemas.event import Event
 from stoop_schemas.failure import Failure, FailureCode
 from stoop_schemas.job import MODEL_PATTERN, Job
@@ -46,6 +47,16 @@ settings = st.builds(
     max_tokens=maybe(st.integers(1, 1 << 20)),
     max_objects=maybe(st.integers(1, 1 << 16)),
     seed=maybe(st.integers(0, (1 << 63) - 1)),
+    top_k=maybe(st.integers(0, 1 << 20)),
+    stop=maybe(st.lists(text.filter(len), max_size=3)),
+)
+
+
+images = text.filter(len).map("s3://photos/".__add__)
+parts = st.builds(TextPart, text) | st.builds(ImagePart, st.builds(ImageURL, images))
+messages = st.builds(Message, st.sampled_from(Role), text | st.lists(parts, max_size=3))
+chats = st.builds(
+    lambda before, last: [*before, Message(Role.USER, last)], st.lists(messages, max_size=3), text | st.lists(parts)
 )
 
 
@@ -53,13 +64,15 @@ settings = st.builds(
 def any_jobs(draw: st.DrawFn) -> Job:
     """Jobs that pass `check`."""
     skill = draw(st.sampled_from(Skill))
-    image = draw(text.filter(len).map("s3://photos/".__add__))
+    chats_on = skill is Skill.CHAT
     refs = draw(maybe(st.lists(st.tuples(fractions, fractions) | boxes(), max_size=3)))
     return Job(
         id=draw(names),
         custom_id=draw(maybe(text.filter(len))),
         skill=skill,
-        image=image,
+        image=None if chats_on else draw(images),
+        messages=draw(chats) if chats_on else None,
+        date=draw(maybe(st.dates().map(str))) if chats_on else None,
         question=draw(text.filter(len)) if skill is Skill.QUERY else draw(maybe(text)),
         object=draw(text.filter(len)) if skill in (Skill.DETECT, Skill.POINT) else draw(maybe(text)),
         length=draw(st.sampled_from(CaptionLength)),

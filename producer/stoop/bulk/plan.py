@@ -26,7 +26,16 @@ __all__ = ["Plan", "Speed", "make_plan", "print_plan", "probe"]
 _IMAGE_TOKENS: Final = 730
 _LETTERS_A_TOKEN: Final = 4
 _TEMPLATE_TOKENS: Final = 6
-_OUTPUT_TOKENS: Final = {"query": 12, "caption": 90, "short": 25, "normal": 90, "long": 200, "detect": 12, "point": 8}
+_OUTPUT_TOKENS: Final = {
+    "query": 12,
+    "caption": 90,
+    "short": 25,
+    "normal": 90,
+    "long": 200,
+    "detect": 12,
+    "point": 8,
+    "chat": 150,
+}
 """What such an answer has on ordinary photographs, about."""
 
 
@@ -178,8 +187,8 @@ def _estimate(row: Row, ask: Ask) -> tuple[int, int]:
     """Estimate a row's input and output tokens."""
     fields = {**ask.fields, **row.fields}
     skill = row.skill or ask.skill or "query"
-    text = str(fields.get("question" if skill == "query" else "object") or "")
-    read = _TEMPLATE_TOKENS + len(text) // _LETTERS_A_TOKEN + (_IMAGE_TOKENS if row.image is not None else 0)
+    text = str(fields.get("messages") or fields.get("question" if skill == "query" else "object") or "")
+    read = _TEMPLATE_TOKENS + len(text) // _LETTERS_A_TOKEN + _IMAGE_TOKENS * len(row.images)
     kind = str(fields.get("length") or "normal") if skill == "caption" else skill
     written = _OUTPUT_TOKENS.get(kind, _OUTPUT_TOKENS["query"])
     most = {**ask.settings, **row.settings}.get("max_tokens")

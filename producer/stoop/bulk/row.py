@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from stoop.client.chat_images import image_sources
 from stoop_schemas.codec import pack
 from stoop_schemas.failure import Failure
 from stoop_schemas.job import Job
@@ -45,8 +46,14 @@ class Row:
 
     @property
     def is_local(self) -> bool:
-        """True if the image must be read and uploaded."""
-        return isinstance(self.image, Path | bytes)
+        """True if an image must be read and uploaded."""
+        return any(isinstance(image, Path | bytes) for image in self.images)
+
+    @property
+    def images(self) -> list[Any]:
+        """The row's image, or those in its messages."""
+        own = [] if self.image is None else [self.image]
+        return own + image_sources(self.fields.get("messages") or ())
 
     @property
     def weight(self) -> int:
@@ -60,10 +67,10 @@ class Row:
 
     @property
     def shown_image(self) -> str | None:
-        """The image's address or path as a result shows it; None for bytes and `data:` addresses."""
-        if isinstance(self.image, bytes) or self.image is None:
+        """The address or path of the only image as a result shows it; None for bytes and `data:` addresses."""
+        if len(self.images) != 1 or isinstance(self.images[0], bytes):
             return None
-        shown = str(self.image)
+        shown = str(self.images[0])
         return None if shown.startswith("data:") else shown.encode("utf-8", "backslashreplace").decode()
 
 

@@ -12,6 +12,7 @@ from stoop.bulk.port import Client
 from stoop.bulk.row import Ask, Row, identified
 from stoop.bulk.submitter import Submitter
 from stoop.client.build_job import build_job
+from stoop.client.chat_images import with_addresses
 from stoop.errors import (
     IdempotencyConflict,
     ImageUnreadable,
@@ -30,6 +31,7 @@ from stoop_schemas.state import State
 
 __all__ = ["RowRun", "check_row", "make_job"]
 
+_ANY_ADDRESS: Final = "s3://bucket/key"
 _UNANSWERED: Final[dict[type[StoopError], State]] = {JobCancelled: State.CANCELLED, JobExpired: State.EXPIRED}
 
 
@@ -91,8 +93,11 @@ def check_row(row: Row, ask: Ask) -> None:
     if row.problem is not None:
         raise InvalidJob(row.problem)
     skill, fields = _asked(row, ask)
-    address = row.image if isinstance(row.image, str) and row.image.startswith("s3://") else "s3://bucket/key"
+    address = row.image if isinstance(row.image, str) and row.image.startswith("s3://") else _ANY_ADDRESS
     image = None if row.image is None else address
+    if fields.get("messages"):
+        known = [each if isinstance(each, str) and each.startswith("s3://") else _ANY_ADDRESS for each in row.images]
+        fields = {**fields, "messages": with_addresses(fields["messages"], known)}
     build_job(skill, image=image, settings={**ask.settings, **row.settings}, **fields)
 
 
@@ -129,7 +134,7 @@ def _unanswered(row: Row, job: Job, error: StoopError) -> Line:
 
 def _code(row: Row) -> FailureCode:
     try:
-        there = not isinstance(row.image, str | Path) or Path(row.image).exists()
+        there = all(Path(image).exists() for image in row.images if isinstance(image, Path))
     except OSError:  # such a name no file can have
         there = False
     return FailureCode.IMAGE_UNDECODABLE if there else FailureCode.IMAGE_NOT_FOUND

@@ -10,7 +10,7 @@ from stoop_schemas import celery as dialect
 from stoop_schemas.skill import Skill
 from stoop_schemas.skills import spec_of
 
-__all__ = ["SkillTask", "caption", "configure", "detect", "point", "query", "task"]
+__all__ = ["SkillTask", "caption", "chat", "configure", "detect", "point", "query", "task"]
 
 
 def configure(app: Celery) -> Celery:
@@ -72,6 +72,12 @@ def point(image: str, object: str, **options: Any) -> dict[str, Any]:
     _elsewhere(Skill.POINT)
 
 
+@shared_task(name=dialect.task(Skill.CHAT), **_OPTIONS)  # type: ignore[untyped-decorator]
+def chat(messages: list[dict[str, Any]], **options: Any) -> dict[str, Any]:
+    """Write the next message of a chat: {"message": {"role", "content"}}."""
+    _elsewhere(Skill.CHAT)
+
+
 @functools.cache
 def task(skill: str) -> Any:
     """Return the task of any skill, one that another package adds too; its arguments are the skill's fields in order.
@@ -79,7 +85,7 @@ def task(skill: str) -> Any:
     Raises `Rejected` (unsupported_skill) if no package here has the skill.
     """
     spec = spec_of(skill)
-    own = {Skill.QUERY: query, Skill.CAPTION: caption, Skill.DETECT: detect, Skill.POINT: point}
+    own = {Skill.QUERY: query, Skill.CAPTION: caption, Skill.DETECT: detect, Skill.POINT: point, Skill.CHAT: chat}
     if skill in own:
         return own[Skill(skill)]
 

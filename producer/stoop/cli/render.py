@@ -40,6 +40,8 @@ def print_result(result: Result, *, as_json: bool) -> None:
     for name in ("answer", "caption"):
         if name in output:
             _write(out, f"{output[name]}\n")
+    if "message" in output:
+        _write(out, f"{output['message']['content']}\n")
     for name in ("objects", "points"):
         if name in output:
             out.print(_table(name, output[name]) if output[name] else f"no {name} found")

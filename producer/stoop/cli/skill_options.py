@@ -38,6 +38,9 @@ class SkillOptions:
     max_objects: Annotated[int | None, _sampling("Most boxes or points.")] = None
     seed: Annotated[int | None, _sampling("The same seed repeats the same answer.")] = None
 
+    top_k: Annotated[int | None, _sampling("Sample from so many of the likeliest tokens.")] = None
+    stop: Annotated[list[str] | None, _sampling("End the answer before this text; may be given again.")] = None
+
     @property
     def settings(self) -> dict[str, Any]:
         """The sampling settings that were given."""

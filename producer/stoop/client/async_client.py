@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from stoop.client.build_job import answer, build_job, checked
+from stoop.client.chat_images import image_sources, with_addresses
 from stoop.client.job_client import JobClient
 from stoop.client.text_stream import TextStream
 from stoop.client.transport import Transport
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncClient"]
 
+_ANY_ADDRESS = "s3://bucket/key"
+
 
 class AsyncClient(JobClient):
     """Submits jobs to the queue and reads their answers; one client serves any number of tasks of one event loop.
@@ -28,9 +31,9 @@ class AsyncClient(JobClient):
     Without a `config` it reads the `STOOP_*` variables; `values` are fields of `ProducerConfig` and win over both.
     Connects at first use. An `image` is an `s3://`, `data:` or `https://` address, or a path, bytes, a Pillow image or
     an array of uint8 (RGB), which are uploaded to the configured bucket. `settings` has any of temperature, top_p,
-    max_tokens, max_objects, seed. With `cancel_on_exit` a job is cancelled when nobody waits for it any more: when its
-    stream or result is left before the end, and what is left when the client is closed. Every method raises
-    `StoopError`s only.
+    max_tokens, max_objects, seed, top_k, stop. With `cancel_on_exit` a job is cancelled when nobody waits for it any
+    more: when its stream or result is left before the end, and what is left when the client is closed. Every method
+    raises `StoopError`s only.
     """
 
     def __init__(
@@ -60,10 +63,18 @@ class AsyncClient(JobClient):
         settings: Mapping[str, Any] | None = None,
         **fields: Any,
     ) -> Job:
-        """Make a job from fields of `stoop_schemas.job.Job`; upload the image unless it is an address."""
+        """Make a job from fields of `stoop_schemas.job.Job`; upload its images unless they are addresses."""
         # what is wrong is told before anything is uploaded: until then any address will do
-        any_address = None if image is None else "s3://bucket/key"
-        job = build_job(skill, settings=settings, **{**self._defaults, **fields, "image": any_address})
+        any_address = None if image is None else _ANY_ADDRESS
+        given = {**self._defaults, **fields, "image": any_address}
+        messages = fields.get("messages") or []
+        sources = image_sources(messages)
+        if sources:
+            given["messages"] = with_addresses(messages, [_ANY_ADDRESS] * len(sources))
+        job = build_job(skill, settings=settings, **given)
+        if sources:
+            addresses = [await self.images.address(source) for source in sources]
+            return build_job(skill, settings=settings, **{**given, "messages": with_addresses(messages, addresses)})
         if image is None:
             return job
         return checked(msgspec.structs.replace(job, image=await self.images.address(image)))
@@ -139,6 +150,24 @@ class AsyncClient(JobClient):
         """
         job = await self.prepare("point", image, settings=settings, object=object, spatial_refs=spatial_refs)
         return await self._answer(job)
+
+    async def chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        stream: bool = False,
+        settings: Mapping[str, Any] | None = None,
+        date: str | None = None,
+    ) -> dict[str, Any]:
+        """Write the next message of a chat: {"message": {"role": "assistant", "content": str}}.
+
+        With `stream` the message is an async iterator of its text. `messages` are in OpenAI's form: each has a `role`
+        (system, user or assistant) and a `content`, which is a string or a list of parts, {"type": "text", "text": ...}
+        and {"type": "image_url", "image_url": {"url": image}}; such an image may be anything that `image` may be
+        elsewhere. A model that asks for today's date is told `date` (2026-01-31); without one the same messages make
+        the same prompt on any day.
+        """
+        job = await self.prepare("chat", settings=settings, messages=messages, stream=stream, date=date)
+        return {"message": await self._text(job)} if stream else await self._answer(job)
 
     async def run(
         self,

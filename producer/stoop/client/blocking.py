@@ -129,6 +129,7 @@ class Client:
     query = _answering(AsyncClient.query)
     detect = _answering(AsyncClient.detect)
     point = _answering(AsyncClient.point)
+    chat = _answering(AsyncClient.chat)
 
     def run(
         self,

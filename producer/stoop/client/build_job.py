@@ -48,25 +48,28 @@ def checked(job: Job) -> Job:
 
 
 def within(allowed: AllowedBuckets, job: Job) -> Job:
-    """Return the job if its tenant may read its image; raise `InvalidJob` (image_forbidden) if not."""
-    if job.image is None or not job.image.startswith("s3://"):
-        return job
-    path = job.image.removeprefix("s3://")
-    with contextlib.suppress(ValueError):  # the workers report a bad address
-        path = parse_object(job.image).path
-    if not allowed.permits(path, job.tenant):
-        message = "the image's bucket or prefix is not allowed for this job's tenant: see STOOP_ALLOWED_BUCKETS"
-        raise InvalidJob(Failure.of(FailureCode.IMAGE_FORBIDDEN, message))
+    """Return the job if its tenant may read its images; raise `InvalidJob` (image_forbidden) if not."""
+    for image in job.images:
+        if image.startswith("s3://") and not allowed.permits(_path(image), job.tenant):
+            message = "the image's bucket or prefix is not allowed for this job's tenant: see STOOP_ALLOWED_BUCKETS"
+            raise InvalidJob(Failure.of(FailureCode.IMAGE_FORBIDDEN, message))
     return job
 
 
 def answer(result: Result) -> dict[str, Any]:
     """Return the output in Moondream's shape, with no other fields than those of the result's skill.
 
-    {"answer": str[, "reasoning": {"text", "grounding"}]} | {"caption": str} | {"objects": [...]} | {"points": [...]}
+    {"answer": str[, "reasoning": {"text", "grounding"}]} | {"caption": str} | {"objects": [...]} | {"points": [...]} |
+    {"message": {"role": "assistant", "content": str}}
     """
     answer: dict[str, Any] = msgspec.to_builtins(result.output)
     return answer
+
+
+def _path(image: str) -> str:
+    with contextlib.suppress(ValueError):  # the workers report a bad address
+        return parse_object(image).path
+    return image.removeprefix("s3://")
 
 
 def _refuse_unknown(kind: str, given: Mapping[str, Any], known: tuple[str, ...]) -> None:

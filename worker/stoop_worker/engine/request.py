@@ -5,7 +5,8 @@ The engine may be a thread or a process; nothing here depends on which.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
+from datetime import date
+from enum import Enum, StrEnum, auto
 from typing import Protocol
 
 from stoop_worker.images import Crops, Image
@@ -14,6 +15,7 @@ __all__ = [
     "Aborted",
     "BoxFound",
     "Caption",
+    "Chat",
     "Deliver",
     "Detect",
     "EnginePort",
@@ -21,7 +23,9 @@ __all__ = [
     "Finished",
     "GroundedSpan",
     "Media",
+    "Message",
     "Output",
+    "Part",
     "Partial",
     "Point",
     "PointFound",
@@ -72,7 +76,29 @@ class Point:
     object: str
 
 
-Task = Query | Caption | Detect | Point
+class Part(Enum):
+    """A part of a message that is not text: it stands for the next of the request's media."""
+
+    IMAGE = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a chat, by `system`, `user` or `assistant`; its content is texts, and images between them."""
+
+    role: str
+    content: tuple[str | Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """Write the next message of a chat. The model is told the date `today`, if it asks and there is one."""
+
+    messages: tuple[Message, ...]
+    today: date | None = None
+
+
+Task = Query | Caption | Detect | Point | Chat
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ class Budget:
 
     def __init__(self, total: int, *, reserved: int = 0) -> None:
         assert 0 <= reserved < total, "a budget has something for everybody"
-        self._total = total
+        self.total = total
         self._reserved = reserved
         self._arrivals = count()
         self._waiting: list[_Waiter] = []  # by rank
@@ -93,14 +93,14 @@ class Budget:
                 reserve_left = reserve_left and self._leaves_reserve(loan.amount)
                 if not reserve_left:
                     continue
-            if self.lent and self.lent + loan.amount > self._total:
+            if self.lent and self.lent + loan.amount > self.total:
                 return  # no later loan may take the room that this one waits for
             self._waiting.remove(waiter)
             self._count(loan, loan.amount)
             waiter.granted.set_result(None)
 
     def _leaves_reserve(self, amount: int) -> bool:
-        return not self._lent_behind or self._lent_behind + amount <= self._total - self._reserved
+        return not self._lent_behind or self._lent_behind + amount <= self.total - self._reserved
 
     def _count(self, loan: Loan, amount: int) -> None:
         self.lent += amount

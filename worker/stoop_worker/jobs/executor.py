@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -139,15 +140,18 @@ class Executor:
 
     async def _run(self, delivery: Delivery, job: Job) -> _End:
         waited = max(0, delivery.claimed_at - delivery.queued_at)
-        if job.image is None:
-            return await self._run_request(delivery, job, None, Timings(waited))
-        wanted = WantedImage(job.image, job.tenant, delivery.priority)
+        wanted = [WantedImage(image, job.tenant, delivery.priority) for image in job.images]
         submitted = asyncio.get_running_loop().time() - waited / 1000
-        async with self.images.prepared(wanted, submitted) as ready:
-            return await self._run_request(delivery, job, ready.image, Timings(waited, ready.fetch_ms, ready.image_ms))
+        async with self.images.prepared_all(wanted, submitted) as ready:
+            fetch_ms, image_ms = sum(each.fetch_ms for each in ready), sum(each.image_ms for each in ready)
+            return await self._run_request(
+                delivery, job, [each.image for each in ready], Timings(waited, fetch_ms, image_ms)
+            )
 
-    async def _run_request(self, delivery: Delivery, job: Job, image: Crops | Image | None, timings: Timings) -> _End:
-        request = replace(to_request(job, image, self.defaults), priority=delivery.priority)
+    async def _run_request(
+        self, delivery: Delivery, job: Job, media: Sequence[Crops | Image], timings: Timings
+    ) -> _End:
+        request = replace(to_request(job, media, self.defaults), priority=delivery.priority)
         last = await self.relay.run(request, lambda output: self._stream(delivery, job, output))
         match last:
             case Finished():

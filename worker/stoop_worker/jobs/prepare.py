@@ -6,11 +6,12 @@ Jobs that want the same image at the same time share one fetch and one decoding.
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
+from stoop_worker.errors import ImageTooLarge
 from stoop_worker.images import Allocate, CropGeometry, Crops, Image, ImageLimits, cut, decoded_bytes, load
 from stoop_worker.jobs.budget import Budget, Loan
 from stoop_worker.jobs.fetch.address import is_inline
@@ -18,6 +19,10 @@ from stoop_worker.jobs.fetch.address import is_inline
 __all__ = ["Budgets", "FetchPort", "ImagePreparer", "Images", "Prepared", "PreparerPort", "WantedImage"]
 
 _Value = TypeVar("_Value")
+
+
+_SEVERAL: Final = 4
+"""The most jobs that prepare several images at a time."""
 
 
 class FetchPort(Protocol):
@@ -172,6 +177,7 @@ class Images:
         self._parts = _Parts(fetcher, preparer, budgets)
         self._shared: dict[WantedImage, _SharedImage] = {}
         self._working: set[asyncio.Task[Prepared]] = set()
+        self._several = asyncio.Semaphore(_SEVERAL)
 
     @contextlib.asynccontextmanager
     async def prepared(self, wanted: WantedImage, submitted: float) -> AsyncIterator[Prepared]:
@@ -191,6 +197,31 @@ class Images:
             if not shared.users:
                 self._forget(wanted, shared)
                 shared.end()
+
+    @contextlib.asynccontextmanager
+    async def prepared_all(self, wanted: Sequence[WantedImage], submitted: float) -> AsyncIterator[list[Prepared]]:
+        """Yield all images of a job, in their order; raises an `ImageError`. See `prepared`.
+
+        A job waits for later images while it holds earlier ones. So that jobs cannot wait for each other's for ever, a
+        few at a time prepare several images, and none may hold more than its share of the budget.
+        """
+        async with contextlib.AsyncExitStack() as stack:
+            ready: list[Prepared] = []
+            async with self._several if len(wanted) > 1 else contextlib.nullcontext():
+                for each in wanted:
+                    ready.append(await stack.enter_async_context(self.prepared(each, submitted)))
+                    self._check_share(ready)
+            yield ready
+
+    def _check_share(self, ready: Sequence[Prepared]) -> None:
+        if len(ready) == 1:
+            return
+        share = self._parts.budgets.pixels.total // (2 * _SEVERAL)
+        held = sum(each.image.pixels.nbytes for each in ready)
+        if held > share:
+            raise ImageTooLarge(
+                f"the job's images take more than {share} bytes of pixels together: send fewer or smaller ones"
+            )
 
     def _start(self, wanted: WantedImage) -> _SharedImage:
         shared = _SharedImage(wanted, self._parts)

@@ -1,10 +1,14 @@
 """Converts the wire's values to the engine's and back, in pure functions; no other module knows both."""
 
 import dataclasses
+from collections.abc import Sequence
+from datetime import date
+from typing import Any
 
 import msgspec
 
 from stoop_schemas import event as events
+from stoop_schemas.chat import Answer, ImagePart, Message
 from stoop_schemas.failure import Failure
 from stoop_schemas.job import Job
 from stoop_schemas.result import Metrics, Result
@@ -25,17 +29,17 @@ class Timings:
     image_ms: float = 0.0
 
 
-def to_request(job: Job, image: engine.Media | None, defaults: engine.Sampling) -> engine.Request:
+def to_request(job: Job, media: Sequence[engine.Media], defaults: engine.Sampling) -> engine.Request:
     """Build the engine's request from a job; settings that it omits take the defaults."""
-    settings = {
-        field.name: value
+    settings: dict[str, Any] = {
+        field.name: tuple(value) if isinstance(value, list) else value
         for field in dataclasses.fields(engine.Sampling)
         if (value := getattr(job.settings, field.name, None)) is not None
     }
     return engine.Request(
         id=job.id,
         task=_task(job),
-        media=() if image is None else (image,),
+        media=tuple(media),
         sampling=dataclasses.replace(defaults, **settings),
     )
 
@@ -53,7 +57,18 @@ def _task(job: Job) -> engine.Task:
             return engine.Detect(prompt or job.object or "")
         case Skill.POINT:
             return engine.Point(prompt or job.object or "")
+        case Skill.CHAT:
+            today = None if job.date is None else date.fromisoformat(job.date)
+            return engine.Chat(tuple(map(_message, job.messages or ())), today)
     raise AssertionError(f"{job.skill} runs no skill of the engine")
+
+
+def _message(message: Message) -> engine.Message:
+    content = message.content
+    if isinstance(content, str):
+        return engine.Message(message.role.value, (content,))
+    parts = (engine.Part.IMAGE if isinstance(part, ImagePart) else part.text for part in content)
+    return engine.Message(message.role.value, tuple(parts))
 
 
 def to_event(output: engine.Partial, *, seq: int, attempt: int) -> events.Event:
@@ -102,6 +117,8 @@ def _output(spec: SkillSpec, finished: engine.Finished) -> Output:
             output = Output(points=[Point(point.x, point.y) for point in finished.points])
         case "caption":
             output = Output(caption=finished.text)
+        case "message":
+            output = Output(message=Answer(finished.text))
         case _:
             output = Output(answer=finished.text, reasoning=_reasoning(finished))
     return output if spec.result is None else spec.result(output)

@@ -5,6 +5,7 @@ catalog.py   reads the short names from catalog.toml
 loading/     reads the files of any family
 blocks/      the layers that two families share
 moondream/   Moondream 2
+decoder/     Llama 3.2 and Qwen3
 
 README.md explains how to add a family.
 """

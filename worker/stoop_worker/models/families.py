@@ -15,6 +15,8 @@ __all__ = ["FAMILIES", "load_model"]
 FAMILIES: Final[Mapping[str, str]] = {
     "moondream1": "stoop_worker.models.moondream.family",
     "moondream3": "stoop_worker.models.moondream.family",
+    "llama": "stoop_worker.models.decoder.family",
+    "qwen3": "stoop_worker.models.decoder.family",
 }
 """The `model_type`, or one of the `architectures`, and the module whose `open_model` loads such a model."""
 

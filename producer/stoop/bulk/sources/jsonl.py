@@ -17,7 +17,10 @@ from stoop_schemas.skill import Settings
 
 __all__ = ["JsonLines", "read_moondream"]
 
-_FIELDS: Final = ("question", "object", "length", "reasoning", "spatial_refs", "metadata", "deadline", "max_attempts")
+_FIELDS: Final = (
+    *("question", "object", "length", "reasoning", "spatial_refs", "messages", "date"),
+    *("metadata", "deadline", "max_attempts"),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
-"""OpenAI's batch lines: a chat with one image becomes a query."""
+"""OpenAI's batch lines of chats."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,8 +18,9 @@ _SETTINGS: Final = {
     "max_tokens": "max_tokens",
     "max_completion_tokens": "max_tokens",
     "seed": "seed",
+    "top_k": "top_k",
 }
-_SPOKEN: Final = ("system", "developer", "user")
+_ROLES: Final = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 
 
 def is_line(line: Mapping[str, Any]) -> bool:
@@ -30,8 +31,8 @@ def is_line(line: Mapping[str, Any]) -> bool:
 def read_line(name: str, line: Mapping[str, Any], folder: Path) -> Row:
     """Make a row of `{"custom_id", "method", "url", "body": {"model", "messages"}}`.
 
-    The question is the text of all messages. `model` is ignored, because the workers choose theirs. Raises `Rejected`
-    for requests that Stoop does not support: another URL, several images, assistant turns, tools, more than one choice.
+    `model` is ignored, because the workers choose theirs. Raises `Rejected` for requests that Stoop does not support:
+    another URL, tools, more than one choice.
     """
     body = line["body"]
     if not isinstance(body, dict) or not isinstance(body.get("messages"), list):
@@ -40,35 +41,32 @@ def read_line(name: str, line: Mapping[str, Any], folder: Path) -> Row:
         raise _malformed(f"url must be {_URL}")
     if body.get("tools") or body.get("n", 1) != 1:
         raise Rejected(FailureCode.INVALID_ARGUMENT, "tools and n above 1 are not supported: leave them out")
-    parts = list(_parts(body["messages"]))
-    images = [part for kind, part in parts if kind == "image"]
-    if len(images) > 1:
-        raise Rejected(FailureCode.INVALID_ARGUMENT, f"the line has {len(images)} images: give one per line")
-    fields = {"question": "\n".join(part for kind, part in parts if kind == "text")}
+    fields: dict[str, Any] = {"messages": [_message(message, folder) for message in body["messages"]]}
     if line.get("custom_id") is not None:
         fields["custom_id"] = str(line["custom_id"])
     settings = {ours: body[theirs] for theirs, ours in _SETTINGS.items() if body.get(theirs) is not None}
-    image = image_at(images[0], folder) if images else None
-    return Row(name, image=image, skill=Skill.QUERY.value, fields=fields, settings=settings)
+    stop = body.get("stop")
+    if stop is not None:
+        settings["stop"] = [stop] if isinstance(stop, str) else stop
+    return Row(name, skill=Skill.CHAT.value, fields=fields, settings=settings)
 
 
-def _parts(messages: list[Any]) -> Iterator[tuple[str, str]]:
-    for message in messages:
-        if not isinstance(message, dict) or message.get("role") not in _SPOKEN:
-            raise Rejected(
-                FailureCode.INVALID_ARGUMENT, f"message roles must be {', '.join(_SPOKEN)}: one turn per line"
-            )
-        content = message.get("content")
-        for part in content if isinstance(content, list) else [{"type": "text", "text": content}]:
-            yield _part(part)
+def _message(message: Any, folder: Path) -> dict[str, Any]:
+    role = message.get("role") if isinstance(message, dict) else None
+    if role not in _ROLES:
+        raise Rejected(FailureCode.INVALID_ARGUMENT, f"message roles must be {', '.join(_ROLES)}")
+    content = message.get("content")
+    if not isinstance(content, str):
+        content = [_part(part, folder) for part in (content if isinstance(content, list) else [content])]
+    return {"role": _ROLES[role], "content": content}
 
 
-def _part(part: Any) -> tuple[str, str]:
+def _part(part: Any, folder: Path) -> dict[str, Any]:
     match part:
         case {"type": "text" | "input_text", "text": str(text)}:
-            return "text", text
+            return {"type": "text", "text": text}
         case {"type": "image_url", "image_url": {"url": str(url)} | str(url)}:
-            return "image", url
+            return {"type": "image_url", "image_url": {"url": image_at(url, folder)}}
     raise _malformed("content must be text, or a list of text and image_url parts")
 
 

@@ -1,6 +1,7 @@
 """The blocks that several families share.
 
 layers.py  linear layers, layer norms and MLPs, plain or in fp8
+rope.py    the angles of rotary positions
 """
 
 __all__: list[str] = []

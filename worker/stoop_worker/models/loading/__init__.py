@@ -1,10 +1,14 @@
 """Reads model files, for any family.
 
-download.py     finds a model: a folder, a weight file, or a repository at a pinned revision
-options.py      the device and dtypes to load it with
-config_file.py  reads config.json strictly
-checkpoint.py   reads tensors under the names that a family gives them
-tokenizer.py    converts text to ids and back
+download.py       finds a model: a folder, a weight file, or a repository at a pinned revision
+options.py        the device and dtypes to load it with
+config_file.py    reads config.json strictly
+checkpoint.py     reads tensors under the names that a family gives them
+digest.py         identifies a model in cache keys
+tokenizer.py      converts text to ids and back
+chat_template.py  runs the model's own chat template
+sandbox.py        bounds what such a template can do
+chat_prompt.py    converts messages to ids
 """
 
 __all__: list[str] = []

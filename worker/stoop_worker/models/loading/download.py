@@ -18,7 +18,18 @@ Download = Callable[[str, str, Sequence[str]], Path]
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 _COMMIT = re.compile(r"[0-9a-f]{40}|\d{4}-\d{2}-\d{2}")
 _PINNED = {"vikhyatk/moondream2": "9a7d4024050840e001defacec2b00727e89149e6"}  # the release of 2025-06-21
-_FILES = ("config.json", "tokenizer.json", "*.safetensors", "*.safetensors.index.json")
+_FILES = (
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    "preprocessor_config.json",
+    "*.safetensors",
+    "*.safetensors.index.json",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Converts text to ids and back; users' text never becomes control tokens."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import tokenizers
@@ -27,6 +27,8 @@ class Tokenizer:
         controls = sorted(spelling for spelling in self._backend.get_vocab() if _CONTROL.fullmatch(spelling))
         self._backend.add_special_tokens([tokenizers.AddedToken(spelling, special=True) for spelling in controls])
         self._backend.encode_special_tokens = True
+        known = self._backend.get_added_tokens_decoder()
+        self._specials = {token.content: number for number, token in known.items() if token.special}
 
     @classmethod
     def read(cls, path: Path) -> "Tokenizer":
@@ -47,6 +49,11 @@ class Tokenizer:
     def document(self) -> str:
         """Return the contents of a tokenizer.json that reads back as this one."""
         return str(self._backend.to_str())
+
+    @property
+    def specials(self) -> Mapping[str, int]:
+        """The ids of the control tokens by their spelling."""
+        return self._specials
 
     @property
     def size(self) -> int:

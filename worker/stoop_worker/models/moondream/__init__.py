@@ -21,6 +21,7 @@ moe.py           the mixture of experts in Moondream 3's later layers
 region.py        coordinates and sizes in embeddings and hidden states
 values.py        coordinates and sizes as inputs and head values
 prompt.py        turns tasks into prompts
+chat.py          takes a chat about one image for a query
 checks.py        checks that Moondream can do a task
 skills/          one object per sequence that turns tokens into outputs
 """

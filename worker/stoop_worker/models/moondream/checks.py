@@ -3,7 +3,7 @@
 import numpy as np
 
 from stoop_worker.engine.model import RequestInvalid
-from stoop_worker.engine.request import Caption, Query, Request, SpatialRef
+from stoop_worker.engine.request import Caption, Chat, Query, Request, SpatialRef
 from stoop_worker.images import Crops
 from stoop_worker.images.tiling import CropGeometry
 from stoop_worker.models.moondream.config import ModelConfig
@@ -23,6 +23,7 @@ def check_task(request: Request, config: ModelConfig) -> None:
     elif isinstance(task, Caption):
         _check_length(task, config)
     else:
+        assert not isinstance(task, Chat), "a chat is a query by now"
         _check_text(task.object, "object")
     for image in request.media:
         if isinstance(image, Crops):

@@ -15,7 +15,7 @@ from stoop_worker.engine.device.sampler import sample_tokens
 from stoop_worker.engine.graphs import Graphs
 from stoop_worker.engine.inputs import Input, MediaInput
 from stoop_worker.engine.model import KVSpec, Prepared, Spec
-from stoop_worker.engine.request import Caption, Detect, Media, Point, Query, Request, Sampling
+from stoop_worker.engine.request import Caption, Chat, Detect, Media, Point, Query, Request, Sampling
 from stoop_worker.engine.tensors import PENDING, FedRows, Given, HeadReads, KVView, LastHeads
 from stoop_worker.images import Image, cut, select_tiling
 from stoop_worker.kernels.backend import has_triton
@@ -24,6 +24,7 @@ from stoop_worker.kernels.rotate_write import rotation_table
 from stoop_worker.models.loading.download import Download, Source
 from stoop_worker.models.loading.options import LoadOptions
 from stoop_worker.models.moondream import decode_text, region, text, vision
+from stoop_worker.models.moondream.chat import as_query
 from stoop_worker.models.moondream.checks import check_task
 from stoop_worker.models.moondream.encoder import Encoder
 from stoop_worker.models.moondream.fp8 import in_fp8
@@ -96,6 +97,7 @@ class MoondreamFamily:
     def prepare(self, request: Request) -> Prepared:
         """Lay out the task behind its image; the first token and the image attend to each other in both directions."""
         config, tokenizer = self._model.config, self._model.tokenizer
+        request = as_query(request)
         check_task(request, config)
         prefix = config.text.prefix_attn
         image: list[Input] = [
@@ -190,7 +192,7 @@ def _spec(model: Moondream) -> Spec:
         dim=sizes.dim,
         vocab_size=sizes.vocab_size,
         max_context=sizes.max_context,
-        tasks=(Query, Caption, Detect, Point),
+        tasks=(Query, Caption, Detect, Point, Chat),
         values=COLUMNS,
         fed_values=FED_COLUMNS,
         media_width=sizes.prefix_attn,

@@ -1,0 +1,124 @@
+"""`stoop chat`: one message, or a conversation in the terminal."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import typer
+
+from stoop.cli import render
+from stoop.cli.exit_codes import exit_on_error
+from stoop.cli.result import await_answer
+from stoop.cli.skill_options import SkillOptions, with_options
+from stoop.client.blocking import Client
+from stoop.config import ProducerConfig
+from stoop.errors import ConfigError
+from stoop_schemas.result import Result
+
+__all__ = ["chat"]
+
+_HELP = "Enter a message; /image FILE adds an image to it; /new starts anew; an empty line or Ctrl-D ends."
+
+
+@dataclass(slots=True)
+class _Conversation:
+    """The messages so far, and the images that go into the next one."""
+
+    system: str | None
+    images: list[str]
+    messages: list[dict[str, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        self.messages = [] if self.system is None else [{"role": "system", "content": self.system}]
+
+    def say(self, text: str) -> None:
+        parts: list[Any] = [{"type": "image_url", "image_url": {"url": image}} for image in self.images]
+        self.images = []
+        self.messages.append({"role": "user", "content": [*parts, {"type": "text", "text": text}] if parts else text})
+
+    def hear(self, result: Result) -> None:
+        text = result.output.text if result.output else None
+        self.messages.append({"role": "assistant", "content": text or ""})
+
+
+@with_options
+def chat(
+    context: typer.Context,
+    message: Annotated[str | None, typer.Argument(help="What to say; without it a conversation begins.")] = None,
+    image: Annotated[list[str] | None, typer.Option(help="An image file or address; may be given again.")] = None,
+    system: Annotated[str | None, typer.Option(help="What the model is told before anything else.")] = None,
+    date: Annotated[str | None, typer.Option(help="Today's date for models that ask, as 2026-01-31.")] = None,
+    *,
+    options: SkillOptions,
+) -> None:
+    """Write the next message of a chat.
+
+    For example: stoop chat "What is on this photo?" --image photo.jpg --stream
+    """
+    _check(options, message)
+    connect: type[Client] = context.obj or Client
+    conversation = _Conversation(system, list(image or ()))
+    with exit_on_error(as_json=options.json):
+        config = ProducerConfig().replace(lane=options.lane, job_model=options.model, timeout_seconds=options.timeout)
+        with connect(config) as client:
+            if message is None:
+                _converse(client, options, conversation, date)
+                return
+            conversation.say(message)
+            _ask(client, options, conversation, date, stream=options.stream)
+
+
+def _check(options: SkillOptions, message: str | None) -> None:
+    if options.stream and options.json:
+        raise typer.BadParameter("choose --stream or --json")
+    if options.no_wait and options.stream:
+        raise typer.BadParameter("--no-wait goes without --stream")
+    if options.draw:
+        raise typer.BadParameter("--draw goes with detect and point")
+    if message is None and (options.json or options.no_wait):
+        raise typer.BadParameter("--json and --no-wait need a message")
+
+
+def _converse(client: Client, options: SkillOptions, conversation: _Conversation, date: str | None) -> None:
+    if sys.stdin.isatty():
+        render.print_aside(_HELP)
+    for line in _lines():
+        command, _, rest = line.partition(" ")
+        if command == "/image":
+            conversation.images.append(rest.strip())
+        elif command == "/new":
+            conversation.forget()
+        else:
+            conversation.say(line)
+            result = _ask(client, options, conversation, date, stream=True)
+            assert result is not None, "a conversation waits for its answers"
+            conversation.hear(result)
+
+
+def _lines() -> Iterator[str]:
+    """Yield what is entered, until an empty line or the end."""
+    while True:
+        try:
+            line = input("> " if sys.stdin.isatty() else "").strip()
+        except EOFError:
+            return
+        except UnicodeDecodeError:
+            raise ConfigError("the input is not text in UTF-8") from None
+        if not line:
+            return
+        yield line
+
+
+def _ask(
+    client: Client, options: SkillOptions, conversation: _Conversation, date: str | None, *, stream: bool
+) -> Result | None:
+    job = client.prepare("chat", settings=options.settings, messages=conversation.messages, stream=stream, date=date)
+    job_id = client.submit(job)
+    if options.no_wait:
+        render.print_submitted(job_id, as_json=options.json)
+        return None
+    return await_answer(client, job_id, stream=stream, as_json=options.json)

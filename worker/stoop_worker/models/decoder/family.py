@@ -1,0 +1,107 @@
+"""Llama 3.2 and Qwen3 behind the engine's port.
+
+T positions packed over sequences, B rows of a decode, R rows to read, N rows given as embeddings, C model dim.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding
+
+from stoop_worker.engine.config import EngineConfig
+from stoop_worker.engine.device.sampler import sample_tokens
+from stoop_worker.engine.graphs import Graphs
+from stoop_worker.engine.inputs import TokenInput
+from stoop_worker.engine.model import KVSpec, Prepared, RequestInvalid, Spec
+from stoop_worker.engine.request import Chat, Media, Message, Request, Sampling
+from stoop_worker.engine.tensors import PENDING, FedRows, Given, HeadReads, KVView, LastHeads
+from stoop_worker.kernels.rotate_write import Places
+from stoop_worker.models.blocks.rope import frequencies, rotations
+from stoop_worker.models.decoder import text
+from stoop_worker.models.decoder.model import Decoder, load_decoder
+from stoop_worker.models.decoder.prompt import check_chat, text_messages
+from stoop_worker.models.decoder.skill import ChatSkill
+from stoop_worker.models.loading.chat_template import TemplateError
+from stoop_worker.models.loading.download import Download, Source
+from stoop_worker.models.loading.options import LoadOptions
+
+__all__ = ["DecoderFamily", "open_model"]
+
+
+def open_model(found: Source, options: LoadOptions, download: Download) -> "DecoderFamily":
+    """Load a model from the files found; raises `CheckpointError` or `ConfigError`."""
+    model = load_decoder(found, device=options.device, dtype=options.dtype)
+    return DecoderFamily(model, max_context=options.max_context)
+
+
+class DecoderFamily:
+    """A loaded decoder, for one engine and contexts of up to `max_context`."""
+
+    def __init__(self, model: Decoder, *, max_context: int = 32_768) -> None:
+        config = model.config
+        self._model = model
+        context = min(config.max_context, max_context)
+        self._rotations_SF2 = rotations(
+            frequencies(config.head_dim, config.theta, config.scaling), context, model.device, dtype=model.dtype
+        )
+        self.spec = Spec(
+            kv=KVSpec(config.layers, config.key_heads, config.head_dim),
+            dim=config.dim,
+            vocab_size=config.vocab_size,
+            max_context=context,
+            tasks=(Chat,),
+        )
+        self.name = model.name
+        self.digest = model.digest
+        self.untrained = model.untrained
+        self.device = model.device
+        self.dtype = model.dtype
+
+    def prepare(self, request: Request) -> Prepared:
+        """Lay the chat out by the model's template."""
+        chat, language = request.task, self._model.language
+        assert isinstance(chat, Chat), "the engine refuses other tasks"
+        check_chat(chat, len(request.media))
+        try:
+            ids = language.prompt.ids(text_messages(chat), today=chat.today)
+        except TemplateError as error:
+            raise RequestInvalid(str(error)) from error
+        skill = ChatSkill(request, ends=language.ends, tokenizer=language.tokenizer)
+        return Prepared(tuple(map(TokenInput, ids)), skill)
+
+    def rehearsal(self, config: EngineConfig) -> list[Request]:
+        """Return chats; on a GPU they fill a step, which shows that a full step fits into memory."""
+        full = self.device.type != "cpu"
+        count = config.max_batch if full else 1
+        length = max(1, min(config.token_budget, self.spec.max_context // 2) // count) if full else 1
+        chat = Chat((Message("user", ("warm up " * (length // 3 + 1),)),))
+        sampling = Sampling(temperature=0.0, max_tokens=4)
+        return [Request(f"warm-up {number}", chat, (), sampling) for number in range(count)]
+
+    def capture(self, graphs: Graphs, usual_cost: int) -> None:
+        """There is nothing to capture: the model takes no media."""
+
+    def encode(self, media: Sequence[Media], out_NC: Tensor, on_progress: Callable[[], None]) -> None:
+        """Not called: the model takes no media."""
+
+    def feed(self, fed: FedRows, last: LastHeads) -> Tensor:
+        """Embed tokens."""
+        ids_B = fed.ids_B
+        if fed.seats_B is not None:
+            ids_B = torch.where(ids_B == PENDING, last.tokens_S[fed.seats_B], ids_B)
+        return embedding(ids_B, self._model.weights.embeddings)
+
+    def forward(self, x_TC: Tensor, kv: KVView, given: Given | None, wanted_R: Tensor | None) -> Tensor:
+        """Run the decoder."""
+        model, places = self._model, Places(kv.positions_T, self._rotations_SF2, kv.slots_T)
+        return text.forward(x_TC, kv, places, model.weights, epsilon=model.config.epsilon, wanted_R=wanted_R)
+
+    def step(self, x_BC: Tensor, kv: KVView) -> Tensor:
+        """Run the decoder on one position per sequence."""
+        return self.forward(x_BC, kv, None, None)
+
+    def read(self, hidden_RC: Tensor, reads: HeadReads, last: LastHeads) -> Tensor:
+        """Sample tokens."""
+        logits_RV = text.logits(hidden_RC, self._model.weights, epsilon=self._model.config.epsilon)
+        return reads.keep(sample_tokens(logits_RV, reads.sampling), None, last)

@@ -1,0 +1,91 @@
+"""A loaded decoder with its tokenizer and template, and loading one."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from stoop_worker.errors import CheckpointError
+from stoop_worker.models.decoder.config import DecoderConfig, read_decoder_config
+from stoop_worker.models.decoder.weights import DecoderWeights, check_shapes, present_name
+from stoop_worker.models.loading.chat_prompt import ChatPrompt
+from stoop_worker.models.loading.chat_template import ChatTemplate
+from stoop_worker.models.loading.checkpoint import read_checkpoint
+from stoop_worker.models.loading.config_file import read_document
+from stoop_worker.models.loading.digest import digest_of
+from stoop_worker.models.loading.download import Source
+from stoop_worker.models.loading.tokenizer import Tokenizer
+
+__all__ = ["Decoder", "Language", "load_decoder", "read_language"]
+
+
+@dataclass(frozen=True, slots=True)
+class Language:
+    """What is between text and ids: the tokenizer, the template, and the ids that end a turn."""
+
+    tokenizer: Tokenizer
+    prompt: ChatPrompt
+    ends: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Decoder:
+    """A model ready to run. `digest` identifies it in cache keys; `untrained` marks random weights."""
+
+    config: DecoderConfig
+    weights: DecoderWeights
+    language: Language
+    name: str
+    digest: str
+    untrained: bool = False
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the weights."""
+        return self.weights.embeddings.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the weights."""
+        return self.weights.embeddings.dtype
+
+
+def load_decoder(found: Source, *, device: torch.device, dtype: torch.dtype) -> Decoder:
+    """Load a model from the files found; raises a `CheckpointError` that names the fault."""
+    document = found.document()
+    config = read_decoder_config(document)
+    language = read_language(found, document, config.vocab_size)
+    tensors = read_checkpoint(
+        found.weights, present_name, lambda shapes: check_shapes(shapes, config), device=device, dtype=dtype
+    )
+    card = document.get("stoop") or {}
+    digest = digest_of(document, tensors, found.weights, "norm.weight")
+    return Decoder(
+        config=config,
+        weights=DecoderWeights.of(tensors, config),
+        language=language,
+        name=str(card.get("name", found.name)),
+        digest=digest,
+        untrained=bool(card.get("untrained", False)),
+    )
+
+
+def read_language(found: Source, document: Mapping[str, Any], vocab_size: int) -> Language:
+    """Read the tokenizer, the chat template and the ids that end a turn; raises `CheckpointError`."""
+    tokenizer = Tokenizer.read(found.folder / "tokenizer.json")
+    if tokenizer.size > vocab_size:
+        raise CheckpointError(f"tokenizer.json has {tokenizer.size} ids, the model {vocab_size}: it is another model's")
+    prompt = ChatPrompt(ChatTemplate.read(found.folder), tokenizer)
+    return Language(tokenizer, prompt, _ends(found, document, vocab_size))
+
+
+def _ends(found: Source, document: Mapping[str, Any], vocab_size: int) -> tuple[int, ...]:
+    """Read the ids that end a turn, which are in generation_config.json if there is one."""
+    path = found.folder / "generation_config.json"
+    generation = read_document(path) if path.exists() else {}
+    given = generation.get("eos_token_id", document.get("eos_token_id"))
+    ends = given if isinstance(given, list) else [given]
+    if not ends or not all(isinstance(end, int) and 0 <= end < vocab_size for end in ends):
+        raise CheckpointError(f"eos_token_id is {given!r}: expected ids below {vocab_size}")
+    return tuple(ends)

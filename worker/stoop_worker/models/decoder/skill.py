@@ -1,0 +1,52 @@
+"""The chat skill: one token after another, until the model ends its turn or a limit does."""
+
+from collections.abc import Sequence
+
+from stoop_worker.engine.detokenizer import Detokenizer
+from stoop_worker.engine.inputs import TokenInput
+from stoop_worker.engine.request import Finished, FinishReason, Output, Request, TextDelta, Usage
+from stoop_worker.engine.skill import Advance, Head, HeadValues, Lookahead
+from stoop_worker.models.loading.tokenizer import Tokenizer
+
+__all__ = ["ChatSkill"]
+
+
+class ChatSkill:
+    """Writes until one of the model's `ends`, a stop id, a stop string, or `max_tokens`."""
+
+    heads = Head.TOKEN
+    suppressed: tuple[int, ...] = ()
+    greedy = False
+
+    def __init__(self, request: Request, *, ends: Sequence[int], tokenizer: Tokenizer) -> None:
+        sampling = request.sampling
+        self._id = request.id
+        self._most = sampling.max_tokens
+        self._ends = frozenset((*ends, *sampling.stop_ids))
+        self._text = Detokenizer(tokenizer, sampling.stop)
+        self.output_tokens = 0
+
+    @property
+    def lookahead(self) -> Lookahead | None:
+        """One more token, or None at the last."""
+        return None if self.output_tokens + 1 == self._most else Lookahead()
+
+    def advance(self, found: HeadValues) -> Advance:
+        """Take the next token."""
+        assert found.token is not None
+        if found.token in self._ends:
+            return Advance(reason=FinishReason.STOP)
+        outputs = self._deltas(self._text.push(found.token))
+        self.output_tokens += 1
+        if self._text.stopped:
+            return Advance(outputs=outputs, reason=FinishReason.STOP)
+        if self.output_tokens == self._most:
+            return Advance(outputs=outputs, reason=FinishReason.LENGTH)
+        return Advance(inputs=(TokenInput(found.token),), outputs=outputs)
+
+    def finish(self, reason: FinishReason, usage: Usage) -> Sequence[Output]:
+        """End, even in mid-word."""
+        return [*self._deltas(self._text.flush()), Finished(self._id, reason, usage, text=self._text.text)]
+
+    def _deltas(self, piece: str) -> tuple[Output, ...]:
+        return (TextDelta(self._id, piece),) if piece else ()
