@@ -26,7 +26,8 @@ def open_console(*, stderr: bool = False) -> Console:
 def flush() -> OSError | None:
     """Flush stdout and stderr; return the error if one of them cannot be written."""
     found = None
-    for stream in (sys.stdout, sys.stderr):
+    # Python has None for a stream that was closed before it started (`>&-`)
+    for stream in filter(None, (sys.stdout, sys.stderr)):
         try:
             stream.flush()
         except OSError as error:

@@ -39,6 +39,14 @@ SHARED = [
         for lane in ("interactive", "bulk", "bulk/acme", "no-such", *map(names.quarantine_lane, names.QUARANTINES))
     ),
 ]
+INNER = [
+    names.paused(),
+    names.quarantine_workers(),
+    names.workers(),
+    names.totals(),
+    names.dead(),
+    names.celery_outbox(),
+]
 OWN = [key(job) for key in (names.job, names.log, names.result) for job in (VICTIM, OTHER, RAW)]
 ENTRIES = ["", "no JSON", "null", "[1]", "[" * 2000, '{"id": 5}', '{"id": "victim"}', '{"id": "", "deadline": 1e999}']
 
@@ -59,7 +67,7 @@ def wrong_types(key: str) -> list[list[Command]]:
 
 
 SPOILING: list[list[Command]] = [
-    *(commands for key in (*SHARED, *OWN) for commands in wrong_types(key)),
+    *(commands for key in (*SHARED, *INNER, *OWN) for commands in wrong_types(key)),
     *([("HSET", names.job(VICTIM), field, value)] for field, values in FIELDS.items() for value in values),
     *([("HDEL", names.job(VICTIM), field)] for field in FIELDS),
     *(
@@ -85,6 +93,7 @@ SPOILING: list[list[Command]] = [
     *([("XADD", names.lane("interactive"), "*", field, text)] for field in ("j", "m", "x") for text in ENTRIES),
     *([("XADD", names.lane("bulk"), "*", "id", name, "j", "{}")] for name in NAMES),
     *([("XADD", key, HUGE_ID, "j", "x")] for key in SHARED if ":jobs:" in key or key == names.bell()),
+    *([("HSET", names.totals(), field, "x")] for field in ("completed", "dead", "reclaimed")),
     [("XADD", names.lane("interactive"), "*", *(part for i in range(9000) for part in (f"f{i}", "x")))],
     [("XADD", names.lane("interactive"), "*", *("j", "x") * 9000)],
     [("DEL", names.job(RAW)), ("SET", names.job(RAW), "x"), ("XADD", names.lane("bulk"), RAW, "j", "no JSON")],

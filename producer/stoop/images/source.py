@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["EncodedImage", "ImageArray", "encoded", "fingerprint", "identify", "inline", "is_address", "load"]
 
 _ADDRESSES = ("s3://", "data:", "https://", "http://")
+_MOST_BYTES = 256 << 20  # far above what workers take by default, and far below what a device or a video may hold
 _TAKEN = "give an address, a path, bytes, a Pillow image or an array"
 
 
@@ -113,13 +114,17 @@ def inline(address: str) -> bytes:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            image = file.read(_MOST_BYTES + 1)
     except FileNotFoundError:
         raise ImageUnreadable(f"there is no file {path}") from None
     except IsADirectoryError:
         raise ImageUnreadable(f"{path} is a folder: give one image file") from None
     except OSError as error:
         raise ImageUnreadable(f"cannot read {path}: {error.strerror}") from error
+    if len(image) > _MOST_BYTES:
+        raise ImageUnreadable(f"{path} has more than {_MOST_BYTES >> 20} MiB: give one image file")
+    return image
 
 
 def _from_array(array: Any) -> "PillowImage":

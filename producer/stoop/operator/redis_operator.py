@@ -17,6 +17,7 @@ __all__ = ["RedisOperator"]
 
 _PACKAGE = "stoop.operator"
 _LETTER = re.compile(r"\d{1,20}-\d{1,20}")
+_COUNT = re.compile(rb"[0-9]{1,18}")
 _NAME = re.compile(NAME_PATTERN)
 _VERDICTS = {0: Redriven.GONE, 1: Redriven.YES, 2: Redriven.LIVES}
 
@@ -56,7 +57,7 @@ class RedisOperator:
             },
             dead=dead,
             workers=workers,
-            totals={name.decode(): int(count) for name, count in _pairs(totals)},
+            totals={_text(name): int(count) for name, count in _pairs(totals) if _COUNT.fullmatch(count)},
         )
 
     async def lanes(self, partition: int = 0) -> list[str]:

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import json
+import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
@@ -28,6 +29,7 @@ DEFAULT_BOUND: Final = 1_000_000
 
 _CHUNK = 128
 _LAST_SEQ = (1 << 63) - 3  # an entry's id is a number of 64 bits
+_COUNT = re.compile(rb"[0-9]{1,15}")  # other producers may write to a job's hash, so anything may be there
 _FLAG_TTL = 30 * 86_400_000
 """Milliseconds for which a job that the queue does not know yet stays cancelled: it may wait that long in its lane."""
 
@@ -89,7 +91,7 @@ class RedisTransport:
     async def next_seq(self, job_id: str) -> int | None:
         """Read the number of events in the job's hash."""
         seq: bytes | None = await self._calls.call("HGET", names.job(job_id), "seq")
-        return int(seq) if seq else None
+        return int(seq) if seq and _COUNT.fullmatch(seq) else None
 
     async def log(self, job_id: str, after: int = -1) -> list[bytes]:
         """Read the job's log, where the event `seq` has the id `seq + 1`."""

@@ -418,6 +418,18 @@ def test_output_that_cannot_be_written_is_one_line(redis_url: str, arguments: li
         assert (running.returncode, err) == (1, "error: cannot write the output: No space left on device\n")
 
 
+def test_totals_that_are_no_numbers_are_left_out(shell: Shell) -> None:
+    shell.redis.hset(names.totals(), mapping={"completed": 3, "failed": "x", "dead": "", "expired": "9" * 40})
+    assert shell.told("status")[0]["totals"] == {"completed": 3}
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_output_that_was_closed_before_the_start_is_left_out(redis_url: str, closed: str) -> None:
+    command = ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-m", "stoop", "status"]
+    done = subprocess.run(command, env={**os.environ, "STOOP_REDIS_URL": redis_url}, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 INTERRUPTED = """
 import os, signal, sys
 

@@ -92,3 +92,8 @@ def test_the_same_pixels_have_one_fingerprint_and_others_another() -> None:
 def test_what_is_no_image_is_refused(given: object) -> None:
     with pytest.raises(ImageUnreadable, match="is not an image"):
         load(given)
+
+
+def test_a_file_without_an_end_is_refused() -> None:
+    with pytest.raises(ImageUnreadable, match="/dev/zero has more than 256 MiB"):
+        load("/dev/zero")

@@ -13,6 +13,7 @@ import pytest
 import redis
 
 from stoop.client.async_client import AsyncClient
+from stoop.client.events import follow
 from stoop.config import ProducerConfig
 from stoop.demo.embedded import EmbeddedRedis
 from stoop.errors import ClientUnusable, ConfigError, NotAQueue, QueueFull, QueueUnavailable
@@ -20,7 +21,9 @@ from stoop.redis.transport import RedisTransport
 from stoop_schemas import names
 from stoop_schemas.codec import pack, unpack_job
 from stoop_schemas.event import QueuedEvent
+from stoop_schemas.result import Result
 from stoop_schemas.signature import SigningKeys
+from stoop_schemas.state import State
 from tests.contract.queues import OnRedis, new_job
 from tests.security.redis_process import running_redis
 from tests.support.lossy_network import LossyNetwork, lossy_network
@@ -132,6 +135,19 @@ async def test_what_somebody_else_wrote_to_a_log_is_no_event(queue: OnRedis) -> 
     for fields in (("e", "an event"), ("x", "something else")):
         await queue.call("XADD", names.log("mine"), "*", *fields)
     assert await queue.transport().log("mine") == [b"an event"]
+
+
+@pytest.mark.parametrize("seq", ["x", "-1", "9" * 5000])
+async def test_a_job_whose_log_is_gone_ends_though_the_number_of_its_events_cannot_be_read(
+    queue: OnRedis, seq: str
+) -> None:
+    transport, job = queue.transport(), new_job()
+    await transport.submit([job])
+    result = Result(id=job.id, status=State.CANCELLED)
+    await queue.call("SET", names.result(job.id), pack(result))
+    await queue.call("HSET", names.job(job.id), "state", "cancelled", "seq", seq)
+    events = [event async for event in follow(transport, job.id, -1)]
+    assert [event.type for event in events] == ["cancelled"]
 
 
 @pytest.mark.parametrize("turns", range(16))

@@ -5,6 +5,8 @@ import contextlib
 import gc
 import os
 import signal
+import socket
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
@@ -13,6 +15,7 @@ import numpy as np
 import pytest
 
 from stoop_worker.engine.request import Aborted, Caption, EnginePort, Finished, Output, Query, Request, TextDelta
+from stoop_worker.engine_process.frames import send
 from stoop_worker.engine_process.pixels import SharedPixels
 from stoop_worker.engine_process.protocol import EngineSettings
 from stoop_worker.engine_process.supervisor import SupervisedEngine, Supervision
@@ -295,3 +298,19 @@ async def test_the_child_knows_no_secret_of_the_queue(monkeypatch: pytest.Monkey
     async with front() as it:
         assert b"sesame" not in Path(f"/proc/{it.pid}/environ").read_bytes()
         assert b"sesame" not in Path(f"/proc/{it.pid}/cmdline").read_bytes()
+
+
+def test_a_child_whose_parent_reads_no_more_ends_without_a_traceback() -> None:
+    ours, theirs = socket.socketpair()
+    reading, writing = os.pipe()
+    descriptors = (theirs.fileno(), writing)
+    command = [*PROGRAM, *map(str, (os.getpid(), *descriptors))]
+    child = subprocess.Popen(command, pass_fds=descriptors, stderr=subprocess.PIPE, text=True)
+    theirs.close()
+    os.close(writing)
+    with ours, child, open(reading, "rb") as pipe:  # noqa: PTH123
+        send(ours, EngineSettings(model="scripted"))
+        pipe.read(1)
+        pipe.close()
+        _, told = child.communicate(timeout=SECONDS)
+    assert told == ""

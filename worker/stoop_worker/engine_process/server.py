@@ -64,8 +64,11 @@ def serve_engine(build: Build) -> NoReturn:
     _tie_to(parent)
     for descriptor in (receiving, sending):
         os.set_inheritable(descriptor, False)
+    code = 1
     # `open`, because a descriptor is not a path
-    with socket.socket(fileno=receiving) as connection, open(sending, "wb") as pipe:  # noqa: PTH123
+    connection, pipe = socket.socket(fileno=receiving), open(sending, "wb")  # noqa: PTH123, SIM115
+    # if the parent was killed, closing the pipe fails, because it writes what the parent has not read
+    with contextlib.suppress(BrokenPipeError), connection, pipe:
         code = _serve(build, connection, pipe)
     sys.stderr.flush()
     os._exit(code)  # a broken device may hang an orderly exit

@@ -3,7 +3,7 @@
 -- ARGV goes on with: lease (ms), the worker's record (JSON, or nothing), then for each delivery: attempt, entry.
 -- Returns now, then for each delivery 1; 2 when it was cancelled; 0 when this worker owns it no more.
 redis.call('SET', KEYS[1], '1', 'PX', ARGV[4])
-if ARGV[5] ~= '' then redis.call('HSET', KEYS[2], worker, ARGV[5]) end
+if ARGV[5] ~= '' then on_inner('HSET', KEYS[2], worker, ARGV[5]) end
 local found = {now}
 for i = 3, #KEYS do
   local had = look_up(KEYS[i])

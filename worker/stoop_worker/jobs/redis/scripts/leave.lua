@@ -2,8 +2,8 @@
 -- KEYS: its live key, the registry of workers, the workers in the quarantine, then the lanes' streams.
 -- A consumer is removed only when it holds nothing: removing it would lose what it holds.
 redis.call('DEL', KEYS[1])
-redis.call('HDEL', KEYS[2], worker)
-redis.call('ZREM', KEYS[3], worker)
+on_inner('HDEL', KEYS[2], worker)
+on_inner('ZREM', KEYS[3], worker)
 for i = 4, #KEYS do
   local pending = redis.pcall('XPENDING', KEYS[i], group, '-', '+', 1, worker)
   if not pending.err and #pending == 0 then redis.call('XGROUP', 'DELCONSUMER', KEYS[i], group, worker) end

@@ -25,6 +25,7 @@ local function take_from(name)
   end
 end
 
+on_inner('XLEN', stream) -- removes what is no stream
 local made = redis.pcall('XGROUP', 'CREATE', stream, group, '0', 'MKSTREAM')
 if made.err and not made.err:find('BUSYGROUP', 1, true) then return made end
 for _, facts in ipairs(redis.call('XINFO', 'CONSUMERS', stream, group)) do

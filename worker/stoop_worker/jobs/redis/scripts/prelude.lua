@@ -63,6 +63,15 @@ local function on_own(command, key, ...)
   return redis.call(command, key, ...), is_spoilt(reply)
 end
 
+-- Runs a command on a key that only workers and operators write. A key of the wrong type holds nothing of theirs, so it
+-- is removed.
+local function on_inner(command, key, ...)
+  local reply = redis.pcall(command, key, ...)
+  if type(reply) ~= 'table' or not reply.err then return reply end
+  if reply.err:find('WRONGTYPE', 1, true) then redis.call('DEL', key) end
+  return redis.call(command, key, ...)
+end
+
 -- What a field of a job's hash must look like; a number of more digits is none that a worker wrote.
 local NUMBER, LANE = '^%d%d?%d?%d?%d?%d?%d?%d?%d?%d?%d?%d?%d?%d?%d?$', '^[%w._:-]+/?[%w._:-]*$'
 local LOOKS = {attempt = NUMBER, seq = NUMBER, queued_at = NUMBER, crashes = NUMBER, started_at = NUMBER,

@@ -2,17 +2,17 @@
 -- never more than half of the model's that live, so that the lanes go on. Each is in a sorted set, until its turn is over.
 local in_quarantine = stem .. 'turns' .. (model and ':' .. model or '')
 
-local function enter_quarantine(ends) redis.call('ZADD', in_quarantine, 'NX', ends, worker) end
+local function enter_quarantine(ends) on_inner('ZADD', in_quarantine, 'NX', ends, worker) end
 
-local function leave_quarantine() redis.call('ZREM', in_quarantine, worker) end
+local function leave_quarantine() on_inner('ZREM', in_quarantine, worker) end
 
 -- How many others have a turn; those that died are forgotten, and those whose turn takes too long.
 local function others_in_quarantine()
-  redis.call('ZREMRANGEBYSCORE', in_quarantine, '-inf', now)
+  on_inner('ZREMRANGEBYSCORE', in_quarantine, '-inf', now)
   local others = 0
-  for _, name in ipairs(redis.call('ZRANGE', in_quarantine, 0, -1)) do
+  for _, name in ipairs(on_inner('ZRANGE', in_quarantine, 0, -1)) do
     if not lives(name) then
-      redis.call('ZREM', in_quarantine, name)
+      on_inner('ZREM', in_quarantine, name)
     elseif name ~= worker then
       others = others + 1
     end
@@ -29,7 +29,7 @@ local function serves(record)
 end
 
 local function living()
-  local count, known = 0, redis.call('HGETALL', stem .. 'workers')
+  local count, known = 0, on_inner('HGETALL', stem .. 'workers')
   for i = 1, #known, 2 do
     if lives(known[i]) and serves(known[i + 1]) then count = count + 1 end
   end

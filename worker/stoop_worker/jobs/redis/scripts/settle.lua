@@ -18,7 +18,7 @@ local function finish(keys, job)
     'finished_at', now)
   redis.call('PEXPIRE', keys.hash, result_ttl)
   redis.call('PEXPIRE', keys.log, log_ttl)
-  if job.celery_ending ~= '' then redis.call('XADD', stem .. 'celery', '*', 'n', job.celery_ending) end
+  if job.celery_ending ~= '' then on_inner('XADD', stem .. 'celery', '*', 'n', job.celery_ending) end
   count(job.state)
   return true
 end
@@ -32,7 +32,7 @@ function commands.dead(keys, job, had)
   local facts = {'lane', home, 'attempt', job.attempt, 'crashes', had.crashes or 0, 'worker', worker, 'failure', job.extra,
     'queued_at', had.queued_at or 0, 'started_at', had.started_at or 0}
   for _, fact in ipairs(facts) do fields[#fields + 1] = fact end
-  redis.call('HSET', keys.hash, 'letter', redis.call('XADD', KEYS[1], '*', unpack(fields)))
+  redis.call('HSET', keys.hash, 'letter', on_inner('XADD', KEYS[1], '*', unpack(fields)))
   count('dead')
   return finish(keys, job)
 end

@@ -226,7 +226,7 @@ end
 
 for lane = 1, #KEYS do found[lane] = {} end
 if redis.call('EXISTS', stem .. 'paused') == 1 then
-  for lane = 1, lanes do quiet[lane] = redis.call('SISMEMBER', stem .. 'paused', name(KEYS[lane])) == 1 end
+  for lane = 1, lanes do quiet[lane] = on_inner('SISMEMBER', stem .. 'paused', name(KEYS[lane])) == 1 end
 end
 promote_due()
 if reply_lost then find_all_again() end
