@@ -2,6 +2,8 @@
 
 import contextlib
 import os
+import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ __all__ = [
     "redis_server",
     "redis_url",
     "s3",
+    "seed",
 ]
 
 # each holds torch, a model and servers of its own: more than a gigabyte
@@ -32,6 +35,18 @@ with contextlib.suppress(ImportError):
     # a busy machine is no failure
     settings.register_profile("stoop", deadline=None)
     settings.load_profile("stoop")
+
+
+# a shell that starts the tests in the background has them ignore Ctrl-C, and so would all processes they start
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    """Give each test the same random tensors every time, in whatever order the tests run."""
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(0)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -150,8 +150,11 @@ class _Run:
         await asyncio.sleep(seconds / 4)
 
     async def _bulk_rate(self, seconds: float) -> float:
+        """Count bulk jobs for `seconds`, or until the first one has ended if that takes longer."""
         before, began = self.bulk_ended, time.perf_counter()
         await asyncio.sleep(seconds)
+        while self.bulk_ended == before:
+            await asyncio.sleep(0.1)
         return (self.bulk_ended - before) / (time.perf_counter() - began)
 
     async def _ask(self, client: AsyncClient, pictures: list[Picture]) -> list[float]:

@@ -1,5 +1,6 @@
 """The scripts of the README, copied from it and run as they stand, against a real worker."""
 
+import contextlib
 import json
 import os
 import re
@@ -51,7 +52,9 @@ PORTED = {
 def pictures(service: Service) -> list[Picture]:
     """The pictures in the README's bucket, beside one file that is no image."""
     store = service.s3.client()
-    store.create_bucket(Bucket="photos")
+    # a busy machine may answer after boto3 has asked again
+    with contextlib.suppress(store.exceptions.BucketAlreadyExists):
+        store.create_bucket(Bucket="photos")
     pictures = draw_pictures(6, seed=3)
     for picture in pictures:
         store.put_object(Bucket="photos", Key=f"2026/{picture.name}.png", Body=picture.encoded)

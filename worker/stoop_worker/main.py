@@ -5,7 +5,7 @@ import contextlib
 import os
 import secrets
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, fields
 
 import structlog
@@ -20,6 +20,7 @@ from stoop_worker.engine_process.child import ENGINE_PROGRAM
 from stoop_worker.engine_process.pixels import SharedPixels
 from stoop_worker.engine_process.protocol import EngineSettings, Ready
 from stoop_worker.engine_process.supervisor import SupervisedEngine, Supervision
+from stoop_worker.errors import QueueUnavailable
 from stoop_worker.health import Health
 from stoop_worker.image_parts import running_images
 from stoop_worker.jobs.consumer import Consumer, Permits
@@ -56,9 +57,16 @@ class _Parts:
     engine: SupervisedEngine
     publisher: Publisher
     consumer: Consumer
+    record: Callable[[], bytes]
     lease: LeaseKeeper
     control: Control
     dialect: CeleryDialect
+
+    async def open(self) -> None:
+        """Connect to the queue and enter the registry of workers, which must list a worker that is ready."""
+        await self.broker.open()
+        with contextlib.suppress(QueueUnavailable):  # the lease keeper tries again
+            await self.broker.extend(self.record())
 
 
 async def _serve(config: WorkerConfig, program: Sequence[str]) -> None:
@@ -89,7 +97,7 @@ async def _serve(config: WorkerConfig, program: Sequence[str]) -> None:
                 return
             health.started()
             async with _built(config, ready, relay, engine, metrics, outage) as parts:
-                await shutdown.unless_asked(parts.broker.open())
+                await shutdown.unless_asked(parts.open())
                 if not shutdown.asked:
                     log.info(
                         "ready",
@@ -138,17 +146,21 @@ async def _built(
         )
         consumer = Consumer(broker, executor, permits=permits, metrics=metrics, ready=engine.running)
         registration = Registration(describe(config, ready, permits.count))
+
+        def record() -> bytes:
+            return registration.encode(broker.now(), consumer.in_flight)
+
         lease = LeaseKeeper(
             broker,
             engine,
             lease=config.lease_seconds,
             hang=engine.hang_seconds,
-            record=lambda: registration.encode(broker.now(), consumer.in_flight),
+            record=record,
             break_off=consumer.break_off,
         )
         control = Control(config.redis_url.get_secret_value(), consumer.cancel, outage=outage)
         try:
-            yield _Parts(identity, broker, engine, publisher, consumer, lease, control, dialect)
+            yield _Parts(identity, broker, engine, publisher, consumer, record, lease, control, dialect)
         finally:
             await broker.close()
 

@@ -191,7 +191,9 @@ def _make_bucket(server: EmbeddedS3) -> None:
         try:
             client.head_bucket(Bucket=server.bucket)
         except ClientError:
-            client.create_bucket(Bucket=server.bucket)
+            # a busy server may answer after boto3 has asked again
+            with contextlib.suppress(client.exceptions.BucketAlreadyExists, client.exceptions.BucketAlreadyOwnedByYou):
+                client.create_bucket(Bucket=server.bucket)
     except (BotoCoreError, ClientError) as error:
         raise EmbeddedServerError(f"no bucket {server.bucket!r} at {server.endpoint}: {error}") from error
 

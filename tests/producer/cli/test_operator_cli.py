@@ -451,6 +451,6 @@ def test_ctrl_c_while_the_command_line_is_loaded_ends_it_without_a_traceback() -
 
 def test_the_package_loads_nothing_that_is_not_asked_for() -> None:
     """Or Ctrl-C would find it being loaded, before the command line can do anything about it."""
-    script = "import sys, producer; print([n for n in ('asyncio', 'msgspec', 'redis', 'typer') if n in sys.modules])"
+    script = "import sys, stoop; print([n for n in ('asyncio', 'msgspec', 'redis', 'typer') if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"
