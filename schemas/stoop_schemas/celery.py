@@ -27,7 +27,7 @@ FIELD: Final = "m"
 """The field of an entry that holds a Celery message."""
 
 TRANSPORT: Final = "stoop.redis.celery_transport:Transport"
-"""What a Celery application is told as its `broker_transport`, so that it can send to these queues."""
+"""The `broker_transport` of a Celery application that sends to these queues."""
 
 OPTIONS: Final = (
     "image",

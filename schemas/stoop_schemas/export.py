@@ -79,7 +79,7 @@ def _job_limits() -> dict[str, _Schema]:
     name = {"pattern": f"^{NAME_PATTERN}$", "minLength": 1, "maxLength": ID_LIMIT}
     free = {"minLength": 1, "maxLength": ID_LIMIT}
     fraction = {"minimum": 0, "maximum": 1}
-    place = {"items": {"type": "number", **fraction}, "anyOf": [_exactly(2), _exactly(4)]}
+    point_or_box = {"items": {"type": "number", **fraction}, "anyOf": [_exactly(2), _exactly(4)]}
     return {
         "id": name,
         "skill": {"minLength": 1, "examples": list(BUILT_IN)},
@@ -93,7 +93,7 @@ def _job_limits() -> dict[str, _Schema]:
         "question": {"maxLength": TEXT_LIMIT},
         "object": {"maxLength": TEXT_LIMIT},
         "image": {"pattern": f"^({'|'.join((OBJECT_PATTERN, *IMAGE_SCHEMES[1:]))})", "maxLength": IMAGE_LIMIT},
-        "spatial_refs": {"items": place},
+        "spatial_refs": {"items": point_or_box},
         "messages": {"maxItems": MESSAGES_LIMIT},
         "date": {"pattern": r"^\d{4}-\d{2}-\d{2}$"},
         "deadline": {"minimum": 1, "maximum": DEADLINE_LIMIT - 1},

@@ -90,7 +90,7 @@ _REFUSALS: Final = (
         "check the user and the password in STOOP_REDIS_URL",
     ),
     Reply(
-        # Redis 7 and 6 say it so of a script
+        # the second is from a script in Redis 7, the third from one in Redis 6
         ("NOPERM", "ACL failure in script", "The user executing the script can't run this command"),
         ("NoPermissionError",),
         Meaning.REFUSAL,

@@ -79,8 +79,8 @@ def to_event(output: engine.Partial, *, seq: int, attempt: int) -> events.Event:
         case engine.ReasoningDelta(id=job_id, text=text):
             return events.ReasoningEvent(id=job_id, seq=seq, attempt=attempt, text=text)
         case engine.BoxFound() | engine.PointFound():
-            place = {name: value for name, value in dataclasses.asdict(output).items() if name != "id"}
-            return events.ObjectEvent(id=output.id, seq=seq, attempt=attempt, object=place)
+            coordinates = {name: value for name, value in dataclasses.asdict(output).items() if name != "id"}
+            return events.ObjectEvent(id=output.id, seq=seq, attempt=attempt, object=coordinates)
 
 
 def completed(job: Job, finished: engine.Finished, timings: Timings) -> Result:

@@ -2,8 +2,8 @@
 -- KEYS: the job's hash, the delayed jobs, the bell that wakes idle workers, the cancelled jobs that wait.
 -- ARGV: id, channel of the workers, message for them, flag_ttl (ms).
 -- Returns the state the job was in, or false when Redis knows nothing of it: the flag waits for it, for a while.
--- A queued job is the next that a worker claims, to settle it; a delayed one becomes due at once for that; a running one
--- is told of on the channel.
+-- A queued job is the next that a worker claims, to settle it; a delayed one becomes due at once for that; for a
+-- running one the message goes out on the channel.
 local state = redis.call('HGET', KEYS[1], 'state')
 if state == 'completed' or state == 'failed' or state == 'cancelled' or state == 'expired' then return state end
 redis.call('HSET', KEYS[1], 'cancel', '1')

@@ -21,9 +21,9 @@ local function name(stream) return stream:sub(#stem + #'jobs:' + 1) end
 
 -- An entry claimed out of turn comes again in its turn, if that is in the same call.
 local function keep(lane, delivery)
-  local place = delivery and delivery[1] .. ' ' .. delivery[2]
-  if delivery and not kept[place] then
-    kept[place] = true
+  local key = delivery and delivery[1] .. ' ' .. delivery[2]
+  if delivery and not kept[key] then
+    kept[key] = true
     found[lane][#found[lane] + 1] = delivery
     total = total + 1
   end
