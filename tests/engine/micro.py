@@ -159,16 +159,16 @@ def drain(engine: Engine, requests: list[Request], most: int = 2000) -> dict[str
     """Run requests to their ends, at most `most` steps; return the outputs of each."""
     for request in requests:
         engine.submit(request)
-    told: dict[str, list[Output]] = {request.id: [] for request in requests}
+    received: dict[str, list[Output]] = {request.id: [] for request in requests}
     for _ in range(most):
         if engine.idle:
             break
         for output in engine.step():
-            told[output.id].append(output)
+            received[output.id].append(output)
     assert engine.idle, "the engine does not come to an end"
     engine.check()
     audit(engine._scheduler.pool)
-    return told
+    return received
 
 
 def ending(outputs: Mapping[str, list[Output]], request_id: str) -> Finished | Refused | Aborted:

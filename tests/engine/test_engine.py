@@ -118,7 +118,7 @@ def assert_equal(outputs: list[Output], answer: naive.Answer) -> None:
 
 
 def assert_streamed(outputs: list[Output], finished: Finished) -> None:
-    """What was told on the way is what the end says."""
+    """What was received on the way is what the end says."""
     assert sum(isinstance(output, Finished | Refused | Aborted) for output in outputs) == 1
     assert "".join(output.text for output in outputs if isinstance(output, TextDelta)) == finished.text
     thoughts = "".join(output.text for output in outputs if isinstance(output, ReasoningDelta))
@@ -134,9 +134,9 @@ def test_a_request_gets_its_own_answer_in_any_schedule(
     config: EngineConfig, biases: tuple[tuple[int, float], ...], arrivals: list[tuple[int, Spec]]
 ) -> None:
     engine = Engine(MoondreamFamily(micro_moondream(biases)), config)
-    told = play(engine, arrivals, aborts={})
+    received = play(engine, arrivals, aborts={})
     for index, (_, spec) in enumerate(arrivals):
-        assert_equal(told[str(index)], expected(biases, spec))
+        assert_equal(received[str(index)], expected(biases, spec))
 
 
 @settings(max_examples=100)
@@ -149,18 +149,18 @@ def test_aborts_leave_the_others_and_the_pool_whole(
     config: EngineConfig, arrivals: list[tuple[int, Spec]], aborts: dict[int, int]
 ) -> None:
     engine = Engine(MoondreamFamily(micro_moondream()), config)
-    told = play(engine, arrivals, aborts)
+    received = play(engine, arrivals, aborts)
     for index, (_, spec) in enumerate(arrivals):
-        last = ending(told, str(index))
+        last = ending(received, str(index))
         if isinstance(last, Finished):
-            assert_equal(told[str(index)], expected(LIVELY, spec))
+            assert_equal(received[str(index)], expected(LIVELY, spec))
         else:
             assert last == Aborted(str(index)) and index in aborts
 
 
 def play(engine: Engine, arrivals: list[tuple[int, Spec]], aborts: dict[int, int]) -> dict[str, list[Output]]:
     """Submit and abort at the given steps; run until all have ended."""
-    told: dict[str, list[Output]] = {str(index): [] for index in range(len(arrivals))}
+    received: dict[str, list[Output]] = {str(index): [] for index in range(len(arrivals))}
     for step in range(5000):
         for index, (at, spec) in enumerate(arrivals):
             if at == step:
@@ -169,13 +169,13 @@ def play(engine: Engine, arrivals: list[tuple[int, Spec]], aborts: dict[int, int
             if at == step:
                 engine.abort(str(index))
         for output in engine.step():
-            told[output.id].append(output)
+            received[output.id].append(output)
         audit(engine._scheduler.pool)
         if engine.idle and step > 20:
             break
     assert engine.idle
     engine.check()
-    return told
+    return received
 
 
 @pytest.mark.parametrize("task", [Query("what?", reasoning=True), Caption("long"), Detect("a cross"), Point("a ring")])
@@ -184,22 +184,22 @@ def test_the_released_crop_sizes_answer_as_the_naive_loop(task: Task) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (600, 850, 3), dtype=np.uint8)
     crops = cut(Image.of(pixels), model.config.vision.geometry)
     asked = Request("a", task, (crops,), Sampling(temperature=0, max_tokens=4, max_objects=2, seed=1))
-    told = drain(Engine(MoondreamFamily(model), EngineConfig(token_budget=733, max_batch=2)), [asked])
-    assert_equal(told["a"], naive.answer(model, asked))
+    received = drain(Engine(MoondreamFamily(model), EngineConfig(token_budget=733, max_batch=2)), [asked])
+    assert_equal(received["a"], naive.answer(model, asked))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_other_dtypes_run_every_skill(dtype: torch.dtype) -> None:
     requests = [request(str(index), (task, 0, GREEDY)) for index, task in enumerate(IMAGE_TASKS)]
-    told = drain(small_engine(micro_moondream(dtype=dtype)), requests)
-    assert all(isinstance(ending(told, asked.id), Finished) for asked in requests)
+    received = drain(small_engine(micro_moondream(dtype=dtype)), requests)
+    assert all(isinstance(ending(received, asked.id), Finished) for asked in requests)
 
 
 def test_requests_for_one_image_encode_it_once() -> None:
     engine = small_engine()
-    told = drain(engine, [request(str(index), (Query(f"{index}?"), 0, GREEDY)) for index in range(3)])
+    received = drain(engine, [request(str(index), (Query(f"{index}?"), 0, GREEDY)) for index in range(3)])
     assert engine.stats.totals.images_encoded == 1
-    cached = [ending(told, str(index)).usage.cached_tokens for index in range(3)]
+    cached = [ending(received, str(index)).usage.cached_tokens for index in range(3)]
     # the template of the prompt is shared too
     assert cached == [0, 29, 29]
     assert engine.stats.totals.image_hits == 2
@@ -207,9 +207,9 @@ def test_requests_for_one_image_encode_it_once() -> None:
 
 def test_without_the_cache_every_image_is_encoded() -> None:
     engine = small_engine(prefix_cache=False)
-    told = drain(engine, [request(str(index), (Caption("short"), 0, GREEDY)) for index in range(3)])
+    received = drain(engine, [request(str(index), (Caption("short"), 0, GREEDY)) for index in range(3)])
     assert engine.stats.totals.images_encoded == 3
-    assert ending(told, "2").usage.cached_tokens == 0
+    assert ending(received, "2").usage.cached_tokens == 0
     assert engine.stats.pages_idle == 0
 
 
@@ -218,11 +218,11 @@ def test_a_repeated_prompt_computes_its_last_position_only() -> None:
     spec: Spec = (Query("What colour?"), 0, GREEDY)
     drain(engine, [request("a", spec)])
     computed = engine.stats.totals.prefill_tokens
-    told = drain(engine, [request("b", spec)])
-    usage = ending(told, "b").usage
+    received = drain(engine, [request("b", spec)])
+    usage = ending(received, "b").usage
     assert usage.cached_tokens == usage.input_tokens - 1
     assert engine.stats.totals.prefill_tokens == computed + 1
-    assert_equal(told["b"], expected(LIVELY, spec))
+    assert_equal(received["b"], expected(LIVELY, spec))
 
 
 def test_a_caption_reports_the_image_and_its_template_as_input() -> None:
@@ -242,36 +242,36 @@ def test_times_come_from_the_clock() -> None:
 def test_the_context_cuts_an_answer_short() -> None:
     spec: Spec = (Query("What?"), 0, Sampling(temperature=1.0, top_p=1.0, max_tokens=500, seed=9))
     model = micro_moondream(((0, -100.0),))
-    told = drain(small_engine(model), [request("a", spec)])
-    last = ending(told, "a")
+    received = drain(small_engine(model), [request("a", spec)])
+    last = ending(received, "a")
     assert last.reason is FinishReason.LENGTH
     assert last.usage.input_tokens + last.usage.output_tokens == MICRO.text.max_context + 1
-    assert_equal(told["a"], naive.answer(model, request("naive", spec)))
+    assert_equal(received["a"], naive.answer(model, request("naive", spec)))
 
 
 def test_the_context_cuts_reasoning_and_boxes_short() -> None:
     model = micro_moondream(((0, -100.0), (3, -100.0), (5, 6.0)))
     endless = Sampling(temperature=1.0, top_p=1.0, max_tokens=500, max_objects=500, seed=9)
     for task in (Query("What?", reasoning=True), Detect("a"), Point("a")):
-        told = drain(small_engine(model), [request("a", (task, 0, endless))])
-        assert ending(told, "a").reason is FinishReason.LENGTH
-        assert_equal(told["a"], naive.answer(model, request("naive", (task, 0, endless))))
+        received = drain(small_engine(model), [request("a", (task, 0, endless))])
+        assert ending(received, "a").reason is FinishReason.LENGTH
+        assert_equal(received["a"], naive.answer(model, request("naive", (task, 0, endless))))
 
 
 def test_a_prompt_that_cannot_fit_is_refused_alone() -> None:
     engine = small_engine()
     spec: Spec = (Caption("short"), 0, GREEDY)
-    told = drain(engine, [request("a", spec), request("b", (Query("why " * 100), 0, GREEDY))])
-    last = ending(told, "b")
+    received = drain(engine, [request("a", spec), request("b", (Query("why " * 100), 0, GREEDY))])
+    last = ending(received, "b")
     assert isinstance(last, Refused) and last.refusal is Refusal.CONTEXT_OVERFLOW
-    assert_equal(told["a"], expected(LIVELY, spec))
+    assert_equal(received["a"], expected(LIVELY, spec))
     assert engine.stats.totals.refused == 1
 
 
 def test_bad_input_is_refused_and_its_id_may_come_again() -> None:
     engine = small_engine()
-    told = drain(engine, [Request("a", Caption("short"))])
-    assert told["a"] == [Refused("a", Refusal.INVALID_ARGUMENT, "caption needs an image")]
+    received = drain(engine, [Request("a", Caption("short"))])
+    assert received["a"] == [Refused("a", Refusal.INVALID_ARGUMENT, "caption needs an image")]
     assert isinstance(ending(drain(engine, [request("a", (Caption("short"), 0, GREEDY))]), "a"), Finished)
 
 
@@ -286,15 +286,15 @@ def test_objects_are_found_greedily_whatever_the_temperature() -> None:
     model = micro_moondream(SILENT)
     for seed in range(5):
         hot = Sampling(temperature=100.0, top_p=1.0, seed=seed)
-        told = drain(small_engine(model), [request("a", (Point("circle"), 0, hot))])
-        assert_equal(told["a"], naive.answer(model, request("naive", (Point("circle"), 0, hot))))
-        assert ending(told, "a").reason is FinishReason.STOP
+        received = drain(small_engine(model), [request("a", (Point("circle"), 0, hot))])
+        assert_equal(received["a"], naive.answer(model, request("naive", (Point("circle"), 0, hot))))
+        assert ending(received, "a").reason is FinishReason.STOP
 
 
 def test_no_seed_draws_one() -> None:
     hot = Sampling(temperature=5.0, top_p=1.0, max_tokens=20)
-    told = drain(small_engine(max_batch=8), [request(str(i), (Query("What?"), None, hot)) for i in range(6)])
-    assert len({ending(told, str(i)).text for i in range(6)}) > 1
+    received = drain(small_engine(max_batch=8), [request(str(i), (Query("What?"), None, hot)) for i in range(6)])
+    assert len({ending(received, str(i)).text for i in range(6)}) > 1
 
 
 def test_every_branch_of_the_rules_was_met() -> None:

@@ -36,10 +36,10 @@ def test_preempted_requests_are_computed_again_and_answer_the_same() -> None:
     wanted: list[Spec] = [(task, index % 3, long) for index, task in enumerate(IMAGE_TASKS)]
     for cached in (True, False):
         engine = small_engine(pages=25, prefix_cache=cached)
-        told = play(engine, [(0, spec) for spec in wanted], aborts={})
+        received = play(engine, [(0, spec) for spec in wanted], aborts={})
         assert engine.stats.totals.preemptions > 0
         for index, spec in enumerate(wanted):
-            assert_equal(told[str(index)], expected(LIVELY, spec))
+            assert_equal(received[str(index)], expected(LIVELY, spec))
 
 
 @st.composite
@@ -63,10 +63,10 @@ def test_preemptions_change_no_answer_in_any_schedule() -> None:
     @given(config=tight_configs(), arrivals=st.lists(st.tuples(st.integers(0, 2), long_specs), min_size=3, max_size=3))
     def any_schedule(config: EngineConfig, arrivals: list[tuple[int, Spec]]) -> None:
         engine = Engine(MoondreamFamily(micro_moondream(ENDLESS)), config)
-        told = play(engine, arrivals, aborts={})
+        received = play(engine, arrivals, aborts={})
         preemptions.append(engine.stats.totals.preemptions)
         for index, (_, spec) in enumerate(arrivals):
-            assert_equal(told[str(index)], expected(ENDLESS, spec))
+            assert_equal(received[str(index)], expected(ENDLESS, spec))
 
     any_schedule()
     assert len(preemptions) >= 200
@@ -84,10 +84,10 @@ def test_what_is_preempted_while_its_last_thought_is_read_is_read_once(last: int
         Request("two", Query(twice, reasoning=True), (), Sampling(temperature=0.0, max_tokens=last, seed=3)),
     ]
     engine = small_engine(model, lookahead=True, pages=25, token_budget=200)
-    told = drain(engine, asked)
+    received = drain(engine, asked)
     assert engine.stats.totals.preemptions
     for request in asked:
         answer = naive.answer(model, request)
-        finished = ending(told, request.id)
+        finished = ending(received, request.id)
         assert isinstance(finished, Finished)
         assert (finished.text, finished.reasoning) == (answer.text, answer.reasoning)

@@ -188,11 +188,11 @@ def test_a_fault_ends_the_loop_and_is_kept_with_its_traceback() -> None:
 
 
 def test_a_fault_tells_the_owner_at_once_in_the_engines_thread() -> None:
-    told: list[tuple[int, bool, str]] = []
+    received: list[tuple[int, bool, str]] = []
     ended = Event()
 
     def on_end() -> None:
-        told.append((get_ident(), thread.alive, str(thread.fault)))
+        received.append((get_ident(), thread.alive, str(thread.fault)))
         ended.set()
 
     thread = EngineThread(small_engine(), fail, on_end)
@@ -200,15 +200,15 @@ def test_a_fault_tells_the_owner_at_once_in_the_engines_thread() -> None:
     thread.start()
     assert ended.wait(SECONDS)
     thread.stop()
-    assert told == [(thread._thread.ident, False, "the device is gone")]
+    assert received == [(thread._thread.ident, False, "the device is gone")]
 
 
 def test_a_stop_does_not_tell_the_owner() -> None:
-    told: list[None] = []
-    thread = EngineThread(small_engine(), Inbox().deliver, lambda: told.append(None))
+    received: list[None] = []
+    thread = EngineThread(small_engine(), Inbox().deliver, lambda: received.append(None))
     thread.start()
     thread.stop()
-    assert not told and not thread.alive
+    assert not received and not thread.alive
 
 
 class Preparing(Engine):

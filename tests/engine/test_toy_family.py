@@ -70,13 +70,13 @@ def check(outputs: list[Output], wanted: Asked) -> None:
 
 
 def play(engine: Engine, arrivals: list[tuple[int, Asked]], seen: Seen) -> dict[str, list[Output]]:
-    told: dict[str, list[Output]] = {str(index): [] for index in range(len(arrivals))}
+    received: dict[str, list[Output]] = {str(index): [] for index in range(len(arrivals))}
     for step in range(3000):
         for index, (at, wanted) in enumerate(arrivals):
             if at == step:
                 engine.submit(request(str(index), wanted))
         for output in engine.step():
-            told[output.id].append(output)
+            received[output.id].append(output)
         running = engine._scheduler.running
         seen.batches += len(running) > 1
         seen.chunks += any(0 < sequence.cached_len < sequence.prompt_len for sequence in running)
@@ -85,7 +85,7 @@ def play(engine: Engine, arrivals: list[tuple[int, Asked]], seen: Seen) -> dict[
             break
     assert engine.idle
     engine.check()
-    return told
+    return received
 
 
 def test_a_request_gets_its_own_answer_in_any_schedule() -> None:
@@ -95,13 +95,13 @@ def test_a_request_gets_its_own_answer_in_any_schedule() -> None:
     @given(config=configs(), arrivals=st.lists(st.tuples(st.integers(0, 3), asked), min_size=2, max_size=5))
     def any_schedule(config: EngineConfig, arrivals: list[tuple[int, Asked]]) -> None:
         engine = Engine(ToyFamily(), config)
-        told = play(engine, arrivals, seen)
+        received = play(engine, arrivals, seen)
         totals = engine.stats.totals
         seen.runs.append(len(arrivals))
         seen.preemptions += totals.preemptions > 0
         seen.hits += totals.image_hits > 0
         for index, (_, wanted) in enumerate(arrivals):
-            check(told[str(index)], wanted)
+            check(received[str(index)], wanted)
 
     any_schedule()
     assert len(seen.runs) >= 200
@@ -122,9 +122,9 @@ def test_two_images_are_encoded_once_for_all_questions_that_begin_alike() -> Non
     first = request("a", (4, 1))
     again = Request("b", Query("5 6 <image> 7 <image> 12"), first.media, first.sampling)
     other = Request("c", Query("5 6 <image> 7 <image> 8"), (picture(0), picture(1)), first.sampling)
-    told = drain(engine, [first, again, other])
+    received = drain(engine, [first, again, other])
     # 5, 6, the first image, 7, the second image: all but the last number; of the last, all up to its second image
-    assert [ending(told, name).usage.cached_tokens for name in "abc"] == [0, 12, 7]  # type: ignore[union-attr]
+    assert [ending(received, name).usage.cached_tokens for name in "abc"] == [0, 12, 7]  # type: ignore[union-attr]
     assert engine.stats.totals.images_encoded == 3
 
 
@@ -176,9 +176,9 @@ def test_captured_steps_answer_like_all_others(monkeypatch: pytest.MonkeyPatch) 
     engine = Engine(ToyFamily(), EngineConfig(page_size=4, max_batch=6, token_budget=128, lookahead=True))
     engine.warm_up()
     asked = [(question, sampling) for question in range(len(QUESTIONS)) for sampling in range(len(SAMPLINGS))]
-    told = drain(engine, [request(f"{question} {sampling}", (question, sampling)) for question, sampling in asked])
+    received = drain(engine, [request(f"{question} {sampling}", (question, sampling)) for question, sampling in asked])
     for question, sampling in asked:
-        check(told[f"{question} {sampling}"], (question, sampling))
+        check(received[f"{question} {sampling}"], (question, sampling))
     prefills = [key for key in graphs.replayed if isinstance(key, PrefillShape)]
     assert {key.given > 0 for key in prefills} == {True, False}
     decodes = [key[2] for key in graphs.replayed if isinstance(key, tuple)]

@@ -57,6 +57,16 @@ PLANTED = [
         "import stoop_worker.models.moondream.names",
     ),
     (
+        "No circle in the worker, in any of its folders",
+        "worker/stoop_worker/engine/skill.py",
+        "import stoop_worker.engine.device.heads",
+    ),
+    (
+        "No circle in the worker, in any of its folders",
+        "worker/stoop_worker/models/moondream/config_parts.py",
+        "from stoop_worker.models.moondream.config_check import check",
+    ),
+    (
         "In the engine only device, config, graphs and tensors import torch",
         "worker/stoop_worker/engine/model.py",
         "from torch import nn",

@@ -121,14 +121,14 @@ class Engine:
     def check(self) -> None:
         """Assert that no page is lost. Call it only when idle."""
         self._scheduler.pool.check()
-        assert self._sequences or not self._scheduler.pool.used, "pages are held by nobody"
+        assert self._sequences or not self._scheduler.pool.used, "pages are used without a sequence"
 
     def _on_progress(self) -> None:
         self._progress += 1
 
     def _open(self, request: Request, submitted: float) -> Sequence:
         prepared = self._model.prepare(request)
-        assert not isinstance(prepared.inputs[-1], MediaInput), "a prompt ends in what asks for the next token"
+        assert not isinstance(prepared.inputs[-1], MediaInput), "a prompt must not end with a medium"
         sequence = Sequence(
             request=request,
             skill=prepared.skill,
@@ -196,7 +196,7 @@ class Engine:
 
     def _count(self, plan: Plan, started: float) -> None:
         # with lookahead, every running sequence may be waiting for its last head values
-        assert plan.chunks or not self._scheduler.waiting or self._looks_ahead, "nobody runs and somebody waits"
+        assert plan.chunks or not self._scheduler.waiting or self._looks_ahead, "sequences wait while none runs"
         if plan.chunks:
             self._totals = self._totals.with_step(plan, self._clock() - started)
 

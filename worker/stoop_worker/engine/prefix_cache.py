@@ -68,7 +68,7 @@ class PrefixCache:
             shared = child.fit(_shared(child.inputs, inputs, done), limit)
             if not shared:
                 break
-            self._lay(table, self._touch(child))
+            self._write_pages(table, self._touch(child))
             done, length = done + shared, child.end_after(shared)
             if length < child.end:
                 break
@@ -85,7 +85,7 @@ class PrefixCache:
             node = self._touch(child if shared == len(child.inputs) else self._split(child, shared))
         for edge in _edges(inputs[done:]):
             end = node.end + width_of(edge)
-            leaf = _Node(node.end, end, edge, self._cover(node.end, end, pages), parent=node)
+            leaf = _Node(node.end, end, edge, self._pages_of(node.end, end, pages), parent=node)
             node.children[edge[0]] = self._adopt(self._touch(leaf))
             node = leaf
 
@@ -103,10 +103,10 @@ class PrefixCache:
         self._queue(node)
         return node
 
-    def _cover(self, start: int, end: int, pages: Sequence[int]) -> list[int]:
+    def _pages_of(self, start: int, end: int, pages: Sequence[int]) -> list[int]:
         return list(pages[start // self._page_size : -(-end // self._page_size)])
 
-    def _lay(self, table: list[int], node: _Node) -> None:
+    def _write_pages(self, table: list[int], node: _Node) -> None:
         table[node.start // self._page_size :] = node.pages
 
     def _split(self, child: _Node, shared: int) -> _Node:

@@ -66,17 +66,17 @@ class Sequence:
     seat: int = NO_SEAT
     pages: list[int] = field(default_factory=list)
     times: Times = field(default_factory=Times)
-    _beside: int = field(init=False)  # indices of the media beyond one an input
+    _extra_width: int = field(init=False)  # indices that media take beyond one per input
 
     def __post_init__(self) -> None:
         self.spans = tuple(_spans(self.inputs, self.media))
-        self._beside = sum(span.fed.width - 1 for span in self.spans)
+        self._extra_width = sum(span.fed.width - 1 for span in self.spans)
         self.prompt_len = self.length
 
     @property
     def length(self) -> int:
         """The number of known indices, computed or not, including one whose input is pending."""
-        return len(self.inputs) + self._beside + (self.pending_input is not None)
+        return len(self.inputs) + self._extra_width + (self.pending_input is not None)
 
     @property
     def pending(self) -> int:

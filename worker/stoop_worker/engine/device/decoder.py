@@ -23,7 +23,7 @@ __all__ = ["Decoder", "bucket_sizes"]
 class Decoder:
     """Runs decodes. With `graphs`, in captured steps for some numbers of rows, with and without the model's own heads.
 
-    A step with a top_k is captured when the first one comes.
+    A step with a top_k is captured when the first such request comes.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Decoder:
                 self._captured(size, DecodeKind(values, top_k=False))
 
     def run(self, chunks: Several[Chunk]) -> Tensor:
-        """Compute one position a sequence; returns what its heads say, (B, 1 + V), or (B, 1) if all read tokens."""
+        """Compute one position per sequence; return the head values, (B, 1 + V), or (B, 1) if all read only tokens."""
         kind = DecodeKind(
             values=any(_takes_values(chunk.sequence) for chunk in chunks),
             top_k=any(has_top_k(chunk.sequence) for chunk in chunks),
@@ -74,7 +74,7 @@ class Decoder:
     def _captured(self, size: int, kind: DecodeKind) -> tuple[str, int, DecodeKind]:
         key = "decode", size, kind
         if self._graphs is not None and key not in self._graphs:
-            self._buffers.fill(())  # what runs while it is captured is padding
+            self._buffers.fill(())  # the capture runs on padding only
             rows = self._buffers.on_device(size, self._buffers.pages, kind)
             self._graphs.capture(key, lambda: self._step(rows))
         return key
@@ -87,12 +87,12 @@ class Decoder:
 
 
 def bucket_sizes(most: int) -> list[int]:
-    """Return the numbers of rows that are captured: fine where a row more costs most, and `most` itself."""
+    """Return the numbers of rows that are captured: in fine steps where one more row costs most, and `most` itself."""
     return [size for size in (1, 2, 4, *range(8, 64, 8), *range(64, most, 32)) if size < most] + [most]
 
 
 def _takes_values(sequence: Sequence) -> bool:
-    """Say whether a decode feeds or reads more than tokens."""
+    """Return whether a decode feeds or reads more than tokens."""
     if sequence.heads is not Head.TOKEN:
         return True
     if sequence.pending_input is not None:

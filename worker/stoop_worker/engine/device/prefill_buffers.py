@@ -1,4 +1,4 @@
-"""The inputs of a captured prefill at fixed places on the device.
+"""The inputs of a captured prefill at fixed addresses on the device.
 
 T positions packed over B sequences, P pages of the longest context, N rows that are given.
 """
@@ -21,16 +21,16 @@ from stoop_worker.kernels.paged_attention import PagedLayout
 __all__ = ["MOST_VALUES", "PrefillBuffers", "StaticPrefill"]
 
 MOST_VALUES = 16
-"""A captured prefill takes at most so many values, such as coordinates; a step with more runs uncaptured."""
+"""The most values, such as coordinates, in a captured prefill; a step with more runs uncaptured."""
 
 _NOWHERE = -1  # the slot of a row that is not kept
 
 
 @dataclass(frozen=True, slots=True)
 class StaticPrefill:
-    """Row t feeds token `ids_T[t]`, or the given embedding n where `rows_N[n]` is t; there is one row more than kept.
+    """Row t feeds token `ids_T[t]`, or the given embedding n where `rows_N[n]` is t; there is one more row than slots.
 
-    That one takes the padding of `rows_N`. Sequence b reads heads from `rows_B`; padding reads row 0 into the spare
+    That row takes the padding of `rows_N`. Sequence b reads heads from `rows_B`; padding reads row 0 into the spare
     seat.
     """
 
@@ -44,7 +44,7 @@ class StaticPrefill:
 
 
 class PrefillBuffers:
-    """Room for the largest of `shapes`; `spare_seat` is nobody's."""
+    """Room for the largest of `shapes`. No sequence has the seat `spare_seat`."""
 
     def __init__(
         self,
@@ -81,9 +81,9 @@ class PrefillBuffers:
         )
 
     def fill(self, shape: PrefillShape, varlen: Varlen | None) -> None:
-        """Lay chunks out and start the copy; without any, all is padding."""
+        """Lay chunks out and start the copy; without any, all rows are padding."""
         host = self._buffers.on_host()
-        # what is left of former steps is as good as zeros wherever nobody keeps or reads it
+        # the rest may keep the content of earlier steps, because nothing keeps or reads it
         host["slots"][: shape.positions] = _NOWHERE
         host["given"][: shape.given + MOST_VALUES] = shape.positions
         host["rows"][: shape.sequences] = 0
@@ -95,7 +95,7 @@ class PrefillBuffers:
         self._buffers.send()
 
     def on_device(self, shape: PrefillShape) -> StaticPrefill:
-        """Return the places that a shape has its inputs at."""
+        """Return the inputs of a shape, at their addresses."""
         arrays, positions, sequences = self._buffers.on_device, shape.positions, shape.sequences
         temperatures_B, top_ps_B, uniforms_B = arrays["sampling"][:, :sequences].unbind(0)
         return StaticPrefill(

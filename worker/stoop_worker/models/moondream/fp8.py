@@ -12,7 +12,7 @@ from stoop_worker.models.moondream.weights import Attention, MoE, TextBlock, Wei
 
 __all__ = ["in_fp8"]
 
-_MULTIPLE = 16  # of both sizes of a matrix, says cuBLAS
+_MULTIPLE = 16  # cuBLAS requires it of both sizes of a matrix
 
 
 def in_fp8(weights: Weights) -> Weights:
