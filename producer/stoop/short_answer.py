@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import msgspec
+from msgspec import UNSET
 
 from stoop.terminal import one_line
 from stoop_schemas.result import Result
@@ -22,6 +23,8 @@ def short_answer(result: Result, width: int = 60) -> str:
         )
     elif output is not None and output.points is not None:
         text = f"{len(output.points)} points " + _places(output.points)
+    elif output is not None and output.gaze is not UNSET:
+        text = f"looks at {_places([output.gaze])}" if output.gaze else "looks at nothing in the image"
     elif output is not None:
         text = output.text or ""
     return one_line(" ".join(text.split()), width)

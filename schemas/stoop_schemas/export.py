@@ -107,7 +107,8 @@ def _exactly(length: int) -> _Schema:
 
 def _needs() -> list[_Schema]:
     text = {"type": "string", "minLength": 1}
-    given = {"messages": {"type": "array", "minItems": 1}}
+    eye = {"type": "array", "items": _exactly(2), **_exactly(1)}
+    given = {"messages": {"type": "array", "minItems": 1}, "spatial_refs": eye}
     return [
         {
             "if": {"properties": {"skill": {"const": spec.name}}},

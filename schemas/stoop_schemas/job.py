@@ -11,8 +11,8 @@ from stoop_schemas.address import is_object
 from stoop_schemas.chat import CHAT_LIMIT, IMAGES_LIMIT, MESSAGES_LIMIT, Message, Role, images_of, text_of
 from stoop_schemas.failure import FailureCode, Rejected
 from stoop_schemas.signature import SIGNATURE_PATTERN
-from stoop_schemas.skill import SETTING_RANGES, STOP_LIMIT, STOPS_LIMIT, CaptionLength, Settings, SpatialRef
-from stoop_schemas.skills import spec_of
+from stoop_schemas.skill import SETTING_RANGES, STOP_LIMIT, STOPS_LIMIT, CaptionLength, Settings, Skill, SpatialRef
+from stoop_schemas.skills import spec_of, takers_of
 from stoop_schemas.version import Version, current
 
 __all__ = [
@@ -61,6 +61,7 @@ _WANTED: Final = {
     "object": "an object to look for",
     "image": "an image",
     "messages": "messages",
+    "spatial_refs": "spatial_refs with one point [x, y]: the eye of the person",
 }
 _NAME: Final = re.compile(NAME_PATTERN)
 _MODEL: Final = re.compile(MODEL_PATTERN)
@@ -201,8 +202,8 @@ def _check_settings(settings: Settings) -> None:
 def _check_spatial_refs(job: Job) -> None:
     if not job.spatial_refs:
         return
-    if "spatial_refs" not in spec_of(job.skill).options:
-        raise _invalid("spatial_refs go with a query")
+    if not spec_of(job.skill).takes("spatial_refs"):
+        raise _invalid(f"spatial_refs go with {' and '.join(takers_of('spatial_refs'))}")
     if job.image is None:
         raise _invalid("spatial_refs need an image")
     if any(len(ref) not in (2, 4) for ref in job.spatial_refs):
@@ -211,6 +212,8 @@ def _check_spatial_refs(job: Job) -> None:
         raise _invalid("spatial_refs are fractions of the image, from 0 to 1")
     if any(len(ref) == 4 and (ref[0] > ref[2] or ref[1] > ref[3]) for ref in job.spatial_refs):
         raise _invalid("a box in spatial_refs is [x_min, y_min, x_max, y_max]")
+    if job.skill == Skill.GAZE and [len(ref) for ref in job.spatial_refs] != [2]:
+        raise _invalid("gaze takes one point [x, y] in spatial_refs: the eye of the person")
 
 
 def _check_limits(job: Job) -> None:

@@ -36,6 +36,7 @@ class Skill(StrEnum):
     DETECT = "detect"
     POINT = "point"
     CHAT = "chat"
+    GAZE = "gaze"
 
 
 class CaptionLength(StrEnum):
@@ -117,8 +118,8 @@ class Reasoning(msgspec.Struct, frozen=True):
 class Output(msgspec.Struct, frozen=True, omit_defaults=True):
     """The answer of one job: only the fields of its skill are present.
 
-    query: `answer` (and `reasoning` when asked for); caption: `caption`; detect: `objects`; point: `points`; chat:
-    `message`.
+    query: `answer` (and `reasoning` when asked for); caption: `caption`; detect: `objects`; point: `points`; gaze:
+    `gaze`, which is None if the person looks at nothing in the image; chat: `message`.
     """
 
     answer: str | None = None
@@ -126,11 +127,12 @@ class Output(msgspec.Struct, frozen=True, omit_defaults=True):
     caption: str | None = None
     objects: list[Box] | None = None
     points: list[Point] | None = None
+    gaze: Point | msgspec.UnsetType | None = msgspec.UNSET
     message: Answer | None = None
 
     @property
     def text(self) -> str | None:
-        """The text of the answer; None if the answer is boxes or points."""
+        """The text of the answer; None if the answer is places."""
         if self.message is not None:
             return self.message.content
         return self.answer if self.answer is not None else self.caption

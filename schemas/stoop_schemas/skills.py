@@ -19,7 +19,7 @@ from stoop_schemas.skill import Output, Skill
 __all__ = ["BUILT_IN", "TEXT_OUTPUTS", "SkillSpec", "skills", "spec_of", "takers_of"]
 
 _GROUP: Final = "stoop.skills"
-_OUTPUTS: Final = ("answer", "caption", "objects", "points", "message")
+_OUTPUTS: Final = ("answer", "caption", "objects", "points", "gaze", "message")
 TEXT_OUTPUTS: Final = ("answer", "caption", "message")
 """The fields of `Output` that are text; a job streams them piece by piece."""
 
@@ -88,6 +88,14 @@ BUILT_IN: Final[Mapping[str, SkillSpec]] = MappingProxyType(
                 output="points",
             ),
             SkillSpec(
+                name=Skill.GAZE.value,
+                summary="Find the place in an image that a person looks at.",
+                fields=("image",),
+                required=("image", "spatial_refs"),
+                output="gaze",
+                options=("spatial_refs",),
+            ),
+            SkillSpec(
                 name=Skill.CHAT.value,
                 summary="Write the next message of a chat.",
                 fields=("messages",),
@@ -99,6 +107,12 @@ BUILT_IN: Final[Mapping[str, SkillSpec]] = MappingProxyType(
     }
 )
 """The skills that come with Stoop."""
+
+_REFUSED: Final = {
+    "segment": "no model here can segment: the prompt, the tokens of its path and the network that refines its mask "
+    "are not public; detect gives boxes and point gives places"
+}
+"""Skills of Moondream's own service that no public model has, and the reason."""
 
 
 @functools.cache
@@ -122,6 +136,8 @@ def spec_of(name: str) -> SkillSpec:
     """Return the skill of this name; raise `Rejected` (unsupported_skill) with the names that are known."""
     spec = BUILT_IN.get(name) or skills().get(name)
     if spec is None:
+        if name in _REFUSED:
+            raise Rejected(FailureCode.UNSUPPORTED_SKILL, _REFUSED[name])
         near = get_close_matches(name, skills(), n=1)
         meant = f" (did you mean {near[0]!r}?)" if near else ""
         known = ", ".join(skills())

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from deploy.demo_model import dense_text as text
 from stoop_worker.engine.device.sampler import uniform
-from stoop_worker.engine.request import Caption, Detect, FinishReason, Point, Query, Request
+from stoop_worker.engine.request import Caption, Detect, FinishReason, Gaze, Query, Request
 from stoop_worker.kernels.sampling import sample
 from stoop_worker.models.moondream import region
 from stoop_worker.models.moondream.model import Moondream
@@ -59,12 +59,14 @@ class _Run:
             self.feed_tokens(templates.caption[task.length])
         elif isinstance(task, Query):
             self.feed_query(task)
+        elif isinstance(task, Gaze):
+            self.feed_gaze(task)
         else:
             affixes = templates.detect if isinstance(task, Detect) else templates.point
             self.feed_tokens([*affixes.prefix, *self.model.tokenizer.tokenize(" " + task.object), *affixes.suffix])
         self.answer.input_tokens = len(self.x)
         try:
-            self.write() if isinstance(task, Query | Caption) else self.find(sized=not isinstance(task, Point))
+            self.write() if isinstance(task, Query | Caption) else self.find(sized=isinstance(task, Detect))
         except ContextFull:
             self.answer.reason = FinishReason.LENGTH
         return self.answer
@@ -113,6 +115,14 @@ class _Run:
         if self.ids.reasoning_after_suffix:
             self.feed_tokens(query.suffix)
         self.feed_token(self.ids.thinking_id)
+
+    def feed_gaze(self, task: Gaze) -> None:
+        tokenize, point = self.model.tokenizer.tokenize, self.ids.templates.point
+        as_point = self.ids.gaze_as_point
+        self.feed_tokens(point.prefix if as_point else tokenize("\n\nPoint:"))
+        for value in task.eye:
+            self.feed_coordinate(value)
+        self.feed_tokens((*tokenize(" gaze"), *point.suffix) if as_point else tokenize(" gaze\n\n"))
 
     # what is read
 
@@ -198,7 +208,8 @@ class _Run:
             self.feed_coordinate(x)
             y = self.coordinate(self.hidden())
             count += 1
-            limit = count == self.request.sampling.max_objects
+            gaze = isinstance(self.request.task, Gaze)
+            limit = gaze or count == self.request.sampling.max_objects
             if sized:
                 self.feed_coordinate(y)
                 logits = region.size_logits(self.hidden(), self.model.weights.region)
@@ -207,7 +218,7 @@ class _Run:
             else:
                 self.answer.points.append((x, y))
             if limit:
-                self.answer.reason = FinishReason.LENGTH
+                self.answer.reason = FinishReason.STOP if gaze else FinishReason.LENGTH
                 return
             self.feed_size(width, height) if sized else self.feed_coordinate(y)
             hidden = self.hidden()

@@ -17,6 +17,7 @@ from stoop_worker.engine.request import (
     Detect,
     Finished,
     FinishReason,
+    Gaze,
     Output,
     Point,
     PointFound,
@@ -60,6 +61,7 @@ IMAGE_TASKS: list[Task] = [
     Detect("circle"),
     Detect("red circle"),
     Point("circle"),
+    Gaze((0.25, 0.75)),
 ]
 TEXT_TASKS: list[Task] = [Query("What colour?"), Query("How many are there?"), Query("Why?", reasoning=True)]
 SAMPLINGS = [

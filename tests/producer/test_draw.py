@@ -74,3 +74,11 @@ def test_text_has_room_below_a_tiny_image() -> None:
     drawn = draw_output(paper(2, 2), Output(caption="a cat on a mat"))
     assert drawn.width >= 200
     assert drawn.convert("L").getextrema()[0] < 64
+
+
+def test_a_gaze_is_a_line_from_the_eye_to_a_dot() -> None:
+    drawn = draw_output(paper(), Output(gaze=Point(0.9, 0.5)), refs=[(0.1, 0.5)])
+    row = [drawn.getpixel((x, 100)) for x in range(300)]
+    assert set(row[32:250]) == {rgb(COLOURS[0])} and set(row[:28]) == {(255, 255, 255)}
+    nothing = draw_output(paper(), Output(gaze=None), refs=[(0.1, 0.5)])
+    assert nothing.tobytes() == draw_output(paper(), Output(points=[])).tobytes()

@@ -4,6 +4,7 @@ import string
 from typing import Any
 
 from hypothesis import strategies as st
+from msgspec import UNSET
 
 from stoop_schemas import event as events
 from stoop_schemas.chat import ImagePart, ImageURL, Message, Role, TextPart
@@ -66,6 +67,7 @@ def any_jobs(draw: st.DrawFn) -> Job:
     skill = draw(st.sampled_from(Skill))
     chats_on = skill is Skill.CHAT
     refs = draw(maybe(st.lists(st.tuples(fractions, fractions) | boxes(), max_size=3)))
+    eye = draw(st.tuples(fractions, fractions))
     return Job(
         id=draw(names),
         custom_id=draw(maybe(text.filter(len))),
@@ -77,7 +79,7 @@ def any_jobs(draw: st.DrawFn) -> Job:
         object=draw(text.filter(len)) if skill in (Skill.DETECT, Skill.POINT) else draw(maybe(text)),
         length=draw(st.sampled_from(CaptionLength)),
         reasoning=draw(st.booleans()),
-        spatial_refs=refs if skill is Skill.QUERY else None,
+        spatial_refs=[eye] if skill is Skill.GAZE else refs if skill is Skill.QUERY else None,
         settings=draw(settings),
         stream=draw(st.booleans()),
         lane=draw(lanes),
@@ -101,6 +103,7 @@ outputs = st.builds(
     caption=maybe(text),
     objects=maybe(st.lists(st.builds(Box, numbers, numbers, numbers, numbers), max_size=2)),
     points=maybe(st.lists(places, max_size=2)),
+    gaze=st.just(UNSET) | maybe(places),
 )
 any_results: st.SearchStrategy[Result] = st.builds(
     Result,

@@ -49,6 +49,7 @@ JOBS = {
     "job-caption": Job(id=ID, skill=Skill.CAPTION, image=IMAGE, length=CaptionLength.SHORT),
     "job-detect": Job(id=ID, skill=Skill.DETECT, image=IMAGE, object="car"),
     "job-point": Job(id=ID, skill=Skill.POINT, image=IMAGE, object="wheel"),
+    "job-gaze": Job(id=ID, skill=Skill.GAZE, image=IMAGE, spatial_refs=[(0.4, 0.25)]),
     "job-all-fields": Job(
         id=ID,
         custom_id="line 7",

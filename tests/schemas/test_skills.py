@@ -9,7 +9,7 @@ from stoop import AsyncClient, Client
 from stoop.bulk.options import BulkOptions
 from stoop.celery import task
 from stoop.cli.app import COMMANDS
-from stoop_schemas.codec import unpack_job
+from stoop_schemas.codec import pack, unpack_job
 from stoop_schemas.failure import FailureCode, Rejected
 from stoop_schemas.job import Job
 from stoop_schemas.skill import Output, Skill
@@ -17,13 +17,23 @@ from stoop_schemas.skills import BUILT_IN, TEXT_OUTPUTS, SkillSpec, spec_of
 from stoop_worker.engine import request as engine
 from stoop_worker.jobs.translate import Timings, completed, to_request
 
-EXAMPLES: dict[str, Any] = {"image": "s3://bucket/key", "question": "what?", "object": "car", "length": "short"}
-EXAMPLES["messages"] = [{"role": "user", "content": "hello"}]
+EXAMPLES: dict[str, Any] = {
+    "image": "s3://bucket/key",
+    "question": "what?",
+    "object": "car",
+    "length": "short",
+    "spatial_refs": [(0.4, 0.3)],
+    "messages": [{"role": "user", "content": "hello"}],
+}
 SPECS = pytest.mark.parametrize("spec", BUILT_IN.values(), ids=lambda spec: spec.name)
 
 
+def given(spec: SkillSpec) -> dict[str, object]:
+    return {name: EXAMPLES[name] for name in dict.fromkeys((*spec.fields, *spec.required))}
+
+
 def job_of(spec: SkillSpec) -> Job:
-    return msgspec.convert({"id": "a", "skill": spec.name, **{name: EXAMPLES[name] for name in spec.fields}}, Job)
+    return msgspec.convert({"id": "a", "skill": spec.name, **given(spec)}, Job)
 
 
 def test_the_table_and_the_names_agree() -> None:
@@ -62,9 +72,9 @@ def test_a_bulk_run_can_give_its_fields(spec: SkillSpec) -> None:
 @SPECS
 def test_a_field_it_needs_is_asked_for(spec: SkillSpec) -> None:
     for missing in spec.required:
-        given = {name: EXAMPLES[name] for name in spec.fields if name != missing}
+        rest = {name: value for name, value in given(spec).items() if name != missing}
         with pytest.raises(Rejected, match=f"{spec.name} needs"):
-            unpack_job(msgspec.json.encode({"v": 1, "id": "a", "skill": spec.name, **given}))
+            unpack_job(msgspec.json.encode({"v": 1, "id": "a", "skill": spec.name, **rest}))
 
 
 @SPECS
@@ -75,11 +85,30 @@ def test_the_engine_runs_it_and_its_answer_is_where_it_says(spec: SkillSpec) -> 
     usage = engine.Usage(1, 1, 0, 1.0, 1.0, 1.0)
     finished = engine.Finished(id="a", reason=engine.FinishReason.STOP, usage=usage, text="words")
     output = completed(job, finished, Timings()).output
-    assert output is not None and getattr(output, spec.output) is not None
+    assert output is not None and spec.output in msgspec.to_builtins(output)
     assert output.text == ("words" if spec.output in TEXT_OUTPUTS else None)
 
 
 def test_an_unknown_skill_is_refused_with_those_that_are_known() -> None:
-    with pytest.raises(Rejected, match="'dance'; known are query, caption, detect, point") as raised:
+    with pytest.raises(Rejected, match="'dance'; known are query, caption, detect, point, gaze") as raised:
         spec_of("dance")
     assert raised.value.failure.code is FailureCode.UNSUPPORTED_SKILL
+
+
+def test_segment_is_refused_with_the_reason() -> None:
+    with pytest.raises(Rejected, match=r"no model here can segment: .* not public; detect gives boxes") as raised:
+        spec_of("segment")
+    assert raised.value.failure.code is FailureCode.UNSUPPORTED_SKILL
+
+
+@pytest.mark.parametrize("refs", [[(0.1, 0.2), (0.3, 0.4)], [(0.1, 0.2, 0.3, 0.4)]])
+def test_a_gaze_takes_one_point(refs: list[tuple[float, ...]]) -> None:
+    job = Job(id="a", skill="gaze", image="s3://bucket/key", spatial_refs=refs)
+    with pytest.raises(Rejected, match="gaze takes one point"):
+        unpack_job(pack(job))
+
+
+def test_a_gaze_at_nothing_is_an_answer() -> None:
+    assert msgspec.json.encode(Output(gaze=None)) == b'{"gaze":null}'
+    assert msgspec.json.decode(b'{"gaze":null}', type=Output).gaze is None
+    assert "gaze" not in msgspec.to_builtins(Output(points=[]))

@@ -10,7 +10,7 @@ from stoop_schemas import celery as dialect
 from stoop_schemas.skill import Skill
 from stoop_schemas.skills import spec_of
 
-__all__ = ["SkillTask", "caption", "chat", "configure", "detect", "point", "query", "task"]
+__all__ = ["SkillTask", "caption", "chat", "configure", "detect", "gaze", "point", "query", "task"]
 
 
 def configure(app: Celery) -> Celery:
@@ -78,6 +78,12 @@ def chat(messages: list[dict[str, Any]], **options: Any) -> dict[str, Any]:
     _elsewhere(Skill.CHAT)
 
 
+@shared_task(name=dialect.task(Skill.GAZE), **_OPTIONS)  # type: ignore[untyped-decorator]
+def gaze(image: str, **options: Any) -> dict[str, Any]:
+    """Find the place that a person looks at; `spatial_refs` is [[x, y]], the eye: {"gaze": {"x", "y"} or None}."""
+    _elsewhere(Skill.GAZE)
+
+
 @functools.cache
 def task(skill: str) -> Any:
     """Return the task of any skill, one that another package adds too; its arguments are the skill's fields in order.
@@ -85,7 +91,7 @@ def task(skill: str) -> Any:
     Raises `Rejected` (unsupported_skill) if no package here has the skill.
     """
     spec = spec_of(skill)
-    own = {Skill.QUERY: query, Skill.CAPTION: caption, Skill.DETECT: detect, Skill.POINT: point, Skill.CHAT: chat}
+    own = {each.name.rpartition(".")[2]: each for each in (query, caption, detect, point, gaze, chat)}
     if skill in own:
         return own[Skill(skill)]
 

@@ -27,6 +27,7 @@ COMMANDS: Final = (
     CommandEntry("detect", "stoop.cli.skills:detect", _ASK, "Find every such object in an image, as boxes."),
     CommandEntry("point", "stoop.cli.skills:point", _ASK, "Point at every such object in an image."),
     CommandEntry("chat", "stoop.cli.chat:chat", _ASK, "Write the next message of a chat."),
+    CommandEntry("gaze", "stoop.cli.skills:gaze", _ASK, "Find the place in an image that a person looks at."),
     CommandEntry("run", "stoop.cli.skills:run", _ASK, "Run any skill by its name, one of another package too."),
     CommandEntry("result", "stoop.cli.result:result", _ASK, "Wait for the answer of a job submitted before."),
     CommandEntry("bulk", "stoop.cli.bulk:bulk", _SETS, "Run a skill on every image of a source."),

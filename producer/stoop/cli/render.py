@@ -45,6 +45,8 @@ def print_result(result: Result, *, as_json: bool) -> None:
     for name in ("objects", "points"):
         if name in output:
             out.print(_table(name, output[name]) if output[name] else f"no {name} found")
+    if "gaze" in output:
+        _write(out, f"looks at {place_text(output['gaze'])}\n" if output["gaze"] else "looks at nothing in the image\n")
     _print_footer(result)
 
 

@@ -13,10 +13,11 @@ from stoop.client.blocking import Client
 from stoop.config import ProducerConfig
 from stoop.errors import ConfigError
 from stoop.skill_argument import known_skill
+from stoop_schemas.job import Job
 from stoop_schemas.result import Result
 from stoop_schemas.skill import CaptionLength
 
-__all__ = ["caption", "detect", "point", "query", "run"]
+__all__ = ["caption", "detect", "gaze", "point", "query", "run"]
 
 _DRAWN = (".png", ".jpg", ".jpeg", ".webp")
 
@@ -80,6 +81,21 @@ def point(context: typer.Context, image: _Image, object: _Object, *, options: Sk
 
 
 @with_options
+def gaze(
+    context: typer.Context,
+    image: _Image,
+    eye: Annotated[tuple[float, float], typer.Argument(metavar="X Y", help="The person's eye, from 0 to 1.")],
+    *,
+    options: SkillOptions,
+) -> None:
+    """Find the place in an image that a person looks at.
+
+    For example: stoop gaze photo.jpg 0.42 0.31 --draw gaze.png
+    """
+    _run(context, options, "gaze", image, spatial_refs=[eye])
+
+
+@with_options
 def run(
     context: typer.Context,
     skill: Annotated[str, typer.Argument(parser=known_skill, metavar="SKILL", help="The skill's name.")],
@@ -113,7 +129,7 @@ def _run(context: typer.Context, options: SkillOptions, skill: str, image: str |
             if options.draw and image is not None:
                 # the answer is out by now: what goes wrong here is told beside it
                 with exit_on_error(as_json=False):
-                    _draw(client, options.draw, image, result, label=str(fields.get("object") or ""))
+                    _draw(client, options.draw, image, result, job)
 
 
 def _check(options: SkillOptions, image: str | None) -> None:
@@ -127,11 +143,11 @@ def _check(options: SkillOptions, image: str | None) -> None:
         raise typer.BadParameter(f"--draw writes {', '.join(_DRAWN)} files")
 
 
-def _draw(client: Client, to: Path, image: str, result: Result, *, label: str) -> None:
+def _draw(client: Client, to: Path, image: str, result: Result, job: Job) -> None:
     from stoop.draw import draw_output
 
     assert result.output is not None, "a completed job has an output"
-    drawn = draw_output(client.read_image(image), result.output, label)
+    drawn = draw_output(client.read_image(image), result.output, job.object or "", job.spatial_refs)
     try:
         to.parent.mkdir(parents=True, exist_ok=True)
         drawn.save(to)

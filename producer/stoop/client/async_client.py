@@ -169,6 +169,15 @@ class AsyncClient(JobClient):
         job = await self.prepare("chat", settings=settings, messages=messages, stream=stream, date=date)
         return {"message": await self._text(job)} if stream else await self._answer(job)
 
+    async def gaze(
+        self, image: "ImageSource", eye: Sequence[float], settings: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Find the place that a person looks at: {"gaze": {"x", "y"}}, or {"gaze": None} if it is not in the image.
+
+        `eye` is the place (x, y) of the person's eye. All places are fractions of the image.
+        """
+        return await self._answer(await self.prepare("gaze", image, settings=settings, spatial_refs=[tuple(eye)]))
+
     async def run(
         self,
         skill: str,

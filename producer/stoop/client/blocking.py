@@ -128,6 +128,7 @@ class Client:
     caption = _answering(AsyncClient.caption)
     query = _answering(AsyncClient.query)
     detect = _answering(AsyncClient.detect)
+    gaze = _answering(AsyncClient.gaze)
     point = _answering(AsyncClient.point)
     chat = _answering(AsyncClient.chat)
 

@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw, ImageFont, UnidentifiedImageError
 
 from stoop.errors import ImageUnreadable
 from stoop.export.orientation import orient_box, orient_image, orient_point, read_orientation
-from stoop_schemas.skill import Box, Output, Point
+from stoop_schemas.skill import Box, Output, Point, SpatialRef
 
 __all__ = ["COLOURS", "draw_marks", "draw_output", "draw_texts", "open_canvas"]
 
@@ -29,14 +29,20 @@ _STRIP_WIDTH: Final = 200  # pixels; text needs that many, however small the ima
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
-def draw_output(encoded: bytes, output: Output, label: str = "") -> Image.Image:
+def draw_output(
+    encoded: bytes, output: Output, label: str = "", refs: Sequence[SpatialRef] | None = None
+) -> Image.Image:
     """Return the image with the output drawn on it; `label` names what boxes and points are of.
 
-    Boxes and points are numbered from 1, as in the tables. Raises `ImageUnreadable`.
+    Boxes and points are numbered from 1, as in the tables. A gaze is a line from the eye, the point in `refs`. Raises
+    `ImageUnreadable`.
     """
     canvas, orientation = open_canvas(encoded)
     boxes = [(label, orient_box(box, orientation)) for box in output.objects or ()]
     draw_marks(canvas, boxes, [(label, orient_point(point, orientation)) for point in output.points or ()])
+    if output.gaze:
+        eyes = [orient_point(Point(*ref), orientation) for ref in refs or () if len(ref) == 2]
+        _draw_gaze(canvas, orient_point(output.gaze, orientation), eyes)
     text = output.text
     return draw_texts(canvas, [text]) if text else canvas
 
@@ -77,6 +83,15 @@ def draw_marks(canvas: Image.Image, boxes: Sequence[tuple[str, Box]], points: Se
         centre = (point.x * width, point.y * height)
         pen.circle(centre, 3 * thickness, fill=colour, outline="white", width=max(1, thickness // 2))
         _tag(pen, (centre[0] + 4 * thickness, centre[1]), name, colour, font)
+
+
+def _draw_gaze(canvas: Image.Image, target: Point, eyes: Sequence[Point]) -> None:
+    pen = ImageDraw.Draw(canvas)
+    width, height = canvas.size
+    for eye in eyes:
+        line = (eye.x * width, eye.y * height, target.x * width, target.y * height)
+        pen.line(line, fill=COLOURS[0], width=max(2, round(min(canvas.size) / 150)))
+    draw_marks(canvas, [], [("gaze", target)])
 
 
 def draw_texts(canvas: Image.Image, texts: Sequence[str]) -> Image.Image:

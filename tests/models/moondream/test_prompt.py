@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from stoop_worker.engine.inputs import Input, TokenInput
-from stoop_worker.engine.request import Caption, Detect, Point, Query, Task
+from stoop_worker.engine.request import Caption, Detect, Gaze, Point, Query, Task
 from stoop_worker.models.moondream.config_parts import TokenizerConfig
 from stoop_worker.models.moondream.prompt import build_prompt
 from stoop_worker.models.moondream.values import coordinate_input, size_input
@@ -63,3 +63,20 @@ def test_spatial_references_stand_before_the_question_in_their_order() -> None:
         coordinate_input(0.2),
         *tokens(A, 3, 3),
     ]
+
+
+def letters(text: str) -> list[Input]:
+    return tokens(*Letters().tokenize(text))
+
+
+def test_a_gaze_is_asked_for_in_the_words_of_moondream_2_or_as_a_point_of_moondream_3() -> None:
+    eye = [coordinate_input(0.25), coordinate_input(0.5)]
+    assert build(Gaze((0.25, 0.5))) == [*letters("\n\nPoint:"), *eye, *letters(" gaze\n\n")]
+    point = replace(IDS, gaze_as_point=True)
+    assert build(Gaze((0.25, 0.5)), ids=point) == [*tokens(1, 2581, 2), *eye, *letters(" gaze"), *tokens(3)]
+
+
+def test_moondream_3_thinks_without_the_suffix() -> None:
+    ids = replace(IDS, query_double_suffix=False, reasoning_after_suffix=False)
+    assert build(Query("a"), ids=ids) == tokens(1, 15381, 2, A, 3)
+    assert build(Query("a", reasoning=True), ids=ids) == tokens(1, 15381, 2, A, 4)

@@ -193,7 +193,7 @@ async def test_an_encoded_image_is_an_image() -> None:
 async def test_points_take_no_spatial_refs_and_say_so() -> None:
     async with connect(ScriptedTransport(answer)) as client:
         assert await client.point(IMAGE, "cat", {"max_objects": 1}) == {"points": [{"x": 0.25, "y": 0.75}]}
-        with pytest.raises(InvalidJob, match="spatial_refs go with a query"):
+        with pytest.raises(InvalidJob, match="spatial_refs go with query and gaze"):
             await client.point(IMAGE, "cat", spatial_refs=[[0.5, 0.5]])
 
 

@@ -21,6 +21,7 @@ __all__ = [
     "EnginePort",
     "FinishReason",
     "Finished",
+    "Gaze",
     "GroundedSpan",
     "Media",
     "Message",
@@ -76,6 +77,13 @@ class Point:
     object: str
 
 
+@dataclass(frozen=True, slots=True)
+class Gaze:
+    """Find the place that a person looks at; `eye` is (x, y), as fractions of the image."""
+
+    eye: tuple[float, float]
+
+
 class Part(Enum):
     """A part of a message that is not text: it stands for the next of the request's media."""
 
@@ -98,12 +106,12 @@ class Chat:
     today: date | None = None
 
 
-Task = Query | Caption | Detect | Point | Chat
+Task = Query | Caption | Detect | Point | Gaze | Chat
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Rules for choosing tokens: temperature 0 is greedy; detect and point are always greedy.
+    """Rules for choosing tokens: temperature 0 is greedy; detect, point and gaze are always greedy.
 
     `top_k` limits the choice to the k likeliest tokens; 0 allows all. A text ends before the first of the strings
     `stop`, or at one of the ids `stop_ids`. If `seed` is None, one is drawn at submission; the same seed repeats the

@@ -60,6 +60,9 @@ def _task(job: Job) -> engine.Task:
         case Skill.CHAT:
             today = None if job.date is None else date.fromisoformat(job.date)
             return engine.Chat(tuple(map(_message, job.messages or ())), today)
+        case Skill.GAZE:
+            x, y = (job.spatial_refs or [()])[0]
+            return engine.Gaze((x, y))
     raise AssertionError(f"{job.skill} runs no skill of the engine")
 
 
@@ -115,6 +118,8 @@ def _output(spec: SkillSpec, finished: engine.Finished) -> Output:
             output = Output(objects=[Box(box.x_min, box.y_min, box.x_max, box.y_max) for box in finished.boxes])
         case "points":
             output = Output(points=[Point(point.x, point.y) for point in finished.points])
+        case "gaze":
+            output = Output(gaze=next((Point(point.x, point.y) for point in finished.points), None))
         case "caption":
             output = Output(caption=finished.text)
         case "message":

@@ -3,7 +3,7 @@
 import numpy as np
 
 from stoop_worker.engine.model import RequestInvalid
-from stoop_worker.engine.request import Caption, Chat, Query, Request, SpatialRef
+from stoop_worker.engine.request import Caption, Chat, Gaze, Query, Request, SpatialRef
 from stoop_worker.images import Crops
 from stoop_worker.images.tiling import CropGeometry
 from stoop_worker.models.moondream.config import ModelConfig
@@ -22,6 +22,8 @@ def check_task(request: Request, config: ModelConfig) -> None:
         raise RequestInvalid(f"{type(task).__name__.lower()} needs an image")
     elif isinstance(task, Caption):
         _check_length(task, config)
+    elif isinstance(task, Gaze):
+        _check_eye(task)
     else:
         assert not isinstance(task, Chat), "a chat is a query by now"
         _check_text(task.object, "object")
@@ -54,6 +56,11 @@ def _check_ref(ref: SpatialRef) -> None:
         raise RequestInvalid("a spatial reference is in fractions of the image, from 0 to 1")
     if len(ref) == 4 and (ref[0] > ref[2] or ref[1] > ref[3]):
         raise RequestInvalid("a box is (x_min, y_min, x_max, y_max): its minimum is over its maximum")
+
+
+def _check_eye(task: Gaze) -> None:
+    if len(task.eye) != 2 or not all(0 <= value <= 1 for value in task.eye):
+        raise RequestInvalid("the eye is a point (x, y) in fractions of the image, from 0 to 1")
 
 
 def _check_length(task: Caption, config: ModelConfig) -> None:

@@ -77,7 +77,11 @@ def released(model_type: object) -> ModelConfig:
         text=TextConfig(max_context=32_768, rope_theta=1_500_000.0, moe=MoEConfig(), tau=TauConfig()),
         region=RegionConfig(inner_dim=None),
         tokenizer=TokenizerConfig(
-            query_double_suffix=False, reasoning_after_suffix=False, answer_ends=True, pair_stop=True
+            query_double_suffix=False,
+            reasoning_after_suffix=False,
+            answer_ends=True,
+            pair_stop=True,
+            gaze_as_point=True,
         ),
     )
 

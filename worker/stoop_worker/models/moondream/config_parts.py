@@ -165,6 +165,7 @@ class TokenizerConfig:
     hence its published scores. `reasoning_after_suffix`: the thinking id follows the suffix, and does not replace it.
     `suppress`: a phase cannot end by the other phase's id. `answer_ends`: the answer id ends an answer.
     `pair_stop`: after the first object, the next one is decided by the coordinate id against the end id alone.
+    `gaze_as_point`: a gaze is asked for as the point of a "gaze" that belongs to the eye, and not in plain words.
     """
 
     bos_id: int = 0
@@ -180,6 +181,7 @@ class TokenizerConfig:
     suppress: bool = True
     answer_ends: bool = False
     pair_stop: bool = False
+    gaze_as_point: bool = False
     templates: Templates = field(default_factory=Templates)
 
     @property

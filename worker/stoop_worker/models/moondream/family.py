@@ -15,7 +15,7 @@ from stoop_worker.engine.device.sampler import sample_tokens
 from stoop_worker.engine.graphs import Graphs
 from stoop_worker.engine.inputs import Input, MediaInput
 from stoop_worker.engine.model import KVSpec, Prepared, Spec
-from stoop_worker.engine.request import Caption, Chat, Detect, Media, Point, Query, Request, Sampling
+from stoop_worker.engine.request import Caption, Chat, Detect, Gaze, Media, Point, Query, Request, Sampling
 from stoop_worker.engine.tensors import PENDING, FedRows, Given, HeadReads, KVView, LastHeads
 from stoop_worker.images import Image, cut, select_tiling
 from stoop_worker.kernels.backend import has_triton
@@ -192,7 +192,7 @@ def _spec(model: Moondream) -> Spec:
         dim=sizes.dim,
         vocab_size=sizes.vocab_size,
         max_context=sizes.max_context,
-        tasks=(Query, Caption, Detect, Point, Chat),
+        tasks=(Query, Caption, Detect, Point, Gaze, Chat),
         values=COLUMNS,
         fed_values=FED_COLUMNS,
         media_width=sizes.prefix_attn,

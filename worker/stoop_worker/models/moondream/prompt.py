@@ -1,7 +1,7 @@
 """Tasks to prompts: the inputs that follow the image prefix."""
 
 from stoop_worker.engine.inputs import Input, TokenInput
-from stoop_worker.engine.request import Caption, Chat, Detect, Query, SpatialRef, Task
+from stoop_worker.engine.request import Caption, Chat, Detect, Gaze, Query, SpatialRef, Task
 from stoop_worker.models.loading.tokenizer import Tokenizer
 from stoop_worker.models.moondream.config_parts import TokenizerConfig
 from stoop_worker.models.moondream.values import coordinate_input, size_input
@@ -24,9 +24,21 @@ def _build(task: Task, ids: TokenizerConfig, tokenizer: Tokenizer) -> list[Input
         question = _tokens(tokenizer.tokenize(task.question))
         return _tokens(templates.query.prefix) + refs + question + _tokens(_query_end(task, ids))
     assert not isinstance(task, Chat), "a chat is a query by now"
+    if isinstance(task, Gaze):
+        return _gaze(task, ids, tokenizer)
     affixes = templates.detect if isinstance(task, Detect) else templates.point
     # the object's name follows the template as a word, the question does not
     return _tokens([*affixes.prefix, *tokenizer.tokenize(f" {task.object}"), *affixes.suffix])
+
+
+def _gaze(task: Gaze, ids: TokenizerConfig, tokenizer: Tokenizer) -> list[Input]:
+    eye = _reference(task.eye)
+    if ids.gaze_as_point:
+        point = ids.templates.point
+        return [*_tokens(point.prefix), *eye, *_tokens(tokenizer.tokenize(" gaze")), *_tokens(point.suffix)]
+    # the words of Moondream 2's reference
+    before, after = (_tokens(tokenizer.tokenize(words)) for words in ("\n\nPoint:", " gaze\n\n"))
+    return [*before, *eye, *after]
 
 
 def _query_end(task: Query, ids: TokenizerConfig) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Detect and point: x, y and, for a box, its size, object after object until the model says stop.
+"""Detect, point and gaze: x, y and, for a box, its size, object after object until the model says stop.
 
 The rule is that of Moondream's reference: any token but the end of sequence means one more object, and its x is
 read from the same hidden state as that token. Always greedy. Moondream 3 applies this rule to the first object alone;
@@ -9,7 +9,17 @@ from collections.abc import Sequence
 from enum import Enum, auto
 
 from stoop_worker.engine.inputs import ValuesInput
-from stoop_worker.engine.request import BoxFound, Detect, Finished, FinishReason, Output, PointFound, Request, Usage
+from stoop_worker.engine.request import (
+    BoxFound,
+    Detect,
+    Finished,
+    FinishReason,
+    Gaze,
+    Output,
+    PointFound,
+    Request,
+    Usage,
+)
 from stoop_worker.engine.skill import Advance, Head, HeadValues, Lookahead
 from stoop_worker.models.moondream.config_parts import TokenizerConfig
 from stoop_worker.models.moondream.values import Fed, continues_by, coordinate_input, coordinate_of, size_input, size_of
@@ -27,7 +37,7 @@ _HEADS = {_Next.X: Head.TOKEN | Head.VALUES, _Next.Y: Head.VALUES, _Next.SIZE: H
 
 
 class SpatialSkill:
-    """Finds boxes for a Detect task and points for a Point task."""
+    """Finds boxes for a Detect task, points for a Point task, and one point at most for a Gaze task."""
 
     greedy = True
     suppressed: tuple[int, ...] = ()
@@ -35,7 +45,9 @@ class SpatialSkill:
     def __init__(self, request: Request, *, ids: TokenizerConfig) -> None:
         self._id = request.id
         self._sized = isinstance(request.task, Detect)
-        self._max_objects = request.sampling.max_objects
+        gaze = isinstance(request.task, Gaze)
+        self._max_objects = 1 if gaze else request.sampling.max_objects
+        self._full = FinishReason.STOP if gaze else FinishReason.LENGTH
         self._ids = ids
         self._next = _Next.X
         self._x = self._y = 0.0
@@ -111,5 +123,5 @@ class SpatialSkill:
         self._found.append(thing)
         self._next = _Next.X
         if len(self._found) == self._max_objects:
-            return Advance(outputs=(thing,), reason=FinishReason.LENGTH)
+            return Advance(outputs=(thing,), reason=self._full)
         return Advance(inputs=(fed,), outputs=(thing,))
