@@ -26,7 +26,7 @@ class Queue:
         self.calls: list[int] = []
         self.refusals: list[StoopError] = []
         self.losses: list[StoopError] = []
-        self.waiting = 0
+        self.waiting = self.answered = 0
         self.most_waiting = 0
         self.before_answer: Callable[[Job], Awaitable[None]] | None = None
 
@@ -62,6 +62,7 @@ class Queue:
                 await self.before_answer(job)
             if self.losses:
                 raise self.losses.pop(0)
+            self.answered += 1
             return _answer(job)
         finally:
             self.waiting -= 1

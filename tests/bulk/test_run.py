@@ -143,16 +143,39 @@ async def test_few_images_are_read_and_uploaded_at_once(tmp_path: Path) -> None:
     assert 1 < queue.most <= 16
 
 
-async def test_a_full_queue_is_waited_for_as_it_says_and_asked_for_less(tmp_path: Path) -> None:
-    queue = Queue()
-    queue.refusals += [QueueFull(0.05), QueueFull(0.05)]
-    loop = asyncio.get_running_loop()
-    began = loop.time()
+async def test_a_full_queue_takes_what_fits_and_is_asked_again(tmp_path: Path) -> None:
+    class Bounded(Queue):
+        refused = asyncio.Event()
+
+        async def submit_many(self, jobs: Any) -> list[str]:
+            if len(self.jobs) - self.answered + len(jobs) > 10:
+                self.refused.set()
+                raise QueueFull(0.01)
+            return await super().submit_many(jobs)
+
+    queue = Bounded()
+
+    async def answer_once_refused(job: Job) -> None:
+        await queue.refused.wait()
+
+    queue.before_answer = answer_once_refused
     _, display = await go(tmp_path, Numbered(100), queue)
-    assert loop.time() - began >= 0.1
-    assert queue.calls[2] <= max(1, queue.calls[0] // 4)
-    assert "the queue is full; retrying in 0.05 s" in display.notes
+    assert "the queue is full; retrying in 0.01 s" in display.notes
+    assert queue.most_waiting <= 10
     assert Counter(rows(tmp_path)) == Counter(map(str, range(1, 101)))
+
+
+async def test_a_run_that_is_stopped_waits_for_no_room(tmp_path: Path) -> None:
+    class Full(Queue):
+        async def submit_many(self, jobs: Any) -> list[str]:
+            run.stop.ask("interrupted")
+            raise QueueFull(3600.0)
+
+    with opened(tmp_path, IDENTITY) as output:
+        run = Run(Numbered(3), output, Silent(), LIMITS)
+        await run.go(Full(), ASK, "bulk")
+    assert run.stopped == "interrupted", "its rows remain for the next session"
+    assert rows(tmp_path) == []
 
 
 async def test_one_refused_job_takes_no_other_with_it(tmp_path: Path) -> None:
@@ -177,7 +200,7 @@ async def test_a_queue_that_goes_away_for_a_while_is_borne(tmp_path: Path) -> No
         queue.losses.append(QueueUnavailable("Redis tells nothing"))
 
     queue.before_answer = go_away
-    _, display = await go(tmp_path, Numbered(30), queue, Limits(window=4, pauses=(0.01, 0.01)))
+    _, display = await go(tmp_path, Numbered(30), queue, Limits(window=4))
     assert len(rows(tmp_path, "results-*")) == 30
     assert {"Redis takes nothing; trying again", "Redis tells nothing; trying again"} <= set(display.notes)
 
@@ -317,7 +340,7 @@ async def test_what_keeps_the_run_from_going_on_is_raised_and_what_is_done_stays
             return await super().prepare(skill, image, settings=settings, **fields)
 
     with pytest.raises(type(error), match=str(error)):
-        await go(tmp_path, Numbered(9), Refusing(), Limits(window=1, pauses=(0.0,)))
+        await go(tmp_path, Numbered(9), Refusing(), Limits(window=1, patience=0.0))
     assert len(rows(tmp_path, "results-*")) == 8
 
 

@@ -5,9 +5,7 @@ session.py    one session: checks everything, opens and closes everything, ends 
 run.py        the run: keeps at most a window of rows in flight until the source ends or the user stops it
 sources/      reads rows from a folder, a bucket prefix, JSON lines or a table
 row.py        one row: an image and the question about it
-row_run.py    one row's way: row to job, job to queue, answer to line
-submitter.py  puts jobs into the queue, many in one call
-patience.py   waits for an unreachable queue and for slow jobs
+row_run.py    one row's run: row to job, job to queue, answer to line
 budget.py     the limit on failures
 output/       writes the lines, and an index of the finished rows
 arguments.py  `run.json`: a folder resumes only with the arguments that it began with

@@ -4,21 +4,23 @@ import asyncio
 import itertools
 import time
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from stoop.bulk.patience import wait
 from stoop.bulk.port import Client
 from stoop.bulk.progress import spell_seconds
 from stoop.bulk.row import Ask, Row
-from stoop.bulk.row_run import check_row, make_job
+from stoop.bulk.row_run import check_row, make_job, run_job
 from stoop.bulk.sources import Source
+from stoop.client.outage import Patience
+from stoop.client.submission import Submitter
 from stoop.errors import ConfigError, ImageUnreadable, InvalidJob, JobFailed, StoopError
 from stoop.terminal import legible
+from stoop_schemas.job import Job
 from stoop_schemas.result import Metrics
 
 __all__ = ["Plan", "Speed", "make_plan", "print_plan", "probe"]
@@ -139,9 +141,16 @@ async def probe(source: Source, client: Client, ask: Ask, *, lane: str, rows: in
                 refused = error
     if not jobs:
         raise refused
-    began = time.monotonic()
-    await client.submit_many(jobs)
-    spent = [metrics for metrics in await asyncio.gather(*(_metrics(client, job) for job in jobs)) if metrics]
+    began, patience = time.monotonic(), Patience(needs_answer=True)
+
+    async def metrics(job: Job) -> Metrics | None:
+        try:
+            return (await run_job(client, submitter, patience, job)).metrics
+        except JobFailed:
+            return None
+
+    async with Submitter(client.submit_many, patience) as submitter:
+        spent = [each for each in await asyncio.gather(*map(metrics, jobs)) if each]
     rate = len(jobs) / max(time.monotonic() - began, 1e-3)
     count = max(len(spent), 1)
     return Speed(
@@ -174,13 +183,6 @@ def print_plan(console: Console, plan: Plan) -> None:
 
 def _rate(plan: Plan) -> str:
     return f"{plan.rate:.3g} images/s ({plan.rate_from})"
-
-
-async def _metrics(client: Client, job: Any) -> Metrics | None:
-    try:
-        return (await wait(client, job)).metrics
-    except JobFailed:
-        return None
 
 
 def _estimate(row: Row, ask: Ask) -> tuple[int, int]:

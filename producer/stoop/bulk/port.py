@@ -1,17 +1,15 @@
 """The client interface that a bulk run needs, and its stop signal."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from stoop_schemas.job import Job
 from stoop_schemas.result import Result
 
-__all__ = ["Client", "Note", "Stop"]
-
-Note = Callable[[str], None]
-"""Shows the user one line."""
+__all__ = ["Client", "Stop", "Stopped"]
 
 
 class Client(Protocol):
@@ -34,6 +32,10 @@ class Client(Protocol):
         """Wait for the job's result. Raise the job's error if it did not complete."""
 
 
+class Stopped(Exception):
+    """The run should end, so a row that has not been submitted remains for the next session."""
+
+
 class Stop:
     """A request to start no more rows, with the first reason given."""
 
@@ -53,10 +55,14 @@ class Stop:
             self.reason, self.error = reason, error
         self._asked.set()
 
+    def check(self) -> None:
+        """Raise `Stopped` if the run should end."""
+        if self.asked:
+            raise Stopped
+
     async def pause(self, seconds: float) -> None:
-        """Wait for `seconds`, or until the run should end."""
-        try:
+        """Wait for `seconds`. Raises `Stopped` as soon as the run should end."""
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._asked.wait()
-        except TimeoutError:
-            return
+        self.check()

@@ -1,18 +1,19 @@
-"""The way of one row: a job is made of it and submitted, and its end becomes a line."""
+"""The run of one row: its job is made and submitted, and its result becomes a line."""
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from stoop.bulk.output.line import Line, answered, failed
-from stoop.bulk.patience import Patience, wait
 from stoop.bulk.port import Client
 from stoop.bulk.row import Ask, Row, identified
-from stoop.bulk.submitter import Submitter
 from stoop.client.build_job import build_job
 from stoop.client.chat_images import with_addresses
+from stoop.client.outage import Patience
+from stoop.client.submission import Submitter
 from stoop.errors import (
     IdempotencyConflict,
     ImageUnreadable,
@@ -20,7 +21,9 @@ from stoop.errors import (
     JobCancelled,
     JobExpired,
     JobFailed,
+    NotFound,
     StoopError,
+    TimedOut,
 )
 from stoop_schemas.failure import Failure, FailureCode
 from stoop_schemas.job import Job
@@ -29,7 +32,10 @@ from stoop_schemas.skill import Skill
 from stoop_schemas.skills import skills, takers_of
 from stoop_schemas.state import State
 
-__all__ = ["RowRun", "check_row", "make_job"]
+__all__ = ["RowRun", "check_row", "make_job", "run_job"]
+
+_LOOK_SECONDS: Final = 600.0
+"""A job without an answer for so long is submitted again, in case the queue has lost it."""
 
 _ANY_ADDRESS: Final = "s3://bucket/key"
 _UNANSWERED: Final[dict[type[StoopError], State]] = {JobCancelled: State.CANCELLED, JobExpired: State.EXPIRED}
@@ -37,10 +43,10 @@ _UNANSWERED: Final[dict[type[StoopError], State]] = {JobCancelled: State.CANCELL
 
 @dataclass(frozen=True, slots=True)
 class RowRun:
-    """Takes rows to their end; `run` is the random name of the run, of which the jobs' ids are made.
+    """Runs rows of one session; `run` is the random name of the run, from which the jobs' ids are made.
 
-    `uploads` bounds the images in memory: acquire it for a row whose image is local, before `prepare`,
-    which releases it.
+    `uploads` bounds the images in memory: acquire it for a row whose image is local, before `prepare`, which releases
+    it. `queue` and `store` wait for an unreachable queue and object store.
     """
 
     client: Client
@@ -48,18 +54,19 @@ class RowRun:
     ask: Ask
     lane: str
     run: str
-    patience: Patience
+    queue: Patience
+    store: Patience
     uploads: asyncio.Semaphore
 
     async def prepare(self, row: Row, tries: int = 0) -> Job | Line:
-        """Return the row's job, its image uploaded, or the line of a row that cannot become one.
+        """Upload the row's image and return its job, or the line of a row that cannot become a job.
 
-        Raises `QueueUnavailable` or `UploadFailed` when one of them stays away, and `ConfigError`.
+        Raises `QueueUnavailable` or `UploadFailed` when one of them stays away, `ConfigError`, or `Stopped`.
         """
         try:
             if row.problem is not None:
                 return failed(row, row.problem)
-            job = await self.patience.bear("store", lambda: make_job(self.client, row, self.ask, self.lane))
+            job = await self.store.outlast(lambda: make_job(self.client, row, self.ask, self.lane))
             return identified(job, row, self.run, tries)
         except ImageUnreadable as error:
             return failed(row, Failure.of(_code(row), str(error)))
@@ -69,17 +76,27 @@ class RowRun:
             if row.is_local:
                 self.uploads.release()
 
-    async def finish(self, row: Row, job: Job) -> Line | None:
-        """Submit the job, wait for its end, and return the row's line; None if the run stopped before.
+    async def finish(self, row: Row, job: Job) -> Line:
+        """Submit the job, wait for its end, and return the row's line.
 
-        Raises `QueueUnavailable` when the queue stays away.
+        Raises `QueueUnavailable` when the queue stays away, and `Stopped` if the run ended before the job was
+        submitted.
         """
         try:
-            if not await self.submitter.submit(job):
-                return None
-            return answered(row, job, await self.patience.bear("queue", lambda: wait(self.client, job)))
+            return answered(row, job, await run_job(self.client, self.submitter, self.queue, job))
         except (InvalidJob, IdempotencyConflict, JobFailed, JobCancelled, JobExpired) as error:
             return _unanswered(row, job, error)
+
+
+async def run_job(client: Client, submitter: Submitter, queue: Patience, job: Job) -> Result:
+    """Submit the job, and wait for its result however long it takes; a job that the queue has lost is submitted again.
+
+    Raises `InvalidJob`, `IdempotencyConflict`, `JobFailed`, `JobCancelled`, `JobExpired` or `QueueUnavailable`.
+    """
+    while True:
+        await submitter.submit(job)
+        with contextlib.suppress(TimedOut, NotFound):
+            return await queue.outlast(lambda: client.result(job.id, _LOOK_SECONDS))
 
 
 async def make_job(client: Client, row: Row, ask: Ask, lane: str) -> Job:

@@ -4,21 +4,23 @@ import asyncio
 import contextlib
 import itertools
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from stoop.bulk.budget import Budget
 from stoop.bulk.output.line import Line
 from stoop.bulk.output.output_folder import Output
-from stoop.bulk.patience import PAUSES, Patience
-from stoop.bulk.port import Client, Stop
+from stoop.bulk.port import Client, Stop, Stopped
 from stoop.bulk.progress import Counts, Display
 from stoop.bulk.row import Ask, Row
 from stoop.bulk.row_run import RowRun
 from stoop.bulk.sources import Source
-from stoop.bulk.submitter import Submitter
+from stoop.client.outage import Patience
+from stoop.client.submission import Submitter
+from stoop.client.window import Window
 from stoop.errors import QueueUnavailable, StoopError, UploadFailed
+from stoop_schemas.job import Job
 
 __all__ = ["Limits", "Run"]
 
@@ -34,13 +36,13 @@ _COUNT_SECONDS: Final = 1.0
 class Limits:
     """At most `window` rows are in flight at once; the run reads `rows` of the source (None: all).
 
-    If the queue is unreachable, the call is made again after each of the `pauses` (seconds).
+    A queue or an object store that goes away is waited for, `patience` seconds in each outage.
     """
 
     window: int = 512
     budget: Budget = field(default_factory=Budget)
     rows: int | None = None
-    pauses: tuple[float, ...] = PAUSES
+    patience: float = 120.0
 
 
 class Run:
@@ -51,7 +53,7 @@ class Run:
         self._output = output
         self._display = display
         self._limits = limits
-        self._permits = asyncio.Semaphore(limits.window)
+        self._uploads = asyncio.Semaphore(_UPLOADS)
         self.in_flight = 0
         self._before = output.totals.seconds
         self._read_all = False
@@ -67,35 +69,45 @@ class Run:
 
     async def go(self, client: Client, ask: Ask, lane: str) -> None:
         """Run every unfinished row. Raises the error that stopped the run, after writing all finished rows."""
-        patience = Patience(self.stop, self._display.note, self._limits.pauses)
-        submitter = Submitter(client, patience)
-        row_run = RowRun(client, submitter, ask, lane, self._output.run, patience, asyncio.Semaphore(_UPLOADS))
         await self._count_ahead()
         try:
             async with asyncio.TaskGroup() as group:
-                beside = [group.create_task(submitter.serve()), group.create_task(self._keep())]
-                await self._start_all(group, row_run)
-                for task in beside:
-                    task.cancel()
+                keeping = group.create_task(self._keep())
+                await self._run_rows(client, ask, lane)
+                keeping.cancel()
         except* StoopError as errors:  # the output cannot be written
             self.stop.reason, self.stop.error = "error", next(_leaves(errors))
         self._show_progress()
         if self.stop.error is not None:
             raise self.stop.error
 
-    async def _start_all(self, group: asyncio.TaskGroup, row_run: RowRun) -> None:
-        """Start each row once it has a permit, then wait for all of them to end."""
+    async def _run_rows(self, client: Client, ask: Ask, lane: str) -> None:
+        """Run rows through the window, and write their lines."""
+
+        async def put(jobs: Sequence[Job]) -> list[str]:
+            self.stop.check()
+            return await client.submit_many(jobs)
+
+        queue, store = self._patience(), self._patience()
+        window: Window[Line | None] = Window(self._limits.window)
+        async with Submitter(put, queue) as submitter:
+            row_run = RowRun(client, submitter, ask, lane, self._output.run, queue, store, self._uploads)
+            async with contextlib.aclosing(window.results(self._row_runs(row_run))) as lines:
+                async for line in lines:
+                    if line is not None and self._output.put(line):
+                        self._count(line)
+
+    def _patience(self) -> Patience:
+        return Patience(self._limits.patience, pause=self.stop.pause, note=self._display.note, needs_answer=True)
+
+    async def _row_runs(self, row_run: RowRun) -> AsyncGenerator[Coroutine[Any, Any, Line | None], None]:
         async with contextlib.aclosing(self._rows()) as rows:
             async for row, tries in rows:
-                await self._permits.acquire()
-                if self.stop.asked:
-                    self._permits.release()
-                    break
                 if row.is_local:
-                    await row_run.uploads.acquire()
-                group.create_task(self._run_row(row_run, row, tries))
-        for _ in range(self._limits.window):
-            await self._permits.acquire()
+                    await self._uploads.acquire()
+                if self.stop.asked:
+                    return
+                yield self._run_row(row_run, row, tries)
 
     async def _rows(self) -> AsyncGenerator[tuple[Row, int], None]:
         """Read the source in a thread, a few hundred rows at a time, and skip finished rows."""
@@ -116,22 +128,20 @@ class Run:
                 else:
                     yield row, tries
 
-    async def _run_row(self, row_run: RowRun, row: Row, tries: int) -> None:
+    async def _run_row(self, row_run: RowRun, row: Row, tries: int) -> Line | None:
+        """Return the row's line, or None if the run ended before there was one."""
+        self.in_flight += 1
         try:
-            self.in_flight += 1
             prepared = await row_run.prepare(row, tries)
             row = row.light  # its bytes are uploaded and no longer needed
-            line = prepared if isinstance(prepared, Line) else await row_run.finish(row, prepared)
+            return prepared if isinstance(prepared, Line) else await row_run.finish(row, prepared)
+        except Stopped:
+            self._given_up = True
         except StoopError as error:
             self._stop_for(error)
-            return
         finally:
             self.in_flight -= 1
-            self._permits.release()
-        if line is None:
-            self._given_up = True
-        elif self._output.put(line):
-            self._count(line)
+        return None
 
     def _stop_for(self, error: StoopError) -> None:
         self.stop.ask("unavailable" if isinstance(error, QueueUnavailable | UploadFailed) else "error", error)

@@ -1,8 +1,4 @@
-"""Runs any number of jobs through a window, and yields each outcome when its job ends.
-
-A job is pulled from its source only when the window has room, and its room is free again once its outcome has been
-taken. A slow consumer, a slow source or a full lane therefore holds back the rest, and the window bounds the memory.
-"""
+"""Submits any number of jobs through a window, and yields each with its outcome when it ends."""
 
 import asyncio
 import contextlib
@@ -11,8 +7,10 @@ from typing import Any
 
 import msgspec
 
-from stoop.client.submission import CHUNK
-from stoop.errors import QueueFull, QueueUnavailable, StoopError
+from stoop.client.outage import Patience
+from stoop.client.submission import Put, Submitter
+from stoop.client.window import Window
+from stoop.errors import IdempotencyConflict, InvalidJob, QueueUnavailable, StoopError
 from stoop_schemas.job import Job
 from stoop_schemas.result import Result
 
@@ -21,100 +19,50 @@ __all__ = ["Gathering", "Outcome"]
 Outcome = Result | StoopError
 """A completed job's result, or the error of a job that did not complete."""
 
-_Submit = Callable[[list[Job]], Awaitable[list[str | StoopError]]]
 _Wait = Callable[[str], Awaitable[Result]]
 
 
 class Gathering:
     """Submits jobs and waits for them, at most `window` at a time; used once.
 
-    `submit` returns an id or a refusal for each job; `wait` returns the result for an id, or raises `StoopError`.
+    `put` submits jobs, all or none; `wait` returns the result for an id, or raises `StoopError`. Both are repeated
+    while Redis is away, as long as `patience` lasts.
     """
 
-    def __init__(self, submit: _Submit, wait: _Wait, *, window: int) -> None:
-        if window < 1:
-            raise ValueError(f"window is {window}: it must be at least 1")
-        self._submit, self._wait = submit, wait
-        self._room = asyncio.Semaphore(window)
-        self._pulled: asyncio.Queue[Job] = asyncio.Queue()
-        # None: the source has ended; an exception: a task has failed
-        self._ended: asyncio.Queue[tuple[Job, Outcome] | BaseException | None] = asyncio.Queue()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._open = 0
-        self._exhausted = False
+    def __init__(self, put: Put, wait: _Wait, *, window: int, patience: Patience) -> None:
+        self._submitter = Submitter(put, patience)
+        self._wait, self._patience = wait, patience
+        self._window: Window[tuple[Job, Outcome]] = Window(window)
 
     async def outcomes(self, jobs: Iterable[Job] | AsyncIterable[Job]) -> AsyncGenerator[tuple[Job, Outcome], None]:
         """Yield each job with its outcome as soon as there is one.
 
         Raises the source's own errors, and `QueueUnavailable`. Closing the generator cancels all its tasks.
         """
-        self._start(self._pull(_each(jobs)))
-        self._start(self._submit_pulled())
+        async with self._submitter, contextlib.aclosing(self._window.results(self._runs(jobs))) as outcomes:
+            async for outcome in outcomes:
+                yield outcome
+
+    async def _runs(
+        self, jobs: Iterable[Job] | AsyncIterable[Job]
+    ) -> AsyncGenerator[Coroutine[Any, Any, tuple[Job, Outcome]], None]:
+        async with contextlib.aclosing(_each(jobs)) as each:
+            async for job in each:
+                yield self._run(job)
+
+    async def _run(self, job: Job) -> tuple[Job, Outcome]:
         try:
-            while self._open or not self._exhausted:
-                ended = await self._ended.get()
-                if isinstance(ended, BaseException):
-                    raise ended
-                if ended is not None:
-                    self._open -= 1
-                    self._room.release()
-                    yield ended
-        finally:
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _pull(self, jobs: AsyncGenerator[Job, None]) -> None:
-        async with contextlib.aclosing(jobs):
-            await self._room.acquire()
-            async for job in jobs:
-                self._open += 1
-                self._pulled.put_nowait(job)
-                await self._room.acquire()
-        self._exhausted = True
-        self._ended.put_nowait(None)
-
-    async def _submit_pulled(self) -> None:
-        while True:
-            batch = [await self._pulled.get()]
-            while len(batch) < CHUNK and not self._pulled.empty():
-                batch.append(self._pulled.get_nowait())
-            while batch:
-                batch = await self._submit_batch(batch)
-
-    async def _submit_batch(self, batch: list[Job]) -> list[Job]:
-        """Submit the batch. Return the jobs that found the queue full, once it is time to retry them."""
-        refused: list[tuple[Job, QueueFull]] = []
-        for job, reply in zip(batch, await self._submit(batch), strict=True):
-            if isinstance(reply, str):
-                self._start(self._follow(job if job.id == reply else msgspec.structs.replace(job, id=reply)))
-            elif isinstance(reply, QueueFull):
-                refused.append((job, reply))
-            else:
-                self._ended.put_nowait((job, reply))
-        if refused:
-            await asyncio.sleep(min(full.retry_after for _, full in refused))
-        return [job for job, _ in refused]
-
-    async def _follow(self, job: Job) -> None:
-        outcome: Outcome
+            job_id = await self._submitter.submit(job)
+        except (InvalidJob, IdempotencyConflict) as refusal:
+            return job, refusal
+        if job_id != job.id:
+            job = msgspec.structs.replace(job, id=job_id)
         try:
-            outcome = await self._wait(job.id)
+            return job, await self._patience.outlast(lambda: self._wait(job_id))
         except QueueUnavailable:
             raise
         except StoopError as error:
-            outcome = error
-        self._ended.put_nowait((job, outcome))
-
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-
-    def _done(self, task: "asyncio.Task[None]") -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()):
-            self._ended.put_nowait(error)
+            return job, error
 
 
 async def _each(jobs: Iterable[Job] | AsyncIterable[Job]) -> AsyncGenerator[Job, None]:

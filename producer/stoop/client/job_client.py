@@ -8,7 +8,8 @@ from stoop.client import events
 from stoop.client.build_job import checked, within
 from stoop.client.gathering import Gathering, Outcome
 from stoop.client.models import LiveModel, live_models
-from stoop.client.submission import submit_each, submit_patiently
+from stoop.client.outage import OUTAGE_SECONDS, Patience
+from stoop.client.submission import submit_each
 from stoop.client.transport import Transport
 from stoop.client.unserved import UnservedLanes
 from stoop.errors import ClientUnusable, InvalidJob, StoopError, TimedOut
@@ -72,19 +73,17 @@ class JobClient:
     ) -> AsyncGenerator[tuple[Job, Outcome], None]:
         """Submit the jobs as room allows, and yield each with its outcome as soon as there is one.
 
-        An outcome is the `Result` of a job that completed, or the `StoopError` that tells why it did not: its refusal,
-        or what `result` would have raised. At most `window` jobs are pulled from `jobs` and not yet given out; a lane
-        that is full is tried again when it says. Raises what `jobs` raises, and `QueueUnavailable` when Redis stays
-        away for a minute; whoever stops early leaves the jobs in flight to the queue.
+        An outcome is the `Result` of a job that completed, or the `StoopError` of one that did not: its refusal, or the
+        error of `result`. At most `window` jobs are pulled from `jobs` and not yet yielded. If a lane is full, the jobs
+        that fit are submitted, and the others when the queue says that there may be room. Raises the errors of `jobs`,
+        and `QueueUnavailable` when Redis stays away for a minute. If the caller stops early, the jobs in flight go on.
         """
-
-        async def submit(batch: list[Job]) -> list[str | StoopError]:
-            return await submit_patiently(self._put, batch)
 
         async def wait(job_id: str) -> Result:
             return await self.result(job_id, timeout)
 
-        async with contextlib.aclosing(Gathering(submit, wait, window=window).outcomes(jobs)) as outcomes:
+        gathering = Gathering(self._put, wait, window=window, patience=Patience(OUTAGE_SECONDS))
+        async with contextlib.aclosing(gathering.outcomes(jobs)) as outcomes:
             async for job, outcome in outcomes:
                 yield job, outcome
 

@@ -1,31 +1,30 @@
-"""Many jobs at once, each with its own id or its own refusal."""
+"""Submits many jobs, each with its own id or its own refusal, and waits where a lane is full or the queue is away."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from types import TracebackType
+from typing import Final, NamedTuple, Self
 
-from stoop.client.outage import Outage
-from stoop.errors import IdempotencyConflict, InvalidJob, QueueFull, QueueUnavailable, StoopError
+from stoop.client.outage import Patience
+from stoop.errors import IdempotencyConflict, InvalidJob, QueueFull, StoopError
 from stoop_schemas import names
 from stoop_schemas.job import Job
 
-__all__ = ["CHUNK", "submit_each", "submit_patiently"]
+__all__ = ["CHUNK", "Put", "Submitter", "submit_each"]
 
 CHUNK: Final = 128
-"""Most jobs that are put by one call, all or none of them."""
+"""Most jobs that one call submits, all or none of them."""
 
 _Room = tuple[str, int, str | None]
-_Put = Callable[[Sequence[Job]], Awaitable[list[str]]]
+Put = Callable[[Sequence[Job]], Awaitable[list[str]]]
+"""Submits jobs and returns their ids; all of them or none."""
 
 
-_AGAIN_SECONDS: Final = 0.5
-
-
-async def submit_each(put: _Put, jobs: Sequence[Job]) -> list[str | StoopError]:
+async def submit_each(put: Put, jobs: Sequence[Job]) -> list[str | StoopError]:
     """Return the id or the refusal of each job, in their order; `put` takes all of its jobs or raises.
 
     Refusals are `InvalidJob`, `IdempotencyConflict` and `QueueFull`; raises whatever else `put` raises. A job that was
-    put already, if only its reply was lost, is not put again.
+    submitted before, whose reply was lost, is not submitted twice.
     """
     full: dict[_Room, QueueFull] = {}
     replies: list[str | StoopError] = []
@@ -34,19 +33,88 @@ async def submit_each(put: _Put, jobs: Sequence[Job]) -> list[str | StoopError]:
     return replies
 
 
-async def submit_patiently(put: _Put, jobs: Sequence[Job]) -> list[str | StoopError]:
-    """Do what `submit_each` does, and ask again while Redis is away for a while."""
-    outage = Outage()
-    while True:
+class _Waiting(NamedTuple):
+    """A job that is not in its lane yet, and the future of its id."""
+
+    job: Job
+    job_id: asyncio.Future[str]
+
+
+class Submitter:
+    """Submits jobs in order, as many in one call as are waiting; use it in an `async with`.
+
+    `put` takes all of its jobs or raises. While it raises `QueueUnavailable`, `patience` repeats the call. If a lane is
+    full, the jobs that fit are submitted, and the others when the queue says that there may be room.
+    """
+
+    def __init__(self, put: Put, patience: Patience) -> None:
+        self._put = put
+        self._patience = patience
+        self._waiting: asyncio.Queue[_Waiting] = asyncio.Queue()
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._serve(), name="submitter")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        assert self._task is not None, "it was entered"
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def submit(self, job: Job) -> str:
+        """Return the job's id once the job is in its lane.
+
+        Raises `InvalidJob` or `IdempotencyConflict` for this job alone, and whatever else `put` raises.
+        """
+        waiting = _Waiting(job, asyncio.get_running_loop().create_future())
+        self._waiting.put_nowait(waiting)
+        return await waiting.job_id
+
+    async def _serve(self) -> None:
+        while True:
+            batch = [await self._waiting.get()]
+            while len(batch) < CHUNK and not self._waiting.empty():
+                batch.append(self._waiting.get_nowait())
+            while batch:
+                batch = await self._submit_batch(batch)
+
+    async def _submit_batch(self, batch: list[_Waiting]) -> list[_Waiting]:
+        """Submit the batch. Return the jobs that found their lane full, once it is time to try them again."""
+        # a caller that was cancelled wants its job no more
+        batch = [waiting for waiting in batch if not waiting.job_id.done()]
         try:
-            return await submit_each(put, jobs)
-        except QueueUnavailable as error:
-            outage.check(error)
-            await asyncio.sleep(_AGAIN_SECONDS)
+            replies = await submit_each(self._outlast, [waiting.job for waiting in batch])
+            _settle(batch, replies)
+            batch = [waiting for waiting, reply in zip(batch, replies, strict=True) if isinstance(reply, QueueFull)]
+            if batch:
+                seconds = min(reply.retry_after for reply in replies if isinstance(reply, QueueFull))
+                self._patience.note(f"the queue is full; retrying in {seconds:g} s")
+                await self._patience.pause(seconds)
+        except Exception as error:  # raised where the jobs are awaited
+            _settle(batch, [error] * len(batch))
+            return []
+        return batch
+
+    async def _outlast(self, jobs: Sequence[Job]) -> list[str]:
+        return await self._patience.outlast(lambda: self._put(jobs))
 
 
-async def _submit(put: _Put, jobs: Sequence[Job], full: dict[_Room, QueueFull]) -> list[str | StoopError]:
-    """Halve what is refused until the jobs that are refused stand alone; `full` is what need not be asked again."""
+def _settle(batch: Sequence[_Waiting], replies: Sequence[str | Exception]) -> None:
+    """Give each job its id or its refusal, except the jobs whose lane is full."""
+    for waiting, reply in zip(batch, replies, strict=True):
+        if waiting.job_id.done() or isinstance(reply, QueueFull):
+            continue
+        if isinstance(reply, str):
+            waiting.job_id.set_result(reply)
+        else:
+            waiting.job_id.set_exception(reply)
+
+
+async def _submit(put: Put, jobs: Sequence[Job], full: dict[_Room, QueueFull]) -> list[str | StoopError]:
+    """Halve a refused call until each refused job stands alone. A room in `full` is not asked again."""
     if all(_room(job) in full for job in jobs):
         return [full[_room(job)] for job in jobs]
     try:
@@ -61,5 +129,5 @@ async def _submit(put: _Put, jobs: Sequence[Job], full: dict[_Room, QueueFull]) 
 
 
 def _room(job: Job) -> _Room:
-    """Return the key of the part that has a bound of its own."""
+    """Return the key of the part of the queue that has its own bound."""
     return names.model_lane(job.lane, job.model), names.partition(job.id), job.tenant

@@ -98,13 +98,12 @@ class RedisOperator:
         if not letters:
             return []
         keys, args = [names.dead(partition)], []
-        stem = names.stem(partition)
         for letter in letters:
             lane = _home(letter)
             keys.append(names.lane(lane, partition))
-            keys += [f"{stem}{kind}:{letter.job_id}" for kind in ("job", "result", "log")]
+            keys += [name(letter.job_id, partition) for name in (names.job, names.result, names.log)]
             event = pack(QueuedEvent(id=letter.job_id, seq=0))
-            args += [letter.letter, letter.job_id, lane, f"{stem}events:{letter.job_id}", event]
+            args += [letter.letter, letter.job_id, lane, names.events(letter.job_id, partition), event]
         return [_VERDICTS[code] for code in await self._calls.run(self._redrive, keys, args)]
 
     async def purge(self, letters: Sequence[DeadLetter], partition: int = 0) -> int:

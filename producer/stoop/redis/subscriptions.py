@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import logging
-import random
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import Any
 
 from redis.exceptions import RedisError, ResponseError
 
+from stoop.backoff import backoff
 from stoop.errors import ClientUnusable
 from stoop.redis.calls import explained
 
@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 _CONFIRM_SECONDS = 10.0
 _PING_SECONDS = 10.0
 _BACKLOG = 256
+_FIRST_SECONDS, _LONGEST_SECONDS = 0.1, 5.0  # between two connections
 
 
 @dataclass(slots=True, eq=False)
@@ -136,12 +137,12 @@ class Subscriptions:
                 await self._connection.send_command(*command, check_health=False)
 
     async def _run(self) -> None:
-        tries = 0
+        failures = 0
         while not self._closed:
             connection = self._make_connection()
             try:
                 await connection.connect()
-                self._connection, tries = connection, 0
+                self._connection, failures = connection, 0
                 if self._channels:
                     await self._send("SUBSCRIBE", *self._channels)
                 await self._read(connection)
@@ -151,8 +152,8 @@ class Subscriptions:
             finally:
                 self._connection = None
                 await connection.disconnect(nowait=True)
-            await asyncio.sleep(random.uniform(0.5, 1.0) * min(5.0, 0.1 * 2**tries))
-            tries = min(tries + 1, 10)
+            await asyncio.sleep(backoff(failures, first=_FIRST_SECONDS, longest=_LONGEST_SECONDS))
+            failures += 1
 
     async def _read(self, connection: Any) -> None:
         asked = False

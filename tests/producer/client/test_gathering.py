@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from stoop import AsyncClient, InvalidJob, JobFailed, QueueFull, TimedOut
+from stoop.client import job_client
 from stoop.config import ProducerConfig
 from stoop.errors import IdempotencyConflict, QueueUnavailable, StoopError
 from stoop_schemas.failure import Failure, FailureCode
@@ -177,7 +178,7 @@ async def test_who_stops_early_leaves_nothing_behind() -> None:
         assert asyncio.all_tasks() == before
 
 
-async def test_errors_of_the_source_and_of_the_queue_are_raised() -> None:
+async def test_errors_of_the_source_and_of_the_queue_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken() -> Iterator[Job]:
         yield job(0)
         raise KeyError("the line is torn")
@@ -189,9 +190,24 @@ async def test_errors_of_the_source_and_of_the_queue_are_raised() -> None:
     async with connect(Slow()) as client:
         with pytest.raises(KeyError, match="torn"):
             [each async for each in client.gather(broken())]
+    monkeypatch.setattr(job_client, "OUTAGE_SECONDS", 0.0)
     async with connect(Ending()) as client:
         with pytest.raises(QueueUnavailable, match="for good"):
             [each async for each in client.gather([job(0)])]
+
+
+async def test_an_outage_between_a_job_and_its_result_is_waited_for() -> None:
+    class Restarting(ScriptedTransport):
+        away = True
+
+        async def result(self, job_id: str) -> bytes | None:
+            if self.away:
+                self.away = False
+                raise QueueUnavailable("it restarts")
+            return await super().result(job_id)
+
+    async with connect(Restarting(answer)) as client:
+        assert [one.id async for one, _ in client.gather([job(0)])] == ["job-0"]
 
 
 async def test_nothing_is_gathered_of_nothing() -> None:

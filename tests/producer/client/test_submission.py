@@ -1,8 +1,10 @@
+import asyncio
 from collections.abc import Sequence
 
 import pytest
 
-from stoop.client.submission import CHUNK, submit_each, submit_patiently
+from stoop.client.outage import Patience
+from stoop.client.submission import CHUNK, Submitter, submit_each
 from stoop.errors import IdempotencyConflict, InvalidJob, QueueFull, QueueUnavailable
 from stoop_schemas.failure import Failure, FailureCode
 from stoop_schemas.job import Job
@@ -68,7 +70,7 @@ async def test_a_full_lane_holds_back_no_other_lane() -> None:
     assert [isinstance(each, str) for each in told] == [True] * 3 + [False] * 2 + [True] * 3
 
 
-async def test_who_is_patient_outlasts_an_outage() -> None:
+async def test_a_submitter_outlasts_an_outage() -> None:
     lanes, away = Lanes(), 1
 
     async def put(jobs: Sequence[Job]) -> list[str]:
@@ -78,7 +80,48 @@ async def test_who_is_patient_outlasts_an_outage() -> None:
             raise QueueUnavailable("gone")
         return await lanes.put(jobs)
 
-    assert await submit_patiently(put, [job(1)]) == ["job-1"]
+    async with Submitter(put, Patience(pause=skip)) as submitter:
+        assert await submitter.submit(job(1)) == "job-1"
     away = 1
     with pytest.raises(QueueUnavailable):
         await submit_each(put, [job(2)])
+
+
+async def test_a_submitter_submits_the_jobs_that_wait_in_one_call() -> None:
+    lanes = Lanes(conflicting="job-7")
+    async with Submitter(lanes.put, Patience()) as submitter:
+        jobs = [job(number) for number in range(20) if number != 7]
+        assert await asyncio.gather(*map(submitter.submit, jobs)) == [one.id for one in jobs]
+        assert lanes.calls == 1
+        with pytest.raises(IdempotencyConflict):
+            await submitter.submit(job(7))
+
+
+async def test_a_submitter_waits_for_room_as_long_as_the_queue_says() -> None:
+    lanes, pauses, notes = Lanes(bound=5), [], []
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        lanes.held.clear()
+
+    async with Submitter(lanes.put, Patience(pause=pause, note=notes.append)) as submitter:
+        ids = await asyncio.gather(*(submitter.submit(job(number)) for number in range(12)))
+    assert ids == [f"job-{number}" for number in range(12)]
+    assert pauses == [7.0, 7.0]
+    assert notes == ["the queue is full; retrying in 7 s"] * 2
+
+
+async def test_a_pause_that_is_broken_off_ends_the_jobs_that_wait() -> None:
+    lanes = Lanes(bound=2)
+
+    async def pause(seconds: float) -> None:
+        raise KeyError("stopped")
+
+    async with Submitter(lanes.put, Patience(pause=pause)) as submitter:
+        ended = await asyncio.gather(*(submitter.submit(job(number)) for number in range(4)), return_exceptions=True)
+    assert ended[:2] == ["job-0", "job-1"]
+    assert all(isinstance(error, KeyError) for error in ended[2:])
+
+
+async def skip(seconds: float) -> None:
+    """Wait for nothing."""
