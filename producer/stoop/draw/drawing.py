@@ -99,7 +99,7 @@ def draw_texts(canvas: Image.Image, texts: Sequence[str]) -> Image.Image:
     width = max(canvas.width, _STRIP_WIDTH)
     font = _font(canvas)
     columns = max(12, int(width / font.getlength("n")))
-    paragraphs = ("\n".join(textwrap.wrap(_legible(text, _TEXT_LETTERS), columns)) for text in texts)
+    paragraphs = ("\n".join(textwrap.wrap(_shortened(text, _TEXT_LETTERS), columns)) for text in texts)
     lines = "\n".join(paragraphs)
     _, _, _, bottom = ImageDraw.Draw(canvas).multiline_textbbox((0, 0), lines, font=font)
     whole = Image.new("RGB", (width, canvas.height + int(bottom) + 16), "white")
@@ -120,12 +120,12 @@ def _named(marks: Sequence[tuple[str, _T]]) -> list[tuple[str, str, _T]]:
     for label, mark in marks:
         seen[label] += 1
         colour = colours[label] if len(colours) > 1 else COLOURS[(seen[label] - 1) % len(COLOURS)]
-        name = f"{_legible(label, _LABEL_LETTERS)} {seen[label]}".strip()
+        name = f"{_shortened(label, _LABEL_LETTERS)} {seen[label]}".strip()
         named.append((colour, name, mark))
     return named
 
 
-def _legible(text: str, letters: int) -> str:
+def _shortened(text: str, letters: int) -> str:
     text = _CONTROL.sub(" ", text).strip()
     return text if len(text) <= letters else f"{text[: letters - 3]}..."
 
