@@ -219,6 +219,21 @@ async def test_a_job_that_the_queue_has_forgotten_is_put_there_again(tmp_path: P
     assert rows(tmp_path, "results-*") == ["1"]
 
 
+async def test_a_forgotten_job_waits_for_room_like_any_other(tmp_path: Path) -> None:
+    queue = Queue()
+
+    async def forget(job: Job) -> None:
+        queue.before_answer = None
+        queue.jobs.clear()
+        queue.refusals.append(QueueFull(0.01))
+        raise TimedOut(job.id, 600)
+
+    queue.before_answer = forget
+    await go(tmp_path, Numbered(1), queue)
+    assert queue.calls == [1, 1, 1]
+    assert rows(tmp_path, "results-*") == ["1"]
+
+
 async def test_a_hopeless_run_is_stopped(tmp_path: Path) -> None:
     queue = Queue()
     run, _ = await go(tmp_path, Numbered(10_000, bad=2), queue, Limits(window=16, budget=Budget(share=0.1)))
