@@ -46,6 +46,8 @@ class BulkOptions:
     max_tokens: Annotated[int | None, typer.Option(help="Most tokens of an answer.")] = None
     max_objects: Annotated[int | None, typer.Option(help="Most boxes or points.")] = None
     seed: Annotated[int | None, typer.Option(help="The same seed repeats the same answers.")] = None
+    top_k: Annotated[int | None, typer.Option(help="Sample from so many of the likeliest tokens.")] = None
+    stop: Annotated[list[str] | None, typer.Option(help="End an answer before this text; repeat it for more.")] = None
     column: Annotated[str | None, typer.Option(help="Column of a table's images; image without it.")] = None
     match: Annotated[str | None, typer.Option(help="Only names like this, such as '*/front_*.jpg'.")] = None
     rows: Annotated[int | None, typer.Option(min=1, help="Only the first rows of the source.")] = None
