@@ -30,10 +30,10 @@ if not any(Path("/dev").glob("nvidia[0-9]*")):
     os.environ["TRITON_INTERPRET"] = "1"
 
 with contextlib.suppress(ImportError):
-    from hypothesis import settings
+    from hypothesis import HealthCheck, settings
 
     # a busy machine is no failure
-    settings.register_profile("stoop", deadline=None)
+    settings.register_profile("stoop", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("stoop")
 
 
