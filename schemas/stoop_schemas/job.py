@@ -73,10 +73,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `id` comes from the producer (`names.new_id` makes one) and names the job's keys.
     `image` is `s3://bucket/key[?versionId=...]`, `data:image/...;base64,...`, `https://...` (where the worker
-    allows it) or absent for a query on text alone. `deadline` is in Unix milliseconds. `custom_id` and
-    `metadata` (at most 1 KiB) come back untouched in the result. `model` is a short name: the job then waits in a lane
-    of that model (`names.model_lane`), and no other model answers it. `signature` comes last and is written by
-    `stoop_schemas.signature`, over the bytes of all the rest.
+    allows it) or absent for a query on text alone. Without `reasoning` the model's default holds. `deadline` is in Unix
+    milliseconds. `custom_id` and `metadata` (at most 1 KiB) come back untouched in the result. `model` is a short name:
+    the job then waits in a lane of that model (`names.model_lane`), and no other model answers it. `signature` comes
+    last and is written by `stoop_schemas.signature`, over the bytes of all the rest.
     """
 
     v: Version = msgspec.field(default_factory=current)
@@ -87,7 +87,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     question: str | None = None
     object: str | None = None
     length: CaptionLength = CaptionLength.NORMAL
-    reasoning: bool = False
+    reasoning: bool | None = None
     spatial_refs: list[SpatialRef] | None = None
     messages: list[Message] | None = None
     date: str | None = None

@@ -109,7 +109,7 @@ class _Run:
                 self.feed_coordinate((ref[1] + ref[3]) / 2)
                 self.feed_size(ref[2] - ref[0], ref[3] - ref[1])
         self.feed_tokens(self.model.tokenizer.tokenize(task.question))
-        if not task.reasoning:
+        if not self.ids.reasons(task):
             self.feed_tokens(query.suffix * (2 if self.ids.query_double_suffix else 1))
             return
         if self.ids.reasoning_after_suffix:
@@ -154,7 +154,7 @@ class _Run:
 
     def write(self) -> None:
         task = self.request.task
-        if isinstance(task, Query) and task.reasoning:
+        if self.ids.reasons(task):
             self.answer.reasoning = ""
             self.reason()
             self.feed_tokens(self.ids.templates.query.suffix)

@@ -40,7 +40,9 @@ class BulkOptions:
         Path | None, typer.Option(help="A text file of what to look for, one object on each line.")
     ] = None
     length: Annotated[CaptionLength | None, typer.Option(help="How much to say (caption).")] = None
-    reasoning: Annotated[bool, typer.Option("--reasoning", help="Let the model think first (query).")] = False
+    reasoning: Annotated[
+        bool | None, typer.Option("--reasoning/--no-reasoning", help="Let the model think first (query).")
+    ] = None
     temperature: Annotated[float | None, typer.Option(help="0 always takes the likeliest token.")] = None
     top_p: Annotated[float | None, typer.Option(help="Sample from this share of the likeliest tokens.")] = None
     max_tokens: Annotated[int | None, typer.Option(help="Most tokens of an answer.")] = None
@@ -73,7 +75,7 @@ class BulkOptions:
     @property
     def ask(self) -> Ask:
         """The question about every image; of several objects, the first."""
-        fields = {name: getattr(self, name) for name in _FIELDS} | {"reasoning": self.reasoning or None}
+        fields = {name: getattr(self, name) for name in _FIELDS} | {"reasoning": self.reasoning}
         fields["object"] = self.objects[0] if self.objects else None
         settings = {name: getattr(self, name) for name in Settings.__struct_fields__}
         return Ask(self.skill, _given(fields), _given(settings))

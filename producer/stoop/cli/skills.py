@@ -31,7 +31,10 @@ def query(
     image: Annotated[str, typer.Argument(help="An image file or address; left out with --no-image.")],
     question: Annotated[str | None, typer.Argument(help="What to ask.")] = None,
     no_image: Annotated[bool, typer.Option("--no-image", help="Ask a question on text alone.")] = False,
-    reasoning: Annotated[bool, typer.Option("--reasoning", help="Let the model think first.")] = False,
+    reasoning: Annotated[
+        bool | None,
+        typer.Option("--reasoning/--no-reasoning", help="Let the model think first, or not."),
+    ] = None,
     *,
     options: SkillOptions,
 ) -> None:

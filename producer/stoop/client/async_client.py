@@ -105,13 +105,14 @@ class AsyncClient(JobClient):
         question: str | None = None,
         stream: bool = False,
         settings: Mapping[str, Any] | None = None,
-        reasoning: bool = False,
+        reasoning: bool | None = None,
         spatial_refs: Sequence[Sequence[float]] | None = None,
     ) -> dict[str, Any]:
         """Answer a question about the image, or about nothing but text: {"answer": str[, "reasoning": {...}]}.
 
         With `stream` the answer is an async iterator; the reasoning is complete by then, but for its grounding,
-        which is filled in when the iterator ends. `spatial_refs` are points [x, y] and boxes [x_min, y_min, x_max,
+        which is filled in when the iterator ends. Without `reasoning` the model decides; a stream then has the answer
+        alone. `spatial_refs` are points [x, y] and boxes [x_min, y_min, x_max,
         y_max] that the question speaks of, as fractions of the image.
         """
         job = await self.prepare(

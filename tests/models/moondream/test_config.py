@@ -57,6 +57,7 @@ def test_a_released_moondream_3_gets_its_own_defaults(document: dict[str, Any]) 
     assert (config.region.inner_dim, config.region.norm_input) == (None, "raw")
     assert (tokenizer.query_double_suffix, tokenizer.reasoning_after_suffix) == (False, False)
     assert (tokenizer.suppress, tokenizer.answer_ends, tokenizer.pair_stop) == (True, True, True)
+    assert tokenizer.reasoning and tokenizer.gaze_as_point
     assert tokenizer.templates == ModelConfig().tokenizer.templates
 
 

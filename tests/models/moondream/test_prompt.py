@@ -80,3 +80,10 @@ def test_moondream_3_thinks_without_the_suffix() -> None:
     ids = replace(IDS, query_double_suffix=False, reasoning_after_suffix=False)
     assert build(Query("a"), ids=ids) == tokens(1, 15381, 2, A, 3)
     assert build(Query("a", reasoning=True), ids=ids) == tokens(1, 15381, 2, A, 4)
+
+
+@pytest.mark.parametrize("reasons", [False, True])
+def test_a_query_that_does_not_say_thinks_as_its_model_does(reasons: bool) -> None:
+    ids = replace(IDS, reasoning=reasons)
+    assert build(Query("a"), ids=ids) == build(Query("a", reasoning=reasons), ids=ids)
+    assert build(Query("a", reasoning=True), ids=ids) != build(Query("a", reasoning=False), ids=ids)

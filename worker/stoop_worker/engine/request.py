@@ -49,10 +49,10 @@ SpatialRef = tuple[float, ...]
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Answer a question, about the image if the request has one."""
+    """Answer a question, about the image if the request has one; without `reasoning` the model's default holds."""
 
     question: str
-    reasoning: bool = False
+    reasoning: bool | None = None
     spatial_refs: tuple[SpatialRef, ...] = ()
 
 

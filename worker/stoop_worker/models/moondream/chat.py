@@ -23,7 +23,7 @@ def as_query(request: Request) -> Request:
     if asked != len(request.media):
         raise RequestInvalid(f"the messages have {asked} images, and {len(request.media)} came with them")
     system_first = sorted(chat.messages, key=lambda message: message.role != "system")
-    return replace(request, task=Query("\n".join(filter(None, map(_text, system_first)))))
+    return replace(request, task=Query("\n".join(filter(None, map(_text, system_first))), reasoning=False))
 
 
 def _text(message: Message) -> str:

@@ -81,6 +81,7 @@ def released(model_type: object) -> ModelConfig:
             reasoning_after_suffix=False,
             answer_ends=True,
             pair_stop=True,
+            reasoning=True,
             gaze_as_point=True,
         ),
     )

@@ -6,6 +6,7 @@ The defaults of the fields are those of Moondream 2, release 2025-06-21.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from stoop_worker.engine.request import Query, Task
 from stoop_worker.images.tiling import CropGeometry
 
 __all__ = [
@@ -165,6 +166,7 @@ class TokenizerConfig:
     hence its published scores. `reasoning_after_suffix`: the thinking id follows the suffix, and does not replace it.
     `suppress`: a phase cannot end by the other phase's id. `answer_ends`: the answer id ends an answer.
     `pair_stop`: after the first object, the next one is decided by the coordinate id against the end id alone.
+    `reasoning`: a query that does not say is answered with reasoning.
     `gaze_as_point`: a gaze is asked for as the point of a "gaze" that belongs to the eye, and not in plain words.
     """
 
@@ -181,8 +183,15 @@ class TokenizerConfig:
     suppress: bool = True
     answer_ends: bool = False
     pair_stop: bool = False
+    reasoning: bool = False
     gaze_as_point: bool = False
     templates: Templates = field(default_factory=Templates)
+
+    def reasons(self, task: Task) -> bool:
+        """Return whether a task is answered with reasoning."""
+        if not isinstance(task, Query):
+            return False
+        return self.reasoning if task.reasoning is None else task.reasoning
 
     @property
     def control_ids(self) -> tuple[int, ...]:

@@ -43,7 +43,7 @@ def _gaze(task: Gaze, ids: TokenizerConfig, tokenizer: Tokenizer) -> list[Input]
 
 def _query_end(task: Query, ids: TokenizerConfig) -> tuple[int, ...]:
     suffix = ids.templates.query.suffix
-    if task.reasoning:
+    if ids.reasons(task):
         return (*suffix, ids.thinking_id) if ids.reasoning_after_suffix else (ids.thinking_id,)
     return suffix + suffix if ids.query_double_suffix else suffix
 

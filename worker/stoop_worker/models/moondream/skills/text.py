@@ -8,7 +8,6 @@ from stoop_worker.engine.request import (
     Finished,
     FinishReason,
     Output,
-    Query,
     ReasoningDelta,
     Request,
     TextDelta,
@@ -35,7 +34,7 @@ class TextSkill:
         self._id = request.id
         self._ids = ids
         self._max_tokens = request.sampling.max_tokens
-        reasons = isinstance(request.task, Query) and request.task.reasoning
+        reasons = ids.reasons(request.task)
         self._reasoning = Reasoning(tokenizer, ids) if reasons else None
         self._answering = not reasons
         answer = (ids.answer_id,) if ids.answer_ends else ()
