@@ -1,0 +1,119 @@
+"""The engine without a queue, on the tiny model; answers are those of the engine that a worker runs."""
+
+import asyncio
+import base64
+import inspect
+import io
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image as Pillow
+
+from stoop import AsyncClient
+from stoop_schemas.failure import FailureCode, Rejected
+from stoop_worker.engine.request import Sampling
+from stoop_worker.errors import CheckpointError, ConfigError, EngineFault, ImageError
+from stoop_worker.local import LocalEngine
+from tests.support.tiny_model import write_checkpoint
+
+PIXELS = np.random.default_rng(1).integers(0, 256, (40, 60, 3), dtype=np.uint8)
+SHORT = {"max_tokens": 4, "temperature": 0.0, "max_objects": 2}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_checkpoint(tmp_path_factory.mktemp("model") / "tiny")
+
+
+@pytest.fixture
+async def engine(folder: Path) -> AsyncIterator[LocalEngine]:
+    async with LocalEngine(folder, device="cpu", max_batch=4, threads=1, sampling=Sampling(seed=1)) as opened:
+        yield opened
+
+
+def png() -> bytes:
+    written = io.BytesIO()
+    Pillow.fromarray(PIXELS).save(written, "PNG")
+    return written.getvalue()
+
+
+@pytest.mark.parametrize("method", ["query", "caption", "detect", "point", "gaze", "chat", "run"])
+def test_a_method_takes_what_the_client_s_takes(method: str) -> None:
+    ours, theirs = (inspect.signature(getattr(kind, method)).parameters for kind in (LocalEngine, AsyncClient))
+    # the client's point has an argument that no model takes
+    expected = [name for name in theirs if (method, name) != ("point", "spatial_refs")]
+    assert [name for name in ours if name not in ("fields", "asked")] == [
+        name for name in expected if name not in ("fields", "asked")
+    ]
+
+
+async def test_every_skill_answers_and_sources_of_one_image_answer_alike(engine: LocalEngine, tmp_path: Path) -> None:
+    (tmp_path / "photo.png").write_bytes(png())
+    address = "data:image/png;base64," + base64.b64encode(png()).decode()
+    sources = [PIXELS, Pillow.fromarray(PIXELS), png(), tmp_path / "photo.png", str(tmp_path / "photo.png"), address]
+    answers = await asyncio.gather(*(engine.query(source, "What?", settings=SHORT) for source in sources))
+    assert all(answer == answers[0] for answer in answers) and set(answers[0]) == {"answer"}
+    assert set(await engine.caption(PIXELS, "short", settings=SHORT)) == {"caption"}
+    assert len((await engine.detect(PIXELS, "ring", settings=SHORT))["objects"]) <= 2
+    assert len((await engine.point(PIXELS, "ring", settings=SHORT))["points"]) <= 2
+    assert set(await engine.gaze(PIXELS, (0.5, 0.5))) == {"gaze"}
+    assert set(await engine.query(None, "What?", settings=SHORT)) == {"answer"}
+    chat = [{"role": "user", "content": [{"type": "text", "text": "What?"}]}]
+    assert set(await engine.chat(chat, settings=SHORT)) == {"message"}
+    assert engine.figures
+
+
+async def test_a_stream_is_the_answer_in_pieces(engine: LocalEngine) -> None:
+    settings = {"max_tokens": 30, "temperature": 0.0}
+    whole = await engine.query(PIXELS, "What?", settings=settings, reasoning=True)
+    streamed = await engine.query(PIXELS, "What?", stream=True, settings=settings, reasoning=True)
+    thoughts = streamed["reasoning"]["text"]
+    pieces = [piece async for piece in streamed["answer"]]
+    assert "".join(pieces) == whole["answer"] and thoughts == whole["reasoning"]["text"]
+    assert streamed["reasoning"] == whole["reasoning"]
+    assert streamed["answer"].result.metrics.output_tokens > 0
+
+
+async def test_a_stream_that_is_left_ends_its_request(engine: LocalEngine) -> None:
+    streamed = await engine.caption(PIXELS, stream=True, settings={"max_tokens": 900, "temperature": 1.0})
+    await anext(streamed["caption"])
+    await streamed["caption"].aclose()
+    assert (await engine.caption(PIXELS, settings=SHORT))["caption"] is not None
+
+
+async def test_a_refusal_and_a_bad_image_fail_alone(engine: LocalEngine) -> None:
+    with pytest.raises(Rejected, match="needs a question") as raised:
+        await engine.query(PIXELS)
+    assert raised.value.failure.code is FailureCode.MALFORMED
+    with pytest.raises(Rejected, match="temperature") as raised:
+        await engine.query(PIXELS, "What?", settings={"temperature": -1})
+    with pytest.raises(Rejected, match="context") as raised:
+        await engine.query(PIXELS, "why " * 1500)
+    assert raised.value.failure.code is FailureCode.CONTEXT_OVERFLOW
+    for bad in (b"no image", "/nowhere.png", "s3://bucket/key", np.zeros((2, 2))):
+        with pytest.raises(ImageError):
+            await engine.caption(bad)  # type: ignore[arg-type]
+    assert (await engine.caption(PIXELS, settings=SHORT))["caption"] is not None
+
+
+async def test_an_engine_that_ends_tells_who_waits(folder: Path) -> None:
+    async with LocalEngine(folder, device="cpu", threads=1) as engine:
+        streamed = await engine.caption(PIXELS, stream=True, settings={"max_tokens": 900, "temperature": 1.0})
+        await anext(streamed["caption"])
+    with pytest.raises(EngineFault, match="has ended"):
+        [piece async for piece in streamed["caption"]]
+    with pytest.raises(EngineFault, match="has ended"):
+        await engine.caption(PIXELS)
+
+
+def test_a_setting_that_is_none_is_named() -> None:
+    with pytest.raises(ConfigError, match="no setting speed"):
+        LocalEngine("moondream2", speed=9)
+
+
+async def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="no weights"):
+        async with LocalEngine(tmp_path):
+            pass

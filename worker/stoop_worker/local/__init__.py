@@ -1,0 +1,18 @@
+"""The engine without a queue, for notebooks, scripts and tests: one process, no Redis, no object store.
+
+    async with LocalEngine("moondream2") as engine:
+        print(await engine.query("photo.jpg", "How many people?"))
+
+The methods, their arguments, answers and streams are those of the client, `stoop.AsyncClient`, so the same code runs
+against a queue when this one line names the client.
+
+engine.py   `LocalEngine`
+images.py   a path, bytes, a Pillow image or an array as the engine's input
+outputs.py  brings the outputs from the engine's thread to the callers
+stream.py   the text of an answer, piece by piece
+"""
+
+from stoop_worker.local.engine import LocalEngine
+from stoop_worker.local.stream import LocalText
+
+__all__ = ["LocalEngine", "LocalText"]

@@ -1,0 +1,192 @@
+"""`LocalEngine`: a model in this process, with the client's methods."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from stoop_schemas import names
+from stoop_schemas.failure import FailureCode, Rejected
+from stoop_schemas.job import Job, check
+from stoop_schemas.result import Result
+from stoop_schemas.skills import TEXT_OUTPUTS, spec_of
+from stoop_worker.engine.request import Finished, Media, Output, Refused, Sampling
+from stoop_worker.engine.thread import EngineThread
+from stoop_worker.engine_process.boot import boot
+from stoop_worker.engine_process.protocol import EngineSettings
+from stoop_worker.errors import ConfigError
+from stoop_worker.jobs.translate import Timings, completed, to_request
+from stoop_worker.local.images import media_of
+from stoop_worker.local.outputs import Outputs
+from stoop_worker.local.stream import LocalText
+from stoop_worker.models.catalog import read_catalog
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from stoop_worker.engine.model import Model
+    from stoop_worker.local.images import ImageSource
+
+__all__ = ["LocalEngine"]
+
+_HERE = "data:image/"  # stands in a job for an image that is passed beside it
+
+
+class LocalEngine:
+    """A model of a short name, folder, file or repository, loaded for as long as the context is open.
+
+    `sampling` are defaults for settings; the model's own hold otherwise. Further keywords are those of
+    `EngineSettings`, such as device="cpu" or max_batch=8. A request that cannot be answered raises `Rejected`, with the
+    failure that a job would have; a bad image raises an `ImageError`.
+    """
+
+    def __init__(
+        self, model: str | Path, *, revision: str | None = None, sampling: Sampling | None = None, **settings: Any
+    ) -> None:
+        unknown = set(settings) - {field.name for field in fields(EngineSettings)}
+        if unknown:
+            raise ConfigError(f"LocalEngine has no setting {', '.join(sorted(unknown))}")
+        chosen = read_catalog().choose(str(model), revision)
+        own = chosen.entry.sampling if chosen.entry else {}
+        self._sampling = sampling or replace(Sampling(), **own)  # type: ignore[arg-type]
+        self._settings = EngineSettings(
+            model=chosen.source, revision=chosen.revision, **{"max_context": chosen.context, **settings}
+        )
+        self._model: Model | None = None
+
+    async def __aenter__(self) -> "LocalEngine":
+        self._outputs = Outputs(asyncio.get_running_loop())
+        await asyncio.to_thread(self._start)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: "TracebackType | None"
+    ) -> None:
+        await asyncio.to_thread(self._thread.stop)
+        self._outputs.end()
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """Counts of the engine's work and holdings by name, as in the worker's metrics."""
+        return self._thread.figures
+
+    async def query(
+        self,
+        image: "ImageSource | None" = None,
+        question: str | None = None,
+        stream: bool = False,
+        settings: Mapping[str, Any] | None = None,
+        reasoning: bool | None = None,
+        spatial_refs: Sequence[Sequence[float]] | None = None,
+    ) -> dict[str, Any]:
+        """Answer a question about the image, or about text alone: {"answer": str[, "reasoning": {...}]}."""
+        asked = {"question": question, "reasoning": reasoning, "spatial_refs": spatial_refs}
+        answer = await self.run("query", image, stream=stream, settings=settings, **asked)
+        if stream and reasoning:
+            await answer["answer"].skip_reasoning()
+            return {**answer, "reasoning": answer["answer"].reasoning}
+        return answer
+
+    async def caption(
+        self,
+        image: "ImageSource",
+        length: str = "normal",
+        stream: bool = False,
+        settings: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Describe the image, "short", "normal" or "long": {"caption": str, or with `stream` an async iterator}."""
+        return await self.run("caption", image, stream=stream, settings=settings, length=length)
+
+    async def detect(
+        self, image: "ImageSource", object: str, settings: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Find every such object: {"objects": [{"x_min", "y_min", "x_max", "y_max"}]}, fractions of the image."""
+        return await self.run("detect", image, settings=settings, object=object)
+
+    async def point(
+        self, image: "ImageSource", object: str, settings: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Point at every such object: {"points": [{"x", "y"}]}, fractions of the image."""
+        return await self.run("point", image, settings=settings, object=object)
+
+    async def gaze(
+        self, image: "ImageSource", eye: Sequence[float], settings: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Find the place that the person with this eye (x, y) looks at: {"gaze": {"x", "y"}}, or {"gaze": None}."""
+        return await self.run("gaze", image, settings=settings, spatial_refs=[tuple(eye)])
+
+    async def chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        stream: bool = False,
+        settings: Mapping[str, Any] | None = None,
+        date: str | None = None,
+    ) -> dict[str, Any]:
+        """Write the next message of a chat: {"message": {"role": "assistant", "content": str}}.
+
+        Its images are paths or `data:` addresses.
+        """
+        return await self.run("chat", stream=stream, settings=settings, messages=messages, date=date)
+
+    async def run(
+        self,
+        skill: str,
+        image: "ImageSource | None" = None,
+        *,
+        stream: bool = False,
+        settings: Mapping[str, Any] | None = None,
+        **asked: Any,
+    ) -> dict[str, Any]:
+        """Run any skill by its name, and return its answer as its own method would."""
+        job = _job(skill, image, settings, asked)
+        output = spec_of(skill).output
+        if stream and output in TEXT_OUTPUTS:
+            return {output: LocalText(self._follow(job, image), lambda finished: _completed(job, finished))}
+        answer: dict[str, Any] = msgspec.to_builtins((await self.result(job, image)).output)
+        return answer
+
+    async def result(self, job: Job, image: "ImageSource | None" = None) -> Result:
+        """Run a job whose image is given beside it; return the whole result, with metrics and the finish reason."""
+        async for output in self._follow(job, image):
+            if isinstance(output, Finished):
+                return _completed(job, output)
+        raise AssertionError("a request ends in Finished, or raises")
+
+    async def _follow(self, job: Job, image: "ImageSource | None") -> AsyncGenerator[Output, None]:
+        media = await asyncio.to_thread(self._media, job, image)
+        outputs = self._outputs.follow(self._thread, to_request(job, media, self._sampling))
+        try:
+            async for output in outputs:
+                if isinstance(output, Refused):
+                    raise Rejected(FailureCode(output.refusal.value), output.message)
+                yield output
+        finally:
+            await outputs.aclose()
+
+    def _media(self, job: Job, image: "ImageSource | None") -> list[Media]:
+        assert self._model is not None, "the engine runs within its context"
+        sources: list[Any] = job.images if image is None else [image]
+        return [media_of(source, self._model.spec.preparation) for source in sources]
+
+    def _start(self) -> None:
+        engine, self._model = boot(self._settings)
+        self._thread = EngineThread(engine, self._outputs.deliver, self._outputs.end)
+        self._thread.start()
+
+
+def _job(skill: str, image: object, settings: Mapping[str, Any] | None, asked: Mapping[str, Any]) -> Job:
+    given = {name: value for name, value in asked.items() if value is not None}
+    if image is not None:
+        given["image"] = _HERE
+    try:
+        job = msgspec.convert({"id": names.new_id(), "skill": skill, "settings": settings or {}, **given}, Job)
+    except msgspec.ValidationError as error:
+        raise Rejected(FailureCode.INVALID_ARGUMENT, str(error)) from error
+    return check(job)
+
+
+def _completed(job: Job, finished: Finished) -> Result:
+    return completed(job, finished, Timings())

@@ -1,0 +1,62 @@
+"""An image from wherever it is, as the engine's input."""
+
+import base64
+import binascii
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from stoop_worker.errors import ImageAddressInvalid, ImageNotFound, ImageUndecodable
+from stoop_worker.images import CropGeometry, Crops, Image, ImageLimits, cut, load
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as PillowImage
+
+    ImageSource: TypeAlias = "str | Path | bytes | PillowImage | npt.NDArray[np.uint8]"
+
+__all__ = ["ImageSource", "media_of"]
+
+
+def media_of(source: "ImageSource", geometry: CropGeometry | None) -> Crops | Image:
+    """Load an image, and cut it if there is a geometry; raises an `ImageError`.
+
+    A string is a path or a `data:` address. An array is RGB, (height, width, 3) uint8.
+    """
+    image = _image(source)
+    return image if geometry is None else cut(image, geometry)
+
+
+def _image(source: Any) -> Image:
+    if isinstance(source, bytes | bytearray | memoryview):
+        return load(bytes(source), ImageLimits())
+    if isinstance(source, str) and source.startswith("data:"):
+        return load(_inline(source), ImageLimits())
+    if isinstance(source, str | Path):
+        return load(_read(source), ImageLimits())
+    if hasattr(source, "convert"):
+        return Image.of(np.asarray(source.convert("RGB")))
+    return _array(np.asarray(source))
+
+
+def _array(pixels: npt.NDArray[Any]) -> Image:
+    if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3 or pixels.size == 0:
+        raise ImageUndecodable(f"an array of {pixels.dtype} {pixels.shape} is no image: give (height, width, 3) uint8")
+    return Image.of(pixels)
+
+
+def _read(source: str | Path) -> bytes:
+    if "://" in str(source):
+        raise ImageAddressInvalid(f"{source}: without a queue an image is a path, bytes, a Pillow image or an array")
+    try:
+        return Path(source).expanduser().read_bytes()
+    except OSError as error:
+        raise ImageNotFound(f"cannot read {source}: {error.strerror}") from error
+
+
+def _inline(address: str) -> bytes:
+    try:
+        return base64.b64decode(address.partition(";base64,")[2], validate=True)
+    except (ValueError, binascii.Error) as error:
+        raise ImageUndecodable("the data: address is not base64") from error
