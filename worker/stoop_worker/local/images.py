@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     ImageSource: TypeAlias = "str | Path | bytes | PillowImage | npt.NDArray[np.uint8]"
 
-__all__ = ["ImageSource", "media_of"]
+__all__ = ["media_of"]
 
 
 def media_of(source: "ImageSource", geometry: CropGeometry | None) -> Crops | Image:
