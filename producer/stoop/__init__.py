@@ -1,10 +1,10 @@
 """Stoop for back ends and scripts: submit jobs to GPU workers and read their answers.
 
 AsyncClient, Client    submit, stream, wait, cancel; Moondream's methods on top
-Job, Settings, Skill   what a client submits
-Event and its members  what `stream` yields; each has `event.type` and `event.json()`
-Result, Output, …      what `result` returns
-LiveModel              what `models` lists
+Job, Settings, Skill   the input of `submit`
+Event and its members  the output of `stream`; each has `event.type` and `event.json()`
+Result, Output, …      the output of `result`
+LiveModel              one entry of `models`
 StoopError, …          every error, drawn as a tree in `stoop.errors`
 """
 

@@ -29,16 +29,16 @@ def _split(value: object) -> tuple[str, ...]:
 class ProducerConfig(BaseSettings):
     """The addresses of the queue and the images. Arguments win over `STOOP_*` variables, those over the defaults.
 
-    `redis_url` may hold a password, so it is kept from repr and messages: print `redis_address`. `bucket` is
-    where local images are uploaded to (none: only addresses can be sent). `s3_endpoint`, `s3_region` and
-    `s3_path_style` are for stores other than AWS; credentials come from where AWS clients look for them.
-    `job_model` is the short name of a model for jobs that name none; without it the default model answers them.
-    `timeout_seconds` bounds every wait for an answer that is given no time of its own. Images outside
-    `allowed_buckets` (`bucket`, `bucket/prefix` or `tenant=bucket/prefix`; empty: all are sent, and the workers decide)
-    are refused here. `upload_prefix` is what the keys of uploaded images begin with. With `signing_keys`
-    (`keyid:secret`) jobs are signed with the first one. `lane_bounds` (`lane=jobs`; a million where none is named) says
-    how many jobs a lane may hold, `tenant_bound` how many of them may be one tenant's: beyond that `submit` raises
+    `redis_url` may hold a password, so it is kept from repr and messages: print `redis_address`. Local images are
+    uploaded to `bucket`, under keys that begin with `upload_prefix`; without a bucket only addresses can be sent.
+    `s3_endpoint`, `s3_region` and `s3_path_style` are for stores other than AWS; credentials come from the usual AWS
+    sources. `job_model` is the short name of a model for jobs that name none; without it the default model answers
+    them. `timeout_seconds` bounds every wait that is given no time of its own. Images outside `allowed_buckets`
+    (`bucket`, `bucket/prefix` or `tenant=bucket/prefix`; empty: all are sent, and the workers decide) are refused here.
+    With `signing_keys` (`keyid:secret`) jobs are signed with the first one. `lane_bounds` (`lane=jobs`, by default a
+    million) bounds the jobs in a lane, `tenant_bound` those of one tenant in it: beyond that `submit` raises
     `QueueFull`.
+
     Raises `ConfigError` that names each value to change.
     """
 
@@ -144,5 +144,5 @@ def _explain(error: ValidationError) -> str:
 def _problem(found: dict[str, Any]) -> str:
     name = "_".join(map(str, found["loc"]))
     if found["type"] == "extra_forbidden":
-        return f"there is no {name!r}; known are {', '.join(ProducerConfig.model_fields)}"
+        return f"there is no setting {name!r}; known are {', '.join(ProducerConfig.model_fields)}"
     return f"STOOP_{name.upper()}: {found['msg'].removeprefix('Value error, ')}"

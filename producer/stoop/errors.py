@@ -6,7 +6,7 @@ StoopError
 ├── QueueFull              the lane is at its bound; carries `retry_after`
 ├── IdempotencyConflict    another job was submitted under this key or id; carries its `job_id`
 ├── NotFound               the queue knows no such job or dead letter
-├── NotAQueue              Redis's keys or commands are not what the queue needs
+├── NotAQueue              Redis answers, but it holds no queue of this version
 ├── QueueUnavailable       Redis cannot be reached or refuses the client
 ├── ClientUnusable         the client is closed, or is another process's or another event loop's
 ├── ImageUnreadable        the given value is not an image, or cannot be read
@@ -83,7 +83,7 @@ class NotFound(StoopError, LookupError):
 
 
 class NotAQueue(StoopError):
-    """Redis answers, but its keys or commands are not what the queue needs; says what to change."""
+    """Redis answers, but this is no queue of this version: wrong keys or missing commands; says what to change."""
 
 
 class QueueUnavailable(StoopError):
@@ -132,7 +132,7 @@ class JobRestarted(StoopError):
 
     def __init__(self, job_id: str) -> None:
         super().__init__(
-            f"job {job_id} was run anew and its text changed: read result({job_id!r}), or use stream() to see restarts"
+            f"job {job_id} ran again and its text changed: read result({job_id!r}), or use stream() to see restarts"
         )
         self.job_id = job_id
 
@@ -160,4 +160,4 @@ def _stands(state: State | None) -> str:
             return "it failed and will be tried again: result() waits for that, cancel() ends it"
         case None:
             return "the queue does not know it (yet): is a worker running? result() waits again"
-    return f"it is {state}: result() tells more"
+    return f"it is {state}: result() gives the details"

@@ -59,7 +59,7 @@ def parse_object(address: str) -> ObjectAddress:
     found = ObjectAddress(match["bucket"], match["key"], match["version"])
     if any(step in (".", "..") for step in found.key.split("/")):
         # some stores resolve them, which could escape an allowed prefix
-        raise ValueError(f"the key of {found} has a step `.` or `..`")
+        raise ValueError(f"the key of {found} has a segment `.` or `..`")
     try:
         length = len(found.key.encode())
     except UnicodeEncodeError:

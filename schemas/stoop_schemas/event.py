@@ -105,7 +105,7 @@ Event = QueuedEvent | StartedEvent | RestartedEvent | DeltaEvent | ReasoningEven
 class UnknownEvent(msgspec.Struct, frozen=True):
     """An event of a type that this version does not know: count its `seq`, and skip it.
 
-    A later version may add types. Only what every event has is read; a field that is missing is an error as ever.
+    A later version may add types. Only the fields common to all events are read; a missing one is an error as usual.
     """
 
     type: str

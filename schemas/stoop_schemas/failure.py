@@ -1,4 +1,4 @@
-"""Why a job did not complete: one closed set of codes, and which of them are worth another try."""
+"""The closed set of codes for a job that did not complete; a table says which ones are retried."""
 
 from enum import StrEnum
 

@@ -81,7 +81,7 @@ def partition(job_id: str) -> int:
 
 
 def stem(p: int) -> str:
-    """Return what every key of partition `p` starts with."""
+    """Return the start of every key of partition `p`."""
     return f"stoop:{{{p}}}:"
 
 

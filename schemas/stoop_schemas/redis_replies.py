@@ -123,7 +123,7 @@ _WORD: Final = re.compile(rf"\b({'|'.join(map(re.escape, _BY_WORD))})\b")
 
 
 def read_error(error: Exception) -> Reply:
-    """Return what an exception of redis-py, or of the network below it, means."""
+    """Return the meaning of an exception of redis-py or of the network below it."""
     classes = [kind.__name__ for kind in type(error).__mro__]
     for name in classes:
         if name in _BY_CLASS:

@@ -1,7 +1,7 @@
-"""The table of skills: what each takes and gives. Client, command line, Celery, bulk runs and workers all read it.
+"""The table of skills: the fields and the output of each. Client, command line, Celery, bulk runs and workers read it.
 
-Another package adds a skill by an entry point of the group `stoop.skills` that names a `SkillSpec`, installed beside
-the clients and beside the workers. Such a skill runs one of the model's own skills with a prompt of its own.
+Another package adds a skill by an entry point of the group `stoop.skills` that names a `SkillSpec`. Install it with the
+clients and with the workers. Such a skill runs one of the model's own skills with a prompt of its own.
 """
 
 import functools
@@ -155,7 +155,9 @@ def _loaded(entry: EntryPoint) -> SkillSpec:
     if not isinstance(spec, SkillSpec):
         raise TypeError("its entry point must name a stoop_schemas.skills.SkillSpec")
     if spec.name != entry.name or spec.name in BUILT_IN:
-        raise ValueError(f"its entry point is {entry.name}: name it as the skill, and not as one that comes with Stoop")
+        raise ValueError(
+            f"its entry point is {entry.name}: give it the skill's name, and not that of a skill that comes with Stoop"
+        )
     runs = BUILT_IN.get(spec.runs or "")
     if runs is None:
         raise ValueError(f"runs must be one of {', '.join(BUILT_IN)}, the skills that models have")

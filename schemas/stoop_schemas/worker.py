@@ -10,9 +10,9 @@ __all__ = ["WorkerRecord", "read_record"]
 class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One worker, as it was when it last renewed its lease.
 
-    `name` is the short name of its model, which jobs name; a worker without one answers only jobs that name no model,
-    and so does no worker that does not serve the default. `model` is what is loaded. `max_context` is in tokens,
-    `started_at` in Unix milliseconds by Redis's clock.
+    `name` is the short name that jobs use for its model; a worker without one answers only jobs that name no model. A
+    worker answers those only if `serves_default`. `model` is the loaded model. `max_context` is in tokens, `started_at`
+    in Unix milliseconds by Redis's clock.
     """
 
     name: str | None = None

@@ -320,7 +320,7 @@ def test_a_queue_that_is_not_there_is_not_waited_for(tmp_path: Path, batch: Path
     code, _, errors = terminal.run(batch, "--skill", "caption", "--out", tmp_path / "out")
     assert code == 3
     assert "Redis at nowhere: connection refused" in errors
-    assert "To go on: stoop" in errors
+    assert "To resume: stoop" in errors
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["stopped"] == "unavailable"
     assert Terminal().run(batch, "--skill", "caption", "--out", tmp_path / "out")[0] == 0
     assert len(rows(tmp_path / "out")) == 5

@@ -265,7 +265,7 @@ def test_tabs_part_the_columns_of_a_tsv(tmp_path: Path) -> None:
 def test_what_is_no_csv_says_so(tmp_path: Path) -> None:
     path = tmp_path / "photos.csv"
     path.write_bytes(b"image\ncaf\xe9.jpg\n")
-    with pytest.raises(ConfigError, match="no CSV file in UTF-8"):
+    with pytest.raises(ConfigError, match="not a CSV file in UTF-8"):
         list(open_at(path).rows())
 
 

@@ -126,7 +126,7 @@ def test_ctrl_c_waits_for_what_is_in_flight_and_a_second_one_does_not(
     run.process.send_signal(signal.SIGINT)
     code, _, errors = run.finish()
     if code == 130:  # else it was faster
-        assert "To go on: stoop bulk" in errors
+        assert "To resume: stoop bulk" in errors
         assert 1 <= len(rows(out)) <= 12
     code, _, _ = BulkProcess(arguments, environment(service)).finish()
     assert code == 0

@@ -106,12 +106,12 @@ class WorkerConfig(BaseSettings):
     model: str = Field(description="short name, folder, file or Hugging Face repo id of the model")
     revision: str | None = Field(default=None, description="commit or tag of the repo")
     model_name: _ModelName | None = Field(
-        default=None, description="what jobs call the model; by default its short name"
+        default=None, description="name by which jobs ask for the model; by default its short name"
     )
-    serve_default: bool = Field(default=True, description="answer jobs that name no model, too")
+    serve_default: bool = Field(default=True, description="also answer jobs that name no model")
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="where the model runs")
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
-        default="auto", description="of weights and KV cache; auto: bfloat16 on cuda, float32 on cpu"
+        default="auto", description="dtype of weights and KV cache; auto: bfloat16 on cuda, float32 on cpu"
     )
     threads: int | None = Field(default=None, ge=1, le=1024, description="threads of torch on the CPU")
 
@@ -136,27 +136,29 @@ class WorkerConfig(BaseSettings):
     fp8_linears: bool = Field(default=False, description="compute images and prompts in float8: quicker, less exact")
     fp8_cache: bool = Field(default=False, description="keep the KV cache in float8: twice as many tokens, less exact")
 
-    temperature: float = Field(default=0.5, ge=0, le=10, description="where a job names none")
-    top_p: float = Field(default=0.3, ge=0, le=1, description="where a job names none")
-    max_tokens: int = Field(default=768, ge=1, le=1 << 20, description="where a job names none")
-    max_objects: int = Field(default=50, ge=1, le=1 << 20, description="where a job names none")
+    temperature: float = Field(default=0.5, ge=0, le=10, description="for jobs that set none")
+    top_p: float = Field(default=0.3, ge=0, le=1, description="for jobs that set none")
+    max_tokens: int = Field(default=768, ge=1, le=1 << 20, description="for jobs that set none")
+    max_objects: int = Field(default=50, ge=1, le=1 << 20, description="for jobs that set none")
 
     redis_url: _RedisUrl = Field(
         default=SecretStr("redis://localhost:6379/0"),
-        description="redis://, redis+sentinel://, redis+cluster:// (rediss: by TLS) or unix://",
+        description="redis://, redis+sentinel://, redis+cluster:// (rediss: with TLS) or unix://",
     )
-    lanes: _Names = Field(default=DEFAULT_LANES, description="lanes to claim from, first ones first (comma-separated)")
+    lanes: _Names = Field(
+        default=DEFAULT_LANES, description="lanes to claim from, the first ones first (comma-separated)"
+    )
     partitions: _Partitions = Field(default=(0,), description="partitions to claim from (comma-separated)")
     permits: int | None = Field(
         default=None, ge=1, le=65_536, description="most jobs in flight; by default 2 x max_batch, on cpu 16"
     )
     tenant_limit: int | None = Field(
-        default=None, ge=1, le=65_536, description="most jobs of a tenant in flight in a lane"
+        default=None, ge=1, le=65_536, description="most jobs of one tenant in flight in a lane"
     )
     lease_seconds: float = Field(
-        default=15.0, ge=1, le=3_600, description="silence after which this worker counts as dead"
+        default=15.0, ge=1, le=3_600, description="seconds without a renewal after which this worker counts as dead"
     )
-    max_attempts: int = Field(default=3, ge=1, le=100, description="runs of a job that keeps failing")
+    max_attempts: int = Field(default=3, ge=1, le=100, description="runs of a failing job before it is a dead letter")
     # one job that crashes the engine does so in a full batch, in a small one and alone
     max_engine_faults: int = Field(
         default=4, ge=1, le=1_000, description="crashes of the engine in a row that end the worker"
@@ -165,10 +167,10 @@ class WorkerConfig(BaseSettings):
         default=None,
         ge=0.5,
         le=_DAY,
-        description="without a step for so long, longer than any takes, the engine is hung; by default 60, on cpu 600",
+        description="seconds without a step after which the engine counts as hung; by default 60, on cpu 600",
     )
     restart_seconds: float = Field(
-        default=600.0, ge=1, le=_DAY, description="for another engine to get ready after a crash"
+        default=600.0, ge=1, le=_DAY, description="time for a new engine to get ready after a crash"
     )
     result_ttl_seconds: int = Field(default=86_400, ge=1, le=_TEN_YEARS, description="how long results are kept")
     log_ttl_seconds: int = Field(
@@ -177,27 +179,27 @@ class WorkerConfig(BaseSettings):
     drain_seconds: float = Field(default=30.0, ge=0, le=_DAY, description="grace for jobs in flight at shutdown")
 
     s3_endpoint: _Endpoint | None = Field(
-        default=None, description="of the object store; by default the AWS variables'"
+        default=None, description="address of the object store; by default the AWS variables'"
     )
-    s3_region: str | None = Field(default=None, description="of the object store; by default the AWS variables'")
+    s3_region: str | None = Field(default=None, description="its region; by default the AWS variables'")
     s3_path_style: bool = Field(default=False, description="address buckets by path instead of by host name")
     allowed_buckets: _Buckets = Field(
         default=(), description="bucket, bucket/prefix or tenant=bucket/prefix, comma-separated; empty: all"
     )
     allow_https: bool = Field(default=False, description="fetch images from web servers on the public internet")
     https_hosts: _Names = Field(default=(), description="web servers: host or *.domain, comma-separated; empty: all")
-    fetch_timeout_seconds: float = Field(default=20.0, ge=0.1, le=3_600, description="for one image")
+    fetch_timeout_seconds: float = Field(default=20.0, ge=0.1, le=3_600, description="time to fetch one image")
     fetch_concurrency: int = Field(default=16, ge=1, le=1_024, description="images fetched at once")
-    max_image_bytes: int = Field(default=32 << 20, ge=1, le=1 << 32, description="of one encoded image")
-    max_image_pixels: int = Field(default=64_000_000, ge=1, le=1 << 32, description="of one image")
+    max_image_bytes: int = Field(default=32 << 20, ge=1, le=1 << 32, description="largest encoded image")
+    max_image_pixels: int = Field(default=64_000_000, ge=1, le=1 << 32, description="largest image, in pixels")
     max_fetched_bytes: int = Field(
-        default=512 << 20, ge=1, le=1 << 40, description="of all images that are fetched and not yet decoded"
+        default=512 << 20, ge=1, le=1 << 40, description="memory for all images that are fetched and not yet decoded"
     )
     max_decoded_bytes: int = Field(
-        default=2 << 30, ge=1, le=1 << 40, description="of the pixels of all images, until their jobs have ended"
+        default=2 << 30, ge=1, le=1 << 40, description="memory for the pixels of all images in use"
     )
     image_threads: int | None = Field(
-        default=None, ge=1, le=256, description="threads that decode; by default one a core, 8 at most"
+        default=None, ge=1, le=256, description="threads that decode images; by default one per core, at most 8"
     )
 
     signing_keys: _Keys | None = Field(
@@ -205,21 +207,21 @@ class WorkerConfig(BaseSettings):
     )
 
     celery: Literal["auto", "on", "off"] = Field(
-        default="auto", description="jobs from Celery; auto: remote control is answered from the first of them on"
+        default="auto", description="jobs from Celery; auto: answer remote control from the first one on"
     )
-    celery_broker: SecretStr | None = Field(
-        default=None, description="Celery's URL of its broker; by default the queue's"
+    celery_broker: SecretStr | None = Field(default=None, description="URL of Celery's broker; by default the queue's")
+    celery_backend: SecretStr | None = Field(
+        default=None, description="URL of Celery's results; by default the queue's"
     )
-    celery_backend: SecretStr | None = Field(default=None, description="Celery's URL of its results; as the broker")
     celery_routes: _Routes = Field(
-        default=(), description="pattern=queue, comma-separated: where tasks go that follow ours; by default `celery`"
+        default=(), description="pattern=queue, comma-separated: queues of tasks that follow ours; by default `celery`"
     )
 
-    ready_file: Path | None = Field(default=None, description="file that is there while jobs are claimed")
+    ready_file: Path | None = Field(default=None, description="file that exists while jobs are claimed")
     metrics_port: int | None = Field(
-        default=None, ge=1, le=65_535, description="of /metrics, /healthz, /readyz, /startupz; off by default"
+        default=None, ge=1, le=65_535, description="port of /metrics, /healthz, /readyz, /startupz; off by default"
     )
-    log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="least level logged")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="lowest level logged")
     log_format: Literal["auto", "console", "json"] = Field(default="auto", description="auto: console on a terminal")
 
     @property

@@ -63,7 +63,7 @@ def _application(registry: CollectorRegistry, health: Health) -> Callable[..., I
             return body
         if path not in probes:
             known = ", ".join((METRICS, *probes))
-            return _plain(start_response, "404 Not Found", f"there is nothing here: ask for {known}")
+            return _plain(start_response, "404 Not Found", f"there is nothing here: try {known}")
         obstacle = probes[path]()
         if obstacle is None:
             return _plain(start_response, "200 OK", "ok")

@@ -166,7 +166,7 @@ async def _built(
 
 
 async def _claim(config: WorkerConfig, parts: _Parts, health: Health) -> None:
-    """Claim until a signal or the end of a part that must not end, then finish what is in flight."""
+    """Claim until a signal or the end of a vital part, then finish the jobs in flight."""
     vital = VitalParts(
         {
             "engine": parts.engine.run(),

@@ -26,13 +26,13 @@ class _EngineFigures(Collector):
 
 
 class Metrics:
-    """Counts what the worker does; each instance has its own registry, so nothing is shared by import."""
+    """Counts the worker's events; each instance has its own registry, so nothing is shared by import."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._settled = Counter(
             "stoop_jobs_settled",
-            "Deliveries that ended, by outcome and, where it failed, code",
+            "Settled deliveries, by outcome and, if it failed, code",
             ["skill", "outcome", "code"],
             registry=self.registry,
         )
@@ -40,7 +40,7 @@ class Metrics:
             "stoop_jobs_lost_lease", "Answers discarded because the job was no longer ours", registry=self.registry
         )
         self._faults = Counter("stoop_engine_faults", "Crashes and hangs of the engine", registry=self.registry)
-        self._in_flight = Gauge("stoop_jobs_in_flight", "Claimed and not settled", registry=self.registry)
+        self._in_flight = Gauge("stoop_jobs_in_flight", "Jobs claimed and not settled", registry=self.registry)
         self._tokens = Counter("stoop_tokens", "Tokens of completed jobs", ["kind"], registry=self.registry)
         self._stage = Histogram(
             "stoop_stage_seconds",

@@ -42,9 +42,9 @@ class Registration:
 
 
 def describe(config: WorkerConfig, ready: Ready, permits: int) -> WorkerRecord:
-    """Return what stays the same of a worker's record: its model, its skills, its lanes and its sizes.
+    """Return the constant part of a worker's record: its model, its skills, its lanes and its sizes.
 
-    Its skills are those that the model has, and those of other packages that run one of them.
+    Its skills are the model's own, and those of other packages that run one of them.
     """
     return WorkerRecord(
         name=config.name,

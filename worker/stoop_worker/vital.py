@@ -22,7 +22,7 @@ class VitalParts:
             task.add_done_callback(self._ended)
 
     def check(self) -> None:
-        """Raise what a part ended with: a `WorkerError` as it is, `PartEnded` for anything else."""
+        """Raise the error that ended a part: a `WorkerError` unchanged, `PartEnded` for anything else."""
         for task in self._tasks:
             if not task.done() or task.cancelled():
                 continue

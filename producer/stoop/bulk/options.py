@@ -22,49 +22,53 @@ _FIELDS = ("question", "length", "model")
 class BulkOptions:
     """The question about every image, the folder of the results, and the pace and limits of the run."""
 
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the results; the same one resumes.")] = None
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder for the results; give the same one to resume.")
+    ] = None
     skill: Annotated[
         str | None,
         typer.Option(
             parser=known_skill,
             metavar="SKILL",
             autocompletion=lambda: list(skills()),
-            help="query, caption, detect, point or another; rows of a file may say so themselves.",
+            help="query, caption, detect, point or another; rows of a file may name their own.",
         ),
     ] = None
-    question: Annotated[str | None, typer.Option(help="What to ask (query).")] = None
+    question: Annotated[str | None, typer.Option(help="The question (query).")] = None
     object: Annotated[
-        list[str] | None, typer.Option(help="What to look for (detect, point); give it again for more.")
+        list[str] | None, typer.Option(help="The object to look for (detect, point); repeat it for several.")
     ] = None
-    objects_from: Annotated[
-        Path | None, typer.Option(help="A text file of what to look for, one object on each line.")
-    ] = None
-    length: Annotated[CaptionLength | None, typer.Option(help="How much to say (caption).")] = None
+    objects_from: Annotated[Path | None, typer.Option(help="A text file with one object to look for on each line.")] = (
+        None
+    )
+    length: Annotated[CaptionLength | None, typer.Option(help="Length of the caption (caption).")] = None
     reasoning: Annotated[
         bool | None, typer.Option("--reasoning/--no-reasoning", help="Let the model think first (query).")
     ] = None
     temperature: Annotated[float | None, typer.Option(help="0 always takes the likeliest token.")] = None
     top_p: Annotated[float | None, typer.Option(help="Sample from this share of the likeliest tokens.")] = None
-    max_tokens: Annotated[int | None, typer.Option(help="Most tokens of an answer.")] = None
-    max_objects: Annotated[int | None, typer.Option(help="Most boxes or points.")] = None
+    max_tokens: Annotated[int | None, typer.Option(help="Maximum tokens in an answer.")] = None
+    max_objects: Annotated[int | None, typer.Option(help="Maximum number of boxes or points.")] = None
     seed: Annotated[int | None, typer.Option(help="The same seed repeats the same answers.")] = None
-    top_k: Annotated[int | None, typer.Option(help="Sample from so many of the likeliest tokens.")] = None
+    top_k: Annotated[int | None, typer.Option(help="Sample from this many of the likeliest tokens.")] = None
     stop: Annotated[list[str] | None, typer.Option(help="End an answer before this text; repeat it for more.")] = None
-    column: Annotated[str | None, typer.Option(help="Column of a table's images; image without it.")] = None
-    match: Annotated[str | None, typer.Option(help="Only names like this, such as '*/front_*.jpg'.")] = None
-    rows: Annotated[int | None, typer.Option(min=1, help="Only the first rows of the source.")] = None
+    column: Annotated[str | None, typer.Option(help="Column with a table's images; by default image.")] = None
+    match: Annotated[str | None, typer.Option(help="Only names that match this, such as '*/front_*.jpg'.")] = None
+    rows: Annotated[int | None, typer.Option(min=1, help="Only this many rows of the source.")] = None
     lane: Annotated[str, typer.Option(help="Lane of the workers.")] = "bulk"
     model: Annotated[str | None, typer.Option(help="Short name of a model; see `stoop models`.")] = None
-    in_flight: Annotated[int, typer.Option(min=1, max=100_000, help="Most images on their way at once.")] = 512
+    in_flight: Annotated[int, typer.Option(min=1, max=100_000, help="Maximum images in flight.")] = 512
     max_failures: Annotated[str, typer.Option(help="Stop beyond this count (50) or share (5%) of failures.")] = "50%"
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try again what has failed so far.")] = False
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try the failed rows again.")] = False
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count images, bytes, tokens and time.")] = False
-    rate: Annotated[float | None, typer.Option(min=1e-6, help="Images a second, for the time of a dry run.")] = None
+    rate: Annotated[float | None, typer.Option(min=1e-6, help="Images a second, to estimate a dry run's time.")] = None
     probe: Annotated[
-        int | None, typer.Option(min=1, max=1024, help="Measure a dry run's rate on so many rows, really run.")
+        int | None, typer.Option(min=1, max=1024, help="Run this many rows to measure a dry run's rate.")
     ] = None
-    every: Annotated[float, typer.Option(min=0.1, help="Seconds between lines where there is no terminal.")] = 10.0
-    json: Annotated[bool, typer.Option("--json", help="Print the summary or the plan as JSON, errors too.")] = False
+    every: Annotated[float, typer.Option(min=0.1, help="Seconds between progress lines without a terminal.")] = 10.0
+    json: Annotated[bool, typer.Option("--json", help="Print the summary or the plan as JSON, also for errors.")] = (
+        False
+    )
 
     @cached_property
     def objects(self) -> tuple[str, ...]:

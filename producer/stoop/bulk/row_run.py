@@ -128,7 +128,7 @@ def _asked(row: Row, ask: Ask) -> tuple[str, Mapping[str, Any]]:
 
 
 def _fitting(skill: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the command line asks of this skill: a file may have rows of several."""
+    """Return the command line's fields that this skill takes, because a file may have rows of several skills."""
     if skill not in skills():
         return dict(fields)  # which is refused with the row
     return {name: value for name, value in fields.items() if _fits(skill, name)}

@@ -36,7 +36,7 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 class SessionPlan:
     """The work of a run: rows of `source`, each asked `ask`, as jobs of `lane`; results go to `folder`.
 
-    `identity` is what a later session must have in common with this one. With `again` what has failed is tried again.
+    A later session must have the same `identity`. With `again`, failed rows are tried again.
     """
 
     source: Source
@@ -49,7 +49,7 @@ class SessionPlan:
 
 
 def check_ask(source: Source, ask: Ask, objects: Sequence[str] = ()) -> None:
-    """Raise `InvalidJob` or `ConfigError` for what would be wrong with every row, or with every row of an object."""
+    """Raise `InvalidJob` or `ConfigError` for a mistake in every row, or in every row of one object."""
     image = "s3://bucket/key"
     build_job(Skill.QUERY, image=image, question="?", settings=ask.settings, model=ask.fields.get("model"))
     if isinstance(source, Folder | Prefix):  # their rows have nothing of their own

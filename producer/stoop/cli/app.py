@@ -28,18 +28,22 @@ COMMANDS: Final = (
     CommandEntry("point", "stoop.cli.skills:point", _ASK, "Point at every such object in an image."),
     CommandEntry("chat", "stoop.cli.chat:chat", _ASK, "Write the next message of a chat."),
     CommandEntry("gaze", "stoop.cli.skills:gaze", _ASK, "Find the place in an image that a person looks at."),
-    CommandEntry("run", "stoop.cli.skills:run", _ASK, "Run any skill by its name, one of another package too."),
-    CommandEntry("result", "stoop.cli.result:result", _ASK, "Wait for the answer of a job submitted before."),
+    CommandEntry("run", "stoop.cli.skills:run", _ASK, "Run any skill by name, including one from another package."),
+    CommandEntry("result", "stoop.cli.result:result", _ASK, "Wait for the answer to an earlier job."),
     CommandEntry("bulk", "stoop.cli.bulk:bulk", _SETS, "Run a skill on every image of a source."),
     CommandEntry("export", "stoop.cli.export:export", _SETS, "Write results as COCO, YOLO, Label Studio and others."),
     CommandEntry("draw", "stoop.cli.export:draw", _SETS, "Draw results on their images, with a contact sheet."),
-    CommandEntry("status", "stoop.cli.queue:status", _QUEUE, "Show how many jobs wait, run and have died."),
-    CommandEntry("workers", "stoop.cli.queue:workers", _QUEUE, "List the workers whose lease runs."),
-    CommandEntry("models", "stoop.cli.queue:models", _QUEUE, "List the models whose workers live, with their skills."),
-    CommandEntry("cancel", "stoop.cli.queue:cancel", _QUEUE, "Ask for the end of a job."),
-    CommandEntry("pause", "stoop.cli.queue:pause", _QUEUE, "Let no worker claim from a lane."),
+    CommandEntry(
+        "status", "stoop.cli.queue:status", _QUEUE, "Show the lanes, and how many jobs wait, run and are dead."
+    ),
+    CommandEntry("workers", "stoop.cli.queue:workers", _QUEUE, "List the live workers."),
+    CommandEntry(
+        "models", "stoop.cli.queue:models", _QUEUE, "List the models that have a live worker, with their skills."
+    ),
+    CommandEntry("cancel", "stoop.cli.queue:cancel", _QUEUE, "Cancel a job."),
+    CommandEntry("pause", "stoop.cli.queue:pause", _QUEUE, "Stop workers from claiming from a lane."),
     CommandEntry("resume", "stoop.cli.queue:resume", _QUEUE, "Let workers claim from a paused lane again."),
-    CommandEntry("dead", "stoop.cli.dead:dead", _QUEUE, "Show, redrive or purge what will not be tried again."),
+    CommandEntry("dead", "stoop.cli.dead:dead", _QUEUE, "Show, redrive or purge dead letters."),
     CommandEntry(
         "serve", "stoop.cli.serve:serve", _RUN, "Serve Moondream's and OpenAI's HTTP interface over the queue."
     ),
@@ -52,11 +56,11 @@ _CANNOT_WRITE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errn
 
 _EPILOG: Final = "\n\n".join(
     (
-        "Exit codes: 0 done · 1 the job failed, or what was named is not there · 2 wrong usage or configuration ·"
-        " 3 the queue or the object store is out of reach or full · 4 no answer in time",
+        "Exit codes: 0 done · 1 the job failed, or the named thing does not exist · 2 wrong usage or configuration ·"
+        " 3 the queue or the object store is unreachable or full · 4 no answer in time",
         "Configuration: STOOP_REDIS_URL, STOOP_BUCKET, STOOP_S3_ENDPOINT, STOOP_LANE, STOOP_JOB_MODEL,"
         " STOOP_TIMEOUT_SECONDS and the usual AWS variables",
-        'To begin: "stoop demo"; or "stoop worker" in one shell, and in another: stoop query photo.jpg "How many?"',
+        'To begin, run "stoop demo"; or "stoop worker" in one shell, and in another: stoop query photo.jpg "How many?"',
     )
 )
 

@@ -65,7 +65,7 @@ def bulk(
         try:
             summary = asyncio.run(_run(plan, lambda: connect(config), options))
         except (QueueUnavailable, UploadFailed):
-            typer.echo(f"To go on: {_again()}", err=True)
+            typer.echo(f"To resume: {_again()}", err=True)
             raise
     _show_summary(summary, options.out, options)
     _end(summary, limits.budget, options.max_failures)
@@ -107,11 +107,11 @@ def _show_summary(summary: Summary, folder: Path, options: BulkOptions) -> None:
 def _end(summary: Summary, budget: Budget, most: str) -> None:
     """Print the command that resumes the run, and end with the exit code."""
     if summary.stopped == "interrupted":
-        typer.echo(f"To go on: {_again()}", err=True)
+        typer.echo(f"To resume: {_again()}", err=True)
         raise typer.Exit(_INTERRUPTED)
     if budget.is_spent(summary.failed, summary.completed + summary.failed):
         stopped = "Stopped: m" if summary.stopped else "M"
-        typer.echo(f"{stopped}ore than {most} failed. Mend the cause, then: {_again()} --retry-failed", err=True)
+        typer.echo(f"{stopped}ore than {most} failed. Fix the cause, then: {_again()} --retry-failed", err=True)
         raise typer.Exit(FAILED)
 
 

@@ -35,12 +35,12 @@ class _Conversation:
     def forget(self) -> None:
         self.messages = [] if self.system is None else [{"role": "system", "content": self.system}]
 
-    def say(self, text: str) -> None:
+    def add_question(self, text: str) -> None:
         parts: list[Any] = [{"type": "image_url", "image_url": {"url": image}} for image in self.images]
         self.images = []
         self.messages.append({"role": "user", "content": [*parts, {"type": "text", "text": text}] if parts else text})
 
-    def hear(self, result: Result) -> None:
+    def add_answer(self, result: Result) -> None:
         text = result.output.text if result.output else None
         self.messages.append({"role": "assistant", "content": text or ""})
 
@@ -48,9 +48,9 @@ class _Conversation:
 @with_options
 def chat(
     context: typer.Context,
-    message: Annotated[str | None, typer.Argument(help="What to say; without it a conversation begins.")] = None,
+    message: Annotated[str | None, typer.Argument(help="The message; without it a conversation begins.")] = None,
     image: Annotated[list[str] | None, typer.Option(help="An image file or address; may be given again.")] = None,
-    system: Annotated[str | None, typer.Option(help="What the model is told before anything else.")] = None,
+    system: Annotated[str | None, typer.Option(help="Instructions for the model, before the messages.")] = None,
     date: Annotated[str | None, typer.Option(help="Today's date for models that ask, as 2026-01-31.")] = None,
     *,
     options: SkillOptions,
@@ -68,7 +68,7 @@ def chat(
             if message is None:
                 _converse(client, options, conversation, date)
                 return
-            conversation.say(message)
+            conversation.add_question(message)
             _ask(client, options, conversation, date, stream=options.stream)
 
 
@@ -93,14 +93,14 @@ def _converse(client: Client, options: SkillOptions, conversation: _Conversation
         elif command == "/new":
             conversation.forget()
         else:
-            conversation.say(line)
+            conversation.add_question(line)
             result = _ask(client, options, conversation, date, stream=True)
             assert result is not None, "a conversation waits for its answers"
-            conversation.hear(result)
+            conversation.add_answer(result)
 
 
 def _lines() -> Iterator[str]:
-    """Yield what is entered, until an empty line or the end."""
+    """Yield the entered lines, until an empty line or the end."""
     while True:
         try:
             line = input("> " if sys.stdin.isatty() else "").strip()

@@ -43,7 +43,7 @@ class CommandGroup(TyperGroup):
             found = EntryPoint(each.name, each.where, _GROUP)
             self.commands[each.name] = _LoadedWhenCalled(found, each.help, each.panel)
         for found in sorted(entry_points(group=_GROUP), key=lambda found: found.name):
-            help_text = f"Run the {found.name} (`stoop {found.name} --help` tells more)."
+            help_text = f"Run the {found.name} (see `stoop {found.name} --help`)."
             self.commands.setdefault(found.name, _LoadedWhenCalled(found, help_text, self.found_panel))
 
     def main(self, args: Sequence[str] | None = None, *positional: Any, **named: Any) -> Any:
@@ -55,7 +55,9 @@ class CommandGroup(TyperGroup):
             returned = super().main(given, *positional, **{**named, "standalone_mode": False})
         except _UsageError as error:
             help_of = error.ctx.command_path if error.ctx else "stoop"
-            message = f"{error.format_message()} `{help_of} --help` tells more."
+            problem = error.format_message()
+            stop = "" if problem.endswith((".", "?")) else "."
+            message = f"{problem}{stop} See `{help_of} --help`."
             print(json.dumps({"error": {"kind": "UsageError", "message": message, "exit_code": error.exit_code}}))
             sys.exit(error.exit_code)
         except typer.Abort:
@@ -69,7 +71,7 @@ class _LoadedWhenCalled(TyperCommand):
         self._found = found
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """Load the real command: it parses the arguments and is what the context then invokes."""
+        """Load the real command, which parses the arguments and is then invoked by the context."""
         return self._load().make_context(info_name, args, parent=parent, **extra)
 
     def _load(self) -> Any:
@@ -90,4 +92,4 @@ def _install(command: str) -> str:
     extras = metadata("stoop").get_all("Provides-Extra") or []
     if command in extras:
         return f"pip install 'stoop[{command}]'"
-    return "install the package again that brings this command, with all it depends on"
+    return "reinstall the package that provides this command, with its dependencies"

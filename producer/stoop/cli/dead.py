@@ -23,20 +23,20 @@ _PARTITION = f"{__name__}.partition"
 dead = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 
 _Named = Annotated[list[str] | None, typer.Argument(help="Letters, or ids of their jobs; none with --all.")]
-_All = Annotated[bool, typer.Option("--all", help="Every letter there is when the command starts.")]
+_All = Annotated[bool, typer.Option("--all", help="All letters that exist when the command starts.")]
 _Code = Annotated[str | None, typer.Option(help="With --all: only those with this failure code.")]
 
 
 @dead.callback()
 def _choose_partition(context: typer.Context, partition: Partition = 0) -> None:
-    """Dead letters: jobs that will not be tried again."""
+    """Dead letters: jobs that will not be retried."""
     context.meta[_PARTITION] = partition
 
 
 @dead.command("list")
 def list_letters(
     context: typer.Context,
-    count: Annotated[int, typer.Option(min=1, max=1000, help="At most so many.")] = 20,
+    count: Annotated[int, typer.Option(min=1, max=1000, help="Maximum number of letters.")] = 20,
     before: Annotated[str | None, typer.Option(help="Only letters older than this one.")] = None,
     json: AsJson = False,
 ) -> None:
@@ -57,7 +57,7 @@ def show_letter(
     letter: Annotated[str, typer.Argument(help="The letter, or the id of its job.")],
     json: AsJson = False,
 ) -> None:
-    """Show all of one dead letter: its failure, and the job as it came."""
+    """Show one dead letter in full: its failure, and the job as it was submitted."""
     found = operate(context, lambda queue: _find(queue, letter, context.meta[_PARTITION]), as_json=json)
     if json:
         print_json(letter_facts(found))
@@ -87,7 +87,7 @@ def redrive_letters(
         print_json({verdict.value: verdicts[verdict] for verdict in Redriven})
     else:
         left = verdicts[Redriven.LIVES]
-        lives = f"; {left} left, as their jobs were submitted anew or completed" if left else ""
+        lives = f"; {left} skipped, because their jobs were submitted again or have completed" if left else ""
         typer.echo(f"{verdicts[Redriven.YES]} sent back to their lanes{lives}")
 
 
@@ -97,15 +97,15 @@ def purge_letters(
     letters: _Named = None,
     everything: _All = False,
     code: _Code = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     json: AsJson = False,
 ) -> None:
-    """Delete dead letters for ever."""
+    """Delete dead letters permanently."""
     partition = _checked_choice(context, letters, everything, code)
     if everything and not yes:
         if json:
             raise typer.BadParameter("--all with --json needs --yes")
-        typer.confirm("Delete all these dead letters for ever?", abort=True)
+        typer.confirm("Delete all these dead letters permanently?", abort=True)
 
     async def purge(queue: Operator) -> int:
         return sum([await queue.purge(page, partition) async for page in _chosen(queue, letters, code, partition)])
@@ -121,21 +121,21 @@ def _checked_choice(context: typer.Context, letters: list[str] | None, everythin
     if bool(letters) == everything:
         raise typer.BadParameter("name letters, or give --all")
     if code and not everything:
-        raise typer.BadParameter("--code goes with --all")
+        raise typer.BadParameter("--code needs --all")
     return int(context.meta[_PARTITION])
 
 
 async def _find(queue: Operator, name: str, partition: int) -> DeadLetter:
     found = await queue.find(name, partition)
     if found is None:
-        raise NotFound(f"there is no dead letter {one_line(name)}: `stoop dead list` shows those there are")
+        raise NotFound(f"there is no dead letter {one_line(name)}: `stoop dead list` lists the existing ones")
     return found
 
 
 async def _chosen(
     queue: Operator, named: list[str] | None, code: str | None, partition: int
 ) -> AsyncIterator[list[DeadLetter]]:
-    """Yield the letters that are meant, a page at a time: those named, or all that are there now."""
+    """Yield the chosen letters, a page at a time: those named, or all that exist now."""
     if named:
         found = [await _find(queue, name, partition) for name in named]
         for start in range(0, len(found), _PAGE):

@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 __all__ = ["draw", "export"]
 
 _Results = Annotated[
-    str, typer.Argument(help="A folder that `stoop bulk` wrote, a file with a result a line, or - for standard input.")
+    str,
+    typer.Argument(help="A folder that `stoop bulk` wrote, a file with one result per line, or - for standard input."),
 ]
 _Images = Annotated[
-    str | None, typer.Option(help="Where the images are: a folder, or s3 for their own s3:// addresses.")
+    str | None, typer.Option(help="The images' folder, or s3 to read them at their own s3:// addresses.")
 ]
 _DRAWN = (".png", ".jpg", ".jpeg", ".webp")
 
@@ -34,10 +35,12 @@ _DRAWN = (".png", ".jpg", ".jpeg", ".webp")
 def export(
     results: Annotated[
         list[str],
-        typer.Argument(help="Folders that `stoop bulk` wrote, files with a result a line, or - for standard input."),
+        typer.Argument(
+            help="Folders that `stoop bulk` wrote, files with one result per line, or - for standard input."
+        ),
     ],
-    format: Annotated[FormatName, typer.Option("--format", help="What to write.")],
-    out: Annotated[Path, typer.Option(help="The file or folder to write; it must not be there yet.")],
+    format: Annotated[FormatName, typer.Option("--format", help="The output format.")],
+    out: Annotated[Path, typer.Option(help="The file or folder to write; it must not exist yet.")],
     images: _Images = None,
     json: AsJson = False,
 ) -> None:
@@ -109,7 +112,7 @@ def _print_report(out: Path, report: Report, *, as_json: bool) -> None:
         for line in _lines(out, report):
             typer.echo(legible(line))
         if report.errors:
-            typer.echo(legible(f"{report.errors} could not be used, such as {report.last_error}"), err=True)
+            typer.echo(legible(f"{report.errors} could not be used, for example {report.last_error}"), err=True)
             typer.echo(legible(f"all of them are in {report.errors_file}"), err=True)
     if not report.written["images"] and not report.written["rows"]:
         raise typer.Exit(USAGE)

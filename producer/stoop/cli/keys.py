@@ -1,4 +1,4 @@
-"""`stoop keys`: make, list and revoke the gateway's API keys, of which the file holds only digests."""
+"""`stoop keys`: make, list and revoke the gateway's API keys. The file holds only digests of them."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -15,10 +15,10 @@ __all__ = ["AsJson", "Lanes", "Partition", "Partitions", "operate", "split"]
 
 _T = TypeVar("_T")
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for errors too.")]
-Lanes = Annotated[str, typer.Option(help="Lanes to look at (comma-separated); by default every lane there is.")]
-Partitions = Annotated[str, typer.Option(envvar="STOOP_PARTITIONS", help="Partitions to look at (comma-separated).")]
-Partition = Annotated[int, typer.Option(min=0, max=99_999, help="The partition to look at.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, also for errors.")]
+Lanes = Annotated[str, typer.Option(help="Lanes to show (comma-separated); by default all.")]
+Partitions = Annotated[str, typer.Option(envvar="STOOP_PARTITIONS", help="Partitions to show (comma-separated).")]
+Partition = Annotated[int, typer.Option(min=0, max=99_999, help="The partition to use.")]
 
 
 def split(names: str) -> tuple[str, ...]:

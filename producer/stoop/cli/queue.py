@@ -33,13 +33,15 @@ _Show = Callable[[Sequence[QueueStatus], Sequence[dict[str, float]]], None]
 
 def status(
     context: typer.Context,
-    watch: Annotated[bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")] = False,
-    interval: Annotated[float, typer.Option(min=0, help="Seconds between two looks, of which rates are made.")] = 1.0,
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh until Ctrl-C.")] = False,
+    interval: Annotated[
+        float, typer.Option(min=0, help="Seconds between refreshes; rates are computed over them.")
+    ] = 1.0,
     lanes: Lanes = "",
     partitions: Partitions = "0",
     json: AsJson = False,
 ) -> None:
-    """Show the lanes: how many jobs wait, run and have died, how old the oldest is, and how fast they come and go."""
+    """Show the lanes: how many jobs wait, run and are dead, the age of the oldest, and the rates."""
     wanted = _numbers(partitions)
 
     async def follow(operator: Operator, show: _Show) -> None:
@@ -78,14 +80,14 @@ def status(
 
 
 async def _lanes_of(operator: Operator, asked: str, partition: int) -> tuple[str, ...]:
-    """Return the lanes that were asked for or, where none was, every lane there is, the default ones first."""
+    """Return the requested lanes or, if none was requested, every lane, the default ones first."""
     if asked:
         return split(asked)
     return tuple(dict.fromkeys((*split(""), *await operator.lanes(partition))))
 
 
 def models(context: typer.Context, json: AsJson = False) -> None:
-    """List the models whose workers live: what jobs call them, their skills, and how many workers they have."""
+    """List the models that have a live worker: their names, skills and numbers of workers."""
     connect: type[Client] = context.obj or Client
     with exit_on_error(as_json=json), connect(ProducerConfig()) as client:
         live = client.models()
@@ -96,7 +98,7 @@ def models(context: typer.Context, json: AsJson = False) -> None:
 
 
 def workers(context: typer.Context, partitions: Partitions = "0", json: AsJson = False) -> None:
-    """List the workers whose lease runs."""
+    """List the live workers."""
     wanted = _numbers(partitions)
 
     async def look(operator: Operator) -> list[Any]:
@@ -114,7 +116,7 @@ def cancel(
     job_id: Annotated[str, typer.Argument(help="The job's id.")],
     json: AsJson = False,
 ) -> None:
-    """Ask for the end of a job: a waiting one does not run, a running one stops within a step.
+    """Cancel a job: a waiting one never runs, a running one stops within a step.
 
     A job put there by a bare XADD is not known before it is claimed: it is cancelled then, and the exit code is 1.
     """
@@ -131,17 +133,19 @@ def cancel(
     if json:
         print_json({"id": job_id, "was": before, "asked": before not in TERMINAL})
     else:
-        typer.echo(f"asked for the end of job {one_line(job_id)} (it was {before})")
+        typer.echo(f"asked to cancel job {one_line(job_id)} (it was {before})")
 
 
 def pause(
     context: typer.Context,
     lane: _Lane,
     partitions: Partitions = "0",
-    force: Annotated[bool, typer.Option("--force", help="Also a lane that nobody serves and that is empty.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Pause the lane even if it is empty and no worker serves it.")
+    ] = False,
     json: AsJson = False,
 ) -> None:
-    """Let no worker claim from a lane; jobs can still be submitted to it, and those in flight go on."""
+    """Stop workers from claiming from a lane; it still accepts jobs, and those in flight go on."""
     wanted = _numbers(partitions)
     if is_reserved(lane):
         raise typer.BadParameter("the quarantine cannot be paused")
@@ -181,7 +185,7 @@ async def _check_lane(operator: Operator, lane: str, partitions: Sequence[int]) 
     if lane not in known:
         near = get_close_matches(lane, known, n=1)
         meant = f" (did you mean {near[0]!r}?)" if near else ""
-        raise NotFound(f"no worker serves a lane {one_line(lane)}, and nothing is in it{meant}")
+        raise NotFound(f"no worker serves the lane {one_line(lane)}, and it is empty{meant}")
 
 
 def _print_lane(lane: str, stands: str, changed: bool, *, as_json: bool) -> None:
@@ -194,7 +198,7 @@ def _print_lane(lane: str, stands: str, changed: bool, *, as_json: bool) -> None
 def _numbers(partitions: str) -> list[int]:
     numbers = [number.strip() for number in partitions.split(",")]
     if not all(_PARTITION.fullmatch(number) for number in numbers):
-        raise typer.BadParameter(f"--partitions takes numbers from 0 to 99999 with commas, not {partitions!r}")
+        raise typer.BadParameter(f"--partitions takes comma-separated numbers from 0 to 99999, not {partitions!r}")
     return [int(number) for number in numbers]
 
 
@@ -203,7 +207,7 @@ def _print_status(seen: Sequence[QueueStatus], speeds: Sequence[dict[str, float]
 
 
 def _has_room(out: Console) -> bool:
-    """Say whether the same place can be drawn on again and again: not in a file, nor where lines are cut."""
+    """Return True if output can be redrawn in place: not in a file, nor on a terminal that is too narrow."""
     return out.is_terminal and Console().width >= LEAST_WIDTH
 
 

@@ -62,7 +62,7 @@ def print_stream(events: Iterable[Event]) -> None:
             _write(out, f"{place_text(event.object)}\n")
         elif isinstance(event, RestartedEvent):
             out.print()
-            aside.print("(run anew: what was printed before this line counts no more)", style="yellow")
+            aside.print("(the job runs again: ignore the output above this line)", style="yellow")
     out.print()
 
 

@@ -50,7 +50,7 @@ def rates(before: QueueStatus, after: QueueStatus) -> dict[str, float]:
 
 
 def show_status(status: QueueStatus, speeds: Mapping[str, float]) -> Group:
-    """Draw one partition: its lanes, what lies beside them, and how many jobs a second come and go."""
+    """Draw one partition: its lanes, its other counts, and how many jobs enter and end a second."""
     table = Table(
         Column("lane", overflow="fold"),
         "waiting",
@@ -75,7 +75,7 @@ def show_status(status: QueueStatus, speeds: Mapping[str, float]) -> Group:
 def print_models(live: Sequence[LiveModel]) -> None:
     """Print one model a row, and say so if jobs that name no model may be answered by several."""
     if not live:
-        open_console(stderr=True).print("no worker's lease runs: start one with `stoop worker`")
+        open_console(stderr=True).print("there is no live worker: start one with `stoop worker`")
         return
     table = Table("model", "workers", "skills", "context", "in flight", "loaded", title="models", title_justify="left")
     for one in live:
@@ -99,7 +99,7 @@ def print_models(live: Sequence[LiveModel]) -> None:
 def print_workers(living: Sequence[LivingWorker]) -> None:
     """Print one worker a row."""
     if not living:
-        open_console(stderr=True).print("no worker's lease runs: start one with `stoop worker`")
+        open_console(stderr=True).print("there is no live worker: start one with `stoop worker`")
         return
     columns = ("name", "model", "host", "pid", "lanes", "in_flight", "permits", "version")
     table = Table("worker", *(name.replace("_", " ") for name in columns), title="workers", title_justify="left")

@@ -1,4 +1,4 @@
-"""`stoop result`: wait for the answer of a job submitted before."""
+"""`stoop result`: wait for the answer to an earlier job."""
 
 from typing import Annotated
 
@@ -18,10 +18,10 @@ def result(
     context: typer.Context,
     job_id: Annotated[str, typer.Argument(help="The job's id, as --no-wait printed it.")],
     stream: Annotated[bool, typer.Option("--stream", help="Replay a streamed job's output, then follow it.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object, for errors too.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object, also for errors.")] = False,
     timeout: Annotated[float | None, typer.Option(min=0, help="Seconds to wait for the answer.")] = None,
 ) -> None:
-    """Wait for the answer of a job submitted before, and print it.
+    """Wait for the answer to an earlier job, and print it.
 
     Workers keep answers for a day unless configured otherwise.
     """

@@ -29,13 +29,13 @@ class SkillOptions:
         False
     )
 
-    stream: Annotated[bool, typer.Option("--stream", help="Show the answer while it is written.")] = False
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object, for errors too.")] = False
+    stream: Annotated[bool, typer.Option("--stream", help="Show the answer as it is generated.")] = False
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object, also for errors.")] = False
     draw: Annotated[Path | None, typer.Option(help="Write the image with the answer drawn on it.")] = None
     temperature: Annotated[float | None, _sampling("0 always takes the likeliest token.")] = None
     top_p: Annotated[float | None, _sampling("Sample from this share of the likeliest tokens.")] = None
-    max_tokens: Annotated[int | None, _sampling("Most tokens of the answer.")] = None
-    max_objects: Annotated[int | None, _sampling("Most boxes or points.")] = None
+    max_tokens: Annotated[int | None, _sampling("Maximum tokens in the answer.")] = None
+    max_objects: Annotated[int | None, _sampling("Maximum number of boxes or points.")] = None
     seed: Annotated[int | None, _sampling("The same seed repeats the same answer.")] = None
 
     top_k: Annotated[int | None, _sampling("Sample from so many of the likeliest tokens.")] = None

@@ -22,14 +22,14 @@ __all__ = ["caption", "detect", "gaze", "point", "query", "run"]
 _DRAWN = (".png", ".jpg", ".jpeg", ".webp")
 
 _Image = Annotated[str, typer.Argument(help="An image file, or an s3://, https:// or data: address.")]
-_Object = Annotated[str, typer.Argument(help="What to look for, such as 'red car'.")]
+_Object = Annotated[str, typer.Argument(help="The object to look for, such as 'red car'.")]
 
 
 @with_options
 def query(
     context: typer.Context,
-    image: Annotated[str, typer.Argument(help="An image file or address; left out with --no-image.")],
-    question: Annotated[str | None, typer.Argument(help="What to ask.")] = None,
+    image: Annotated[str, typer.Argument(help="An image file or address; omit it with --no-image.")],
+    question: Annotated[str | None, typer.Argument(help="The question.")] = None,
     no_image: Annotated[bool, typer.Option("--no-image", help="Ask a question on text alone.")] = False,
     reasoning: Annotated[
         bool | None,
@@ -54,7 +54,7 @@ def query(
 def caption(
     context: typer.Context,
     image: _Image,
-    length: Annotated[CaptionLength, typer.Option(help="How much to say.")] = CaptionLength.NORMAL,
+    length: Annotated[CaptionLength, typer.Option(help="Length of the caption.")] = CaptionLength.NORMAL,
     *,
     options: SkillOptions,
 ) -> None:
@@ -107,7 +107,7 @@ def run(
     *,
     options: SkillOptions,
 ) -> None:
-    """Run any skill by its name, also one that another package adds.
+    """Run any skill by name, including one from another package.
 
     For example: stoop run detect photo.jpg --field object="red car"
     """
@@ -139,7 +139,7 @@ def _check(options: SkillOptions, image: str | None) -> None:
     if options.stream and options.json:
         raise typer.BadParameter("choose --stream or --json")
     if options.no_wait and (options.stream or options.draw):
-        raise typer.BadParameter("--no-wait goes without --stream and --draw")
+        raise typer.BadParameter("--no-wait cannot be combined with --stream or --draw")
     if options.draw and image is None:
         raise typer.BadParameter("--draw needs an image")
     if options.draw and options.draw.suffix.lower() not in _DRAWN:

@@ -28,12 +28,11 @@ _ANY_ADDRESS = "s3://bucket/key"
 class AsyncClient(JobClient):
     """Submits jobs to the queue and reads their answers; one client serves any number of tasks of one event loop.
 
-    Without a `config` it reads the `STOOP_*` variables; `values` are fields of `ProducerConfig` and win over both.
-    Connects at first use. An `image` is an `s3://`, `data:` or `https://` address, or a path, bytes, a Pillow image or
-    an array of uint8 (RGB), which are uploaded to the configured bucket. `settings` has any of temperature, top_p,
-    max_tokens, max_objects, seed, top_k, stop. With `cancel_on_exit` a job is cancelled when nobody waits for it any
-    more: when its stream or result is left before the end, and what is left when the client is closed. Every method
-    raises `StoopError`s only.
+    Without a `config` it reads the `STOOP_*` variables; `values` are fields of `ProducerConfig` and win over both. It
+    connects at first use. An `image` is an `s3://`, `data:` or `https://` address, or a path, bytes, a Pillow image or
+    an array of uint8 (RGB), which are uploaded to the configured bucket. `settings` may hold temperature, top_p,
+    max_tokens, max_objects, seed, top_k and stop. With `cancel_on_exit` a job is cancelled when the reader of its
+    stream or result leaves before the end; closing the client cancels the rest. Every method raises only `StoopError`s.
     """
 
     def __init__(
@@ -108,12 +107,12 @@ class AsyncClient(JobClient):
         reasoning: bool | None = None,
         spatial_refs: Sequence[Sequence[float]] | None = None,
     ) -> dict[str, Any]:
-        """Answer a question about the image, or about nothing but text: {"answer": str[, "reasoning": {...}]}.
+        """Answer a question about the image, or about text alone: {"answer": str[, "reasoning": {...}]}.
 
-        With `stream` the answer is an async iterator; the reasoning is complete by then, but for its grounding,
+        With `stream` the answer is an async iterator. The reasoning is complete by then, except for its grounding,
         which is filled in when the iterator ends. Without `reasoning` the model decides; a stream then has the answer
-        alone. `spatial_refs` are points [x, y] and boxes [x_min, y_min, x_max,
-        y_max] that the question speaks of, as fractions of the image.
+        alone. `spatial_refs` are the points [x, y] and boxes [x_min, y_min, x_max, y_max] that the question mentions,
+        as fractions of the image.
         """
         job = await self.prepare(
             "query",
@@ -164,8 +163,8 @@ class AsyncClient(JobClient):
         With `stream` the message is an async iterator of its text. `messages` are in OpenAI's form: each has a `role`
         (system, user or assistant) and a `content`, which is a string or a list of parts, {"type": "text", "text": ...}
         and {"type": "image_url", "image_url": {"url": image}}; such an image may be anything that `image` may be
-        elsewhere. A model that asks for today's date is told `date` (2026-01-31); without one the same messages make
-        the same prompt on any day.
+        elsewhere. A model that uses today's date gets `date` (2026-01-31); without one, the same messages make the same
+        prompt on any day.
         """
         job = await self.prepare("chat", settings=settings, messages=messages, stream=stream, date=date)
         return {"message": await self._text(job)} if stream else await self._answer(job)

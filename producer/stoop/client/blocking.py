@@ -171,7 +171,7 @@ class Client:
         return self._here().client
 
     def _here(self) -> _Running:
-        """Return what this process has of the client, made now if the process was forked."""
+        """Return this process's state of the client, created now if the process was forked."""
         running = self._running.get(os.getpid())
         if running is not None:
             return running

@@ -80,7 +80,7 @@ def _refuse_unknown(kind: str, given: Mapping[str, Any], known: tuple[str, ...])
     if unknown[0] in Settings.__struct_fields__:
         raise _invalid(f"{problem}; it goes into the settings: settings={{{unknown[0]!r}: …}}")
     if unknown[0] in Job.__struct_fields__:
-        raise _invalid(f"{problem}; it is a field of the job and goes beside the settings")
+        raise _invalid(f"{problem}; it is a field of the job, not one of the settings")
     raise _invalid(f"{problem}{_meant(unknown[0], known)}; known are {', '.join(known)}")
 
 

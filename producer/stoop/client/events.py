@@ -1,9 +1,9 @@
 """The events of one job, whole and in order, from a channel that may lose some and a log that keeps them.
 
-Redis pub/sub drops what a late, slow or disconnected subscriber missed; the log has it. So: subscribe first, read
-the log, drop what repeats, and read the log again whenever `seq` shows a gap or the transport reports a silence. A
-Redis that goes away meanwhile is waited for.
-Events of a type that is not known here, from a newer worker, count in `seq` and are passed over.
+Redis pub/sub drops the events that a late, slow or disconnected subscriber missed; the log has them. So: subscribe
+first, read the log, drop repeats, and read the log again whenever `seq` shows a gap or the transport reports a silence.
+During an outage of Redis the reader waits. Events of an unknown type, from a newer worker, count in `seq` and are
+skipped.
 """
 
 import time
@@ -136,7 +136,7 @@ def ending(event: TerminalEvent) -> Result:
 
 
 class _CatchUp:
-    """Reads what was missed; a job of which nothing is heard for `silence` seconds must at least be known."""
+    """Reads missed events. After `silence` seconds without an event the queue must at least know the job."""
 
     def __init__(self, transport: Transport, job_id: str, after: int, silence: float) -> None:
         self._transport, self._job_id, self._silence = transport, job_id, silence
@@ -172,8 +172,8 @@ class _CatchUp:
 async def _check_known(transport: Transport, job_id: str) -> None:
     if await transport.state(job_id) is None:
         raise NotFound(
-            f"the queue knows no job {job_id}, or not any more: check the id and STOOP_REDIS_URL; answers are kept for"
-            " a day, unless the workers are configured otherwise"
+            f"the queue knows no job {job_id}, or has forgotten it: check the id and STOOP_REDIS_URL; answers"
+            " are kept for a day, unless the workers are configured otherwise"
         )
 
 
@@ -192,7 +192,7 @@ def _result(packed: bytes) -> Result:
 
 
 def _unreadable(error: Rejected) -> StoopError:
-    return StoopError(f"what the queue tells cannot be read ({error}): is a worker newer than this client?")
+    return StoopError(f"the queue's messages cannot be read ({error}): is a worker newer than this client?")
 
 
 def _terminal(result: Result, seq: int) -> Event:

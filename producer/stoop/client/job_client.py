@@ -28,8 +28,8 @@ _STATE_SECONDS = 2.0
 class JobClient:
     """Submits jobs through a transport, and reads their events and results.
 
-    Waits that are given no time of their own last `timeout_seconds`. With `cancel_on_exit` a job of this client is
-    cancelled when its stream or its result is left before the end, and what is left when the client is closed.
+    A wait without a time of its own lasts `timeout_seconds`. With `cancel_on_exit` a job of this client is cancelled
+    when the reader of its stream or result leaves before the end; closing the client cancels the rest.
     """
 
     def __init__(
@@ -48,16 +48,16 @@ class JobClient:
     async def submit(self, job: Job) -> str:
         """Put the job into its lane and return its id (that of the first job, if its idempotency key was seen).
 
-        Raises `InvalidJob`, `IdempotencyConflict`, `QueueFull` (with `retry_after`) or `QueueUnavailable`. To submit
-        the same job again after an error puts it once. If no live worker serves the lane, a warning is logged, once a
-        lane: the job waits there.
+        Raises `InvalidJob`, `IdempotencyConflict`, `QueueFull` (with `retry_after`) or `QueueUnavailable`. It is safe
+        to submit the same job again after an error: it is put into the lane once. If no live worker serves the lane, a
+        warning is logged once a lane, and the job waits there.
         """
         return (await self.submit_many([job]))[0]
 
     async def submit_many(self, jobs: Sequence[Job]) -> list[str]:
-        """Put the jobs into their lanes, 128 to a call, and return their ids; raises as `submit` at the first refusal.
+        """Put the jobs into their lanes, 128 to a call; return their ids, or raise like `submit` at the first refusal.
 
-        What one call takes is taken whole or not at all, but calls before it stand: see `submit_each` for which.
+        Each call takes all of its jobs or none, but earlier calls stand: `submit_each` reports them one by one.
         """
         return await self._put(jobs)
 
@@ -90,14 +90,16 @@ class JobClient:
     async def stream(
         self, job_id: str, timeout: float | None = None, *, after: int = -1, cancel_on_exit: bool | None = None
     ) -> AsyncGenerator[Event, None]:
-        """Yield every event of the job, each once and in order, until the terminal one; behind that there is nothing.
+        """Yield every event of the job, each once and in order, up to the terminal one.
 
-        Late subscribers get what they missed; a lost connection or a restart of Redis loses nothing. With `after` it
-        begins behind the event of that `seq`, which is what a browser sends as Last-Event-ID; below 0 it begins at the
-        first one. After a `RestartedEvent`, ignore what came before it. With a `timeout` (seconds, for the whole of
-        it) raises `TimedOut`; the job goes on, unless `cancel_on_exit`. Raises `NotFound` for an unknown job. It
-        asks at the start and after every 30 s without an event; an id that no client made is given the first 30 s,
-        because a job of a bare XADD or of Celery is known only once a worker has claimed it.
+        A late subscriber gets the earlier events too; a lost connection or a restart of Redis loses nothing. With
+        `after` the stream begins behind the event with that `seq`, which a browser sends as Last-Event-ID; below 0 it
+        begins at the first event. After a `RestartedEvent`, discard everything before it.
+
+        Raises `TimedOut` after `timeout` seconds for the whole stream; the job goes on, unless `cancel_on_exit`. Raises
+        `NotFound` for an unknown job, checked at the start and after every 30 s without an event. An id that no client
+        made is given the first 30 s, because the queue knows a job of a bare XADD or of Celery only once a worker has
+        claimed it.
         """
         deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
         async with (
@@ -138,10 +140,10 @@ class JobClient:
         return _state(await self._queue.state(job_id))
 
     async def cancel(self, job_id: str) -> State | None:
-        """Ask for the end of a job; return the state it was in, None if the queue does not know it (yet).
+        """Ask for the end of a job; return the state it was in, or None if the queue does not know it (yet).
 
-        A job that waits will not run, one that runs stops within a step; its last event, `cancelled`, tells when. One
-        that has ended stays as it is, and one that gets its answer in that moment has it.
+        A waiting job never runs; a running one stops within a step. Its last event, `cancelled`, marks the moment. A
+        job that has ended stays as it is, and so does one whose answer comes first.
         """
         return _state(await self._queue.cancel(job_id))
 
@@ -186,7 +188,7 @@ class JobClient:
 
     @contextlib.asynccontextmanager
     async def _left_or_ended(self, job_id: str, cancel_on_exit: bool | None) -> AsyncIterator[Callable[[], None]]:
-        """Cancel the job, if that is wanted, when it is left before what is yielded was called to tell its end."""
+        """Cancel the job, if that is wanted, when the caller leaves without having called the yielded function."""
         cancels = self._cancel_on_exit if cancel_on_exit is None else cancel_on_exit
 
         def ended() -> None:

@@ -100,7 +100,7 @@ class LoopThread:
 
     def _refusal(self) -> str | None:
         if os.getpid() != self._pid:
-            return "this was made before the process was forked: make it anew in the child"
+            return "this was made before the process was forked: make a new one in the child"
         if self._closed:
             return "this client is closed"
         if threading.current_thread() is self._thread:

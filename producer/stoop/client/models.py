@@ -10,11 +10,11 @@ __all__ = ["LiveModel", "live_models"]
 
 @dataclass(frozen=True, slots=True)
 class LiveModel:
-    """One model with at least one worker whose lease runs.
+    """One model with at least one live worker.
 
-    `name` is what a job's `model` says; None for workers that answer only jobs without one. `default` says that jobs
-    without a model are answered by it. `loaded` are the checkpoints. `max_context` is the least of its workers', in
-    tokens; None if none tells it. `permits` are the jobs that all its workers take at once.
+    `name` goes into a job's `model`; None stands for workers that answer only jobs without one. `default` is true if
+    the model answers jobs that name none. `loaded` are the checkpoints. `max_context` is the smallest of its workers',
+    in tokens; None if no worker reports it. `permits` is the number of jobs that all its workers run at once.
     """
 
     name: str | None

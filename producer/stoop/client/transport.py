@@ -29,9 +29,9 @@ class Transport(Protocol):
         """Return how many events the job has had, or None if the queue does not know the job (yet, or any more)."""
 
     async def cancel(self, job_id: str) -> str | None:
-        """Ask for the end of a job, and return the state it was in, or None if the queue does not know it (yet).
+        """Ask for the end of a job; return the state it was in, or None if the queue does not know it (yet).
 
-        What waits does not run, what runs is broken off; a job that has ended stays as it is. May be repeated.
+        A waiting job never runs and a running one is stopped; a job that has ended stays as it is. May be repeated.
         """
 
     async def log(self, job_id: str, after: int = -1) -> list[bytes]:

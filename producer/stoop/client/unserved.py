@@ -51,7 +51,7 @@ class UnservedLanes:
 
 def _alive(workers: Sequence[WorkerRecord]) -> str:
     if not workers:
-        return "no worker lives at all: start one with `stoop worker`"
+        return "there is no live worker: start one with `stoop worker`"
     lanes = sorted({lane for worker in workers for lane in worker.lanes})
     models = [model.name for model in live_models(workers) if model.name]
-    return f"live are the models {', '.join(models) or 'without a name'}, in the lanes {', '.join(lanes)}"
+    return f"live workers serve the models {', '.join(models) or 'without a name'}, in the lanes {', '.join(lanes)}"

@@ -91,7 +91,7 @@ class ChildServer:
             self.process.wait()
 
     def log_tail(self) -> str:
-        """Return the end of what the process has logged."""
+        """Return the end of the process's log."""
         return self.log.read_text(errors="replace")[-1000:].strip() or f"nothing in {self.log}"
 
 

@@ -58,7 +58,7 @@ def open_canvas(encoded: bytes) -> tuple[Image.Image, int]:
             return orient_image(opened.convert("RGB"), orientation), orientation
     except UnidentifiedImageError as error:
         # Pillow names the object in memory
-        raise ImageUnreadable("cannot draw on the image: its bytes are no image that can be read") from error
+        raise ImageUnreadable("cannot draw on the image: its bytes are not a readable image") from error
     except (Image.DecompressionBombError, OSError, ValueError, SyntaxError) as error:
         raise ImageUnreadable(f"cannot draw on the image: {error}") from error
 

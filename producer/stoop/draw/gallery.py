@@ -62,7 +62,7 @@ def draw_gallery(
     out = out.expanduser().absolute()
     page_only = out.suffix in (".html", ".htm")
     if out.exists() and (page_only or not out.is_dir() or any(out.iterdir())):
-        raise ConfigError(f"{out} is there already: give another name, or delete it first")
+        raise ConfigError(f"{out} exists already: give another name, or delete it first")
     report = Report(out.with_name(f"{out.name}.errors.jsonl"))
     watch(report)
     with closing(open_images(images, config)) as found, staged(out) as staging, closing(report):

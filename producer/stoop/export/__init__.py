@@ -11,7 +11,7 @@
     orientation.py  moves a model's boxes and points into the frame of a rotated image
     geometry.py     clips a model's boxes and points to the image
     formats/        one writer per format
-    report.py       the counts, and the list of what the export left out
+    report.py       the counts, and the list of everything left out
 
 Only the labels of all rows are held in memory.
 """

@@ -68,7 +68,7 @@ def check_out(out: Path, name: str, wanted: Format | None) -> None:
     if out.is_dir() and is_folder and not any(out.iterdir()):
         return
     if out.exists() or out.is_symlink():
-        raise ConfigError(f"{out} is there already: give another name, or delete it first")
+        raise ConfigError(f"{out} exists already: give another name, or delete it first")
 
 
 @contextmanager
@@ -104,7 +104,7 @@ def _check_written(report: Report, source: str) -> None:
         return
     if report.errors:
         raise ConfigError(
-            f"nothing of {source} could be used: {report.last_error} ({report.errors} such in {report.errors_file})"
+            f"nothing in {source} could be used: {report.last_error} ({report.errors} errors in {report.errors_file})"
         )
     raise ConfigError(
         f"nothing to write: of {report.rows} rows in {source} {sum(report.unfinished.values())} have no answer,"

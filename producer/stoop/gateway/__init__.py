@@ -5,15 +5,15 @@ app.py           the application: the table of routes under keys
 routes.py        the table of routes
 route.py         one row of it
 options.py       the options of `stoop serve`
-gateway.py       what all requests share: the client, keys, models and the end
-call.py          one request on its way
+gateway.py       the state that all requests share: client, keys, models and the end
+call.py          one request in progress
 access_log.py    request ids and one line of the log for each request
 keys.py          the file of API keys
 errors.py        from failures to HTTP
 body.py          reads bodies within their bounds
 images.py        the image of a request
 submission.py    from a request to a job in its lane
-job_ids.py       ids that show whose job it is
+job_ids.py       ids that show a job's tenant
 answer.py        a plain answer
 stream.py        a streamed answer
 follower.py      follows one job

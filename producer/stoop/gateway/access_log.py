@@ -1,7 +1,7 @@
-"""Around every request: its id, one line of the log when it has ended, and the end of what it left open.
+"""The outermost layer of a request: its id, one line of the log at its end, and the closing of everything it left open.
 
 The log names routes, keys, jobs, codes and times. It has no path, query, body or header of a caller, because
-all of these may hold content or secrets. Of an unforeseen exception it has the place and the type.
+all of these may hold content or secrets. For an unforeseen exception it has the place and the type.
 """
 
 import time
@@ -57,7 +57,7 @@ class _Request:
         finally:
             for close in self._closers:
                 close()
-            self._tell()
+            self._log_request()
 
     async def _sent(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -74,7 +74,7 @@ class _Request:
         await self._sent({"type": "http.response.start", "status": error.status, "headers": headers})
         await self._send({"type": "http.response.body", "body": error.body})
 
-    def _tell(self) -> None:
+    def _log_request(self) -> None:
         milliseconds = round(1000 * (time.perf_counter() - self._began), 1)
         method = self._scope["method"] if self._facts.get("route") else None
         _log.info(

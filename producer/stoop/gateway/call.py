@@ -1,4 +1,4 @@
-"""One HTTP request on its way: who asks, what was read of it, and what its answer's headers must say."""
+"""One HTTP request in progress: its caller, its body, and the headers of its answer."""
 
 import asyncio
 import contextlib
@@ -81,9 +81,9 @@ class Call:
         return given if given and _TRACEPARENT.fullmatch(given) else None
 
     async def unless_left(self, work: "asyncio.Task[_T]") -> _T:
-        """Return what the task returns. Cancel it when the caller leaves first, or when the gateway must close.
+        """Return the task's result. Cancel it when the caller leaves first, or when the gateway must close.
 
-        Raises `CallerLeft` or an `ApiError` (503), and what the task raises.
+        Raises `CallerLeft` or an `ApiError` (503), and the task's own errors.
         """
         try:
             async with self._leaving() as leaving:

@@ -42,12 +42,12 @@ def _page(document: dict[str, Any]) -> str:
 
 def _operation(method: str, path: str, operation: dict[str, Any], document: dict[str, Any]) -> str:
     head = f"<b>{method.upper()}</b> <code>{html.escape(path)}</code> {html.escape(operation['summary'])}"
-    told = [f"<p>Scope: {html.escape(operation.get('x-stoop-scope') or 'none, anybody may call')}.</p>"]
+    paragraphs = [f"<p>Scope: {html.escape(operation.get('x-stoop-scope') or 'none, anybody may call')}.</p>"]
     for media_type, content in operation.get("requestBody", {}).get("content", {}).items():
-        told.append(
+        paragraphs.append(
             f"<p>Body, {html.escape(media_type)}:</p><pre>{html.escape(_fields(content['schema'], document))}</pre>"
         )
-    return f"<details><summary>{head}</summary>{''.join(told)}</details>"
+    return f"<details><summary>{head}</summary>{''.join(paragraphs)}</details>"
 
 
 def _fields(schema: dict[str, Any], document: dict[str, Any]) -> str:

@@ -105,7 +105,7 @@ class ApiError(Exception):
 
     @property
     def headers(self) -> dict[str, str]:
-        """What tells a client whether and when to try again."""
+        """The headers that say whether and when to try again."""
         headers = {"www-authenticate": "Bearer"} if self.status == 401 else {}
         if self.status in _FINAL:
             headers["x-should-retry"] = "false"
@@ -123,7 +123,7 @@ def error_response(error: ApiError) -> Response:
 
 
 def from_stoop(error: StoopError, job_id: str | None = None) -> ApiError:
-    """Return what an error of the client means to an HTTP caller."""
+    """Return the HTTP form of an error of the client."""
     match error:
         case InvalidJob(failure=failure):
             return _failed(failure, job_id)

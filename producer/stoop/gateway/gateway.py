@@ -1,4 +1,4 @@
-"""What all requests of one gateway share: its client, its keys and models, and its end."""
+"""The state that all requests of one gateway share: its client, its keys and models, and its end."""
 
 import asyncio
 import contextlib
@@ -50,7 +50,7 @@ class Gateway:
             await self.client.aclose()
 
     def drain(self) -> None:
-        """Tell load balancers to send nobody; shortly before the end of the grace, break off what is left."""
+        """Make load balancers send no more requests; shortly before the end of the grace, end the remaining ones."""
         if self.draining:
             return
         self.draining = True
@@ -68,8 +68,10 @@ class Gateway:
         """Return the caller's key; raise an `ApiError` (401 or 403) if it opens nothing here."""
         key = OPEN if self._keys is None else self._keys.find(secret) if secret else None
         if key is None:
-            told = "this API key is unknown, revoked or expired" if secret else "give an API key: Authorization: Bearer"
-            raise ApiError(401, "invalid_api_key", told)
+            problem = (
+                "this API key is unknown, revoked or expired" if secret else "give an API key: Authorization: Bearer"
+            )
+            raise ApiError(401, "invalid_api_key", problem)
         if scope not in key.scopes:
             raise ApiError(403, "missing_scope", f"this API key lacks the scope {scope}")
         return key

@@ -23,13 +23,13 @@ def new_job_id(tenant: str | None) -> str:
 
 
 def is_of(job_id: str, tenant: str | None) -> bool:
-    """Say whether a gateway made this id for a job of this tenant."""
+    """Return True if a gateway made this id for a job of this tenant."""
     if not names.is_generated(job_id):
         return False
-    drawn, told = job_id[: 2 * _RANDOM_BYTES], job_id[2 * _RANDOM_BYTES : 2 * (_RANDOM_BYTES + _DIGEST_BYTES)]
-    return _digest(bytes.fromhex(drawn), tenant) == told
+    drawn, digest = job_id[: 2 * _RANDOM_BYTES], job_id[2 * _RANDOM_BYTES : 2 * (_RANDOM_BYTES + _DIGEST_BYTES)]
+    return _digest(bytes.fromhex(drawn), tenant) == digest
 
 
 def _digest(drawn: bytes, tenant: str | None) -> str:
-    said = b"" if tenant is None else b":" + tenant.encode()
-    return hashlib.blake2b(drawn + said, digest_size=_DIGEST_BYTES).hexdigest()
+    suffix = b"" if tenant is None else b":" + tenant.encode()
+    return hashlib.blake2b(drawn + suffix, digest_size=_DIGEST_BYTES).hexdigest()

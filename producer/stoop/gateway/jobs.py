@@ -31,7 +31,7 @@ _RESULT_SECONDS: Final = 5.0
 
 
 class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A job, as in the wire contract, without what the API key decides. Its events stream unless `stream` is false."""
+    """A job as in the wire contract, without the fields that the API key sets. Its events stream by default."""
 
     skill: str
     image: str | None = None
@@ -157,5 +157,5 @@ async def _events(follower: Follower) -> AsyncGenerator[ServerSentEvent, None]:
 def _data(event: Event) -> str:
     if not isinstance(event, FinishedEvent):
         return event.json()
-    told = msgspec.to_builtins(event) | {"result": _shown(event.result)}
-    return msgspec.json.encode(told).decode()
+    shown = msgspec.to_builtins(event) | {"result": _shown(event.result)}
+    return msgspec.json.encode(shown).decode()

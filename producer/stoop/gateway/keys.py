@@ -39,9 +39,9 @@ class Scope(StrEnum):
 
 
 class ApiKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One key as the file holds it. Its tenant, lanes and models bound what its jobs may say.
+    """One key as the file holds it. A job of the key must use its tenant, and one of its lanes and models.
 
-    `lanes` and `models` that are empty allow all. `concurrent` is the most requests in progress at once.
+    If `lanes` or `models` is empty, all are allowed. `concurrent` is the most requests in progress at once.
     """
 
     sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
@@ -76,7 +76,7 @@ def new_secret(key_id: str) -> str:
 
 
 def digest(secret: str) -> str:
-    """Return what is stored of a key."""
+    """Return the stored form of a key."""
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
 
 

@@ -127,7 +127,7 @@ async def answer_skill(call: Call, skill: str) -> Response:
 
 
 def metrics_of(result: Result) -> dict[str, float]:
-    """Return what the job cost: tokens, and times in milliseconds."""
+    """Return the cost of the job: tokens, and times in milliseconds."""
     return {name: getattr(result.metrics, name) for name in result.metrics.__struct_fields__}
 
 

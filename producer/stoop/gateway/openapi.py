@@ -107,7 +107,7 @@ def _responses(route: Route, answer: dict[str, Any] | None) -> dict[str, Any]:
                 content[route.media_type] = {"schema": {"type": "string"}}
             if route.streams:
                 content["text/event-stream"] = {"schema": {"type": "string"}}
-        responses[str(status)] = {"description": _SAID[status], **({"content": content} if content else {})}
+        responses[str(status)] = {"description": _DESCRIPTIONS[status], **({"content": content} if content else {})}
     responses["default"] = {
         "description": "The request got no answer; `code` says why.",
         "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
@@ -115,7 +115,7 @@ def _responses(route: Route, answer: dict[str, Any] | None) -> dict[str, Any]:
     return responses
 
 
-_SAID: Final = {
+_DESCRIPTIONS: Final = {
     200: "The answer.",
     201: "Made.",
     202: "The job is in its lane; its id is in the body, its address in `Location`.",

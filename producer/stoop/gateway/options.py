@@ -12,8 +12,8 @@ from stoop.errors import ConfigError
 __all__ = ["ServeOptions"]
 
 
-def _option(variable: str, told: str, **more: Any) -> Any:
-    return typer.Option(envvar=f"STOOP_{variable}", help=told, show_envvar=False, **more)
+def _option(variable: str, help_text: str, **more: Any) -> Any:
+    return typer.Option(envvar=f"STOOP_{variable}", help=help_text, show_envvar=False, **more)
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ class Pieces:
     async def next(self) -> list[Piece]:
         """Wait for the next pieces; with the end of the job there may be none.
 
-        Raises the error of a job that did not complete, `JobRestarted`, and what the follower raises.
+        Raises the error of a job that did not complete, `JobRestarted`, and the follower's own errors.
         """
         while True:
             self._take(await self._follower.next())

@@ -14,9 +14,9 @@ __all__ = ["Route"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """What the router, the check of keys and the OpenAPI document need to know of one method of one path.
+    """One method of one path, as the router, the check of keys and the OpenAPI document need it.
 
-    Without a `scope` anybody may call. `body` and `answer` are the types of the JSON; `form` names the fields of a
+    Without a `scope` anybody may call it. `body` and `answer` are the types of the JSON; `form` names the fields of a
     multipart form. `statuses` are the statuses of success; a stream may replace the answer if it `streams`.
     """
 

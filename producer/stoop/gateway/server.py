@@ -38,7 +38,7 @@ def serve(config: ProducerConfig, options: ServeOptions) -> None:
 
 
 class _Server(uvicorn.Server):
-    """Tells the gateway of the first signal."""
+    """Passes the first signal on to the gateway."""
 
     def __init__(self, settings: uvicorn.Config, gateway: Gateway) -> None:
         super().__init__(settings)

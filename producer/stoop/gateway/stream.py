@@ -1,7 +1,7 @@
-"""Server-sent events. The status waits for the first piece, silence is filled with comments, and a failure is told.
+"""Server-sent events. The status waits for the first piece, comments fill a silence, and a failure is an event.
 
-A stream that has begun cannot change its status, so it is not begun before the job says something that matters: a job
-that fails before that gets its real status. Proxies cut silent connections, so the wait is bounded; then the stream
+A stream that has begun cannot change its status, so it begins only with the job's first significant event: a job that
+fails before that gets its real status. Proxies cut silent connections, so the wait is bounded; then the stream
 begins and sends comments. A failure from then on is an error event, and the stream ends without the mark of a clean
 end.
 """
@@ -35,13 +35,13 @@ class Frames(Protocol):
     """How one API writes a stream: the `data` of its events."""
 
     def opening(self) -> Iterable[str]:
-        """Return what comes before the first piece."""
+        """Return the data before the first piece."""
 
     def piece(self, piece: Piece) -> Iterable[str]:
-        """Return what a piece becomes."""
+        """Return the data of one piece."""
 
     def ending(self, result: Result) -> Iterable[str]:
-        """Return what follows the last piece of a completed job."""
+        """Return the data after the last piece of a completed job."""
 
 
 async def stream_job(call: Call, job: Job, frames: Frames) -> Response:
@@ -57,7 +57,7 @@ async def stream_job(call: Call, job: Job, frames: Frames) -> Response:
     await call.unless_left(asyncio.create_task(held))
     if first.done():
         first.result()
-    return event_stream(call, _told(first, pieces, frames))
+    return event_stream(call, _frames_of(first, pieces, frames))
 
 
 def event_stream(call: Call, events: AsyncGenerator[ServerSentEvent, None]) -> Response:
@@ -80,11 +80,11 @@ def frame(data: str) -> ServerSentEvent:
 
 def error_frame(error: StoopError | ApiError, job_id: str | None = None) -> ServerSentEvent:
     """Return the event for a failure in the middle of a stream; nothing may follow it."""
-    told = from_stoop(error, job_id) if isinstance(error, StoopError) else error
-    return frame(told.body.decode())
+    api_error = from_stoop(error, job_id) if isinstance(error, StoopError) else error
+    return frame(api_error.body.decode())
 
 
-async def _told(
+async def _frames_of(
     first: "asyncio.Task[list[Piece]]", pieces: Pieces, frames: Frames
 ) -> AsyncGenerator[ServerSentEvent, None]:
     try:

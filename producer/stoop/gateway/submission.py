@@ -18,7 +18,7 @@ __all__ = ["Ask", "accepted", "prepare", "submit"]
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What a request asks of the queue. `fields` are further fields of `stoop_schemas.job.Job`."""
+    """The content of a request to the queue. `fields` are further fields of `stoop_schemas.job.Job`."""
 
     skill: str
     image: str | bytes | None = None

@@ -13,9 +13,9 @@ __all__ = ["DeadLetter", "LaneStatus", "LivingWorker", "Operator", "QueueStatus"
 
 @dataclass(frozen=True, slots=True)
 class LaneStatus:
-    """One lane now: jobs that wait and jobs that run, and the seconds that the oldest waiting one has waited there.
+    """One lane now: the numbers of waiting and running jobs, and the age of the oldest waiting one in seconds.
 
-    `served` says whether a worker whose lease runs claims from it: if not, what waits there waits unseen.
+    `served` is true if a live worker claims from the lane; otherwise its jobs wait in vain.
     """
 
     lane: str

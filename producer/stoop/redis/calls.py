@@ -34,10 +34,10 @@ class Script:
 class RedisCalls:
     """Calls the Redis that a URL of `stoop_schemas.redis_url` names; connects at first use.
 
-    Every call may be repeated unseen, so it must be one that does the same twice; while a Cluster moves the queue to
-    another node it is repeated for ten seconds. Raises `QueueUnavailable` when Redis cannot be reached after a few
-    tries, refuses the client or takes nothing, `NotAQueue` when it is the wrong one; `address` is what a message may
-    say of it.
+    Any call may be repeated silently, so it must be idempotent. While a Cluster moves the queue to another node, calls
+    are repeated for ten seconds. Raises `QueueUnavailable` when Redis cannot be reached after a few tries, refuses the
+    client or accepts no writes, and `NotAQueue` when it is the wrong Redis. `address` is the form of the URL that
+    messages may show.
     """
 
     def __init__(self, url: str) -> None:

@@ -1,6 +1,6 @@
-"""A kombu transport that puts what is sent to `stoop.*` queues where Stoop's workers take it; all else is stock Redis.
+"""A kombu transport: messages for `stoop.*` queues go to Stoop's lanes, all others to kombu's own Redis transport.
 
-It only publishes to these queues: whoever tries to consume from one is told that a Stoop worker does.
+It only publishes to these queues: a consumer gets an error that names the Stoop worker.
 """
 
 import base64

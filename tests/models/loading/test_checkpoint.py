@@ -116,7 +116,7 @@ def test_shards_are_found_by_their_index(tmp_path: Path, tensors: Tensors) -> No
 def test_a_missing_shard_is_named(tmp_path: Path, tensors: Tensors) -> None:
     write_shards(tmp_path, tensors)
     (tmp_path / "model-00002-of-00002.safetensors").unlink()
-    with pytest.raises(CheckpointError, match=r"names model-00002-of-00002.safetensors, which is not there"):
+    with pytest.raises(CheckpointError, match=r"names model-00002-of-00002.safetensors, which does not exist"):
         weight_files(tmp_path)
 
 
@@ -125,7 +125,7 @@ def test_an_index_cannot_reach_outside_its_folder(tmp_path: Path, tensors: Tenso
     folder.mkdir()
     save_file(tensors, tmp_path / "other.safetensors")
     (folder / "model.safetensors.index.json").write_text('{"weight_map": {"text.wte": "../other.safetensors"}}')
-    with pytest.raises(CheckpointError, match="which is not there"):
+    with pytest.raises(CheckpointError, match="which does not exist"):
         weight_files(folder)
 
 

@@ -26,7 +26,7 @@ class FakeHub:
     def __call__(self, repository: str, revision: str, patterns: Sequence[str]) -> Path:
         self.asked.append((repository, revision))
         if repository not in self.folders:
-            raise CheckpointError(f"cannot have {repository}")
+            raise CheckpointError(f"cannot download {repository}")
         return self.folders[repository]
 
 
@@ -89,7 +89,11 @@ def test_a_stale_tokenizer_is_replaced(tmp_path: Path, folder: Path) -> None:
     assert mismatch(read_tokenizer(released(tmp_path), ModelConfig(), hub), ModelConfig()) is None
     with pytest.raises(CheckpointError) as caught:
         read_tokenizer(released(tmp_path), ModelConfig(), FakeHub({}))
-    for part in ("tokenizer.json is not this model's tokenizer: id 0 is '!'", f"cannot have {STARMIE[0]}", "put that"):
+    for part in (
+        "tokenizer.json is not this model's tokenizer: id 0 is '!'",
+        f"cannot download {STARMIE[0]}",
+        "put that",
+    ):
         assert part in str(caught.value)
     (folder / "tokenizer.json").write_text(stale)
     with pytest.raises(CheckpointError, match=f"{STARMIE[0]} does not fit"):
@@ -107,6 +111,6 @@ def test_an_unreachable_hub_says_what_to_do(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(
-        CheckpointError, match=r"cannot have someone/else at 2025-01-01 .*check the network and HF_TOKEN"
+        CheckpointError, match=r"cannot download someone/else at 2025-01-01 .*check the network and HF_TOKEN"
     ):
         snapshot("someone/else", "2025-01-01", ("config.json",))

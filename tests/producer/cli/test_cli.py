@@ -199,7 +199,7 @@ def test_an_answer_that_cannot_be_drawn_is_still_printed(terminal: Terminal, opt
     assert exit_code == 2
     assert "shapes on paper" in out
     assert len(out.splitlines()) == 1
-    assert "error: cannot draw on the image: its bytes are no image" in err
+    assert "error: cannot draw on the image: its bytes are not a readable image" in err
 
 
 def test_help_lists_the_worker_without_importing_it() -> None:
@@ -249,7 +249,7 @@ def test_a_command_whose_packages_are_missing_says_what_to_install(
     found("no_such_package:command")
     exit_code, _, err = terminal.run("greet")
     assert exit_code == 2
-    assert "stoop greet needs no_such_package: install the package again" in err
+    assert "stoop greet needs no_such_package: reinstall the package" in err
     assert "stoop[greet]" not in err, "there is no such extra"
 
 
@@ -314,7 +314,7 @@ def test_wrong_usage_is_json_for_who_asks_for_json(terminal: Terminal, arguments
     error = json.loads(out)["error"]
     assert (exit_code, err, error["kind"], error["exit_code"]) == (2, "", "UsageError", 2)
     assert told in error["message"]
-    assert "--help` tells more" in error["message"]
+    assert " See `root" in error["message"]
 
 
 def test_a_job_may_be_left_and_read_later(terminal: Terminal) -> None:

@@ -310,7 +310,7 @@ def test_a_lane_is_paused_and_resumed(shell: Shell) -> None:
 def test_a_job_is_cancelled(shell: Shell, state: str) -> None:
     shell.redis.hset(names.job("mine"), "state", state)
     exit_code, out, _ = shell.run("cancel", "mine")
-    assert (exit_code, out) == (0, f"asked for the end of job mine (it was {state})\n")
+    assert (exit_code, out) == (0, f"asked to cancel job mine (it was {state})\n")
     assert shell.redis.hget(names.job("mine"), "cancel") == "1"
     assert shell.told("cancel", "mine") == {"id": "mine", "was": state, "asked": True}
 
@@ -326,7 +326,7 @@ def test_a_lane_that_nobody_knows_is_neither_paused_nor_resumed(shell: Shell) ->
     for verb in ("pause", "resume"):
         exit_code, out, err = shell.run(verb, "bluk")
         assert (exit_code, out) == (1, "")
-        assert "no worker serves a lane bluk" in err and "did you mean 'bulk'?" in err
+        assert "no worker serves the lane bluk" in err and "did you mean 'bulk'?" in err
     assert json.loads(shell.run("pause", "bluk", "--json")[1])["error"]["kind"] == "NotFound"
     assert shell.redis.exists(names.paused()) == 0
     assert shell.run("pause", "bluk", "--force")[1] == "lane bluk is paused\n"

@@ -40,7 +40,10 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     ("fields", "words"),
     [
         ({"lane": "typo"}, ("the lane typo", "moondream2", "bulk, interactive")),
-        ({"model": "qwen3-8b"}, ("the model qwen3-8b (lane qwen3-8b:interactive)", "live are the models moondream2")),
+        (
+            {"model": "qwen3-8b"},
+            ("the model qwen3-8b (lane qwen3-8b:interactive)", "live workers serve the models moondream2"),
+        ),
     ],
 )
 async def test_a_job_that_nobody_serves_is_warned_of_once(

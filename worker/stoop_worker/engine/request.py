@@ -100,7 +100,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """Write the next message of a chat. The model is told the date `today`, if it asks and there is one."""
+    """Write the next message of a chat. If the model asks for the date, it gets `today`, unless that is None."""
 
     messages: tuple[Message, ...]
     today: date | None = None

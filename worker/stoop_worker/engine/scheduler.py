@@ -125,7 +125,7 @@ class Scheduler:
         self._free(sequence)
 
     def schedule(self) -> Plan:
-        """Choose what the next step computes."""
+        """Choose the next step's work."""
         draft = _Draft(tokens=self._config.token_budget, cost=self._config.encode_budget)
         self._grow_all(draft)
         self._rank_running(draft)

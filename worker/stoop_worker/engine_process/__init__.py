@@ -1,6 +1,6 @@
 """The engine in a process of its own, so that its death costs no lease, no answer and no queue.
 
-    supervisor.py  the front's side: starts one child after another, and settles what a dead one held
+    supervisor.py  the front's side: starts one child after another, and settles a dead one's requests
     child.py       one child, as the front sees it
     protocol.py    the messages between the two
     frames.py      those messages on a socket and a pipe

@@ -197,7 +197,7 @@ class SupervisedEngine:
     def _report_lost(self, how: str) -> None:
         lost = sorted(self._in_flight)
         self._in_flight.clear()
-        log.error("the engine has ended under its jobs", how=how, jobs=len(lost))
+        log.error("the engine has ended while it ran jobs", how=how, jobs=len(lost))
         self.on_engine_lost(lost)
 
     async def _replace(self, how: str) -> Child:

@@ -60,7 +60,7 @@ class Catalog:
     def choose(self, model: str, revision: str | None = None) -> Chosen:
         """Resolve `--model`: a path that exists, a short name, or a repository.
 
-        A `revision` that is given wins over the catalog's. What is none of the three is left for the loader to refuse.
+        A given `revision` wins over the catalog's. Any other value is passed on, and the loader refuses it.
         """
         if Path(model).exists():
             return Chosen(model, revision)
@@ -85,10 +85,10 @@ def _entry(name: str, table: Mapping[str, Any]) -> Entry:
     known = {each.name for each in fields(Entry)} - {"name"}
     needed = {"repository", "family", "context", "licence"}
     if unknown := set(table) - known:
-        raise ConfigError(f"catalog.toml, {name}: unknown are {', '.join(sorted(unknown))}")
+        raise ConfigError(f"catalog.toml, {name}: unknown fields: {', '.join(sorted(unknown))}")
     if missing := needed - set(table):
         raise ConfigError(f"catalog.toml, {name}: {', '.join(sorted(missing))} must be there")
     sampling = table.get("sampling", {})
     if wrong := [key for key, value in sampling.items() if not isinstance(value, _SAMPLING.get(key, ()))]:
-        raise ConfigError(f"catalog.toml, {name}: sampling has no such {', '.join(wrong)}")
+        raise ConfigError(f"catalog.toml, {name}: sampling has no field {', '.join(wrong)}")
     return Entry(name=name, **table)

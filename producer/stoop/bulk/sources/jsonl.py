@@ -93,5 +93,5 @@ def _object(packed: bytes) -> dict[str, Any]:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Rejected(FailureCode.MALFORMED, f"not JSON: {error}") from error
     if not isinstance(line, dict):
-        raise Rejected(FailureCode.MALFORMED, "the line is no JSON object")
+        raise Rejected(FailureCode.MALFORMED, "the line is not a JSON object")
     return line

@@ -61,7 +61,7 @@ class Csv:
         except OSError as error:
             raise ConfigError(f"cannot read {self.path}: {error.strerror or error}") from error
         except (csv.Error, UnicodeDecodeError) as error:
-            raise ConfigError(f"{self.path} is no CSV file in UTF-8: {error}") from error
+            raise ConfigError(f"{self.path} is not a CSV file in UTF-8: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)

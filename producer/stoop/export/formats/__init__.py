@@ -1,6 +1,6 @@
 """The export formats: one writer per format, and the parts that they share.
 
-registry.py      the formats: what each writes, needs of the images, and names them
+registry.py      the table of formats: name, writer and needs of each
 dataset.py       the images of an export, with their bytes and sizes; reports every loss
 annotated.py     one image with all answers about it
 copies.py        links, copies or fetches the images

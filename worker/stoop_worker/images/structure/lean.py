@@ -12,10 +12,10 @@ _TIFF = (b"II*\0", b"MM\0*", b"II\0*", b"MM*\0", b"II+\0", b"MM\0+")
 
 
 def lean(encoded: bytes, most_pixels: int) -> bytes:
-    """Return the file without what its first image's pixels do not need; other kinds of files return unchanged.
+    """Return the file with only the parts that its first image's pixels need; other kinds of files return unchanged.
 
-    WebP has no walk: libwebp reads it in C in one pass, and its canvas has at most 16,383 pixels a side.
-    Raises `ImageTooLarge` if the file asks for more work than an image of `most_pixels` may take.
+    WebP has no walk: libwebp reads it in C in one pass, and its canvas has at most 16,383 pixels a side. Raises
+    `ImageTooLarge` if the file asks for more work than an image of `most_pixels` may take.
     """
     if encoded.startswith(b"\xff\xd8\xff"):
         return lean_jpeg(encoded, most_pixels)

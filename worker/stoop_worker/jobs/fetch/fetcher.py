@@ -89,7 +89,7 @@ class Fetcher:
         self._client = _connect(config)
         self._pool = ThreadPoolExecutor(config.concurrency, "fetch")
         # so that an image's time limit starts with its fetch, not when it joins the pool's queue
-        self._slots = Budget(config.concurrency, reserved=_reserved(config.concurrency))
+        self._permits = Budget(config.concurrency, reserved=_reserved(config.concurrency))
 
     async def fetch(self, image_uri: str, tenant: str | None = None, priority: int = 0) -> bytes:
         """Return the encoded image for a job of this tenant; raises an `ImageError` with the reason if that fails.
@@ -97,7 +97,7 @@ class Fetcher:
         A key in an `s3://` address is used literally, without percent-decoding.
         """
         if self._https and image_uri.startswith("https://"):
-            with await self._slots.borrow(1, priority):
+            with await self._permits.borrow(1, priority):
                 return await self._https.fetch(image_uri)
         if is_inline(image_uri):
             # not on a thread that may be busy with a download
@@ -105,7 +105,7 @@ class Fetcher:
         address = parse_object(image_uri)
         if not self._config.allowed.permits(address.path, tenant):
             raise ImageForbidden(f"this worker does not read {address}: its bucket or prefix is not allowed")
-        with await self._slots.borrow(1, priority):
+        with await self._permits.borrow(1, priority):
             return await self._download(address)
 
     async def _download(self, address: ObjectAddress) -> bytes:

@@ -169,7 +169,7 @@ class RedisBroker:
         return [code == 1 or (code == 2 and key in doubtful) for code, key in zip(codes, keys, strict=True)]
 
     async def close(self) -> None:
-        """Give the lease back; what is still held then belongs to whoever takes it over."""
+        """Give the lease back; jobs still held then belong to whichever worker takes them over."""
         if self._closed:
             return
         self._closed = True

@@ -28,8 +28,8 @@ _ROUNDS: Final = 4
 class ClaimPlan:
     """One claim from one part: at most `permits`.
 
-    `occupancy` is what the worker holds: `idle` (nothing), `busy`, or `small` (a small batch of the quarantine). With
-    `quarantine_first` the quarantine comes before the lanes, without it only if there is nothing in them.
+    `occupancy` describes the worker: `idle` (it holds nothing), `busy`, or `small` (it holds a small batch of the
+    quarantine). With `quarantine_first` the quarantine comes before the lanes; without it, only if the lanes are empty.
     """
 
     permits: int

@@ -82,7 +82,9 @@ def _verdict(packed: bytes, crashes: int) -> outcomes.Cancelled | outcomes.Expir
             message = f"somebody else wrote to the job's hash in Redis: its field {field.decode()} is invalid"
             return outcomes.Dead(Failure.of(FailureCode.MALFORMED, message))
         case [b"lost"]:
-            message = f"its worker died under it {crashes} times, the last time with nothing else running"
+            message = (
+                f"workers or engines died {crashes} times while they ran it, the last time with nothing else running"
+            )
             return outcomes.Dead(Failure.of(FailureCode.WORKER_LOST, message))
         case _:
             return None

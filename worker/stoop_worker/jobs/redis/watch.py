@@ -37,9 +37,9 @@ class Watch:
     def update(
         self, part: Part, ends: Sequence[bytes], due_in: float | None, spoilt: frozenset[str] = frozenset()
     ) -> None:
-        """Note what a take saw: the last claimed id of each lane, and when a delayed job is due (seconds from now).
+        """Record a take's findings: the last claimed id of each lane, and when a delayed job is due (seconds from now).
 
-        Keys that are `spoilt` are no streams, and not read.
+        `spoilt` keys are not streams, and are not read.
         """
         self._ends[part], self._spoilt[part] = ends, spoilt
         self._due.pop(part.partition, None)
@@ -54,7 +54,7 @@ class Watch:
     async def wait(self, timeout: float) -> None:
         """Return at news in a lane, at a delayed job's time or after `timeout` seconds, whatever Redis does meanwhile.
 
-        What was claimed by a take whose reply was lost is news too: `update` was not called for it.
+        Entries claimed by a take whose reply was lost count as news, because `update` was not called for them.
         """
         loop, backoff = asyncio.get_running_loop(), Backoff()
         deadline = loop.time() + timeout

@@ -45,7 +45,7 @@ class DecoderConfig:
 
 
 def read_decoder_config(document: Mapping[str, Any]) -> DecoderConfig:
-    """Read the sizes; raises `CheckpointError` for a field that is missing, or asks for what this code does not do."""
+    """Read the sizes; raises `CheckpointError` for a field that is missing, or that needs an unsupported feature."""
     for name, accepted in _REQUIRED.items():
         if document.get(name) not in accepted:
             raise CheckpointError(f"config: {name} is {document[name]!r}, and this family has only {accepted[1]!r}")

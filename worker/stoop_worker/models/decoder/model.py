@@ -22,7 +22,7 @@ __all__ = ["Decoder", "Language", "load_decoder", "read_language"]
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """What is between text and ids: the tokenizer, the template, and the ids that end a turn."""
+    """The parts between text and ids: the tokenizer, the template, and the ids that end a turn."""
 
     tokenizer: Tokenizer
     prompt: ChatPrompt

@@ -1,4 +1,4 @@
-"""Messages to ids: what the template writes may be control tokens, what users write never is."""
+"""Messages to ids: the template's text may contain control tokens, the users' text never does."""
 
 import re
 from collections.abc import Mapping, Sequence

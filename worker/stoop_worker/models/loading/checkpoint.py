@@ -89,7 +89,7 @@ def _shards(index: Path) -> tuple[Path, ...]:
     paths = tuple(index.parent / Path(str(name)).name for name in names)
     for path in paths:
         if not path.exists():
-            raise CheckpointError(f"{index} names {path.name}, which is not there")
+            raise CheckpointError(f"{index} names {path.name}, which does not exist")
     return paths
 
 

@@ -73,6 +73,6 @@ def snapshot(repository: str, revision: str, patterns: Sequence[str]) -> Path:
     except (HfHubHTTPError, OSError, ValueError) as error:
         # OSError and ValueError: no network, a full disk, offline with nothing cached, an impossible id
         raise CheckpointError(
-            f"cannot have {repository} at {revision} from Hugging Face ({type(error).__name__}): check the network and "
-            "HF_TOKEN, or download it elsewhere and give its folder"
+            f"cannot download {repository} at {revision} from Hugging Face ({type(error).__name__}): check the network"
+            " and HF_TOKEN, or download it elsewhere and give its folder"
         ) from error

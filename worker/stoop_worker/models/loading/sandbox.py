@@ -22,7 +22,7 @@ from jinja2.visitor import NodeTransformer
 
 __all__ = ["Sandbox", "TooMuchWork", "budget"]
 
-_TURN_COST: Final = 20  # of a loop, in characters: a turn takes about as long as copying some hundred
+_ROUND_COST: Final = 20  # of a loop, in characters: a round takes about as long as copying some hundred
 _MOST_BITS: Final = 64
 _FILTERS: Final = frozenset(
     (
@@ -44,7 +44,7 @@ class TooMuchWork(SecurityError):
 
 @contextmanager
 def budget(characters: int) -> Iterator[None]:
-    """Bound what the templates in this block make, all their intermediate values together, in characters."""
+    """Bound the output of the templates in this block, with all intermediate values, in characters."""
     token = _left.set([characters])
     try:
         yield
@@ -90,7 +90,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return super().call_binop(context, operator, left, right)
 
     def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """Pay for what a method reads, and for what it makes where that is more."""
+        """Pay for the size of a method's input, or of its result where that is larger."""
         owner, name = getattr(obj, "__self__", None), getattr(obj, "__name__", "")
         _spend(_size(owner))
         if isinstance(owner, str) and name == "replace":
@@ -107,7 +107,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
 
 class _Generation(Extension):
-    """Accepts `{% generation %}`, which marks what a model is trained on, and has no effect here."""
+    """Accepts `{% generation %}`, which marks the text that a model is trained on, and has no effect here."""
 
     tags = {"generation"}  # noqa: RUF012 (jinja2's own form)
 
@@ -136,7 +136,7 @@ class _Metered(NodeTransformer):
     def _charged(self, node: nodes.For | nodes.Macro | nodes.CallBlock) -> nodes.Node:
         constant = sum(len(each.data) for each in node.find_all(nodes.TemplateData))
         self.generic_visit(node)
-        cost = nodes.Const(_TURN_COST + constant, lineno=node.lineno)
+        cost = nodes.Const(_ROUND_COST + constant, lineno=node.lineno)
         call = nodes.Call(nodes.Name("_turn", "load"), [cost], [], None, None, lineno=node.lineno)
         node.body.insert(0, nodes.ExprStmt(call, lineno=node.lineno))
         return node

@@ -136,7 +136,7 @@ class RegionConfig:
 
 @dataclass(frozen=True, slots=True)
 class Affixes:
-    """The ids before and after what the user wrote."""
+    """The ids before and after the user's text."""
 
     prefix: tuple[int, ...]
     suffix: tuple[int, ...]

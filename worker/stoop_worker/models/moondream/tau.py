@@ -12,7 +12,7 @@ __all__ = ["heat_of", "tempered"]
 
 
 def heat_of(qkv_TN: Tensor, attention: Attention) -> Heat | None:
-    """Return what the temperatures of these rows follow from; None in Moondream 2, which has none."""
+    """Return the values that determine these rows' temperatures; None in Moondream 2, which has no temperatures."""
     tau = attention.tau
     if tau is None:
         return None

@@ -119,9 +119,9 @@ class SpatialSkill:
         box = BoxFound(self._id, x - width / 2, y - height / 2, x + width / 2, y + height / 2)
         return self._add(box, size_input(width, height))
 
-    def _add(self, thing: BoxFound | PointFound, fed: ValuesInput) -> Advance:
-        self._found.append(thing)
+    def _add(self, output: BoxFound | PointFound, fed: ValuesInput) -> Advance:
+        self._found.append(output)
         self._next = _Next.X
         if len(self._found) == self._max_objects:
-            return Advance(outputs=(thing,), reason=self._full)
-        return Advance(inputs=(fed,), outputs=(thing,))
+            return Advance(outputs=(output,), reason=self._full)
+        return Advance(inputs=(fed,), outputs=(output,))
