@@ -43,7 +43,9 @@ async def order(redis: "Redis[bytes]", message: bytes) -> None:
 
 
 async def test_a_cancelled_job_is_told_and_what_is_no_order_is_passed_over(redis: "Redis[bytes]", ears: Ears) -> None:
-    for message in (b"{", b'{"verb":"dance"}', b'{"id":"x"}', b'{"verb":"cancel","id":"a"}'):
+    deep = b'{"verb":"cancel","x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+    odd = (b"{", b"\xff", b'{"verb":"\xff"}', deep, b'{"verb":"dance"}', b'{"id":"x"}')
+    for message in (*odd, b'{"verb":"cancel","id":"a"}'):
         await order(redis, message)
     await ears.tally.wait_for(1)
     assert ears.heard == ["a"]

@@ -179,7 +179,7 @@ def _list(value: object) -> list[object]:
 def _facts(packed: bytes) -> dict[str, Any]:
     try:
         facts = msgspec.json.decode(packed)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return {}
     return facts if isinstance(facts, dict) else {}
 
@@ -189,7 +189,7 @@ def _text(value: bytes) -> str:
 
 
 def _count(value: bytes) -> int:
-    return int(value) if value.isdigit() else 0
+    return int(value) if _COUNT.fullmatch(value) else 0
 
 
 def _pairs(flat: Sequence[bytes]) -> "zip[tuple[bytes, bytes]]":

@@ -87,7 +87,7 @@ class Control:
             return
         try:
             command = msgspec.json.decode(reply[2], type=_Command)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             log.warning("a command could not be read")
             return
         if command.verb == "cancel":
