@@ -1,9 +1,10 @@
 """Commands and scripts on the queue's Redis, for whatever a producer or an operator does there."""
 
 import asyncio
+import contextlib
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import resources
 from typing import Any
 
@@ -13,7 +14,7 @@ from stoop.errors import NotAQueue, QueueUnavailable, StoopError
 from stoop.redis.connect import close, connect, make_connection, read_url
 from stoop_schemas.redis_replies import Meaning, read_error
 
-__all__ = ["RedisCalls", "Script", "explained"]
+__all__ = ["RedisCalls", "Script", "explained", "keeping_cancellation"]
 
 # While a Cluster moves the keys' slot to another node, it refuses scripts on several keys.
 _MOVING = "TRYAGAIN"
@@ -82,16 +83,26 @@ class RedisCalls:
         await close(self._redis)
 
     async def _try(self, *command: Any) -> Any:
-        task = asyncio.current_task()
-        asked = task.cancelling() if task else 0
-        try:
-            reply = await self._redis.execute_command(*command)
-        except OSError as error:
-            raise explained(error, self.address) from error
-        if task and task.cancelling() > asked:
-            # on Python 3.11 a cancellation is lost that comes just when redis-py has sent something
+        with keeping_cancellation():
+            try:
+                return await self._redis.execute_command(*command)
+            except OSError as error:
+                raise explained(error, self.address) from error
+
+
+@contextlib.contextmanager
+def keeping_cancellation() -> Iterator[None]:
+    """Raise a cancellation from within the block that redis-py loses.
+
+    On Python 3.11 it loses one that comes just when it has sent something, and may raise another error instead.
+    """
+    task = asyncio.current_task()
+    before = task.cancelling() if task else 0
+    try:
+        yield
+    finally:
+        if task and task.cancelling() > before:
             raise asyncio.CancelledError
-        return reply
 
 
 def explained(error: Exception, address: str) -> StoopError:

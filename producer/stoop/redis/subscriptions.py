@@ -12,7 +12,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from stoop.backoff import backoff
 from stoop.errors import ClientUnusable
-from stoop.redis.calls import explained
+from stoop.redis.calls import explained, keeping_cancellation
 
 __all__ = ["Subscriptions"]
 
@@ -132,9 +132,13 @@ class Subscriptions:
 
     async def _send(self, *command: str) -> None:
         """Send if there is a connection; a new connection subscribes to all channels anyway."""
-        if self._connection is not None:
-            with contextlib.suppress(RedisError, OSError):
-                await self._connection.send_command(*command, check_health=False)
+        connection = self._connection
+        # redis-py would connect it again, though nothing reads from it any more
+        if connection is None or not connection.is_connected:
+            return
+        # redis-py cuts the connection if a task is cancelled while it sends; others that send then get AttributeError
+        with keeping_cancellation(), contextlib.suppress(RedisError, OSError, AttributeError):
+            await connection.send_command(*command, check_health=False)
 
     async def _run(self) -> None:
         failures = 0

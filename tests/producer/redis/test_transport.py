@@ -165,6 +165,32 @@ async def test_a_cancellation_is_never_lost(queue: OnRedis, turns: int) -> None:
 
 
 @pytest.mark.parametrize("turns", range(24))
+async def test_one_subscriber_that_is_cancelled_at_any_moment_ends_and_spares_the_others(
+    queue: OnRedis, turns: int
+) -> None:
+    transport = queue.transport()
+    entered: list[int] = []
+
+    async def subscribe(number: int) -> None:
+        async with transport.subscribe(f"job-{number}"):
+            entered.append(number)
+            if number % 2:
+                await asyncio.Event().wait()
+
+    async with transport.subscribe("connected"):
+        tasks = [asyncio.create_task(subscribe(number)) for number in range(6)]
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        for task in tasks[1::2]:
+            task.cancel()
+        async with asyncio.timeout(SOON):
+            ends = await asyncio.gather(*tasks, return_exceptions=True)
+    assert ends[::2] == [None, None, None]
+    assert all(isinstance(end, asyncio.CancelledError) for end in ends[1::2])
+    assert {0, 2, 4} <= set(entered)
+
+
+@pytest.mark.parametrize("turns", range(24))
 async def test_a_transport_that_follows_a_job_can_be_closed_at_any_moment(queue: OnRedis, turns: int) -> None:
     transport, job = queue.transport(), new_job()
     async with transport.subscribe(job.id):
