@@ -22,7 +22,7 @@ async def test_a_worker_that_can_publish_no_more_ends_and_gives_its_jobs_back(gr
     worker = await ground.worker(lease_seconds=60, drain_seconds=600)
     [held] = await ground.submit("wait", stream=True)
     await ground.running(held)
-    await ground.redis.set(names.dead(), "no stream")
+    await ground.redis.xadd(names.dead(), {"last": "entry"}, id="18446744073709551615-18446744073709551615")
     await ground.redis.xadd(names.lane("interactive"), {"j": "no job"})
     async with asyncio.timeout(SECONDS):
         assert await worker.wait() == 1

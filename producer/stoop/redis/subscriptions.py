@@ -145,7 +145,8 @@ class Subscriptions:
         while not self._closed:
             connection = self._make_connection()
             try:
-                await connection.connect()
+                with keeping_cancellation():
+                    await connection.connect()
                 self._connection, failures = connection, 0
                 if self._channels:
                     await self._send("SUBSCRIBE", *self._channels)
@@ -161,10 +162,10 @@ class Subscriptions:
 
     async def _read(self, connection: Any) -> None:
         asked = False
-        # on Python 3.11 redis-py may swallow the cancellation from `close`
         while not self._closed:
             try:
-                message = await connection.read_response(timeout=_PING_SECONDS, disconnect_on_error=False)
+                with keeping_cancellation():
+                    message = await connection.read_response(timeout=_PING_SECONDS, disconnect_on_error=False)
             except ResponseError as error:
                 self._refused(error)
                 continue
@@ -176,7 +177,8 @@ class Subscriptions:
             else:
                 # only a ping reveals a connection that died silently
                 asked = True
-                await connection.send_command("PING", check_health=False)
+                with keeping_cancellation():
+                    await connection.send_command("PING", check_health=False)
 
     def _dispatch(self, message: Any) -> None:
         match message:

@@ -9,6 +9,8 @@ from stoop.redis.subscriptions import Subscriptions
 class Forgetful:
     """A connection that loses a cancellation which meets a reply, as redis-py on Python 3.11 may."""
 
+    is_connected = True
+
     def __init__(self) -> None:
         self.replies: asyncio.Queue[list[object]] = asyncio.Queue()
 
@@ -33,3 +35,13 @@ async def test_it_closes_though_its_cancellation_was_lost() -> None:
     subscriptions = Subscriptions(Forgetful, "here", silence=30.0)
     async with subscriptions.subscribe("a"), asyncio.timeout(5):
         await subscriptions.close()
+
+
+async def test_its_task_ends_though_the_cancellation_was_lost() -> None:
+    before = asyncio.all_tasks()
+    subscriptions = Subscriptions(Forgetful, "here", silence=30.0)
+    async with subscriptions.subscribe("a"):
+        [following] = asyncio.all_tasks() - before
+        following.cancel()
+        await asyncio.wait({following}, timeout=5)
+        assert following.cancelled()
