@@ -25,6 +25,7 @@ model_routes.py  OpenAI's list of models
 health.py        `/healthz` and `/readyz`
 openapi.py       the OpenAPI document
 documents.py     shows it, as JSON and as a page
+pages/           the playground and the dashboard
 """
 
 __all__: list[str] = []

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from stoop.gateway import health, jobs, model_routes, moondream
 from stoop.gateway.documents import show_docs, show_openapi
+from stoop.gateway.pages.page_routes import PAGE_ROUTES
 from stoop.gateway.route import Route
 
 __all__ = ["ROUTES"]
@@ -130,4 +131,4 @@ _ABOUT: Final = (
     ),
 )
 
-ROUTES: Final = (*_MOONDREAM, *_JOBS, *_MODELS, *_ABOUT)
+ROUTES: Final = (*_MOONDREAM, *_JOBS, *_MODELS, *_ABOUT, *PAGE_ROUTES)

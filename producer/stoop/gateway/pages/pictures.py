@@ -1,0 +1,71 @@
+"""Pictures of the playground: uploaded once, so that questions name them by their address, and shown from the store."""
+
+import asyncio
+from typing import Final
+
+import msgspec
+from starlette.responses import Response
+
+from stoop.errors import ConfigError
+from stoop.gateway.answer import json_response
+from stoop.gateway.body import read_body
+from stoop.gateway.call import Call
+from stoop.gateway.errors import ApiError
+from stoop.images.source import identify
+from stoop_schemas.address import parse_object
+
+__all__ = ["Picture", "show_picture", "upload_picture"]
+
+_SHOWN: Final = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp", "image/bmp", "image/avif"})
+"""Formats that a browser draws and that hold no script."""
+
+
+class Picture(msgspec.Struct, frozen=True):
+    """The address at which workers find an uploaded picture."""
+
+    image: str
+
+
+async def upload_picture(call: Call) -> Response:
+    """Answer `POST /v1/images`, whose body is an encoded image, with the image's address.
+
+    Raises an `ApiError`: 415 for another media type, 413 for too many bytes, 400 for no image, 501 without a bucket.
+    """
+    if not call.request.headers.get("content-type", "").startswith("image/"):
+        # a page of another origin can send some other types without asking the browser first
+        raise ApiError(415, "unsupported_media_type", "send the picture, with the header `Content-Type: image/...`")
+    image = await read_body(call, call.gateway.options.max_json_bytes)
+    try:
+        return json_response(call, Picture(await call.gateway.client.images.address(image)))
+    except ConfigError:
+        raise ApiError(501, "no_bucket", "this gateway has no bucket: send the picture with the job") from None
+
+
+async def show_picture(call: Call) -> Response:
+    """Answer `GET /v1/images?address=s3://…` with the picture, if jobs of this key may name it.
+
+    Raises an `ApiError`: 400 for another address, 403 outside the allowed buckets, 415 if it is no picture.
+    """
+    address = call.request.query_params.get("address", "")
+    if not address.startswith("s3://"):
+        raise ApiError(400, "invalid_value", "address must be that of an object: s3://bucket/key", param="address")
+    if not _may_read(call, address):
+        raise ApiError(403, "image_forbidden", "the address is outside the allowed buckets", param="address")
+    image = await call.gateway.client.images.read(address)
+    _, media_type = await asyncio.to_thread(identify, image, "the object")
+    if media_type not in _SHOWN:
+        raise ApiError(415, "image_not_shown", f"browsers do not show {media_type}", param="address")
+    headers = {**call.headers, "x-content-type-options": "nosniff", "content-security-policy": "sandbox"}
+    return Response(image, headers=headers, media_type=media_type)
+
+
+def _may_read(call: Call, address: str) -> bool:
+    """Say whether to show the object: within the allowed buckets, or within the own one if none is named."""
+    config = call.gateway.client.config
+    try:
+        found = parse_object(address)
+    except ValueError:
+        return False
+    if not config.allowed_buckets:
+        return found.bucket == config.bucket
+    return config.allowed.permits(found.path, call.key.tenant)
