@@ -28,7 +28,7 @@ from stoop_schemas.job import (
 from stoop_schemas.names import RESERVED
 from stoop_schemas.result import Result
 from stoop_schemas.signature import SIGNATURE_PATTERN
-from stoop_schemas.skill import SETTING_RANGES, STOP_LIMIT, STOPS_LIMIT
+from stoop_schemas.skill import ADAPTER_PATTERN, SETTING_RANGES, STOP_LIMIT, STOPS_LIMIT
 from stoop_schemas.skills import BUILT_IN
 from stoop_schemas.state import TERMINAL
 
@@ -66,6 +66,7 @@ def _job() -> _Schema:
     fields = schema["$defs"]["Job"]["properties"]
     for field, keywords in _job_limits().items():
         fields[field] |= keywords
+    schema["$defs"]["Settings"]["properties"]["adapter"]["pattern"] = f"^{ADAPTER_PATTERN}$"
     for field, (low, high) in SETTING_RANGES.items():
         schema["$defs"]["Settings"]["properties"][field] |= {"minimum": low, "maximum": high}
     stop = {"maxItems": STOPS_LIMIT, "items": {"type": "string", "minLength": 1, "maxLength": STOP_LIMIT}}

@@ -11,7 +11,16 @@ from stoop_schemas.address import is_object
 from stoop_schemas.chat import CHAT_LIMIT, IMAGES_LIMIT, MESSAGES_LIMIT, Message, Role, images_of, text_of
 from stoop_schemas.failure import FailureCode, Rejected
 from stoop_schemas.signature import SIGNATURE_PATTERN
-from stoop_schemas.skill import SETTING_RANGES, STOP_LIMIT, STOPS_LIMIT, CaptionLength, Settings, Skill, SpatialRef
+from stoop_schemas.skill import (
+    ADAPTER_PATTERN,
+    SETTING_RANGES,
+    STOP_LIMIT,
+    STOPS_LIMIT,
+    CaptionLength,
+    Settings,
+    Skill,
+    SpatialRef,
+)
 from stoop_schemas.skills import spec_of, takers_of
 from stoop_schemas.version import Version, current
 
@@ -65,6 +74,7 @@ _WANTED: Final = {
 }
 _NAME: Final = re.compile(NAME_PATTERN)
 _MODEL: Final = re.compile(MODEL_PATTERN)
+_ADAPTER: Final = re.compile(ADAPTER_PATTERN)
 _SIGNATURE: Final = re.compile(SIGNATURE_PATTERN)
 
 
@@ -193,6 +203,8 @@ def _check_settings(settings: Settings) -> None:
     stops = settings.stop or []
     if len(stops) > STOPS_LIMIT or not all(0 < len(stop) <= STOP_LIMIT for stop in stops):
         raise _invalid(f"settings.stop takes up to {STOPS_LIMIT} strings of 1 to {STOP_LIMIT} characters")
+    if settings.adapter is not None and not _ADAPTER.fullmatch(settings.adapter):
+        raise _invalid("settings.adapter must be an id: 1 to 128 characters of A-Z a-z 0-9 . _ @ : -")
     for field, (low, high) in SETTING_RANGES.items():
         value = getattr(settings, field)
         if value is not None and not low <= value <= high:

@@ -10,6 +10,7 @@ import msgspec
 from stoop_schemas.chat import Answer
 
 __all__ = [
+    "ADAPTER_PATTERN",
     "SETTING_RANGES",
     "STOPS_LIMIT",
     "STOP_LIMIT",
@@ -53,7 +54,7 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     `temperature` 0 is greedy; `top_p` in [0, 1]; `max_tokens` bounds the answer (and, on its own, the
     reasoning before it); `max_objects` bounds detect and point; the same `seed` repeats the same answer.
     `top_k` limits the choice to the k likeliest tokens, 0 allows all. A text ends before the first of the strings
-    `stop`, which are no part of the answer.
+    `stop`, which are no part of the answer. `adapter` is the id of a LoRA adapter that the worker has.
     """
 
     temperature: float | None = None
@@ -63,6 +64,7 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     seed: int | None = None
     top_k: int | None = None
     stop: list[str] | None = None
+    adapter: str | None = None
 
 
 STOPS_LIMIT: Final = 16
@@ -70,6 +72,9 @@ STOPS_LIMIT: Final = 16
 
 STOP_LIMIT: Final = 256
 """Most characters of a stop string."""
+
+ADAPTER_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9._@:-]{0,127}"
+"""The id of an adapter, whole."""
 
 SETTING_RANGES: Final[Mapping[str, tuple[float, float]]] = MappingProxyType(
     {

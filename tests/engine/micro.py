@@ -42,6 +42,7 @@ __all__ = [
     "media_of",
     "micro_moondream",
     "micro_moondream3",
+    "micro_tensors",
     "micro_tokenizer",
     "small_engine",
 ]
@@ -118,12 +119,17 @@ def micro_moondream3(biases: Biases = LIVELY, dtype: torch.dtype = torch.float64
     return _made(MICRO3, biases, dtype)
 
 
-def _made(config: ModelConfig, biases: Biases, dtype: torch.dtype) -> Moondream:
+def micro_tensors(config: ModelConfig, biases: Biases = LIVELY) -> dict[str, torch.Tensor]:
+    """Return the model's tensors by their names in a checkpoint."""
     random = torch.Generator().manual_seed(7)
     tensors = {name: _tensor(name, shape, random) for name, shape in tensor_shapes(config).items()}
     for token, bias in biases:
         tensors["text.lm_head.bias"][token] += bias
-    tensors = {name: tensor.to(dtype) for name, tensor in tensors.items()}
+    return tensors
+
+
+def _made(config: ModelConfig, biases: Biases, dtype: torch.dtype) -> Moondream:
+    tensors = {name: tensor.to(dtype) for name, tensor in micro_tensors(config, biases).items()}
     return Moondream.of(config, tensors, micro_tokenizer(), name="micro")
 
 

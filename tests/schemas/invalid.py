@@ -104,6 +104,7 @@ INVALID: list[tuple[dict[str, Any], FailureCode]] = [
     ({**IMAGE, "spatial_refs": [[0.5, 1.5]]}, FailureCode.INVALID_ARGUMENT),
     ({**IMAGE, "spatial_refs": [[-0.5, 0.5]]}, FailureCode.INVALID_ARGUMENT),
     ({"settings": {"temperature": -0.1}}, FailureCode.INVALID_ARGUMENT),
+    ({"settings": {"adapter": "../cats"}}, FailureCode.INVALID_ARGUMENT),
     ({"settings": {"temperature": 10.5}}, FailureCode.INVALID_ARGUMENT),
     ({"settings": {"top_p": 1.1}}, FailureCode.INVALID_ARGUMENT),
     ({"settings": {"max_tokens": 0}}, FailureCode.INVALID_ARGUMENT),

@@ -12,7 +12,17 @@ from stoop_schemas.event import Event
 from stoop_schemas.failure import Failure, FailureCode
 from stoop_schemas.job import MODEL_PATTERN, Job
 from stoop_schemas.result import Metrics, Result
-from stoop_schemas.skill import Box, CaptionLength, Grounding, Output, Point, Reasoning, Settings, Skill
+from stoop_schemas.skill import (
+    ADAPTER_PATTERN,
+    Box,
+    CaptionLength,
+    Grounding,
+    Output,
+    Point,
+    Reasoning,
+    Settings,
+    Skill,
+)
 from stoop_schemas.state import TERMINAL
 
 __all__ = ["any_events", "any_jobs", "any_json", "any_results"]
@@ -50,6 +60,7 @@ settings = st.builds(
     seed=maybe(st.integers(0, (1 << 63) - 1)),
     top_k=maybe(st.integers(0, 1 << 20)),
     stop=maybe(st.lists(text.filter(len), max_size=3)),
+    adapter=maybe(st.from_regex(ADAPTER_PATTERN, fullmatch=True)),
 )
 
 

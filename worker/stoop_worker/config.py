@@ -135,6 +135,7 @@ class WorkerConfig(BaseSettings):
     prefix_cache: bool = Field(default=True, description="keep the KV of images and prompts for reuse")
     fp8_linears: bool = Field(default=False, description="compute images and prompts in float8: quicker, less exact")
     fp8_cache: bool = Field(default=False, description="keep the KV cache in float8: twice as many tokens, less exact")
+    adapters: Path | None = Field(default=None, description="folder of LoRA adapters: <id>.safetensors or <id>.pt")
 
     temperature: float = Field(default=0.5, ge=0, le=10, description="for jobs that set none")
     top_p: float = Field(default=0.3, ge=0, le=1, description="for jobs that set none")

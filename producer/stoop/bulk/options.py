@@ -52,6 +52,7 @@ class BulkOptions:
     seed: Annotated[int | None, typer.Option(help="The same seed repeats the same answers.")] = None
     top_k: Annotated[int | None, typer.Option(help="Sample from this many of the likeliest tokens.")] = None
     stop: Annotated[list[str] | None, typer.Option(help="End an answer before this text; repeat it for more.")] = None
+    adapter: Annotated[str | None, typer.Option(help="The id of a LoRA adapter of the worker.")] = None
     column: Annotated[str | None, typer.Option(help="Column with a table's images; by default image.")] = None
     match: Annotated[str | None, typer.Option(help="Only names that match this, such as '*/front_*.jpg'.")] = None
     rows: Annotated[int | None, typer.Option(min=1, help="Only this many rows of the source.")] = None

@@ -40,6 +40,7 @@ class SkillOptions:
 
     top_k: Annotated[int | None, _sampling("Sample from so many of the likeliest tokens.")] = None
     stop: Annotated[list[str] | None, _sampling("End the answer before this text; may be given again.")] = None
+    adapter: Annotated[str | None, typer.Option(help="The id of a LoRA adapter of the worker.")] = None
 
     @property
     def settings(self) -> dict[str, Any]:

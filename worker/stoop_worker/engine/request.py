@@ -136,6 +136,7 @@ Media = Crops | Image
 class Request:
     """One unit of the engine's work; without `media` the task uses only text.
 
+    `adapter` is the id of one of the model's LoRA adapters.
     Requests with lower `priority` numbers run first; 0 is the earliest.
     """
 
@@ -144,6 +145,7 @@ class Request:
     media: tuple[Media, ...] = ()
     sampling: Sampling = field(default_factory=Sampling)
     priority: int = 0
+    adapter: str | None = None
 
 
 class FinishReason(StrEnum):

@@ -31,7 +31,9 @@ def boot(settings: EngineSettings) -> tuple[Engine, Model]:
     if settings.threads:
         torch.set_num_threads(settings.threads)
     device = _choose_device(settings)
-    options = LoadOptions(device, _choose_dtype(settings, device), settings.fp8_linears, settings.max_context)
+    options = LoadOptions(
+        device, _choose_dtype(settings, device), settings.fp8_linears, settings.max_context, settings.adapters
+    )
     began = time.perf_counter()
     model = load_model(settings.model, options, revision=settings.revision)
     log.info("model loaded", model=model.name, digest=model.digest, seconds=round(time.perf_counter() - began, 2))

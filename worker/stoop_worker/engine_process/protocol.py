@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from stoop_worker.engine.request import Output, Request
 from stoop_worker.engine_process.pixels import Layout
@@ -30,6 +31,7 @@ class EngineSettings:
     prefix_cache: bool = True
     fp8_linears: bool = False
     fp8_cache: bool = False
+    adapters: Path | None = None
     log_level: str = "info"
     log_format: str = "auto"
 

@@ -41,6 +41,7 @@ def to_request(job: Job, media: Sequence[engine.Media], defaults: engine.Samplin
         task=_task(job),
         media=tuple(media),
         sampling=dataclasses.replace(defaults, **settings),
+        adapter=job.settings.adapter,
     )
 
 

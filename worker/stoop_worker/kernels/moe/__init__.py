@@ -1,7 +1,7 @@
 """A mixture of experts: the choice of experts for each token, and the weighted sum of their gated MLPs.
 
     route(logits_TE, count) -> Routing(experts_TK, weights_TK)
-    mixture(x_TC, routing, up, down) -> out_TC
+    mixture(x_TC, routing, up, down, adapter=None) -> out_TC
 
 T tokens, E experts, K chosen for a token, C model dim, F inner dim of an expert. `up` is an `ExpertLinear` of
 (E, 2 F, C), `down` one of (E, C, F), in the dtype of x or in float8_e4m3fn with float32 scales (E, rows).
@@ -16,9 +16,9 @@ from torch import Tensor
 
 from stoop_worker.kernels.backend import uses_kernel
 from stoop_worker.kernels.moe import reference
-from stoop_worker.kernels.moe.weights import ExpertLinear, Routing
+from stoop_worker.kernels.moe.weights import ExpertAdapter, ExpertLinear, Routing
 
-__all__ = ["ExpertLinear", "Routing", "mixture", "route"]
+__all__ = ["ExpertAdapter", "ExpertLinear", "Routing", "mixture", "route"]
 
 
 def route(logits_TE: Tensor, count: int) -> Routing:
@@ -30,10 +30,12 @@ def route(logits_TE: Tensor, count: int) -> Routing:
     return reference.route(logits_TE, count)
 
 
-def mixture(x_TC: Tensor, routing: Routing, up: ExpertLinear, down: ExpertLinear) -> Tensor:
-    """Return the weighted sum of the chosen experts' outputs; see `reference.mixture`."""
-    if uses_kernel(x_TC):
+def mixture(
+    x_TC: Tensor, routing: Routing, up: ExpertLinear, down: ExpertLinear, adapter: ExpertAdapter | None = None
+) -> Tensor:
+    """Return the weighted sum of the chosen experts' outputs; see `reference.mixture`. No kernel has adapters."""
+    if adapter is None and uses_kernel(x_TC):
         from stoop_worker.kernels.moe import kernel
 
         return kernel.mixture(x_TC, routing, up, down)
-    return reference.mixture(x_TC, routing, up, down)
+    return reference.mixture(x_TC, routing, up, down, adapter)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from stoop_worker.kernels.moe.weights import ExpertLinear, Routing
+from stoop_worker.kernels.moe.weights import ExpertAdapter, ExpertLinear, Routing
 
 __all__ = ["gated_gelu", "mixture", "route"]
 
@@ -25,17 +25,28 @@ def route(logits_TE: Tensor, count: int) -> Routing:
     return Routing(experts_TE[:, :count].int(), weights_TK.to(logits_TE.dtype))
 
 
-def mixture(x_TC: Tensor, routing: Routing, up: ExpertLinear, down: ExpertLinear) -> Tensor:
+def mixture(
+    x_TC: Tensor, routing: Routing, up: ExpertLinear, down: ExpertLinear, adapter: ExpertAdapter | None = None
+) -> Tensor:
     """Return the weighted sum of the chosen experts' outputs, summed in float32 (float64 for float64).
 
-    `up` is (E, 2 F, C): the first F rows make a, the others g. `down` is (E, C, F).
+    `up` is (E, 2 F, C): the first F rows make a, the others g. `down` is (E, C, F). An `adapter` corrects both
+    products of each token.
     """
     precise = torch.promote_types(x_TC.dtype, torch.float32)
     out_TC = torch.zeros_like(x_TC, dtype=precise)
     for expert in torch.unique(routing.experts_TK).tolist():
         rows, ranks = (routing.experts_TK == expert).nonzero(as_tuple=True)
-        inner_RF = gated_gelu(_product(x_TC[rows], up, expert))
-        found_RC = _product(inner_RF, down, expert).to(precise)
+        u_RN = _product(x_TC[rows], up, expert)
+        if adapter is not None:
+            mask_RK = _masked(adapter, rows)
+            u_RN = u_RN + functional.linear(x_TC[rows], adapter.up_a_EKC[expert]) * mask_RK @ adapter.up_b_EKN[expert]
+        inner_RF = gated_gelu(u_RN)
+        found_RC = _product(inner_RF, down, expert)
+        if adapter is not None:
+            thin_RK = functional.linear(inner_RF, adapter.down_a_EKF[expert]) * mask_RK
+            found_RC = found_RC + thin_RK @ adapter.down_b_EKC[expert]
+        found_RC = found_RC.to(precise)
         out_TC.index_add_(0, rows, found_RC * routing.weights_TK[rows, ranks, None].to(precise))
     return out_TC.to(x_TC.dtype)
 
@@ -44,6 +55,11 @@ def gated_gelu(u_RN: Tensor) -> Tensor:
     """Return gelu(a) * (g + 1) for the halves a and g, rounded once."""
     a_RF, g_RF = u_RN.to(torch.promote_types(u_RN.dtype, torch.float32)).chunk(2, dim=-1)
     return (functional.gelu(a_RF) * (g_RF + 1)).to(u_RN.dtype)
+
+
+def _masked(adapter: ExpertAdapter, rows_R: Tensor) -> Tensor:
+    assert adapter.mask_TK is not None, "a mixture needs to know each token's adapter"
+    return adapter.mask_TK[rows_R]
 
 
 def _product(x_RI: Tensor, weights: ExpertLinear, expert: int) -> Tensor:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-__all__ = ["ExpertLinear", "Routing"]
+__all__ = ["ExpertAdapter", "ExpertLinear", "Routing"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +14,21 @@ class ExpertLinear:
 
     weight_EOI: Tensor
     scales_EO: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertAdapter:
+    """Low-rank corrections of all experts, those of several adapters side by side: K columns in all.
+
+    `up_a_EKC` and `up_b_EKN` correct the first product before it is halved, `down_a_EKF` and `down_b_EKC` the second
+    before it is weighted. `mask_TK` has 1 in the columns of each token's adapter.
+    """
+
+    up_a_EKC: Tensor
+    up_b_EKN: Tensor
+    down_a_EKF: Tensor
+    down_b_EKC: Tensor
+    mask_TK: Tensor | None = None
 
 
 class Routing(NamedTuple):

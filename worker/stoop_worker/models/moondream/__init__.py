@@ -18,6 +18,8 @@ text.py          the text model over the KV cache
 decode_text.py   the text model on one position per sequence, with fused products
 tau.py           the learned temperature of Moondream 3's attention
 moe.py           the mixture of experts in Moondream 3's later layers
+lora.py          corrections of the text model's layers by adapters
+adapters.py      reads a folder of adapters
 region.py        coordinates and sizes in embeddings and hidden states
 values.py        coordinates and sizes as inputs and head values
 prompt.py        turns tasks into prompts

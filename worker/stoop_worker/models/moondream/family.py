@@ -5,6 +5,7 @@ P embeddings of an image, C model dim, V columns of head values.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -13,10 +14,12 @@ from torch import Tensor
 from stoop_worker.engine.config import EngineConfig
 from stoop_worker.engine.device.sampler import sample_tokens
 from stoop_worker.engine.graphs import Graphs
-from stoop_worker.engine.inputs import Input, MediaInput
+from stoop_worker.engine.inputs import Input, MediaInput, ValuesInput
 from stoop_worker.engine.model import KVSpec, Prepared, Spec
+from stoop_worker.engine.positions import INDEX
 from stoop_worker.engine.request import Caption, Chat, Detect, Gaze, Media, Point, Query, Request, Sampling
 from stoop_worker.engine.tensors import PENDING, FedRows, Given, HeadReads, KVView, LastHeads
+from stoop_worker.errors import ConfigError
 from stoop_worker.images import Image, cut, select_tiling
 from stoop_worker.kernels.backend import has_triton
 from stoop_worker.kernels.paged_attention import HEAD_DIMS
@@ -24,10 +27,12 @@ from stoop_worker.kernels.rotate_write import rotation_table
 from stoop_worker.models.loading.download import Download, Source
 from stoop_worker.models.loading.options import LoadOptions
 from stoop_worker.models.moondream import decode_text, region, text, vision
+from stoop_worker.models.moondream.adapters import AdapterBank, SlotPositions, read_adapters
 from stoop_worker.models.moondream.chat import as_query
 from stoop_worker.models.moondream.checks import check_task
 from stoop_worker.models.moondream.encoder import Encoder
 from stoop_worker.models.moondream.fp8 import in_fp8
+from stoop_worker.models.moondream.lora import NO_CORRECTIONS, Corrections
 from stoop_worker.models.moondream.model import Moondream, load_found
 from stoop_worker.models.moondream.prompt import build_prompt
 from stoop_worker.models.moondream.skills import start_skill
@@ -42,18 +47,32 @@ _CROPS = {"cuda": 64, "cpu": 16}
 def open_model(found: Source, options: LoadOptions, download: Download) -> "MoondreamFamily":
     """Load a model from the files found; raises `CheckpointError` or `ConfigError`."""
     model = load_found(found, device=options.device, dtype=options.dtype, download=download)
-    return MoondreamFamily(model, fp8_linears=options.fp8_linears)
+    bank = AdapterBank()
+    if options.adapters is not None:
+        bank = read_adapters(options.adapters, model.config.text, device=model.device, dtype=model.dtype)
+    return MoondreamFamily(model, fp8_linears=options.fp8_linears, adapters=bank)
 
 
 class MoondreamFamily:
     """A loaded Moondream, for one engine.
 
     `fp8_linears` computes the large products of images and prompts in float8 (e4m3): faster, and less exact. `fused`
-    decodes with half as many products; it is on by default if the kernels for it run.
+    decodes with half as many products; it is on by default if the kernels for it run. With `adapters` a position has a
+    second axis, the slot of its sequence's adapter.
     """
 
-    def __init__(self, model: Moondream, *, fp8_linears: bool = False, fused: bool | None = None) -> None:
+    def __init__(
+        self,
+        model: Moondream,
+        *,
+        fp8_linears: bool = False,
+        fused: bool | None = None,
+        adapters: AdapterBank | None = None,
+    ) -> None:
         self._model = model
+        self._adapters = adapters or AdapterBank()
+        _check_adapters(self._adapters, model, fp8_linears=fp8_linears)
+        fused = False if self._adapters else fused
         self._weights = in_fp8(model.weights) if fp8_linears else model.weights
         config = model.config
         self._rotations_SF2 = rotation_table(
@@ -67,7 +86,7 @@ class MoondreamFamily:
         self._merged = decode_text.merge(model.weights.text) if _fuses(model, fused) else ()
         if model.device.type == "cuda":
             torch.cuda.empty_cache()  # memory freed by merging becomes room for pages, which are counted next
-        self.spec = _spec(model)
+        self.spec = replace(_spec(model), axes=2 if self._adapters else 1)
 
     @property
     def name(self) -> str:
@@ -99,13 +118,19 @@ class MoondreamFamily:
         config, tokenizer = self._model.config, self._model.tokenizer
         request = as_query(request)
         check_task(request, config)
+        slot = self._adapters.slot_of(request.adapter)
         prefix = config.text.prefix_attn
+        # keys and values depend on the adapter, so the first input, on which all others depend, carries its key
         image: list[Input] = [
-            MediaInput(image.digest, prefix, vision.crops_to_encode(image, config.vision)) for image in request.media
+            MediaInput(slot.digest(image.digest), prefix, vision.crops_to_encode(image, config.vision))
+            for image in request.media
         ]
         prompt = build_prompt(request.task, has_image=bool(image), ids=config.tokenizer, tokenizer=tokenizer)
+        if slot.number and not image:
+            prompt[0] = ValuesInput(Fed.START.value, (float(slot.key),))
         return Prepared(
             inputs=(*image, *prompt),
+            positions=SlotPositions(slot=slot.number) if self._adapters else INDEX,
             skill=start_skill(request, ids=config.tokenizer, tokenizer=tokenizer),
             media=request.media,
             two_way=prefix if image else 0,
@@ -151,6 +176,9 @@ class MoondreamFamily:
         marked_B = (fed.kinds_B == Fed.COORDINATE_IF_MARKED) & (ids_B == self._model.config.tokenizer.coord_id)
         is_coordinate_B = marked_B | (fed.kinds_B == Fed.COORDINATE)
         is_size_B = fed.kinds_B == Fed.SIZE
+        if self._adapters:
+            first_C = weights.text.wte[self._model.config.tokenizer.bos_id]
+            x_BC = torch.where((fed.kinds_B == Fed.START)[:, None], first_C, x_BC)
         x_BC = torch.where(is_coordinate_B[:, None], region.write_coordinate(coordinates_B, weights.region), x_BC)
         return torch.where(is_size_B[:, None], region.write_size(sizes_B2, weights.region), x_BC)
 
@@ -158,13 +186,17 @@ class MoondreamFamily:
         """Run the text model on images and prompts."""
         if given is not None:
             x_TC = given.place(x_TC)
-        return text.forward(x_TC, kv, self._weights.text, self._rotations_SF2, wanted_R=wanted_R)
+        kv, corrections = self._corrections(kv, x_TC)
+        return text.forward(
+            x_TC, kv, self._weights.text, self._rotations_SF2, wanted_R=wanted_R, corrections=corrections
+        )
 
     def step(self, x_BC: Tensor, kv: KVView) -> Tensor:
         """Run the text model on one position per sequence."""
         if self._merged:
             return decode_text.step(x_BC, kv, self._merged, self._rotations_SF2)
-        return text.forward(x_BC, kv, self._model.weights.text, self._rotations_SF2)
+        kv, corrections = self._corrections(kv, x_BC)
+        return text.forward(x_BC, kv, self._model.weights.text, self._rotations_SF2, corrections=corrections)
 
     def read(self, hidden_RC: Tensor, reads: HeadReads, last: LastHeads) -> Tensor:
         """Sample tokens; read coordinates and sizes if any row needs them."""
@@ -179,6 +211,13 @@ class MoondreamFamily:
         continues_R = (logits_RV[:, ids.coord_id] - logits_RV[:, ids.eos_id]).float()
         found_RV = torch.cat((coordinates_R[:, None], sizes_R2, continues_R[:, None]), dim=1)
         return reads.keep(ids_R, found_RV, last)
+
+    def _corrections(self, kv: KVView, like: Tensor) -> tuple[KVView, Corrections]:
+        """Split the axes of the positions: the place in the sequence, and the slot of its adapter."""
+        if not self._adapters:
+            return kv, NO_CORRECTIONS
+        positions_T, slots_T = kv.positions_T.unbind(-1)
+        return replace(kv, positions_T=positions_T.contiguous()), self._adapters.corrections(slots_T, like)
 
     def _grey(self, level: int, side: int) -> Media:
         image = Image.of(np.full((side, side, 3), level, dtype=np.uint8))
@@ -200,6 +239,13 @@ def _spec(model: Moondream) -> Spec:
         # on a GPU the device cuts the images
         preparation=model.config.vision.geometry if device == "cpu" else None,
     )
+
+
+def _check_adapters(adapters: AdapterBank, model: Moondream, *, fp8_linears: bool) -> None:
+    if adapters and fp8_linears:
+        raise ConfigError("--adapters correct products of the checkpoint's own dtype: leave --fp8-linears off")
+    if adapters and model.device.type == "cuda" and any(block.experts for block in adapters.blocks):
+        raise ConfigError("adapters of experts run on a CPU only: use --device cpu, or adapters of the other layers")
 
 
 def _fuses(model: Moondream, fused: bool | None) -> bool:

@@ -9,11 +9,11 @@ from stoop_worker.models.moondream.weights import MoE
 __all__ = ["feed_forward"]
 
 
-def feed_forward(x_TC: Rows, weights: MLP | MoE) -> Tensor:
-    """Return the MLP of x, or its mixture of experts."""
+def feed_forward(x_TC: Rows, weights: MLP | MoE, adapter: kernel.ExpertAdapter | None = None) -> Tensor:
+    """Return the MLP of x, or its mixture of experts, which the adapter corrects."""
     if isinstance(weights, MLP):
         return mlp(x_TC, weights)
     assert isinstance(x_TC, Tensor), "experts take plain rows"
     flat_TC = x_TC.flatten(0, -2)
     routing = kernel.route(linear(flat_TC, weights.router), weights.chosen)
-    return kernel.mixture(flat_TC, routing, weights.up, weights.down).view_as(x_TC)
+    return kernel.mixture(flat_TC, routing, weights.up, weights.down, adapter).view_as(x_TC)

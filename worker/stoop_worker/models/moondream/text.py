@@ -13,7 +13,7 @@ from stoop_worker.engine.tensors import KVView
 from stoop_worker.kernels.paged_attention import paged_attention
 from stoop_worker.kernels.rotate_write import Places, rotate_write
 from stoop_worker.models.blocks.layers import add_layer_norm, layer_norm, layer_norm_for, linear, select
-from stoop_worker.models.moondream.moe import feed_forward
+from stoop_worker.models.moondream.lora import NO_CORRECTIONS, Corrections
 from stoop_worker.models.moondream.tau import heat_of
 from stoop_worker.models.moondream.weights import TextWeights
 
@@ -21,23 +21,33 @@ __all__ = ["embed", "forward", "logits"]
 
 
 def forward(
-    x_TC: Tensor, kv: KVView, weights: TextWeights, rotations_SF2: Tensor, *, wanted_R: Tensor | None = None
+    x_TC: Tensor,
+    kv: KVView,
+    weights: TextWeights,
+    rotations_SF2: Tensor,
+    *,
+    wanted_R: Tensor | None = None,
+    corrections: Corrections = NO_CORRECTIONS,
 ) -> Tensor:
     """Run the decoder; returns hidden_TC, the residual stream as it is after the last block (no norm).
 
     `rotations_SF2` holds cosine and sine of every position. With `wanted_R` only these rows are returned, hidden_RC.
+    `corrections` are those of the rows' adapters.
     """
     rows = layer_norm_for(weights.blocks[0].attn.qkv, x_TC, weights.blocks[0].ln)
     places = Places(kv.positions_T, rotations_SF2, kv.slots_T)
     for layer, block in enumerate(weights.blocks):
         kv.on_progress()
         last = layer + 1 == len(weights.blocks)
-        qkv_TN = linear(rows, block.attn.qkv)
+        qkv_TN = corrections.correct(layer, "qkv", linear(rows, block.attn.qkv), rows)
         attended_TC = _attend(kv, layer, qkv_TN, replace(places, heat=heat_of(qkv_TN, block.attn)))
         if last and wanted_R is not None:
             # of the others only keys and values are of use from here on
             x_TC, attended_TC, rows = x_TC[wanted_R], attended_TC[wanted_R], select(rows, wanted_R)
-        added = linear(attended_TC, block.attn.proj), feed_forward(rows, block.mlp)
+            corrections = corrections.at(wanted_R)
+        # adapters were trained so: the correction of proj reads the block's norm, not the heads' outputs
+        projected_TC = corrections.correct(layer, "proj", linear(attended_TC, block.attn.proj), rows)
+        added = projected_TC, corrections.feed_forward(layer, rows, block.mlp)
         if last:
             break
         following = weights.blocks[layer + 1]

@@ -29,6 +29,8 @@ class Fed(IntEnum):
     TOKEN = TOKEN
     COORDINATE = 1
     SIZE = 2
+    START = 4
+    """The first token of a text whose sequence has an adapter; its value is the adapter's key."""
     COORDINATE_IF_MARKED = 3
     """The coordinate if the token is the coordinate mark, else the token; only for look-aheads."""
 

@@ -1,0 +1,90 @@
+"""LoRA adapters: small corrections of linear layers, different ones for the rows of a batch.
+
+All adapters lie side by side, in slots; slot 0 is empty and stands for none. A row's correction is
+((x A^T) masked to the row's slot) B^T, with no further scale. So one pair of products serves a mixed batch, and nothing
+depends on a value that is on the device.
+
+T rows, S slots, R rank of the largest adapter, K = S R, I in, O out, E experts, C model dim, N columns of q, k and v.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Sequence as Several
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+from torch.nn import functional
+
+from stoop_worker.kernels.moe import ExpertAdapter
+from stoop_worker.models.blocks.layers import MLP, Rows, linear
+from stoop_worker.models.moondream.moe import feed_forward
+from stoop_worker.models.moondream.weights import MoE
+
+__all__ = ["NO_CORRECTIONS", "Adapter", "BlockAdapters", "Corrections"]
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """The corrections of one linear layer: `a_KI` reads its input, `b_KO` writes to its output."""
+
+    a_KI: Tensor
+    b_KO: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class BlockAdapters:
+    """The corrections of one text block, by layer: qkv, proj, fc1 and fc2. `experts` has those of a mixture."""
+
+    linears: Mapping[str, Adapter]
+    experts: ExpertAdapter | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Corrections:
+    """The corrections of all blocks for the rows of a batch: the masks have 1 in the columns of each row's slot.
+
+    Experts have a rank of their own, hence a mask of their own.
+    """
+
+    blocks: Several[BlockAdapters] = ()
+    mask_TK: Tensor | None = None
+    experts_mask_TK: Tensor | None = None
+
+    @classmethod
+    def of(
+        cls, blocks: Several[BlockAdapters], slots_T: Tensor, *, slots: int, ranks: tuple[int, int], like: Tensor
+    ) -> "Corrections":
+        """Take each row's slot; `ranks` are those of plain layers and of experts."""
+        chosen_TS = functional.one_hot(slots_T, slots).to(like.dtype)
+        chosen_TS[:, 0] = 0
+        mask_TK, experts_mask_TK = (chosen_TS.repeat_interleave(rank, dim=1) for rank in ranks)
+        return cls(blocks, mask_TK, experts_mask_TK)
+
+    def at(self, rows_R: Tensor) -> "Corrections":
+        """Return the corrections of some of the rows."""
+        if self.mask_TK is None or self.experts_mask_TK is None:
+            return self
+        return replace(self, mask_TK=self.mask_TK[rows_R], experts_mask_TK=self.experts_mask_TK[rows_R])
+
+    def correct(self, layer: int, name: str, out_TO: Tensor, x_TI: Rows) -> Tensor:
+        """Return a linear layer's output with its correction."""
+        adapter = self.blocks[layer].linears.get(name) if self.blocks else None
+        if adapter is None:
+            return out_TO
+        assert isinstance(x_TI, Tensor) and self.mask_TK is not None, "adapters take plain rows"
+        return out_TO + functional.linear(x_TI, adapter.a_KI) * self.mask_TK @ adapter.b_KO
+
+    def feed_forward(self, layer: int, x_TC: Rows, weights: MLP | MoE) -> Tensor:
+        """Return a block's MLP or mixture with its corrections: of an MLP's first layer before its GELU."""
+        if not self.blocks:
+            return feed_forward(x_TC, weights)
+        block = self.blocks[layer]
+        if isinstance(weights, MLP):
+            u_TF = self.correct(layer, "fc1", linear(x_TC, weights.fc1), x_TC)
+            inner_TF = functional.gelu(u_TF, approximate="tanh")
+            return self.correct(layer, "fc2", linear(inner_TF, weights.fc2), inner_TF)
+        adapter = block.experts
+        return feed_forward(x_TC, weights, adapter and replace(adapter, mask_TK=self.experts_mask_TK))
+
+
+NO_CORRECTIONS = Corrections()
+"""A batch without adapters."""
