@@ -176,10 +176,10 @@ def test_the_correction_of_proj_reads_the_block_s_norm() -> None:
     rows, heads = drawn(3, 5, 32), drawn(4, 5, 32)
     a_all, b_all = (torch.cat((torch.zeros(2, 32), each)).double() for each in (a, b.T))
     block = BlockAdapters({"proj": Adapter(a_all, b_all)})
-    slots = torch.tensor([0, 1, 1, 0, 1])
-    corrections = Corrections.of([block], slots, slots=2, ranks=(2, 1), like=rows)
+    numbers = torch.tensor([0, 1, 1, 0, 1])
+    corrections = Corrections.of([block], numbers, count=2, ranks=(2, 1), like=rows)
     found = corrections.correct(0, "proj", heads, rows)
-    torch.testing.assert_close(found, heads + (slots == 1)[:, None] * (rows @ a.T @ b.T))
+    torch.testing.assert_close(found, heads + (numbers == 1)[:, None] * (rows @ a.T @ b.T))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
-"""Reads a folder of LoRA adapters into slots. An adapter that cannot be used is kept with the reason.
+"""Reads a folder of LoRA adapters, and numbers them from 1. An adapter that cannot be used is kept with the reason.
 
-K columns of all slots, R rank, I in, O out, E experts.
+K columns of all adapters, R rank, I in, O out, E experts.
 """
 
 import re
@@ -23,7 +23,7 @@ from stoop_worker.kernels.moe import ExpertAdapter
 from stoop_worker.models.moondream.config_parts import TextConfig
 from stoop_worker.models.moondream.lora import Adapter, BlockAdapters, Corrections
 
-__all__ = ["AdapterBank", "Slot", "SlotPositions", "read_adapters"]
+__all__ = ["AdapterBank", "AdapterPositions", "Loaded", "read_adapters"]
 
 _SUFFIXES = (".safetensors", ".pt")
 _OLDER = (
@@ -42,7 +42,7 @@ _Place = tuple[int, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class Loaded:
     """One adapter's place. `key` identifies its weights, in a number that a float64 holds exactly."""
 
     number: int
@@ -54,42 +54,42 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SlotPositions(Positions):
-    """An index is its own position; on the second axis it has the adapter's slot."""
+class AdapterPositions(Positions):
+    """An index is its own position; on the second axis it has the adapter's number."""
 
-    slot: int = 0
+    number: int = 0
 
     def at(self, start: int, end: int) -> npt.NDArray[np.int64]:
         """Return the positions of the indices [start, end), (end - start, 2)."""
-        return np.stack((np.arange(start, end), np.full(end - start, self.slot)), axis=1)
+        return np.stack((np.arange(start, end), np.full(end - start, self.number)), axis=1)
 
 
 @dataclass(frozen=True, slots=True)
 class AdapterBank:
     """All adapters of a worker by id, on the model's device. `broken` has the reason for each that cannot be used."""
 
-    slots: Mapping[str, Slot] = field(default_factory=dict)
+    loaded: Mapping[str, Loaded] = field(default_factory=dict)
     broken: Mapping[str, str] = field(default_factory=dict)
     blocks: tuple[BlockAdapters, ...] = ()
     ranks: tuple[int, int] = (0, 0)
 
     def __bool__(self) -> bool:
-        return bool(self.slots)
+        return bool(self.loaded)
 
-    def slot_of(self, adapter: str | None) -> Slot:
-        """Return an adapter's slot, or slot 0 for none; raises `RequestInvalid`."""
+    def find(self, adapter: str | None) -> Loaded:
+        """Return an adapter's number and key; number 0 stands for none; raises `RequestInvalid`."""
         if adapter is None:
-            return Slot(0, 0)
+            return Loaded(0, 0)
         if adapter in self.broken:
             raise RequestInvalid(f"the adapter {adapter!r} cannot be used: {self.broken[adapter]}")
-        if adapter not in self.slots:
-            known = ", ".join(sorted(self.slots)) or "none: start the worker with --adapters"
+        if adapter not in self.loaded:
+            known = ", ".join(sorted(self.loaded)) or "none: start the worker with --adapters"
             raise RequestInvalid(f"there is no adapter {adapter!r} here; there is {known}")
-        return self.slots[adapter]
+        return self.loaded[adapter]
 
-    def corrections(self, slots_T: Tensor, like: Tensor) -> Corrections:
-        """Return the corrections for rows of these slots."""
-        return Corrections.of(self.blocks, slots_T, slots=len(self.slots) + 1, ranks=self.ranks, like=like)
+    def corrections(self, numbers_T: Tensor, like: Tensor) -> Corrections:
+        """Return the corrections for rows of these numbers."""
+        return Corrections.of(self.blocks, numbers_T, count=len(self.loaded) + 1, ranks=self.ranks, like=like)
 
 
 def read_adapters(folder: Path, text: TextConfig, *, device: torch.device, dtype: torch.dtype) -> AdapterBank:
@@ -103,10 +103,10 @@ def read_adapters(folder: Path, text: TextConfig, *, device: torch.device, dtype
             whole[path.stem] = _pairs(_read(path), text)
         except Exception as error:  # a damaged file raises what it likes, and spoils its own jobs alone
             broken[path.stem] = str(error)
-    slots = {name: Slot(number, _key(pairs)) for number, (name, pairs) in enumerate(whole.items(), start=1)}
+    loaded = {name: Loaded(number, _key(pairs)) for number, (name, pairs) in enumerate(whole.items(), start=1)}
     lay = partial(_lay, list(whole.values()), device=device, dtype=dtype)
     blocks = tuple(_block(layer, lay) for layer in range(text.n_layers)) if whole else ()
-    return AdapterBank(slots, broken, blocks, _ranks(list(whole.values())))
+    return AdapterBank(loaded, broken, blocks, _ranks(list(whole.values())))
 
 
 def _read(path: Path) -> Mapping[str, Tensor]:
@@ -200,8 +200,8 @@ def _ranks(adapters: list[dict[_Place, tuple[Tensor, Tensor]]]) -> tuple[int, in
 def _lay(
     adapters: list[dict[_Place, tuple[Tensor, Tensor]]], place: _Place, *, device: torch.device, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor] | None:
-    """Lay one layer's pairs of all adapters side by side, from slot 1 on: (…, K, I) and (…, K, O)."""
-    given = [(slot, pairs[place]) for slot, pairs in enumerate(adapters, start=1) if place in pairs]
+    """Lay one layer's pairs of all adapters side by side, from number 1 on: (…, K, I) and (…, K, O)."""
+    given = [(number, pairs[place]) for number, pairs in enumerate(adapters, start=1) if place in pairs]
     if not given:
         return None
     a, b = given[0][1]
@@ -209,8 +209,8 @@ def _lay(
     count = rank * (len(adapters) + 1)
     a_all = torch.zeros(*a.shape[:-2], count, a.shape[-1], dtype=dtype, device=device)
     b_all = torch.zeros(*b.shape[:-2], count, b.shape[-2], dtype=dtype, device=device)
-    for slot, (one_a, one_b) in given:
-        columns = slice(slot * rank, slot * rank + one_a.shape[-2])
+    for number, (one_a, one_b) in given:
+        columns = slice(number * rank, number * rank + one_a.shape[-2])
         a_all[..., columns, :] = one_a.to(device, dtype)
         b_all[..., columns, :] = one_b.to(device, dtype).transpose(-1, -2)
     return a_all, b_all

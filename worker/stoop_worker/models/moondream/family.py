@@ -27,7 +27,7 @@ from stoop_worker.kernels.rotate_write import rotation_table
 from stoop_worker.models.loading.download import Download, Source
 from stoop_worker.models.loading.options import LoadOptions
 from stoop_worker.models.moondream import decode_text, region, text, vision
-from stoop_worker.models.moondream.adapters import AdapterBank, SlotPositions, read_adapters
+from stoop_worker.models.moondream.adapters import AdapterBank, AdapterPositions, read_adapters
 from stoop_worker.models.moondream.chat import as_query
 from stoop_worker.models.moondream.checks import check_task
 from stoop_worker.models.moondream.encoder import Encoder
@@ -58,7 +58,7 @@ class MoondreamFamily:
 
     `fp8_linears` computes the large products of images and prompts in float8 (e4m3): faster, and less exact. `fused`
     decodes with half as many products; it is on by default if the kernels for it run. With `adapters` a position has a
-    second axis, the slot of its sequence's adapter.
+    second axis, the number of its sequence's adapter.
     """
 
     def __init__(
@@ -118,19 +118,19 @@ class MoondreamFamily:
         config, tokenizer = self._model.config, self._model.tokenizer
         request = as_query(request)
         check_task(request, config)
-        slot = self._adapters.slot_of(request.adapter)
+        chosen = self._adapters.find(request.adapter)
         prefix = config.text.prefix_attn
         # keys and values depend on the adapter, so the first input, on which all others depend, carries its key
         image: list[Input] = [
-            MediaInput(slot.digest(image.digest), prefix, vision.crops_to_encode(image, config.vision))
+            MediaInput(chosen.digest(image.digest), prefix, vision.crops_to_encode(image, config.vision))
             for image in request.media
         ]
         prompt = build_prompt(request.task, has_image=bool(image), ids=config.tokenizer, tokenizer=tokenizer)
-        if slot.number and not image:
-            prompt[0] = ValuesInput(Fed.START.value, (float(slot.key),))
+        if chosen.number and not image:
+            prompt[0] = ValuesInput(Fed.START.value, (float(chosen.key),))
         return Prepared(
             inputs=(*image, *prompt),
-            positions=SlotPositions(slot=slot.number) if self._adapters else INDEX,
+            positions=AdapterPositions(number=chosen.number) if self._adapters else INDEX,
             skill=start_skill(request, ids=config.tokenizer, tokenizer=tokenizer),
             media=request.media,
             two_way=prefix if image else 0,
@@ -213,11 +213,11 @@ class MoondreamFamily:
         return reads.keep(ids_R, found_RV, last)
 
     def _corrections(self, kv: KVView, like: Tensor) -> tuple[KVView, Corrections]:
-        """Split the axes of the positions: the place in the sequence, and the slot of its adapter."""
+        """Split the axes of the positions: the place in the sequence, and the number of its adapter."""
         if not self._adapters:
             return kv, NO_CORRECTIONS
-        positions_T, slots_T = kv.positions_T.unbind(-1)
-        return replace(kv, positions_T=positions_T.contiguous()), self._adapters.corrections(slots_T, like)
+        positions_T, numbers_T = kv.positions_T.unbind(-1)
+        return replace(kv, positions_T=positions_T.contiguous()), self._adapters.corrections(numbers_T, like)
 
     def _grey(self, level: int, side: int) -> Media:
         image = Image.of(np.full((side, side, 3), level, dtype=np.uint8))

@@ -1,10 +1,10 @@
 """LoRA adapters: small corrections of linear layers, different ones for the rows of a batch.
 
-All adapters lie side by side, in slots; slot 0 is empty and stands for none. A row's correction is
-((x A^T) masked to the row's slot) B^T, with no further scale. So one pair of products serves a mixed batch, and nothing
+All adapters lie side by side, by number; number 0 is empty and stands for none. A row's correction is
+((x A^T) masked to the row's adapter) B^T, with no further scale. So one pair of products serves a mixed batch, and nothing
 depends on a value that is on the device.
 
-T rows, S slots, R rank of the largest adapter, K = S R, I in, O out, E experts, C model dim, N columns of q, k and v.
+T rows, S numbers of adapters, R rank of the largest adapter, K = S R, I in, O out, E experts, C model dim, N columns of q, k and v.
 """
 
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ class BlockAdapters:
 
 @dataclass(frozen=True, slots=True)
 class Corrections:
-    """The corrections of all blocks for the rows of a batch: the masks have 1 in the columns of each row's slot.
+    """The corrections of all blocks for the rows of a batch: the masks have 1 in the columns of each row's adapter.
 
     Experts have a rank of their own, hence a mask of their own.
     """
@@ -51,10 +51,10 @@ class Corrections:
 
     @classmethod
     def of(
-        cls, blocks: Several[BlockAdapters], slots_T: Tensor, *, slots: int, ranks: tuple[int, int], like: Tensor
+        cls, blocks: Several[BlockAdapters], numbers_T: Tensor, *, count: int, ranks: tuple[int, int], like: Tensor
     ) -> "Corrections":
-        """Take each row's slot; `ranks` are those of plain layers and of experts."""
-        chosen_TS = functional.one_hot(slots_T, slots).to(like.dtype)
+        """Take each row's number; `ranks` are those of plain layers and of experts."""
+        chosen_TS = functional.one_hot(numbers_T, count).to(like.dtype)
         chosen_TS[:, 0] = 0
         mask_TK, experts_mask_TK = (chosen_TS.repeat_interleave(rank, dim=1) for rank in ranks)
         return cls(blocks, mask_TK, experts_mask_TK)
