@@ -1,10 +1,10 @@
 """LoRA adapters: small corrections of linear layers, different ones for the rows of a batch.
 
 All adapters lie side by side, by number; number 0 is empty and stands for none. A row's correction is
-((x A^T) masked to the row's adapter) B^T, with no further scale. So one pair of products serves a mixed batch, and nothing
-depends on a value that is on the device.
+((x A^T) masked to the row's adapter) B^T, with no further scale. So one pair of products serves a mixed batch, and
+nothing depends on a value that is on the device.
 
-T rows, S numbers of adapters, R rank of the largest adapter, K = S R, I in, O out, E experts, C model dim, N columns of q, k and v.
+T rows, S numbers of adapters, R rank of the largest one, K = S R, I in, O out, C model dim.
 """
 
 from collections.abc import Mapping
