@@ -54,11 +54,11 @@ class RedisBroker:
         self._redis = RedisClient(config.url, timeout=_CALL_SECONDS)
         watched = {part: [*config.streams(part), names.bell(part.partition)] for part in config.parts}
         self._watch = Watch(config.url, watched, self._outage)
-        self._take = Script("prelude", "claim", "tenants", "quarantine", "take")
-        self._append = Script("prelude", "ownership", "fence", "append")
-        self._settle = Script("prelude", "ownership", "fence", "settle")
+        self._take = Script("prelude", "entries", "tenants", "quarantine", "take")
+        self._append = Script("prelude", "ownership", "events", "append")
+        self._settle = Script("prelude", "ownership", "events", "settle")
         self._extend = Script("prelude", "ownership", "extend")
-        self._reclaim = Script("prelude", "claim", "reclaim")
+        self._reclaim = Script("prelude", "entries", "reclaim")
         self._leave = Script("prelude", "leave")
         self._closed = False
         self._takes = 0

@@ -1,6 +1,6 @@
 -- Logs and publishes events of many deliveries of one partition.
 -- KEYS: for each delivery its job's hash and log.
--- ARGV goes on with, for each delivery: attempt, entry, lane, channel, number of its first
+-- ARGV after those of the prelude and of `events`, for each delivery: attempt, entry, lane, channel, number of its first
 --   event, how many, the events.
 -- Returns for each delivery 1, or 0 when this worker does not own it (then nothing was written).
 local written, at = {}, 6

@@ -1,6 +1,6 @@
 -- Renews one worker's lease in one partition, and looks after what it holds there.
 -- KEYS: its live key, the registry of workers, then for each delivery its job's hash.
--- ARGV goes on with: lease (ms), the worker's record (JSON, or nothing), then for each delivery: attempt, entry.
+-- ARGV after the prelude's: lease (ms), the worker's record (JSON, or nothing), then for each delivery: attempt, entry.
 -- Returns now, then for each delivery 1; 2 when it was cancelled; 0 when this worker owns it no more.
 redis.call('SET', KEYS[1], '1', 'PX', ARGV[4])
 if ARGV[5] ~= '' then on_inner('HSET', KEYS[2], worker, ARGV[5]) end

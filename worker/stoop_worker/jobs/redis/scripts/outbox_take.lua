@@ -1,6 +1,6 @@
 -- Takes endings for Celery from the outbox: first those that dead workers had taken, then the unclaimed ones.
--- KEYS: the outbox. ARGV goes on with: most, whether the reply of an earlier call was lost ('1'), and then the entries that
---   this worker knows it holds.
+-- KEYS: the outbox. ARGV after the prelude's: most, whether the reply of an earlier call was lost ('1'), and then the
+--   entries that this worker knows it holds.
 -- Returns for each ending: its entry, the ending, 1 if a dead worker may have delivered it.
 local stream, most, reply_lost = KEYS[1], tonumber(ARGV[4]), ARGV[5] == '1'
 local found, held = {}, {}

@@ -1,6 +1,7 @@
--- Loaded before whatever writes for a job that this worker has claimed.
+-- Loaded before `append`, `settle` and `extend`: whether a delivery still belongs to this worker. It fences off late
+-- writes: nothing is written for a delivery that another worker owns by now.
 
--- The fence. Returns 'owner'; 'done' when this very delivery has been settled; nil when the job is another's.
+-- Returns 'owner'; 'done' when this very delivery has been settled; nil when the job is another's.
 -- A job of which Redis knows nothing (it was emptied) has no other owner: its answer is still worth keeping.
 local function ownership(had, attempt, entry)
   if not had.state then return 'owner' end

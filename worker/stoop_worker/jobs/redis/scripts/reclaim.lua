@@ -1,5 +1,5 @@
 -- Takes jobs away from workers whose lease has run out, at most `most` a call.
--- KEYS: the lanes' streams. ARGV goes on with: most.
+-- KEYS: the lanes' streams. ARGV after those of the prelude and of `entries`: most.
 -- Returns how many entries were handled; when that is `most` there may be more.
 -- Only what dead workers hold is looked at, so the call costs nothing that grows with the depth of a lane or with what
 -- the living hold. What is handled is theirs no more, so the next call goes on where this one stopped.

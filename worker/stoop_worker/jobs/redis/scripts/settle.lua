@@ -1,8 +1,8 @@
 -- Ends many deliveries of one partition: answer stored, last event published, entry acknowledged, all or nothing for each.
 -- KEYS: the dead letters, the delayed jobs, then for each delivery: lane, hash, log, result.
--- ARGV goes on with: result_ttl (ms), then for each delivery: id, attempt, entry, channel, command ('end', 'dead', 'retry',
---   'release' or 'crash'), state, number of the last event, the event, the result, and for 'dead' the failure, for
---   'retry' the delay (ms); and the ending for Celery, if any.
+-- ARGV after those of the prelude and of `events`: result_ttl (ms), then for each delivery: id, attempt, entry, channel,
+--   command ('end', 'dead', 'retry', 'release' or 'crash'), state, number of the last event, the event, the result, and for
+--   'dead' the failure, for 'retry' the delay (ms); and the ending for Celery, if any.
 -- Returns for each delivery 1; 2 when it had been settled before; 0 when this worker does not own it.
 local result_ttl, each = ARGV[6], 11
 
@@ -55,7 +55,7 @@ function commands.release(keys, job, had)
   return true
 end
 
--- Looks after the entry itself.
+-- `put_back` removes the entry, or keeps it in its place.
 function commands.crash(keys, job, had)
   local fields = copied(keys.lane, job.entry, job.id)
   if not fields then return false end

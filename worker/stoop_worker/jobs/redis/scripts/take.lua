@@ -1,7 +1,7 @@
 -- Claims at most `permits` jobs of one model in one partition, from the first lane to the last, the last with a minimum share; or jobs of
 -- the quarantine and nothing else.
 -- KEYS: the lanes' streams in order, then those of the quarantine: small batch, alone.
--- ARGV goes on with: permits, share, whether the reply of an earlier take was lost ('1'), what this worker holds ('idle':
+-- ARGV after those of the prelude and of `entries`: permits, share, whether the reply of an earlier take was lost ('1'), what this worker holds ('idle':
 --   nothing, 'busy', or 'small': a small batch of the quarantine), whether the quarantine comes before the lanes ('1') or
 --   only if there is nothing in them, the longest time in the quarantine (ms), the size of a small batch, most jobs in
 --   flight of a tenant in a lane, most jobs to claim from all lanes behind the first, and then the entries that this

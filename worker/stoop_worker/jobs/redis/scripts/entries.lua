@@ -1,6 +1,6 @@
--- Loaded before `take` and `reclaim`: what an entry of a lane is, and whether this worker may have it.
--- ARGV goes on with: partition. The last of KEYS, a quarantine, says which model's lanes all of them are (nil: those
--- without a model).
+-- Loaded before `take` and `reclaim`: reads an entry of a lane, and makes this worker the owner of its job.
+-- ARGV after the prelude's: partition. The last of KEYS, a quarantine, says which model's lanes all of them are (nil:
+-- those without a model).
 local partition = tonumber(ARGV[4])
 local model = KEYS[#KEYS]:sub(#stem + #'jobs:' + 1):match('^(.+):' .. ALONE .. '$')
 

@@ -1,5 +1,5 @@
--- Loaded before `append` and `settle`: who may write for a job, and how an event is published.
--- ARGV goes on with: log_ttl (ms), log_length.
+-- Loaded before `append` and `settle`: how an event is logged and published.
+-- ARGV after the prelude's: log_ttl (ms), log_length.
 local log_ttl, log_length = ARGV[4], ARGV[5]
 
 -- Logs and publishes one event, once: a number already published belongs to a call whose reply was lost.
