@@ -2,7 +2,8 @@
 
 app.py               the root command, and the list of all commands
 command_group.py     loads a command only when it is called
-skills.py            `stoop query`, `caption`, `detect`, `point` and `run`
+skills.py            `stoop query`, `caption`, `detect`, `point`, `gaze` and `run`
+chat.py              `stoop chat`
 skill_options.py     the options that these share
 result.py            `stoop result`
 queue.py             `stoop status`, `workers`, `models`, `cancel`, `pause` and `resume`

@@ -9,6 +9,7 @@ gateway.py       the state that all requests share: client, keys, models and the
 call.py          one request in progress
 access_log.py    request ids and one line of the log for each request
 keys.py          the file of API keys
+key_options.py   the options of `stoop keys new`
 errors.py        from failures to HTTP
 body.py          reads bodies within their bounds
 images.py        the image of a request

@@ -1,9 +1,11 @@
 """Turns encoded images into pixels and crops: pure functions over numpy, Pillow and libjpeg-turbo, without torch.
 
 load.py     decodes bytes to RGB pixels within the worker's limits
+structure/  drops metadata, and refuses files that would keep a decoder busy too long
 measure.py  the memory that a decoded image takes, from its header
 tiling.py   chooses the grid of local crops for an image's size
 crops.py    cuts pixels into one global crop and the local ones
+pool.py     the threads that decode and cut
 """
 
 from stoop_worker.images.crops import Crops, cut

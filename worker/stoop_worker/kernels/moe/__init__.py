@@ -10,6 +10,7 @@ weights.py    the values above
 routing.py    the kernels that choose experts and sort tokens by expert
 products.py   the products of all experts in one launch
 kernel.py     the whole mixture
+reference.py  both functions in plain torch
 """
 
 from torch import Tensor

@@ -1,11 +1,11 @@
--- Claims at most `permits` jobs of one model in one partition, from the first lane to the last, the last with a minimum share; or jobs of
--- the quarantine and nothing else.
+-- Claims at most `permits` jobs of one model in one partition, from the first lane to the last, the last with a minimum
+-- share; or jobs of the quarantine and nothing else.
 -- KEYS: the lanes' streams in order, then those of the quarantine: small batch, alone.
--- ARGV after those of the prelude and of `entries`: permits, share, whether the reply of an earlier take was lost ('1'), what this worker holds ('idle':
---   nothing, 'busy', or 'small': a small batch of the quarantine), whether the quarantine comes before the lanes ('1') or
---   only if there is nothing in them, the longest time in the quarantine (ms), the size of a small batch, most jobs in
---   flight of a tenant in a lane, most jobs to claim from all lanes behind the first, and then the entries that this
---   worker knows it holds, each as `lane entry`.
+-- ARGV after those of the prelude and of `entries`: permits, share, whether the reply of an earlier take was lost ('1'),
+--   what this worker holds ('idle': nothing, 'busy', or 'small': a small batch of the quarantine), whether the quarantine
+--   comes before the lanes ('1') or only if there is nothing in them, the longest time in the quarantine (ms), the size of
+--   a small batch, most jobs in flight of a tenant in a lane, most jobs to claim from all lanes behind the first, and then
+--   the entries that this worker knows it holds, each as `lane entry`.
 -- Returns {now, when the next delayed job is due (0: none), {from where on an entry of each stream is news, and one of the
 --   bell}, {deliveries}, 1 if this worker must finish what it holds first, {keys that somebody has spoilt}}.
 local permits, share, reply_lost, occupancy = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == '1', ARGV[8]
