@@ -140,24 +140,28 @@ class JobRestarted(StoopError):
 class TimedOut(StoopError, TimeoutError):
     """No answer came within the caller's timeout; the job goes on in the queue.
 
-    `state` is the job's state then, or None if the queue did not know the job or could not be reached.
+    `state` is the job's state then, or None if the queue did not know the job or could not be reached. `facts` is the
+    message up to the methods of the client that help.
     """
 
     def __init__(self, job_id: str, timeout: float, state: State | None = None) -> None:
-        super().__init__(f"no answer for job {job_id} after {timeout:g} s: {_stands(state)}")
+        stands, remedy = _advice(state)
+        self.facts = f"no answer for job {job_id} after {timeout:g} s: {stands}"
+        super().__init__(f"{self.facts} {remedy}")
         self.job_id = job_id
         self.timeout = timeout
         self.state = state
 
 
-def _stands(state: State | None) -> str:
+def _advice(state: State | None) -> tuple[str, str]:
+    """Return the state of the job in words, and the methods that help."""
     match state:
         case State.QUEUED:
-            return "it still waits in its lane: is a worker running? result() waits again, cancel() ends it"
+            return "it still waits in its lane: is a worker running?", "result() waits again, cancel() ends it"
         case State.RUNNING:
-            return "it is running: result() waits again, with a longer timeout; cancel() ends it"
+            return "it is running:", "result() waits again, with a longer timeout; cancel() ends it"
         case State.DELAYED:
-            return "it failed and will be tried again: result() waits for that, cancel() ends it"
+            return "it failed and will be tried again:", "result() waits for that, cancel() ends it"
         case None:
-            return "the queue does not know it (yet): is a worker running? result() waits again"
-    return f"it is {state}: result() gives the details"
+            return "the queue does not know it (yet): is a worker running?", "result() waits again"
+    return f"it is {state}:", "result() gives the details"

@@ -341,7 +341,9 @@ def test_who_waits_too_long_is_told_how_to_go_on(terminal: Terminal) -> None:
     terminal.transport.script = None
     exit_code, _, err = terminal.run("caption", IMAGE, "--timeout", "0.01")
     assert exit_code == 4
-    assert f"`stoop result {terminal.transport.submitted[0].id}` waits again" in err
+    job_id = terminal.transport.submitted[0].id
+    assert f"? `stoop result {job_id}` waits again, `stoop cancel {job_id}` ends it" in err
+    assert "result()" not in err, "a shell has no such method"
 
 
 def test_who_breaks_off_is_told_how_to_go_on(terminal: Terminal) -> None:

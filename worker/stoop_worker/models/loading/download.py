@@ -55,7 +55,10 @@ def locate(source: str | Path, revision: str | None, download: Download) -> Sour
     if path.is_file():
         return Source(path.parent, (path,), path.stem, config_required=False)
     if isinstance(source, Path) or not _REPOSITORY.fullmatch(source):
-        raise CheckpointError(f"there is no model at {source}: give a folder, a weight file, or a Hugging Face id")
+        raise CheckpointError(
+            f"there is no model at {source}: give a folder, a weight file, a Hugging Face id such as "
+            "vikhyatk/moondream2, or a short name such as moondream2"
+        )
     revision = revision or _PINNED.get(source)
     if revision is None or not _COMMIT.fullmatch(revision):
         raise CheckpointError(f"{source}: give a revision to pin, a commit's 40 hex digits or a dated tag")
