@@ -70,7 +70,7 @@ _WANTED: Final = {
     "object": "an object to look for",
     "image": "an image",
     "messages": "messages",
-    "spatial_refs": "spatial_refs with one point [x, y]: the eye of the person",
+    "spatial_refs": "one point [x, y], the eye of the person",
 }
 _NAME: Final = re.compile(NAME_PATTERN)
 _MODEL: Final = re.compile(MODEL_PATTERN)
@@ -135,8 +135,7 @@ def _check_required(job: Job) -> None:
     for field in spec_of(job.skill).required:
         value = getattr(job, field)
         if not value:
-            wanted = _WANTED.get(field, f"the field {field}")
-            raise Rejected(FailureCode.MALFORMED, f"{job.skill} needs {wanted}")
+            raise Rejected(FailureCode.MALFORMED, f"{job.skill} needs {_WANTED.get(field, 'a value')}: give `{field}`")
 
 
 def _check_names(job: Job) -> None:

@@ -64,7 +64,7 @@ def test_rows_that_are_no_jobs_are_counted_and_the_first_is_told() -> None:
     plan = make_plan(Rows(junk), Ask(), None)
     assert (plan.rows, plan.problems, plan.sized, plan.input_tokens) == (3, 3, 0, 0)
     assert plan.problem == "1: the row names no skill: give --skill"
-    assert make_plan(Rows(junk), Ask("detect"), None).problem == "1: detect needs an object to look for"
+    assert make_plan(Rows(junk), Ask("detect"), None).problem == "1: detect needs an object to look for: give `object`"
     assert make_plan(Rows(junk), Ask("caption"), None).problems == 2
     hostile = printed(make_plan(Rows([Row("[red]\x1b[2J", skill="dance")]), Ask(), None))
     assert "1, 1 of them no jobs" in hostile
