@@ -1,4 +1,4 @@
-"""Makes models with random weights for the benchmarks: Moondream 2 at full size, and one small enough for any test.
+"""Makes models with random weights for the benchmarks: Moondream 2 and 3 at full size, and small ones for tests.
 
     python -m benchmarks.engine.full_size /dev/shm/moondream2-random     # a folder that a worker loads
 
@@ -9,6 +9,7 @@ length and consists of words of one token each, so that its text identifies the 
 import argparse
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from math import sqrt
 from pathlib import Path
 from typing import Final
@@ -20,10 +21,12 @@ from tokenizers import decoders, models, pre_tokenizers
 from torch import Tensor
 
 from stoop_worker.models.loading.tokenizer import Tokenizer
-from stoop_worker.models.moondream.config import ModelConfig
+from stoop_worker.models.moondream.config import ModelConfig, released
 from stoop_worker.models.moondream.config_parts import (
     Affixes,
+    MoEConfig,
     RegionConfig,
+    TauConfig,
     Templates,
     TextConfig,
     TokenizerConfig,
@@ -69,32 +72,69 @@ _TINY = ModelConfig(
     ),
 )
 
-SIZES: Final[Mapping[str, ModelConfig]] = {"full": ModelConfig(), "tiny": _TINY}
-"""Moondream 2 as released, and the same shape with tiny sizes."""
+_FULL3 = released("moondream3")
+
+SIZES: Final[Mapping[str, ModelConfig]] = {
+    "full": ModelConfig(),
+    "tiny": _TINY,
+    "full3": replace(_FULL3, text=replace(_FULL3.text, max_context=4096)),
+    "tiny3": replace(
+        _TINY,
+        text=replace(_TINY.text, n_layers=3, rope_theta=1.5e6, moe=MoEConfig(8, 1, 2, 32), tau=TauConfig()),
+        region=replace(_TINY.region, inner_dim=None),
+        tokenizer=replace(_FULL3.tokenizer, templates=_TINY.tokenizer.templates),
+    ),
+}
+"""Moondream 2 as released, and the same shape with tiny sizes; then the same of Moondream 3.
+
+With "-fp8" behind the name of a Moondream 3, its experts are in float8.
+"""
+
+_FP8 = "-fp8"
 
 
 def open_model(name: str, *, device: str, dtype: torch.dtype, seed: int = 1) -> Moondream:
     """Return a random model of a size in `SIZES`, or load the folder of that name written by `write_folder`."""
-    if name in SIZES:
-        return random_moondream(SIZES[name], device=device, dtype=dtype, seed=seed)
+    size = name.removesuffix(_FP8)
+    if size in SIZES:
+        return random_moondream(SIZES[size], device=device, dtype=dtype, seed=seed, fp8_experts=name != size)
     return load(name, device=device, dtype=dtype)
 
 
-def random_moondream(config: ModelConfig, *, device: str, dtype: torch.dtype, seed: int) -> Moondream:
+def random_moondream(
+    config: ModelConfig, *, device: str, dtype: torch.dtype, seed: int, fp8_experts: bool = False
+) -> Moondream:
     """Draw a model on the device; the same seed gives the same weights on the same kind of device."""
-    tensors = random_tensors(config, device=device, dtype=dtype, seed=seed)
+    tensors = random_tensors(config, device=device, dtype=dtype, seed=seed, fp8_experts=fp8_experts)
     return Moondream.of(config, tensors, _word_tokenizer(config.text.vocab_size), name="random")
 
 
-def random_tensors(config: ModelConfig, *, device: str, dtype: torch.dtype, seed: int) -> dict[str, Tensor]:
+def random_tensors(
+    config: ModelConfig, *, device: str, dtype: torch.dtype, seed: int, fp8_experts: bool = False
+) -> dict[str, Tensor]:
     """Draw all tensors by their names in a checkpoint; the residual stream stays below 10."""
     random = torch.Generator(device).manual_seed(seed)
     tensors: dict[str, Tensor] = {}
     for name, shape in tensor_shapes(config).items():
-        tensors[name] = _draw(name, shape, random).to(dtype)
-    # the end, control tokens and partial characters are never chosen
+        drawn = _draw(name, shape, random)
+        if fp8_experts and len(shape) == 3 and name.startswith("text"):
+            tensors |= _in_float8(name, drawn)
+        else:
+            tensors[name] = drawn.to(dtype)
+    # the end, control tokens and partial characters are never chosen; the end loses to the coordinate id, too
     tensors["text.lm_head.bias"][:_WORDS] = _NEVER
+    tensors["text.lm_head.bias"][config.tokenizer.eos_id] = 2 * _NEVER
     return tensors
+
+
+def _in_float8(name: str, weight: Tensor) -> dict[str, Tensor]:
+    block, fc = name.split(".mlp.")
+    scales = weight.abs().amax(dim=-1) / 448
+    kind = "up" if fc.startswith("fc1") else "down"
+    return {
+        name: (weight / scales[..., None]).to(torch.float8_e4m3fn),
+        f"{block}.moe_quant.{kind}_scale": scales,
+    }
 
 
 def _draw(name: str, shape: tuple[int, ...], random: torch.Generator) -> Tensor:
@@ -139,8 +179,8 @@ def _word_tokenizer(vocab_size: int) -> Tokenizer:
 
 def write_folder(folder: Path, size: str, *, device: str, dtype: torch.dtype, seed: int = 1) -> None:
     """Write a random model as a checkpoint that a worker loads: config.json, model.safetensors, tokenizer.json."""
-    config = SIZES[size]
-    tensors = random_tensors(config, device=device, dtype=dtype, seed=seed)
+    config = SIZES[size.removesuffix(_FP8)]
+    tensors = random_tensors(config, device=device, dtype=dtype, seed=seed, fp8_experts=size.endswith(_FP8))
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "tokenizer.json").write_text(_word_tokenizer(config.text.vocab_size).document(), encoding="utf-8")
     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / "model.safetensors")
@@ -153,7 +193,7 @@ def main() -> None:
     """Write a folder."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--size", choices=SIZES, default="full")
+    parser.add_argument("--size", choices=[*SIZES, "full3-fp8", "tiny3-fp8"], default="full")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--dtype", choices=DTYPES, default="bf16")
     arguments = parser.parse_args()

@@ -11,9 +11,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from stoop_worker.images import Crops
+from stoop_worker.kernels.moe import ExpertLinear
 from stoop_worker.models.blocks.layers import MLP, LayerNorm, Linear
 from stoop_worker.models.moondream.config import ModelConfig
-from stoop_worker.models.moondream.weights import Attention, Weights
+from stoop_worker.models.moondream.weights import Attention, MoE, Tau, Weights
 
 __all__ = ["PlainModel"]
 
@@ -54,9 +55,13 @@ class PlainModel:
         for block in self.weights.text.blocks:
             normed_TC = _norm(x_TC, block.ln)
             q_HTD, k_HTD, v_HTD = _heads(normed_TC, block.attn, text.n_heads)
+            if block.attn.tau is not None:
+                q_H, v_H = _temperatures(_linear(normed_TC, block.attn.qkv), block.attn.tau)
+                q_HTD, v_HTD = q_HTD * q_H, v_HTD * v_H
             q_HTD, k_HTD = (_rotated(heads, text.rotary_dim, text.rope_theta) for heads in (q_HTD, k_HTD))
             attended_HTD = functional.scaled_dot_product_attention(q_HTD, k_HTD, v_HTD, attn_mask=mask_TT)
-            x_TC = x_TC + _linear(_joined(attended_HTD), block.attn.proj) + _mlp(normed_TC, block.mlp)
+            x_TC = x_TC + _linear(_joined(attended_HTD), block.attn.proj)
+            x_TC = x_TC + (_mlp(normed_TC, block.mlp) if isinstance(block.mlp, MLP) else _mixture(normed_TC, block.mlp))
         return x_TC
 
     def token_logits(self, hidden_TC: Tensor) -> Tensor:
@@ -65,11 +70,16 @@ class PlainModel:
 
     def coordinate_logits(self, hidden_TC: Tensor) -> Tensor:
         """Return logits (T, bins)."""
-        return _mlp(hidden_TC, self.weights.region.coord_decoder)
+        return self._decoded(hidden_TC, self.weights.region.coord_decoder)
 
     def size_logits(self, hidden_TC: Tensor) -> Tensor:
         """Return logits (T, 2, bins) of width and height."""
-        return _mlp(hidden_TC, self.weights.region.size_decoder).view(len(hidden_TC), 2, -1)
+        return self._decoded(hidden_TC, self.weights.region.size_decoder).view(len(hidden_TC), 2, -1)
+
+    def _decoded(self, hidden_TC: Tensor, decoder: MLP | Linear) -> Tensor:
+        for norm in self.weights.region.norms:
+            hidden_TC = _norm(hidden_TC, norm)
+        return _mlp(hidden_TC, decoder) if isinstance(decoder, MLP) else _linear(hidden_TC, decoder)
 
     def _features(self, pixels_NHWC: Tensor) -> Tensor:
         vision, weights = self.config.vision, self.weights.vision
@@ -96,6 +106,33 @@ def _norm(x_TC: Tensor, weights: LayerNorm) -> Tensor:
 
 def _mlp(x_TC: Tensor, weights: MLP) -> Tensor:
     return _linear(functional.gelu(_linear(x_TC, weights.fc1), approximate="tanh"), weights.fc2)
+
+
+def _mixture(x_TC: Tensor, weights: MoE) -> Tensor:
+    """Return the weighted sum of the chosen experts, one expert at a time."""
+    best, experts = _linear(x_TC, weights.router).topk(weights.chosen, dim=-1)
+    shares = best.softmax(dim=-1)
+    out = torch.zeros_like(x_TC)
+    for expert in range(len(weights.up.weight_EOI)):
+        rows, ranks = (experts == expert).nonzero(as_tuple=True)
+        a, g = (x_TC[rows] @ _expert(weights.up, expert).T).chunk(2, dim=-1)
+        found = (functional.gelu(a) * (g + 1)) @ _expert(weights.down, expert).T
+        out.index_add_(0, rows, found * shares[rows, ranks, None])
+    return out
+
+
+def _expert(weights: ExpertLinear, expert: int) -> Tensor:
+    weight = weights.weight_EOI[expert].float()
+    return weight if weights.scales_EO is None else weight * weights.scales_EO[expert, :, None]
+
+
+def _temperatures(qkv_TN: Tensor, weights: Tau) -> tuple[Tensor, Tensor]:
+    """Return the scales of q and of v, (heads, T, 1) each."""
+    t_TX = torch.tanh(functional.gelu(qkv_TN) @ weights.w.float().T)
+    logs_T = torch.arange(1, len(qkv_TN) + 1, device=qkv_TN.device).log()
+    term_TH = 0.5 + torch.sigmoid(logs_T[:, None] * weights.alpha.float())
+    q_TH, v_TH = (t_TH + term_TH for t_TH in t_TX.chunk(2, dim=-1))
+    return q_TH.T[..., None], v_TH.T[..., None]
 
 
 def _heads(x_TC: Tensor, weights: Attention, heads: int) -> tuple[Tensor, Tensor, Tensor]:
