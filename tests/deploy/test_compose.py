@@ -3,7 +3,7 @@
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 import yaml
@@ -11,6 +11,7 @@ from jsonschema import Draft202012Validator
 from pydantic_settings import BaseSettings
 
 from stoop.config import ProducerConfig
+from stoop.gateway.options import ServeOptions
 from stoop_worker.config import WorkerConfig
 from tests.project.modules import ROOT
 
@@ -19,7 +20,10 @@ SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 START = (ROOT / "deploy" / "redis" / "start.sh").read_text(encoding="utf-8")
 SCHEMA = Draft202012Validator(json.loads(Path(__file__).with_name("compose.schema.json").read_text(encoding="utf-8")))
 WORKERS = ["worker", "worker-gpu"]
-CONFIGS: dict[str, type[BaseSettings]] = {"producer": ProducerConfig, **dict.fromkeys(WORKERS, WorkerConfig)}
+CONFIGS: dict[str, type[BaseSettings]] = {
+    **dict.fromkeys(["producer", "gateway"], ProducerConfig),
+    **dict.fromkeys(WORKERS, WorkerConfig),
+}
 
 # What AWS clients look at by themselves.
 AWS_VARIABLES = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_PROFILE"}
@@ -76,10 +80,19 @@ def test_the_schema_refuses_what_compose_would(broken: dict[str, Any]) -> None:
 
 
 def test_it_has_the_services_a_user_needs() -> None:
-    assert set(SERVICES) == {"redis", "redis-acl", "object-store", "worker", "worker-gpu", "producer"}
+    assert set(SERVICES) == {
+        "redis",
+        "redis-acl",
+        "object-store",
+        "worker",
+        "worker-gpu",
+        "producer",
+        "gateway",
+    }
     assert SERVICES["redis-acl"]["profiles"] == ["acl"]
     assert SERVICES["worker"]["profiles"] == ["cpu"]
     assert SERVICES["worker-gpu"]["profiles"] == ["gpu"]
+    assert SERVICES["gateway"]["profiles"] == ["cpu", "gpu"]
 
 
 @pytest.mark.parametrize("service", SERVICES)
@@ -100,11 +113,18 @@ def test_every_volume_is_used() -> None:
     assert set(COMPOSE["volumes"]) <= used
 
 
+def serve_variables() -> set[str]:
+    """The variables that are options of `stoop serve`."""
+    hints = get_type_hints(ServeOptions, include_extras=True)
+    return {hint.__metadata__[0].envvar for hint in hints.values()}
+
+
 @pytest.mark.parametrize("service", SERVICES)
 def test_every_variable_is_one_that_is_read(service: str) -> None:
     for name in settings(service):
         if name.startswith("STOOP_"):
-            assert name.removeprefix("STOOP_").lower() in CONFIGS[service].model_fields
+            configured = {f"STOOP_{field.upper()}" for field in CONFIGS[service].model_fields}
+            assert name in configured | (serve_variables() if service == "gateway" else set())
         elif service == "redis-acl":
             assert name.removesuffix("_PASSWORD") in START
         else:

@@ -141,6 +141,7 @@ def test_the_base_is_of_one_version(file: str) -> None:
     assert {argument.split()[0] for argument in arguments(file, "FROM")} == {"python:${PYTHON}-slim"}
 
 
-def test_the_producers_image_has_no_worker() -> None:
+def test_the_producers_image_has_the_gateway_and_no_worker() -> None:
     assert not any("worker" in argument for argument in arguments("deploy/producer.Dockerfile", "COPY"))
-    assert not any("[" in argument for argument in arguments("deploy/producer.Dockerfile", "RUN"))
+    extras = re.findall(r"\.\[(.*?)\]", " ".join(arguments("deploy/producer.Dockerfile", "RUN")))
+    assert extras == ["gateway"]

@@ -18,7 +18,7 @@ from stoop.demo.embedded import EmbeddedRedis, EmbeddedS3, embedded_redis
 from stoop.demo.pictures import Picture, draw_pictures
 from stoop.demo.worker_process import find_model, running_worker
 
-__all__ = ["ROOT", "Start", "Town", "gate", "painter", "start", "teller"]
+__all__ = ["ROOT", "Start", "Town", "gate", "new_town", "painter", "start", "teller", "telling_worker"]
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
@@ -57,9 +57,27 @@ class Town:
         return AsyncClient(self.config)
 
 
-def _town(redis: EmbeddedRedis, s3: EmbeddedS3) -> Town:
+def new_town(redis: EmbeddedRedis, s3: EmbeddedS3) -> Town:
     store = {"bucket": s3.bucket, "s3_endpoint": s3.endpoint, "s3_region": s3.region, "s3_path_style": True}
     return Town(redis, s3, ProducerConfig(redis_url=redis.url, timeout_seconds=60, **store))
+
+
+def telling_worker(town: Town, folder: Path) -> ChildServer:
+    """A worker that answers as `telling_child` says, to be started and ended by the caller."""
+    ready = folder / "ready"
+    return ChildServer(
+        name="the worker",
+        command=[sys.executable, "-m", "tests.examples.telling_worker"],
+        log=folder / "worker.log",
+        environment={
+            **town.variables,
+            "STOOP_READY_FILE": str(ready),
+            "STOOP_LEASE_SECONDS": "2",
+            "STOOP_DRAIN_SECONDS": "1",
+        },
+        answers=lambda pid: ready.exists(),
+        start_seconds=60,
+    )
 
 
 @pytest.fixture(scope="session")
@@ -69,21 +87,8 @@ def teller(s3: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("STOOP_REDIS_URL", raising=False)
         with embedded_redis(folder / "redis") as redis:
-            town = _town(redis, s3)
-            ready = folder / "ready"
-            worker = ChildServer(
-                name="the worker",
-                command=[sys.executable, "-m", "tests.examples.telling_worker"],
-                log=folder / "worker.log",
-                environment={
-                    **town.variables,
-                    "STOOP_READY_FILE": str(ready),
-                    "STOOP_LEASE_SECONDS": "2",
-                    "STOOP_DRAIN_SECONDS": "1",
-                },
-                answers=lambda pid: ready.exists(),
-                start_seconds=60,
-            )
+            town = new_town(redis, s3)
+            worker = telling_worker(town, folder)
             worker.start()
             yield town
             worker.end(signal.SIGTERM)
@@ -99,7 +104,7 @@ def painter(s3: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         patch.delenv("STOOP_REDIS_URL", raising=False)
         flags = {"lanes": "interactive,bulk", "threads": "1"}
         with embedded_redis(folder / "redis") as redis, running_worker(folder, find_model(None), redis, s3, flags):
-            yield _town(redis, s3), picture, f"s3://{s3.bucket}/examples/shapes.png"
+            yield new_town(redis, s3), picture, f"s3://{s3.bucket}/examples/shapes.png"
 
 
 @pytest.fixture

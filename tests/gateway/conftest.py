@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redis.asyncio import Redis
 
 from stoop.demo.child_server import ChildServer
+from stoop.demo.embedded import EmbeddedS3, embedded_redis
 from stoop.demo.pictures import Picture
-from tests.examples.conftest import Town, gate, painter, teller
+from stoop_schemas import names
+from tests.examples.conftest import Town, gate, new_town, painter, teller, telling_worker
 
 httpx = pytest.importorskip("httpx")
 
@@ -26,8 +29,10 @@ __all__ = [
     "begin",
     "events_of",
     "gate",
+    "mortal",
     "painter",
     "painting",
+    "running_jobs",
     "teller",
     "telling",
 ]
@@ -102,6 +107,18 @@ def painting(painter: tuple[Town, Picture, str], tmp_path_factory: pytest.TempPa
     serving.server.end(signal.SIGTERM)
 
 
+@pytest.fixture
+def mortal(s3: EmbeddedS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Town, ChildServer]]:
+    """A queue of the test's own, and its worker, which the test may kill and start again."""
+    monkeypatch.delenv("STOOP_REDIS_URL", raising=False)
+    with embedded_redis(tmp_path / "redis") as redis:
+        town = new_town(redis, s3)
+        worker = telling_worker(town, tmp_path)
+        worker.start()
+        yield town, worker
+        worker.end(signal.SIGKILL)
+
+
 @contextlib.asynccontextmanager
 async def asking(serving: Serving, key: str | None = None) -> AsyncIterator[Any]:
     headers = {} if key is None else {"authorization": f"Bearer {key}"}
@@ -124,3 +141,12 @@ async def events_of(response: Any) -> AsyncIterator[dict[str, Any]]:
         else:
             told = value.removeprefix(" ")
             fields[name] = json.loads(told) if name == "data" and told.startswith("{") else told
+
+
+async def running_jobs(town: Town) -> list[str]:
+    """Name the jobs that a worker has claimed and not ended."""
+    async with Redis.from_url(town.redis_url, protocol=2) as redis:
+        keys = [key async for key in redis.scan_iter(match=names.job("*"))]
+        states = [await redis.hget(key, "state") for key in keys]
+    found = [key.decode().rpartition(":")[2] for key in keys]
+    return [job_id for job_id, state in zip(found, states, strict=True) if state == b"running"]

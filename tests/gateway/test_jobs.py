@@ -5,12 +5,9 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from redis.asyncio import Redis
-
-from stoop_schemas import names
 from tests.examples.conftest import Town
 from tests.examples.telling_child import words
-from tests.gateway.conftest import SECONDS, Begin, Serving, asking, events_of
+from tests.gateway.conftest import SECONDS, Begin, Serving, asking, events_of, running_jobs
 
 
 async def submit(http: Any, question: str, **headers: str) -> str:
@@ -106,7 +103,7 @@ async def test_the_job_ends_with_its_caller_unless_he_can_come_back(teller: Town
                             break
                 else:
                     task = asyncio.create_task(leaving.post("/v1/query", json=asked))
-                    while not await anything_runs(teller):
+                    while not await running_jobs(teller):
                         await asyncio.sleep(0.05)
                     task.cancel()
                     await asyncio.wait({task})
@@ -119,9 +116,3 @@ async def test_the_job_ends_with_its_caller_unless_he_can_come_back(teller: Town
                 assert (await http.get(f"/v1/jobs/{job_id}")).json()["status"] == status
                 gate.touch()
                 assert (await ended(http, job_id))["status"] == "completed"
-
-
-async def anything_runs(town: Town) -> bool:
-    async with Redis.from_url(town.redis_url, protocol=2) as redis:
-        keys = [key async for key in redis.scan_iter(match=names.job("*"))]
-        return b"running" in [await redis.hget(key, "state") for key in keys]

@@ -109,7 +109,11 @@ async def test_a_change_of_the_file_is_followed(teller: Town, begin: Begin, file
 
 
 def test_a_gateway_without_keys_does_not_start_unless_it_is_told_to(file: Path) -> None:
-    for arguments, said in (([], "--open"), (["--keys", str(file)], "stoop keys new")):
+    for arguments, said in (
+        ([], "--open"),
+        (["--keys", str(file)], "stoop keys new"),
+        (["--keys", str(file), "--open"], "exclude each other"),
+    ):
         result = CliRunner().invoke(app, ["serve", *arguments])
         assert result.exit_code == 2 and said in result.output
 

@@ -11,6 +11,7 @@ dead.py              `stoop dead`: list, redrive or delete dead letters
 operator_options.py  the options and the connection that the operator's commands share
 bulk.py              `stoop bulk`
 export.py            `stoop export` and `stoop draw`
+up.py                `stoop up`
 serve.py             `stoop serve`
 keys.py              `stoop keys`
 demo.py              `stoop demo`

@@ -44,6 +44,7 @@ COMMANDS: Final = (
     CommandEntry("pause", "stoop.cli.queue:pause", _QUEUE, "Stop workers from claiming from a lane."),
     CommandEntry("resume", "stoop.cli.queue:resume", _QUEUE, "Let workers claim from a paused lane again."),
     CommandEntry("dead", "stoop.cli.dead:dead", _QUEUE, "Show, redrive or purge dead letters."),
+    CommandEntry("up", "stoop.cli.up:up", _RUN, "Start Redis, S3, a worker and the gateway on this machine."),
     CommandEntry(
         "serve", "stoop.cli.serve:serve", _RUN, "Serve Moondream's and OpenAI's HTTP interface over the queue."
     ),

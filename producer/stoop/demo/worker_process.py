@@ -4,14 +4,18 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from stoop.demo.child_server import ChildServer, EmbeddedServerError
 from stoop.demo.embedded import EmbeddedRedis, EmbeddedS3
 from stoop.errors import ConfigError
 
-__all__ = ["LANE", "ended_early", "find_model", "running_worker"]
+__all__ = ["LANE", "ended_early", "find_model", "kept_running", "running_worker"]
+
+_POLL_SECONDS = 0.25
+_PAUSE_SECONDS = 5.0
 
 LANE = "demo"
 """The demo's own lane: on a shared Redis, no other worker takes its jobs, and its worker takes no others."""
@@ -30,7 +34,12 @@ def find_model(model: str | None) -> str:
 
 @contextlib.contextmanager
 def running_worker(
-    folder: Path, model: str, redis: EmbeddedRedis, s3: EmbeddedS3, flags: Mapping[str, str] | None = None
+    folder: Path,
+    model: str,
+    redis: EmbeddedRedis,
+    s3: EmbeddedS3,
+    flags: Mapping[str, str] | None = None,
+    start_seconds: float = 60.0,
 ) -> Iterator[ChildServer]:
     """Run a worker on this machine's CPU inside the `with`; `flags` adds options of `stoop worker`.
 
@@ -56,7 +65,7 @@ def running_worker(
         log=folder / "worker.log",
         environment={**os.environ, **s3.environment, "STOOP_REDIS_URL": redis.url, "STOOP_S3_ENDPOINT": s3.endpoint},
         answers=lambda pid: ready.exists(),
-        start_seconds=60.0,
+        start_seconds=start_seconds,
     )
     try:
         worker.start()
@@ -69,6 +78,31 @@ def ended_early(worker: ChildServer) -> EmbeddedServerError:
     """Return the error for a worker that ended unexpectedly, with the end of its log."""
     code = worker.process.returncode if worker.process else None
     return EmbeddedServerError(f"the worker ended with {code}: {worker.log_tail()}")
+
+
+@contextlib.contextmanager
+def kept_running(worker: ChildServer, note: Callable[[str], None]) -> Iterator[None]:
+    """Start the worker again whenever it ends inside the `with`, and give `note` a line about it."""
+    stopped = threading.Event()
+
+    def watch() -> None:
+        while not stopped.wait(_POLL_SECONDS):
+            if worker.process is None or worker.process.poll() is None:
+                continue
+            note(f"{ended_early(worker)}; starting it again")
+            try:
+                worker.start()
+            except EmbeddedServerError as error:
+                note(str(error))
+                stopped.wait(_PAUSE_SECONDS)
+
+    watcher = threading.Thread(target=watch, name="worker-watcher")
+    watcher.start()
+    try:
+        yield
+    finally:
+        stopped.set()
+        watcher.join()
 
 
 def _threads() -> int:

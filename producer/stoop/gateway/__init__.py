@@ -8,6 +8,7 @@ options.py       the options of `stoop serve`
 gateway.py       the state that all requests share: client, keys, models and the end
 call.py          one request in progress
 access_log.py    request ids and one line of the log for each request
+limits.py        the limits of API keys
 keys.py          the file of API keys
 key_options.py   the options of `stoop keys new`
 errors.py        from failures to HTTP
@@ -20,9 +21,18 @@ stream.py        a streamed answer
 follower.py      follows one job
 pieces.py        a job's events as pieces of text
 moondream.py     Moondream's routes
+chat_request.py  OpenAI's chat request, and the parameters it refuses
+chat.py          OpenAI's chat completions
+unserved.py      routes whose models are still to come
+forms.py         multipart forms within their bounds
 jobs.py          native jobs and their events
 models.py        the names of models
 model_routes.py  OpenAI's list of models
+files.py         files of batches in the object store
+file_routes.py   OpenAI's files
+batches.py       OpenAI's batches
+batch_run.py     runs batches
+batch_lines.py   the lines of a batch
 health.py        `/healthz` and `/readyz`
 openapi.py       the OpenAPI document
 documents.py     shows it, as JSON and as a page

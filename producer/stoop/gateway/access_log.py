@@ -44,7 +44,11 @@ class _Request:
         self._facts: dict[str, object] = {}
         self._closers: list[Any] = []
         scope.setdefault("state", {}).update(
-            facts=self._facts, closers=self._closers, request_id=request_id, headers={"x-request-id": request_id}
+            facts=self._facts,
+            closers=self._closers,
+            tokens=0,
+            request_id=request_id,
+            headers={"x-request-id": request_id},
         )
 
     async def serve(self, app: ASGIApp, receive: Receive) -> None:

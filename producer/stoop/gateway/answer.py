@@ -27,7 +27,7 @@ async def result_of(call: Call, job_id: str) -> Result:
     """Wait for the result. The job is cancelled if the caller leaves, unless the caller can come back for it."""
     waiting = call.gateway.client.result(job_id, cancel_on_exit=not call.keeps_job)
     result = await call.unless_left(asyncio.create_task(waiting))
-    call.note(tokens=result.metrics.output_tokens)
+    call.spent(result)
     return result
 
 

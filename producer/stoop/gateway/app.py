@@ -28,7 +28,10 @@ _LEFT: Final = 499
 """What the access log shows for a caller that left; nobody receives it."""
 
 _CODES: Final = {404: "unknown_url", 405: "method_not_allowed"}
-_EXPOSED: Final = ("x-request-id", "retry-after", "x-stoop-job-id", "x-stoop-lane", "idempotent-replayed")
+_LIMITS: Final = tuple(
+    f"x-ratelimit-{what}-{kind}" for what in ("limit", "remaining", "reset") for kind in ("requests", "tokens")
+)
+_EXPOSED: Final = ("x-request-id", "retry-after", "x-stoop-job-id", "x-stoop-lane", "idempotent-replayed", *_LIMITS)
 
 
 def make_app(gateway: Gateway) -> AccessLog:
@@ -56,6 +59,7 @@ def _endpoint(gateway: Gateway, route: Route) -> Callable[[Request], Awaitable[R
         call = Call(gateway, request, key, request.state.headers)
         if route.scope is not None:
             call.note(key=key.id, tenant=key.tenant)
+            await gateway.limits.take(call)
         return await route.run(call)
 
     return endpoint

@@ -12,6 +12,7 @@ from starlette.requests import Request
 
 from stoop.gateway.errors import ApiError
 from stoop.gateway.keys import ApiKey, Scope
+from stoop_schemas.result import Result
 
 if TYPE_CHECKING:
     from stoop.gateway.gateway import Gateway
@@ -44,6 +45,12 @@ class Call:
     def note(self, **facts: object) -> None:
         """Add facts to the access log; never a caller's text."""
         self.request.state.facts.update(facts)
+
+    def spent(self, result: Result) -> None:
+        """Count the tokens of a result for the key's limits and the access log."""
+        tokens = result.metrics.input_tokens + result.metrics.output_tokens
+        self.request.state.tokens += tokens
+        self.note(tokens=tokens)
 
     def may(self, scope: Scope) -> bool:
         """Say whether the caller's key has the scope."""

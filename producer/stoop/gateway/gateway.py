@@ -8,12 +8,16 @@ from typing import Any, Final
 from stoop.client.async_client import AsyncClient
 from stoop.config import ProducerConfig
 from stoop.errors import ConfigError
+from stoop.gateway.batch_run import BatchRunner
 from stoop.gateway.call import Call, shutting_down
 from stoop.gateway.errors import ApiError
+from stoop.gateway.files import ObjectFolder
 from stoop.gateway.follower import Follower
 from stoop.gateway.keys import OPEN, ApiKey, KeyRing, Scope
+from stoop.gateway.limits import BatchLease, RequestLimits
 from stoop.gateway.models import Models
 from stoop.gateway.options import ServeOptions
+from stoop.redis.limiter import RedisLimiter
 
 __all__ = ["Gateway"]
 
@@ -29,12 +33,17 @@ class Gateway:
             raise ConfigError(
                 "give --keys FILE (STOOP_API_KEYS_FILE), which `stoop keys new` makes, or --open to ask for no key"
             )
+        if options.keys is not None and options.open:
+            raise ConfigError("--keys and --open exclude each other: leave one out")
         self.options = options
         self.client = AsyncClient(config)
+        self.limits = RequestLimits(RedisLimiter(config.redis_url.get_secret_value()))
+        self.store = ObjectFolder(config)
+        self.batches = BatchRunner(self, BatchLease(config.redis_url.get_secret_value()))
         self.models = Models(self.client, options.alias_table)
         self.draining = False
         self.closing: asyncio.Future[None]
-        self._keys = None if options.keys is None or options.open else KeyRing(options.keys)
+        self._keys = None if options.keys is None else KeyRing(options.keys)
         self._followers: set[Follower] = set()
         self._cleaning: set[asyncio.Task[None]] = set()
 
@@ -42,11 +51,18 @@ class Gateway:
     async def running(self) -> AsyncGenerator[None, None]:
         """Serve inside the `with`, on its event loop."""
         self.closing = asyncio.get_running_loop().create_future()
+        # without a bucket there are no files, and so no batches
+        running = [asyncio.create_task(self.batches.serve())] if self.client.config.bucket else []
         try:
             yield
         finally:
             self.close()
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+            await self.batches.aclose()
             await asyncio.gather(*self._cleaning, return_exceptions=True)
+            await self.limits.aclose()
             await self.client.aclose()
 
     def drain(self) -> None:

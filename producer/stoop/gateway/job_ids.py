@@ -10,7 +10,7 @@ from typing import Final
 
 from stoop_schemas import names
 
-__all__ = ["is_of", "new_job_id"]
+__all__ = ["is_of", "job_id_from", "new_job_id"]
 
 _RANDOM_BYTES: Final = 10
 _DIGEST_BYTES: Final = 6
@@ -18,8 +18,12 @@ _DIGEST_BYTES: Final = 6
 
 def new_job_id(tenant: str | None) -> str:
     """Return a new id for a job of this tenant."""
-    drawn = secrets.token_bytes(_RANDOM_BYTES)
-    return f"{drawn.hex()}{_digest(drawn, tenant)}-0"
+    return _job_id(secrets.token_bytes(_RANDOM_BYTES), tenant)
+
+
+def job_id_from(seed: bytes, tenant: str | None) -> str:
+    """Return the id that always follows from this seed."""
+    return _job_id(hashlib.blake2b(seed, digest_size=_RANDOM_BYTES).digest(), tenant)
 
 
 def is_of(job_id: str, tenant: str | None) -> bool:
@@ -28,6 +32,10 @@ def is_of(job_id: str, tenant: str | None) -> bool:
         return False
     drawn, digest = job_id[: 2 * _RANDOM_BYTES], job_id[2 * _RANDOM_BYTES : 2 * (_RANDOM_BYTES + _DIGEST_BYTES)]
     return _digest(bytes.fromhex(drawn), tenant) == digest
+
+
+def _job_id(drawn: bytes, tenant: str | None) -> str:
+    return f"{drawn.hex()}{_digest(drawn, tenant)}-0"
 
 
 def _digest(drawn: bytes, tenant: str | None) -> str:

@@ -106,12 +106,12 @@ async def job_events(call: Call) -> Response:
 async def _known(call: Call) -> tuple[str, State]:
     """Return the id and the state of a job that the caller may see; raise an `ApiError` (404) for all others."""
     job_id = call.request.path_params["id"]
-    call.note(job=job_id[:128])
     if not is_of(job_id, call.key.tenant) and not call.may(Scope.OPERATOR):
         raise _unknown()
     state = await call.gateway.client.state(job_id)
     if state is None:
         raise _unknown()
+    call.note(job=job_id)
     return job_id, state
 
 

@@ -19,14 +19,18 @@ from stoop_schemas.result import Result
 from stoop_schemas.skill import CaptionLength, SpatialRef
 
 __all__ = [
+    "BODIES",
     "CaptionRequest",
     "DetectRequest",
     "MoondreamAnswer",
     "PointRequest",
     "QueryRequest",
     "Sampling",
+    "SkillRequest",
     "answer_skill",
     "metrics_of",
+    "skill_ask",
+    "whole_answer",
 ]
 
 
@@ -40,7 +44,7 @@ class Sampling(msgspec.Struct, frozen=True):
     seed: int | None = None
 
 
-class _Skill(msgspec.Struct, frozen=True, kw_only=True):
+class SkillRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Fields of every skill. `image_url` is base64, `data:image/...;base64,...`, `s3://bucket/key` or `https://...`.
 
     `lane` and `deadline` (Unix milliseconds) are Stoop's own.
@@ -54,7 +58,7 @@ class _Skill(msgspec.Struct, frozen=True, kw_only=True):
     deadline: int | None = None
 
 
-class QueryRequest(_Skill, frozen=True, kw_only=True):
+class QueryRequest(SkillRequest, frozen=True, kw_only=True):
     """A question, about an image or about nothing but text."""
 
     question: str
@@ -63,20 +67,20 @@ class QueryRequest(_Skill, frozen=True, kw_only=True):
     spatial_refs: list[SpatialRef] | None = None
 
 
-class CaptionRequest(_Skill, frozen=True, kw_only=True):
+class CaptionRequest(SkillRequest, frozen=True, kw_only=True):
     """An image to describe."""
 
     length: CaptionLength | None = None
     stream: bool | None = None
 
 
-class DetectRequest(_Skill, frozen=True, kw_only=True):
+class DetectRequest(SkillRequest, frozen=True, kw_only=True):
     """An object to find in an image, as boxes."""
 
     object: str
 
 
-class PointRequest(_Skill, frozen=True, kw_only=True):
+class PointRequest(SkillRequest, frozen=True, kw_only=True):
     """An object to point at in an image."""
 
     object: str
@@ -97,7 +101,7 @@ class MoondreamAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     reasoning: dict[str, Any] | None = None
 
 
-_BODIES: Final[dict[str, type[_Skill]]] = {
+BODIES: Final[dict[str, type[SkillRequest]]] = {
     "query": QueryRequest,
     "caption": CaptionRequest,
     "detect": DetectRequest,
@@ -108,11 +112,18 @@ _FIELDS: Final = ("question", "object", "length", "reasoning", "spatial_refs", "
 
 async def answer_skill(call: Call, skill: str) -> Response:
     """Answer `POST /v1/<skill>`."""
-    body = await read_json(call, _BODIES[skill])
+    job = await prepare(call, await skill_ask(skill, await read_json(call, BODIES[skill])))
+    if job.stream:
+        return await stream_job(call, job, _Frames(call))
+    return await answer_job(call, job, lambda result: whole_answer(call.request_id, result))
+
+
+async def skill_ask(skill: str, body: SkillRequest) -> Ask:
+    """Return what a body asks for. Raises an `ApiError` (400)."""
     if body.variant:
         raise ApiError(400, "unsupported_parameter", "variants are not served here: name a model", param="variant")
     fields = {name: getattr(body, name, None) for name in _FIELDS}
-    ask = Ask(
+    return Ask(
         skill,
         await image_of(body.image_url),
         settings=msgspec.structs.asdict(body.settings) if body.settings else {},
@@ -120,10 +131,6 @@ async def answer_skill(call: Call, skill: str) -> Response:
         lane=body.lane,
         fields=fields,
     )
-    job = await prepare(call, ask)
-    if job.stream:
-        return await stream_job(call, job, _Frames(call))
-    return await answer_job(call, job, lambda result: _whole(call, result))
 
 
 def metrics_of(result: Result) -> dict[str, float]:
@@ -131,9 +138,10 @@ def metrics_of(result: Result) -> dict[str, float]:
     return {name: getattr(result.metrics, name) for name in result.metrics.__struct_fields__}
 
 
-def _whole(call: Call, result: Result) -> dict[str, Any]:
+def whole_answer(request_id: str, result: Result) -> dict[str, Any]:
+    """Return the answer of a completed job in Moondream's shape."""
     return {
-        "request_id": call.request_id,
+        "request_id": request_id,
         "job_id": result.id,
         **answer(result),
         "finish_reason": result.finish_reason or "stop",
@@ -159,7 +167,7 @@ class _Frames:
         self._index += 1
 
     def ending(self, result: Result) -> Iterable[str]:
-        yield _json({"chunk": "", "completed": True, **_whole(self._call, result)})
+        yield _json({"chunk": "", "completed": True, **whole_answer(self._call.request_id, result)})
 
 
 def _json(value: dict[str, Any]) -> str:

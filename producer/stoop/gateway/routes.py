@@ -3,8 +3,9 @@
 from functools import partial
 from typing import Any, Final
 
-from stoop.gateway import health, jobs, model_routes, moondream
+from stoop.gateway import batches, chat, chat_request, file_routes, health, jobs, model_routes, moondream, unserved
 from stoop.gateway.documents import show_docs, show_openapi
+from stoop.gateway.files import FileObject
 from stoop.gateway.pages.page_routes import PAGE_ROUTES
 from stoop.gateway.route import Route
 
@@ -90,6 +91,77 @@ _MODELS: Final = (
     ),
 )
 
+
+def _openai(path: str, run: Any, body: Any, summary: str, **more: Any) -> Route:
+    return Route(method="POST", path=path, run=run, summary=summary, tag="OpenAI", body=body, **more)
+
+
+def _audio(name: str, run: Any, summary: str) -> Route:
+    return _openai(f"/v1/audio/{name}", run, None, summary, form=unserved.AUDIO_FIELDS)
+
+
+def _rerank(path: str) -> Route:
+    summary = "Sort documents by how well they answer a query."
+    return Route(
+        method="POST", path=path, run=unserved.rerank, summary=summary, tag="Reranking", body=unserved.RerankRequest
+    )
+
+
+def _llama(path: str) -> Route:
+    return Route(
+        method="POST",
+        path=path,
+        run=unserved.embed_llama,
+        summary="Embed texts, as llama.cpp's server does.",
+        tag="llama.cpp",
+        body=unserved.LlamaEmbeddingRequest,
+    )
+
+
+_OPENAI: Final = (
+    _openai(
+        "/v1/chat/completions",
+        chat.answer_chat,
+        chat_request.ChatRequest,
+        "Answer a conversation of one question.",
+        answer=chat.ChatCompletion,
+        statuses=(200, 202),
+        streams=True,
+    ),
+    _openai("/v1/embeddings", unserved.embed, unserved.EmbeddingsRequest, "Embed texts."),
+    _audio("transcriptions", unserved.transcribe, "Write down what is said."),
+    _audio("translations", unserved.translate, "Write down in English what is said."),
+    *(_rerank(path) for path in ("/v1/rerank", "/v2/rerank", "/rerank", "/v1/reranking", "/reranking")),
+    *(_llama(path) for path in ("/embedding", "/embeddings")),
+)
+
+
+def _stored(method: str, path: str, run: Any, summary: str, answer: Any, **more: Any) -> Route:
+    return Route(method=method, path=path, run=run, summary=summary, tag="Batches", answer=answer, **more)
+
+
+_LISTED: Final = ("limit", "after")
+_BATCHES: Final = (
+    _stored("POST", "/v1/files", file_routes.upload_file, "Store a file.", FileObject, form=("file", "purpose")),
+    _stored("GET", "/v1/files", file_routes.list_files, "List the files.", file_routes.FileList, query=_LISTED),
+    _stored("GET", "/v1/files/{id}", file_routes.show_file, "Show one file.", FileObject),
+    _stored(
+        "GET", "/v1/files/{id}/content", file_routes.read_file, "Read a file.", None, media_type="application/jsonl"
+    ),
+    _stored("DELETE", "/v1/files/{id}", file_routes.delete_file, "Delete a file.", file_routes.FileDeleted),
+    _stored(
+        "POST",
+        "/v1/batches",
+        batches.create_batch,
+        "Run the lines of a file.",
+        batches.Batch,
+        body=batches.BatchRequest,
+    ),
+    _stored("GET", "/v1/batches", batches.list_batches, "List the batches.", batches.BatchList, query=_LISTED),
+    _stored("GET", "/v1/batches/{id}", batches.show_batch, "Show one batch.", batches.Batch),
+    _stored("POST", "/v1/batches/{id}/cancel", batches.cancel_batch, "Cancel a batch.", batches.Batch),
+)
+
 _ABOUT: Final = (
     Route(
         method="GET",
@@ -131,4 +203,4 @@ _ABOUT: Final = (
     ),
 )
 
-ROUTES: Final = (*_MOONDREAM, *_JOBS, *_MODELS, *_ABOUT, *PAGE_ROUTES)
+ROUTES: Final = (*_MOONDREAM, *_OPENAI, *_MODELS, *_JOBS, *_BATCHES, *_ABOUT, *PAGE_ROUTES)

@@ -1,8 +1,10 @@
 """Runs the gateway under uvicorn, until SIGTERM or Ctrl-C."""
 
 import logging
+import signal
 import socket
 import sys
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -18,8 +20,11 @@ from stoop.gateway.options import ServeOptions
 __all__ = ["serve"]
 
 
-def serve(config: ProducerConfig, options: ServeOptions) -> None:
-    """Serve until a signal; raise `ConfigError` if the options cannot work."""
+def serve(config: ProducerConfig, options: ServeOptions, *, on_listening: Callable[[str], None] | None = None) -> None:
+    """Serve until a signal; raise `ConfigError` if the options cannot work.
+
+    `on_listening` is called with the address, such as `http://127.0.0.1:8000`, before the first request is served.
+    """
     _configure_logs(options.log_level)
     gateway = Gateway(config, options)
     listening = _listen(options.host, options.port)
@@ -33,7 +38,13 @@ def serve(config: ProducerConfig, options: ServeOptions) -> None:
         proxy_headers=False,
     )
     host, port = listening.getsockname()[:2]
-    print(f"stoop gateway listens on http://{host}:{port}", file=sys.stderr, flush=True)
+    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    print(f"stoop gateway listens on {address}", file=sys.stderr, flush=True)
+    if on_listening is not None:
+        on_listening(address)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # uvicorn raises the signal again when it has drained, but a gateway that has drained has ended well
+        signal.signal(number, lambda *_: None)
     _Server(settings, gateway).run([listening])
 
 

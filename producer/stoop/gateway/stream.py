@@ -57,7 +57,7 @@ async def stream_job(call: Call, job: Job, frames: Frames) -> Response:
     await call.unless_left(asyncio.create_task(held))
     if first.done():
         first.result()
-    return event_stream(call, _frames_of(first, pieces, frames))
+    return event_stream(call, _frames_of(call, first, pieces, frames))
 
 
 def event_stream(call: Call, events: AsyncGenerator[ServerSentEvent, None]) -> Response:
@@ -85,7 +85,7 @@ def error_frame(error: StoopError | ApiError, job_id: str | None = None) -> Serv
 
 
 async def _frames_of(
-    first: "asyncio.Task[list[Piece]]", pieces: Pieces, frames: Frames
+    call: Call, first: "asyncio.Task[list[Piece]]", pieces: Pieces, frames: Frames
 ) -> AsyncGenerator[ServerSentEvent, None]:
     try:
         for data in frames.opening():
@@ -96,6 +96,7 @@ async def _frames_of(
                 for data in frames.piece(piece):
                     yield frame(data)
             if pieces.result is not None:
+                call.spent(pieces.result)
                 for data in frames.ending(pieces.result):
                     yield frame(data)
                 return

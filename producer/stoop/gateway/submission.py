@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from starlette.responses import Response
@@ -10,10 +10,14 @@ from starlette.responses import Response
 from stoop.gateway.call import Call
 from stoop.gateway.errors import ApiError
 from stoop.gateway.job_ids import new_job_id
+from stoop.gateway.keys import ApiKey
 from stoop_schemas.job import Job
 from stoop_schemas.names import model_lane
 
-__all__ = ["Ask", "accepted", "prepare", "submit"]
+if TYPE_CHECKING:
+    from stoop.gateway.gateway import Gateway
+
+__all__ = ["Ask", "accepted", "job_of", "prepare", "submit"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,25 +34,25 @@ class Ask:
 
 async def prepare(call: Call, ask: Ask) -> Job:
     """Return the checked job, its image uploaded. Raises `StoopError` or `ApiError`."""
-    key = call.key
-    model = await call.gateway.models.resolve(ask.model)
-    if key.models and model not in key.models:
-        raise ApiError(403, "model_forbidden", f"this API key may use only {', '.join(key.models)}", param="model")
-    lane = ask.lane or (key.lanes[0] if key.lanes else call.gateway.client.config.lane)
-    if key.lanes and lane not in key.lanes:
-        raise ApiError(403, "lane_forbidden", f"this API key may use only {', '.join(key.lanes)}", param="lane")
-    fields = {
-        **ask.fields,
-        "id": new_job_id(key.tenant),
-        "tenant": key.tenant,
-        "model": model,
-        "lane": lane,
+    headers = {
         "idempotency_key": call.idempotency_key,
         # a repeated request has another one, and would look like another job under its idempotency key
         "traceparent": None if call.idempotency_key else call.traceparent,
     }
+    return await job_of(call.gateway, call.key, ask, id=new_job_id(call.key.tenant), **headers)
+
+
+async def job_of(gateway: "Gateway", key: ApiKey, ask: Ask, **fields: Any) -> Job:
+    """Return the checked job of a key, with further fields of `Job`. Raises `StoopError` or `ApiError`."""
+    model = await gateway.models.resolve(ask.model)
+    if key.models and model not in key.models:
+        raise ApiError(403, "model_forbidden", f"this API key may use only {', '.join(key.models)}", param="model")
+    lane = ask.lane or (key.lanes[0] if key.lanes else gateway.client.config.lane)
+    if key.lanes and lane not in key.lanes:
+        raise ApiError(403, "lane_forbidden", f"this API key may use only {', '.join(key.lanes)}", param="lane")
+    told = {**ask.fields, **fields, "tenant": key.tenant, "model": model, "lane": lane}
     settings = {name: value for name, value in ask.settings.items() if value is not None}
-    return await call.gateway.client.prepare(ask.skill, ask.image, settings=settings, **fields)
+    return await gateway.client.prepare(ask.skill, ask.image, settings=settings, **told)
 
 
 async def submit(call: Call, job: Job) -> str:

@@ -5,6 +5,7 @@ calls.py             runs commands and scripts, and translates Redis errors
 transport.py         the client's transport: submits by script, reads keys, follows channels
 subscriptions.py     many channels on one connection; readers learn of every lost message
 celery_transport.py  a kombu transport that routes `stoop.*` queues to Stoop's workers
+limiter.py           rate limits that all replicas of a gateway share
 scripts/             the Lua scripts
 """
 

@@ -1,0 +1,57 @@
+"""Measures the gateway on this machine, with an engine that answers at once.
+
+    python -m benchmarks.gateway latency [--count 300]
+    python -m benchmarks.gateway ramp [--seconds 5] [--most 256] [--stream] [--p95-ms 500] --out ramp
+    python -m benchmarks.gateway streams [--count 1000]
+
+`ramp` writes `ramp.json` and `ramp.html`. Load generator, worker, Redis and gateway share the machine.
+"""
+
+import argparse
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gateway.latency import measure_latency
+from benchmarks.gateway.ramp import Thresholds, measure_ramp
+from benchmarks.gateway.ramp_report import write_page
+from benchmarks.gateway.stack import Stack, running_stack
+from benchmarks.gateway.streams import measure_streams
+
+__all__ = ["main"]
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Measure, print JSON, and write the report of a ramp."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["latency", "ramp", "streams"])
+    parser.add_argument("--count", type=int)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--most", type=int, default=256)
+    parser.add_argument("--stream", action="store_true")
+    parser.add_argument("--errors", type=float, default=0.01)
+    parser.add_argument("--p95-ms", type=float, default=500.0)
+    parser.add_argument("--first-p95-ms", type=float, default=500.0)
+    parser.add_argument("--out", type=Path, default=Path("ramp"))
+    arguments = parser.parse_args(argv)
+    with running_stack() as stack:
+        told = asyncio.run(_measure(stack, arguments))
+    print(json.dumps(told, indent=2))
+    if arguments.what == "ramp":
+        arguments.out.with_suffix(".json").write_text(json.dumps(told, indent=2))
+        arguments.out.with_suffix(".html").write_text(write_page(told))
+
+
+async def _measure(stack: Stack, arguments: argparse.Namespace) -> dict[str, Any]:
+    if arguments.what == "latency":
+        return await measure_latency(stack, arguments.count or 300)
+    if arguments.what == "streams":
+        return await measure_streams(stack, arguments.count or 1000)
+    thresholds = Thresholds(arguments.errors, arguments.p95_ms, arguments.first_p95_ms)
+    given = {"seconds": arguments.seconds, "most": arguments.most, "stream": arguments.stream}
+    return await measure_ramp(stack, thresholds, **given)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""`stoop up`: everything on this machine by one command, for a first look and for development."""
+
+import contextlib
+import os
+import re
+import shlex
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stoop.cli.exit_codes import exit_on_error
+from stoop.cli.skill_options import with_options
+from stoop.config import ProducerConfig
+from stoop.demo.embedded import EmbeddedRedis, EmbeddedS3, embedded_redis, embedded_s3
+from stoop.demo.pictures import draw_pictures
+from stoop.demo.worker_process import find_model, kept_running, running_worker
+from stoop.gateway.options import ServeOptions
+from stoop.gateway.server import serve
+
+__all__ = ["UpOptions", "up"]
+
+_PICTURE = "up/shapes.png"
+_QUESTION = "How many shapes are there?"
+_DEMO = "demo"
+_START_SECONDS = 1800.0
+"""The first start of a large model downloads it."""
+
+
+@dataclass(frozen=True)
+class UpOptions:
+    """What runs, and where it is reached."""
+
+    model: Annotated[str | None, typer.Option(help="Model folder or name; by default the bundled demo model.")] = None
+    device: Annotated[str, typer.Option(help="cpu, or cuda for a worker on a GPU.")] = "cpu"
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8000
+    keys: Annotated[Path | None, typer.Option(help="File of API keys; without it nobody is asked for one.")] = None
+    folder: Annotated[
+        Path | None, typer.Option(help="Folder that keeps jobs and images; by default they go when it ends.")
+    ] = None
+
+
+@with_options
+def up(*, options: UpOptions) -> None:
+    """Start Redis, S3, a worker and the gateway on this machine, until Ctrl-C, which ends all of them."""
+    with exit_on_error(as_json=False), _folder(options.folder) as folder:
+        model = find_model(options.model)
+        name = _name(options.model)
+        flags = {"lanes": "interactive,bulk", "device": options.device, **({"model-name": name} if name else {})}
+        with embedded_redis(folder / "redis") as redis, embedded_s3(folder / "s3") as s3:
+            typer.echo(f"Redis at {redis.url}, S3 at {s3.endpoint}; starting a worker ({options.device}) …", err=True)
+            with (
+                running_worker(folder, model, redis, s3, flags, _START_SECONDS) as worker,
+                kept_running(worker, lambda line: typer.echo(line, err=True)),
+            ):
+                _serve(redis, s3, options, name or "moondream2")
+
+
+def _serve(redis: EmbeddedRedis, s3: EmbeddedS3, options: UpOptions, model: str) -> None:
+    # the gateway uploads images from this process
+    os.environ.update(s3.environment)
+    config = ProducerConfig(
+        redis_url=redis.url, bucket=s3.bucket, s3_endpoint=s3.endpoint, s3_region=s3.region, s3_path_style=True
+    )
+    [picture] = draw_pictures(1, seed=1)
+    s3.client().put_object(Bucket=s3.bucket, Key=_PICTURE, Body=picture.encoded, ContentType="image/png")
+    served = replace(ServeOptions(), host=options.host, port=options.port, keys=options.keys, open=options.keys is None)
+    image = f"s3://{s3.bucket}/{_PICTURE}"
+    serve(config, served, on_listening=lambda address: typer.echo(_welcome(address, image, model), err=True))
+
+
+def _welcome(address: str, image: str, model: str) -> str:
+    body = f'{{"image_url": "{image}", "question": "{_QUESTION}"}}'
+    python = (
+        f"from openai import OpenAI; print(OpenAI(base_url='{address}/v1', api_key='none').chat.completions.create("
+        f"model='{model}', messages=[{{'role': 'user', 'content': [{{'type': 'text', 'text': '{_QUESTION}'}},"
+        f" {{'type': 'image_url', 'image_url': {{'url': '{image}'}}}}]}}]).choices[0].message.content)"
+    )
+    curl = f"curl {address}/v1/query -H 'Content-Type: application/json' -d {shlex.quote(body)}"
+    lines = [f"Open {address}/docs, or try:", curl, f'python -c "{python}"', "Ctrl-C ends everything."]
+    return "\n" + "\n\n".join(lines) + "\n"
+
+
+def _name(model: str | None) -> str | None:
+    """Return the short name of a model in a folder, which has none of its own; None for a model of the catalog."""
+    if model is None:
+        return _DEMO
+    if not Path(model).is_dir():
+        return None
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", Path(model).resolve().name).strip("-._")[:64] or None
+
+
+@contextlib.contextmanager
+def _folder(kept: Path | None) -> Iterator[Path]:
+    if kept is not None:
+        kept.mkdir(parents=True, exist_ok=True)
+        yield kept
+        return
+    with tempfile.TemporaryDirectory(prefix="stoop-up-") as name:
+        yield Path(name)

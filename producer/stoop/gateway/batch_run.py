@@ -1,0 +1,199 @@
+"""Runs batches: any gateway goes on with any batch, and the death of one loses nothing and repeats no answer.
+
+A batch is run part by part. A part's lines become jobs whose ids follow from the batch and the line, so that the queue
+knows them again; when all of them have ended, the part is stored. Whoever runs the batch renews a lease in Redis; when
+it is gone, another gateway goes on behind the last stored part.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import secrets
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import IO, TYPE_CHECKING, Any, Final
+
+import msgspec
+import structlog
+
+from stoop.errors import QueueUnavailable, StoopError
+from stoop.gateway.batch_lines import BatchLine, read_line
+from stoop.gateway.batches import OPEN_BATCHES, BatchState, batch_folder, load_state, save_state, with_batch
+from stoop.gateway.errors import ApiError
+from stoop.gateway.files import file_key
+from stoop.gateway.limits import BatchLease
+from stoop_schemas.job import Job
+from stoop_schemas.result import Result
+
+if TYPE_CHECKING:
+    from stoop.gateway.gateway import Gateway
+
+__all__ = ["BatchRunner"]
+
+_log: Any = structlog.get_logger()
+
+_PART_LINES: Final = 200
+_MOST_LINES: Final = 50_000
+_LOOK_SECONDS: Final = 3.0
+
+
+class BatchRunner:
+    """Runs the open batches of every tenant, one at a time, until it is cancelled."""
+
+    def __init__(self, gateway: "Gateway", lease: BatchLease) -> None:
+        self._gateway = gateway
+        self._lease = lease
+        self._name = secrets.token_hex(8)
+        self._news = asyncio.Event()
+
+    def wake(self) -> None:
+        """Look for work at once."""
+        self._news.set()
+
+    async def aclose(self) -> None:
+        """Disconnect."""
+        await self._lease.aclose()
+
+    async def serve(self) -> None:
+        """Run batches whenever there are some; what goes wrong is logged, and tried again at the next look."""
+        while True:
+            try:
+                await self._look()
+            except (StoopError, ApiError) as error:
+                _log.warning("batches", trouble=type(error).__name__)
+            self._news.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_SECONDS):
+                    await self._news.wait()
+
+    async def _look(self) -> None:
+        store = self._gateway.store
+        for key in await store.list(OPEN_BATCHES):
+            batch_id = key.removeprefix(OPEN_BATCHES)
+            packed = await store.get(key)
+            if packed is None or not await self._lease.take(batch_id, self._name):
+                continue
+            try:
+                await self._while_leased(batch_id, msgspec.json.decode(packed, type=str | None))
+            finally:
+                await self._lease.leave(batch_id, self._name)
+
+    async def _while_leased(self, batch_id: str, tenant: str | None) -> None:
+        running = asyncio.create_task(self._run(batch_id, tenant))
+        try:
+            while not running.done():
+                await asyncio.wait({running}, timeout=self._lease.seconds / 3)
+                if not running.done() and not await self._lease.take(batch_id, self._name):
+                    return  # another gateway goes on with it
+            await running
+        finally:
+            running.cancel()
+            await asyncio.wait({running})
+
+    async def _run(self, batch_id: str, tenant: str | None) -> None:
+        store = self._gateway.store
+        state = await load_state(store, tenant, batch_id)
+        if state.batch.is_open:
+            state = await self._finish(await self._parts(state))
+            _log.info("batch", batch=batch_id, tenant=tenant, status=state.batch.status, **state.batch.request_counts)
+        await store.delete(f"{OPEN_BATCHES}{batch_id}")
+
+    async def _parts(self, state: BatchState) -> BatchState:
+        """Run every part that is not stored yet, unless somebody cancels; return the state before the last step."""
+        store, batch = self._gateway.store, state.batch
+        folder = batch_folder(state.key.tenant, batch.id)
+        done = set(await store.list(f"{folder}parts/"))
+        with tempfile.TemporaryFile() as file:
+            if not await store.copy_to(file_key(state.key.tenant, batch.input_file_id), file):
+                return _wrong(state, "the input file is gone")
+            total = _count(file)
+            if not 1 <= total <= _MOST_LINES:
+                return _wrong(state, f"the input file has {total} lines: 1 to {_MOST_LINES} are allowed")
+            counts = {**batch.request_counts, "total": total}
+            started = batch.in_progress_at or int(time.time())
+            state = with_batch(state, status="in_progress", in_progress_at=started, request_counts=counts)
+            await save_state(store, state)
+            for number, lines in enumerate(_parts_of(file, batch.endpoint)):
+                key = f"{folder}parts/{number:05}.jsonl"
+                if await store.get(f"{folder}cancel") is not None:
+                    return with_batch(state, status="cancelling")
+                if key not in done:
+                    told = b"".join([line async for line in self._answers(state, lines)])
+                    await store.put(key, told)
+                    state = with_batch(state, request_counts=_counted(state.batch.request_counts, told))
+                    await save_state(store, state)
+        return with_batch(state, status="finalizing", finalizing_at=int(time.time()))
+
+    async def _answers(self, state: BatchState, lines: Sequence[BatchLine]) -> AsyncIterator[bytes]:
+        """Yield the line of the output for each line of a part, as they end. Raises `QueueUnavailable`."""
+        jobs: dict[str, tuple[Job, BatchLine]] = {}
+        for line in lines:
+            try:
+                job = await line.job(self._gateway, state)
+            except ApiError as error:
+                yield line.failed(error)
+            except QueueUnavailable:
+                raise
+            except StoopError as error:
+                yield line.failed(error)
+            else:
+                jobs[job.id] = (job, line)
+        ends = self._gateway.client.gather([job for job, _ in jobs.values()], window=_PART_LINES)
+        async with contextlib.aclosing(ends) as outcomes:
+            async for job, outcome in outcomes:
+                line = jobs[job.id][1]
+                yield line.answered(outcome) if isinstance(outcome, Result) else line.failed(outcome)
+
+    async def _finish(self, state: BatchState) -> BatchState:
+        """Gather the parts into the output's two files, and store how the batch ended."""
+        if state.batch.status == "failed":
+            await save_state(self._gateway.store, state)
+            return state
+        store, tenant, now = self._gateway.store, state.key.tenant, int(time.time())
+        counts = {"total": state.batch.request_counts["total"], "completed": 0, "failed": 0}
+        files: dict[str, str | None] = {"output_file_id": None, "error_file_id": None}
+        with tempfile.TemporaryFile() as answered, tempfile.TemporaryFile() as failed:
+            for key in await store.list(f"{batch_folder(tenant, state.batch.id)}parts/"):
+                for line in (await store.get(key) or b"").splitlines(keepends=True):
+                    is_answer = _is_answer(line)
+                    (answered if is_answer else failed).write(line)
+                    counts["completed" if is_answer else "failed"] += 1
+            for name, file in (("output", answered), ("error", failed)):
+                if file.tell():
+                    told = await store.save_file(tenant, file, f"{state.batch.id}_{name}.jsonl", "batch_output")
+                    files[f"{name}_file_id"] = told.id
+        ended: dict[str, Any] = {"status": "completed", "completed_at": now}
+        if state.batch.status == "cancelling":
+            ended = {"status": "cancelled", "cancelled_at": now}
+        state = with_batch(state, request_counts=counts, **files, **ended)
+        await save_state(store, state)
+        return state
+
+
+def _count(file: IO[bytes]) -> int:
+    file.seek(0)
+    return sum(1 for line in file if line.strip())
+
+
+def _parts_of(file: IO[bytes], endpoint: str) -> Iterator[list[BatchLine]]:
+    file.seek(0)
+    lines = (line for line in file if line.strip())
+    numbered = (read_line(line, number, endpoint) for number, line in enumerate(lines))
+    while part := list(itertools.islice(numbered, _PART_LINES)):
+        yield part
+
+
+def _counted(counts: dict[str, int], told: bytes) -> dict[str, int]:
+    answers = [_is_answer(line) for line in told.splitlines()]
+    completed = counts["completed"] + sum(answers)
+    return {**counts, "completed": completed, "failed": counts["failed"] + len(answers) - sum(answers)}
+
+
+def _is_answer(line: bytes) -> bool:
+    return bool(msgspec.json.decode(line)["response"]["status_code"] == 200)
+
+
+def _wrong(state: BatchState, message: str) -> BatchState:
+    errors = {"object": "list", "data": [{"code": "invalid_file", "message": message, "param": None, "line": None}]}
+    return with_batch(state, status="failed", failed_at=int(time.time()), errors=errors)

@@ -1,0 +1,168 @@
+"""OpenAI's chat request: what is read, what is ignored without harm, and what is refused by its name.
+
+A parameter that changes an answer is never ignored: a caller that asks for a tool call must not receive prose instead.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal
+
+import msgspec
+
+from stoop.gateway.errors import ApiError
+from stoop_schemas.skill import CaptionLength, SpatialRef
+
+__all__ = [
+    "ChatRequest",
+    "ImagePart",
+    "ImageUrl",
+    "Message",
+    "StreamOptions",
+    "TextPart",
+    "Turn",
+    "check_chat",
+    "one_turn",
+]
+
+
+class ImageUrl(msgspec.Struct, frozen=True):
+    """Where an image is; `detail` has no effect."""
+
+    url: str
+    detail: str | None = None
+
+
+class TextPart(msgspec.Struct, frozen=True, tag_field="type", tag="text"):
+    """A piece of a message's text."""
+
+    text: str
+
+
+class ImagePart(msgspec.Struct, frozen=True, tag_field="type", tag="image_url"):
+    """An image of a message."""
+
+    image_url: ImageUrl
+
+
+class Message(msgspec.Struct, frozen=True):
+    """One message of the conversation."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
+    content: str | list[TextPart | ImagePart] | None = None
+
+
+class StreamOptions(msgspec.Struct, frozen=True):
+    """Options of a stream."""
+
+    include_usage: bool | None = None
+
+
+class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """OpenAI's fields, Moondream's `reasoning`, and ours: `skill`, `object`, `length`, `spatial_refs`, `max_objects`,
+    `lane` and `deadline`.
+
+    Fields of type `Any` are only checked: all but their neutral values are refused.
+    """
+
+    model: str
+    messages: list[Message]
+    max_completion_tokens: int | None = None
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    seed: int | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    reasoning_effort: str | None = None
+    reasoning: bool | None = None
+    skill: Literal["query", "caption", "detect", "point"] | None = None
+    object: str | None = None
+    length: CaptionLength | None = None
+    spatial_refs: list[SpatialRef] | None = None
+    max_objects: int | None = None
+    lane: str | None = None
+    deadline: int | None = None
+    n: Any = None
+    stop: Any = None
+    logprobs: Any = None
+    top_logprobs: Any = None
+    logit_bias: Any = None
+    presence_penalty: Any = None
+    frequency_penalty: Any = None
+    tools: Any = None
+    tool_choice: Any = None
+    functions: Any = None
+    function_call: Any = None
+    response_format: Any = None
+    modalities: Any = None
+    audio: Any = None
+    prediction: Any = None
+    web_search_options: Any = None
+
+
+class Turn(msgspec.Struct, frozen=True):
+    """One question with at most one image."""
+
+    text: str
+    image: str | None
+
+
+def _empty(value: Any) -> bool:
+    return not value
+
+
+_NEUTRAL: Final[Mapping[str, Callable[[Any], bool]]] = {
+    "n": lambda value: value in (None, 1),
+    "stop": _empty,
+    "logprobs": _empty,
+    "top_logprobs": _empty,
+    "logit_bias": _empty,
+    "presence_penalty": _empty,
+    "frequency_penalty": _empty,
+    "tools": _empty,
+    "tool_choice": lambda value: value in (None, "none", "auto"),
+    "functions": _empty,
+    "function_call": lambda value: value in (None, "none", "auto"),
+    "response_format": lambda value: value is None or value == {"type": "text"},
+    "modalities": lambda value: not value or value == ["text"],
+    "audio": _empty,
+    "prediction": _empty,
+    "web_search_options": lambda value: value is None,
+}
+
+
+def check_chat(body: ChatRequest) -> None:
+    """Raise an `ApiError` (400, `unsupported_parameter`) for the first parameter that cannot be honoured."""
+    for name, is_neutral in _NEUTRAL.items():
+        if not is_neutral(getattr(body, name)):
+            raise ApiError(400, "unsupported_parameter", f"{name} is not supported: leave it out", param=name)
+
+
+def one_turn(messages: list[Message]) -> Turn:
+    """Return the one question of a conversation, the text of its system messages before it.
+
+    The models answer one question and know no conversation, so history is refused and not lost. Raises an `ApiError`
+    (400, `unsupported_value`).
+    """
+    users = [message for message in messages if message.role == "user"]
+    others = {message.role for message in messages} - {"system", "developer", "user"}
+    if len(users) != 1 or others:
+        raise _unsupported("this model answers one question: send one user message, without a conversation before it")
+    if messages[-1] is not users[0]:
+        raise _unsupported("the user message must be the last one")
+    texts, images = [], []
+    for message in messages:
+        content = message.content or ""
+        for part in [TextPart(content)] if isinstance(content, str) else content:
+            if isinstance(part, TextPart):
+                texts.append(part.text)
+            elif message.role != "user":
+                raise _unsupported("an image belongs to the user message")
+            else:
+                images.append(part.image_url.url)
+    if len(images) > 1:
+        raise _unsupported("this model looks at one image: send one")
+    return Turn("\n".join(text for text in texts if text), images[0] if images else None)
+
+
+def _unsupported(message: str) -> ApiError:
+    return ApiError(400, "unsupported_value", message, param="messages")

@@ -1,0 +1,108 @@
+"""The limits of API keys. A request beyond them is refused with the time to wait; every answer tells what is left."""
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Coroutine
+from typing import Any
+
+from stoop.errors import StoopError
+from stoop.gateway.call import Call
+from stoop.gateway.errors import ApiError
+from stoop.gateway.keys import ApiKey
+from stoop.redis.limiter import Limits, Rate, RedisLimiter, Taken
+
+__all__ = ["BatchLease", "RequestLimits", "limits_of"]
+
+
+class RequestLimits:
+    """Counts requests in Redis, so that all replicas share the limits. A key without limits costs no call."""
+
+    def __init__(self, limiter: RedisLimiter) -> None:
+        self._limiter = limiter
+        self._ending: set[asyncio.Task[None]] = set()
+
+    async def take(self, call: Call) -> None:
+        """Count the request; raise an `ApiError` (429) if its key has reached a limit."""
+        limits = limits_of(call.key)
+        if limits is None:
+            return
+        name = secrets.token_hex(8)
+        taken = await self._limiter.take(limits, name)
+        call.headers.update(_headers(limits, taken))
+        if taken.wait > 0:
+            message = f"this API key has reached a limit: try again in {taken.wait:.1f} s"
+            raise ApiError(429, "rate_limit_exceeded", message, retry_after=taken.wait)
+        if limits.concurrent or limits.tokens:
+            call.closes(lambda: self._start(self._limiter.end(limits, name, call.request.state.tokens)))
+
+    async def aclose(self) -> None:
+        """Finish counting, and disconnect."""
+        await asyncio.gather(*self._ending)
+        await self._limiter.close()
+
+    def _start(self, ending: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(_quietly(ending))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+
+class BatchLease:
+    """The right to run a batch, of one gateway at a time; without renewal it is free again after `seconds`."""
+
+    def __init__(self, url: str, seconds: float = 6.0) -> None:
+        self.seconds = seconds
+        self._limiter = RedisLimiter(url, lease_seconds=seconds)
+
+    async def take(self, batch_id: str, name: str) -> bool:
+        """Take or renew the lease for the gateway of this name; False if another one has it."""
+        taken = await self._limiter.take(_lease(batch_id), name)
+        return taken.wait == 0
+
+    async def leave(self, batch_id: str, name: str) -> None:
+        """Give the lease back."""
+        with contextlib.suppress(StoopError):
+            await self._limiter.end(_lease(batch_id), name, 0)
+
+    async def aclose(self) -> None:
+        """Disconnect."""
+        await self._limiter.close()
+
+
+def _lease(batch_id: str) -> Limits:
+    return Limits(owner=f"run/{batch_id}", concurrent=1)
+
+
+def limits_of(key: ApiKey) -> Limits | None:
+    """Return the limits of a key, or None; keys of one tenant share what they have used."""
+    if not (key.requests_per_minute or key.tokens_per_minute or key.concurrent):
+        return None
+    return Limits(
+        owner=f"key/{key.id}" if key.tenant is None else f"tenant/{key.tenant}",
+        requests=Rate(key.requests_per_minute) if key.requests_per_minute else None,
+        tokens=Rate(key.tokens_per_minute) if key.tokens_per_minute else None,
+        concurrent=key.concurrent,
+    )
+
+
+def _headers(limits: Limits, taken: Taken) -> dict[str, str]:
+    headers = {}
+    for kind, rate in limits.rates.items():
+        headers[f"x-ratelimit-limit-{kind}"] = str(rate.limit)
+        headers[f"x-ratelimit-remaining-{kind}"] = str(taken.remaining[kind])
+        headers[f"x-ratelimit-reset-{kind}"] = _duration(taken.full[kind])
+    return headers
+
+
+def _duration(seconds: float) -> str:
+    """Write a time as OpenAI does: 12ms, 1s, 6m0s."""
+    if seconds < 1:
+        return f"{round(1000 * seconds)}ms"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}m{rest}s" if minutes else f"{rest}s"
+
+
+async def _quietly(ending: Coroutine[Any, Any, None]) -> None:
+    # a count that is lost ends by itself, and the caller has its answer
+    with contextlib.suppress(StoopError):
+        await ending

@@ -1,0 +1,139 @@
+"""Files and batches: by OpenAI's own client, and by gateways that die in the middle."""
+
+import asyncio
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.examples.conftest import Town
+from tests.examples.telling_child import words
+from tests.gateway.conftest import SECONDS, Begin, Serving, asking, running_jobs
+
+openai = pytest.importorskip("openai")
+
+
+def line(number: int, question: str, **more: Any) -> dict[str, Any]:
+    body = {"model": "moondream3-preview", "messages": [{"role": "user", "content": question}], **more}
+    return {"custom_id": f"line-{number}", "method": "POST", "url": "/v1/chat/completions", "body": body}
+
+
+def jsonl(*lines: Any) -> bytes:
+    return b"".join(each if isinstance(each, bytes) else json.dumps(each).encode() + b"\n" for each in lines)
+
+
+async def store(http: Any, content: bytes) -> str:
+    told = await http.post("/v1/files", data={"purpose": "batch"}, files={"file": ("in.jsonl", content)})
+    assert told.status_code == 200, told.text
+    return str(told.json()["id"])
+
+
+async def begun(http: Any, content: bytes, endpoint: str = "/v1/chat/completions") -> str:
+    asked = {"input_file_id": await store(http, content), "endpoint": endpoint, "completion_window": "24h"}
+    told = await http.post("/v1/batches", json=asked)
+    assert told.status_code == 200, told.text
+    return str(told.json()["id"])
+
+
+async def ended(http: Any, batch_id: str) -> dict[str, Any]:
+    while True:
+        told: dict[str, Any] = (await http.get(f"/v1/batches/{batch_id}")).json()
+        if told["status"] in ("completed", "failed", "cancelled"):
+            return told
+        await asyncio.sleep(0.1)
+
+
+async def lines_of(http: Any, file_id: str | None) -> list[dict[str, Any]]:
+    told = await http.get(f"/v1/files/{file_id}/content")
+    assert told.status_code == 200, told.text
+    return [json.loads(each) for each in told.text.splitlines()]
+
+
+async def test_openais_client_runs_a_batch(telling: Serving) -> None:
+    content = jsonl(
+        *(line(i, f"tell {i + 1}") for i in range(5)),
+        line(5, "tell 1", tools=[{"type": "function"}]),
+        b"no json\n",
+        {"id": 7, "skill": "query", "question": "tell 2"},
+        b"\n",
+    )
+    async with (
+        asyncio.timeout(SECONDS),
+        asking(telling) as http,
+        openai.AsyncOpenAI(base_url=f"{telling.address}/v1", api_key="any") as client,
+    ):
+        file = await client.files.create(file=("in.jsonl", content), purpose="batch")
+        assert (file.bytes, file.filename, file.status) == (len(content), "in.jsonl", "processed")
+        batch = await client.batches.create(
+            input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h", metadata={"for": "me"}
+        )
+        assert await ended(http, batch.id)
+        batch = await client.batches.retrieve(batch.id)
+        assert (batch.status, batch.metadata) == ("completed", {"for": "me"})
+        assert batch.request_counts.model_dump() == {"total": 8, "completed": 6, "failed": 2}
+        answers = [json.loads(each) for each in (await client.files.content(batch.output_file_id)).text.splitlines()]
+        bodies = {each["custom_id"]: each["response"]["body"] for each in answers}
+        for i in range(5):
+            assert bodies[f"line-{i}"]["choices"][0]["message"]["content"] == "".join(words(i + 1))
+        assert bodies["7"]["answer"] == "".join(words(2))
+        failed = await lines_of(http, batch.error_file_id)
+        assert {(each["custom_id"], each["response"]["body"]["error"]["code"]) for each in failed} == {
+            ("line-5", "unsupported_parameter"),
+            (None, "invalid_line"),
+        }
+        assert batch.id in [each.id async for each in client.batches.list(limit=2)]
+        assert file.id in [each.id async for each in client.files.list()]
+        assert (await client.files.delete(file.id)).deleted
+        with pytest.raises(openai.NotFoundError):
+            await client.files.retrieve(file.id)
+
+
+async def test_a_killed_gateway_costs_no_line(teller: Town, begin: Begin, gate: Path) -> None:
+    one = begin(teller, "--open")
+    async with asyncio.timeout(SECONDS), asking(one) as http:
+        questions = [f"tell 4 until {gate}" if i % 2 else "tell 2" for i in range(12)]
+        batch_id = await begun(http, jsonl(*(line(i, each) for i, each in enumerate(questions))))
+        while not await running_jobs(teller):
+            await asyncio.sleep(0.05)
+        one.server.end(signal.SIGKILL)
+    other = begin(teller, "--open")
+    async with asyncio.timeout(SECONDS), asking(other) as http:
+        gate.touch()
+        batch = await ended(http, batch_id)
+        assert batch["request_counts"] == {"total": 12, "completed": 12, "failed": 0}
+        told = await lines_of(http, batch["output_file_id"])
+        assert sorted(each["custom_id"] for each in told) == sorted(f"line-{i}" for i in range(12))
+
+
+async def test_a_batch_is_cancelled_and_wrong_ones_are_refused(telling: Serving, gate: Path) -> None:
+    async with asyncio.timeout(SECONDS), asking(telling) as http:
+        batch_id = await begun(
+            http, jsonl(line(0, f"tell 2 until {gate}"), *(line(i, "tell 1") for i in range(1, 250)))
+        )
+        while (await http.get(f"/v1/batches/{batch_id}")).json()["status"] != "in_progress":
+            await asyncio.sleep(0.05)
+        assert (await http.post(f"/v1/batches/{batch_id}/cancel")).json()["status"] == "cancelling"
+        gate.touch()
+        batch = await ended(http, batch_id)
+        assert (batch["status"], batch["request_counts"]) == (
+            "cancelled",
+            {"total": 250, "completed": 200, "failed": 0},
+        )
+        empty = await ended(http, await begun(http, b"\n"))
+        assert (empty["status"], empty["errors"]["data"][0]["code"]) == ("failed", "invalid_file")
+        file_id = await store(http, jsonl(line(0, "tell 1")))
+        asked = {"input_file_id": file_id, "endpoint": "/v1/chat/completions", "completion_window": "24h"}
+        for wrong, status in (
+            ({"input_file_id": "file-" + "0" * 24}, 404),
+            ({"input_file_id": "../../secrets"}, 404),
+            ({"endpoint": "/v1/embeddings"}, 400),
+            ({"completion_window": "1h"}, 400),
+        ):
+            assert (await http.post("/v1/batches", json={**asked, **wrong})).status_code == status
+        for method, path in (("GET", ""), ("POST", "/cancel")):
+            assert (await http.request(method, f"/v1/batches/batch-{'0' * 24}{path}")).status_code == 404
+        told = await http.post("/v1/files", data={"purpose": "fine-tune"}, files={"file": ("a", b"")})
+        assert (told.status_code, told.json()["error"]["param"]) == (400, "purpose")
+        assert (await http.get("/v1/files?limit=none")).status_code == 400

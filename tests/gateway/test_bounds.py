@@ -1,0 +1,116 @@
+"""Bounds on bodies, other origins, and what the log must never hold."""
+
+import asyncio
+import json
+import random
+import string
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from typer.testing import CliRunner
+
+from stoop.cli.app import app
+from stoop.gateway.routes import ROUTES
+from tests.examples.conftest import Town
+from tests.gateway.conftest import SECONDS, Begin, Serving, asking
+
+JSON = {"content-type": "application/json"}
+
+
+async def test_a_body_is_bounded_by_its_length_and_while_it_is_read(teller: Town, begin: Begin) -> None:
+    serving = begin(teller, "--open", "--max-json-bytes", "2000", "--max-audio-bytes", "2000")
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield b'{"question": "'
+        for _ in range(100):
+            yield b"x" * 1000
+
+    async def endless() -> AsyncIterator[bytes]:
+        yield b'--b\r\ncontent-disposition: form-data; name="file"; filename="a"\r\n\r\n'
+        for _ in range(3000):
+            yield b"x" * 1000
+
+    form = {"content-type": "multipart/form-data; boundary=b"}
+    async with asyncio.timeout(SECONDS), asking(serving) as http:
+        for path, content, headers in (
+            ("/v1/query", b'{"question": "' + b"x" * 3000 + b'"}', JSON),
+            ("/v1/query", chunks(), JSON),
+            ("/v1/audio/transcriptions", endless(), form),
+        ):
+            told = await http.post(path, content=content, headers=headers)
+            assert (told.status_code, told.json()["error"]["code"]) == (413, "body_too_large")
+        small = await http.post("/v1/query", json={"question": "tell 1"})
+        assert small.status_code == 200
+
+
+async def test_only_named_origins_may_call(teller: Town, telling: Serving, begin: Begin) -> None:
+    serving = begin(teller, "--open", "--cors-origins", "https://app.example")
+    ask = {"access-control-request-method": "POST", "access-control-request-headers": "authorization,x-stainless-lang"}
+    async with asyncio.timeout(SECONDS), asking(serving) as http, asking(telling) as closed:
+        for origin, allowed in (("https://app.example", "https://app.example"), ("https://evil.example", None)):
+            told = await http.options("/v1/query", headers={"origin": origin, **ask})
+            assert told.headers.get("access-control-allow-origin") == allowed
+            told = await http.get("/v1/models", headers={"origin": origin})
+            assert told.headers.get("access-control-allow-origin") == allowed
+        assert "x-request-id" in told.headers["access-control-expose-headers"]
+        told = await closed.options("/v1/query", headers={"origin": "https://app.example", **ask})
+        assert (told.status_code, "access-control-allow-origin" in told.headers) == (405, False)
+
+
+async def test_no_request_fails_the_gateway_or_writes_content_to_its_log(
+    teller: Town, begin: Begin, tmp_path: Path
+) -> None:
+    """Requests of every route with bodies, queries, paths and headers that hold a mark, some valid and most not."""
+    file = tmp_path / "keys.json"
+    made = CliRunner().invoke(app, ["keys", "new", "fuzz", "--file", str(file), "--scopes", "jobs,operator"])
+    secret = made.output.strip()
+    serving = begin(teller, "--keys", str(file), "--hold-seconds", "0")
+    chance = random.Random(5)
+    mark = "MaRk"
+
+    def value(depth: int = 0) -> Any:
+        kinds = [
+            lambda: mark + "".join(chance.choices(string.printable, k=8)),
+            lambda: chance.choice([None, True, -1, 0, 1 << 70, 1.5, "", "\ud800", "tell 1"]),
+        ]
+        if depth < 3:
+            kinds += [
+                lambda: [value(depth + 1) for _ in range(chance.randrange(3))],
+                lambda: {name(): value(depth + 1) for _ in range(chance.randrange(3))},
+            ]
+        return chance.choice(kinds)()
+
+    def name() -> str:
+        return chance.choice([mark, "type", "text", "role", "user", "url", "temperature"])
+
+    def body(fields: list[str]) -> dict[str, Any]:
+        return {each: value() for each in fields if chance.random() < 0.5} | {"deadline": 1}
+
+    async def once(http: Any, number: int) -> None:
+        route = ROUTES[number % len(ROUTES)]
+        fields = list(getattr(route.body, "__struct_fields__", ())) or [mark]
+        path = route.path.replace("{id:path}", mark).replace(
+            "{id}", chance.choice([mark, "0" * 32 + "-0", "file-" + "0" * 24])
+        )
+        headers = {
+            "authorization": chance.choice([f"Bearer {secret}", f"Bearer {mark}"]),
+            **{
+                each: f"{mark}\xe9".encode()
+                for each in ("idempotency-key", "traceparent", "last-event-id")
+                if chance.random() < 0.3
+            },
+        }
+        asked: dict[str, Any] = {"content": json.dumps(body(fields)).encode(), "headers": JSON}
+        if number % 7 == 0:
+            asked = {"content": mark.encode() + bytes(chance.choices(range(256), k=20)), "headers": JSON}
+        asked["headers"] = {**asked.get("headers", {}), **headers}
+        told = await http.request(route.method, path, params={mark: mark}, **asked)
+        assert told.status_code != 500, (route.path, asked, told.text)
+
+    async with asyncio.timeout(SECONDS), asking(serving) as http:
+        for start in range(0, 600, 20):
+            await asyncio.gather(*(once(http, start + i) for i in range(20)))
+    assert len(serving.lines) >= 600
+    assert mark not in serving.log and secret[-20:] not in serving.log
+    assert "unforeseen" not in serving.log

@@ -1,0 +1,207 @@
+"""OpenAI's routes, asked by HTTP and by OpenAI's own client."""
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stoop.demo.pictures import Picture
+from tests.examples.conftest import Town
+from tests.examples.telling_child import words
+from tests.gateway.conftest import SECONDS, Serving, asking
+
+openai = pytest.importorskip("openai")
+
+COUNT = "How many shapes are there?"
+
+
+@pytest.fixture
+async def client(telling: Serving) -> AsyncIterator[Any]:
+    async with calling(telling) as client:
+        yield client
+
+
+def calling(serving: Serving) -> Any:
+    return openai.AsyncOpenAI(base_url=f"{serving.address}/v1", api_key="any", timeout=SECONDS, max_retries=2)
+
+
+def said(text: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": text}]
+
+
+def shown(picture: Picture, text: str) -> list[dict[str, Any]]:
+    url = f"data:image/png;base64,{base64.b64encode(picture.encoded).decode()}"
+    content = [{"type": "text", "text": text}, {"type": "image_url", "image_url": {"url": url, "detail": "low"}}]
+    return [{"role": "system", "content": ""}, {"role": "user", "content": content}]
+
+
+async def test_a_picture_is_looked_at(painting: Serving, painter: tuple[Town, Picture, str]) -> None:
+    picture = painter[1]
+    shape = picture.shapes[0]
+    async with asyncio.timeout(SECONDS), calling(painting) as client:
+        [model] = [each async for each in client.models.list()]
+        told = await client.chat.completions.create(
+            model=model.id,
+            messages=shown(picture, COUNT),
+            temperature=0,
+            max_completion_tokens=8,
+            user="me",
+            store=False,
+        )
+        assert told.choices[0].message.content == str(len(picture.shapes))
+        assert told.choices[0].finish_reason == "stop"
+        assert told.usage.total_tokens == told.usage.prompt_tokens + told.usage.completion_tokens > 700
+        assert told.id.startswith("chatcmpl-") and told._request_id.startswith("req-")
+        told = await client.chat.completions.create(
+            model=model.id, messages=shown(picture, shape.name), extra_body={"skill": "detect"}
+        )
+        [box] = told.choices[0].message.objects
+        assert set(box) == {"x_min", "y_min", "x_max", "y_max"}
+        assert str(box["x_min"]) in told.choices[0].message.content
+        again = await client.models.retrieve(model.id)
+        assert again.id == model.id and again.created == model.created
+        with pytest.raises(openai.NotFoundError, match="no worker serves"):
+            await client.models.retrieve("no/such/model")
+
+
+async def test_a_stream_ends_with_its_usage(client: Any) -> None:
+    async with asyncio.timeout(SECONDS):
+        stream = await client.chat.completions.create(
+            model="moondream3-preview", messages=said("tell 12"), stream=True, stream_options={"include_usage": True}
+        )
+        chunks = [chunk async for chunk in stream]
+    deltas = [chunk.choices[0].delta for chunk in chunks[:-1]]
+    assert deltas[0].role == "assistant"
+    assert "".join(delta.content or "" for delta in deltas) == "".join(words(12))
+    assert [chunk.choices[0].finish_reason for chunk in chunks[:-1]] == [None] * (len(chunks) - 2) + ["stop"]
+    assert chunks[-1].choices == [] and chunks[-1].usage.completion_tokens > 0
+    assert len({chunk.id for chunk in chunks}) == 1
+
+
+async def test_a_failure_in_the_middle_raises(telling: Serving, client: Any, gate: Path) -> None:
+    async with asyncio.timeout(SECONDS), asking(telling) as http:
+        response = await client.chat.completions.with_raw_response.create(
+            model="moondream/moondream3-preview", messages=said(f"tell 4 until {gate}"), stream=True
+        )
+        with pytest.raises(openai.APIError, match="the job was cancelled"):
+            async for chunk in response.parse():
+                if chunk.choices[0].delta.content:
+                    await http.delete(f"/v1/jobs/{response.headers['x-stoop-job-id']}")
+
+
+REFUSED = {
+    "n": 2,
+    "stop": ["\n"],
+    "logprobs": True,
+    "tools": [{"type": "function", "function": {"name": "f"}}],
+    "tool_choice": "required",
+    "response_format": {"type": "json_object"},
+    "presence_penalty": 0.5,
+    "logit_bias": {"5": 1},
+    "modalities": ["text", "audio"],
+}
+NEUTRAL = {
+    "n": 1,
+    "stop": None,
+    "logprobs": False,
+    "tools": [],
+    "tool_choice": "auto",
+    "response_format": {"type": "text"},
+    "presence_penalty": 0,
+    "logit_bias": {},
+    "modalities": ["text"],
+    "metadata": {"a": "b"},
+    "service_tier": "auto",
+    "verbosity": "low",
+    "parallel_tool_calls": True,
+    "reasoning_effort": "none",
+}
+
+
+async def test_what_would_change_the_answer_is_refused_by_its_name(telling: Serving) -> None:
+    asked = {"model": "moondream3-preview", "messages": said("tell 2")}
+    async with asyncio.timeout(SECONDS), asking(telling) as http:
+        for name, value in REFUSED.items():
+            told = await http.post("/v1/chat/completions", json={**asked, name: value})
+            error = told.json()["error"]
+            assert (told.status_code, error["code"], error["param"]) == (400, "unsupported_parameter", name)
+        assert (await http.post("/v1/chat/completions", json={**asked, **NEUTRAL})).status_code == 200
+        image = {"type": "image_url", "image_url": {"url": "aGVsbG8="}}
+        for messages in (
+            [],
+            said("one") + said("two"),
+            [*said("one"), {"role": "assistant", "content": "two"}],
+            [{"role": "user", "content": [image, image]}],
+            [{"role": "system", "content": [image]}, *said("one")],
+        ):
+            told = await http.post("/v1/chat/completions", json={**asked, "messages": messages})
+            error = told.json()["error"]
+            assert (told.status_code, error["code"], error["param"]) == (400, "unsupported_value", "messages")
+        audio = [{"role": "user", "content": [{"type": "input_audio", "input_audio": {}}]}]
+        told = await http.post("/v1/chat/completions", json={**asked, "messages": audio})
+        assert (told.status_code, "messages" in told.json()["error"]["param"]) == (400, True)
+
+
+async def test_a_model_that_nobody_serves_is_not_found(telling: Serving, client: Any) -> None:
+    known = len(telling.lines)
+    async with asyncio.timeout(SECONDS), asking(telling) as http:
+        asks = (
+            client.chat.completions.create(model="gpt-4o", messages=said("hello")),
+            client.embeddings.create(model="text-embedding-3-small", input="hello"),
+            client.embeddings.create(model="moondream3-preview", input=["hello"], encoding_format="float"),
+            client.audio.transcriptions.create(model="whisper-1", file=("a.wav", b"RIFF"), language="en"),
+            client.audio.transcriptions.create(
+                model="whisper-1",
+                file=("a.wav", b"RIFF"),
+                response_format="verbose_json",
+                timestamp_granularities=["word", "segment"],
+            ),
+        )
+        for ask in asks:
+            with pytest.raises(openai.NotFoundError) as refusal:
+                await ask
+            assert refusal.value.code == "model_not_found"
+        for path in ("/v1/rerank", "/rerank", "/v2/rerank", "/reranking"):
+            asked = {"model": "rerank-1", "query": "which?", "documents": ["one", {"text": "two"}], "top_n": 1}
+            assert (await http.post(path, json=asked)).json()["error"]["code"] == "model_not_found"
+        # the client warns that it will lose this call
+        told = await http.post("/v1/audio/translations", data={"model": "m"}, files={"file": ("a.wav", b"R")})
+        assert told.json()["error"]["code"] == "model_not_found"
+        for path in ("/embedding", "/embeddings"):
+            assert (await http.post(path, json={"content": "hello"})).json()["error"]["code"] == "model_not_found"
+    while len(telling.lines) < known + len(asks) + 7:
+        await asyncio.sleep(0.02)
+    assert len(telling.lines) == known + len(asks) + 7, "no client repeated any of these"
+
+
+async def test_wrong_inputs_of_routes_to_come(telling: Serving) -> None:
+    async with asyncio.timeout(SECONDS), asking(telling) as http:
+        for wrong, param in (
+            ({"input": [[87]]}, "input"),
+            ({"input": [87]}, "input"),
+            ({"input": ""}, "input"),
+            ({"input": []}, "input"),
+            ({"input": ["a"] * 2049}, "input"),
+            ({"input": "a", "encoding_format": "hex"}, "encoding_format"),
+        ):
+            told = await http.post("/v1/embeddings", json={"model": "m", **wrong})
+            assert (told.status_code, told.json()["error"]["param"]) == (400, param), told.text
+        file = {"file": ("a.wav", b"RIFF")}
+        for fields, param in (
+            ({"response_format": "diarized_json"}, "response_format"),
+            ({"temperature": "2"}, "temperature"),
+            ({"temperature": "hot"}, "temperature"),
+            ({"timestamp_granularities[]": "word"}, "timestamp_granularities[]"),
+            ({"timestamp_granularities[]": "line", "response_format": "verbose_json"}, "timestamp_granularities[]"),
+        ):
+            told = await http.post("/v1/audio/transcriptions", data={"model": "m", **fields}, files=file)
+            assert (told.status_code, told.json()["error"]["param"]) == (400, param), told.text
+        told = await http.post("/v1/audio/transcriptions", data={"model": "m"})
+        assert told.status_code == 415
+        told = await http.post("/v1/audio/transcriptions", files={"file": ("a.wav", b"R")})
+        assert (told.status_code, told.json()["error"]["param"]) == (400, "model")
+        told = await http.post("/v1/audio/transcriptions", files={"model": (None, b"m")})
+        assert (told.status_code, told.json()["error"]["param"]) == (400, "file")
