@@ -9,7 +9,7 @@ import msgspec
 from stoop.errors import StoopError
 from stoop.gateway.body import convert_body
 from stoop.gateway.chat import chat_ask, completion
-from stoop.gateway.chat_request import ChatRequest, check_chat, one_turn
+from stoop.gateway.chat_request import ChatRequest, check_chat, one_question
 from stoop.gateway.errors import ApiError, from_stoop
 from stoop.gateway.job_ids import job_id_from
 from stoop.gateway.moondream import BODIES, skill_ask, whole_answer
@@ -55,7 +55,7 @@ class BatchLine:
         if self.endpoint == "/v1/chat/completions":
             chat = convert_body(self.body, ChatRequest)
             check_chat(chat)
-            return await chat_ask(chat, one_turn(chat.messages))
+            return await chat_ask(chat, one_question(chat.messages))
         skill = self.endpoint.rpartition("/")[2]
         return await skill_ask(skill, convert_body(self.body, BODIES[skill]))
 
@@ -69,8 +69,8 @@ class BatchLine:
 
     def failed(self, error: ApiError | StoopError) -> bytes:
         """Return the line of the output for a job that did not complete."""
-        told = from_stoop(error) if isinstance(error, StoopError) else error
-        return self._line(told.status, told.job_id or "", msgspec.Raw(told.body))
+        api_error = from_stoop(error) if isinstance(error, StoopError) else error
+        return self._line(api_error.status, api_error.job_id or "", msgspec.Raw(api_error.body))
 
     def _line(self, status: int, request_id: str, body: Any) -> bytes:
         response = {"status_code": status, "request_id": request_id, "body": body}
@@ -86,11 +86,11 @@ def read_line(packed: bytes, number: int, endpoint: str) -> BatchLine:
             return _moondream_line(found, number)
         line = msgspec.convert(found, _Line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        told = str(error) if isinstance(error, msgspec.ValidationError) else "not JSON"
-        return BatchLine(number, None, endpoint, {}, ApiError(400, "invalid_line", f"line {number + 1}: {told}"))
+        message = str(error) if isinstance(error, msgspec.ValidationError) else "not JSON"
+        return BatchLine(number, None, endpoint, {}, ApiError(400, "invalid_line", f"line {number + 1}: {message}"))
     if line.url != endpoint or line.method != "POST" or len(line.custom_id) > _CUSTOM_ID:
-        told = f"line {number + 1}: it must be a POST to {endpoint}, its custom_id at most {_CUSTOM_ID} characters"
-        return BatchLine(number, line.custom_id[:_CUSTOM_ID], endpoint, {}, ApiError(400, "invalid_line", told))
+        message = f"line {number + 1}: it must be a POST to {endpoint}, its custom_id at most {_CUSTOM_ID} characters"
+        return BatchLine(number, line.custom_id[:_CUSTOM_ID], endpoint, {}, ApiError(400, "invalid_line", message))
     return BatchLine(number, line.custom_id, endpoint, line.body)
 
 
@@ -98,7 +98,7 @@ def _moondream_line(found: dict[str, Any], number: int) -> BatchLine:
     skill = found.get("skill")
     custom_id = str(found["id"]) if "id" in found else None
     if skill not in BODIES:
-        told = ApiError(400, "unsupported_skill", f"line {number + 1}: skill must be one of {', '.join(BODIES)}")
-        return BatchLine(number, custom_id, "/v1/query", {}, told)
+        problem = ApiError(400, "unsupported_skill", f"line {number + 1}: skill must be one of {', '.join(BODIES)}")
+        return BatchLine(number, custom_id, "/v1/query", {}, problem)
     body = {name: value for name, value in found.items() if name not in ("id", "skill", "image")}
     return BatchLine(number, custom_id, f"/v1/{skill}", {"image_url": found.get("image"), **body})

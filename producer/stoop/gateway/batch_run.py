@@ -1,7 +1,7 @@
 """Runs batches: any gateway goes on with any batch, and the death of one loses nothing and repeats no answer.
 
 A batch is run part by part. A part's lines become jobs whose ids follow from the batch and the line, so that the queue
-knows them again; when all of them have ended, the part is stored. Whoever runs the batch renews a lease in Redis; when
+knows them again; when all of them have ended, the part is stored. Whoever runs the batch renews a lock in Redis; when
 it is gone, another gateway goes on behind the last stored part.
 """
 
@@ -22,7 +22,7 @@ from stoop.gateway.batch_lines import BatchLine, read_line
 from stoop.gateway.batches import OPEN_BATCHES, BatchState, batch_folder, load_state, save_state, with_batch
 from stoop.gateway.errors import ApiError
 from stoop.gateway.files import file_key
-from stoop.gateway.limits import BatchLease
+from stoop.gateway.limits import BatchLock
 from stoop_schemas.job import Job
 from stoop_schemas.result import Result
 
@@ -41,9 +41,9 @@ _LOOK_SECONDS: Final = 3.0
 class BatchRunner:
     """Runs the open batches of every tenant, one at a time, until it is cancelled."""
 
-    def __init__(self, gateway: "Gateway", lease: BatchLease) -> None:
+    def __init__(self, gateway: "Gateway", lock: BatchLock) -> None:
         self._gateway = gateway
-        self._lease = lease
+        self._lock = lock
         self._name = secrets.token_hex(8)
         self._news = asyncio.Event()
 
@@ -53,7 +53,7 @@ class BatchRunner:
 
     async def aclose(self) -> None:
         """Disconnect."""
-        await self._lease.aclose()
+        await self._lock.aclose()
 
     async def serve(self) -> None:
         """Run batches whenever there are some; what goes wrong is logged, and tried again at the next look."""
@@ -72,19 +72,19 @@ class BatchRunner:
         for key in await store.list(OPEN_BATCHES):
             batch_id = key.removeprefix(OPEN_BATCHES)
             packed = await store.get(key)
-            if packed is None or not await self._lease.take(batch_id, self._name):
+            if packed is None or not await self._lock.take(batch_id, self._name):
                 continue
             try:
-                await self._while_leased(batch_id, msgspec.json.decode(packed, type=str | None))
+                await self._while_locked(batch_id, msgspec.json.decode(packed, type=str | None))
             finally:
-                await self._lease.leave(batch_id, self._name)
+                await self._lock.leave(batch_id, self._name)
 
-    async def _while_leased(self, batch_id: str, tenant: str | None) -> None:
+    async def _while_locked(self, batch_id: str, tenant: str | None) -> None:
         running = asyncio.create_task(self._run(batch_id, tenant))
         try:
             while not running.done():
-                await asyncio.wait({running}, timeout=self._lease.seconds / 3)
-                if not running.done() and not await self._lease.take(batch_id, self._name):
+                await asyncio.wait({running}, timeout=self._lock.seconds / 3)
+                if not running.done() and not await self._lock.take(batch_id, self._name):
                     return  # another gateway goes on with it
             await running
         finally:
@@ -119,9 +119,9 @@ class BatchRunner:
                 if await store.get(f"{folder}cancel") is not None:
                     return with_batch(state, status="cancelling")
                 if key not in done:
-                    told = b"".join([line async for line in self._answers(state, lines)])
-                    await store.put(key, told)
-                    state = with_batch(state, request_counts=_counted(state.batch.request_counts, told))
+                    part = b"".join([line async for line in self._answers(state, lines)])
+                    await store.put(key, part)
+                    state = with_batch(state, request_counts=_counted(state.batch.request_counts, part))
                     await save_state(store, state)
         return with_batch(state, status="finalizing", finalizing_at=int(time.time()))
 
@@ -161,8 +161,8 @@ class BatchRunner:
                     counts["completed" if is_answer else "failed"] += 1
             for name, file in (("output", answered), ("error", failed)):
                 if file.tell():
-                    told = await store.save_file(tenant, file, f"{state.batch.id}_{name}.jsonl", "batch_output")
-                    files[f"{name}_file_id"] = told.id
+                    stored = await store.save_file(tenant, file, f"{state.batch.id}_{name}.jsonl", "batch_output")
+                    files[f"{name}_file_id"] = stored.id
         ended: dict[str, Any] = {"status": "completed", "completed_at": now}
         if state.batch.status == "cancelling":
             ended = {"status": "cancelled", "cancelled_at": now}
@@ -184,8 +184,8 @@ def _parts_of(file: IO[bytes], endpoint: str) -> Iterator[list[BatchLine]]:
         yield part
 
 
-def _counted(counts: dict[str, int], told: bytes) -> dict[str, int]:
-    answers = [_is_answer(line) for line in told.splitlines()]
+def _counted(counts: dict[str, int], part: bytes) -> dict[str, int]:
+    answers = [_is_answer(line) for line in part.splitlines()]
     completed = counts["completed"] + sum(answers)
     return {**counts, "completed": completed, "failed": counts["failed"] + len(answers) - sum(answers)}
 

@@ -11,7 +11,7 @@ from stoop.client.build_job import answer
 from stoop.gateway.answer import answer_job
 from stoop.gateway.body import read_json
 from stoop.gateway.call import Call
-from stoop.gateway.chat_request import ChatRequest, Turn, check_chat, one_turn
+from stoop.gateway.chat_request import ChatRequest, Question, check_chat, one_question
 from stoop.gateway.images import image_of
 from stoop.gateway.pieces import Piece
 from stoop.gateway.stream import stream_job
@@ -42,20 +42,20 @@ async def answer_chat(call: Call) -> Response:
     """Answer `POST /v1/chat/completions`."""
     body = await read_json(call, ChatRequest)
     check_chat(body)
-    job = await prepare(call, await chat_ask(body, one_turn(body.messages)))
+    job = await prepare(call, await chat_ask(body, one_question(body.messages)))
     if job.stream:
         return await stream_job(call, job, _Frames(call, body, job))
     created = int(time.time())
     return await answer_job(call, job, lambda result: completion(body.model, created, result))
 
 
-async def chat_ask(body: ChatRequest, turn: Turn) -> Ask:
+async def chat_ask(body: ChatRequest, question: Question) -> Ask:
     """Return what a checked body asks for. Raises an `ApiError` (400)."""
     skill = body.skill or Skill.QUERY.value
     spec = spec_of(skill)
     asked = {
-        "question": turn.text,
-        "object": body.object or turn.text,
+        "question": question.text,
+        "object": body.object or question.text,
         "length": body.length,
         "reasoning": _reasons(body),
         "spatial_refs": body.spatial_refs,
@@ -63,7 +63,7 @@ async def chat_ask(body: ChatRequest, turn: Turn) -> Ask:
     most = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
     return Ask(
         skill,
-        await image_of(turn.image, "messages"),
+        await image_of(question.image, "messages"),
         model=body.model,
         lane=body.lane,
         settings={
@@ -81,10 +81,11 @@ async def chat_ask(body: ChatRequest, turn: Turn) -> Ask:
     )
 
 
-def _reasons(body: ChatRequest) -> bool:
-    if body.reasoning is not None:
+def _reasons(body: ChatRequest) -> bool | None:
+    """Return whether to reason; None lets the model decide."""
+    if body.reasoning is not None or body.reasoning_effort is None:
         return body.reasoning
-    return body.reasoning_effort not in (None, "none")
+    return body.reasoning_effort != "none"
 
 
 def completion(model: str, created: int, result: Result) -> ChatCompletion:

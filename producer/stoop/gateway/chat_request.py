@@ -16,11 +16,11 @@ __all__ = [
     "ImagePart",
     "ImageUrl",
     "Message",
+    "Question",
     "StreamOptions",
     "TextPart",
-    "Turn",
     "check_chat",
-    "one_turn",
+    "one_question",
 ]
 
 
@@ -99,7 +99,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     web_search_options: Any = None
 
 
-class Turn(msgspec.Struct, frozen=True):
+class Question(msgspec.Struct, frozen=True):
     """One question with at most one image."""
 
     text: str
@@ -137,7 +137,7 @@ def check_chat(body: ChatRequest) -> None:
             raise ApiError(400, "unsupported_parameter", f"{name} is not supported: leave it out", param=name)
 
 
-def one_turn(messages: list[Message]) -> Turn:
+def one_question(messages: list[Message]) -> Question:
     """Return the one question of a conversation, the text of its system messages before it.
 
     The models answer one question and know no conversation, so history is refused and not lost. Raises an `ApiError`
@@ -161,7 +161,7 @@ def one_turn(messages: list[Message]) -> Turn:
                 images.append(part.image_url.url)
     if len(images) > 1:
         raise _unsupported("this model looks at one image: send one")
-    return Turn("\n".join(text for text in texts if text), images[0] if images else None)
+    return Question("\n".join(text for text in texts if text), images[0] if images else None)
 
 
 def _unsupported(message: str) -> ApiError:

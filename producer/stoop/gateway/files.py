@@ -103,12 +103,12 @@ class ObjectFolder:
         """Store a file; its description comes last, so that a file without one was never whole."""
         size = content.seek(0, 2)
         content.seek(0)
-        told = FileObject(
+        stored = FileObject(
             id=new_name("file"), bytes=size, created_at=int(time.time()), filename=filename[:255], purpose=purpose
         )
-        await self.put(file_key(tenant, told.id), content)
-        await self.put(f"{file_key(tenant, told.id)}.json", msgspec.json.encode(told))
-        return told
+        await self.put(file_key(tenant, stored.id), content)
+        await self.put(f"{file_key(tenant, stored.id)}.json", msgspec.json.encode(stored))
+        return stored
 
     async def find_file(self, tenant: str | None, file_id: str) -> FileObject:
         """Return a file of the tenant; raise an `ApiError` (404)."""

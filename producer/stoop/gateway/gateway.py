@@ -14,7 +14,7 @@ from stoop.gateway.errors import ApiError
 from stoop.gateway.files import ObjectFolder
 from stoop.gateway.follower import Follower
 from stoop.gateway.keys import OPEN, ApiKey, KeyRing, Scope
-from stoop.gateway.limits import BatchLease, RequestLimits
+from stoop.gateway.limits import BatchLock, RequestLimits
 from stoop.gateway.models import Models
 from stoop.gateway.options import ServeOptions
 from stoop.redis.limiter import RedisLimiter
@@ -39,7 +39,7 @@ class Gateway:
         self.client = AsyncClient(config)
         self.limits = RequestLimits(RedisLimiter(config.redis_url.get_secret_value()))
         self.store = ObjectFolder(config)
-        self.batches = BatchRunner(self, BatchLease(config.redis_url.get_secret_value()))
+        self.batches = BatchRunner(self, BatchLock(config.redis_url.get_secret_value()))
         self.models = Models(self.client, options.alias_table)
         self.draining = False
         self.closing: asyncio.Future[None]

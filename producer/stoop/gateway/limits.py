@@ -12,7 +12,7 @@ from stoop.gateway.errors import ApiError
 from stoop.gateway.keys import ApiKey
 from stoop.redis.limiter import Limits, Rate, RedisLimiter, Taken
 
-__all__ = ["BatchLease", "RequestLimits", "limits_of"]
+__all__ = ["BatchLock", "RequestLimits", "limits_of"]
 
 
 class RequestLimits:
@@ -47,29 +47,29 @@ class RequestLimits:
         task.add_done_callback(self._ending.discard)
 
 
-class BatchLease:
+class BatchLock:
     """The right to run a batch, of one gateway at a time; without renewal it is free again after `seconds`."""
 
     def __init__(self, url: str, seconds: float = 6.0) -> None:
         self.seconds = seconds
-        self._limiter = RedisLimiter(url, lease_seconds=seconds)
+        self._limiter = RedisLimiter(url, forget_seconds=seconds)
 
     async def take(self, batch_id: str, name: str) -> bool:
-        """Take or renew the lease for the gateway of this name; False if another one has it."""
-        taken = await self._limiter.take(_lease(batch_id), name)
+        """Take or renew the lock for the gateway of this name; False if another one has it."""
+        taken = await self._limiter.take(_only_one(batch_id), name)
         return taken.wait == 0
 
     async def leave(self, batch_id: str, name: str) -> None:
-        """Give the lease back."""
+        """Give the lock back."""
         with contextlib.suppress(StoopError):
-            await self._limiter.end(_lease(batch_id), name, 0)
+            await self._limiter.end(_only_one(batch_id), name, 0)
 
     async def aclose(self) -> None:
         """Disconnect."""
         await self._limiter.close()
 
 
-def _lease(batch_id: str) -> Limits:
+def _only_one(batch_id: str) -> Limits:
     return Limits(owner=f"run/{batch_id}", concurrent=1)
 
 

@@ -50,9 +50,9 @@ async def job_of(gateway: "Gateway", key: ApiKey, ask: Ask, **fields: Any) -> Jo
     lane = ask.lane or (key.lanes[0] if key.lanes else gateway.client.config.lane)
     if key.lanes and lane not in key.lanes:
         raise ApiError(403, "lane_forbidden", f"this API key may use only {', '.join(key.lanes)}", param="lane")
-    told = {**ask.fields, **fields, "tenant": key.tenant, "model": model, "lane": lane}
+    job_fields = {**ask.fields, **fields, "tenant": key.tenant, "model": model, "lane": lane}
     settings = {name: value for name, value in ask.settings.items() if value is not None}
-    return await gateway.client.prepare(ask.skill, ask.image, settings=settings, **told)
+    return await gateway.client.prepare(ask.skill, ask.image, settings=settings, **job_fields)
 
 
 async def submit(call: Call, job: Job) -> str:

@@ -76,8 +76,10 @@ async def embed(call: Call) -> Response:
     body = await read_json(call, EmbeddingsRequest)
     inputs = [body.input] if isinstance(body.input, str) else body.input
     if any(not isinstance(each, str) for each in inputs):
-        told = "token ids are of another model's tokenizer: send text; in LangChain, check_embedding_ctx_length=False"
-        raise ApiError(400, "unsupported_value", told, param="input")
+        message = (
+            "token ids are of another model's tokenizer: send text; in LangChain, check_embedding_ctx_length=False"
+        )
+        raise ApiError(400, "unsupported_value", message, param="input")
     if not inputs or not all(inputs) or len(inputs) > _MOST_INPUTS:
         raise ApiError(400, "invalid_value", f"input must be 1 to {_MOST_INPUTS} texts, none empty", param="input")
     raise await _unserved(call, body.model, "embeddings")

@@ -12,7 +12,7 @@ from stoop.redis.calls import RedisCalls, Script
 __all__ = ["Limits", "Rate", "RedisLimiter", "Taken"]
 
 _MICROSECONDS: Final = 1_000_000
-_LEASE_SECONDS: Final = 3600.0
+_FORGET_SECONDS: Final = 3600.0
 """A request whose gateway died counts as in progress for so long."""
 
 
@@ -58,13 +58,13 @@ class Taken:
 
 
 class RedisLimiter:
-    """Takes requests from limits. A request that is never ended counts as in progress for `lease_seconds`.
+    """Takes requests from limits. A request that is never ended counts as in progress for `forget_seconds`.
 
     Every method raises `QueueUnavailable` when Redis cannot be reached.
     """
 
-    def __init__(self, url: str, *, lease_seconds: float = _LEASE_SECONDS) -> None:
-        self._lease = round(lease_seconds * _MICROSECONDS)
+    def __init__(self, url: str, *, forget_seconds: float = _FORGET_SECONDS) -> None:
+        self._forget = round(forget_seconds * _MICROSECONDS)
         self._calls = RedisCalls(url)
         self._take = Script("stoop.redis", "limit")
         self._end = Script("stoop.redis", "limit_end")
@@ -72,7 +72,7 @@ class RedisLimiter:
     async def take(self, limits: Limits, name: str) -> Taken:
         """Take one request, which has a name of its own, from all limits or none. Its tokens are counted at its end."""
         rates = limits.rates
-        args: list[str | int] = [name, limits.concurrent or 0, self._lease]
+        args: list[str | int] = [name, limits.concurrent or 0, self._forget]
         for kind, rate in rates.items():
             args += [repr(rate.unit), repr(rate.unit * rate.limit), int(kind == "requests")]
         keys = [_key(limits, "running"), *(_key(limits, kind) for kind in rates)]
