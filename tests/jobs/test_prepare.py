@@ -3,7 +3,7 @@ import asyncio
 import numpy as np
 import pytest
 
-from stoop_worker.errors import ImageNotFound
+from stoop_worker.errors import ImageNotFound, ImageTooLarge
 from stoop_worker.images import Image
 from stoop_worker.jobs.budget import Budget
 from stoop_worker.jobs.prepare import Budgets, Images, Prepared, WantedImage
@@ -186,3 +186,42 @@ async def test_what_no_job_wants_any_more_is_given_up(stage: str) -> None:
     hall.tasks["a"].cancel()
     await settled()
     assert (hall.budgets.encoded.lent, hall.budgets.threads.lent, hall.budgets.pixels.lent) == (0, 0, 0)
+
+
+async def use_all(hall: Hall, addresses: list[str], used: asyncio.Event, end: asyncio.Event) -> list[bytes]:
+    wanted = [WantedImage(address, None, 0) for address in addresses]
+    async with hall.images.prepared_all(wanted, 0.0) as ready:
+        used.set()
+        await end.wait()
+        return [each.image.digest for each in ready]
+
+
+async def test_the_images_of_a_job_come_in_their_order_and_are_held_until_it_ends() -> None:
+    hall, used, end = Hall(), asyncio.Event(), asyncio.Event()
+    using = asyncio.create_task(use_all(hall, ["s3://b/1", "s3://b/2", "s3://b/1"], used, end))
+    await used.wait()
+    assert hall.budgets.pixels.lent == 600
+    end.set()
+    assert await using == [b"s3://b/1", b"s3://b/2", b"s3://b/1"]
+    await settled()
+    assert hall.budgets.pixels.lent == 0
+
+
+async def test_jobs_with_several_images_never_wait_for_each_other_for_ever() -> None:
+    hall = Hall(pixels=8 * 900)
+    ends = [asyncio.Event() for _ in range(40)]
+    jobs = [
+        asyncio.create_task(use_all(hall, [f"s3://b/{number}/{image}" for image in range(3)], asyncio.Event(), end))
+        for number, end in enumerate(ends)
+    ]
+    for end in ends:
+        end.set()
+    assert len(await asyncio.wait_for(asyncio.gather(*jobs), 30)) == 40
+
+
+async def test_a_job_whose_images_take_more_than_its_share_is_refused_and_gives_all_back() -> None:
+    hall = Hall(pixels=8 * 700)
+    with pytest.raises(ImageTooLarge, match="send fewer or smaller ones"):
+        await use_all(hall, [f"s3://b/{number}" for number in range(3)], asyncio.Event(), asyncio.Event())
+    await settled()
+    assert hall.budgets.pixels.lent == 0

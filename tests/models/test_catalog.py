@@ -51,10 +51,10 @@ def test_every_entry_can_be_named_by_a_job_and_run_by_a_family(entry) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("[m]\n" + ONE + "colour = 1\n", "unknown are colour"),
+        ("[m]\n" + ONE + "colour = 1\n", "unknown fields: colour"),
         ("[m]\n" + ONE.replace("context", "#"), "context must be there"),
-        ("[m]\n" + ONE + "sampling = {seed = 1}\n", "no such seed"),
-        ("[m]\n" + ONE + 'sampling = {top_p = "high"}\n', "no such top_p"),
+        ("[m]\n" + ONE + "sampling = {seed = 1}\n", "no field seed"),
+        ("[m]\n" + ONE + 'sampling = {top_p = "high"}\n', "no field top_p"),
     ],
 )
 def test_an_entry_that_is_wrong_is_named(text: str, reason: str) -> None:

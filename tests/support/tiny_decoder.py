@@ -9,7 +9,17 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-__all__ = ["LLAMA", "LLAMA_TEMPLATE", "QWEN3", "QWEN_TEMPLATE", "VOCABULARY", "write_decoder", "write_language"]
+__all__ = [
+    "LLAMA",
+    "LLAMA_TEMPLATE",
+    "QWEN3",
+    "QWEN_TEMPLATE",
+    "QWEN_VL",
+    "VOCABULARY",
+    "write_decoder",
+    "write_language",
+    "write_qwen_vl",
+]
 
 VOCABULARY = 320
 _SPECIALS = (
@@ -62,6 +72,33 @@ QWEN3: dict[str, Any] = {
     "attention_bias": False,
     "use_sliding_window": False,
     "hidden_act": "silu",
+}
+
+QWEN_VL: dict[str, Any] = {
+    "architectures": ["Qwen3VLForConditionalGeneration"],
+    "model_type": "qwen3_vl",
+    "tie_word_embeddings": False,
+    "text_config": {
+        **{name: value for name, value in QWEN3.items() if name != "architectures"},
+        "model_type": "qwen3_vl_text",
+        "head_dim": 16,
+        "rope_scaling": {"rope_type": "default", "mrope_section": [4, 2, 2], "mrope_interleaved": True},
+    },
+    "vision_config": {
+        "model_type": "qwen3_vl",
+        "depth": 4,
+        "hidden_size": 64,
+        "hidden_act": "gelu_pytorch_tanh",
+        "intermediate_size": 96,
+        "num_heads": 2,
+        "in_channels": 3,
+        "patch_size": 16,
+        "spatial_merge_size": 2,
+        "temporal_patch_size": 2,
+        "out_hidden_size": 128,
+        "num_position_embeddings": 36,
+        "deepstack_visual_indexes": [0, 1, 2],
+    },
 }
 
 LLAMA_TEMPLATE = """
@@ -124,6 +161,57 @@ def write_decoder(folder: Path, config: dict[str, Any], *, seed: int = 1) -> Pat
     return folder
 
 
+def write_qwen_vl(folder: Path, *, seed: int = 1) -> Path:
+    """Write a tiny Qwen3-VL to a folder, and return the folder."""
+    ids = write_language(folder, QWEN_TEMPLATE)
+    named = {"image_token_id": ids["<|image_pad|>"], "vision_start_token_id": ids["<|vision_start|>"]}
+    text = {**QWEN_VL["text_config"], "eos_token_id": ids["<|im_end|>"]}
+    ends = {"vision_end_token_id": ids["<|vision_end|>"], "video_token_id": VOCABULARY - 1}
+    card = {"name": "tiny", "untrained": True}
+    config = {**QWEN_VL, **named, **ends, "text_config": text, "stoop": card}
+    (folder / "config.json").write_text(json.dumps(config))
+    size = {"shortest_edge": 4096, "longest_edge": 1 << 24}
+    (folder / "preprocessor_config.json").write_text(json.dumps({"size": size, "patch_size": 16, "merge_size": 2}))
+    random = torch.Generator().manual_seed(seed)
+    text_tensors = _tensors(text, random)
+    head = {name: text_tensors.pop(name) for name in ["lm_head.weight"]}
+    renamed = {name.replace("model.", "model.language_model.", 1): each for name, each in text_tensors.items()}
+    visual = {f"model.visual.{name}": each for name, each in _visual(QWEN_VL["vision_config"], random).items()}
+    save_file({**renamed, **visual, **head}, folder / "model.safetensors")
+    return folder
+
+
+def _visual(config: dict[str, Any], random: torch.Generator) -> dict[str, Tensor]:
+    dim, inner, out = config["hidden_size"], config["intermediate_size"], config["out_hidden_size"]
+    tensors: dict[str, Tensor] = {
+        "patch_embed.proj.weight": torch.randn(dim, 3, 2, 16, 16, generator=random) / 1536**0.5,
+        "patch_embed.proj.bias": 0.1 * torch.randn(dim, generator=random),
+        "pos_embed.weight": 0.5 * torch.randn(config["num_position_embeddings"], dim, generator=random),
+    }
+
+    def linear(name: str, width: int, into: int) -> None:
+        tensors[f"{name}.weight"] = torch.randn(width, into, generator=random) / into**0.5
+        tensors[f"{name}.bias"] = 0.1 * torch.randn(width, generator=random)
+
+    def norm(name: str, width: int) -> None:
+        tensors[f"{name}.weight"] = 1 + 0.1 * torch.randn(width, generator=random)
+        tensors[f"{name}.bias"] = 0.1 * torch.randn(width, generator=random)
+
+    for layer in range(config["depth"]):
+        name = f"blocks.{layer}"
+        norm(f"{name}.norm1", dim)
+        norm(f"{name}.norm2", dim)
+        linear(f"{name}.attn.qkv", 3 * dim, dim)
+        linear(f"{name}.attn.proj", dim, dim)
+        linear(f"{name}.mlp.linear_fc1", inner, dim)
+        linear(f"{name}.mlp.linear_fc2", dim, inner)
+    for name, width in [("merger", dim), *((f"deepstack_merger_list.{index}", 4 * dim) for index in range(3))]:
+        norm(f"{name}.norm", width)
+        linear(f"{name}.linear_fc1", 4 * dim, 4 * dim)
+        linear(f"{name}.linear_fc2", out, 4 * dim)
+    return tensors
+
+
 def write_language(folder: Path, template: str) -> dict[str, int]:
     """Write a tokenizer of bytes and special tokens, and a template; return the ids of the special tokens."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -172,7 +260,7 @@ def _tensors(config: dict[str, Any], random: torch.Generator) -> dict[str, Tenso
             "mlp.up_proj": linear(inner, dim),
             "mlp.down_proj": linear(dim, inner),
         }
-        if config["model_type"] == "qwen3":
+        if config["model_type"].startswith("qwen3"):
             made |= {"self_attn.q_norm": norm(head), "self_attn.k_norm": norm(head)}
         tensors |= {f"model.layers.{layer}.{name}.weight": tensor for name, tensor in made.items()}
     return tensors

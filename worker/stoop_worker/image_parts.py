@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from stoop_worker.config import WorkerConfig
 from stoop_worker.engine_process.pixels import SharedPixels
 from stoop_worker.engine_process.protocol import Ready
-from stoop_worker.images import ImageLimits, image_pool
+from stoop_worker.images import CropGeometry, ImageLimits, Preparation, image_pool
 from stoop_worker.jobs.budget import Budget
 from stoop_worker.jobs.fetch.fetcher import FetchConfig, Fetcher
 from stoop_worker.jobs.fetch.https import HttpsConfig, HttpsFetcher
@@ -30,7 +30,7 @@ def running_images(config: WorkerConfig, ready: Ready, shared_pixels: SharedPixe
         image_pool(threads) as pool,
         Fetcher(_fetch(config), https=_https(config)) as fetcher,
     ):
-        preparer = ImagePreparer(pool, limits, ready.geometry if ready.device == "cpu" else None, shared_pixels.empty)
+        preparer = ImagePreparer(pool, limits, _preparation(ready), shared_pixels.empty)
         budgets = Budgets(
             encoded=Budget(config.max_fetched_bytes, reserved=config.max_fetched_bytes // _RESERVED_SHARE),
             threads=Budget(threads, reserved=reserved),
@@ -38,6 +38,12 @@ def running_images(config: WorkerConfig, ready: Ready, shared_pixels: SharedPixe
             largest=config.max_image_bytes,
         )
         yield Images(fetcher, preparer, budgets)
+
+
+def _preparation(ready: Ready) -> Preparation:
+    """Leave the cutting into crops to a GPU."""
+    cuts_there = ready.device != "cpu" and isinstance(ready.preparation, CropGeometry)
+    return None if cuts_there else ready.preparation
 
 
 def _image_threads() -> int:

@@ -203,10 +203,15 @@ def _instance_name() -> str:
 
 
 def _engine_settings(config: WorkerConfig) -> EngineSettings:
-    given = {field.name: getattr(config, field.name) for field in fields(EngineSettings)}
+    given = {field.name: getattr(config, field.name) for field in fields(EngineSettings) if hasattr(config, field.name)}
     chosen = config.chosen
-    context = config.max_context or chosen.context
-    return EngineSettings(**(given | {"model": chosen.source, "revision": chosen.revision, "max_context": context}))
+    found = {
+        "model": chosen.source,
+        "revision": chosen.revision,
+        "licence": chosen.entry.licence if chosen.entry else None,
+        "max_context": config.max_context or chosen.context,
+    }
+    return EngineSettings(**(given | found))
 
 
 def _supervision(config: WorkerConfig) -> Supervision:

@@ -4,8 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import httpx
+import huggingface_hub
 import huggingface_hub.constants
 import pytest
+from huggingface_hub.errors import GatedRepoError
 
 from stoop_worker.errors import CheckpointError
 from stoop_worker.models.loading.download import Source, locate, snapshot
@@ -114,3 +117,16 @@ def test_an_unreachable_hub_says_what_to_do(tmp_path: Path, monkeypatch: pytest.
         CheckpointError, match=r"cannot download someone/else at 2025-01-01 .*check the network and HF_TOKEN"
     ):
         snapshot("someone/else", "2025-01-01", ("config.json",))
+
+
+def test_a_gated_repository_names_its_licence_and_the_way_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    response = httpx.Response(403, request=httpx.Request("GET", "https://hub.example/model"))
+
+    def refuse(*arguments: object, **named: object) -> str:
+        raise GatedRepoError("403 Forbidden", response=response)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
+    with pytest.raises(CheckpointError) as caught:
+        snapshot("someone/else", "2025-01-01", ("config.json",), licence="Some Community License")
+    for part in ("someone/else is gated", "Some Community License", "HF_TOKEN"):
+        assert part in str(caught.value)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from stoop_worker.engine.request import Task
-from stoop_worker.images import CropGeometry
+from stoop_worker.images import Preparation
 
 __all__ = ["KVSpec", "Spec"]
 
@@ -24,7 +24,8 @@ class Spec:
     `axes`: axes of a position. `values`: columns that its own heads produce besides the token. `fed_values`: columns of
     its widest `ValuesInput`. `media_width`: positions of a usual medium, for which prefills are captured; 0 if it takes
     no media. `encode_budget`: the highest cost of media that one step should encode on this device. `preparation`: the
-    way the front cuts images; None leaves them whole.
+    way the front cuts or resizes images; None leaves them as they are. `deep`: sets of features beside a medium's
+    embeddings, for the first layers.
     """
 
     kv: KVSpec
@@ -37,4 +38,10 @@ class Spec:
     fed_values: int = 0
     media_width: int = 0
     encode_budget: int = 64
-    preparation: CropGeometry | None = None
+    preparation: Preparation = None
+    deep: int = 0
+
+    @property
+    def given_dim(self) -> int:
+        """Columns of what `encode` writes for a position: an embedding, and the `deep` sets of features beside it."""
+        return self.dim * (1 + self.deep)

@@ -1,6 +1,7 @@
 """Builds an engine from settings, and has it answer once."""
 
 import time
+from functools import partial
 
 import structlog
 import torch
@@ -15,6 +16,7 @@ from stoop_worker.kernels.backend import has_triton
 from stoop_worker.kernels.hopper import is_hopper
 from stoop_worker.kernels.paged_attention import HEAD_DIMS
 from stoop_worker.models.families import load_model
+from stoop_worker.models.loading.download import snapshot
 from stoop_worker.models.loading.options import LoadOptions
 
 __all__ = ["boot"]
@@ -35,7 +37,9 @@ def boot(settings: EngineSettings) -> tuple[Engine, Model]:
         device, _choose_dtype(settings, device), settings.fp8_linears, settings.max_context, settings.adapters
     )
     began = time.perf_counter()
-    model = load_model(settings.model, options, revision=settings.revision)
+    model = load_model(
+        settings.model, options, revision=settings.revision, download=partial(snapshot, licence=settings.licence)
+    )
     log.info("model loaded", model=model.name, digest=model.digest, seconds=round(time.perf_counter() - began, 2))
     if model.untrained:
         log.warning("this model is untrained: its answers are noise")

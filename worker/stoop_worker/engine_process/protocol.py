@@ -7,7 +7,7 @@ from pathlib import Path
 from stoop_worker.engine.request import Output, Request
 from stoop_worker.engine_process.pixels import Layout
 from stoop_worker.errors import CheckpointError, ConfigError, WorkerError
-from stoop_worker.images.tiling import CropGeometry
+from stoop_worker.images import Preparation
 
 __all__ = ["Abort", "EngineSettings", "NotReady", "Ready", "Report", "Submit"]
 
@@ -18,6 +18,7 @@ class EngineSettings:
 
     model: str
     revision: str | None = None
+    licence: str | None = None
     device: str = "auto"
     dtype: str = "auto"
     threads: int | None = None
@@ -40,12 +41,13 @@ class EngineSettings:
 class Ready:
     """The child's first message: the engine has answered once. It describes the model to the front.
 
-    The front cuts images by `geometry`; None leaves them whole. `skills` are the model's, `max_context` is in tokens.
+    The front cuts or resizes images by `preparation`; None leaves them as they are. `skills` are the model's,
+    `max_context` is in tokens.
     """
 
     model: str
     digest: str
-    geometry: CropGeometry | None
+    preparation: Preparation
     device: str = "cpu"
     skills: tuple[str, ...] = ()
     max_context: int | None = None

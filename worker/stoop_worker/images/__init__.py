@@ -1,17 +1,21 @@
 """Turns encoded images into pixels and crops: pure functions over numpy, Pillow and libjpeg-turbo, without torch.
 
-load.py     decodes bytes to RGB pixels within the worker's limits
-structure/  drops metadata, and refuses files that would keep a decoder busy too long
-measure.py  the memory that a decoded image takes, from its header
-tiling.py   chooses the grid of local crops for an image's size
-crops.py    cuts pixels into one global crop and the local ones
-pool.py     the threads that decode and cut
+load.py         decodes bytes to RGB pixels within the worker's limits
+structure/      drops metadata, and refuses files that would keep a decoder busy too long
+measure.py      the memory that a decoded image takes, from its header
+preparation.py  cuts or resizes an image, as a family wants it
+patches.py      resizes an image to whole groups of patches
+tiling.py       chooses the grid of local crops for an image's size
+crops.py        cuts pixels into one global crop and the local ones
+pool.py         the threads that decode and cut
 """
 
 from stoop_worker.images.crops import Crops, cut
 from stoop_worker.images.load import Allocate, Image, ImageLimits, load
 from stoop_worker.images.measure import decoded_bytes
+from stoop_worker.images.patches import PatchRule, fit, fitting_size
 from stoop_worker.images.pool import image_pool
+from stoop_worker.images.preparation import Preparation, made_ready
 from stoop_worker.images.tiling import CropGeometry, Tiling, select_tiling
 
 __all__ = [
@@ -20,10 +24,15 @@ __all__ = [
     "Crops",
     "Image",
     "ImageLimits",
+    "PatchRule",
+    "Preparation",
     "Tiling",
     "cut",
     "decoded_bytes",
+    "fit",
+    "fitting_size",
     "image_pool",
     "load",
+    "made_ready",
     "select_tiling",
 ]

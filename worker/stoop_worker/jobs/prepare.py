@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
 from stoop_worker.errors import ImageTooLarge
-from stoop_worker.images import Allocate, CropGeometry, Crops, Image, ImageLimits, cut, decoded_bytes, load
+from stoop_worker.images import Allocate, Crops, Image, ImageLimits, Preparation, decoded_bytes, load, made_ready
 from stoop_worker.jobs.budget import Budget, Loan
 from stoop_worker.jobs.fetch.address import is_inline
 
@@ -46,14 +46,14 @@ class PreparerPort(Protocol):
 class ImagePreparer:
     """Loads encoded images for the engine on a pool of threads, under the worker's limits.
 
-    With a `geometry` it cuts them into crops; without one they stay whole, and the engine's device cuts them. The
-    pixels go into the memory that `allocate` returns, which the engine's process may share. A caller that is cancelled
-    still waits for the thread, which holds its memory until it ends.
+    By its `preparation` it cuts them into crops, or resizes them; without one they stay as they are. The pixels go into
+    the memory that `allocate` returns, which the engine's process may share. A caller that is cancelled still waits for
+    the thread, which holds its memory until it ends.
     """
 
     pool: Executor
     limits: ImageLimits
-    geometry: CropGeometry | None
+    preparation: Preparation
     allocate: Allocate | None = None
 
     async def measure(self, encoded: bytes) -> int:
@@ -61,7 +61,7 @@ class ImagePreparer:
         return await self._on_thread(lambda: decoded_bytes(encoded, self.limits))
 
     async def prepare(self, encoded: bytes) -> Crops | Image:
-        """Load one image, and cut it if there is a geometry; raises `ImageTooLarge` or `ImageUndecodable`."""
+        """Load one image, and cut or resize it; raises `ImageTooLarge` or `ImageUndecodable`."""
         return await self._on_thread(lambda: self._prepare(encoded))
 
     async def _on_thread(self, work: Callable[[], _Value]) -> _Value:
@@ -73,9 +73,9 @@ class ImagePreparer:
             raise
 
     def _prepare(self, encoded: bytes) -> Crops | Image:
-        if self.geometry is None:
+        if self.preparation is None:
             return load(encoded, self.limits, self.allocate)
-        return cut(load(encoded, self.limits), self.geometry, self.allocate)
+        return made_ready(load(encoded, self.limits), self.preparation, self.allocate)
 
 
 @dataclass(frozen=True, slots=True)

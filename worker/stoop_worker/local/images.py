@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stoop_worker.errors import ImageAddressInvalid, ImageNotFound, ImageUndecodable
-from stoop_worker.images import CropGeometry, Crops, Image, ImageLimits, cut, load
+from stoop_worker.images import Crops, Image, ImageLimits, Preparation, load, made_ready
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PillowImage
@@ -19,13 +19,12 @@ if TYPE_CHECKING:
 __all__ = ["media_of"]
 
 
-def media_of(source: "ImageSource", geometry: CropGeometry | None) -> Crops | Image:
-    """Load an image, and cut it if there is a geometry; raises an `ImageError`.
+def media_of(source: "ImageSource", preparation: Preparation) -> Crops | Image:
+    """Load an image, and cut or resize it; raises an `ImageError`.
 
     A string is a path or a `data:` address. An array is RGB, (height, width, 3) uint8.
     """
-    image = _image(source)
-    return image if geometry is None else cut(image, geometry)
+    return made_ready(_image(source), preparation)
 
 
 def _image(source: Any) -> Image:

@@ -6,6 +6,7 @@ loading/     reads the files of any family
 blocks/      the layers that two families share
 moondream/   Moondream 2
 decoder/     Llama 3.2 and Qwen3
+qwen_vl/     Qwen3-VL
 
 README.md explains how to add a family.
 """

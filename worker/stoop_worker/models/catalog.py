@@ -11,7 +11,7 @@ from stoop_worker.errors import ConfigError
 
 __all__ = ["Catalog", "Chosen", "Entry", "read_catalog"]
 
-_SAMPLING = {"temperature": float, "top_p": float, "max_tokens": int}
+_SAMPLING = {"temperature": float, "top_p": float, "top_k": int, "max_tokens": int}
 _CONTEXT = 32_768  # of a model that the catalog does not know
 
 
@@ -19,8 +19,8 @@ _CONTEXT = 32_768  # of a model that the catalog does not know
 class Entry:
     """One model: where its weights are, its family, and its limits.
 
-    `context` is the default of `--max-context`, in tokens. `sampling` has the model's own defaults: temperature, top_p
-    and max_tokens.
+    `context` is the default of `--max-context`, in tokens. `sampling` has the model's own defaults: temperature, top_p,
+    top_k and max_tokens.
     """
 
     name: str

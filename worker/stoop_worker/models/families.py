@@ -17,6 +17,7 @@ FAMILIES: Final[Mapping[str, str]] = {
     "moondream3": "stoop_worker.models.moondream.family",
     "llama": "stoop_worker.models.decoder.family",
     "qwen3": "stoop_worker.models.decoder.family",
+    "qwen3_vl": "stoop_worker.models.qwen_vl.family",
 }
 """The `model_type`, or one of the `architectures`, and the module whose `open_model` loads such a model."""
 

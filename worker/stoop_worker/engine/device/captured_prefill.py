@@ -42,7 +42,7 @@ class CapturedPrefill:
             spare_seat=config.max_batch,
             device=device,
         )
-        self.given_NC = torch.zeros(self._buffers.given, spec.dim, dtype=model.dtype, device=device)
+        self.given_NC = torch.zeros(self._buffers.given, spec.given_dim, dtype=model.dtype, device=device)
         # outside the graphs' shared memory: it is sent to the host only after the decode has started too
         self._read_BV = torch.zeros(self._buffers.sequences, 1 + spec.values, dtype=torch.float64, device=device)
 

@@ -66,7 +66,7 @@ class Prefill:
         if self._captured is not None and rows <= len(self._captured.given_NC):
             return self._captured.given_NC[:rows]
         model = self._model
-        return torch.empty(rows, model.spec.dim, dtype=model.dtype, device=model.device)
+        return torch.empty(rows, model.spec.given_dim, dtype=model.dtype, device=model.device)
 
     def _feed_values(self, varlen: Varlen, media_NC: Tensor) -> Tensor:
         """Put the embeddings of values after those of media."""

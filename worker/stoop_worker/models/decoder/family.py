@@ -13,16 +13,15 @@ from stoop_worker.engine.config import EngineConfig
 from stoop_worker.engine.device.sampler import sample_tokens
 from stoop_worker.engine.graphs import Graphs
 from stoop_worker.engine.inputs import TokenInput
-from stoop_worker.engine.model import KVSpec, Prepared, RequestInvalid, Spec
+from stoop_worker.engine.model import KVSpec, Prepared, Spec
 from stoop_worker.engine.request import Chat, Media, Message, Request, Sampling
 from stoop_worker.engine.tensors import PENDING, FedRows, Given, HeadReads, KVView, LastHeads
 from stoop_worker.kernels.rotate_write import Places
 from stoop_worker.models.blocks.rope import frequencies, rotations
 from stoop_worker.models.decoder import text
 from stoop_worker.models.decoder.model import Decoder, load_decoder
-from stoop_worker.models.decoder.prompt import check_chat, text_messages
+from stoop_worker.models.decoder.prompt import chat_ids, text_messages
 from stoop_worker.models.decoder.skill import ChatSkill
-from stoop_worker.models.loading.chat_template import TemplateError
 from stoop_worker.models.loading.download import Download, Source
 from stoop_worker.models.loading.options import LoadOptions
 
@@ -60,15 +59,8 @@ class DecoderFamily:
 
     def prepare(self, request: Request) -> Prepared:
         """Lay the chat out by the model's template."""
-        chat, language = request.task, self._model.language
-        assert isinstance(chat, Chat), "the engine refuses other tasks"
-        check_chat(chat, len(request.media))
-        try:
-            ids = language.prompt.ids(text_messages(chat), today=chat.today)
-        except TemplateError as error:
-            raise RequestInvalid(str(error)) from error
-        skill = ChatSkill(request, ends=language.ends, tokenizer=language.tokenizer)
-        return Prepared(tuple(map(TokenInput, ids)), skill)
+        ids = chat_ids(request, self._model.language, text_messages)
+        return Prepared(tuple(map(TokenInput, ids)), self._skill(request))
 
     def rehearsal(self, config: EngineConfig) -> list[Request]:
         """Return chats; on a GPU they fill a step, which shows that a full step fits into memory."""
@@ -95,7 +87,7 @@ class DecoderFamily:
     def forward(self, x_TC: Tensor, kv: KVView, given: Given | None, wanted_R: Tensor | None) -> Tensor:
         """Run the decoder."""
         model, places = self._model, Places(kv.positions_T, self._rotations_SF2, kv.slots_T)
-        return text.forward(x_TC, kv, places, model.weights, epsilon=model.config.epsilon, wanted_R=wanted_R)
+        return text.forward(x_TC, kv, places, model.weights, wanted_R=wanted_R)
 
     def step(self, x_BC: Tensor, kv: KVView) -> Tensor:
         """Run the decoder on one position per sequence."""
@@ -103,5 +95,9 @@ class DecoderFamily:
 
     def read(self, hidden_RC: Tensor, reads: HeadReads, last: LastHeads) -> Tensor:
         """Sample tokens."""
-        logits_RV = text.logits(hidden_RC, self._model.weights, epsilon=self._model.config.epsilon)
+        logits_RV = text.logits(hidden_RC, self._model.weights)
         return reads.keep(sample_tokens(logits_RV, reads.sampling), None, last)
+
+    def _skill(self, request: Request) -> ChatSkill:
+        language = self._model.language
+        return ChatSkill(request, ends=language.ends, tokenizer=language.tokenizer)

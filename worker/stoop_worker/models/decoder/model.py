@@ -9,6 +9,7 @@ import torch
 from stoop_worker.errors import CheckpointError
 from stoop_worker.models.decoder.config import DecoderConfig, read_decoder_config
 from stoop_worker.models.decoder.weights import DecoderWeights, check_shapes, present_name
+from stoop_worker.models.loading.block_fp8 import dense_shapes, dequantise, is_scale, read_block
 from stoop_worker.models.loading.chat_prompt import ChatPrompt
 from stoop_worker.models.loading.chat_template import ChatTemplate
 from stoop_worker.models.loading.checkpoint import read_checkpoint
@@ -56,14 +57,20 @@ def load_decoder(found: Source, *, device: torch.device, dtype: torch.dtype) -> 
     document = found.document()
     config = read_decoder_config(document)
     language = read_language(found, document, config.vocab_size)
+    block = read_block(document)
     tensors = read_checkpoint(
-        found.weights, present_name, lambda shapes: check_shapes(shapes, config), device=device, dtype=dtype
+        found.weights,
+        present_name,
+        lambda shapes: check_shapes(dense_shapes(shapes, block), config),
+        device=device,
+        dtype=dtype,
+        exact=is_scale,
     )
     card = document.get("stoop") or {}
     digest = digest_of(document, tensors, found.weights, "norm.weight")
     return Decoder(
         config=config,
-        weights=DecoderWeights.of(tensors, config),
+        weights=DecoderWeights.of(dequantise(tensors, block, dtype), config),
         language=language,
         name=str(card.get("name", found.name)),
         digest=digest,

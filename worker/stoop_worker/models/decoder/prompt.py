@@ -1,15 +1,17 @@
 """A chat to the messages that a template takes, and the checks before it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from stoop_worker.engine.model import RequestInvalid
-from stoop_worker.engine.request import Chat, Part
+from stoop_worker.engine.request import Chat, Part, Request
+from stoop_worker.models.decoder.model import Language
+from stoop_worker.models.loading.chat_template import TemplateError
 
-__all__ = ["check_chat", "text_messages"]
+__all__ = ["chat_ids", "text_messages"]
 
 
-def check_chat(chat: Chat, images: int) -> None:
+def _check_chat(chat: Chat, images: int) -> None:
     """Raise a `RequestInvalid` that names the change to make, unless a template can be given this chat."""
     if not chat.messages:
         raise RequestInvalid("a chat needs at least one message")
@@ -22,6 +24,19 @@ def check_chat(chat: Chat, images: int) -> None:
         "".join(part for message in chat.messages for part in message.content if isinstance(part, str)).encode()
     except UnicodeEncodeError as error:  # half a surrogate pair, which no tokenizer accepts
         raise RequestInvalid("a message is not valid Unicode") from error
+
+
+def chat_ids(
+    request: Request, language: Language, messages_of: Callable[[Chat], Sequence[Mapping[str, Any]]]
+) -> list[int]:
+    """Lay a chat out as ids by the model's template; raises `RequestInvalid`."""
+    chat = request.task
+    assert isinstance(chat, Chat), "the engine refuses other tasks"
+    _check_chat(chat, len(request.media))
+    try:
+        return language.prompt.ids(messages_of(chat), today=chat.today)
+    except TemplateError as error:
+        raise RequestInvalid(str(error)) from error
 
 
 def text_messages(chat: Chat) -> Sequence[dict[str, Any]]:

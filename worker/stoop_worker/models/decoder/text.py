@@ -1,5 +1,7 @@
 """A pre-norm decoder over the KV cache. T positions, R rows that are wanted, C model dim, H heads, D head dim."""
 
+from collections.abc import Sequence
+
 from torch import Tensor
 from torch.nn.functional import linear
 
@@ -14,9 +16,19 @@ __all__ = ["forward", "logits"]
 
 
 def forward(
-    x_TC: Tensor, kv: KVView, places: Places, weights: DecoderWeights, *, epsilon: float, wanted_R: Tensor | None = None
+    x_TC: Tensor,
+    kv: KVView,
+    places: Places,
+    weights: DecoderWeights,
+    *,
+    wanted_R: Tensor | None = None,
+    deep: Sequence[Tensor] = (),
 ) -> Tensor:
-    """Return the residual stream after the last block (no norm), hidden_TC; with `wanted_R` only these rows of it."""
+    """Return the residual stream after the last block (no norm), hidden_TC; with `wanted_R` only these rows of it.
+
+    `deep` are features (T, C) that are added after the first blocks, one after each.
+    """
+    epsilon = weights.epsilon
     normed_TC = rms_norm(x_TC, weights.blocks[0].norm, epsilon=epsilon)
     for layer, block in enumerate(weights.blocks):
         kv.on_progress()
@@ -28,13 +40,15 @@ def forward(
             # only the other rows' keys and values are needed from here on
             x_TC, attended_TC = x_TC[wanted_R], attended_TC[wanted_R]
         x_TC, normed_TC = add_rms_norm(x_TC, (linear(attended_TC, block.out),), block.mlp_norm, epsilon=epsilon)
-        added_TC = linear(swiglu(linear(normed_TC, block.gate_up)), block.down)
+        added = (linear(swiglu(linear(normed_TC, block.gate_up)), block.down), *deep[layer : layer + 1])
         if last:
             break
-        x_TC, normed_TC = add_rms_norm(x_TC, (added_TC,), weights.blocks[layer + 1].norm, epsilon=epsilon)
-    return x_TC + added_TC
+        x_TC, normed_TC = add_rms_norm(x_TC, added, weights.blocks[layer + 1].norm, epsilon=epsilon)
+    # the last block has features only in models with fewer blocks than any real one
+    features = () if len(deep) < len(weights.blocks) else (deep[-1] if wanted_R is None else deep[-1][wanted_R],)
+    return sum((added[0], *features), start=x_TC)
 
 
-def logits(hidden_RC: Tensor, weights: DecoderWeights, *, epsilon: float) -> Tensor:
+def logits(hidden_RC: Tensor, weights: DecoderWeights) -> Tensor:
     """Return logits_RV."""
-    return linear(rms_norm(hidden_RC, weights.norm, epsilon=epsilon), weights.head)
+    return linear(rms_norm(hidden_RC, weights.norm, epsilon=weights.epsilon), weights.head)

@@ -33,12 +33,13 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class DecoderWeights:
-    """`embeddings` and `head` are (V, C), the same tensor if they are tied."""
+    """`embeddings` and `head` are (V, C), the same tensor if they are tied. `epsilon` is that of the norms."""
 
     embeddings: Tensor
     blocks: tuple[Block, ...]
     norm: Tensor
     head: Tensor
+    epsilon: float
 
     @classmethod
     def of(cls, tensors: MutableMapping[str, Tensor], config: DecoderConfig) -> "DecoderWeights":
@@ -49,6 +50,7 @@ class DecoderWeights:
             blocks=tuple(_block(tensors, f"layers.{layer}.", config) for layer in range(config.layers)),
             norm=tensors.pop("norm.weight"),
             head=_head(tensors, embeddings, config),
+            epsilon=config.epsilon,
         )
 
 

@@ -16,8 +16,8 @@ from stoop_worker.models.loading.sandbox import Sandbox, budget
 __all__ = ["ChatTemplate", "TemplateError"]
 
 _MOST_SOURCE: Final = 1 << 18
-_MOST_CHARACTERS: Final = 1 << 22
-_MOST_WORK: Final = 1 << 26
+_MOST_CHARACTERS: Final = 1 << 21
+_MOST_WORK: Final = 1 << 24
 _NAMES: Final = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 

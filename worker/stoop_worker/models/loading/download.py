@@ -66,13 +66,22 @@ def locate(source: str | Path, revision: str | None, download: Download) -> Sour
     return Source(folder, weight_files(folder), f"{source}@{revision}")
 
 
-def snapshot(repository: str, revision: str, patterns: Sequence[str]) -> Path:
-    """Download a repository's files, or find them in the local cache of Hugging Face."""
+def snapshot(repository: str, revision: str, patterns: Sequence[str], *, licence: str | None = None) -> Path:
+    """Download a repository's files, or find them in the local cache of Hugging Face.
+
+    The `licence` of the weights is named in the error if their owner has not yet let this user in.
+    """
     import huggingface_hub  # slow to import, and not needed for a local folder
-    from huggingface_hub.errors import HfHubHTTPError
+    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError
 
     try:
         return Path(huggingface_hub.snapshot_download(repository, revision=revision, allow_patterns=list(patterns)))
+    except GatedRepoError as error:
+        terms = f" ({licence})" if licence else ""
+        raise CheckpointError(
+            f"{repository} is gated: accept its licence{terms} on its page at Hugging Face, set HF_TOKEN to a token of "
+            "that account, and start again"
+        ) from error
     except (HfHubHTTPError, OSError, ValueError) as error:
         # OSError and ValueError: no network, a full disk, offline with nothing cached, an impossible id
         raise CheckpointError(

@@ -22,7 +22,7 @@ from jinja2.visitor import NodeTransformer
 
 __all__ = ["Sandbox", "TooMuchWork", "budget"]
 
-_ROUND_COST: Final = 20  # of a loop, in characters: a round takes about as long as copying some hundred
+_ROUND_COST: Final = 20  # of a round of a loop, and of looking at a value, in characters
 _MOST_BITS: Final = 64
 _FILTERS: Final = frozenset(
     (
@@ -201,7 +201,7 @@ def _to_json(
 
 def _measure(value: Any) -> None:
     """Pay for a value's text; what occurs many times in it counts as often."""
-    _spend(1 + _size(value))
+    _spend(_ROUND_COST + _size(value))
     if isinstance(value, dict):
         for key, each in value.items():
             _measure(key)

@@ -1,0 +1,100 @@
+"""Chats with images: a tiny random Qwen3-VL, and Moondream, from the client through Redis, S3 and the engine."""
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from stoop import AsyncClient, JobFailed
+from stoop.cli.app import app
+from stoop.config import ProducerConfig
+from stoop.demo.embedded import EmbeddedS3, embedded_redis
+from stoop.demo.worker_process import running_worker
+from tests.flow.conftest import Service
+from tests.support.tiny_decoder import write_qwen_vl
+
+FLAGS = {"lanes": "interactive,bulk", "threads": "1", "max-context": "1024"}
+GREEDY = {"temperature": 0.0, "max_tokens": 12}
+
+
+@pytest.fixture(scope="module")
+def config(s3: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProducerConfig]:
+    folder = tmp_path_factory.mktemp("chat")
+    model = write_qwen_vl(folder / "model")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("STOOP_REDIS_URL", raising=False)
+        for name, value in s3.environment.items():
+            patch.setenv(name, value)
+        with embedded_redis(folder / "redis") as redis, running_worker(folder, model, redis, s3, FLAGS):
+            yield ProducerConfig(
+                redis_url=redis.url,
+                bucket=s3.bucket,
+                s3_endpoint=s3.endpoint,
+                s3_region=s3.region,
+                s3_path_style=True,
+                timeout_seconds=60,
+            )
+
+
+def drawn(color: str, size: tuple[int, int]) -> bytes:
+    encoded = io.BytesIO()
+    Image.new("RGB", size, color).save(encoded, "PNG")
+    return encoded.getvalue()
+
+
+def about(*images: object) -> list[dict[str, object]]:
+    parts = [{"type": "image_url", "image_url": {"url": image}} for image in images]
+    return [{"role": "user", "content": [*parts, {"type": "text", "text": "what is that"}]}]
+
+
+async def test_a_job_with_three_images(config: ProducerConfig, tmp_path: Path) -> None:
+    path = tmp_path / "red.png"
+    path.write_bytes(drawn("red", (90, 60)))
+    three = about(path, drawn("teal", (64, 128)), drawn("gold", (200, 40)))
+    async with AsyncClient(config) as client:
+        job = await client.prepare("chat", messages=three, settings=GREEDY)
+        assert all(image.startswith("s3://") for image in job.images)
+        result = await client.result(await client.submit(job))
+        fewer = await client.prepare("chat", messages=about(path), settings=GREEDY)
+        alone = await client.result(await client.submit(fewer))
+    assert result.output is not None and result.output.message is not None
+    # 90 x 60 is 3 x 2 cells, 64 x 128 is 2 x 4, 200 x 40 is 6 x 1
+    assert result.metrics.input_tokens - alone.metrics.input_tokens == 8 + 6 + 2 * 2
+
+
+async def test_an_image_that_is_not_there_fails_the_chat(config: ProducerConfig, s3: EmbeddedS3) -> None:
+    async with AsyncClient(config) as client:
+        with pytest.raises(JobFailed, match="image_not_found"):
+            await client.chat(about(drawn("red", (64, 64)), f"s3://{s3.bucket}/chat/absent.png"), settings=GREEDY)
+
+
+def test_a_chat_streams_in_the_terminal(
+    config: ProducerConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "red.png"
+    path.write_bytes(drawn("red", (90, 60)))
+    monkeypatch.setenv("STOOP_REDIS_URL", config.redis_url.get_secret_value())
+    monkeypatch.setenv("STOOP_BUCKET", str(config.bucket))
+    monkeypatch.setenv("STOOP_S3_ENDPOINT", str(config.s3_endpoint))
+    monkeypatch.setenv("STOOP_S3_PATH_STYLE", "true")
+    sampling = ["--temperature", "0", "--max-tokens", "12"]
+    once = CliRunner().invoke(app, ["chat", "what is that", "--image", str(path), *sampling])
+    spoken = f"/image {path}\nwhat is that\nand that\n\n"
+    conversation = CliRunner().invoke(app, ["chat", *sampling], input=spoken)
+    assert once.exit_code == 0, once.output
+    assert conversation.exit_code == 0, conversation.output
+    assert conversation.stdout.startswith(once.stdout.rstrip("\n"))
+    assert len(conversation.stdout) > len(once.stdout)
+
+
+async def test_moondream_answers_a_chat_about_one_image_as_a_query(client: AsyncClient, service: Service) -> None:
+    question = "How many shapes are there?"
+    image = {"type": "image_url", "image_url": {"url": service.image}}
+    messages = [{"role": "user", "content": [image, {"type": "text", "text": question}]}]
+    asked = await client.query(service.image, question, settings=GREEDY)
+    assert (await client.chat(messages, settings=GREEDY))["message"]["content"] == asked["answer"]
+    with pytest.raises(JobFailed, match="one user message"):
+        await client.chat([*messages, {"role": "assistant", "content": "2"}, *messages], settings=GREEDY)

@@ -1,0 +1,22 @@
+"""What a family wants done to images before they reach it: cut into crops, resized to whole patches, or nothing."""
+
+from stoop_worker.images.crops import Crops, cut
+from stoop_worker.images.load import Allocate, Image
+from stoop_worker.images.patches import PatchRule, fit
+from stoop_worker.images.tiling import CropGeometry
+
+__all__ = ["Preparation", "made_ready"]
+
+Preparation = CropGeometry | PatchRule | None
+"""The rule by which images are made ready; None leaves them as they are."""
+
+
+def made_ready(image: Image, preparation: Preparation, allocate: Allocate | None = None) -> Crops | Image:
+    """Return the image cut or resized; the pixels lie in the array that `allocate` returns, if it is given."""
+    match preparation:
+        case None:
+            return image
+        case PatchRule():
+            return fit(image, preparation, allocate)
+        case CropGeometry():
+            return cut(image, preparation, allocate)

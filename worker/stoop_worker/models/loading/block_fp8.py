@@ -1,0 +1,84 @@
+"""Block-wise float8 checkpoints: weights of 8 bits, with a scale for each block of 128 x 128.
+
+A quantised `name.weight` (out, in) is float8_e4m3fn, and `name.weight_scale_inv` beside it has one scale for each
+block, the last of which may be partial. Despite its name, the scale is multiplied: weight = q * scale. The files of
+Qwen3-*-FP8 and Qwen3-VL-*-FP8 are of this form. Their weights are converted to the model's dtype at load.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from stoop_worker.errors import CheckpointError
+
+__all__ = ["Block", "dense_shapes", "dequantise", "dequantised", "is_scale", "read_block"]
+
+Block = tuple[int, int]
+"""Rows and columns of a block."""
+
+_SCALE: Final = ".weight_scale_inv"
+_EXPONENT_BIAS: Final = 127
+
+
+def read_block(document: Mapping[str, Any]) -> Block | None:
+    """Return the size of a block from a config.json; None if the checkpoint is not quantised.
+
+    Raises `CheckpointError` for any other kind of quantisation.
+    """
+    found = document.get("quantization_config")
+    if found is None:
+        return None
+    kind, size = found.get("quant_method"), found.get("weight_block_size")
+    if kind != "fp8" or found.get("fmt", "e4m3") != "e4m3":
+        raise CheckpointError(f"config: weights quantised by {kind!r} cannot be read: take a bfloat16 checkpoint")
+    if not (isinstance(size, list) and len(size) == 2 and all(isinstance(side, int) and side > 0 for side in size)):
+        raise CheckpointError("config: quantization_config.weight_block_size must be two numbers, such as [128, 128]")
+    return size[0], size[1]
+
+
+def is_scale(name: str) -> bool:
+    """Return whether a tensor is a scale, which must keep its dtype."""
+    return name.endswith(_SCALE)
+
+
+def dense_shapes(shapes: Mapping[str, tuple[int, ...]], block: Block | None) -> dict[str, tuple[int, ...]]:
+    """Return the shapes without those of scales, which it checks; raises `CheckpointError`."""
+    for name, shape in shapes.items():
+        if not is_scale(name):
+            continue
+        weight = shapes.get(_weight_of(name))
+        if block is None or weight is None or len(weight) != 2:
+            raise CheckpointError(f"the checkpoint has the scale {name}, but its config or weight is not quantised")
+        expected = tuple(-(-size // side) for size, side in zip(weight, block, strict=True))
+        if shape != expected:
+            raise CheckpointError(f"tensor {name} has shape {shape}: blocks of {block} make it {expected}")
+    return {name: shape for name, shape in shapes.items() if not is_scale(name)}
+
+
+def dequantise(tensors: dict[str, Tensor], block: Block | None, dtype: torch.dtype) -> dict[str, Tensor]:
+    """Return the tensors with every quantised weight in `dtype`, and without the scales; raises `CheckpointError`."""
+    for name in [name for name in tensors if is_scale(name)]:
+        weight, scale = tensors[_weight_of(name)], tensors.pop(name)
+        if weight.dtype is not torch.float8_e4m3fn:
+            raise CheckpointError(f"the checkpoint has the scale {name}, but its weight is {weight.dtype}")
+        assert block is not None, "the shapes were checked"
+        tensors[_weight_of(name)] = dequantised(weight, scale, block).to(dtype)
+    left = [name for name, tensor in tensors.items() if tensor.dtype is torch.float8_e4m3fn]
+    if left:
+        raise CheckpointError(f"the checkpoint has float8 tensors without a scale: {', '.join(sorted(left)[:8])}")
+    return tensors
+
+
+def dequantised(weight: Tensor, scale: Tensor, block: Block) -> Tensor:
+    """Return q * scale in float32; scales are floats, or exponents of 8 bits, which stand for 2^(b - 127)."""
+    if scale.dtype is torch.uint8:
+        scale = torch.exp2(scale.float() - _EXPONENT_BIAS)
+    rows, columns = weight.shape
+    spread = scale.float().repeat_interleave(block[0], 0)[:rows].repeat_interleave(block[1], 1)[:, :columns]
+    return weight.float() * spread
+
+
+def _weight_of(scale: str) -> str:
+    return scale.removesuffix("_scale_inv")

@@ -1,0 +1,11 @@
+"""Qwen3-VL: the decoder of `decoder/`, with any number of images anywhere in a chat.
+
+family.py     the port's functions
+model.py      loads a model
+config.py     reads the sizes
+weights.py    names and checks the tensors of the vision encoder
+vision.py     the vision encoder
+prompt.py     a chat with images to inputs and positions of three axes
+"""
+
+__all__: list[str] = []

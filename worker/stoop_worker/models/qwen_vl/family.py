@@ -1,0 +1,102 @@
+"""Qwen3-VL behind the engine's port: the decoder's functions, and images.
+
+T positions packed over sequences, R rows to read, N rows given as embeddings, C model dim, F frequencies.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from stoop_worker.engine.config import EngineConfig
+from stoop_worker.engine.model import Prepared
+from stoop_worker.engine.request import Chat, Media, Message, Part, Request, Sampling
+from stoop_worker.engine.tensors import Given, KVView
+from stoop_worker.images import Image
+from stoop_worker.kernels.rotate_write import Places
+from stoop_worker.models.decoder import text
+from stoop_worker.models.decoder.family import DecoderFamily
+from stoop_worker.models.decoder.prompt import chat_ids
+from stoop_worker.models.loading.download import Download, Source
+from stoop_worker.models.loading.options import LoadOptions
+from stoop_worker.models.qwen_vl import vision
+from stoop_worker.models.qwen_vl.model import QwenVL, load_qwen_vl
+from stoop_worker.models.qwen_vl.prompt import lay_out, messages_of, positions_of
+
+__all__ = ["QwenVLFamily", "axis_of_frequencies", "open_model"]
+
+_USUAL_WIDTH = 300  # of a picture of 640 x 480
+_BUDGETS = {"cuda": 64, "cpu": 8}
+
+
+def open_model(found: Source, options: LoadOptions, download: Download) -> "QwenVLFamily":
+    """Load a model from the files found; raises `CheckpointError` or `ConfigError`."""
+    model = load_qwen_vl(found, device=options.device, dtype=options.dtype)
+    return QwenVLFamily(model, max_context=options.max_context)
+
+
+class QwenVLFamily(DecoderFamily):
+    """A loaded Qwen3-VL, for one engine and contexts of up to `max_context`."""
+
+    def __init__(self, model: QwenVL, *, max_context: int = 32_768) -> None:
+        super().__init__(model.decoder, max_context=max_context)
+        self._config = model.config
+        self._vision = model.vision
+        self._axis_F = axis_of_frequencies(model.config.sections).to(self.device)
+        self.spec = replace(
+            self.spec,
+            axes=3,
+            media_width=_USUAL_WIDTH,
+            encode_budget=_BUDGETS[self.device.type],
+            preparation=model.config.vision.rule,
+            deep=len(model.config.vision.deep),
+        )
+
+    def prepare(self, request: Request) -> Prepared:
+        """Lay the chat out by the model's template, with its images where the template has them."""
+        rule = self._config.vision.rule
+        ids = chat_ids(request, self._model.language, messages_of)
+        inputs = lay_out(ids, request.media, self._config.image_id, rule)
+        positions = positions_of(inputs, request.media, rule)
+        return Prepared(tuple(inputs), self._skill(request), request.media, positions)
+
+    def rehearsal(self, config: EngineConfig) -> list[Request]:
+        """Return chats, one of them about a grey image."""
+        side = self._config.vision.rule.cell * 4
+        grey = Image.of(np.full((side, side, 3), 128, dtype=np.uint8))
+        chat = Chat((Message("user", (Part.IMAGE, "warm up")),))
+        seen = Request("warm-up image", chat, (grey,), Sampling(temperature=0.0, max_tokens=4))
+        return [seen, *super().rehearsal(config)]
+
+    def encode(self, media: Sequence[Media], out_NC: Tensor, on_progress: Callable[[], None]) -> None:
+        """Write each image's embeddings, with the features of deepstack beside them."""
+        pixels = [torch.from_numpy(image.pixels).to(self.device, non_blocking=True) for image in media]
+        out_NC.copy_(vision.encode(pixels, self._vision, self._config.vision, on_progress))
+
+    def forward(self, x_TC: Tensor, kv: KVView, given: Given | None, wanted_R: Tensor | None) -> Tensor:
+        """Run the decoder on texts and images."""
+        deep: list[Tensor] = []
+        if given is not None:
+            x_TC, deep = self._place(x_TC, given)
+        places = Places(kv.positions_T, self._rotations_SF2, kv.slots_T, self._axis_F)
+        return text.forward(x_TC, kv, places, self._model.weights, wanted_R=wanted_R, deep=deep)
+
+    def _place(self, x_TC: Tensor, given: Given) -> tuple[Tensor, list[Tensor]]:
+        """Put the embeddings into their rows; return also the features of each set, 0 where there is no image."""
+        first, *sets = given.embeddings_NC.chunk(1 + self.spec.deep, dim=1)
+        padded_TC = x_TC.new_zeros(x_TC.shape)
+        deep = [replace(given, embeddings_NC=each).place(padded_TC.clone()) for each in sets]
+        return replace(given, embeddings_NC=first).place(x_TC), deep
+
+
+def axis_of_frequencies(sections: tuple[int, int, int]) -> Tensor:
+    """Return the axis of each frequency, (F,) int32: time, height and width by turns, and time for the rest.
+
+    Height and width have as many frequencies as their sections say.
+    """
+    axis_F = torch.zeros(sum(sections), dtype=torch.int32)
+    for axis in (1, 2):
+        axis_F[axis : 3 * sections[axis] : 3] = axis
+    return axis_F
