@@ -19,7 +19,7 @@ def result(
     job_id: Annotated[str, typer.Argument(help="The job's id, as --no-wait printed it.")],
     stream: Annotated[bool, typer.Option("--stream", help="Replay a streamed job's output, then follow it.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object, also for errors.")] = False,
-    timeout: Annotated[float | None, typer.Option(min=0, help="Seconds to wait for the answer.")] = None,
+    timeout: Annotated[float | None, typer.Option(min=0.001, help="Seconds to wait for the answer.")] = None,
 ) -> None:
     """Wait for the answer to an earlier job, and print it.
 

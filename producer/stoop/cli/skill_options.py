@@ -24,7 +24,7 @@ class SkillOptions:
 
     lane: Annotated[str | None, typer.Option(help="interactive, bulk, or another lane of the workers.")] = None
     model: Annotated[str | None, typer.Option(help="Short name of a model; see `stoop models`.")] = None
-    timeout: Annotated[float | None, typer.Option(min=0, help="Seconds to wait for the answer.")] = None
+    timeout: Annotated[float | None, typer.Option(min=0.001, help="Seconds to wait for the answer.")] = None
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Print the job's id; `stoop result` gets the answer.")] = (
         False
     )

@@ -16,7 +16,7 @@ from stoop_schemas.job import MODEL_PATTERN, NAME_PATTERN
 __all__ = ["RedisOperator"]
 
 _PACKAGE = "stoop.operator"
-_LETTER = re.compile(r"\d{1,20}-\d{1,20}")
+_LETTER = re.compile(r"[0-9]{1,19}-[0-9]{1,19}")  # a twentieth digit may be too many for Redis
 _COUNT = re.compile(rb"[0-9]{1,18}")
 _NAME = re.compile(NAME_PATTERN)
 _VERDICTS = {0: Redriven.GONE, 1: Redriven.YES, 2: Redriven.LIVES}
@@ -78,6 +78,8 @@ class RedisOperator:
 
     async def letters(self, count: int, *, before: str | None = None, partition: int = 0) -> list[DeadLetter]:
         """Read one page of the stream, backwards."""
+        if before is not None and not before.strip("0-"):
+            return []  # nothing is older than the first id of all, and Redis refuses such a range
         newest = "+" if before is None else f"({before}"
         entries = await self._calls.call("XREVRANGE", names.dead(partition), newest, "-", "COUNT", count)
         return [_letter(entry, fields) for entry, fields in entries]
@@ -87,9 +89,9 @@ class RedisOperator:
         letter = letter_or_job
         if not _LETTER.fullmatch(letter):
             own = await self._calls.call("HGET", names.job(letter_or_job), "letter")
-            if own is None:
+            letter = _text(own or b"")  # producers may write to a job's hash
+            if not _LETTER.fullmatch(letter):
                 return None
-            letter = own.decode()
         entries = await self._calls.call("XRANGE", names.dead(partition), letter, letter)
         return _letter(*entries[0]) if entries else None
 

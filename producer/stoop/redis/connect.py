@@ -91,6 +91,8 @@ def connect(url: RedisUrl) -> Client:
         "protocol": 2,
         "socket_timeout": _TIMEOUT_SECONDS,
         "socket_connect_timeout": _CONNECT_SECONDS,
+        # a command line may hold bytes outside UTF-8: a name with them is one that the queue does not know
+        "encoding_errors": "surrogatepass",
         "retry": Retry(ExponentialWithJitterBackoff(base=0.05, cap=1.0), 4),
     }
     pool: dict[str, Any] = {"max_connections": _CONNECTIONS, "timeout": None}

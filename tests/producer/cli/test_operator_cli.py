@@ -418,6 +418,39 @@ def test_output_that_cannot_be_written_is_one_line(redis_url: str, arguments: li
         assert (running.returncode, err) == (1, "error: cannot write the output: No space left on device\n")
 
 
+@pytest.mark.parametrize("command", [("cancel",), ("dead", "show"), ("dead", "redrive"), ("dead", "purge")])
+@pytest.mark.parametrize("name", ["\udcff", "99999999999999999999-0", "٣-٣"])
+def test_a_name_of_any_bytes_is_one_that_the_queue_does_not_know(
+    shell: Shell, command: tuple[str, ...], name: str
+) -> None:
+    exit_code, _, err = shell.run(*command, name, *(["--yes"] if command[-1] == "purge" else []))
+    assert (exit_code, "holds no queue" in err) == (1, False)
+
+
+def test_an_answer_is_awaited_under_a_name_of_any_bytes(shell: Shell) -> None:
+    exit_code, _, err = shell.run("result", "\udcff", "--timeout", "0.1")
+    assert (exit_code, err.count("\n")) == (1, 1)
+
+
+def test_a_wait_of_no_time_is_refused_by_the_name_of_its_option(shell: Shell) -> None:
+    exit_code, _, err = shell.run("result", "any", "--timeout", "0")
+    assert (exit_code, "--timeout" in err, "STOOP_" in err) == (2, True, False)
+
+
+def test_a_letter_that_somebody_else_wrote_into_a_job_is_none(shell: Shell) -> None:
+    for letter in ("x", "-", "9" * 30 + "-0", ""):
+        shell.redis.hset(names.job("odd"), "letter", letter)
+        exit_code, _, err = shell.run("dead", "show", "odd")
+        assert (exit_code, "holds no queue" in err) == (1, False)
+
+
+def test_nothing_is_older_than_the_first_letter_that_there_can_be(shell: Shell) -> None:
+    shell.bury("a")
+    assert shell.told("dead", "list", "--before", "0-0") == []
+    assert shell.told("dead", "list", "--before", "0") == []
+    assert len(shell.told("dead", "list", "--before", "9" * 19)) == 1
+
+
 def test_totals_that_are_no_numbers_are_left_out(shell: Shell) -> None:
     shell.redis.hset(names.totals(), mapping={"completed": 3, "failed": "x", "dead": "", "expired": "9" * 40})
     assert shell.told("status")[0]["totals"] == {"completed": 3}
