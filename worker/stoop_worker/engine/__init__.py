@@ -2,7 +2,10 @@
 
     request.py       requests and outputs: the engine's border to the rest of the worker
     engine.py        the engine: one step at a time
-    thread.py        the engine in its own thread
+    batch_engine.py  the engine of models that read whole texts and write none
+    encoder.py       the port that a family of such models implements
+    text_cache.py    values of texts, kept for reuse
+    thread.py        an engine in its own thread
     config.py        its limits and budgets
     checks.py        checks of every request, for any model
     scheduler.py     chooses the sequences of each step and their pages

@@ -3,22 +3,27 @@
 import math
 
 from stoop_worker.engine.model import RequestInvalid
-from stoop_worker.engine.request import Refusal, Request, Sampling
+from stoop_worker.engine.request import Refusal, Request, Sampling, Task
 from stoop_worker.engine.spec import Spec
 
-__all__ = ["check_request"]
+__all__ = ["check_request", "check_task"]
 
 _MOST_STOPS = 16
 
 
 def check_request(request: Request, spec: Spec) -> None:
     """Raise `RequestInvalid`, with a message that explains what to change, unless a model with this spec can answer."""
-    if not isinstance(request.task, spec.tasks):
-        known = ", ".join(task.__name__.lower() for task in spec.tasks)
-        asked = type(request.task).__name__.lower()
-        raise RequestInvalid(f"this model cannot {asked}: it can {known}", Refusal.UNSUPPORTED_SKILL)
+    check_task(request.task, spec.tasks)
     _check_sampling(request.sampling)
     _check_stops(request.sampling, spec.vocab_size)
+
+
+def check_task(task: Task, tasks: tuple[type[Task], ...]) -> None:
+    """Raise `RequestInvalid` unless the task is one of those that a model has."""
+    if not isinstance(task, tasks):
+        known = ", ".join(each.__name__.lower() for each in tasks)
+        asked = type(task).__name__.lower()
+        raise RequestInvalid(f"this model cannot {asked}: it can {known}", Refusal.UNSUPPORTED_SKILL)
 
 
 def _check_sampling(sampling: Sampling) -> None:

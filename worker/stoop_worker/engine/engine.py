@@ -42,6 +42,11 @@ class Engine:
         self._progress = 0
 
     @property
+    def max_context(self) -> int:
+        """The longest sequence, in tokens."""
+        return self.memory.max_context
+
+    @property
     def idle(self) -> bool:
         """True if a step would do nothing."""
         return not self._sequences and not self._outbox

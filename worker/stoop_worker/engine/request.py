@@ -18,6 +18,7 @@ __all__ = [
     "Chat",
     "Deliver",
     "Detect",
+    "Embed",
     "EnginePort",
     "FinishReason",
     "Finished",
@@ -35,6 +36,7 @@ __all__ = [
     "Refusal",
     "Refused",
     "Request",
+    "Rerank",
     "Sampling",
     "SpatialRef",
     "Task",
@@ -106,7 +108,30 @@ class Chat:
     today: date | None = None
 
 
-Task = Query | Caption | Detect | Point | Gaze | Chat
+@dataclass(frozen=True, slots=True)
+class Embed:
+    """Turn each text into a vector.
+
+    `prompt_name` chooses one of the model's prompts, which goes before each text. `dimensions` shortens the vectors of
+    a model that allows it. With `truncate` a text that is too long loses its end; without it the request is refused.
+    """
+
+    texts: tuple[str, ...]
+    prompt_name: str | None = None
+    dimensions: int | None = None
+    truncate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rerank:
+    """Score how well each document answers the query; with `truncate` a document that is too long loses its end."""
+
+    query: str
+    documents: tuple[str, ...]
+    truncate: bool = False
+
+
+Task = Query | Caption | Detect | Point | Gaze | Chat | Embed | Rerank
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +241,8 @@ class GroundedSpan:
 class Finished:
     """The last output of a request that completed, after its deltas and objects.
 
-    `text` is the whole answer or caption; `reasoning` the whole reasoning (None when not asked for).
+    `text` is the whole answer or caption; `reasoning` the whole reasoning (None when not asked for). `vectors` has the
+    little-endian float32 values of each text's vector, `scores` one number per document.
     """
 
     id: str
@@ -227,6 +253,8 @@ class Finished:
     grounding: tuple[GroundedSpan, ...] = ()
     boxes: tuple[BoxFound, ...] = ()
     points: tuple[PointFound, ...] = ()
+    vectors: tuple[bytes, ...] = ()
+    scores: tuple[float, ...] = ()
 
 
 class Refusal(StrEnum):

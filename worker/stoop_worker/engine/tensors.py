@@ -21,6 +21,7 @@ __all__ = [
     "HeadReads",
     "KVView",
     "LastHeads",
+    "PackedTexts",
     "SamplingRows",
     "Tensor",
 ]
@@ -125,3 +126,18 @@ class HeadReads:
             return ids_R.double()[:, None]
         last.values_SV[self.seats_R] = values_RV
         return torch.cat((ids_R.double()[:, None], values_RV.double()), dim=1)
+
+
+@dataclass(frozen=True, slots=True)
+class PackedTexts:
+    """N texts, packed one after another: text n has the rows from `starts[n]` to `starts[n + 1]`.
+
+    `ids_T` and `positions_T` are int64; each text's positions count from 0. `firsts_N` are the rows where texts start.
+    The model calls `on_progress` before each layer.
+    """
+
+    ids_T: Tensor
+    positions_T: Tensor
+    firsts_N: Tensor
+    starts: tuple[int, ...]
+    on_progress: Callable[[], None]

@@ -3,17 +3,21 @@
 from collections import deque
 from collections.abc import Callable
 from threading import Condition, Thread
+from typing import Any
 
+from stoop_worker.engine.batch_engine import BatchEngine
 from stoop_worker.engine.engine import Engine
 from stoop_worker.engine.request import Aborted, Deliver, Finished, Output, Refused, Request
-from stoop_worker.engine.sequence import Sequence
 from stoop_worker.engine.stats import Stats
 from stoop_worker.errors import EngineFault
 
-__all__ = ["EngineThread"]
+__all__ = ["AnyEngine", "EngineThread"]
 
-_Message = Sequence | Refused | str | Exception
-"""A request to run or refuse, the id of a request to abort, or an error raised while preparing a request."""
+AnyEngine = Engine | BatchEngine
+"""The engines that a thread can run. Each takes only the prepared requests that it made itself."""
+
+_Message = Any
+"""A prepared request, the id of a request to abort, or an error raised while preparing a request."""
 
 _IDLE_SECONDS = 0.25  # the period of an idle loop, whose `progress` shows that it is alive
 
@@ -26,7 +30,7 @@ class EngineThread:
     `stop` does not call `on_end`.
     """
 
-    def __init__(self, engine: Engine, deliver: Deliver, on_end: Callable[[], None] | None = None) -> None:
+    def __init__(self, engine: AnyEngine, deliver: Deliver, on_end: Callable[[], None] | None = None) -> None:
         self._engine = engine  # after the start, other threads read its progress and prepare requests
         self._deliver = deliver
         self._on_end = on_end

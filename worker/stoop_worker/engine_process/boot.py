@@ -6,10 +6,13 @@ from functools import partial
 import structlog
 import torch
 
+from stoop_worker.engine.batch_engine import BatchEngine
 from stoop_worker.engine.config import EngineConfig, page_bytes
+from stoop_worker.engine.encoder import Encoder
 from stoop_worker.engine.engine import Engine
 from stoop_worker.engine.model import Model
 from stoop_worker.engine.request import Finished
+from stoop_worker.engine.thread import AnyEngine
 from stoop_worker.engine_process.protocol import EngineSettings
 from stoop_worker.errors import ConfigError
 from stoop_worker.kernels.backend import has_triton
@@ -28,7 +31,7 @@ log = structlog.get_logger(__name__)
 _BUDGETS = {"cuda": (8192, 4), "cpu": (2048, 16)}
 
 
-def boot(settings: EngineSettings) -> tuple[Engine, Model]:
+def boot(settings: EngineSettings) -> tuple[AnyEngine, Model | Encoder]:
     """Load the model, build the engine and warm it up; log each choice and its reason."""
     if settings.threads:
         torch.set_num_threads(settings.threads)
@@ -43,10 +46,17 @@ def boot(settings: EngineSettings) -> tuple[Engine, Model]:
     log.info("model loaded", model=model.name, digest=model.digest, seconds=round(time.perf_counter() - began, 2))
     if model.untrained:
         log.warning("this model is untrained: its answers are noise")
-    engine = Engine(model, _engine_config(settings, model))
-    _log_memory(settings, engine, model)
+    engine = _build_engine(settings, model)
     _warm_up(engine, model)
     return engine, model
+
+
+def _build_engine(settings: EngineSettings, model: Model | Encoder) -> AnyEngine:
+    if isinstance(model, Encoder):
+        return BatchEngine(model, _batch_config(settings, model))
+    engine = Engine(model, _engine_config(settings, model))
+    _log_memory(settings, engine, model)
+    return engine
 
 
 def _choose_device(settings: EngineSettings) -> torch.device:
@@ -86,6 +96,16 @@ def _engine_config(settings: EngineSettings, model: Model) -> EngineConfig:
     )
 
 
+def _batch_config(settings: EngineSettings, model: Encoder) -> EngineConfig:
+    tokens, _ = _BUDGETS[model.device.type]
+    return EngineConfig(
+        max_batch=settings.max_batch,
+        max_context=settings.max_context,
+        token_budget=settings.token_budget or tokens,
+        prefix_cache=settings.prefix_cache,
+    )
+
+
 def _log_memory(settings: EngineSettings, engine: Engine, model: Model) -> None:
     memory = engine.memory
     size = memory.pages * page_bytes(model.spec.kv, memory.dtype, settings.page_size)
@@ -108,7 +128,7 @@ def _has_kernel(model: Model) -> bool:
     return has_triton() and model.device.type == "cuda" and model.spec.kv.head_dim in HEAD_DIMS
 
 
-def _warm_up(engine: Engine, model: Model) -> None:
+def _warm_up(engine: AnyEngine, model: Model | Encoder) -> None:
     """Answer in the largest step before any job is claimed: a model that cannot answer must not take work."""
     began = time.perf_counter()
     engine.warm_up()

@@ -5,6 +5,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, Protocol, cast
 
+from stoop_worker.engine.encoder import Encoder
 from stoop_worker.engine.model import Model
 from stoop_worker.errors import CheckpointError
 from stoop_worker.models.loading.download import Download, Source, locate, snapshot
@@ -18,6 +19,8 @@ FAMILIES: Final[Mapping[str, str]] = {
     "llama": "stoop_worker.models.decoder.family",
     "qwen3": "stoop_worker.models.decoder.family",
     "qwen3_vl": "stoop_worker.models.qwen_vl.family",
+    "xlm-roberta": "stoop_worker.models.encoders.xlm_roberta.family",
+    "gemma3_text": "stoop_worker.models.encoders.gemma.family",
 }
 """The `model_type`, or one of the `architectures`, and the module whose `open_model` loads such a model."""
 
@@ -25,12 +28,12 @@ _UNNAMED = "moondream1"  # Moondream's own files name no architecture; their sec
 
 
 class _Family(Protocol):
-    def open_model(self, found: Source, options: LoadOptions, download: Download) -> Model: ...
+    def open_model(self, found: Source, options: LoadOptions, download: Download) -> Model | Encoder: ...
 
 
 def load_model(
     source: str | Path, options: LoadOptions, *, revision: str | None = None, download: Download = snapshot
-) -> Model:
+) -> Model | Encoder:
     """Load a model from a folder, a weight file, or a Hugging Face repository at a pinned revision.
 
     Raises `CheckpointError`, also for an unknown architecture; `ConfigError` if the options do not fit.

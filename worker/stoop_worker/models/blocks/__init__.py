@@ -1,7 +1,8 @@
 """The blocks that several families share.
 
-layers.py  linear layers, layer norms and MLPs, plain or in fp8
-rope.py    the angles of rotary positions
+layers.py            linear layers, layer norms and MLPs, plain or in fp8
+rope.py              the angles of rotary positions
+packed_attention.py  full attention within each of several packed texts
 """
 
 __all__: list[str] = []

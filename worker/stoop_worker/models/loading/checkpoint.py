@@ -13,7 +13,7 @@ from torch import Tensor
 
 from stoop_worker.errors import CheckpointError
 
-__all__ = ["CheckShapes", "PresentName", "read_checkpoint", "weight_files"]
+__all__ = ["CheckShapes", "PresentName", "check_exactly", "read_checkpoint", "weight_files"]
 
 PresentName = Callable[[str], tuple[str, bool] | None]
 """Takes a stored tensor's name; returns its present one and whether it is stored transposed; None for no weight."""
@@ -23,6 +23,7 @@ CheckShapes = Callable[[Mapping[str, tuple[int, ...]]], None]
 
 _CAST = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _INDEX = "model.safetensors.index.json"
+_PICKLED = (".pt", ".bin")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,8 @@ def weight_files(folder: Path) -> tuple[Path, ...]:
     named = folder / "model.safetensors"
     if named.exists():
         return (named,)
-    found = sorted(folder.glob("*.safetensors")) or sorted(folder.glob("*.pt"))
+    pickled = folder / "pytorch_model.bin"
+    found = sorted(folder.glob("*.safetensors")) or ([pickled] if pickled.exists() else sorted(folder.glob("*.pt")))
     if len(found) != 1:
         what = "no weights" if not found else f"{len(found)} weight files and no {_INDEX}"
         raise CheckpointError(f"{folder} has {what}: model.safetensors is expected")
@@ -75,6 +77,18 @@ def read_checkpoint(
     return {name: _place(tensor, device, None if exact(name) else dtype) for name, tensor in stored.items()}
 
 
+def check_exactly(shapes: Mapping[str, tuple[int, ...]], expected: Mapping[str, tuple[int, ...]]) -> None:
+    """Raise `CheckpointError` unless these are exactly the expected names, with their shapes."""
+    for what, names in (("lacks", expected.keys() - shapes.keys()), ("has unknown", shapes.keys() - expected.keys())):
+        if names:
+            raise CheckpointError(
+                f"the checkpoint {what} tensors: {', '.join(sorted(names)[:8])} ({len(names)} in all)"
+            )
+    for name, shape in expected.items():
+        if shapes[name] != shape:
+            raise CheckpointError(f"tensor {name} has shape {shapes[name]}: its config says {shape}")
+
+
 def _place(stored: _Stored, device: torch.device, dtype: torch.dtype | None) -> Tensor:
     found = stored.read()
     tensor = found.to(device=device, dtype=dtype if found.dtype in _CAST else None)
@@ -94,7 +108,7 @@ def _shards(index: Path) -> tuple[Path, ...]:
 
 
 def _open(path: Path, present_name: PresentName) -> Iterator[tuple[str, _Stored]]:
-    for key, shape, read in _open_pt(path) if path.suffix == ".pt" else _open_safetensors(path):
+    for key, shape, read in _open_pt(path) if path.suffix in _PICKLED else _open_safetensors(path):
         named = present_name(key)
         if named is None:
             continue

@@ -4,11 +4,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from stoop_worker.errors import CheckpointError
 
-__all__ = ["fields_of", "ids_of", "read_document"]
+__all__ = ["fields_of", "ids_of", "number_in", "read_document"]
+
+_Number = TypeVar("_Number", int, float)
 
 
 def read_document(path: Path) -> Mapping[str, Any]:
@@ -38,6 +40,15 @@ def fields_of(kind: type, section: object, where: str) -> dict[str, Any]:
                 f"config: {where}.{name} is {found!r}: expected {getattr(types[name], '__name__', types[name])}"
             )
     return dict(section)
+
+
+def number_in(document: Mapping[str, Any], name: str, kind: type[_Number], default: _Number | None = None) -> _Number:
+    """Return a positive number; raises `CheckpointError`, which names the field."""
+    found = document.get(name)
+    found = default if found is None else found
+    if found is None or not _fits(found, kind) or found <= 0:
+        raise CheckpointError(f"config: {name} is {found!r}: expected a positive {kind.__name__}")
+    return kind(found)
 
 
 def ids_of(ids: object, where: str) -> tuple[int, ...]:

@@ -29,7 +29,12 @@ _FILES = (
     "preprocessor_config.json",
     "*.safetensors",
     "*.safetensors.index.json",
+    "config_sentence_transformers.json",
+    "modules.json",
+    "*_Pooling/config.json",
+    "*_Dense/config.json",
 )
+_PICKLED = ("pytorch_model.bin",)  # much larger than it need be where the same weights are safetensors too
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +68,8 @@ def locate(source: str | Path, revision: str | None, download: Download) -> Sour
     if revision is None or not _COMMIT.fullmatch(revision):
         raise CheckpointError(f"{source}: give a revision to pin, a commit's 40 hex digits or a dated tag")
     folder = download(source, revision, _FILES)
+    if not any(folder.glob("*.safetensors")):
+        folder = download(source, revision, (*_FILES, *_PICKLED))
     return Source(folder, weight_files(folder), f"{source}@{revision}")
 
 

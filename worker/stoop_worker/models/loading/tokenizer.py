@@ -42,6 +42,10 @@ class Tokenizer:
         """Return the ids of a text, never those of control tokens."""
         return list(self._backend.encode(text, add_special_tokens=False).ids)
 
+    def framing(self) -> list[int]:
+        """Return the ids that the file's own rule puts around a text, such as those of <s> and </s>."""
+        return list(self._backend.encode("", add_special_tokens=True).ids)
+
     def detokenize(self, ids: Sequence[int]) -> str:
         """Return the text of ids: control tokens and unknown ids give none, an incomplete character gives U+FFFD."""
         return str(self._backend.decode(list(ids), skip_special_tokens=True))

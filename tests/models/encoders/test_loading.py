@@ -1,0 +1,113 @@
+"""What an encoder's files must say, and what its requests may."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from stoop_worker.engine.encoder import Encoder
+from stoop_worker.engine.model import RequestInvalid
+from stoop_worker.engine.request import Embed, Request, Rerank
+from stoop_worker.errors import CheckpointError, ConfigError
+from stoop_worker.models.families import load_model
+from stoop_worker.models.loading.options import LoadOptions
+from tests.support.tiny_encoder import BGE_M3, GEMMA, RERANKER, write_encoder
+
+
+def load(folder: Path, dtype: torch.dtype = torch.float32, max_context: int = 4096) -> Encoder:
+    model = load_model(folder, LoadOptions(torch.device("cpu"), dtype, max_context=max_context))
+    assert isinstance(model, Encoder)
+    return model
+
+
+def change(folder: Path, **fields: Any) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+
+
+def test_each_model_says_what_it_can(tmp_path: Path) -> None:
+    found = {name: load(write_encoder(tmp_path / name, config)) for name, config in (
+        ("bge", BGE_M3), ("reranker", RERANKER), ("gemma", GEMMA)
+    )}  # fmt: skip
+    assert {name: (model.spec.tasks, model.spec.width, model.spec.max_context) for name, model in found.items()} == {
+        "bge": ((Embed,), 64, 128),
+        "reranker": ((Rerank,), 1, 128),
+        "gemma": ((Embed,), 48, 256),
+    }
+    assert len({model.digest for model in found.values()}) == 3
+    assert load(tmp_path / "bge", max_context=50).spec.max_context == 50
+
+
+@pytest.mark.parametrize(
+    ("config", "fields", "message"),
+    [
+        (BGE_M3, {"hidden_act": "relu"}, "hidden_act is 'relu'"),
+        (BGE_M3, {"layer_norm_eps": 1e-12}, "layer_norm_eps is 1e-12"),
+        (BGE_M3, {"num_attention_heads": 5}, "5 heads cannot share 64"),
+        (BGE_M3, {"hidden_size": 128}, "its config says"),
+        (BGE_M3, {"architectures": ["XLMRobertaForMaskedLM"]}, "architectures is"),
+        (RERANKER, {"id2label": {"0": "no", "1": "yes"}}, "with 2 labels"),
+        (GEMMA, {"use_bidirectional_attention": False}, "use_bidirectional_attention is False"),
+        (GEMMA, {"layer_types": ["full_attention"]}, "layer_types must name 7 layers"),
+        (GEMMA, {"head_dim": None}, "head_dim is None: expected a positive int"),
+    ],
+)
+def test_a_config_that_this_code_cannot_compute_is_refused(
+    tmp_path: Path, config: dict[str, Any], fields: dict[str, Any], message: str
+) -> None:
+    folder = write_encoder(tmp_path / "model", config)
+    change(folder, **fields)
+    with pytest.raises(CheckpointError, match=message):
+        load(folder)
+
+
+@pytest.mark.parametrize(("config", "other"), [(BGE_M3, "mean_tokens"), (GEMMA, "cls_token")])
+def test_another_pooling_is_refused(tmp_path: Path, config: dict[str, Any], other: str) -> None:
+    folder = write_encoder(tmp_path / "model", config)
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({f"pooling_mode_{other}": True}))
+    with pytest.raises(CheckpointError, match="another pooling"):
+        load(folder)
+
+
+def test_a_missing_tensor_is_named(tmp_path: Path) -> None:
+    folder = write_encoder(tmp_path / "model", GEMMA)
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["layers.3.self_attn.q_norm.weight"]
+    save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(CheckpointError, match=r"lacks tensors: layers\.3\.self_attn\.q_norm\.weight"):
+        load(folder)
+
+
+def test_a_dense_layer_with_an_activation_is_refused(tmp_path: Path) -> None:
+    folder = write_encoder(tmp_path / "model", GEMMA)
+    (folder / "2_Dense" / "config.json").write_text('{"activation_function": "torch.nn.modules.activation.Tanh"}')
+    with pytest.raises(CheckpointError, match="activation_function is"):
+        load(folder)
+
+
+def test_embeddinggemma_is_not_run_in_float16(tmp_path: Path) -> None:
+    folder = write_encoder(tmp_path / "model", GEMMA)
+    with pytest.raises(ConfigError, match="overflows in float16"):
+        load(folder, torch.float16)
+
+
+@pytest.mark.parametrize(
+    ("config", "task", "message"),
+    [
+        (BGE_M3, Embed(()), "at least one"),
+        (BGE_M3, Embed(("a",), dimensions=32), "have 64 dimensions: leave dimensions out"),
+        (BGE_M3, Embed(("a",), prompt_name="query"), "this model has none"),
+        (GEMMA, Embed(("a",), dimensions=49), "from 1 to 48"),
+        (GEMMA, Embed(("a",), prompt_name="poem"), "known are document, query"),
+        (RERANKER, Rerank("a", ()), "at least one"),
+    ],
+)
+def test_a_request_that_the_model_cannot_run_is_refused_with_what_it_can(
+    tmp_path: Path, config: dict[str, Any], task: Embed | Rerank, message: str
+) -> None:
+    model = load(write_encoder(tmp_path / "model", config))
+    with pytest.raises(RequestInvalid, match=message):
+        model.prepare_texts(Request("a", task))

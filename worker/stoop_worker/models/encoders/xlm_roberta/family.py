@@ -1,0 +1,54 @@
+"""Loads bge-m3 or bge-reranker-v2-m3 from its files."""
+
+from functools import partial
+
+from stoop_worker.engine.encoder import Encoder
+from stoop_worker.errors import CheckpointError
+from stoop_worker.models.encoders.embedder import Embedder
+from stoop_worker.models.encoders.loaded import Loaded, name_of, poolings
+from stoop_worker.models.encoders.reranker import Reranker
+from stoop_worker.models.encoders.text_ids import TextIds
+from stoop_worker.models.encoders.xlm_roberta import network
+from stoop_worker.models.encoders.xlm_roberta.config import read_config
+from stoop_worker.models.encoders.xlm_roberta.weights import XLMRobertaWeights, expected_shapes, present_name
+from stoop_worker.models.loading.checkpoint import check_exactly, read_checkpoint
+from stoop_worker.models.loading.digest import digest_of
+from stoop_worker.models.loading.download import Download, Source
+from stoop_worker.models.loading.options import LoadOptions
+
+__all__ = ["open_model"]
+
+
+def open_model(found: Source, options: LoadOptions, download: Download) -> Encoder:
+    """Load a model from the files found; raises `CheckpointError`."""
+    loaded = _load(found, options)
+    return Reranker(loaded) if loaded.width == 1 else Embedder(loaded)
+
+
+def _load(found: Source, options: LoadOptions) -> Loaded:
+    document = found.document()
+    config = read_config(document)
+    if not config.scores and not poolings(found.folder) <= {"cls_token"}:
+        raise CheckpointError("1_Pooling/config.json asks for another pooling than that of the first token")
+    texts = TextIds.read(found, config.vocab_size, min(config.max_context, options.max_context))
+    tensors = read_checkpoint(
+        found.weights,
+        present_name,
+        lambda shapes: check_exactly(shapes, expected_shapes(config)),
+        device=options.device,
+        dtype=options.dtype,
+    )
+    digest = digest_of(document, tensors, found.weights, "embeddings.LayerNorm.weight")
+    name, untrained = name_of(found, document)
+    run = network.scores if config.scores else network.vectors
+    return Loaded(
+        network=partial(run, weights=XLMRobertaWeights.of(tensors, config), config=config),
+        texts=texts,
+        width=1 if config.scores else config.dim,
+        vocab_size=config.vocab_size,
+        name=name,
+        digest=digest,
+        untrained=untrained,
+        device=options.device,
+        dtype=options.dtype,
+    )
