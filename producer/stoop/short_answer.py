@@ -5,11 +5,12 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import UNSET
 
+from stoop.client.vectors import read_vector
 from stoop.terminal import one_line
 from stoop_schemas.result import Result
 from stoop_schemas.skill import Box, Point
 
-__all__ = ["place_text", "short_answer"]
+__all__ = ["place_text", "short_answer", "vector_text"]
 
 
 def short_answer(result: Result, width: int = 60) -> str:
@@ -25,6 +26,10 @@ def short_answer(result: Result, width: int = 60) -> str:
         text = f"{len(output.points)} points " + _places(output.points)
     elif output is not None and output.gaze is not UNSET:
         text = f"looks at {_places([output.gaze])}" if output.gaze else "looks at nothing in the image"
+    elif output is not None and output.embeddings is not None:
+        text = f"{len(output.embeddings)} vectors"
+    elif output is not None and output.scores is not None:
+        text = f"{len(output.scores)} scores " + ", ".join(f"{score:.3f}" for score in output.scores)
     elif output is not None:
         text = output.text or ""
     return one_line(" ".join(text.split()), width)
@@ -37,3 +42,9 @@ def _places(found: Sequence[Box] | Sequence[Point]) -> str:
 def place_text(place: dict[str, float]) -> str:
     """Return the coordinates of a box or a point, such as "(0.250, 0.750)"."""
     return "(" + ", ".join(f"{value:.3f}" for value in place.values()) + ")"
+
+
+def vector_text(packed: str) -> str:
+    """Return the first values of a vector and their number, such as "0.0134, -0.0276, … (1024 values)"."""
+    values = read_vector(packed)
+    return ", ".join(f"{value:.4f}" for value in values[:4]) + f", … ({len(values)} values)"

@@ -31,6 +31,7 @@ from stoop_schemas.signature import SIGNATURE_PATTERN
 from stoop_schemas.skill import ADAPTER_PATTERN, SETTING_RANGES, STOP_LIMIT, STOPS_LIMIT
 from stoop_schemas.skills import BUILT_IN
 from stoop_schemas.state import TERMINAL
+from stoop_schemas.texts import DIMENSIONS_LIMIT, TEXTS_LIMIT
 
 __all__ = ["FOLDER", "export", "render"]
 
@@ -97,6 +98,11 @@ def _job_limits() -> dict[str, _Schema]:
         "spatial_refs": {"items": point_or_box},
         "messages": {"maxItems": MESSAGES_LIMIT},
         "date": {"pattern": r"^\d{4}-\d{2}-\d{2}$"},
+        "input": {"maxItems": TEXTS_LIMIT},
+        "documents": {"maxItems": TEXTS_LIMIT},
+        "query": {"maxLength": TEXT_LIMIT},
+        "prompt_name": free,
+        "dimensions": {"minimum": 1, "maximum": DIMENSIONS_LIMIT},
         "deadline": {"minimum": 1, "maximum": DEADLINE_LIMIT - 1},
         "max_attempts": {"minimum": 1, "maximum": ATTEMPTS_LIMIT},
     }
@@ -109,7 +115,8 @@ def _exactly(length: int) -> _Schema:
 def _needs() -> list[_Schema]:
     text = {"type": "string", "minLength": 1}
     eye = {"type": "array", "items": _exactly(2), **_exactly(1)}
-    given = {"messages": {"type": "array", "minItems": 1}, "spatial_refs": eye}
+    some = {"type": "array", "minItems": 1}
+    given = {"messages": some, "spatial_refs": eye, "input": some, "documents": some}
     return [
         {
             "if": {"properties": {"skill": {"const": spec.name}}},

@@ -22,6 +22,7 @@ from stoop_schemas.skill import (
     SpatialRef,
 )
 from stoop_schemas.skills import spec_of, takers_of
+from stoop_schemas.texts import DIMENSIONS_LIMIT, TEXTS_LENGTH_LIMIT, TEXTS_LIMIT
 from stoop_schemas.version import Version, current
 
 __all__ = [
@@ -70,6 +71,9 @@ _WANTED: Final = {
     "object": "an object to look for",
     "image": "an image",
     "messages": "messages",
+    "input": "a list of texts",
+    "query": "a query",
+    "documents": "a list of texts",
     "spatial_refs": "one point [x, y], the eye of the person",
 }
 _NAME: Final = re.compile(NAME_PATTERN)
@@ -101,6 +105,12 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     spatial_refs: list[SpatialRef] | None = None
     messages: list[Message] | None = None
     date: str | None = None
+    input: list[str] | None = None
+    prompt_name: str | None = None
+    dimensions: int | None = None
+    query: str | None = None
+    documents: list[str] | None = None
+    truncate: bool = False
     settings: Settings = Settings()
     stream: bool = False
     lane: str = "interactive"
@@ -127,6 +137,7 @@ def check(job: Job) -> Job:
     _check_settings(job.settings)
     _check_spatial_refs(job)
     _check_chat(job)
+    _check_inputs(job)
     _check_limits(job)
     return job
 
@@ -196,6 +207,25 @@ def _check_chat(job: Job) -> None:
         raise _invalid(f"the chat has {len(images_of(messages))} images: at most {IMAGES_LIMIT}")
     if job.image is not None:
         raise _invalid("the images of a chat are parts of its messages: leave image out")
+
+
+def _check_inputs(job: Job) -> None:
+    """Check the texts to embed, and the query with its documents."""
+    for field, texts in {"input": job.input, "documents": job.documents}.items():
+        if texts is None:
+            continue
+        if len(texts) > TEXTS_LIMIT:
+            raise _invalid(f"{field} has {len(texts)} texts: at most {TEXTS_LIMIT}; split them over several jobs")
+        if sum(map(len, texts)) > TEXTS_LENGTH_LIMIT:
+            raise _invalid(f"the texts of {field} have more than {TEXTS_LENGTH_LIMIT} characters together")
+        if job.images:
+            raise _invalid(f"{job.skill} takes no image")
+    if job.query is not None and len(job.query) > TEXT_LIMIT:
+        raise _invalid(f"query has {len(job.query)} characters: at most {TEXT_LIMIT}")
+    if job.dimensions is not None and not 1 <= job.dimensions <= DIMENSIONS_LIMIT:
+        raise _invalid(f"dimensions is {job.dimensions}: it must be from 1 to {DIMENSIONS_LIMIT}")
+    if job.prompt_name is not None and not 1 <= len(job.prompt_name) <= ID_LIMIT:
+        raise _invalid(f"prompt_name must have 1 to {ID_LIMIT} characters")
 
 
 def _check_settings(settings: Settings) -> None:

@@ -38,6 +38,8 @@ class Skill(StrEnum):
     POINT = "point"
     CHAT = "chat"
     GAZE = "gaze"
+    EMBED = "embed"
+    RERANK = "rerank"
 
 
 class CaptionLength(StrEnum):
@@ -124,7 +126,9 @@ class Output(msgspec.Struct, frozen=True, omit_defaults=True):
     """The answer of one job: only the fields of its skill are present.
 
     query: `answer` (and `reasoning` when asked for); caption: `caption`; detect: `objects`; point: `points`; gaze:
-    `gaze`, which is None if the person looks at nothing in the image; chat: `message`.
+    `gaze`, which is None if the person looks at nothing in the image; chat: `message`; embed: `embeddings`, one vector
+    per text, each as its little-endian float32 values in base64; rerank: `scores`, one number per document, higher for
+    a better document.
     """
 
     answer: str | None = None
@@ -134,10 +138,12 @@ class Output(msgspec.Struct, frozen=True, omit_defaults=True):
     points: list[Point] | None = None
     gaze: Point | msgspec.UnsetType | None = msgspec.UNSET
     message: Answer | None = None
+    embeddings: list[str] | None = None
+    scores: list[float] | None = None
 
     @property
     def text(self) -> str | None:
-        """The text of the answer; None if the answer is places."""
+        """The text of the answer; None if the answer is no text."""
         if self.message is not None:
             return self.message.content
         return self.answer if self.answer is not None else self.caption

@@ -19,7 +19,7 @@ from stoop_schemas.skill import Output, Skill
 __all__ = ["BUILT_IN", "TEXT_OUTPUTS", "SkillSpec", "skills", "spec_of", "takers_of"]
 
 _GROUP: Final = "stoop.skills"
-_OUTPUTS: Final = ("answer", "caption", "objects", "points", "gaze", "message")
+_OUTPUTS: Final = ("answer", "caption", "objects", "points", "gaze", "message", "embeddings", "scores")
 TEXT_OUTPUTS: Final = ("answer", "caption", "message")
 """The fields of `Output` that are text; a job streams them piece by piece."""
 
@@ -102,6 +102,22 @@ BUILT_IN: Final[Mapping[str, SkillSpec]] = MappingProxyType(
                 required=("messages",),
                 output="message",
                 options=("date",),
+            ),
+            SkillSpec(
+                name=Skill.EMBED.value,
+                summary="Turn texts into vectors.",
+                fields=("input",),
+                required=("input",),
+                output="embeddings",
+                options=("prompt_name", "dimensions", "truncate"),
+            ),
+            SkillSpec(
+                name=Skill.RERANK.value,
+                summary="Score how well documents answer a query.",
+                fields=("query", "documents"),
+                required=("query", "documents"),
+                output="scores",
+                options=("truncate",),
             ),
         )
     }

@@ -77,15 +77,23 @@ def any_jobs(draw: st.DrawFn) -> Job:
     """Jobs that pass `check`."""
     skill = draw(st.sampled_from(Skill))
     chats_on = skill is Skill.CHAT
+    embeds, ranks = skill is Skill.EMBED, skill is Skill.RERANK
+    has_image = not (chats_on or embeds or ranks)
     refs = draw(maybe(st.lists(st.tuples(fractions, fractions) | boxes(), max_size=3)))
     eye = draw(st.tuples(fractions, fractions))
     return Job(
         id=draw(names),
         custom_id=draw(maybe(text.filter(len))),
         skill=skill,
-        image=None if chats_on else draw(images),
+        image=draw(images) if has_image else None,
         messages=draw(chats) if chats_on else None,
         date=draw(maybe(st.dates().map(str))) if chats_on else None,
+        input=draw(st.lists(text, min_size=1, max_size=3)) if embeds else None,
+        prompt_name=draw(maybe(text.filter(len))) if embeds else None,
+        dimensions=draw(maybe(st.integers(1, 1 << 16))) if embeds else None,
+        query=draw(text.filter(len)) if ranks else None,
+        documents=draw(st.lists(text, min_size=1, max_size=3)) if ranks else None,
+        truncate=draw(st.booleans()),
         question=draw(text.filter(len)) if skill is Skill.QUERY else draw(maybe(text)),
         object=draw(text.filter(len)) if skill in (Skill.DETECT, Skill.POINT) else draw(maybe(text)),
         length=draw(st.sampled_from(CaptionLength)),
@@ -115,6 +123,8 @@ outputs = st.builds(
     objects=maybe(st.lists(st.builds(Box, numbers, numbers, numbers, numbers), max_size=2)),
     points=maybe(st.lists(places, max_size=2)),
     gaze=st.just(UNSET) | maybe(places),
+    embeddings=maybe(st.lists(text, max_size=2)),
+    scores=maybe(st.lists(numbers, max_size=3)),
 )
 any_results: st.SearchStrategy[Result] = st.builds(
     Result,

@@ -24,6 +24,9 @@ EXAMPLES: dict[str, Any] = {
     "length": "short",
     "spatial_refs": [(0.4, 0.3)],
     "messages": [{"role": "user", "content": "hello"}],
+    "input": ["hello", "world"],
+    "query": "hello?",
+    "documents": ["hello", "world"],
 }
 SPECS = pytest.mark.parametrize("spec", BUILT_IN.values(), ids=lambda spec: spec.name)
 
@@ -67,7 +70,8 @@ def test_celery_has_its_task(spec: SkillSpec) -> None:
 
 @SPECS
 def test_a_bulk_run_can_give_its_fields(spec: SkillSpec) -> None:
-    assert set(spec.fields) - {"image", "messages"} <= set(BulkOptions.__dataclass_fields__)
+    by_rows = {"image", "messages", "input", "query", "documents"}
+    assert set(spec.fields) - by_rows <= set(BulkOptions.__dataclass_fields__)
 
 
 @SPECS

@@ -8,7 +8,19 @@ argument of their own (`settings`, `reasoning`, `tenant`, …) are given by keyw
 `SkillFailed`. `queue="stoop.bulk"` sends to another lane.
 """
 
-from stoop.celery.tasks import caption, chat, configure, detect, gaze, point, query, task
+from stoop.celery.tasks import caption, chat, configure, detect, embed, gaze, point, query, rerank, task
 from stoop_schemas.celery import SkillFailed
 
-__all__ = ["SkillFailed", "caption", "chat", "configure", "detect", "gaze", "point", "query", "task"]
+__all__ = [
+    "SkillFailed",
+    "caption",
+    "chat",
+    "configure",
+    "detect",
+    "embed",
+    "gaze",
+    "point",
+    "query",
+    "rerank",
+    "task",
+]

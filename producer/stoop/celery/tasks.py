@@ -10,7 +10,19 @@ from stoop_schemas import celery as dialect
 from stoop_schemas.skill import Skill
 from stoop_schemas.skills import spec_of
 
-__all__ = ["SkillTask", "caption", "chat", "configure", "detect", "gaze", "point", "query", "task"]
+__all__ = [
+    "SkillTask",
+    "caption",
+    "chat",
+    "configure",
+    "detect",
+    "embed",
+    "gaze",
+    "point",
+    "query",
+    "rerank",
+    "task",
+]
 
 
 def configure(app: Celery) -> Celery:
@@ -84,6 +96,18 @@ def gaze(image: str, **options: Any) -> dict[str, Any]:
     _elsewhere(Skill.GAZE)
 
 
+@shared_task(name=dialect.task(Skill.EMBED), **_OPTIONS)  # type: ignore[untyped-decorator]
+def embed(input: list[str], **options: Any) -> dict[str, Any]:
+    """Turn texts into vectors: {"embeddings"}, each the base64 of its little-endian float32 values."""
+    _elsewhere(Skill.EMBED)
+
+
+@shared_task(name=dialect.task(Skill.RERANK), **_OPTIONS)  # type: ignore[untyped-decorator]
+def rerank(query: str, documents: list[str], **options: Any) -> dict[str, Any]:
+    """Score how well each document answers the query: {"scores"}, in the order of the documents."""
+    _elsewhere(Skill.RERANK)
+
+
 @functools.cache
 def task(skill: str) -> Any:
     """Return the task of any skill, one that another package adds too; its arguments are the skill's fields in order.
@@ -91,7 +115,7 @@ def task(skill: str) -> Any:
     Raises `Rejected` (unsupported_skill) if no package here has the skill.
     """
     spec = spec_of(skill)
-    own = {each.name.rpartition(".")[2]: each for each in (query, caption, detect, point, gaze, chat)}
+    own = {each.name.rpartition(".")[2]: each for each in (query, caption, detect, point, gaze, chat, embed, rerank)}
     if skill in own:
         return own[Skill(skill)]
 

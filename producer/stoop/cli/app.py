@@ -28,6 +28,8 @@ COMMANDS: Final = (
     CommandEntry("point", "stoop.cli.skills:point", _ASK, "Point at every such object in an image."),
     CommandEntry("chat", "stoop.cli.chat:chat", _ASK, "Write the next message of a chat."),
     CommandEntry("gaze", "stoop.cli.skills:gaze", _ASK, "Find the place in an image that a person looks at."),
+    CommandEntry("embed", "stoop.cli.texts:embed", _ASK, "Turn texts into vectors."),
+    CommandEntry("rerank", "stoop.cli.texts:rerank", _ASK, "Score how well documents answer a query."),
     CommandEntry("run", "stoop.cli.skills:run", _ASK, "Run any skill by name, including one from another package."),
     CommandEntry("result", "stoop.cli.result:result", _ASK, "Wait for the answer to an earlier job."),
     CommandEntry("bulk", "stoop.cli.bulk:bulk", _SETS, "Run a skill on every image of a source."),

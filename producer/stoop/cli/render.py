@@ -14,7 +14,7 @@ from rich.style import Style
 from rich.table import Table
 
 from stoop.errors import JobFailed, StoopError, TimedOut
-from stoop.short_answer import place_text
+from stoop.short_answer import place_text, vector_text
 from stoop.terminal import legible, one_line, open_console
 from stoop_schemas.event import DeltaEvent, Event, ObjectEvent, ReasoningEvent, RestartedEvent
 from stoop_schemas.result import Result
@@ -47,6 +47,7 @@ def print_result(result: Result, *, as_json: bool) -> None:
             out.print(_table(name, output[name]) if output[name] else f"no {name} found")
     if "gaze" in output:
         _write(out, f"looks at {place_text(output['gaze'])}\n" if output["gaze"] else "looks at nothing in the image\n")
+    _write(out, _vectors(output.get("embeddings", [])) + _ranking(output.get("scores", [])))
     _print_footer(result)
 
 
@@ -109,6 +110,17 @@ def _print_footer(result: Result) -> None:
         f" · {result.model or 'model unknown'}\n",
         "dim",
     )
+
+
+def _vectors(packed: list[str]) -> str:
+    """Return one line per vector."""
+    return "".join(f"{number}: {vector_text(vector)}\n" for number, vector in enumerate(packed, start=1))
+
+
+def _ranking(scores: list[float]) -> str:
+    """Return one line per document, the best first: its score and its number."""
+    ranked = sorted(enumerate(scores, start=1), key=lambda each: -each[1])
+    return "".join(f"{score:9.4f}  document {number}\n" for number, score in ranked)
 
 
 def _table(name: str, places: list[dict[str, float]]) -> Table:

@@ -178,6 +178,32 @@ class AsyncClient(JobClient):
         """
         return await self._answer(await self.prepare("gaze", image, settings=settings, spatial_refs=[tuple(eye)]))
 
+    async def embed(
+        self,
+        input: str | Sequence[str],
+        *,
+        prompt_name: str | None = None,
+        dimensions: int | None = None,
+        truncate: bool = False,
+    ) -> dict[str, Any]:
+        """Turn a text, or up to 256, into vectors of length 1: {"embeddings": [[float, ...], ...]}, in their order.
+
+        `prompt_name` chooses one of the model's prompts, such as "query" or "document". `dimensions` asks a model that
+        allows it for shorter vectors. A text that is too long raises `JobFailed`; with `truncate` it loses its end.
+        """
+        texts = [input] if isinstance(input, str) else list(input)
+        fields = {"prompt_name": prompt_name, "dimensions": dimensions, "truncate": truncate}
+        return await self._answer(await self.prepare("embed", input=texts, **fields))
+
+    async def rerank(self, query: str, documents: Sequence[str], *, truncate: bool = False) -> dict[str, Any]:
+        """Score how well each of up to 256 documents answers the query: {"scores": [float, ...]}, in their order.
+
+        A higher score is better. For bge-reranker the scores are logits, and 1 / (1 + exp(-score)) is from 0 to 1. With
+        `truncate` a document that is too long loses its end.
+        """
+        job = await self.prepare("rerank", query=query, documents=list(documents), truncate=truncate)
+        return await self._answer(job)
+
     async def run(
         self,
         skill: str,

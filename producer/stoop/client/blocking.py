@@ -131,6 +131,8 @@ class Client:
     gaze = _answering(AsyncClient.gaze)
     point = _answering(AsyncClient.point)
     chat = _answering(AsyncClient.chat)
+    embed = _answering(AsyncClient.embed)
+    rerank = _answering(AsyncClient.rerank)
 
     def run(
         self,

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from stoop.client.vectors import read_vector
 from stoop.errors import InvalidJob
 from stoop_schemas import names
 from stoop_schemas.address import parse_object
@@ -60,9 +61,11 @@ def answer(result: Result) -> dict[str, Any]:
     """Return the output in Moondream's shape, with no other fields than those of the result's skill.
 
     {"answer": str[, "reasoning": {"text", "grounding"}]} | {"caption": str} | {"objects": [...]} | {"points": [...]} |
-    {"message": {"role": "assistant", "content": str}}
+    {"message": {"role": "assistant", "content": str}} | {"embeddings": [[float]]} | {"scores": [float]}
     """
     answer: dict[str, Any] = msgspec.to_builtins(result.output)
+    if "embeddings" in answer:
+        answer["embeddings"] = [read_vector(packed) for packed in answer["embeddings"]]
     return answer
 
 

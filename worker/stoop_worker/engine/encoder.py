@@ -25,12 +25,13 @@ Values = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class EncoderSpec:
-    """An encoder's sizes and capabilities: `width` is the number of values of each text."""
+    """An encoder's sizes and capabilities: `width` is the number of values of each text. It takes no images."""
 
     tasks: tuple[type[Task], ...]
     width: int
     vocab_size: int
     max_context: int
+    preparation: None = None
 
 
 @runtime_checkable

@@ -1,6 +1,5 @@
 """The engine child of a worker; started by the worker, never by hand."""
 
-from stoop_worker.engine.encoder import Encoder
 from stoop_worker.engine.request import Deliver
 from stoop_worker.engine.thread import EngineThread
 from stoop_worker.engine_process.boot import boot
@@ -16,8 +15,7 @@ def build(settings: EngineSettings, deliver: Deliver) -> tuple[EngineThread, Rea
     configure_logs(settings.log_level, settings.log_format)
     engine, model = boot(settings)
     skills = tuple(task.__name__.lower() for task in model.spec.tasks)
-    preparation = None if isinstance(model, Encoder) else model.spec.preparation
-    ready = Ready(model.name, model.digest, preparation, model.device.type, skills, engine.max_context)
+    ready = Ready(model.name, model.digest, model.spec.preparation, model.device.type, skills, engine.max_context)
     return EngineThread(engine, deliver), ready
 
 

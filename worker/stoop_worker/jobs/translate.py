@@ -1,5 +1,6 @@
 """Converts the wire's values to the engine's and back, in pure functions; no other module knows both."""
 
+import base64
 import dataclasses
 from collections.abc import Sequence
 from datetime import date
@@ -64,6 +65,10 @@ def _task(job: Job) -> engine.Task:
         case Skill.GAZE:
             x, y = (job.spatial_refs or [()])[0]
             return engine.Gaze((x, y))
+        case Skill.EMBED:
+            return engine.Embed(tuple(job.input or ()), job.prompt_name, job.dimensions, job.truncate)
+        case Skill.RERANK:
+            return engine.Rerank(job.query or "", tuple(job.documents or ()), job.truncate)
     raise AssertionError(f"{job.skill} runs no skill of the engine")
 
 
@@ -125,6 +130,10 @@ def _output(spec: SkillSpec, finished: engine.Finished) -> Output:
             output = Output(caption=finished.text)
         case "message":
             output = Output(message=Answer(finished.text))
+        case "embeddings":
+            output = Output(embeddings=[base64.b64encode(vector).decode() for vector in finished.vectors])
+        case "scores":
+            output = Output(scores=list(finished.scores))
         case _:
             output = Output(answer=finished.text, reasoning=_reasoning(finished))
     return output if spec.result is None else spec.result(output)

@@ -1,12 +1,14 @@
 """`LocalEngine`: a model in this process, with the client's methods."""
 
 import asyncio
+import base64
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
 
 from stoop_schemas import names
 from stoop_schemas.failure import FailureCode, Rejected
@@ -27,6 +29,7 @@ from stoop_worker.models.catalog import read_catalog
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from stoop_worker.engine.encoder import Encoder
     from stoop_worker.engine.model import Model
     from stoop_worker.local.images import ImageSource
 
@@ -55,7 +58,7 @@ class LocalEngine:
         self._settings = EngineSettings(
             model=chosen.source, revision=chosen.revision, **{"max_context": chosen.context, **settings}
         )
-        self._model: Model | None = None
+        self._model: Model | Encoder | None = None
 
     async def __aenter__(self) -> "LocalEngine":
         self._outputs = Outputs(asyncio.get_running_loop())
@@ -131,6 +134,23 @@ class LocalEngine:
         """
         return await self.run("chat", stream=stream, settings=settings, messages=messages, date=date)
 
+    async def embed(
+        self,
+        input: str | Sequence[str],
+        *,
+        prompt_name: str | None = None,
+        dimensions: int | None = None,
+        truncate: bool = False,
+    ) -> dict[str, Any]:
+        """Turn texts into vectors of length 1: {"embeddings": [[float, ...], ...]}, in their order."""
+        texts = [input] if isinstance(input, str) else list(input)
+        asked = {"prompt_name": prompt_name, "dimensions": dimensions, "truncate": truncate}
+        return await self.run("embed", input=texts, **asked)
+
+    async def rerank(self, query: str, documents: Sequence[str], *, truncate: bool = False) -> dict[str, Any]:
+        """Score how well each document answers the query: {"scores": [float, ...]}, in their order."""
+        return await self.run("rerank", query=query, documents=list(documents), truncate=truncate)
+
     async def run(
         self,
         skill: str,
@@ -146,6 +166,8 @@ class LocalEngine:
         if stream and output in TEXT_OUTPUTS:
             return {output: LocalText(self._follow(job, image), lambda finished: _completed(job, finished))}
         answer: dict[str, Any] = msgspec.to_builtins((await self.result(job, image)).output)
+        if "embeddings" in answer:
+            answer["embeddings"] = [_values(packed) for packed in answer["embeddings"]]
         return answer
 
     async def result(self, job: Job, image: "ImageSource | None" = None) -> Result:
@@ -186,6 +208,12 @@ def _job(skill: str, image: object, settings: Mapping[str, Any] | None, asked: M
     except msgspec.ValidationError as error:
         raise Rejected(FailureCode.INVALID_ARGUMENT, str(error)) from error
     return check(job)
+
+
+def _values(packed: str) -> list[float]:
+    """Return the values of a vector, which the wire carries as little-endian float32 values in base64."""
+    values: list[float] = np.frombuffer(base64.b64decode(packed), dtype="<f4").tolist()
+    return values
 
 
 def _completed(job: Job, finished: Finished) -> Result:
