@@ -192,8 +192,10 @@ class AsyncClient(JobClient):
         allows it for shorter vectors. A text that is too long raises `JobFailed`; with `truncate` it loses its end.
         """
         texts = [input] if isinstance(input, str) else list(input)
-        fields = {"prompt_name": prompt_name, "dimensions": dimensions, "truncate": truncate}
-        return await self._answer(await self.prepare("embed", input=texts, **fields))
+        job = await self.prepare(
+            "embed", input=texts, prompt_name=prompt_name, dimensions=dimensions, truncate=truncate
+        )
+        return await self._answer(job)
 
     async def rerank(self, query: str, documents: Sequence[str], *, truncate: bool = False) -> dict[str, Any]:
         """Score how well each of up to 256 documents answers the query: {"scores": [float, ...]}, in their order.

@@ -22,9 +22,8 @@ def packed_attention(
     start = 0
     for length, texts in groupby(lengths):
         end = start + length * len(list(texts))
-        q_NHLD, k_NKLD, v_NKLD = (
-            x[start:end].unflatten(0, (-1, length)).transpose(1, 2) for x in (q_THD, k_TKD, v_TKD)
-        )
+        rows = (x_TXD[start:end].view(-1, length, *x_TXD.shape[1:]) for x_TXD in (q_THD, k_TKD, v_TKD))
+        q_NHLD, k_NKLD, v_NKLD = (x_NLXD.transpose(1, 2) for x_NLXD in rows)
         o_NHLD = functional.scaled_dot_product_attention(
             q_NHLD,
             k_NKLD,

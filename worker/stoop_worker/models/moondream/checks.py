@@ -3,7 +3,7 @@
 import numpy as np
 
 from stoop_worker.engine.model import RequestInvalid
-from stoop_worker.engine.request import Caption, Chat, Gaze, Query, Request, SpatialRef
+from stoop_worker.engine.request import Caption, Detect, Gaze, Point, Query, Request, SpatialRef
 from stoop_worker.images import Crops
 from stoop_worker.images.tiling import CropGeometry
 from stoop_worker.models.moondream.config import ModelConfig
@@ -25,7 +25,7 @@ def check_task(request: Request, config: ModelConfig) -> None:
     elif isinstance(task, Gaze):
         _check_eye(task)
     else:
-        assert not isinstance(task, Chat), "a chat is a query by now"
+        assert isinstance(task, Detect | Point), "a chat is a query by now, and other tasks were refused"
         _check_text(task.object, "object")
     for image in request.media:
         if isinstance(image, Crops):

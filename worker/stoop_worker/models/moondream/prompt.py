@@ -1,7 +1,7 @@
 """Tasks to prompts: the inputs that follow the image prefix."""
 
 from stoop_worker.engine.inputs import Input, TokenInput
-from stoop_worker.engine.request import Caption, Chat, Detect, Gaze, Query, SpatialRef, Task
+from stoop_worker.engine.request import Caption, Detect, Gaze, Point, Query, SpatialRef, Task
 from stoop_worker.models.loading.tokenizer import Tokenizer
 from stoop_worker.models.moondream.config_parts import TokenizerConfig
 from stoop_worker.models.moondream.values import coordinate_input, size_input
@@ -23,9 +23,9 @@ def _build(task: Task, ids: TokenizerConfig, tokenizer: Tokenizer) -> list[Input
         refs = [fed for ref in task.spatial_refs for fed in _reference(ref)]
         question = _tokens(tokenizer.tokenize(task.question))
         return _tokens(templates.query.prefix) + refs + question + _tokens(_query_end(task, ids))
-    assert not isinstance(task, Chat), "a chat is a query by now"
     if isinstance(task, Gaze):
         return _gaze(task, ids, tokenizer)
+    assert isinstance(task, Detect | Point), "a chat is a query by now, and other tasks were refused"
     affixes = templates.detect if isinstance(task, Detect) else templates.point
     # the object's name follows the template as a word, the question does not
     return _tokens([*affixes.prefix, *tokenizer.tokenize(f" {task.object}"), *affixes.suffix])

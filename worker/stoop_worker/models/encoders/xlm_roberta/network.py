@@ -41,7 +41,7 @@ def first_hidden(packed: PackedTexts, weights: XLMRobertaWeights, config: XLMRob
 
 
 def _attend(x_TC: Tensor, block: Block, packed: PackedTexts, config: XLMRobertaConfig) -> Tensor:
-    q_THD, k_THD, v_THD = linear(x_TC, block.qkv).unflatten(-1, (3, config.heads, -1)).unbind(1)
+    q_THD, k_THD, v_THD = linear(x_TC, block.qkv).view(len(x_TC), 3, config.heads, -1).unbind(1)
     return packed_attention(q_THD, k_THD, v_THD, packed.starts, scale=q_THD.shape[-1] ** -0.5).flatten(1)
 
 
