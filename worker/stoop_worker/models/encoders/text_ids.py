@@ -9,9 +9,14 @@ from stoop_worker.models.loading.tokenizer import Tokenizer
 
 __all__ = ["TextIds"]
 
+_UNKNOWN = "<unk>"
+
 
 class TextIds:
-    """Tokenizes texts, and puts the file's own first and last token around each. `most` is the longest text in ids."""
+    """Tokenizes texts, and puts the file's own first and last token around each. `most` is the longest text in ids.
+
+    The spelling of a control token in a text never becomes one.
+    """
 
     def __init__(self, tokenizer: Tokenizer, most: int) -> None:
         framing = tokenizer.framing()
@@ -21,6 +26,7 @@ class TextIds:
             )
         self._tokenizer = tokenizer
         self._first, self._last = framing
+        self._controls = frozenset(number for spelling, number in tokenizer.specials.items() if spelling != _UNKNOWN)
         self.most = most
 
     @classmethod
@@ -54,4 +60,5 @@ class TextIds:
             text.encode()
         except UnicodeEncodeError as error:  # half a surrogate pair, which no tokenizer accepts
             raise RequestInvalid("a text is not valid Unicode") from error
-        return self._tokenizer.tokenize(text)
+        # a Unigram model has the spellings of its control tokens among its words
+        return [token for token in self._tokenizer.tokenize(text) if token not in self._controls]

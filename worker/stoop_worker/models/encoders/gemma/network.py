@@ -53,9 +53,10 @@ class GemmaNetwork:
     def _attend(self, x_TC: Tensor, layer: int, packed: PackedTexts, places_TF2: Tensor) -> Tensor:
         config, block = self._config, self._weights.blocks[layer]
         made_TXD = linear(x_TC, block.qkv).view(len(x_TC), -1, config.head_dim)
-        q_THD, k_TKD, v_TKD = made_TXD.split((config.heads, config.key_heads, config.key_heads), dim=1)
-        q_THD = _rotate(self._norm(q_THD, block.q_norm), places_TF2)
-        k_TKD = _rotate(self._norm(k_TKD, block.k_norm), places_TF2)
+        keys = config.heads + config.key_heads
+        q_THD = _rotate(self._norm(made_TXD[:, : config.heads], block.q_norm), places_TF2)
+        k_TKD = _rotate(self._norm(made_TXD[:, config.heads : keys], block.k_norm), places_TF2)
+        v_TKD = made_TXD[:, keys:]
         window = config.windows[layer]
         return packed_attention(q_THD, k_TKD, v_TKD, packed.starts, scale=config.scale, window=window).flatten(1)
 
