@@ -144,8 +144,7 @@ class LocalEngine:
     ) -> dict[str, Any]:
         """Turn texts into vectors of length 1: {"embeddings": [[float, ...], ...]}, in their order."""
         texts = [input] if isinstance(input, str) else list(input)
-        asked = {"prompt_name": prompt_name, "dimensions": dimensions, "truncate": truncate}
-        return await self.run("embed", input=texts, **asked)
+        return await self.run("embed", input=texts, prompt_name=prompt_name, dimensions=dimensions, truncate=truncate)
 
     async def rerank(self, query: str, documents: Sequence[str], *, truncate: bool = False) -> dict[str, Any]:
         """Score how well each document answers the query: {"scores": [float, ...]}, in their order."""
