@@ -19,6 +19,7 @@ __all__ = ["JsonLines", "read_moondream"]
 
 _FIELDS: Final = (
     *("question", "object", "length", "reasoning", "spatial_refs", "messages", "date"),
+    *("input", "prompt_name", "dimensions", "query", "documents", "truncate"),
     *("metadata", "deadline", "max_attempts"),
 )
 
