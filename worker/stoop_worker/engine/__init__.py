@@ -1,6 +1,7 @@
 """The engine turns requests into outputs in one thread, without the wire and without asyncio.
 
     request.py       requests and outputs: the engine's border to the rest of the worker
+    task.py          what a request may ask for
     engine.py        the engine: one step at a time
     batch_engine.py  the engine of models that read whole texts and write none
     encoder.py       the port that a family of such models implements

@@ -5,10 +5,23 @@ The engine may be a thread or a process; nothing here depends on which.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import date
-from enum import Enum, StrEnum, auto
+from enum import StrEnum
 from typing import Protocol
 
+from stoop_worker.engine.task import (
+    Caption,
+    Chat,
+    Detect,
+    Embed,
+    Gaze,
+    Message,
+    Part,
+    Point,
+    Query,
+    Rerank,
+    SpatialRef,
+    Task,
+)
 from stoop_worker.images import Crops, Image
 
 __all__ = [
@@ -44,94 +57,6 @@ __all__ = [
     "TextDelta",
     "Usage",
 ]
-
-SpatialRef = tuple[float, ...]
-"""A point (x, y) or a box (x_min, y_min, x_max, y_max), as fractions of the image."""
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """Answer a question, about the image if the request has one; without `reasoning` the model's default holds."""
-
-    question: str
-    reasoning: bool | None = None
-    spatial_refs: tuple[SpatialRef, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Caption:
-    """Describe the image; `length` is a key of the model's caption templates."""
-
-    length: str = "normal"
-
-
-@dataclass(frozen=True, slots=True)
-class Detect:
-    """Find the boxes of an object."""
-
-    object: str
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """Find the centres of an object."""
-
-    object: str
-
-
-@dataclass(frozen=True, slots=True)
-class Gaze:
-    """Find the place that a person looks at; `eye` is (x, y), as fractions of the image."""
-
-    eye: tuple[float, float]
-
-
-class Part(Enum):
-    """A part of a message that is not text: it stands for the next of the request's media."""
-
-    IMAGE = auto()
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One message of a chat, by `system`, `user` or `assistant`; its content is texts, and images between them."""
-
-    role: str
-    content: tuple[str | Part, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Chat:
-    """Write the next message of a chat. If the model asks for the date, it gets `today`, unless that is None."""
-
-    messages: tuple[Message, ...]
-    today: date | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Embed:
-    """Turn each text into a vector.
-
-    `prompt_name` chooses one of the model's prompts, which goes before each text. `dimensions` shortens the vectors of
-    a model that allows it. With `truncate` a text that is too long loses its end; without it the request is refused.
-    """
-
-    texts: tuple[str, ...]
-    prompt_name: str | None = None
-    dimensions: int | None = None
-    truncate: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Rerank:
-    """Score how well each document answers the query; with `truncate` a document that is too long loses its end."""
-
-    query: str
-    documents: tuple[str, ...]
-    truncate: bool = False
-
-
-Task = Query | Caption | Detect | Point | Gaze | Chat | Embed | Rerank
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,12 +24,12 @@ class TextRunner:
     @torch.inference_mode()
     def run(self, texts: Sequence[Ids]) -> npt.NDArray[np.float32]:
         """Return the values of each text, (N, V)."""
-        values_NV = self._model.encode_texts(self._pack(texts))
+        values_NV = self._model.encode_texts(self._lay_out(texts))
         assert values_NV.shape == (len(texts), self._model.spec.width)
         found: npt.NDArray[np.float32] = values_NV.float().cpu().numpy()
         return found
 
-    def _pack(self, texts: Sequence[Ids]) -> PackedTexts:
+    def _lay_out(self, texts: Sequence[Ids]) -> PackedTexts:
         starts = (0, *accumulate(map(len, texts)))
         upload = Upload(self._model.device)
         packed = PackedTexts(
