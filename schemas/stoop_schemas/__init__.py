@@ -3,6 +3,7 @@
 job.py            one unit of work
 skill.py          the values of a skill: its settings and the shapes of its answers
 chat.py           the messages of a chat, in OpenAI's form
+texts.py          the limits of texts to embed and to rank
 skills.py         the table of skills: each one's inputs and answers
 event.py          the events of a running job
 result.py         the result that is kept after a job has ended

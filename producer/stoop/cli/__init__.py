@@ -4,6 +4,7 @@ app.py               the root command, and the list of all commands
 command_group.py     loads a command only when it is called
 skills.py            `stoop query`, `caption`, `detect`, `point`, `gaze` and `run`
 chat.py              `stoop chat`
+texts.py             `stoop embed` and `stoop rerank`
 skill_options.py     the options that these share
 result.py            `stoop result`
 queue.py             `stoop status`, `workers`, `models`, `cancel`, `pause` and `resume`
