@@ -183,7 +183,7 @@ MOONDREAMS = {
         "question": None,
         "stream": False,
         "settings": None,
-        "reasoning": False,
+        "reasoning": None,  # theirs is False; here each model has its default
         "spatial_refs": None,
     },
     "detect": {"image": REQUIRED, "object": REQUIRED, "settings": None},

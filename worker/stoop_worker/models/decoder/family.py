@@ -13,9 +13,10 @@ from stoop_worker.engine.config import EngineConfig
 from stoop_worker.engine.device.sampler import sample_tokens
 from stoop_worker.engine.graphs import Graphs
 from stoop_worker.engine.inputs import TokenInput
-from stoop_worker.engine.model import KVSpec, Prepared, Spec
+from stoop_worker.engine.model import KVSpec, Prepared, RequestInvalid, Spec
 from stoop_worker.engine.request import Chat, Media, Message, Request, Sampling
 from stoop_worker.engine.tensors import PENDING, FedRows, Given, HeadReads, KVView, LastHeads
+from stoop_worker.errors import ConfigError
 from stoop_worker.kernels.rotate_write import Places
 from stoop_worker.models.blocks.rope import frequencies, rotations
 from stoop_worker.models.decoder import text
@@ -25,13 +26,28 @@ from stoop_worker.models.decoder.skill import ChatSkill
 from stoop_worker.models.loading.download import Download, Source
 from stoop_worker.models.loading.options import LoadOptions
 
-__all__ = ["DecoderFamily", "open_model"]
+__all__ = ["DecoderFamily", "check_options", "check_request", "open_model"]
 
 
 def open_model(found: Source, options: LoadOptions, download: Download) -> "DecoderFamily":
     """Load a model from the files found; raises `CheckpointError` or `ConfigError`."""
+    check_options(options)
     model = load_decoder(found, device=options.device, dtype=options.dtype)
     return DecoderFamily(model, max_context=options.max_context)
+
+
+def check_options(options: LoadOptions) -> None:
+    """Raise `ConfigError` for options that this family cannot follow."""
+    if options.fp8_linears:
+        raise ConfigError("--fp8-linears is for Moondream: leave it off, or use a checkpoint that is stored in float8")
+    if options.adapters is not None:
+        raise ConfigError("--adapters is for Moondream: leave it off")
+
+
+def check_request(request: Request) -> None:
+    """Raise `RequestInvalid` if the request asks for what this family lacks."""
+    if request.adapter is not None:
+        raise RequestInvalid(f"this model has no adapters: leave `adapter` out, which was {request.adapter!r}")
 
 
 class DecoderFamily:
@@ -59,6 +75,7 @@ class DecoderFamily:
 
     def prepare(self, request: Request) -> Prepared:
         """Lay the chat out by the model's template."""
+        check_request(request)
         ids = chat_ids(request, self._model.language, text_messages)
         return Prepared(tuple(map(TokenInput, ids)), self._skill(request))
 

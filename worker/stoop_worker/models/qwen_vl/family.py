@@ -17,7 +17,7 @@ from stoop_worker.engine.tensors import Given, KVView
 from stoop_worker.images import Image
 from stoop_worker.kernels.rotate_write import Places
 from stoop_worker.models.decoder import text
-from stoop_worker.models.decoder.family import DecoderFamily
+from stoop_worker.models.decoder.family import DecoderFamily, check_options, check_request
 from stoop_worker.models.decoder.prompt import chat_ids
 from stoop_worker.models.loading.download import Download, Source
 from stoop_worker.models.loading.options import LoadOptions
@@ -33,6 +33,7 @@ _BUDGETS = {"cuda": 64, "cpu": 8}
 
 def open_model(found: Source, options: LoadOptions, download: Download) -> "QwenVLFamily":
     """Load a model from the files found; raises `CheckpointError` or `ConfigError`."""
+    check_options(options)
     model = load_qwen_vl(found, device=options.device, dtype=options.dtype)
     return QwenVLFamily(model, max_context=options.max_context)
 
@@ -56,6 +57,7 @@ class QwenVLFamily(DecoderFamily):
 
     def prepare(self, request: Request) -> Prepared:
         """Lay the chat out by the model's template, with its images where the template has them."""
+        check_request(request)
         rule = self._config.vision.rule
         ids = chat_ids(request, self._model.language, messages_of)
         inputs = lay_out(ids, request.media, self._config.image_id, rule)
