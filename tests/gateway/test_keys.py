@@ -14,7 +14,7 @@ from stoop.gateway.routes import ROUTES
 from tests.examples.conftest import Town
 from tests.gateway.conftest import SECONDS, Begin, Serving, asking
 
-PUBLIC = {"/healthz", "/readyz", "/openapi.json", "/docs", "/", "/pages/{name}"}
+PUBLIC = {"/healthz", "/readyz", "/openapi.json", "/docs", "/", "/dashboard", "/pages/{name}"}
 
 
 def keys(*arguments: str) -> str:

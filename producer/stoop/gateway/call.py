@@ -54,7 +54,7 @@ class Call:
 
     def may(self, scope: Scope) -> bool:
         """Say whether the caller's key has the scope."""
-        return scope in self.key.scopes
+        return self.key.opens(scope)
 
     def closes(self, close: Callable[[], object]) -> None:
         """Call this when the response has ended, however it ends."""

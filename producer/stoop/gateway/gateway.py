@@ -17,6 +17,9 @@ from stoop.gateway.keys import OPEN, ApiKey, KeyRing, Scope
 from stoop.gateway.limits import BatchLock, RequestLimits
 from stoop.gateway.models import Models
 from stoop.gateway.options import ServeOptions
+from stoop.gateway.pages.watch import QueueWatch
+from stoop.operator.port import Operator
+from stoop.operator.redis_operator import RedisOperator
 from stoop.redis.limiter import RedisLimiter
 
 __all__ = ["Gateway"]
@@ -41,6 +44,8 @@ class Gateway:
         self.store = ObjectFolder(config)
         self.batches = BatchRunner(self, BatchLock(config.redis_url.get_secret_value()))
         self.models = Models(self.client, options.alias_table)
+        self.operator: Operator = RedisOperator(config.redis_url.get_secret_value())
+        self.watch = QueueWatch(self.operator, config.lanes)
         self.draining = False
         self.closing: asyncio.Future[None]
         self._keys = None if options.keys is None else KeyRing(options.keys)
@@ -63,6 +68,8 @@ class Gateway:
             await self.batches.aclose()
             await asyncio.gather(*self._cleaning, return_exceptions=True)
             await self.limits.aclose()
+            self.watch.close()
+            await self.operator.close()
             await self.client.aclose()
 
     def drain(self) -> None:
@@ -88,7 +95,7 @@ class Gateway:
                 "this API key is unknown, revoked or expired" if secret else "give an API key: Authorization: Bearer"
             )
             raise ApiError(401, "invalid_api_key", problem)
-        if scope not in key.scopes:
+        if not key.opens(scope):
             raise ApiError(403, "missing_scope", f"this API key lacks the scope {scope}")
         return key
 

@@ -35,7 +35,7 @@ class Scope(StrEnum):
 
     JOBS = "jobs"  # ask, follow, cancel; files and batches
     OPERATOR = "operator"  # look at every job, the queue, its workers and dead letters, and change them
-    METRICS = "metrics"  # read the metrics
+    METRICS = "metrics"  # read the metrics, and look at the queue's counts; operators may, too
 
 
 class ApiKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -54,6 +54,10 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     tokens_per_minute: Annotated[int, _POSITIVE] | None = None
     concurrent: Annotated[int, _POSITIVE] | None = None
     id: Annotated[str, _NAME] = ""
+
+    def opens(self, scope: Scope) -> bool:
+        """Say whether the key gives this right."""
+        return scope in self.scopes or (scope is Scope.METRICS and Scope.OPERATOR in self.scopes)
 
     def is_expired(self, now: datetime) -> bool:
         """Say whether the key's time is over."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
-__all__ = ["DeadLetter", "LaneStatus", "LivingWorker", "Operator", "QueueStatus", "Redriven"]
+__all__ = ["DeadLetter", "LaneStatus", "LivingWorker", "Operator", "QueueStatus", "Redriven", "TenantStatus"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,15 @@ class LivingWorker:
 
 
 @dataclass(frozen=True, slots=True)
+class TenantStatus:
+    """The jobs that one tenant has in one lane, waiting and in flight together."""
+
+    lane: str
+    tenant: str
+    jobs: int
+
+
+@dataclass(frozen=True, slots=True)
 class DeadLetter:
     """One job that will not be tried again; `letter` names it, `at` (Unix ms) is when it was put there.
 
@@ -106,6 +115,15 @@ class Operator(Protocol):
 
     async def letters(self, count: int, *, before: str | None = None, partition: int = 0) -> list[DeadLetter]:
         """Return at most `count` dead letters, newest first, of those older than the letter `before`."""
+
+    async def failures(self, count: int, *, before: str | None = None, partition: int = 0) -> list[DeadLetter]:
+        """Return dead letters as `letters` does, without their jobs: `packed` is empty, and the cost small."""
+
+    async def tenants(self, lanes: Sequence[str], partition: int = 0) -> list[TenantStatus]:
+        """List the tenants that have jobs in these lanes, at most a hundred of each lane."""
+
+    async def job(self, job_id: str) -> Mapping[str, str]:
+        """Return the record of a job (`state`, `lane`, `attempt`, `worker`, `queued_at`, …); empty if unknown."""
 
     async def find(self, letter_or_job: str, partition: int = 0) -> DeadLetter | None:
         """Return the dead letter of this name, or that of the job of this id."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from stoop.operator.port import DeadLetter, LaneStatus, LivingWorker, QueueStatus, Redriven
+from stoop.operator.port import DeadLetter, LaneStatus, LivingWorker, QueueStatus, Redriven, TenantStatus
 from stoop.redis.calls import RedisCalls, Script
 from stoop_schemas import names
 from stoop_schemas.codec import pack
@@ -19,6 +19,7 @@ _PACKAGE = "stoop.operator"
 _LETTER = re.compile(r"[0-9]{1,19}-[0-9]{1,19}")  # a twentieth digit may be too many for Redis
 _COUNT = re.compile(rb"[0-9]{1,18}")
 _NAME = re.compile(NAME_PATTERN)
+_MOST_TENANTS = 100
 _VERDICTS = {0: Redriven.GONE, 1: Redriven.YES, 2: Redriven.LIVES}
 
 
@@ -30,6 +31,8 @@ class RedisOperator:
         self._status = Script(_PACKAGE, "status")
         self._workers = Script(_PACKAGE, "workers")
         self._redrive = Script(_PACKAGE, "redrive")
+        self._failures = Script(_PACKAGE, "failures")
+        self._tenants = Script(_PACKAGE, "tenants")
 
     async def status(self, lanes: Sequence[str], partition: int = 0) -> QueueStatus:
         """Count in one script call, so that the figures belong together."""
@@ -83,6 +86,27 @@ class RedisOperator:
         newest = "+" if before is None else f"({before}"
         entries = await self._calls.call("XREVRANGE", names.dead(partition), newest, "-", "COUNT", count)
         return [_letter(entry, fields) for entry, fields in entries]
+
+    async def failures(self, count: int, *, before: str | None = None, partition: int = 0) -> list[DeadLetter]:
+        """Read the stream backwards in one script call, which leaves the jobs where they are."""
+        newest = "+" if before is None else f"({before}"
+        rows = await self._calls.run(self._failures, [names.dead(partition)], [newest, count])
+        fields = (b"id", b"lane", b"attempt", b"failure")
+        return [_letter(entry, dict(zip(fields, values, strict=True))) for entry, *values in rows]
+
+    async def tenants(self, lanes: Sequence[str], partition: int = 0) -> list[TenantStatus]:
+        """Count in one script call."""
+        if not lanes:
+            return []
+        keys = [key for lane in lanes for key in (names.lane(lane, partition), names.tenants(lane, partition))]
+        rows = await self._calls.run(self._tenants, keys, [_MOST_TENANTS])
+        counted = [(lane, pair) for lane, row in zip(lanes, rows, strict=True) for pair in _pairs(row)]
+        return [TenantStatus(lane, _text(tenant), int(jobs)) for lane, (tenant, jobs) in counted]
+
+    async def job(self, job_id: str) -> Mapping[str, str]:
+        """Read the job's hash."""
+        record = await self._calls.call("HGETALL", names.job(job_id))
+        return {_text(name): _text(value) for name, value in record.items()}
 
     async def find(self, letter_or_job: str, partition: int = 0) -> DeadLetter | None:
         """Read the letter; a job's hash says which is its own."""

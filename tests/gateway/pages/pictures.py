@@ -24,6 +24,9 @@ async def take(address: str, folder: Path) -> None:
         async with open_browser(color_scheme=scheme) as page:
             await _ask(page, address)
             await _shoot(page, folder / f"playground-{scheme}")
+            await page.goto(f"{address}/dashboard")
+            await page.locator(".spark path[d^=M]").nth(2).wait_for(state="attached")
+            await _shoot(page, folder / f"dashboard-{scheme}")
 
 
 async def _ask(page: Any, address: str) -> None:

@@ -83,3 +83,59 @@ _SEEN = """() => {
   const answer = document.getElementById("answer");
   new MutationObserver(() => seen.push(answer.textContent)).observe(answer, { childList: true, characterData: true });
 }"""
+
+
+async def test_an_answer_and_a_file_name_stay_text(
+    painter: tuple[Town, Picture, str], telling: Serving, browsing: Browsing
+) -> None:
+    hostile = "<img src=x onerror=\"document.title='hacked'\"><script>alert(1)</script>"
+    async with asyncio.timeout(SECONDS), browsing() as page:
+        await page.goto(telling.address)
+        await upload(page, painter[1], name=f"{hostile}.png".replace("/", ""))
+        await page.get_by_role("button", name="No picture").click()
+        await upload(page, painter[1], name="<b>bold<i>.png")
+        assert await page.locator("#name").text_content() == "<b>bold<i>.png"
+        await page.get_by_role("button", name="No picture").click()
+        await page.get_by_label("Question").fill(hostile)
+        await page.get_by_label("Question").press("Control+Enter")
+        await expect(page.locator("#answer")).to_have_text(hostile)
+        await expect(page.locator("#history")).to_contain_text(hostile)
+        assert await page.title() == "Stoop playground"
+        assert await page.locator("#answer *, #history script").count() == 0
+
+
+async def test_a_job_is_stopped_and_a_link_shows_it(telling: Serving, gate: Path, browsing: Browsing) -> None:
+    async with asyncio.timeout(SECONDS), browsing() as page:
+        await page.goto(telling.address)
+        await page.get_by_label("Question").fill("tell 3")
+        await page.get_by_role("button", name="Ask").click()
+        await expect(page.locator("#answer")).to_have_text("".join(words(3)))
+        await expect(page.locator("#metrics")).to_contain_text("tokens out")
+        link = page.url
+        await page.get_by_label("Question").fill(f"tell 4 until {gate}")
+        await page.get_by_role("button", name="Ask").click()
+        await expect(page.locator("#answer")).to_contain_text("word-1")
+        await page.get_by_role("button", name="Stop", exact=True).click()
+        await expect(page.locator("#state")).to_have_text("Stopped")
+        await page.evaluate("localStorage.clear()")
+        await page.goto("about:blank")
+        await page.goto(link)
+        await expect(page.locator("#answer")).to_have_text("".join(words(3)))
+        await expect(page.get_by_label("Question")).to_have_value("tell 3")
+
+
+async def test_axe_finds_nothing(painter: tuple[Town, Picture, str], painting: Serving, browsing: Browsing) -> None:
+    axe = pytest.importorskip("axe_playwright_python.async_playwright").Axe()
+    for scheme in ("light", "dark"):
+        # axe evaluates its own script, which the pages' policy would refuse
+        async with asyncio.timeout(SECONDS), browsing(color_scheme=scheme, bypass_csp=True) as page:
+            await page.goto(painting.address)
+            await upload(page, painter[1])
+            await page.get_by_role("button", name="Ask").click()
+            await expect(page.locator("#metrics")).to_contain_text("tokens out")
+            for path in ("", "dashboard"):
+                if path:
+                    await page.goto(f"{painting.address}/{path}")
+                    await expect(page.locator("#live")).to_have_text("Live")
+                found = await axe.run(page)
+                assert found.violations_count == 0, found.generate_report()

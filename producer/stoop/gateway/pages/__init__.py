@@ -1,8 +1,11 @@
-"""The playground, and the routes that only it needs.
+"""The pages for people, the playground and the dashboard, and the routes that only they need.
 
-page_routes.py   its rows of the table of routes
-files.py         the static files, and the headers that bind the page to them
+page_routes.py   their rows of the table of routes
+files.py         the static files, and the headers that bind a page to them
 pictures.py      uploads a picture, and shows one that workers can read
+watch.py         one look at the queue a second for all viewers
+queue_routes.py  the queue once and as a stream, lanes paused and resumed, one job's record
+letters.py       dead letters: grouped by cause, listed, redriven, purged
 static/          HTML, CSS and ES modules, served as they are: no build step
 """
 

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from stoop.gateway.call import Call
 from stoop.gateway.errors import ApiError
 
-__all__ = ["show_file", "show_playground"]
+__all__ = ["show_dashboard", "show_file", "show_playground"]
 
 _TYPES: Final = {
     ".css": "text/css; charset=utf-8",
@@ -55,6 +55,11 @@ class _File:
 async def show_playground(call: Call) -> Response:
     """Answer `GET /`."""
     return _show(call, "playground.html")
+
+
+async def show_dashboard(call: Call) -> Response:
+    """Answer `GET /dashboard`."""
+    return _show(call, "dashboard.html")
 
 
 async def show_file(call: Call) -> Response:

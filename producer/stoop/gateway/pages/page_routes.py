@@ -1,31 +1,42 @@
 """The pages' rows of the table of routes."""
 
-from typing import Final
+from typing import Any, Final
 
-from stoop.gateway.pages import files, pictures
+from stoop.gateway.keys import Scope
+from stoop.gateway.pages import files, letters, pictures, queue_routes
 from stoop.gateway.route import Route
 
 __all__ = ["PAGE_ROUTES"]
 
-PAGE_ROUTES: Final = (
-    Route(
-        method="GET",
-        path="/",
-        run=files.show_playground,
-        summary="Show the playground.",
-        tag="Pages",
-        scope=None,
-        media_type="text/html",
-    ),
-    Route(
-        method="GET",
-        path="/pages/{name}",
-        run=files.show_file,
-        summary="Load a file of the pages.",
-        tag="Pages",
-        scope=None,
-        media_type="text/javascript",
-    ),
+
+def _file(path: str, run: Any, summary: str, media_type: str = "text/html") -> Route:
+    return Route(method="GET", path=path, run=run, summary=summary, tag="Pages", scope=None, media_type=media_type)
+
+
+def _queue(path: str, run: Any, summary: str, answer: Any, scope: Scope = Scope.METRICS, **more: Any) -> Route:
+    return Route(method="GET", path=path, run=run, summary=summary, tag="Queue", scope=scope, answer=answer, **more)
+
+
+def _change(path: str, run: Any, summary: str, answer: Any, body: Any = None) -> Route:
+    return Route(
+        method="POST",
+        path=path,
+        run=run,
+        summary=summary,
+        tag="Queue",
+        scope=Scope.OPERATOR,
+        body=body,
+        answer=answer,
+    )
+
+
+_FILES: Final = (
+    _file("/", files.show_playground, "Show the playground."),
+    _file("/dashboard", files.show_dashboard, "Show the dashboard."),
+    _file("/pages/{name}", files.show_file, "Load a file of the pages.", "text/javascript"),
+)
+
+_PICTURES: Final = (
     Route(
         method="POST",
         path="/v1/images",
@@ -44,3 +55,30 @@ PAGE_ROUTES: Final = (
         media_type="image/png",
     ),
 )
+
+_QUEUE: Final = (
+    _queue("/v1/queue", queue_routes.show_queue, "Count what is in the queue.", queue_routes.QueueNow),
+    _queue("/v1/queue/events", queue_routes.queue_events, "Follow the queue's counts.", None, streams=True),
+    _queue("/v1/dead/causes", letters.list_causes, "Group dead letters by their cause.", letters.Causes),
+    _queue(
+        "/v1/dead",
+        letters.list_letters,
+        "List dead letters.",
+        letters.LetterPage,
+        Scope.OPERATOR,
+        query=("code", "message", "before"),
+    ),
+    _queue(
+        "/v1/jobs/{id}/record",
+        queue_routes.job_record,
+        "Show what the queue knows of a job.",
+        queue_routes.JobRecord,
+        Scope.OPERATOR,
+    ),
+    _change("/v1/dead/redrive", letters.redrive_letters, "Redrive dead letters.", letters.Outcome, letters.Choice),
+    _change("/v1/dead/purge", letters.purge_letters, "Delete dead letters.", letters.Outcome, letters.Choice),
+    _change("/v1/queue/lanes/{lane}/pause", queue_routes.pause_lane, "Pause a lane.", queue_routes.LaneState),
+    _change("/v1/queue/lanes/{lane}/resume", queue_routes.resume_lane, "Resume a lane.", queue_routes.LaneState),
+)
+
+PAGE_ROUTES: Final = (*_FILES, *_PICTURES, *_QUEUE)

@@ -1,0 +1,246 @@
+"""Dead letters for the dashboard: grouped by cause, listed, and redriven or purged one by one or by their cause."""
+
+import re
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from typing import Annotated, Final
+
+import msgspec
+from starlette.responses import Response
+
+from stoop.gateway.answer import json_response
+from stoop.gateway.body import read_json
+from stoop.gateway.call import Call
+from stoop.gateway.errors import ApiError
+from stoop.operator.port import DeadLetter, Operator, Redriven
+
+__all__ = [
+    "Cause",
+    "Causes",
+    "Choice",
+    "LetterPage",
+    "LetterView",
+    "Outcome",
+    "list_causes",
+    "list_letters",
+    "pattern_of",
+    "purge_letters",
+    "redrive_letters",
+    "view_of",
+]
+
+_MOST_GROUPED: Final = 10_000
+_PAGE: Final = 100
+_SHOWN: Final = 50
+_MESSAGE: Final = 200
+_JOB_CHARACTERS: Final = 20_000
+_LETTER: Final = re.compile(r"[0-9]{1,19}(-[0-9]{1,19})?")
+
+_VARYING: Final = (
+    (re.compile(r"\b(?:s3|https?|data):\S+"), "‹address›"),
+    (re.compile(r"'[^']*'|\"[^\"]*\""), "‹text›"),
+    (re.compile(r"\b(?=[0-9a-f-]*[0-9])[0-9a-f][0-9a-f-]{7,}\b"), "‹id›"),
+    (re.compile(r"\d+(?:[.,]\d+)*"), "‹n›"),
+)
+
+
+class Cause(msgspec.Struct, frozen=True):
+    """Dead letters of one code whose messages differ only in names and numbers; times are Unix ms."""
+
+    code: str
+    message: str
+    count: int
+    newest: int
+    oldest: int
+
+
+class Causes(msgspec.Struct, frozen=True):
+    """The causes of the `seen` newest dead letters, the most frequent first; `total` is how many there are."""
+
+    causes: list[Cause]
+    seen: int
+    total: int
+
+
+class LetterView(msgspec.Struct, frozen=True):
+    """One dead letter; `job` is the text of its job as it came, and only shown with a single letter."""
+
+    letter: str
+    job_id: str
+    lane: str
+    attempt: int
+    code: str
+    message: str
+    at: int
+    worker: str = ""
+    crashes: int = 0
+    job: str = ""
+
+
+class LetterPage(msgspec.Struct, frozen=True):
+    """Some dead letters, newest first; `before` is where the next page begins, null behind the last."""
+
+    letters: list[LetterView]
+    before: str | None
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """Which letters: those named, those of a cause (`code`, and `message` as in its group), or `all`.
+
+    With `dry_run` they are only counted.
+    """
+
+    letters: Annotated[list[str], msgspec.Meta(max_length=1000)] | None = None
+    code: str | None = None
+    message: str | None = None
+    all: bool = False
+    dry_run: bool = False
+
+    def covers(self, letter: DeadLetter) -> bool:
+        """Say whether the letter is of the chosen cause."""
+        return self.code in (None, letter.code) and self.message in (None, pattern_of(letter.message))
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How many letters were chosen, and what became of them: `gone` were there no more, `lives` run again already."""
+
+    matched: int
+    redriven: int = 0
+    purged: int = 0
+    gone: int = 0
+    lives: int = 0
+
+
+def pattern_of(message: str) -> str:
+    """Return the message without what differs from job to job: addresses, quoted text, ids and numbers."""
+    for varying, name in _VARYING:
+        message = varying.sub(name, message)
+    return message[:_MESSAGE]
+
+
+def view_of(letter: DeadLetter) -> LetterView:
+    """Return the whole letter."""
+    job = letter.packed.decode(errors="backslashreplace")[:_JOB_CHARACTERS]
+    return msgspec.structs.replace(_view(letter), worker=letter.worker, crashes=letter.crashes, job=job)
+
+
+async def list_causes(call: Call) -> Response:
+    """Answer `GET /v1/dead/causes`."""
+    letters = await call.gateway.operator.failures(_MOST_GROUPED)
+    total = len(letters)
+    if total == _MOST_GROUPED:
+        total = (await call.gateway.operator.status(())).dead
+    return json_response(call, Causes(_grouped(letters), len(letters), total))
+
+
+async def list_letters(call: Call) -> Response:
+    """Answer `GET /v1/dead`, with the filters `code` and `message`, from behind the letter `before`."""
+    asked = call.request.query_params
+    before = asked.get("before")
+    if before is not None and not _LETTER.fullmatch(before):
+        raise ApiError(400, "invalid_value", "before must be a letter's name", param="before")
+    chosen = Choice(code=asked.get("code"), message=asked.get("message"))
+    found = [letter async for letter in _covered(call.gateway.operator, chosen, before, _SHOWN + 1)]
+    views = [_view(letter) for letter in found[:_SHOWN]]
+    return json_response(call, LetterPage(views, views[-1].letter if len(found) > _SHOWN else None))
+
+
+async def redrive_letters(call: Call) -> Response:
+    """Answer `POST /v1/dead/redrive`: send letters back to their lanes, their attempts counted anew."""
+    chosen = await _choice(call)
+    if chosen.dry_run:
+        return await _counted(call, chosen)
+    verdicts: Counter[Redriven] = Counter()
+    async for letters in _pages(call.gateway.operator, chosen):
+        verdicts.update(await call.gateway.operator.redrive(letters))
+    lives, gone = verdicts[Redriven.LIVES], verdicts[Redriven.GONE]
+    redriven = verdicts[Redriven.YES]
+    call.note(redriven=redriven)
+    return json_response(call, Outcome(matched=verdicts.total(), redriven=redriven, gone=gone, lives=lives))
+
+
+async def purge_letters(call: Call) -> Response:
+    """Answer `POST /v1/dead/purge`: delete letters for ever."""
+    chosen = await _choice(call)
+    if chosen.dry_run:
+        return await _counted(call, chosen)
+    matched = purged = 0
+    async for letters in _pages(call.gateway.operator, chosen):
+        matched += len(letters)
+        purged += await call.gateway.operator.purge(letters)
+    call.note(purged=purged)
+    return json_response(call, Outcome(matched=matched, purged=purged, gone=matched - purged))
+
+
+async def _choice(call: Call) -> Choice:
+    chosen = await read_json(call, Choice)
+    by_cause = chosen.code is not None or chosen.message is not None
+    if sum((chosen.letters is not None, by_cause, chosen.all)) != 1:
+        raise ApiError(400, "invalid_value", "give letters, or a cause (code, message), or all: true")
+    if not all(_LETTER.fullmatch(letter) for letter in chosen.letters or ()):
+        raise ApiError(400, "invalid_value", "letters must be names such as 1795000000000-0", param="letters")
+    return chosen
+
+
+async def _counted(call: Call, chosen: Choice) -> Response:
+    if chosen.letters is not None:
+        return json_response(call, Outcome(matched=len(await _named(call.gateway.operator, chosen.letters))))
+    count = 0
+    async for _ in _covered(call.gateway.operator, chosen):
+        count += 1
+    return json_response(call, Outcome(matched=count))
+
+
+async def _named(operator: Operator, letters: Sequence[str]) -> list[DeadLetter]:
+    found = [await operator.find(letter) for letter in dict.fromkeys(letters)]
+    return [letter for letter in found if letter is not None]
+
+
+async def _covered(
+    operator: Operator, chosen: Choice, before: str | None = None, most: int | None = None
+) -> AsyncIterator[DeadLetter]:
+    """Yield the letters of the cause without their jobs, newest first."""
+    while letters := await operator.failures(_MOST_GROUPED, before=before):
+        for letter in filter(chosen.covers, letters):
+            yield letter
+            most = None if most is None else most - 1
+            if most == 0:
+                return
+        before = letters[-1].letter
+
+
+async def _pages(operator: Operator, chosen: Choice) -> AsyncIterator[list[DeadLetter]]:
+    """Yield the whole letters that are meant, some at a time."""
+    if chosen.letters is not None:
+        found = await _named(operator, chosen.letters)
+        for start in range(0, len(found), _PAGE):
+            yield found[start : start + _PAGE]
+        return
+    before = None
+    while letters := await operator.letters(_PAGE, before=before):
+        before = letters[-1].letter
+        yield list(filter(chosen.covers, letters))
+
+
+def _grouped(letters: Sequence[DeadLetter]) -> list[Cause]:
+    groups: dict[tuple[str, str], list[int]] = {}
+    patterns: dict[str, str] = {}
+    for letter in letters:
+        pattern = patterns.get(letter.message)
+        if pattern is None:
+            pattern = patterns[letter.message] = pattern_of(letter.message)
+        groups.setdefault((letter.code, pattern), []).append(letter.at)
+    causes = [Cause(code, message, len(times), max(times), min(times)) for (code, message), times in groups.items()]
+    return sorted(causes, key=lambda cause: (-cause.count, cause.code, cause.message))
+
+
+def _view(letter: DeadLetter) -> LetterView:
+    return LetterView(
+        letter=letter.letter,
+        job_id=letter.job_id,
+        lane=letter.lane,
+        attempt=letter.attempt,
+        code=letter.code,
+        message=letter.message,
+        at=letter.at,
+    )

@@ -1,0 +1,69 @@
+// The dashboard: the queue as it changes, dead letters, and one job.
+
+import { ApiError, call, follow } from "./api.js";
+import { Dead } from "./dead.js";
+import { byId, show } from "./dom.js";
+import { wireKey } from "./frame.js";
+import { showJob } from "./job.js";
+import { drawQueue } from "./queue.js";
+
+let operator = false;
+let watching = null;
+let dead = null;
+
+function fail(error) {
+  byId("error").textContent = error?.message ?? "";
+  show(byId("error"), Boolean(error));
+}
+
+function openJob(id) {
+  window.history.replaceState(null, "", `#job=${encodeURIComponent(id)}`);
+  showJob(id).then(() => byId("job-title").scrollIntoView());
+}
+
+function take(view) {
+  if (view.error) {
+    byId("live").textContent = view.error.message;
+    return;
+  }
+  byId("live").textContent = "Live";
+  const known = dead.count;
+  dead.count = view.dead;
+  if (known !== undefined && known !== view.dead) dead.load();
+  drawQueue(view, operator, fail);
+}
+
+async function start() {
+  watching?.abort();
+  watching = new AbortController();
+  fail(null);
+  try {
+    const view = await call("GET", "v1/queue");
+    operator = view.operator;
+    dead.operator = operator;
+    show(byId("readonly"), !operator);
+    show(byId("job-form"), operator);
+    take(view);
+    dead.load();
+    const linked = /^#job=(.{1,300})$/.exec(location.hash)?.[1];
+    if (operator && linked) showJob(decodeURIComponent(linked));
+    await follow("v1/queue/events", {
+      signal: watching.signal,
+      onEvent: (each) => void take(each),
+      onLost: (lost) => lost && (byId("live").textContent = "The connection is lost: trying again"),
+    });
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error;
+    byId("live").textContent = "";
+    fail(error);
+  }
+}
+
+dead = new Dead({ onJob: openJob, fail });
+byId("job-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const id = byId("job-id").value.trim();
+  if (id) openJob(id);
+});
+wireKey(start);
+start();

@@ -1,0 +1,126 @@
+// Dead letters: their causes, the letters of one cause, and redriving or purging them after a count.
+
+import { call } from "./api.js";
+import { byId, fill, h, show } from "./dom.js";
+
+/** Ask for a yes. */
+function confirmed(title, text, yes) {
+  const dialog = byId("confirm");
+  byId("confirm-title").textContent = title;
+  byId("confirm-text").textContent = text;
+  byId("confirm-yes").textContent = yes;
+  return new Promise((resolve) => {
+    const end = (answer) => (resolve(answer), dialog.close());
+    byId("confirm-yes").onclick = () => end(true);
+    byId("confirm-no").onclick = () => end(false);
+    dialog.oncancel = () => resolve(false);
+    dialog.showModal();
+  });
+}
+
+const VERBS = {
+  redrive: { title: "Redrive", text: "They go back to their lanes, their attempts counted anew." },
+  purge: { title: "Purge", text: "They are deleted for ever." },
+};
+
+const letters = (count) => `${count} dead ${count === 1 ? "letter" : "letters"}`;
+
+/** The section of dead letters. `onJob(id)` shows a job, `fail(error)` an error. */
+export class Dead {
+  constructor({ onJob, fail }) {
+    this.onJob = onJob;
+    this.fail = fail;
+    this.operator = false;
+    this.cause = null;
+    this.before = null;
+    byId("dead-refresh").addEventListener("click", () => this.load());
+    byId("redrive-all").addEventListener("click", () => this.act("redrive", { all: true }));
+    byId("purge-all").addEventListener("click", () => this.act("purge", { all: true }));
+    byId("redrive-chosen").addEventListener("click", () => this.act("redrive", { letters: this.chosen() }));
+    byId("purge-chosen").addEventListener("click", () => this.act("purge", { letters: this.chosen() }));
+    byId("more").addEventListener("click", () => this.list());
+    byId("choose-all").addEventListener("change", (event) => {
+      for (const box of byId("letters").querySelectorAll("input")) box.checked = event.target.checked;
+    });
+  }
+
+  async load() {
+    try {
+      const { causes, seen, total } = await call("GET", "v1/dead/causes");
+      const state = total === 0 ? "There are none." : `${letters(total)}${seen < total ? `; grouped are the newest ${seen}` : ""}.`;
+      byId("dead-state").textContent = state;
+      fill(byId("causes"), causes.map((cause) => this._cause(cause)));
+      for (const id of ["redrive-all", "purge-all"]) show(byId(id), this.operator && total > 0);
+      if (this.cause) await this.open(this.cause);
+    } catch (error) {
+      this.fail(error);
+    }
+  }
+
+  _cause(cause) {
+    const chosen = { code: cause.code, message: cause.message };
+    const button = (label, act, kind) =>
+      h("button", { type: "button", class: kind, "aria-label": `${label}: ${cause.code}, ${cause.message}`, onclick: act }, label);
+    const actions = this.operator
+      ? [
+          button("Show", () => this.open(chosen), "quiet"),
+          button("Redrive", () => this.act("redrive", chosen)),
+          button("Purge", () => this.act("purge", chosen), "danger"),
+        ]
+      : [];
+    return h("li", {}, h("b", { class: "count" }, cause.count), h("span", {}, h("b", {}, cause.code), " ", cause.message), actions);
+  }
+
+  /** List the letters of a cause. */
+  async open(cause) {
+    this.cause = cause;
+    this.before = null;
+    byId("letters-title").textContent = `Letters: ${cause.code}`;
+    fill(byId("letters"));
+    byId("choose-all").checked = false;
+    await this.list();
+  }
+
+  async list() {
+    const asked = new URLSearchParams({ ...this.cause, ...(this.before ? { before: this.before } : {}) });
+    try {
+      const page = await call("GET", `v1/dead?${asked}`);
+      this.before = page.before;
+      byId("letters").append(...page.letters.map((letter) => this._row(letter)));
+      show(byId("more"), page.before !== null);
+      show(byId("letters-card"), byId("letters").hasChildNodes());
+    } catch (error) {
+      this.fail(error);
+    }
+  }
+
+  _row(letter) {
+    const box = h("input", { type: "checkbox", value: letter.letter, "aria-label": `Choose the letter of job ${letter.job_id}` });
+    const job = h("button", { type: "button", class: "link", onclick: () => this.onJob(letter.job_id) }, letter.job_id);
+    const when = new Date(letter.at).toLocaleString();
+    const cells = [box, job, letter.lane, letter.attempt, when].map((cell) => h("td", {}, cell));
+    return h("tr", {}, cells, h("td", { class: "long" }, letter.message));
+  }
+
+  chosen() {
+    return [...byId("letters").querySelectorAll("input:checked")].map((box) => box.value);
+  }
+
+  /** Count the letters, ask, act, and say what became of each. */
+  async act(verb, choice) {
+    if (choice.letters?.length === 0) return void (byId("dead-done").textContent = "Choose some letters first.");
+    try {
+      const { matched } = await call("POST", `v1/dead/${verb}`, { body: { ...choice, dry_run: true } });
+      const { title, text } = VERBS[verb];
+      if (!(await confirmed(`${title} ${letters(matched)}?`, text, title))) return;
+      const outcome = await call("POST", `v1/dead/${verb}`, { body: choice });
+      await this.load();
+      const done = verb === "redrive" ? `${outcome.redriven} sent back to their lanes` : `${outcome.purged} deleted`;
+      const lives = outcome.lives ? `; ${outcome.lives} left, because their jobs run again or completed` : "";
+      const gone = outcome.gone ? `; ${outcome.gone} were gone already` : "";
+      byId("dead-done").textContent = `${done}${lives}${gone}.`;
+    } catch (error) {
+      this.fail(error);
+    }
+  }
+}
