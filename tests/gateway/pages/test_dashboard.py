@@ -30,6 +30,9 @@ async def bury(redis: Any, count: int, message: str, question: str = "hello") ->
         failure = {"code": "attempts_exhausted", "message": message.format(i)}
         letter = {"id": job_id, "lane": "interactive", "attempt": "3", "failure": json.dumps(failure)}
         pipe.xadd(names.dead(), {**letter, "j": json.dumps(job)})
+    letters = await pipe.execute()
+    for job_id, letter in zip(ids, letters, strict=True):
+        pipe.hset(names.job(job_id), mapping={"state": "failed", "letter": letter, "queued_at": 1, "finished_at": 2})
     await pipe.execute()
     return ids
 
