@@ -32,6 +32,10 @@ async def bury(redis: Any, count: int, message: str, question: str = "hello") ->
         pipe.xadd(names.dead(), {**letter, "j": json.dumps(job)})
     letters = await pipe.execute()
     for job_id, letter in zip(ids, letters, strict=True):
+        failure = {"code": "attempts_exhausted", "message": "every attempt failed", "retryable": False}
+        pipe.set(
+            names.result(job_id), json.dumps({"v": 1, "id": job_id, "status": "failed", "failure": failure}), ex=600
+        )
         pipe.hset(names.job(job_id), mapping={"state": "failed", "letter": letter, "queued_at": 1, "finished_at": 2})
     await pipe.execute()
     return ids
