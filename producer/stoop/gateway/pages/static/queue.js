@@ -63,7 +63,7 @@ function drawTiles() {
     byId("tiles"),
     tile("Waiting", now.waiting, of("waiting")),
     tile("In flight", now.running, of("running")),
-    tile("Jobs ended a second", rate.toFixed(rate < 10 ? 1 : 0), speeds),
+    tile("Ended a second", rate.toFixed(rate < 10 ? 1 : 0), speeds),
     tile("Delayed", now.delayed, of("delayed")),
     tile("Quarantined", now.quarantined, of("quarantined")),
     tile("Dead", now.dead, of("dead")),
