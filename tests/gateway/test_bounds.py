@@ -87,8 +87,11 @@ async def test_no_request_fails_the_gateway_or_writes_content_to_its_log(
     def body(fields: list[str]) -> dict[str, Any]:
         return {each: value() for each in fields if chance.random() < 0.5} | {"deadline": 1}
 
+    # the stream of the queue's counts ends with its viewer only
+    routes = [route for route in ROUTES if route.path != "/v1/queue/events"]
+
     async def once(http: Any, number: int) -> None:
-        route = ROUTES[number % len(ROUTES)]
+        route = routes[number % len(routes)]
         fields = list(getattr(route.body, "__struct_fields__", ())) or [mark]
         path = route.path.replace("{id:path}", mark).replace(
             "{id}", chance.choice([mark, "0" * 32 + "-0", "file-" + "0" * 24])
