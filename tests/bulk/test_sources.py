@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from stoop.bulk.row import Row
+from stoop.bulk.row import Ask, Row
+from stoop.bulk.row_run import check_row
 from stoop.bulk.sources import Source, open_source
 from stoop.config import ProducerConfig
 from stoop.demo.embedded import EmbeddedS3
@@ -216,6 +217,16 @@ def test_openais_lines_that_mean_nothing_here_say_why(tmp_path: Path, line: obje
     [row] = open_at(write_lines(tmp_path / "batch.jsonl", line)).rows()
     assert row.problem is not None
     assert told.replace("\\", "") in row.problem.message
+
+
+def test_a_line_may_bring_texts_and_becomes_a_job(tmp_path: Path) -> None:
+    embed = {"id": "e", "skill": "embed", "input": ["a", "b"], "prompt_name": "query", "dimensions": 12}
+    rerank = {"id": "r", "skill": "rerank", "query": "what?", "documents": ["a"], "truncate": True}
+    rows = list(open_at(write_lines(tmp_path / "texts.jsonl", embed, rerank)).rows())
+    for row in rows:
+        check_row(row, Ask())
+    assert rows[0].fields == {"custom_id": "e", "input": ["a", "b"], "prompt_name": "query", "dimensions": 12}
+    assert rows[1].fields == {"custom_id": "r", "query": "what?", "documents": ["a"], "truncate": True}
 
 
 def test_the_images_of_a_chat_may_lie_beside_the_file(tmp_path: Path) -> None:

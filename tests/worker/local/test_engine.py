@@ -16,6 +16,7 @@ from stoop_schemas.failure import FailureCode, Rejected
 from stoop_worker.engine.request import Sampling
 from stoop_worker.errors import CheckpointError, ConfigError, EngineFault, ImageError
 from stoop_worker.local import LocalEngine
+from tests.support.tiny_encoder import GEMMA, RERANKER, write_encoder
 from tests.support.tiny_model import write_checkpoint
 
 PIXELS = np.random.default_rng(1).integers(0, 256, (40, 60, 3), dtype=np.uint8)
@@ -39,7 +40,7 @@ def png() -> bytes:
     return written.getvalue()
 
 
-@pytest.mark.parametrize("method", ["query", "caption", "detect", "point", "gaze", "chat", "run"])
+@pytest.mark.parametrize("method", ["query", "caption", "detect", "point", "gaze", "chat", "embed", "rerank", "run"])
 def test_a_method_takes_what_the_client_s_takes(method: str) -> None:
     ours, theirs = (inspect.signature(getattr(kind, method)).parameters for kind in (LocalEngine, AsyncClient))
     # the client's point has an argument that no model takes
@@ -106,6 +107,17 @@ async def test_an_engine_that_ends_tells_who_waits(folder: Path) -> None:
         [piece async for piece in streamed["caption"]]
     with pytest.raises(EngineFault, match="has ended"):
         await engine.caption(PIXELS)
+
+
+async def test_texts_become_vectors_and_documents_get_scores(tmp_path: Path) -> None:
+    async with LocalEngine(write_encoder(tmp_path / "gemma", GEMMA), device="cpu", threads=1) as embedder:
+        found = np.array((await embedder.embed(["the cat", "a dog"], dimensions=12))["embeddings"])
+        alone = np.array((await embedder.embed("a dog", dimensions=12))["embeddings"])
+    assert found.shape == (2, 12) and np.allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
+    assert np.allclose(found[1:], alone, atol=1e-5)
+    async with LocalEngine(write_encoder(tmp_path / "ranker", RERANKER), device="cpu", threads=1) as ranker:
+        scores = (await ranker.rerank("the cat", ["a dog", "the cat sat", "a dog"]))["scores"]
+    assert scores[0] == scores[2] != scores[1]
 
 
 def test_a_setting_that_is_none_is_named() -> None:
