@@ -117,6 +117,20 @@ class Arena:
         entries = [reply[0][1] for reply in await pipeline.execute() if reply]
         return [(fields.get(b"id") or _id_in(fields[b"j"])).decode() for fields in entries]
 
+    async def freeze_at_work(self, worker: WorkerProcess) -> list[str]:
+        """Stop a worker while at least one of its jobs has told that it runs; return the ids of all its jobs.
+
+        Without such a job a fault would hit only claims, and nothing would run twice.
+        """
+        while True:
+            worker.send(signal.SIGSTOP)
+            claimed = await self.pending_of(worker.pid)
+            told = [int(await self.redis.hget(names.job(job_id), "seq") or 0) for job_id in claimed]
+            if max(told, default=0) > 1 or not self.ledger.account.open:
+                return claimed
+            worker.send(signal.SIGCONT)
+            await asyncio.sleep(0.02)
+
     async def recovers(self, job_ids: Sequence[str], *, since: float | None = None) -> None:
         """Wait for the ends of the jobs that a fault has hit, now if not `since`, and note how long each took."""
         began = time.monotonic() if since is None else since

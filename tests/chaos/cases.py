@@ -39,9 +39,9 @@ async def workers_killed(folder: Path, load: Load) -> Verdict:
 
         async def kill() -> None:
             worker = here.chance.choice(here.workers)
-            pid = worker.pid
+            claimed = await here.freeze_at_work(worker)
             await worker.kill()
-            recovering.append(asyncio.create_task(here.recovers(await here.pending_of(pid))))
+            recovering.append(asyncio.create_task(here.recovers(claimed)))
             await worker.start()
 
         await asyncio.gather(here.submit(questions(load.jobs)), here.at_each_share(kill))
@@ -56,8 +56,10 @@ async def engines_killed(folder: Path, load: Load) -> Verdict:
 
         async def kill() -> None:
             worker = here.chance.choice([worker for worker in here.workers if worker.children])
+            claimed = await here.freeze_at_work(worker)
             worker.kill_engine()
-            recovering.append(asyncio.create_task(here.recovers(await here.pending_of(worker.pid))))
+            worker.send(signal.SIGCONT)
+            recovering.append(asyncio.create_task(here.recovers(claimed)))
 
         await asyncio.gather(here.submit(questions(load.jobs)), here.at_each_share(kill))
         await asyncio.gather(*recovering)
@@ -99,8 +101,7 @@ async def worker_frozen(folder: Path, load: Load) -> Verdict:
         async def freeze() -> bool:
             nonlocal fenced
             worker = here.chance.choice(here.workers)
-            worker.send(signal.SIGSTOP)
-            claimed = await here.pending_of(worker.pid)
+            claimed = await here.freeze_at_work(worker)
             await here.recovers(claimed)
             fenced += len(claimed)
             worker.send(signal.SIGCONT)

@@ -80,7 +80,7 @@ async def test_an_engine_that_only_crashes_ends_the_worker_and_loses_no_job(grou
     states = [await ground.redis.hget(names.job(job), "state") for job in jobs]
     assert set(states) == {b"queued"}
     crashes = [int(await ground.redis.hget(names.job(job), "crashes") or 0) for job in jobs]
-    ends = [json.loads(line) for line in worker.log.read_text().splitlines() if "ended under its jobs" in line]
+    ends = [json.loads(line) for line in worker.log.read_text().splitlines() if "ended while it ran jobs" in line]
     assert len(ends) == 2
     assert sum(crashes) == sum(end["jobs"] for end in ends), "the last crash counts too"
     assert sum((await ground.left()).values()) == len(jobs)
