@@ -94,7 +94,6 @@ async def test_a_failure_in_the_middle_raises(telling: Serving, client: Any, gat
 
 REFUSED = {
     "n": 2,
-    "stop": ["\n"],
     "logprobs": True,
     "tools": [{"type": "function", "function": {"name": "f"}}],
     "tool_choice": "required",

@@ -9,9 +9,10 @@ import msgspec
 from stoop.errors import StoopError
 from stoop.gateway.body import convert_body
 from stoop.gateway.chat import chat_ask, completion
-from stoop.gateway.chat_request import ChatRequest, check_chat, one_question
+from stoop.gateway.chat_request import ChatRequest
 from stoop.gateway.errors import ApiError, from_stoop
 from stoop.gateway.job_ids import job_id_from
+from stoop.gateway.models import Models
 from stoop.gateway.moondream import BODIES, skill_ask, whole_answer
 from stoop.gateway.submission import Ask, job_of
 from stoop_schemas.job import Job
@@ -45,17 +46,15 @@ class BatchLine:
         if self.problem is not None:
             raise self.problem
         seed = f"{state.batch.id}/{self.number}"
-        ask = await self._ask()
+        ask = await self._ask(gateway.models)
         fields = {**ask.fields, "stream": False, "deadline": 1000 * state.batch.expires_at}
         lane = ask.lane or (state.key.lanes[0] if state.key.lanes else _BULK)
         ask = Ask(ask.skill, ask.image, settings=ask.settings, model=ask.model, lane=lane, fields=fields)
         return await job_of(gateway, state.key, ask, id=job_id_from(seed.encode(), state.key.tenant))
 
-    async def _ask(self) -> Ask:
+    async def _ask(self, models: Models) -> Ask:
         if self.endpoint == "/v1/chat/completions":
-            chat = convert_body(self.body, ChatRequest)
-            check_chat(chat)
-            return await chat_ask(chat, one_question(chat.messages))
+            return await chat_ask(models, convert_body(self.body, ChatRequest))
         skill = self.endpoint.rpartition("/")[2]
         return await skill_ask(skill, convert_body(self.body, BODIES[skill]))
 

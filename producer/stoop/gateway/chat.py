@@ -1,4 +1,6 @@
-"""OpenAI's chat completions, answered by the skill `query`, or by the one that the extension `skill` names."""
+"""OpenAI's chat completions: the skill that the extension `skill` names; without it `query`, or `chat` if the model has
+no `query`.
+"""
 
 import time
 from collections.abc import Iterable
@@ -11,8 +13,10 @@ from stoop.client.build_job import answer
 from stoop.gateway.answer import answer_job
 from stoop.gateway.body import read_json
 from stoop.gateway.call import Call
-from stoop.gateway.chat_request import ChatRequest, Question, check_chat, one_question
+from stoop.gateway.chat_request import ChatRequest, check_chat, conversation, one_question
+from stoop.gateway.errors import ApiError
 from stoop.gateway.images import image_of
+from stoop.gateway.models import Models
 from stoop.gateway.pieces import Piece
 from stoop.gateway.stream import stream_job
 from stoop.gateway.submission import Ask, prepare
@@ -41,16 +45,32 @@ class ChatCompletion(msgspec.Struct, frozen=True, kw_only=True):
 async def answer_chat(call: Call) -> Response:
     """Answer `POST /v1/chat/completions`."""
     body = await read_json(call, ChatRequest)
-    check_chat(body)
-    job = await prepare(call, await chat_ask(body, one_question(body.messages)))
+    job = await prepare(call, await chat_ask(call.gateway.models, body))
     if job.stream:
         return await stream_job(call, job, _Frames(call, body, job))
     created = int(time.time())
     return await answer_job(call, job, lambda result: completion(body.model, created, result))
 
 
-async def chat_ask(body: ChatRequest, question: Question) -> Ask:
-    """Return what a checked body asks for. Raises an `ApiError` (400)."""
+async def chat_ask(models: Models, body: ChatRequest) -> Ask:
+    """Return what a body asks for. Raises an `ApiError` (400, 404)."""
+    check_chat(body)
+    if body.skill is None:
+        served = await models.skills(body.model)
+        if Skill.CHAT in served and Skill.QUERY not in served:
+            return await _next_message(body)
+    return await _one_answer(body)
+
+
+async def _next_message(body: ChatRequest) -> Ask:
+    if _reasons(body):
+        raise ApiError(400, "unsupported_parameter", "this model has no switch for reasoning", param="reasoning")
+    fields = {"messages": await conversation(body.messages), "stream": bool(body.stream), "deadline": body.deadline}
+    return Ask(Skill.CHAT.value, model=body.model, lane=body.lane, settings=_settings(body), fields=fields)
+
+
+async def _one_answer(body: ChatRequest) -> Ask:
+    question = one_question(body.messages)
     skill = body.skill or Skill.QUERY.value
     spec = spec_of(skill)
     asked = {
@@ -60,25 +80,29 @@ async def chat_ask(body: ChatRequest, question: Question) -> Ask:
         "reasoning": _reasons(body),
         "spatial_refs": body.spatial_refs,
     }
-    most = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
     return Ask(
         skill,
         await image_of(question.image, "messages"),
         model=body.model,
         lane=body.lane,
-        settings={
-            "temperature": body.temperature,
-            "top_p": body.top_p,
-            "max_tokens": most,
-            "max_objects": body.max_objects,
-            "seed": body.seed,
-        },
+        settings={**_settings(body), "max_objects": body.max_objects},
         fields={
             **{name: value for name, value in asked.items() if spec.takes(name)},
             "stream": bool(body.stream),
             "deadline": body.deadline,
         },
     )
+
+
+def _settings(body: ChatRequest) -> dict[str, Any]:
+    return {
+        "temperature": body.temperature,
+        "top_p": body.top_p,
+        "top_k": body.top_k,
+        "max_tokens": body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens,
+        "seed": body.seed,
+        "stop": [body.stop] if isinstance(body.stop, str) else body.stop or None,
+    }
 
 
 def _reasons(body: ChatRequest) -> bool | None:
@@ -108,9 +132,8 @@ def completion(model: str, created: int, result: Result) -> ChatCompletion:
 
 def _content(result: Result) -> str:
     """Return the text of an answer; boxes and points as JSON."""
-    output = answer(result)
-    text = next((output[name] for name in TEXT_OUTPUTS if name in output), None)
-    return msgspec.json.encode(output).decode() if text is None else str(text)
+    text = result.output.text if result.output else None
+    return msgspec.json.encode(answer(result)).decode() if text is None else text
 
 
 def _usage(result: Result) -> dict[str, Any]:

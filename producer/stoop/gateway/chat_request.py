@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from stoop.gateway.errors import ApiError
+from stoop.gateway.images import image_of
 from stoop_schemas.skill import CaptionLength, SpatialRef
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "StreamOptions",
     "TextPart",
     "check_chat",
+    "conversation",
     "one_question",
 ]
 
@@ -58,7 +60,7 @@ class StreamOptions(msgspec.Struct, frozen=True):
 
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     """OpenAI's fields, Moondream's `reasoning`, and ours: `skill`, `object`, `length`, `spatial_refs`, `max_objects`,
-    `lane` and `deadline`.
+    `top_k`, `lane` and `deadline`.
 
     Fields of type `Any` are only checked: all but their neutral values are refused.
     """
@@ -69,7 +71,9 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None
+    top_k: int | None = None
     seed: int | None = None
+    stop: str | list[str] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     reasoning_effort: str | None = None
@@ -82,7 +86,6 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     lane: str | None = None
     deadline: int | None = None
     n: Any = None
-    stop: Any = None
     logprobs: Any = None
     top_logprobs: Any = None
     logit_bias: Any = None
@@ -112,7 +115,6 @@ def _empty(value: Any) -> bool:
 
 _NEUTRAL: Final[Mapping[str, Callable[[Any], bool]]] = {
     "n": lambda value: value in (None, 1),
-    "stop": _empty,
     "logprobs": _empty,
     "top_logprobs": _empty,
     "logit_bias": _empty,
@@ -140,8 +142,8 @@ def check_chat(body: ChatRequest) -> None:
 def one_question(messages: list[Message]) -> Question:
     """Return the one question of a conversation, the text of its system messages before it.
 
-    The models answer one question and know no conversation, so history is refused and not lost. Raises an `ApiError`
-    (400, `unsupported_value`).
+    Models with the skill `query` answer one question and know no conversation, so history is refused and not lost.
+    Raises an `ApiError` (400, `unsupported_value`).
     """
     users = [message for message in messages if message.role == "user"]
     others = {message.role for message in messages} - {"system", "developer", "user"}
@@ -162,6 +164,31 @@ def one_question(messages: list[Message]) -> Question:
     if len(images) > 1:
         raise _unsupported("this model looks at one image: send one")
     return Question("\n".join(text for text in texts if text), images[0] if images else None)
+
+
+async def conversation(messages: list[Message]) -> list[dict[str, Any]]:
+    """Return the messages for a job of the skill `chat`, with large images as bytes.
+
+    Raises an `ApiError` (400): `unsupported_value` for the result of a tool.
+    """
+    return [{"role": _role_of(message), "content": await _content_of(message)} for message in messages]
+
+
+def _role_of(message: Message) -> str:
+    if message.role in ("tool", "function"):
+        raise _unsupported("this model calls no tools, so it takes no message of one")
+    return "system" if message.role == "developer" else message.role
+
+
+async def _content_of(message: Message) -> str | list[dict[str, Any]]:
+    if not isinstance(message.content, list):
+        return message.content or ""
+    return [
+        {"type": "text", "text": part.text}
+        if isinstance(part, TextPart)
+        else {"type": "image_url", "image_url": {"url": await image_of(part.image_url.url, "messages")}}
+        for part in message.content
+    ]
 
 
 def _unsupported(message: str) -> ApiError:

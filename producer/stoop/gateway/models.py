@@ -55,6 +55,17 @@ class Models:
         known = ", ".join([*models, *self._aliases]) or "none"
         raise ApiError(404, "model_not_found", f"no worker serves the model {asked[:64]!r}; known are {known}")
 
+    async def skills(self, asked: str | None) -> frozenset[str]:
+        """Return the skills of the model that a job of this name runs on; raises an `ApiError` (404)."""
+        short = await self.resolve(asked)
+        models = await self.all()
+        return frozenset(
+            skill
+            for model, _ in models.values()
+            if (model.default if short is None else model.name == short)
+            for skill in model.skills
+        )
+
     async def all(self, *, fresh: bool = False) -> Mapping[str, tuple[LiveModel, int]]:
         """Return every model by its id, with the Unix second in which this gateway first saw it."""
         if fresh or self._clock() >= self._look_at:

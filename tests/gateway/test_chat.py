@@ -1,0 +1,86 @@
+"""Conversations with a chat model by OpenAI's own client: a tiny random Qwen3-VL, which sees."""
+
+import asyncio
+import base64
+import json
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from stoop.demo.embedded import EmbeddedS3, embedded_redis
+from stoop.demo.pictures import draw_pictures
+from stoop.demo.worker_process import running_worker
+from tests.examples.conftest import new_town
+from tests.gateway.conftest import SECONDS, Serving, _begin, asking, events_of
+from tests.support.tiny_decoder import write_qwen_vl
+
+openai = pytest.importorskip("openai")
+
+FLAGS = {"lanes": "interactive,bulk", "threads": "1", "max-context": "1024"}
+TURNS = [
+    {"role": "developer", "content": "Be brief."},
+    {"role": "user", "content": "hello"},
+    {"role": "assistant", "content": "Hello!"},
+    {"role": "user", "content": "and then?"},
+]
+GREEDY = {"temperature": 0, "max_completion_tokens": 16}
+
+
+@pytest.fixture(scope="module")
+def chatting(s3: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    folder = tmp_path_factory.mktemp("chat")
+    (folder / "model").mkdir()
+    model = write_qwen_vl(folder / "model")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("STOOP_REDIS_URL", raising=False)
+        with embedded_redis(folder / "redis") as redis, running_worker(folder, model, redis, s3, FLAGS):
+            serving = _begin(folder, new_town(redis, s3), "--open")
+            yield serving
+            serving.server.end(signal.SIGKILL)
+
+
+async def test_a_conversation_is_answered_and_streamed_alike(chatting: Serving) -> None:
+    client = openai.AsyncOpenAI(base_url=f"{chatting.address}/v1", api_key="any", timeout=SECONDS)
+    async with asyncio.timeout(SECONDS), client:
+        [model] = [each async for each in client.models.list()]
+        asked: dict[str, Any] = {"model": model.id, "messages": TURNS, **GREEDY}
+        whole = await client.chat.completions.create(**asked)
+        text = whole.choices[0].message.content
+        assert text and whole.choices[0].finish_reason == "length"
+        assert whole.usage.completion_tokens == 16
+        stream = await client.chat.completions.create(**asked, stream=True)
+        assert "".join([chunk.choices[0].delta.content or "" async for chunk in stream]) == text
+        stop = text[len(text) // 2 :][:2]
+        cut = await client.chat.completions.create(**asked, stop=stop, extra_body={"top_k": 50})
+        assert (cut.choices[0].message.content, cut.choices[0].finish_reason) == (text[: text.index(stop)], "stop")
+
+
+async def test_images_anywhere_in_the_conversation_are_seen(chatting: Serving) -> None:
+    async with asyncio.timeout(SECONDS), asking(chatting) as http:
+        [model] = (await http.get("/v1/models")).json()["data"]
+        tokens = []
+        for pictures in draw_pictures(1, seed=1), draw_pictures(2, seed=1):
+            urls = [f"data:image/png;base64,{base64.b64encode(picture.encoded).decode()}" for picture in pictures]
+            shown = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+            messages = [{"role": "user", "content": [{"type": "text", "text": "look"}, each]} for each in shown]
+            body = {"model": model["id"], "messages": messages, "max_tokens": 4, "stream": True}
+            body["stream_options"] = {"include_usage": True}
+            async with http.stream("POST", "/v1/chat/completions", json=body) as response:
+                data = [event["data"] async for event in events_of(response) if "data" in event]
+            usage = json.loads(data[-2]) if isinstance(data[-2], str) else data[-2]
+            tokens.append(usage["usage"]["prompt_tokens"])
+        assert tokens[1] > tokens[0] + 100
+
+
+async def test_what_a_chat_model_cannot_do_is_refused_by_name(chatting: Serving) -> None:
+    async with asyncio.timeout(SECONDS), asking(chatting) as http:
+        [model] = (await http.get("/v1/models")).json()["data"]
+        asked = {"model": model["id"], "messages": TURNS}
+        for change, param in (
+            ({"reasoning_effort": "high"}, "reasoning"),
+            ({"messages": [{"role": "tool", "content": "4"}]}, "messages"),
+        ):
+            error = (await http.post("/v1/chat/completions", json={**asked, **change})).json()["error"]
+            assert (error["type"], error["param"]) == ("invalid_request_error", param)
