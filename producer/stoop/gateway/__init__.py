@@ -23,6 +23,7 @@ pieces.py        a job's events as pieces of text
 moondream.py     Moondream's routes
 chat_request.py  OpenAI's chat request, and the parameters it refuses
 chat.py          OpenAI's chat completions
+texts.py         embeddings and rerank
 unserved.py      routes whose models are still to come
 forms.py         multipart forms within their bounds
 jobs.py          native jobs and their events

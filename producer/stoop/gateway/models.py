@@ -7,6 +7,7 @@ from typing import Final
 from stoop.client.job_client import JobClient
 from stoop.client.models import LiveModel
 from stoop.gateway.errors import ApiError
+from stoop_schemas.skill import Skill
 
 __all__ = ["Models"]
 
@@ -65,6 +66,11 @@ class Models:
             if (model.default if short is None else model.name == short)
             for skill in model.skills
         )
+
+    async def check(self, asked: str | None, skill: Skill, purpose: str) -> None:
+        """Raise an `ApiError` (404, `model_not_found`) unless the model of this name has the skill."""
+        if skill not in await self.skills(asked):
+            raise ApiError(404, "model_not_found", f"no worker serves a model for {purpose}", param="model")
 
     async def all(self, *, fresh: bool = False) -> Mapping[str, tuple[LiveModel, int]]:
         """Return every model by its id, with the Unix second in which this gateway first saw it."""

@@ -3,7 +3,18 @@
 from functools import partial
 from typing import Any, Final
 
-from stoop.gateway import batches, chat, chat_request, file_routes, health, jobs, model_routes, moondream, unserved
+from stoop.gateway import (
+    batches,
+    chat,
+    chat_request,
+    file_routes,
+    health,
+    jobs,
+    model_routes,
+    moondream,
+    texts,
+    unserved,
+)
 from stoop.gateway.documents import show_docs, show_openapi
 from stoop.gateway.files import FileObject
 from stoop.gateway.pages.page_routes import PAGE_ROUTES
@@ -103,7 +114,13 @@ def _audio(name: str, run: Any, summary: str) -> Route:
 def _rerank(path: str) -> Route:
     summary = "Sort documents by how well they answer a query."
     return Route(
-        method="POST", path=path, run=unserved.rerank, summary=summary, tag="Reranking", body=unserved.RerankRequest
+        method="POST",
+        path=path,
+        run=texts.rerank,
+        summary=summary,
+        tag="Reranking",
+        body=texts.RerankRequest,
+        answer=texts.RerankResponse,
     )
 
 
@@ -111,10 +128,11 @@ def _llama(path: str) -> Route:
     return Route(
         method="POST",
         path=path,
-        run=unserved.embed_llama,
+        run=texts.embed_llama,
         summary="Embed texts, as llama.cpp's server does.",
         tag="llama.cpp",
-        body=unserved.LlamaEmbeddingRequest,
+        body=texts.LlamaEmbeddingRequest,
+        answer=list[texts.LlamaEmbedding],
     )
 
 
@@ -123,12 +141,12 @@ _OPENAI: Final = (
         "/v1/chat/completions",
         chat.answer_chat,
         chat_request.ChatRequest,
-        "Answer a conversation of one question.",
+        "Answer a conversation.",
         answer=chat.ChatCompletion,
         statuses=(200, 202),
         streams=True,
     ),
-    _openai("/v1/embeddings", unserved.embed, unserved.EmbeddingsRequest, "Embed texts."),
+    _openai("/v1/embeddings", texts.embed, texts.EmbeddingsRequest, "Embed texts.", answer=texts.EmbeddingsResponse),
     _audio("transcriptions", unserved.transcribe, "Write down what is said."),
     _audio("translations", unserved.translate, "Write down in English what is said."),
     *(_rerank(path) for path in ("/v1/rerank", "/v2/rerank", "/rerank", "/v1/reranking", "/reranking")),

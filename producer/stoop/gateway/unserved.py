@@ -1,26 +1,20 @@
-"""OpenAI's and others' routes for skills that no model here has yet. They read and check a request as they will when a
-model comes, and answer `model_not_found` until then.
+"""OpenAI's audio routes, for skills that no model here has yet. They read and check a request as they will when a model
+comes, and answer `model_not_found` until then.
 """
 
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 from starlette.datastructures import FormData, UploadFile
 from starlette.responses import Response
 
-from stoop.gateway.body import convert_body, read_json
+from stoop.gateway.body import convert_body
 from stoop.gateway.call import Call
 from stoop.gateway.errors import ApiError
 from stoop.gateway.forms import read_form
 
 __all__ = [
     "AUDIO_FIELDS",
-    "EmbeddingsRequest",
-    "LlamaEmbeddingRequest",
-    "RerankRequest",
-    "embed",
-    "embed_llama",
-    "rerank",
     "transcribe",
     "translate",
 ]
@@ -34,33 +28,6 @@ AUDIO_FIELDS: Final = (
     "temperature",
     "timestamp_granularities[]",
 )
-_MOST_INPUTS: Final = 2048
-
-
-class EmbeddingsRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Texts to embed. Token ids are refused, because they would be those of another model's tokenizer."""
-
-    model: str
-    input: str | list[str | int | list[int]]
-    encoding_format: Literal["float", "base64"] | None = None
-    dimensions: int | None = None
-
-
-class LlamaEmbeddingRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Texts to embed, as llama.cpp's server takes them."""
-
-    content: str | list[str]
-    model: str | None = None
-
-
-class RerankRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Documents to sort by how well they answer a query."""
-
-    query: str
-    documents: list[str | dict[str, Any]]
-    model: str | None = None
-    top_n: int | None = None
-    return_documents: bool | None = None
 
 
 class _AudioForm(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,42 +38,14 @@ class _AudioForm(msgspec.Struct, frozen=True, kw_only=True):
     temperature: float = 0.0
 
 
-async def embed(call: Call) -> Response:
-    """Answer `POST /v1/embeddings`."""
-    body = await read_json(call, EmbeddingsRequest)
-    inputs = [body.input] if isinstance(body.input, str) else body.input
-    if any(not isinstance(each, str) for each in inputs):
-        message = (
-            "token ids are of another model's tokenizer: send text; in LangChain, check_embedding_ctx_length=False"
-        )
-        raise ApiError(400, "unsupported_value", message, param="input")
-    if not inputs or not all(inputs) or len(inputs) > _MOST_INPUTS:
-        raise ApiError(400, "invalid_value", f"input must be 1 to {_MOST_INPUTS} texts, none empty", param="input")
-    raise await _unserved(call, body.model, "embeddings")
-
-
-async def embed_llama(call: Call) -> Response:
-    """Answer llama.cpp's `POST /embedding` and `POST /embeddings`."""
-    body = await read_json(call, LlamaEmbeddingRequest)
-    raise await _unserved(call, body.model, "embeddings")
-
-
-async def rerank(call: Call) -> Response:
-    """Answer `POST /v1/rerank` and its other names."""
-    body = await read_json(call, RerankRequest)
-    if not body.documents:
-        raise ApiError(400, "invalid_value", "documents must not be empty", param="documents")
-    raise await _unserved(call, body.model, "reranking")
-
-
 async def transcribe(call: Call) -> Response:
     """Answer `POST /v1/audio/transcriptions`."""
-    raise await _unserved(call, await _audio_model(call), "transcriptions")
+    raise await _unserved(call, "transcriptions")
 
 
 async def translate(call: Call) -> Response:
     """Answer `POST /v1/audio/translations`."""
-    raise await _unserved(call, await _audio_model(call), "translations")
+    raise await _unserved(call, "translations")
 
 
 async def _audio_model(call: Call) -> str:
@@ -134,7 +73,6 @@ def _audio(form: FormData) -> _AudioForm:
     return body
 
 
-async def _unserved(call: Call, model: str | None, what: str) -> ApiError:
-    if model is not None:
-        await call.gateway.models.resolve(model)  # which may not know the model at all
-    return ApiError(404, "model_not_found", f"no worker serves a model for {what}", param="model")
+async def _unserved(call: Call, purpose: str) -> ApiError:
+    await call.gateway.models.resolve(await _audio_model(call))  # which may not know the model at all
+    return ApiError(404, "model_not_found", f"no worker serves a model for {purpose}", param="model")

@@ -1,0 +1,165 @@
+"""Vectors and scores of texts: OpenAI's embeddings, rerank as Cohere and others have it, and llama.cpp's embeddings."""
+
+import math
+from typing import Any, Final, Literal
+
+import msgspec
+from starlette.responses import Response
+
+from stoop.client.vectors import read_vector
+from stoop.gateway.answer import answer_job
+from stoop.gateway.body import read_json
+from stoop.gateway.call import Call
+from stoop.gateway.errors import ApiError
+from stoop.gateway.submission import Ask, prepare
+from stoop_schemas.result import Result
+from stoop_schemas.skill import Skill
+
+__all__ = [
+    "EmbeddingsRequest",
+    "EmbeddingsResponse",
+    "LlamaEmbedding",
+    "LlamaEmbeddingRequest",
+    "RerankRequest",
+    "RerankResponse",
+    "embed",
+    "embed_llama",
+    "rerank",
+]
+
+_MOST_TEXTS: Final = 256
+"""A job takes no more."""
+
+
+class EmbeddingsRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Texts to embed. Token ids are refused, because they would be those of another model's tokenizer."""
+
+    model: str
+    input: str | list[str | int | list[int]]
+    encoding_format: Literal["float", "base64"] | None = None
+    dimensions: int | None = None
+
+
+class EmbeddingsResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """One vector for each text: numbers, or the base64 of little-endian float32 values."""
+
+    object: str
+    data: list[dict[str, Any]]
+    model: str
+    usage: dict[str, int]
+
+
+class LlamaEmbeddingRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Texts to embed, as llama.cpp's server takes them."""
+
+    content: str | list[str]
+    model: str | None = None
+
+
+class LlamaEmbedding(msgspec.Struct, frozen=True, kw_only=True):
+    """The vector of one text, as llama.cpp's server writes it."""
+
+    index: int
+    embedding: list[list[float]]
+
+
+class RerankRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Documents to sort by how well they answer a query."""
+
+    query: str
+    documents: list[str | dict[str, Any]]
+    model: str | None = None
+    top_n: int | None = None
+    return_documents: bool | None = None
+
+
+class RerankResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """The best documents, best first; `relevance_score` is from 0 to 1."""
+
+    id: str
+    model: str | None
+    results: list[dict[str, Any]]
+    usage: dict[str, int]
+    meta: dict[str, Any]
+
+
+async def embed(call: Call) -> Response:
+    """Answer `POST /v1/embeddings`."""
+    body = await read_json(call, EmbeddingsRequest)
+    given = [body.input] if isinstance(body.input, str) else body.input
+    texts = [text for text in given if isinstance(text, str)]
+    if len(texts) < len(given):
+        message = (
+            "token ids are of another model's tokenizer: send text; in LangChain, check_embedding_ctx_length=False"
+        )
+        raise ApiError(400, "unsupported_value", message, param="input")
+    ask = await _embed_ask(call, body.model, texts, "input", dimensions=body.dimensions)
+
+    def write(result: Result) -> EmbeddingsResponse:
+        packed = _vectors_of(result)
+        vectors = packed if body.encoding_format == "base64" else [read_vector(vector) for vector in packed]
+        data = [{"object": "embedding", "index": index, "embedding": each} for index, each in enumerate(vectors)]
+        count = result.metrics.input_tokens
+        usage = {"prompt_tokens": count, "total_tokens": count}
+        return EmbeddingsResponse(object="list", data=data, model=body.model, usage=usage)
+
+    return await answer_job(call, await prepare(call, ask), write)
+
+
+async def embed_llama(call: Call) -> Response:
+    """Answer llama.cpp's `POST /embedding` and `POST /embeddings`."""
+    body = await read_json(call, LlamaEmbeddingRequest)
+    texts = [body.content] if isinstance(body.content, str) else body.content
+    ask = await _embed_ask(call, body.model, texts, "content")
+
+    def write(result: Result) -> list[LlamaEmbedding]:
+        vectors = map(read_vector, _vectors_of(result))
+        return [LlamaEmbedding(index=index, embedding=[vector]) for index, vector in enumerate(vectors)]
+
+    return await answer_job(call, await prepare(call, ask), write)
+
+
+async def rerank(call: Call) -> Response:
+    """Answer `POST /v1/rerank` and its other names."""
+    body = await read_json(call, RerankRequest)
+    documents = [each if isinstance(each, str) else each.get("text") for each in body.documents]
+    texts = [text for text in documents if isinstance(text, str)]
+    if len(texts) < len(documents):
+        raise ApiError(400, "invalid_value", "a document is a text, or an object with a text", param="documents")
+    _check_texts(texts, "documents")
+    await call.gateway.models.check(body.model, Skill.RERANK, "reranking")
+    fields = {"query": body.query, "documents": texts, "truncate": True}
+    job = await prepare(call, Ask(Skill.RERANK.value, model=body.model, fields=fields))
+
+    def write(result: Result) -> RerankResponse:
+        scores = result.output.scores if result.output else None
+        ranked = sorted(enumerate(scores or ()), key=lambda scored: -scored[1])[: body.top_n]
+        usage = {"total_tokens": result.metrics.input_tokens}
+        results = [
+            {"index": index, "relevance_score": _share(score)}
+            | ({"document": {"text": texts[index]}} if body.return_documents else {})
+            for index, score in ranked
+        ]
+        return RerankResponse(id=result.id, model=body.model, results=results, usage=usage, meta={})
+
+    return await answer_job(call, job, write)
+
+
+async def _embed_ask(call: Call, model: str | None, texts: list[str], param: str, **fields: Any) -> Ask:
+    _check_texts(texts, param)
+    await call.gateway.models.check(model, Skill.EMBED, "embeddings")
+    return Ask(Skill.EMBED.value, model=model, fields={"input": texts, **fields})
+
+
+def _check_texts(texts: list[str], param: str) -> None:
+    if not texts or not all(texts) or len(texts) > _MOST_TEXTS:
+        raise ApiError(400, "invalid_value", f"{param} must be 1 to {_MOST_TEXTS} texts, none empty", param=param)
+
+
+def _vectors_of(result: Result) -> list[str]:
+    return (result.output.embeddings if result.output else None) or []
+
+
+def _share(score: float) -> float:
+    """Return the logistic function of a score, without overflow."""
+    return 1 / (1 + math.exp(-score)) if score > 0 else 1 - 1 / (1 + math.exp(score))

@@ -1,0 +1,84 @@
+"""Embeddings and rerank over HTTP, on tiny random models."""
+
+import asyncio
+import contextlib
+import math
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from stoop import Client
+from stoop.config import ProducerConfig
+from stoop.demo.embedded import EmbeddedS3, embedded_redis
+from stoop.demo.worker_process import running_worker
+from tests.examples.conftest import new_town
+from tests.gateway.conftest import SECONDS, Serving, _begin, asking
+from tests.support.tiny_encoder import GEMMA, RERANKER, write_encoder
+
+openai = pytest.importorskip("openai")
+
+TEXTS = ["the cat sat on the mat", "what is the capital of france", "a"]
+
+
+@pytest.fixture(scope="module")
+def texts(s3: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Serving, ProducerConfig]]:
+    """A gateway before a model that embeds and one that ranks."""
+    folder = tmp_path_factory.mktemp("texts")
+    with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as stack:
+        patch.delenv("STOOP_REDIS_URL", raising=False)
+        redis = stack.enter_context(embedded_redis(folder / "redis"))
+        for name, model in (("embedder", GEMMA), ("ranker", RERANKER)):
+            written = write_encoder(folder / name / "model", model)
+            flags = {"model-name": name, "lanes": "interactive,bulk", "threads": "1"}
+            stack.enter_context(running_worker(folder / name, str(written), redis, s3, flags))
+        serving = _begin(folder, new_town(redis, s3), "--open")
+        stack.callback(serving.server.end, signal.SIGKILL)
+        yield serving, ProducerConfig(redis_url=redis.url, timeout_seconds=60)
+
+
+async def test_vectors_are_those_of_the_client_in_every_form(texts: tuple[Serving, ProducerConfig]) -> None:
+    serving, config = texts
+    wanted = await asyncio.to_thread(vectors, config)
+    official = openai.AsyncOpenAI(base_url=f"{serving.address}/v1", api_key="any", timeout=SECONDS)
+    async with asyncio.timeout(SECONDS), official, asking(serving) as http:
+        told = await official.embeddings.create(model="embedder", input=TEXTS)
+        assert [each.embedding for each in told.data] == wanted
+        assert told.usage.total_tokens == told.usage.prompt_tokens > len(TEXTS)
+        plain = await official.embeddings.create(model="embedder", input=TEXTS[0], encoding_format="float")
+        assert plain.data[0].embedding == pytest.approx(wanted[0], abs=1e-6)
+        short = await official.embeddings.create(model="embedder", input=TEXTS[0], dimensions=16)
+        assert math.isclose(math.hypot(*short.data[0].embedding), 1, abs_tol=1e-5)
+        assert len(short.data[0].embedding) == 16
+        llama = (await http.post("/embedding", json={"content": TEXTS, "model": "embedder"})).json()
+        assert [each["embedding"][0] for each in llama] == [pytest.approx(vector, abs=1e-6) for vector in wanted]
+
+
+def vectors(config: ProducerConfig) -> list[list[float]]:
+    with Client(config, job_model="embedder") as client:
+        return client.embed(TEXTS)["embeddings"]
+
+
+async def test_documents_come_best_first(texts: tuple[Serving, ProducerConfig]) -> None:
+    async with asyncio.timeout(SECONDS), asking(texts[0]) as http:
+        body = {"model": "ranker", "query": "cat", "documents": [TEXTS[0], {"text": TEXTS[1]}, TEXTS[2]]}
+        whole = (await http.post("/v1/rerank", json={**body, "return_documents": True})).json()
+        scores = [each["relevance_score"] for each in whole["results"]]
+        assert scores == sorted(scores, reverse=True) and 0 < min(scores) <= max(scores) < 1
+        assert [TEXTS[each["index"]] for each in whole["results"]] == [
+            each["document"]["text"] for each in whole["results"]
+        ]
+        assert whole["usage"]["total_tokens"] > 0
+        best = (await http.post("/rerank", json={**body, "top_n": 1})).json()["results"]
+        assert best == [{name: whole["results"][0][name] for name in ("index", "relevance_score")}]
+
+
+async def test_a_model_without_the_skill_and_too_many_texts_are_refused(texts: tuple[Serving, ProducerConfig]) -> None:
+    async with asyncio.timeout(SECONDS), asking(texts[0]) as http:
+        for model, given, code in (
+            ("ranker", "hello", "model_not_found"),
+            ("embedder", ["a"] * 257, "invalid_value"),
+            ("embedder", [[87]], "unsupported_value"),
+        ):
+            error = (await http.post("/v1/embeddings", json={"model": model, "input": given})).json()["error"]
+            assert error["code"] == code
