@@ -4,9 +4,11 @@ accuracy/   accuracy of the demo's model
 bulk/       memory and crash safety of `stoop bulk`
 engine/     speed and memory of the engine alone
 front/      CPU time and memory of a worker's front
+gateway/    the gateway under load
 kernels/    every kernel against the library call it replaces
 queue/      the queue: throughput, latency, depth, Celery
 figures.py  sums up records, and writes figures with their machine
+instant_engine.py  an engine without a model, which answers at once
 report.py   figures as tables and plots
 """
 

@@ -55,8 +55,8 @@ async def measure_ramp(
         print(stages[-1], flush=True)
         broken = stages[-1].broken(thresholds)
         callers *= 2
-    told = {"stages": [asdict(stage) for stage in stages], "broken": broken, "thresholds": asdict(thresholds)}
-    return {"kind": "gateway ramp", "stream": stream, "seconds": seconds, **told}
+    measured = {"stages": [asdict(stage) for stage in stages], "broken": broken, "thresholds": asdict(thresholds)}
+    return {"kind": "gateway ramp", "stream": stream, "seconds": seconds, **measured}
 
 
 async def _stage(stack: Stack, callers: int, seconds: float, stream: bool) -> Stage:

@@ -64,7 +64,7 @@ MODEL_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 """The short name of a model, whole: it becomes part of a lane's name, where a colon ends it."""
 
 IMAGE_SCHEMES: Final = ("s3://", "data:image/", "https://")
-"""What an image address starts with."""
+"""The prefixes that an image address may have."""
 
 _WANTED: Final = {
     "question": "a question",

@@ -38,7 +38,7 @@ class SkillOptions:
     max_objects: Annotated[int | None, _sampling("Maximum number of boxes or points.")] = None
     seed: Annotated[int | None, _sampling("The same seed repeats the same answer.")] = None
 
-    top_k: Annotated[int | None, _sampling("Sample from so many of the likeliest tokens.")] = None
+    top_k: Annotated[int | None, _sampling("Sample from this many of the likeliest tokens.")] = None
     stop: Annotated[list[str] | None, _sampling("End the answer before this text; may be given again.")] = None
     adapter: Annotated[str | None, typer.Option(help="The id of a LoRA adapter of the worker.")] = None
 

@@ -63,7 +63,7 @@ class AsyncClient(JobClient):
         **fields: Any,
     ) -> Job:
         """Make a job from fields of `stoop_schemas.job.Job`; upload its images unless they are addresses."""
-        # what is wrong is told before anything is uploaded: until then any address will do
+        # a placeholder address lets the job be checked before anything is uploaded
         any_address = None if image is None else _ANY_ADDRESS
         given = {**self._defaults, **fields, "image": any_address}
         messages = fields.get("messages") or []

@@ -42,8 +42,8 @@ class Outage:
 class Patience:
     """Repeats calls while a server is away, for `seconds` in each outage, with growing pauses.
 
-    `pause` waits for so many seconds; it may raise to end the call. `note` receives a line about each wait. With
-    `needs_answer`, a server is waited for only once it has answered: before that, its address is probably wrong.
+    `pause` waits for the seconds it is given; it may raise to end the call. `note` receives a line about each wait.
+    With `needs_answer`, a server is waited for only once it has answered: before that, its address is probably wrong.
     """
 
     def __init__(

@@ -25,7 +25,7 @@ from stoop.gateway.routes import ROUTES
 __all__ = ["make_app"]
 
 _LEFT: Final = 499
-"""What the access log shows for a caller that left; nobody receives it."""
+"""The status that the access log shows for a caller that left; nobody receives it."""
 
 _CODES: Final = {404: "unknown_url", 405: "method_not_allowed"}
 _LIMITS: Final = tuple(

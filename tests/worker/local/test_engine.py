@@ -4,6 +4,7 @@ import asyncio
 import base64
 import inspect
 import io
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -13,7 +14,9 @@ from PIL import Image as Pillow
 
 from stoop import AsyncClient
 from stoop_schemas.failure import FailureCode, Rejected
-from stoop_worker.engine.request import Sampling
+from stoop_worker.engine.engine import Engine
+from stoop_worker.engine.request import Output, Sampling, TextDelta
+from stoop_worker.engine.thread import EngineThread
 from stoop_worker.errors import CheckpointError, ConfigError, EngineFault, ImageError
 from stoop_worker.local import LocalEngine
 from tests.support.tiny_encoder import GEMMA, RERANKER, write_encoder
@@ -99,9 +102,27 @@ async def test_a_refusal_and_a_bad_image_fail_alone(engine: LocalEngine) -> None
     assert (await engine.caption(PIXELS, settings=SHORT))["caption"] is not None
 
 
-async def test_an_engine_that_ends_tells_who_waits(folder: Path) -> None:
+async def test_an_engine_that_ends_tells_who_waits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    step, stop = Engine.step, EngineThread.stop
+    delivered: list[Output] = []
+    stopping = threading.Event()
+
+    def step_until_text(engine: Engine) -> list[Output]:
+        """Step until there is text, and never again: the answer must not end before its engine does."""
+        if any(isinstance(output, TextDelta) for output in delivered):
+            stopping.wait()
+            return []
+        delivered[:] = step(engine)
+        return list(delivered)
+
+    def stop_stepping(thread: EngineThread) -> None:
+        stopping.set()
+        stop(thread)
+
     async with LocalEngine(folder, device="cpu", threads=1) as engine:
-        streamed = await engine.caption(PIXELS, stream=True, settings={"max_tokens": 900, "temperature": 1.0})
+        monkeypatch.setattr(Engine, "step", step_until_text)
+        monkeypatch.setattr(EngineThread, "stop", stop_stepping)
+        streamed = await engine.caption(PIXELS, stream=True, settings={"max_tokens": 900, "temperature": 0.0})
         await anext(streamed["caption"])
     with pytest.raises(EngineFault, match="has ended"):
         [piece async for piece in streamed["caption"]]

@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from stoop_worker.engine.config import EngineConfig
+from stoop_worker.engine.model import LoadedModel
 from stoop_worker.engine.request import Finished, Request, Task, Usage
-from stoop_worker.engine.tensors import Device, DType, PackedTexts, Tensor
+from stoop_worker.engine.tensors import PackedTexts, Tensor
 
 __all__ = ["Encoder", "EncoderSpec", "Ids", "Values"]
 
@@ -35,32 +36,12 @@ class EncoderSpec:
 
 
 @runtime_checkable
-class Encoder(Protocol):
+class Encoder(LoadedModel, Protocol):
     """A loaded encoder, ready to run in one engine. Its values for a text do not depend on the other texts."""
 
     @property
     def spec(self) -> EncoderSpec:
         """The model's sizes and capabilities."""
-
-    @property
-    def name(self) -> str:
-        """The name in results and logs."""
-
-    @property
-    def digest(self) -> str:
-        """A digest that no other model shares."""
-
-    @property
-    def untrained(self) -> bool:
-        """True if the weights are made up, so that answers are noise."""
-
-    @property
-    def device(self) -> Device:
-        """The device that holds the weights."""
-
-    @property
-    def dtype(self) -> DType:
-        """The dtype of activations."""
 
     def prepare_texts(self, request: Request) -> tuple[Ids, ...]:
         """Tokenize the texts of a request; raises `RequestInvalid`. Any thread may call it."""

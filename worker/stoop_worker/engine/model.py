@@ -18,7 +18,7 @@ from stoop_worker.engine.skill import Skill
 from stoop_worker.engine.spec import KVSpec, Spec
 from stoop_worker.engine.tensors import Device, DType, FedRows, Given, HeadReads, KVView, LastHeads, Tensor
 
-__all__ = ["KVSpec", "Model", "Prepared", "RequestInvalid", "Spec"]
+__all__ = ["KVSpec", "LoadedModel", "Model", "Prepared", "RequestInvalid", "Spec"]
 
 
 class RequestInvalid(Exception):
@@ -44,16 +44,8 @@ class Prepared:
     two_way: int = 0
 
 
-class Model(Protocol):
-    """A loaded model, ready to run in one engine.
-
-    `digest` distinguishes models in cache keys; `untrained` marks made-up weights. Activations, keys and values have
-    the type `dtype`.
-    """
-
-    @property
-    def spec(self) -> Spec:
-        """The model's sizes and capabilities."""
+class LoadedModel(Protocol):
+    """The facts about a loaded model that do not depend on how it runs."""
 
     @property
     def name(self) -> str:
@@ -74,6 +66,18 @@ class Model(Protocol):
     @property
     def dtype(self) -> DType:
         """The dtype of activations."""
+
+
+class Model(LoadedModel, Protocol):
+    """A loaded model, ready to run in one engine.
+
+    `digest` distinguishes models in cache keys; `untrained` marks made-up weights. Activations, keys and values have
+    the type `dtype`.
+    """
+
+    @property
+    def spec(self) -> Spec:
+        """The model's sizes and capabilities."""
 
     def prepare(self, request: Request) -> Prepared:
         """Turn a request for one of the spec's tasks into inputs; raises `RequestInvalid`. Any thread may call it."""

@@ -42,7 +42,7 @@ class LaneState(msgspec.Struct, frozen=True):
 
 
 class JobRecord(msgspec.Struct, frozen=True):
-    """What the queue knows of a job: the fields of its record, and its dead letter if it has one."""
+    """A job as the queue stores it: the fields of its record, and its dead letter if it has one."""
 
     id: str
     record: dict[str, str]

@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from stoop_worker.errors import CheckpointError
 from stoop_worker.models.blocks.rope import Llama3Scaling
+from stoop_worker.models.loading.config_file import number_in
 
 __all__ = ["DecoderConfig", "read_decoder_config"]
-
-_T = TypeVar("_T")
 
 # fields with a value that this code cannot compute, and the values it can
 _REQUIRED: Mapping[str, tuple[object, ...]] = {
@@ -52,21 +51,21 @@ def read_decoder_config(document: Mapping[str, Any]) -> DecoderConfig:
     if set(document.get("layer_types") or ()) - {"full_attention"}:
         raise CheckpointError("config: layer_types asks for other layers than full_attention, the only ones here")
     rope = _rope(document)
-    dim, heads = _number(document, "hidden_size", int), _number(document, "num_attention_heads", int)
-    key_heads = _number(document, "num_key_value_heads", int, heads)
+    dim, heads = number_in(document, "hidden_size", int), number_in(document, "num_attention_heads", int)
+    key_heads = number_in(document, "num_key_value_heads", int, heads)
     if heads % key_heads:
         raise CheckpointError(f"config: {heads} query heads cannot share {key_heads} key heads evenly")
     return DecoderConfig(
         dim=dim,
-        ff_dim=_number(document, "intermediate_size", int),
-        layers=_number(document, "num_hidden_layers", int),
+        ff_dim=number_in(document, "intermediate_size", int),
+        layers=number_in(document, "num_hidden_layers", int),
         heads=heads,
         key_heads=key_heads,
-        head_dim=_number(document, "head_dim", int, dim // heads),
-        vocab_size=_number(document, "vocab_size", int),
-        max_context=_number(document, "max_position_embeddings", int),
-        epsilon=_number(document, "rms_norm_eps", float),
-        theta=_number(rope, "rope_theta", float),
+        head_dim=number_in(document, "head_dim", int, dim // heads),
+        vocab_size=number_in(document, "vocab_size", int),
+        max_context=number_in(document, "max_position_embeddings", int),
+        epsilon=number_in(document, "rms_norm_eps", float),
+        theta=number_in(rope, "rope_theta", float),
         scaling=_scaling(rope),
         head_norms=str(document.get("model_type", "")).startswith("qwen3"),
         tied=bool(document.get("tie_word_embeddings", False)),
@@ -86,19 +85,9 @@ def _scaling(rope: Mapping[str, Any]) -> Llama3Scaling | None:
             return None
         case "llama3":
             return Llama3Scaling(
-                factor=_number(rope, "factor", float),
-                low=_number(rope, "low_freq_factor", float),
-                high=_number(rope, "high_freq_factor", float),
-                original_context=_number(rope, "original_max_position_embeddings", int),
+                factor=number_in(rope, "factor", float),
+                low=number_in(rope, "low_freq_factor", float),
+                high=number_in(rope, "high_freq_factor", float),
+                original_context=number_in(rope, "original_max_position_embeddings", int),
             )
     raise CheckpointError(f"config: rope of type {rope['rope_type']!r} is not known; known are default and llama3")
-
-
-def _number(document: Mapping[str, Any], name: str, kind: type[_T], default: _T | None = None) -> _T:
-    found = document.get(name, default)
-    found = default if found is None else found
-    if kind is float and isinstance(found, int) and not isinstance(found, bool):
-        found = float(found)
-    if not isinstance(found, kind) or isinstance(found, bool) or not found > 0:  # type: ignore[operator]
-        raise CheckpointError(f"config: {name} is {found!r}: expected a positive {kind.__name__}")
-    return found

@@ -66,15 +66,15 @@ def load_decoder(found: Source, *, device: torch.device, dtype: torch.dtype) -> 
         dtype=dtype,
         exact=is_scale,
     )
-    card = document.get("stoop") or {}
+    name, untrained = found.identity(document)
     digest = digest_of(document, tensors, found.weights, "norm.weight")
     return Decoder(
         config=config,
         weights=DecoderWeights.of(dequantise(tensors, block, dtype), config),
         language=language,
-        name=str(card.get("name", found.name)),
+        name=name,
         digest=digest,
-        untrained=bool(card.get("untrained", False)),
+        untrained=untrained,
     )
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from stoop_worker.errors import CheckpointError
 from stoop_worker.kernels.rotate_write import HeadNorms
 from stoop_worker.models.decoder.config import DecoderConfig
+from stoop_worker.models.loading.checkpoint import check_exactly
 
 __all__ = ["Block", "DecoderWeights", "check_shapes", "present_name"]
 
@@ -66,14 +67,7 @@ def check_shapes(shapes: _Shapes, config: DecoderConfig) -> None:
     expected = _shapes(config)
     if config.tied and "lm_head.weight" in shapes:
         expected["lm_head.weight"] = expected["embed_tokens.weight"]
-    for what, names in (("lacks", expected.keys() - shapes.keys()), ("has unknown", shapes.keys() - expected.keys())):
-        if names:
-            raise CheckpointError(
-                f"the checkpoint {what} tensors: {', '.join(sorted(names)[:8])} ({len(names)} in all)"
-            )
-    for name, shape in expected.items():
-        if shapes[name] != shape:
-            raise CheckpointError(f"tensor {name} has shape {shapes[name]}: its config says {shape}")
+    check_exactly(shapes, expected)
 
 
 def _shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:

@@ -1,6 +1,6 @@
 """Encoders: models that read whole texts, for vectors of texts and for scores of documents.
 
-loaded.py       a loaded network, and its facts
+loaded.py       a loaded network, its facts, and how it runs
 text_ids.py     texts and pairs of texts to ids
 embedder.py     the engine's port for vectors of texts
 reranker.py     the engine's port for scores of documents

@@ -3,19 +3,17 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from torch import Tensor
 
 from stoop_worker.engine.config import EngineConfig
-from stoop_worker.engine.encoder import EncoderSpec, Ids, Values
+from stoop_worker.engine.encoder import Ids, Values
 from stoop_worker.engine.model import RequestInvalid
 from stoop_worker.engine.request import Embed, Finished, FinishReason, Request, Usage
-from stoop_worker.engine.tensors import PackedTexts
-from stoop_worker.models.encoders.loaded import Loaded
+from stoop_worker.models.encoders.loaded import Loaded, TextModel
 
 __all__ = ["Embedder"]
 
 
-class Embedder:
+class Embedder(TextModel):
     """Gives each text a vector of length 1.
 
     `prompts` are put before a text, by their names. A `shortens` model was trained so that the first values of a vector
@@ -23,15 +21,9 @@ class Embedder:
     """
 
     def __init__(self, loaded: Loaded, *, prompts: Mapping[str, str] | None = None, shortens: bool = False) -> None:
-        self._loaded = loaded
+        super().__init__(loaded, Embed)
         self._prompts = dict(prompts or {})
         self._shortens = shortens
-        self.spec = EncoderSpec((Embed,), loaded.width, loaded.vocab_size, loaded.texts.most)
-        self.name = loaded.name
-        self.digest = loaded.digest
-        self.untrained = loaded.untrained
-        self.device = loaded.device
-        self.dtype = loaded.dtype
 
     def prepare_texts(self, request: Request) -> tuple[Ids, ...]:
         """Put the prompt before each text, and tokenize."""
@@ -44,15 +36,8 @@ class Embedder:
         return tuple(self._loaded.texts.of_text(prompt + text, truncate=task.truncate) for text in task.texts)
 
     def rehearsal(self, config: EngineConfig) -> list[Request]:
-        """Return texts; on a GPU they fill a step, which shows that a full step fits into memory."""
-        length = min(config.token_budget, self.spec.max_context) if self.device.type != "cpu" else 1
-        count = config.token_budget // length if length > 1 else 1
-        texts = tuple(f"{number} " + "warm up " * length for number in range(count))
-        return [Request("warm-up", Embed(texts, truncate=True))]
-
-    def encode_texts(self, packed: PackedTexts) -> Tensor:
-        """Return the vectors."""
-        return self._loaded.network(packed)
+        """Return a request for vectors."""
+        return [Request("warm-up", Embed(self._warm_up_texts(config), truncate=True))]
 
     def answer(self, request: Request, values: Sequence[Values], usage: Usage) -> Finished:
         """Shorten the vectors if the task asks for it, to vectors of length 1 again."""

@@ -1,19 +1,20 @@
-"""A loaded network, and the facts that the engine asks for."""
+"""A loaded network, the facts that the engine asks for, and how it runs."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from stoop_worker.engine.config import EngineConfig
+from stoop_worker.engine.encoder import EncoderSpec
+from stoop_worker.engine.request import Task
 from stoop_worker.engine.tensors import PackedTexts
 from stoop_worker.models.encoders.text_ids import TextIds
 from stoop_worker.models.loading.config_file import read_document
-from stoop_worker.models.loading.download import Source
 
-__all__ = ["Loaded", "Network", "name_of", "poolings"]
+__all__ = ["Loaded", "Network", "TextModel", "poolings"]
 
 Network = Callable[[PackedTexts], Tensor]
 """Takes N packed texts; returns their values, (N, V) float32."""
@@ -34,10 +35,27 @@ class Loaded:
     dtype: torch.dtype
 
 
-def name_of(found: Source, document: Mapping[str, Any]) -> tuple[str, bool]:
-    """Return the model's name, and whether its weights are random."""
-    card = document.get("stoop") or {}
-    return str(card.get("name", found.name)), bool(card.get("untrained", False))
+class TextModel:
+    """The part of the engine's port that vectors and scores share."""
+
+    def __init__(self, loaded: Loaded, task: type[Task]) -> None:
+        self._loaded = loaded
+        self.spec = EncoderSpec((task,), loaded.width, loaded.vocab_size, loaded.texts.most)
+        self.name = loaded.name
+        self.digest = loaded.digest
+        self.untrained = loaded.untrained
+        self.device = loaded.device
+        self.dtype = loaded.dtype
+
+    def encode_texts(self, packed: PackedTexts) -> Tensor:
+        """Return the values of each text."""
+        return self._loaded.network(packed)
+
+    def _warm_up_texts(self, config: EngineConfig) -> tuple[str, ...]:
+        """Return texts; on a GPU they fill a step, which shows that a full step fits into memory."""
+        length = min(config.token_budget, self.spec.max_context) if self.device.type != "cpu" else 1
+        count = config.token_budget // length if length > 1 else 1
+        return tuple(f"{number} " + "warm up " * length for number in range(count))
 
 
 def poolings(folder: Path) -> set[str]:

@@ -51,6 +51,16 @@ class Source:
         path = self.folder / "config.json"
         return {} if not self.config_required and not path.exists() else read_document(path)
 
+    def identity(self, document: Mapping[str, Any]) -> tuple[str, bool]:
+        """Return the model's name, and whether its weights are made up, from its config.json.
+
+        Both may be in the section `stoop`; without it, the model has the name of its files, and is trained.
+        """
+        card = document.get("stoop", {})
+        if not isinstance(card, Mapping):
+            raise CheckpointError('config: "stoop" must be an object')
+        return str(card.get("name", self.name)), bool(card.get("untrained", False))
+
 
 def locate(source: str | Path, revision: str | None, download: Download) -> Source:
     """Find a model's files, downloading them if `source` names a repository."""

@@ -9,7 +9,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from stoop_worker.errors import CheckpointError
 from stoop_worker.models.loading.checkpoint import read_checkpoint
 from stoop_worker.models.loading.download import Download, Source, locate, snapshot
 from stoop_worker.models.loading.tokenizer import Tokenizer
@@ -77,16 +76,14 @@ def load_found(found: Source, *, device: torch.device, dtype: torch.dtype, downl
         dtype=dtype,
         exact=is_scale,
     )
-    card = document.get("stoop", {})
-    if not isinstance(card, Mapping):
-        raise CheckpointError('config: "stoop" must be an object')
+    name, untrained = found.identity(document)
     return Moondream(
         config=config,
         weights=Weights.of(tensors, config),
         tokenizer=read_tokenizer(found, config, download),
-        name=str(card.get("name", found.name)),
+        name=name,
         digest=_digest(config, tensors, found.weights),
-        untrained=bool(card.get("untrained", False)),
+        untrained=untrained,
     )
 
 

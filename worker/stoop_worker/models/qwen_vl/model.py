@@ -42,13 +42,13 @@ def load_qwen_vl(found: Source, *, device: torch.device, dtype: torch.dtype) -> 
     digest = digest_of(document, tensors, found.weights, "norm.weight")
     tensors = dequantise(tensors, block, dtype)
     vision = VisionWeights.of(tensors, config.vision)
-    card = document.get("stoop") or {}
+    name, untrained = found.identity(document)
     decoder = Decoder(
         config=config.text,
         weights=DecoderWeights.of(tensors, config.text),
         language=language,
-        name=str(card.get("name", found.name)),
+        name=name,
         digest=digest,
-        untrained=bool(card.get("untrained", False)),
+        untrained=untrained,
     )
     return QwenVL(config, decoder, vision)

@@ -13,7 +13,7 @@ from stoop_worker.models.encoders.embedder import Embedder
 from stoop_worker.models.encoders.gemma.config import GemmaConfig, read_config
 from stoop_worker.models.encoders.gemma.network import GemmaNetwork
 from stoop_worker.models.encoders.gemma.weights import GemmaWeights, expected_shapes, present_name
-from stoop_worker.models.encoders.loaded import Loaded, name_of, poolings
+from stoop_worker.models.encoders.loaded import Loaded, poolings
 from stoop_worker.models.encoders.text_ids import TextIds
 from stoop_worker.models.loading.checkpoint import check_exactly, read_checkpoint, weight_files
 from stoop_worker.models.loading.config_file import read_document
@@ -46,7 +46,7 @@ def open_model(found: Source, options: LoadOptions, download: Download) -> Encod
     )
     digest = digest_of(document, tensors, found.weights, "norm.weight")
     weights = GemmaWeights.of(tensors, _denses(found.folder, config, options.device), config)
-    name, untrained = name_of(found, document)
+    name, untrained = found.identity(document)
     loaded = Loaded(
         network=GemmaNetwork(weights, config, texts.most),
         texts=texts,

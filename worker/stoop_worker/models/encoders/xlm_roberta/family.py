@@ -5,7 +5,7 @@ from functools import partial
 from stoop_worker.engine.encoder import Encoder
 from stoop_worker.errors import CheckpointError
 from stoop_worker.models.encoders.embedder import Embedder
-from stoop_worker.models.encoders.loaded import Loaded, name_of, poolings
+from stoop_worker.models.encoders.loaded import Loaded, poolings
 from stoop_worker.models.encoders.reranker import Reranker
 from stoop_worker.models.encoders.text_ids import TextIds
 from stoop_worker.models.encoders.xlm_roberta import network
@@ -39,7 +39,7 @@ def _load(found: Source, options: LoadOptions) -> Loaded:
         dtype=options.dtype,
     )
     digest = digest_of(document, tensors, found.weights, "embeddings.LayerNorm.weight")
-    name, untrained = name_of(found, document)
+    name, untrained = found.identity(document)
     run = network.scores if config.scores else network.vectors
     return Loaded(
         network=partial(run, weights=XLMRobertaWeights.of(tensors, config), config=config),
