@@ -20,7 +20,9 @@ def test_a_closed_loop_is_measured(workload: str, words: Words, tmp_path: Path) 
         assert figures["requests"] == 8
         assert figures["requests_per_second"] == pytest.approx(8 / figures["seconds"])
         assert 0 < figures["ttft"]["p50"] <= figures["latency"]["p50"] <= figures["latency"]["p99"]
-        assert figures["cached_requests"] == {"direct": 0, "mixed": 4, "same-image": 8}[workload]
+        # of two questions about a photo the second finds it; those in flight end in any order, so a pair may be cut
+        fewest, most = {"direct": (0, 0), "mixed": (2, 6), "same-image": (8, 8)}[workload]
+        assert fewest <= figures["cached_requests"] <= most
 
 
 def test_an_open_loop_ends_when_the_engine_falls_behind(words: Words) -> None:
