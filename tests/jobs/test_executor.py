@@ -36,7 +36,7 @@ from stoop_worker.jobs.executor import Executor
 from stoop_worker.jobs.prepare import Budgets, ImagePreparer, Images
 from stoop_worker.jobs.publisher import Identity, Publisher
 from stoop_worker.jobs.relay import Relay
-from stoop_worker.jobs.retry import FIRST_SECONDS
+from stoop_worker.jobs.retry import STORE_FIRST_SECONDS
 from stoop_worker.metrics import Metrics
 from tests.support.engine import ScriptedEngine
 from tests.support.recording_broker import RecordingBroker, delivery
@@ -200,7 +200,7 @@ async def test_what_may_pass_is_tried_again_and_then_kept_as_a_dead_letter(
     await bench.execute(job(), attempt=1)
     assert isinstance(bench.outcome, outcomes.Retry)
     assert bench.outcome.failure.code is code
-    assert 0 < bench.outcome.delay <= FIRST_SECONDS
+    assert 0 < bench.outcome.delay <= STORE_FIRST_SECONDS
     assert bench.broker.settlements[-1].result == b"", "nobody is told of an end that is none"
     result = await bench.run(job(), attempt=3)
     assert isinstance(bench.outcome, outcomes.Dead)

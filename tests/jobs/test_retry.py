@@ -4,8 +4,9 @@ from hypothesis import strategies as st
 
 from stoop_schemas.failure import RETRYABLE, Failure, FailureCode
 from stoop_worker.jobs.outcome import Dead, Failed, Retry
-from stoop_worker.jobs.retry import FIRST_SECONDS, LONGEST_SECONDS, after_failure
+from stoop_worker.jobs.retry import FIRST_SECONDS, LONGEST_SECONDS, STORE_FIRST_SECONDS, after_failure
 
+FAULT = Failure.of(FailureCode.ENGINE_FAULT, "the engine broke")
 PASSING = Failure.of(FailureCode.STORAGE_UNAVAILABLE, "the store is away")
 
 
@@ -18,7 +19,14 @@ def test_what_no_other_attempt_would_help_fails_at_once(code: FailureCode) -> No
 @pytest.mark.parametrize("code", sorted(RETRYABLE))
 def test_what_may_pass_is_tried_again(code: FailureCode) -> None:
     failure = Failure.of(code, "not now")
-    assert after_failure(failure, attempt=1, most=2, chance=1.0) == Retry(failure, FIRST_SECONDS)
+    store = code in (FailureCode.STORAGE_UNAVAILABLE, FailureCode.IMAGE_TIMEOUT)
+    first = STORE_FIRST_SECONDS if store else FIRST_SECONDS
+    assert after_failure(failure, attempt=1, most=2, chance=1.0) == Retry(failure, first)
+
+
+def test_three_attempts_outlast_a_store_that_restarts() -> None:
+    waits = [after_failure(PASSING, attempt=n, most=3, chance=0.0) for n in (1, 2)]
+    assert sum(wait.delay for wait in waits if isinstance(wait, Retry)) >= 10
 
 
 @pytest.mark.parametrize(("attempt", "most"), [(1, 1), (3, 3), (7, 3)])
@@ -31,9 +39,9 @@ def test_after_the_last_attempt_it_is_a_dead_letter_that_names_the_last_failure(
 
 
 def test_delays_double_up_to_the_longest() -> None:
-    delays = [after_failure(PASSING, attempt=n, most=100, chance=1.0) for n in range(1, 9)]
+    delays = [after_failure(FAULT, attempt=n, most=100, chance=1.0) for n in range(1, 9)]
     assert delays == [
-        Retry(PASSING, delay) for delay in (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, LONGEST_SECONDS, LONGEST_SECONDS)
+        Retry(FAULT, delay) for delay in (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, LONGEST_SECONDS, LONGEST_SECONDS)
     ]
 
 
