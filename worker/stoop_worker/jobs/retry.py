@@ -12,7 +12,7 @@ FIRST_SECONDS: Final = 1.0
 """Longest delay before the second attempt."""
 
 STORE_FIRST_SECONDS: Final = 8.0
-"""The same after a failure of the store: one that restarts is away for seconds, and each attempt has its own retries."""
+"""The same after a failure of the store: one that restarts is away for seconds, and attempts have their own retries."""
 
 LONGEST_SECONDS: Final = 60.0
 """Longest delay before any attempt."""
