@@ -6,7 +6,7 @@ import msgspec
 from msgspec import UNSET
 
 from stoop.client.vectors import read_vector
-from stoop.terminal import one_line
+from stoop.terminal import counted, one_line
 from stoop_schemas.result import Result
 from stoop_schemas.skill import Box, Point
 
@@ -19,17 +19,19 @@ def short_answer(result: Result, width: int = 60) -> str:
     if result.failure is not None:
         text = f"{result.failure.code}: {result.failure.message}"
     elif output is not None and output.objects is not None:
-        text = f"{len(output.objects)} boxes " + ", ".join(
-            place_text(msgspec.to_builtins(box)) for box in output.objects
+        text = (
+            counted(len(output.objects), "box", "boxes")
+            + " "
+            + ", ".join(place_text(msgspec.to_builtins(box)) for box in output.objects)
         )
     elif output is not None and output.points is not None:
-        text = f"{len(output.points)} points " + _places(output.points)
+        text = counted(len(output.points), "point") + " " + _places(output.points)
     elif output is not None and output.gaze is not UNSET:
         text = f"looks at {_places([output.gaze])}" if output.gaze else "looks at nothing in the image"
     elif output is not None and output.embeddings is not None:
-        text = f"{len(output.embeddings)} vectors"
+        text = counted(len(output.embeddings), "vector")
     elif output is not None and output.scores is not None:
-        text = f"{len(output.scores)} scores " + ", ".join(f"{score:.3f}" for score in output.scores)
+        text = counted(len(output.scores), "score") + " " + ", ".join(f"{score:.3f}" for score in output.scores)
     elif output is not None:
         text = output.text or ""
     return one_line(" ".join(text.split()), width)

@@ -10,7 +10,7 @@ from typing import IO, Final
 
 from rich.console import Console
 
-__all__ = ["LEAST_WIDTH", "flush", "legible", "one_line", "open_console"]
+__all__ = ["LEAST_WIDTH", "counted", "flush", "legible", "one_line", "open_console"]
 
 LEAST_WIDTH = 80
 """Columns below which a table has no room for its words."""
@@ -49,6 +49,11 @@ _PICTURES: Final = {**{code: chr(0x2400 + code) for code in range(0x20)}, 0x7F: 
 _HARMFUL: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 # joiners and direction marks: some languages and many emoji need them, and they are harmless
 _NEEDED: Final = frozenset("\u200c\u200d\u200e\u200f")
+
+
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """Return a count with its noun, such as "1 box" or "2 boxes"; the plural adds an s unless `many` is given."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def legible(text: str) -> str:

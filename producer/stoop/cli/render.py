@@ -15,7 +15,7 @@ from rich.table import Table
 
 from stoop.errors import JobFailed, StoopError, TimedOut
 from stoop.short_answer import place_text, vector_text
-from stoop.terminal import legible, one_line, open_console
+from stoop.terminal import counted, legible, one_line, open_console
 from stoop_schemas.event import DeltaEvent, Event, ObjectEvent, ReasoningEvent, RestartedEvent
 from stoop_schemas.result import Result
 
@@ -106,7 +106,7 @@ def _print_footer(result: Result) -> None:
     cut = ", cut at the limit" if result.finish_reason == "length" else ""
     _write(
         open_console(stderr=True),
-        f"{spent.output_tokens} tokens{cut} · queued {spent.queue_time_ms:.0f} ms, run {run_ms:.0f} ms"
+        f"{counted(spent.output_tokens, 'token')}{cut} · queued {spent.queue_time_ms:.0f} ms, run {run_ms:.0f} ms"
         f" · {result.model or 'model unknown'}\n",
         "dim",
     )
@@ -124,7 +124,7 @@ def _ranking(scores: list[float]) -> str:
 
 
 def _table(name: str, places: list[dict[str, float]]) -> Table:
-    table = Table("#", *places[0], title=f"{len(places)} {name}", title_justify="left")
+    table = Table("#", *places[0], title=counted(len(places), name.removesuffix("s")), title_justify="left")
     for number, place in enumerate(places, start=1):
         table.add_row(str(number), *(f"{value:.3f}" for value in place.values()))
     return table

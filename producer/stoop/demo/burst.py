@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stoop.demo.pictures import Picture
+from stoop.terminal import counted
 
 __all__ = ["DemoJob", "plan_burst"]
 
@@ -35,10 +36,10 @@ def _about(picture: Picture, number: int) -> Iterator[DemoJob]:
     shape = picture.shapes[0]
     everything = ", ".join(shape.name for shape in picture.shapes)
     yield DemoJob("caption", picture, {"length": "short" if number % 2 else "normal"}, truth=everything)
-    yield DemoJob("detect", picture, {"object": shape.name}, truth=f"{picture.count(shape.name)} boxes")
+    yield DemoJob("detect", picture, {"object": shape.name}, truth=counted(picture.count(shape.name), "box", "boxes"))
     if number % 2 == 0:
         how_many = {"question": "How many shapes are there?", "reasoning": number == 0}
         yield DemoJob("query", picture, how_many, truth=str(len(picture.shapes)))
-        yield DemoJob("point", picture, {"object": shape.name}, truth=f"{picture.count(shape.name)} points")
+        yield DemoJob("point", picture, {"object": shape.name}, truth=counted(picture.count(shape.name), "point"))
     else:
         yield DemoJob("query", picture, {"question": f"Is there a {shape.name}?"}, truth="yes")

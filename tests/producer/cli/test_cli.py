@@ -69,7 +69,7 @@ def png(tmp_path: Path) -> str:
         (["query", IMAGE, "how many?", "--reasoning", "--stream"], ["I count.", "two red circles\n"]),
         (["detect", IMAGE, "cat"], ["2 objects", "x_min", "0.100", "0.600"]),
         (["detect", IMAGE, "cat", "--stream"], ["(0.100, 0.200, 0.500, 0.600)\n"]),
-        (["point", IMAGE, "cat"], ["1 points", "0.250", "0.750"]),
+        (["point", IMAGE, "cat"], ["1 point ", "0.250", "0.750"]),
     ],
 )
 def test_answers_are_printed(terminal: Terminal, arguments: list[str], printed: list[str]) -> None:

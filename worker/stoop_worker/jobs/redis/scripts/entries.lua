@@ -46,13 +46,6 @@ local function is_duplicate(had, lane, entry)
   return had.state == 'delayed' or had.entry and had.lane and entry_at(stem .. 'jobs:' .. had.lane, had.entry)
 end
 
--- Whose run of this entry goes on: 'ours', 'theirs' (its owner is alive) or nil.
-local function owner(had)
-  if had.state ~= 'running' or not had.worker or had.worker == GIVEN_BACK then return nil end
-  if had.worker == worker then return 'ours' end
-  return lives(had.worker) and 'theirs' or nil
-end
-
 -- The first event of a submitted job is written only now: a stream of one entry costs 4 KB, in a lane of millions.
 local function begin_log(id, had)
   if had.attempt then return end

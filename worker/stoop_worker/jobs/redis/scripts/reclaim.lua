@@ -25,6 +25,12 @@ local function dead_consumers(stream)
   return dead
 end
 
+-- Whether a worker runs this job now: this one, or another that is alive.
+local function is_run_by_a_living_worker(had)
+  if had.state ~= 'running' or not had.worker or had.worker == GIVEN_BACK then return false end
+  return had.worker == worker or lives(had.worker)
+end
+
 -- The hash says who owns a job; the pending entry alone proves nothing.
 local function take_away(stream, entry)
   local lane = stream:sub(#stem + #'jobs:' + 1)
@@ -34,8 +40,7 @@ local function take_away(stream, entry)
   local key = stem .. 'job:' .. id
   local had = look_up(key)
   if is_duplicate(had, lane, entry) then return remove(stream, entry) end
-  local whose = owner(had)
-  if whose then return redis.call('XCLAIM', stream, group, had.worker, 0, entry, 'JUSTID') end
+  if is_run_by_a_living_worker(had) then return redis.call('XCLAIM', stream, group, had.worker, 0, entry, 'JUSTID') end
   had.lane, had.model = had.lane or lane, model
   crashed(key, had, true)
   put_back(key, had, stream, entry, with_id(found[2], id))
