@@ -5,6 +5,7 @@ command.py       the command line of `stoop worker`
 config.py        the configuration, from flags and `STOOP_*` variables
 jobs/            one delivery, from claim to settlement
 images/          bytes to pixels
+audio/           bytes to frames of sound
 engine/          requests to outputs, on the device
 engine_process/  the engine in a process of its own
 models/          the model families

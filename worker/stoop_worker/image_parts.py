@@ -4,6 +4,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 
+from stoop_worker.audio import MelGeometry
 from stoop_worker.config import WorkerConfig
 from stoop_worker.engine_process.pixels import SharedPixels
 from stoop_worker.engine_process.protocol import Ready
@@ -41,9 +42,9 @@ def running_images(config: WorkerConfig, ready: Ready, shared_pixels: SharedPixe
 
 
 def _preparation(ready: Ready) -> Preparation:
-    """Leave the cutting into crops to a GPU."""
+    """Leave the cutting into crops to a GPU; a model of speech takes no images."""
     cuts_there = ready.device != "cpu" and isinstance(ready.preparation, CropGeometry)
-    return None if cuts_there else ready.preparation
+    return None if cuts_there or isinstance(ready.preparation, MelGeometry) else ready.preparation
 
 
 def _image_threads() -> int:

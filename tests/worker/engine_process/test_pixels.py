@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stoop_worker.engine.request import Media
+from stoop_worker.audio import Mel
+from stoop_worker.engine.request import Media, images_of
 from stoop_worker.engine_process.pixels import SharedPixels, as_memfd, map_images, map_segments
 from stoop_worker.images import Crops, Image, Tiling
 
@@ -48,9 +49,23 @@ def test_several_images_come_in_their_order_from_segments_and_a_file(shared_pixe
         assert file is not None
         found = map_images(layouts, os.dup(file), segments)
     assert [image.digest for image in found] == [b"digest", b"two", b"three"]
-    for ours, theirs in zip(found, media, strict=True):
+    for ours, theirs in zip(images_of(found), media, strict=True):
         assert np.array_equal(ours.pixels, theirs.pixels)
     assert share() == ()
+
+
+def test_frames_of_sound_arrive_unchanged_from_a_segment_and_from_a_file(shared_pixels: SharedPixels) -> None:
+    in_segment = Mel(shared_pixels.empty((4, 6 * 4)).view(np.float32), b"one")
+    in_segment.frames[...] = np.linspace(-1, 1, 24, dtype=np.float32).reshape(4, 6)
+    in_file = Mel.of(np.full((4, 6), 0.25, dtype=np.float32))
+    segments = map_segments(os.dup(shared_pixels.file))
+    with as_memfd((in_file, in_segment), shared_pixels) as (layouts, file):
+        assert file is not None
+        found = map_images(layouts, os.dup(file), segments)
+    for ours, theirs in zip(found, (in_file, in_segment), strict=True):
+        assert isinstance(ours, Mel)
+        assert ours.digest == theirs.digest
+        np.testing.assert_array_equal(ours.frames, theirs.frames)
 
 
 def test_nothing_is_left_when_the_crops_go() -> None:

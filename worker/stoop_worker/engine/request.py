@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from stoop_worker.audio import Mel
 from stoop_worker.engine.task import (
     Caption,
     Chat,
@@ -21,7 +22,9 @@ from stoop_worker.engine.task import (
     Rerank,
     SpatialRef,
     Task,
+    Transcribe,
 )
+from stoop_worker.engine.window import Segment, Window, Word
 from stoop_worker.images import Crops, Image
 
 __all__ = [
@@ -38,6 +41,7 @@ __all__ = [
     "Gaze",
     "GroundedSpan",
     "Media",
+    "Mel",
     "Message",
     "Output",
     "Part",
@@ -51,11 +55,16 @@ __all__ = [
     "Request",
     "Rerank",
     "Sampling",
+    "Segment",
     "SpatialRef",
     "Task",
     "Terminal",
     "TextDelta",
+    "Transcribe",
     "Usage",
+    "Window",
+    "Word",
+    "images_of",
 ]
 
 
@@ -78,8 +87,18 @@ class Sampling:
     stop_ids: tuple[int, ...] = ()
 
 
-Media = Crops | Image
-"""An image, cut into crops or whole. The device cuts a whole one, which is quick only on a GPU."""
+Media = Crops | Image | Mel
+"""An image, cut into crops or whole, or a window of a recording.
+
+The device cuts a whole image, which is quick only on a GPU.
+"""
+
+
+def images_of(media: Sequence[Media]) -> list[Crops | Image]:
+    """Return media that are all images."""
+    images = [each for each in media if not isinstance(each, Mel)]
+    assert len(images) == len(media), "a model of images takes no sound"
+    return images
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +186,8 @@ class Finished:
     """The last output of a request that completed, after its deltas and objects.
 
     `text` is the whole answer or caption; `reasoning` the whole reasoning (None when not asked for). `vectors` has the
-    little-endian float32 values of each text's vector, `scores` one number per document.
+    little-endian float32 values of each text's vector, `scores` one number per document. `window` is the transcript of
+    a window of speech.
     """
 
     id: str
@@ -180,6 +200,7 @@ class Finished:
     points: tuple[PointFound, ...] = ()
     vectors: tuple[bytes, ...] = ()
     scores: tuple[float, ...] = ()
+    window: Window | None = None
 
 
 class Refusal(StrEnum):

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from stoop_worker.audio import MelGeometry
 from stoop_worker.engine.request import Task
 from stoop_worker.images import Preparation
 
@@ -24,8 +25,8 @@ class Spec:
     `axes`: axes of a position. `values`: columns that its own heads produce besides the token. `fed_values`: columns of
     its widest `ValuesInput`. `media_width`: positions of a usual medium, for which prefills are captured; 0 if it takes
     no media. `encode_budget`: the highest cost of media that one step should encode on this device. `preparation`: the
-    way the front cuts or resizes images; None leaves them as they are. `deep`: sets of features beside a medium's
-    embeddings, for the first layers.
+    way the front cuts or resizes images, or makes frames of sound; None leaves images as they are. `deep`: sets of
+    features beside a medium's embeddings, for the first layers.
     """
 
     kv: KVSpec
@@ -38,7 +39,7 @@ class Spec:
     fed_values: int = 0
     media_width: int = 0
     encode_budget: int = 64
-    preparation: Preparation = None
+    preparation: Preparation | MelGeometry = None
     deep: int = 0
 
     @property

@@ -17,6 +17,7 @@ __all__ = [
     "Rerank",
     "SpatialRef",
     "Task",
+    "Transcribe",
 ]
 
 SpatialRef = tuple[float, ...]
@@ -105,4 +106,21 @@ class Rerank:
     truncate: bool = False
 
 
-Task = Query | Caption | Detect | Point | Gaze | Chat | Embed | Rerank
+@dataclass(frozen=True, slots=True)
+class Transcribe:
+    """Write down the speech in one window of 30 seconds, or its English translation.
+
+    `language` is a code such as `en`; the model detects it if it is None. The model continues from `history`, the ids
+    of earlier windows, and before these from the user's `prompt`; both lose their beginning if they are too long.
+    `timestamps` cuts the text into segments with times; `words` also gives each word its times.
+    """
+
+    language: str | None = None
+    translate: bool = False
+    prompt: str | None = None
+    history: tuple[int, ...] = ()
+    timestamps: bool = True
+    words: bool = False
+
+
+Task = Query | Caption | Detect | Point | Gaze | Chat | Embed | Rerank | Transcribe

@@ -1,4 +1,4 @@
-"""Pixels in memory that the front and its engine's process share, in files without a name.
+"""Pixels and frames of sound in memory that the front and its engine's process share, in files without a name.
 
 Most lie in the segments of one file, which both map once and reuse for many images, because the first touch of new
 shared memory is expensive: 1 ms for a photo of 850 x 600. An image without a segment gets its own file, which is passed
@@ -18,22 +18,25 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
+from stoop_worker.audio import Mel
 from stoop_worker.engine.request import Media
 from stoop_worker.images import Crops, Image, Tiling
 
-__all__ = ["Layout", "SharedPixels", "as_memfd", "map_images", "map_segments"]
+__all__ = ["Layout", "SharedPixels", "as_memfd", "bytes_of", "map_images", "map_segments"]
 
 _Pixels = npt.NDArray[np.uint8]
 
 _SEGMENTS = 64
 _SEGMENT_BYTES = 4 << 20  # fits a photo of 1.4 megapixels, or the nine crops of a smaller one
+_FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The fields of `Crops` or `Image` other than the pixels, and the pixels' shape; an uncut image has no tiling.
+    """The fields of `Crops`, `Image` or `Mel` other than the values, and their shape; only `Crops` have a tiling.
 
-    The pixels begin at byte `start` of the segments' memory, or of the file that comes with the request.
+    The values are float32 if `sound` is set, and otherwise bytes. They begin at byte `start` of the segments' memory,
+    or of the file that comes with the request.
     """
 
     shape: tuple[int, ...]
@@ -41,20 +44,25 @@ class Layout:
     digest: bytes
     start: int = 0
     in_segment: bool = False
+    sound: bool = False
 
     @classmethod
     def of(cls, image: Media, start: int = 0, *, in_segment: bool = False) -> "Layout":
-        """Return the layout of an image."""
+        """Return the layout of an image, or of frames."""
+        if isinstance(image, Mel):
+            return cls(image.frames.shape, None, image.digest, start, in_segment, sound=True)
         tiling = image.tiling if isinstance(image, Crops) else None
         return cls(image.pixels.shape, tiling, image.digest, start, in_segment)
 
     @property
     def size(self) -> int:
-        """The size of the pixels in bytes."""
-        return prod(self.shape)
+        """The size of the values in bytes."""
+        return prod(self.shape) * (_FLOAT_BYTES if self.sound else 1)
 
     def image(self, pixels: _Pixels) -> Media:
-        """Rebuild the image on its pixels, which may be flat."""
+        """Rebuild the image or the frames on their bytes, which may be flat."""
+        if self.sound:
+            return Mel(frames=pixels.view(np.float32).reshape(self.shape), digest=self.digest)
         shaped = pixels.reshape(self.shape)
         if self.tiling is None:
             return Image(pixels=shaped, digest=self.digest)
@@ -122,6 +130,11 @@ class SharedPixels:
             self.file = -1
 
 
+def bytes_of(media: Media) -> _Pixels:
+    """Return the pixels of an image, or the bytes of frames, without a copy."""
+    return media.frames.view(np.uint8) if isinstance(media, Mel) else media.pixels
+
+
 def map_segments(file: int) -> _Pixels:
     """Map the front's segments, flat, and close the descriptor.
 
@@ -139,12 +152,12 @@ def as_memfd(media: Sequence[Media], shared: SharedPixels) -> Iterator[tuple[tup
     """
     layouts, copied, size = [], [], 0
     for image in media:
-        if (start := shared.start_of(image.pixels)) is not None:
+        if (start := shared.start_of(pixels := bytes_of(image))) is not None:
             layouts.append(Layout.of(image, start, in_segment=True))
         else:
             layouts.append(Layout.of(image, size))
-            copied.append(image.pixels)
-            size += image.pixels.nbytes
+            copied.append(pixels)
+            size += pixels.nbytes
     own = shared.file_of(copied[0]) if len(copied) == 1 else None
     if own is not None or not copied:
         yield tuple(layouts), own

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from stoop_worker.audio import MelGeometry
 from stoop_worker.engine.request import Output, Request
 from stoop_worker.engine_process.pixels import Layout
 from stoop_worker.errors import CheckpointError, ConfigError, WorkerError
@@ -41,13 +42,13 @@ class EngineSettings:
 class Ready:
     """The child's first message: the engine has answered once. It describes the model to the front.
 
-    The front cuts or resizes images by `preparation`; None leaves them as they are. `skills` are the model's,
-    `max_context` is in tokens.
+    The front cuts or resizes images, or makes frames of sound, by `preparation`; None leaves images as they are.
+    `skills` are the model's, `max_context` is in tokens.
     """
 
     model: str
     digest: str
-    preparation: Preparation
+    preparation: Preparation | MelGeometry
     device: str = "cpu"
     skills: tuple[str, ...] = ()
     max_context: int | None = None

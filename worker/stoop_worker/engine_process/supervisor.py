@@ -8,7 +8,7 @@ import structlog
 
 from stoop_worker.engine.request import Aborted, Deliver, Finished, Media, Refused, Request
 from stoop_worker.engine_process.child import ENGINE_PROGRAM, Child
-from stoop_worker.engine_process.pixels import SharedPixels
+from stoop_worker.engine_process.pixels import SharedPixels, bytes_of
 from stoop_worker.engine_process.protocol import EngineSettings, Ready, Report
 from stoop_worker.errors import EngineFault, WorkerError
 
@@ -145,7 +145,7 @@ class SupervisedEngine:
 
     def _in_segments(self, request: Request) -> tuple[Media, ...]:
         """Return the request's media whose pixels lie in segments; the others are copied and need not be kept."""
-        return tuple(media for media in request.media if self.shared_pixels.start_of(media.pixels) is not None)
+        return tuple(media for media in request.media if self.shared_pixels.start_of(bytes_of(media)) is not None)
 
     async def _launch(self) -> tuple[Child, Ready]:
         child = self._newest = await Child.start(self.program, self.settings, self.shared_pixels)

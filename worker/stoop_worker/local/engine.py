@@ -15,6 +15,7 @@ from stoop_schemas.failure import FailureCode, Rejected
 from stoop_schemas.job import Job, check
 from stoop_schemas.result import Result
 from stoop_schemas.skills import TEXT_OUTPUTS, spec_of
+from stoop_worker.audio import MelGeometry
 from stoop_worker.engine.request import Finished, Media, Output, Refused, Sampling
 from stoop_worker.engine.thread import EngineThread
 from stoop_worker.engine_process.boot import boot
@@ -189,8 +190,11 @@ class LocalEngine:
 
     def _media(self, job: Job, image: "ImageSource | None") -> list[Media]:
         assert self._model is not None, "the engine runs within its context"
+        preparation = self._model.spec.preparation
+        if isinstance(preparation, MelGeometry):
+            return []  # a model of speech sees nothing, and refuses the task
         sources: list[Any] = job.images if image is None else [image]
-        return [media_of(source, self._model.spec.preparation) for source in sources]
+        return [media_of(source, preparation) for source in sources]
 
     def _start(self) -> None:
         engine, self._model = boot(self._settings)

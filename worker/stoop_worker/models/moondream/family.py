@@ -17,7 +17,7 @@ from stoop_worker.engine.graphs import Graphs
 from stoop_worker.engine.inputs import Input, MediaInput, ValuesInput
 from stoop_worker.engine.model import KVSpec, Prepared, Spec
 from stoop_worker.engine.positions import INDEX
-from stoop_worker.engine.request import Caption, Chat, Detect, Gaze, Media, Point, Query, Request, Sampling
+from stoop_worker.engine.request import Caption, Chat, Detect, Gaze, Media, Point, Query, Request, Sampling, images_of
 from stoop_worker.engine.tensors import PENDING, FedRows, Given, HeadReads, KVView, LastHeads
 from stoop_worker.errors import ConfigError
 from stoop_worker.images import Image, cut, select_tiling
@@ -123,7 +123,7 @@ class MoondreamFamily:
         # keys and values depend on the adapter, so the first input, on which all others depend, carries its key
         image: list[Input] = [
             MediaInput(chosen.digest(image.digest), prefix, vision.crops_to_encode(image, config.vision))
-            for image in request.media
+            for image in images_of(request.media)
         ]
         prompt = build_prompt(request.task, has_image=bool(image), ids=config.tokenizer, tokenizer=tokenizer)
         if chosen.number and not image:
@@ -152,7 +152,7 @@ class MoondreamFamily:
 
     def encode(self, media: Sequence[Media], out_NC: Tensor, on_progress: Callable[[], None]) -> None:
         """Write each image's embeddings behind the embedding of the first token."""
-        embeddings_BPC = self._encoder.encode(media, on_progress)
+        embeddings_BPC = self._encoder.encode(images_of(media), on_progress)
         out_BPC = out_NC.view(len(media), self.spec.media_width, -1)
         out_BPC[:, 0] = self._model.weights.text.wte[self._model.config.tokenizer.bos_id]
         out_BPC[:, 1:] = embeddings_BPC

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from stoop_worker.engine.config import EngineConfig
 from stoop_worker.engine.model import Prepared
-from stoop_worker.engine.request import Chat, Media, Message, Part, Request, Sampling
+from stoop_worker.engine.request import Chat, Media, Message, Part, Request, Sampling, images_of
 from stoop_worker.engine.tensors import Given, KVView
 from stoop_worker.images import Image
 from stoop_worker.kernels.rotate_write import Places
@@ -74,7 +74,7 @@ class QwenVLFamily(DecoderFamily):
 
     def encode(self, media: Sequence[Media], out_NC: Tensor, on_progress: Callable[[], None]) -> None:
         """Write each image's embeddings, with the features of deepstack beside them."""
-        pixels = [torch.from_numpy(image.pixels).to(self.device, non_blocking=True) for image in media]
+        pixels = [torch.from_numpy(image.pixels).to(self.device, non_blocking=True) for image in images_of(media)]
         out_NC.copy_(vision.encode(pixels, self._vision, self._config.vision, on_progress))
 
     def forward(self, x_TC: Tensor, kv: KVView, given: Given | None, wanted_R: Tensor | None) -> Tensor:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from stoop_worker.engine.inputs import Input, MediaInput, TokenInput
 from stoop_worker.engine.model import RequestInvalid
 from stoop_worker.engine.positions import Positions
-from stoop_worker.engine.request import Chat, Media, Part
+from stoop_worker.engine.request import Chat, Media, Part, images_of
 from stoop_worker.images import Image, PatchRule
 
 __all__ = ["lay_out", "messages_of", "positions_of"]
@@ -59,7 +59,7 @@ def positions_of(inputs: Sequence[Input], media: Sequence[Media], rule: PatchRul
 
     What comes after an image begins behind its longer side.
     """
-    left = iter(media)
+    left = iter(images_of(media))
     places: list[npt.NDArray[np.int64]] = []
     following = 0
     for fed in inputs:
