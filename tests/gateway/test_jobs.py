@@ -5,6 +5,9 @@ import signal
 from pathlib import Path
 from typing import Any
 
+from redis.asyncio import Redis
+
+from stoop_schemas import names
 from tests.examples.conftest import Town
 from tests.examples.telling_child import words
 from tests.gateway.conftest import SECONDS, Begin, Serving, asking, events_of, running_jobs
@@ -64,6 +67,26 @@ async def test_a_job_is_shown_and_cancelled(telling: Serving, gate: Path) -> Non
         for unknown in ("nobody", "0" * 32 + "-0", "%00", "a" * 500):
             for method, path in (("GET", ""), ("GET", "/events"), ("DELETE", "")):
                 assert (await http.request(method, f"/v1/jobs/{unknown}{path}")).status_code == 404
+
+
+async def test_an_expired_result_is_gone_and_a_cancelled_job_needs_none(
+    teller: Town, telling: Serving, gate: Path
+) -> None:
+    async with (
+        asyncio.timeout(SECONDS),
+        asking(telling) as http,
+        Redis.from_url(teller.redis_url, protocol=2) as redis,
+    ):
+        for question, status in (("tell 1", 410), (f"tell 4 until {gate}", 200)):
+            job_id = await submit(http, question)
+            if status == 200:
+                await http.delete(f"/v1/jobs/{job_id}")
+            await ended(http, job_id)
+            assert await redis.delete(names.result(job_id)) == 1
+            told = await http.get(f"/v1/jobs/{job_id}")
+            assert told.status_code == status, told.text
+            if status == 410:
+                assert told.json()["error"]["code"] == "result_expired" and job_id in told.json()["error"]["message"]
 
 
 async def test_the_same_key_is_the_same_job(telling: Serving) -> None:

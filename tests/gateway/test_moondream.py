@@ -42,6 +42,11 @@ async def test_every_skill_answers_every_form_of_image(
         assert abs(box["x_min"] * width - left) < 0.1 * width and abs(box["y_max"] * height - bottom) < 0.1 * height
         [point] = (await http.post("/v1/point", json={"image_url": images[0], "object": shape.name})).json()["points"]
         assert left < point["x"] * width < right and top < point["y"] * height < bottom
+        gaze = (await http.post("/v1/gaze", json={"image_url": images[0], "eye": [0.5, 0.25]})).json()
+        assert gaze["gaze"] is None or {"x", "y"} == set(gaze["gaze"]), gaze
+        asked = {"image_url": images[0], "object": "gaze", "spatial_refs": [[0.5, 0.25]]}
+        told = (await http.post("/v1/point", json=asked)).json()
+        assert told["points"] == ([gaze["gaze"]] if gaze["gaze"] else []) and "gaze" not in told
         told = (await http.post("/v1/caption", json={"image_url": images[0], "length": "short"})).json()
         assert told["caption"] and told["finish_reason"] == "stop"
         assert told["metrics"]["output_tokens"] > 0 and "queue_time_ms" in told["metrics"]
@@ -84,7 +89,10 @@ async def test_wrong_requests_say_what_is_wrong(painting: Serving) -> None:
         ("/v1/query", {"question": "what?", "stream": True, "image_url": "aGVsbG8="}, 400, "image_undecodable", None),
         ("/v1/query", {"question": "what?", "settings": {"temperature": -1}}, 400, "invalid_argument", None),
         ("/v1/query", {"question": "what?", "model": "gpt-4"}, 404, "model_not_found", None),
-        ("/v1/query", {"question": "what?", "variant": "mine"}, 400, "unsupported_parameter", "variant"),
+        ("/v1/query", {"question": "what?", "variant": "mine"}, 400, "invalid_argument", None),
+        ("/v1/query", {"question": "what?", "settings": {"variant": "mine"}}, 400, "invalid_argument", None),
+        ("/v1/query", {"question": "what?", "model": "moondream3-preview/mine@500"}, 400, "invalid_argument", None),
+        ("/v1/gaze", {"image_url": "aGVsbG8=", "eye": [0.5]}, 400, "invalid_value", "eye"),
         ("/v1/query", {"question": "what?", "lane": "no lane!"}, 400, "invalid_argument", None),
         ("/v1/detect", {"image_url": "aGVsbG8="}, 400, "invalid_value", "object"),
         ("/v1/segment", {"image_url": "aGVsbG8=", "object": "it"}, 404, "unknown_url", None),

@@ -81,7 +81,7 @@ def _welcome(address: str, image: str, model: str) -> str:
         f" {{'type': 'image_url', 'image_url': {{'url': '{image}'}}}}]}}]).choices[0].message.content)"
     )
     curl = f"curl {address}/v1/query -H 'Content-Type: application/json' -d {shlex.quote(body)}"
-    lines = [f"Open {address}/docs, or try:", curl, f'python -c "{python}"', "Ctrl-C ends everything."]
+    lines = [f"Open {address} in a browser, or try:", curl, f'python -c "{python}"', "Ctrl-C ends everything."]
     return "\n" + "\n\n".join(lines) + "\n"
 
 

@@ -113,6 +113,10 @@ class Client:
         """See `AsyncClient.result`."""
         return self._wait(self._client.result(job_id, timeout, cancel_on_exit=cancel_on_exit))
 
+    def stored_result(self, job_id: str) -> Result | None:
+        """See `AsyncClient.stored_result`."""
+        return self._wait(self._client.stored_result(job_id))
+
     def state(self, job_id: str) -> State | None:
         """See `AsyncClient.state`."""
         return self._wait(self._client.state(job_id))

@@ -36,7 +36,7 @@ from stoop_schemas.failure import Failure, FailureCode, Rejected
 from stoop_schemas.result import Result
 from stoop_schemas.state import State
 
-__all__ = ["SILENCE_SECONDS", "completed", "ending", "follow", "wait"]
+__all__ = ["SILENCE_SECONDS", "completed", "ending", "follow", "stored", "wait"]
 
 SILENCE_SECONDS: Final = 30.0
 """After so long without an event `follow` asks whether the queue still knows the job, and goes on if it does."""
@@ -112,6 +112,12 @@ async def wait(transport: Transport, job_id: str, *, patience: float = OUTAGE_SE
                 if packed is not None:
                     return _result(packed)
     raise _ended(job_id)
+
+
+async def stored(transport: Transport, job_id: str) -> Result | None:
+    """Return the job's result without waiting, or None if the queue has none (yet, or any more)."""
+    packed = await transport.result(job_id)
+    return None if packed is None else _result(packed)
 
 
 def completed(result: Result) -> Result:

@@ -135,6 +135,10 @@ class JobClient:
             ended()
         return events.completed(result)
 
+    async def stored_result(self, job_id: str) -> Result | None:
+        """Return the result that the queue holds now, whatever its status; None if there is none (yet, or any more)."""
+        return await events.stored(self._queue, job_id)
+
     async def state(self, job_id: str) -> State | None:
         """Return where the job stands, None if the queue does not know it (yet, or any more)."""
         return _state(await self._queue.state(job_id))

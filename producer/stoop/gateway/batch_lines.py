@@ -63,7 +63,7 @@ class BatchLine:
         if self.endpoint == "/v1/chat/completions":
             answer: Any = completion(str(self.body.get("model", "")), int(time.time()), result)
         else:
-            answer = whole_answer(result.id, result)
+            answer = whole_answer(result.id, result, asked=self.endpoint.rpartition("/")[2])
         return self._line(200, result.id, answer)
 
     def failed(self, error: ApiError | StoopError) -> bytes:

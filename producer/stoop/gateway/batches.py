@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 OPEN_BATCHES: Final = "batches/open/"
-ENDPOINTS: Final = ("/v1/chat/completions", "/v1/query", "/v1/caption", "/v1/detect", "/v1/point")
+ENDPOINTS: Final = ("/v1/chat/completions", "/v1/query", "/v1/caption", "/v1/detect", "/v1/point", "/v1/gaze")
 _DAY: Final = 86_400
 _MOST_METADATA: Final = 16
 

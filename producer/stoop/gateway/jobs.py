@@ -8,7 +8,7 @@ import msgspec
 from sse_starlette import ServerSentEvent
 from starlette.responses import Response
 
-from stoop.errors import JobCancelled, JobExpired, JobFailed, NotFound, QueueUnavailable, StoopError
+from stoop.errors import QueueUnavailable, StoopError
 from stoop.gateway.answer import json_response
 from stoop.gateway.body import read_json
 from stoop.gateway.call import Call
@@ -27,7 +27,8 @@ from stoop_schemas.state import TERMINAL, State
 
 __all__ = ["JobRequest", "JobStatus", "cancel_job", "job_events", "job_status", "submit_job"]
 
-_RESULT_SECONDS: Final = 5.0
+_ANSWERED: Final = (State.COMPLETED, State.FAILED)
+"""The states of a job that has a result to show."""
 
 
 class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,16 +66,16 @@ async def submit_job(call: Call) -> Response:
     """Answer `POST /v1/jobs`: 202 with the job's id."""
     body = await read_json(call, JobRequest)
     fields = {name: value for name, value in msgspec.structs.asdict(body).items() if name not in _OWN}
-    settings = msgspec.structs.asdict(body.settings) if body.settings else {}
+    settings = body.settings.values() if body.settings else {}
     image = await image_of(body.image, "image")
     ask = Ask(body.skill, image, settings=settings, model=body.model, lane=body.lane, fields=fields)
     return accepted(call, await submit(call, await prepare(call, ask)))
 
 
 async def job_status(call: Call) -> Response:
-    """Answer `GET /v1/jobs/{id}`."""
+    """Answer `GET /v1/jobs/{id}`; raise an `ApiError` (410) if the job has ended and its result has expired."""
     job_id, state = await _known(call)
-    result = await _result(call, job_id) if state in TERMINAL else None
+    result = await _result(call, job_id) if state in _ANSWERED else None
     return json_response(call, JobStatus(id=job_id, status=state, result=result))
 
 
@@ -119,13 +120,12 @@ def _unknown() -> ApiError:
     return ApiError(404, "job_not_found", "there is no such job, or not any more")
 
 
-async def _result(call: Call, job_id: str) -> dict[str, Any] | None:
-    try:
-        return _shown(await call.gateway.client.result(job_id, _RESULT_SECONDS))
-    except JobFailed as error:
-        return _shown(error.result)
-    except (JobCancelled, JobExpired, NotFound):
-        return None
+async def _result(call: Call, job_id: str) -> dict[str, Any]:
+    result = await call.gateway.client.stored_result(job_id)
+    if result is None:
+        message = "the job has ended, but its result was deleted when its time was over: submit the job again"
+        raise ApiError(410, "result_expired", message, job_id=job_id)
+    return _shown(result)
 
 
 def _shown(result: Result) -> dict[str, Any]:

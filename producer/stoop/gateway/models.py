@@ -1,5 +1,6 @@
 """The names of models: those of living workers, those seen before, and aliases; and the routes that list them."""
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -9,11 +10,20 @@ from stoop.client.models import LiveModel
 from stoop.gateway.errors import ApiError
 from stoop_schemas.skill import Skill
 
-__all__ = ["Models"]
+__all__ = ["Models", "split_adapter"]
 
 _FRESH_SECONDS: Final = 1.0
 _CLOUD: Final = "moondream/"
 """A prefix that Moondream's own service accepts before a model's name."""
+
+
+_FINE_TUNE: Final = re.compile(r"(.+)/([^/@]+@[0-9]+)")
+
+
+def split_adapter(asked: str) -> tuple[str, str | None]:
+    """Split the name of a fine-tune, `model/id@step`, into the model's name and the adapter's id."""
+    found = _FINE_TUNE.fullmatch(asked)
+    return (found[1], found[2]) if found else (asked, None)
 
 
 class Models:
@@ -35,7 +45,7 @@ class Models:
         """
         if asked is None:
             return None
-        asked = asked.removeprefix(_CLOUD)
+        asked = split_adapter(asked)[0].removeprefix(_CLOUD)
         if asked in self._aliases:
             return self._aliases[asked]
         found = await self.find(asked)

@@ -1,4 +1,4 @@
-"""Moondream's own routes: query, caption, detect and point, plain and streamed."""
+"""Moondream's own routes: query, caption, detect, point and gaze, plain and streamed."""
 
 from collections.abc import Iterable
 from typing import Any, Final
@@ -10,7 +10,6 @@ from stoop.client.build_job import answer
 from stoop.gateway.answer import answer_job
 from stoop.gateway.body import read_json
 from stoop.gateway.call import Call
-from stoop.gateway.errors import ApiError
 from stoop.gateway.images import image_of
 from stoop.gateway.pieces import Piece
 from stoop.gateway.stream import stream_job
@@ -22,6 +21,7 @@ __all__ = [
     "BODIES",
     "CaptionRequest",
     "DetectRequest",
+    "GazeRequest",
     "MoondreamAnswer",
     "PointRequest",
     "QueryRequest",
@@ -35,19 +35,27 @@ __all__ = [
 
 
 class Sampling(msgspec.Struct, frozen=True):
-    """Sampling settings; absent ones are the worker's."""
+    """Sampling settings; absent ones are the worker's. `variant` is Moondream's word for `adapter`."""
 
     temperature: float | None = None
     top_p: float | None = None
     max_tokens: int | None = None
     max_objects: int | None = None
     seed: int | None = None
+    adapter: str | None = None
+    variant: str | None = None
+
+    def values(self) -> dict[str, Any]:
+        """Return them as the settings of a job."""
+        given = msgspec.structs.asdict(self)
+        variant = given.pop("variant")
+        return {**given, "adapter": self.adapter or variant}
 
 
 class SkillRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Fields of every skill. `image_url` is base64, `data:image/...;base64,...`, `s3://bucket/key` or `https://...`.
 
-    `lane` and `deadline` (Unix milliseconds) are Stoop's own.
+    `variant` is the id of an adapter, as in the settings. `lane` and `deadline` (Unix milliseconds) are Stoop's own.
     """
 
     image_url: str | None = None
@@ -81,14 +89,23 @@ class DetectRequest(SkillRequest, frozen=True, kw_only=True):
 
 
 class PointRequest(SkillRequest, frozen=True, kw_only=True):
-    """An object to point at in an image."""
+    """An object to point at in an image; the object "gaze" with one place in `spatial_refs` is a gaze."""
 
     object: str
     spatial_refs: list[SpatialRef] | None = None
 
 
+class GazeRequest(SkillRequest, frozen=True, kw_only=True):
+    """The place (x, y) of a person's eye in an image, as fractions of its width and height."""
+
+    eye: tuple[float, float]
+
+
 class MoondreamAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The answer of a skill: one of `answer`, `caption`, `objects` and `points`."""
+    """The answer of a skill: one of `answer`, `caption`, `objects`, `points` and `gaze`.
+
+    `gaze` is null if the person looks at nothing in the image.
+    """
 
     request_id: str
     job_id: str
@@ -98,6 +115,7 @@ class MoondreamAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     caption: str | None = None
     objects: list[dict[str, float]] | None = None
     points: list[dict[str, float]] | None = None
+    gaze: dict[str, float] | None = None
     reasoning: dict[str, Any] | None = None
 
 
@@ -106,7 +124,9 @@ BODIES: Final[dict[str, type[SkillRequest]]] = {
     "caption": CaptionRequest,
     "detect": DetectRequest,
     "point": PointRequest,
+    "gaze": GazeRequest,
 }
+_GAZE: Final = "gaze"
 _FIELDS: Final = ("question", "object", "length", "reasoning", "spatial_refs", "deadline", "stream")
 
 
@@ -115,18 +135,21 @@ async def answer_skill(call: Call, skill: str) -> Response:
     job = await prepare(call, await skill_ask(skill, await read_json(call, BODIES[skill])))
     if job.stream:
         return await stream_job(call, job, _Frames(call))
-    return await answer_job(call, job, lambda result: whole_answer(call.request_id, result))
+    return await answer_job(call, job, lambda result: whole_answer(call.request_id, result, asked=skill))
 
 
 async def skill_ask(skill: str, body: SkillRequest) -> Ask:
     """Return what a body asks for. Raises an `ApiError` (400)."""
-    if body.variant:
-        raise ApiError(400, "unsupported_parameter", "variants are not served here: name a model", param="variant")
     fields = {name: getattr(body, name, None) for name in _FIELDS}
+    if isinstance(body, GazeRequest):
+        fields["spatial_refs"] = [body.eye]
+    elif isinstance(body, PointRequest) and body.object == _GAZE and body.spatial_refs:
+        skill, fields["object"] = _GAZE, None
+    settings = body.settings.values() if body.settings else {}
     return Ask(
         skill,
         await image_of(body.image_url),
-        settings=msgspec.structs.asdict(body.settings) if body.settings else {},
+        settings={**settings, "adapter": settings.get("adapter") or body.variant},
         model=body.model,
         lane=body.lane,
         fields=fields,
@@ -138,12 +161,15 @@ def metrics_of(result: Result) -> dict[str, float]:
     return {name: getattr(result.metrics, name) for name in result.metrics.__struct_fields__}
 
 
-def whole_answer(request_id: str, result: Result) -> dict[str, Any]:
-    """Return the answer of a completed job in Moondream's shape."""
+def whole_answer(request_id: str, result: Result, *, asked: str = "") -> dict[str, Any]:
+    """Return the answer of a completed job in Moondream's shape; a gaze as points if `point` was asked."""
+    found = answer(result)
+    if asked == "point" and "gaze" in found:
+        found = {"points": [found["gaze"]] if found["gaze"] else []}
     return {
         "request_id": request_id,
         "job_id": result.id,
-        **answer(result),
+        **found,
         "finish_reason": result.finish_reason or "stop",
         "metrics": metrics_of(result),
     }

@@ -42,6 +42,7 @@ _MOONDREAM: Final = (
     _skill("caption", moondream.CaptionRequest, "Describe an image.", streams=True),
     _skill("detect", moondream.DetectRequest, "Find every such object in an image, as boxes."),
     _skill("point", moondream.PointRequest, "Point at every such object in an image."),
+    _skill("gaze", moondream.GazeRequest, "Find the place that a person looks at."),
 )
 
 _JOBS: Final = (

@@ -11,6 +11,7 @@ from stoop.gateway.call import Call
 from stoop.gateway.errors import ApiError
 from stoop.gateway.job_ids import new_job_id
 from stoop.gateway.keys import ApiKey
+from stoop.gateway.models import split_adapter
 from stoop_schemas.job import Job
 from stoop_schemas.names import model_lane
 
@@ -51,7 +52,10 @@ async def job_of(gateway: "Gateway", key: ApiKey, ask: Ask, **fields: Any) -> Jo
     if key.lanes and lane not in key.lanes:
         raise ApiError(403, "lane_forbidden", f"this API key may use only {', '.join(key.lanes)}", param="lane")
     job_fields = {**ask.fields, **fields, "tenant": key.tenant, "model": model, "lane": lane}
+    adapter = split_adapter(ask.model)[1] if ask.model else None
     settings = {name: value for name, value in ask.settings.items() if value is not None}
+    if adapter is not None:
+        settings.setdefault("adapter", adapter)
     return await gateway.client.prepare(ask.skill, ask.image, settings=settings, **job_fields)
 
 

@@ -7,6 +7,7 @@ thread.
 """
 
 import asyncio
+import contextlib
 import hashlib
 import threading
 import time
@@ -70,16 +71,16 @@ class ImageStore:
             return await self._stored(image_source.inline(given))
         return given
 
-    async def read(self, image: "ImageSource") -> bytes:
+    async def read(self, image: "ImageSource", *, most: int | None = None) -> bytes:
         """Return the encoded image. Accepts all that `address` accepts, except `https://`.
 
-        Raises `ImageUnreadable` or `UploadFailed`.
+        Of an object it returns the first `most` bytes. Raises `ImageUnreadable` or `UploadFailed`.
         """
         given = _address_of(image)
         if given is None:
             return await asyncio.to_thread(lambda: image_source.encoded(image_source.load(image)))
         if given.startswith("s3://"):
-            return await asyncio.to_thread(self._get, given)
+            return await asyncio.to_thread(self._get, given, most)
         if given.startswith("data:"):
             return image_source.inline(given)
         raise ImageUnreadable(f"only workers read {given.partition(':')[0]}: images: download it first")
@@ -138,15 +139,18 @@ class ImageStore:
             )
         return f"s3://{bucket}/{key}"
 
-    def _get(self, image: str) -> bytes:
+    def _get(self, image: str, most: int | None) -> bytes:
         try:
             address = parse_object(image)
         except ValueError as error:
             raise ImageUnreadable(str(error)) from None
         version: Any = {"VersionId": address.version} if address.version else {}
-        encoded = self._call(
-            address, lambda s3: s3.get_object(Bucket=address.bucket, Key=address.key, **version)["Body"].read()
-        )
+
+        def get(s3: "S3Client") -> bytes:
+            with contextlib.closing(s3.get_object(Bucket=address.bucket, Key=address.key, **version)["Body"]) as body:
+                return body.read(most)
+
+        encoded = self._call(address, get)
         if encoded is None:
             raise UploadFailed(f"there is nothing at {address}")
         return encoded

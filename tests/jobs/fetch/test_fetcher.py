@@ -121,7 +121,7 @@ async def test_a_missing_object(store: EmbeddedS3, fetcher: Fetcher) -> None:
 
 
 async def test_a_missing_bucket(fetcher: Fetcher) -> None:
-    with pytest.raises(ImageNotFound, match="no bucket"):
+    with pytest.raises(ImageNotFound, match="no bucket 'nowhere' for s3://nowhere/key"):
         await fetcher.fetch("s3://nowhere/key")
 
 

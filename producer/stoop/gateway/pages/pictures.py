@@ -44,14 +44,18 @@ async def upload_picture(call: Call) -> Response:
 async def show_picture(call: Call) -> Response:
     """Answer `GET /v1/images?address=s3://…` with the picture, if jobs of this key may name it.
 
-    Raises an `ApiError`: 400 for another address, 403 outside the allowed buckets, 415 if it is no picture.
+    Raises an `ApiError`: 400 for another address, 403 outside the allowed buckets, 413 for too many bytes, 415 if it is
+    no picture.
     """
     address = call.request.query_params.get("address", "")
     if not address.startswith("s3://"):
         raise ApiError(400, "invalid_value", "address must be that of an object: s3://bucket/key", param="address")
     if not _may_read(call, address):
         raise ApiError(403, "image_forbidden", "the address is outside the allowed buckets", param="address")
-    image = await call.gateway.client.images.read(address)
+    limit = call.gateway.options.max_json_bytes
+    image = await call.gateway.client.images.read(address, most=limit + 1)
+    if len(image) > limit:
+        raise ApiError(413, "image_too_large", f"the picture has more than {limit} bytes", param="address")
     _, media_type = await asyncio.to_thread(identify, image, "the object")
     if media_type not in _SHOWN:
         raise ApiError(415, "image_not_shown", f"browsers do not show {media_type}", param="address")

@@ -245,8 +245,9 @@ def _explain_refusal(error: aws.ClientError, address: ObjectAddress) -> ImageErr
     if code in _WORKER_AT_FAULT:
         return StorageUnavailable(f"the object store refuses this worker's credentials, clock or region ({code})")
     if status_code in (404, 405, 410):  # 405: the version is a delete marker
-        what = "bucket" if code == "NoSuchBucket" else "object"
-        return ImageNotFound(f"there is no {what} at {address}")
+        if code == "NoSuchBucket":
+            return ImageNotFound(f"there is no bucket {address.bucket!r} for {address}")
+        return ImageNotFound(f"there is no object at {address}")
     if status_code in (401, 403):
         return ImageForbidden(
             f"the object store does not let this worker read {address} ({code}); "
