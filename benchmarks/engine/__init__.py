@@ -11,6 +11,7 @@ full_size.py        models with random weights
 check.py            compares answers with the plain model
 plain_model.py      Moondream in plain torch
 memory.py           memory over many requests
+loading.py          time and host memory of loading a checkpoint
 profile.py          GPU time by stage
 trace.py            reads a profiler's trace
 """

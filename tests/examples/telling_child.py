@@ -55,7 +55,7 @@ class TellingLoop(ScriptedLoop):
         self._deliver([Finished(request_id, FinishReason.STOP, _USAGE, text="".join(told))])
 
 
-def _build(settings: EngineSettings, deliver: Deliver) -> tuple[TellingLoop, Ready]:
+def _build(settings: EngineSettings, deliver: Deliver, on_loading: object) -> tuple[TellingLoop, Ready]:
     return TellingLoop(deliver), Ready("telling", "digest", CropGeometry())
 
 

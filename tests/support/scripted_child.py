@@ -18,6 +18,7 @@ import sys
 import time
 import zlib
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from threading import Condition, Event, Thread
 
@@ -33,7 +34,7 @@ from stoop_worker.engine.request import (
     TextDelta,
     Usage,
 )
-from stoop_worker.engine_process.protocol import EngineSettings, Ready
+from stoop_worker.engine_process.protocol import EngineSettings, Loading, Ready
 from stoop_worker.engine_process.server import serve_engine
 from stoop_worker.errors import ConfigError
 from stoop_worker.images import CropGeometry
@@ -137,7 +138,9 @@ class ScriptedLoop:
         self._deliver([*told, Finished(request_id, FinishReason.STOP, _USAGE, text=text)])
 
 
-def _build(settings: EngineSettings, deliver: Deliver) -> tuple[ScriptedLoop, Ready]:
+def _build(
+    settings: EngineSettings, deliver: Deliver, on_loading: Callable[[Loading], None]
+) -> tuple[ScriptedLoop, Ready]:
     if "--unfit" in sys.argv:
         raise ConfigError(f"{settings.model} is not fit")
     if "--stillborn" in sys.argv:
@@ -147,6 +150,7 @@ def _build(settings: EngineSettings, deliver: Deliver) -> tuple[ScriptedLoop, Re
         if path.exists():
             sys.exit(3)
         path.touch()
+    on_loading(Loading(3_250_000_000, 18_500_000_000))
     return ScriptedLoop(deliver), Ready("scripted", "digest", CropGeometry(), skills=("query",))
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from stoop_worker.engine_process.protocol import Loading
 from stoop_worker.health import Health
 
 
@@ -14,6 +15,7 @@ from stoop_worker.health import Health
 class Engine:
     alive: bool = True
     running: asyncio.Event = field(default_factory=asyncio.Event)
+    loading: Loading | None = None
 
 
 @dataclass
@@ -65,6 +67,13 @@ def test_before_the_model_is_loaded_it_is_alive_and_no_more(tmp_path: Path) -> N
     health.started()
     assert health.not_started() is None
     assert health.not_ready() == "the worker has not begun to claim, or has stopped"
+
+
+def test_while_weights_are_read_it_says_how_far(tmp_path: Path) -> None:
+    health = Health(Engine(loading=Loading(3_250_000_000, 18_500_000_000)), Outage(), lease=15.0)
+    assert health.not_started() == "the model is being loaded: 3.2 of 18.5 GB"
+    health.started()
+    assert health.not_started() is None
 
 
 async def test_a_worker_that_claims_is_ready_and_its_file_says_its_name(worker: Worker) -> None:

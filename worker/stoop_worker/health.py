@@ -26,6 +26,9 @@ class _Engine(Protocol):
     @property
     def running(self) -> asyncio.Event: ...
 
+    @property
+    def loading(self) -> object | None: ...
+
 
 class _Outage(Protocol):
     @property
@@ -66,7 +69,10 @@ class Health:
 
     def not_started(self) -> str | None:
         """Return the reason that the worker has not started, or None."""
-        return None if self._started else "the model is being loaded"
+        if self._started:
+            return None
+        loading = self._engine.loading
+        return "the model is being loaded" if loading is None else f"the model is being loaded: {loading}"
 
     def not_ready(self) -> str | None:
         """Return the reason that the worker claims no jobs, or None."""

@@ -11,7 +11,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from stoop_worker.errors import CheckpointError
+from stoop_worker.models.loading import checkpoint
 from stoop_worker.models.loading.checkpoint import read_checkpoint, weight_files
+from stoop_worker.models.loading.options import LoadOptions
 from stoop_worker.models.moondream.names import present_name
 from stoop_worker.models.moondream.shapes import check_shapes
 from tests.support.tiny_model import formula_weights, tiny_config
@@ -77,7 +79,7 @@ def tensors() -> Tensors:
 
 def read(folder: Path, dtype: torch.dtype = torch.float32) -> Tensors:
     return read_checkpoint(
-        weight_files(folder), present_name, lambda shapes: check_shapes(shapes, CONFIG), device=CPU, dtype=dtype
+        weight_files(folder), present_name, lambda shapes: check_shapes(shapes, CONFIG), LoadOptions(CPU, dtype)
     )
 
 
@@ -207,8 +209,7 @@ def test_a_folder_without_one_clear_file_of_weights_is_refused(tmp_path: Path) -
         weight_files(tmp_path)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, None])
-def test_float8_weights_and_whole_numbers_keep_their_dtype(tmp_path: Path, dtype: torch.dtype | None) -> None:
+def test_float8_weights_and_whole_numbers_keep_their_dtype(tmp_path: Path) -> None:
     stored = {
         "weight": torch.ones(4, 4).to(torch.float8_e4m3fn),
         "scale": torch.ones(1, dtype=torch.bfloat16),
@@ -216,7 +217,33 @@ def test_float8_weights_and_whole_numbers_keep_their_dtype(tmp_path: Path, dtype
     }
     save_file(stored, tmp_path / "model.safetensors")
     found = read_checkpoint(
-        weight_files(tmp_path), lambda name: (name, False), lambda shapes: None, device=CPU, dtype=dtype
+        weight_files(tmp_path), lambda name: (name, False), lambda shapes: None, LoadOptions(CPU, torch.float32)
     )
     assert (found["weight"].dtype, found["ids"].dtype) == (torch.float8_e4m3fn, torch.int64)
-    assert found["scale"].dtype == (dtype or torch.bfloat16)
+    assert found["scale"].dtype == torch.float32
+
+
+@pytest.mark.parametrize("suffix", ["safetensors", "pt"])
+def test_progress_is_told_after_every_tensor(tmp_path: Path, tensors: Tensors, suffix: str) -> None:
+    path = tmp_path / f"model.{suffix}"
+    save_file(tensors, path) if suffix == "safetensors" else torch.save(tensors, path)
+    told: list[tuple[int, int]] = []
+    options = LoadOptions(CPU, torch.float32, on_read=lambda *news: told.append(news))
+    read_checkpoint((path,), present_name, lambda shapes: None, options)
+    sizes = [tensor.nbytes for tensor in tensors.values()]
+    assert len(told) == len(sizes)
+    assert [read for read, _ in told] == sorted(read for read, _ in told)
+    assert told[-1] == (sum(sizes), path.stat().st_size)
+
+
+def test_a_file_that_is_mapped_anew_between_tensors_gives_the_same(
+    tmp_path: Path, tensors: Tensors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint, "_MAPPED_BYTES", 0)
+    save_file(tensors, tmp_path / "model.safetensors")
+    assert_equal(read(tmp_path), tensors)
+
+
+def test_a_pt_file_of_the_oldest_format_is_read(tmp_path: Path, tensors: Tensors) -> None:
+    torch.save(tensors, tmp_path / "weights.pt", _use_new_zipfile_serialization=False)
+    assert_equal(read(tmp_path), tensors)

@@ -106,6 +106,11 @@ def photo(it: Front, seed: int) -> Image:
     return Image(pixels, bytes([seed]))
 
 
+async def test_a_child_tells_how_much_of_its_weights_it_has_read() -> None:
+    async with front() as it:
+        assert str(it.engine.loading) == "3.2 of 18.5 GB"
+
+
 async def test_requests_go_down_and_outputs_come_up_in_order() -> None:
     async with front() as it:
         port: EnginePort = it.engine

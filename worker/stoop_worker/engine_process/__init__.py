@@ -7,6 +7,7 @@
     pixels.py      images in shared memory
     server.py      the child's side: runs the engine and answers
     boot.py        loads the model and warms it up
+    reading.py     the progress of loading, for the log and the front
 
 The front runs in the event loop and imports no torch; the child owns the model and the GPU. This file imports
 nothing, so that the front does not import the child.

@@ -1,6 +1,7 @@
 """Builds an engine from settings, and has it answer once."""
 
 import time
+from collections.abc import Callable
 from functools import partial
 
 import structlog
@@ -13,7 +14,8 @@ from stoop_worker.engine.engine import Engine
 from stoop_worker.engine.model import Model
 from stoop_worker.engine.request import Finished
 from stoop_worker.engine.thread import AnyEngine
-from stoop_worker.engine_process.protocol import EngineSettings
+from stoop_worker.engine_process.protocol import EngineSettings, Loading
+from stoop_worker.engine_process.reading import Reading
 from stoop_worker.errors import ConfigError
 from stoop_worker.kernels.backend import has_triton
 from stoop_worker.kernels.hopper import is_hopper
@@ -31,19 +33,36 @@ log = structlog.get_logger(__name__)
 _BUDGETS = {"cuda": (8192, 4), "cpu": (2048, 16)}
 
 
-def boot(settings: EngineSettings) -> tuple[AnyEngine, Model | Encoder]:
-    """Load the model, build the engine and warm it up; log each choice and its reason."""
+def boot(
+    settings: EngineSettings, on_loading: Callable[[Loading], None] = lambda loading: None
+) -> tuple[AnyEngine, Model | Encoder]:
+    """Load the model, build the engine and warm it up; log each choice and its reason.
+
+    `on_loading` hears every second how much of the weights has been read.
+    """
     if settings.threads:
         torch.set_num_threads(settings.threads)
     device = _choose_device(settings)
+    reading = Reading(on_loading)
     options = LoadOptions(
-        device, _choose_dtype(settings, device), settings.fp8_linears, settings.max_context, settings.adapters
+        device,
+        _choose_dtype(settings, device),
+        settings.fp8_linears,
+        settings.max_context,
+        settings.adapters,
+        on_read=reading.on_read,
     )
     began = time.perf_counter()
     model = load_model(
         settings.model, options, revision=settings.revision, download=partial(snapshot, licence=settings.licence)
     )
-    log.info("model loaded", model=model.name, digest=model.digest, seconds=round(time.perf_counter() - began, 2))
+    log.info(
+        "model loaded",
+        model=model.name,
+        digest=model.digest,
+        megabytes=reading.read >> 20,
+        seconds=round(time.perf_counter() - began, 2),
+    )
     if model.untrained:
         log.warning("this model is untrained: its answers are noise")
     engine = _build_engine(settings, model)

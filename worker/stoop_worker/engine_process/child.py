@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
 from typing import Final
@@ -15,7 +15,7 @@ from typing import Final
 from stoop_worker.engine.request import Request
 from stoop_worker.engine_process.frames import receive_async, send
 from stoop_worker.engine_process.pixels import SharedPixels, as_memfd
-from stoop_worker.engine_process.protocol import Abort, EngineSettings, NotReady, Ready, Report, Submit
+from stoop_worker.engine_process.protocol import Abort, EngineSettings, Loading, NotReady, Ready, Report, Submit
 from stoop_worker.errors import EngineFault
 
 __all__ = ["ENGINE_PROGRAM", "Child"]
@@ -63,15 +63,19 @@ class Child:
         threading.Thread(target=child._send_outbox, name="engine outbox", daemon=True).start()
         return child
 
-    async def ready(self) -> Ready:
-        """Wait for the engine's first answer; raises `ConfigError`, `CheckpointError`, or `EngineFault` if it ended."""
+    async def ready(self, on_loading: Callable[[Loading], None]) -> Ready:
+        """Wait for the engine's first answer; raises `ConfigError`, `CheckpointError`, or `EngineFault` if it ended.
+
+        `on_loading` hears how much of the weights has been read.
+        """
         try:
-            reply = await receive_async(self._reader)
+            while isinstance(reply := await receive_async(self._reader), Loading):
+                on_loading(reply)
         except EOFError:
             raise EngineFault(f"the engine ended before it was ready ({await self.end()})") from None
         if isinstance(reply, NotReady):
             raise reply.as_error()
-        assert isinstance(reply, Ready), "a child's first message is Ready or NotReady"
+        assert isinstance(reply, Ready), "a child that has loaded is Ready or NotReady"
         return reply
 
     async def reports(self) -> AsyncIterator[Report]:

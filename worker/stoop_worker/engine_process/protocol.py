@@ -10,7 +10,7 @@ from stoop_worker.engine_process.pixels import Layout
 from stoop_worker.errors import CheckpointError, ConfigError, WorkerError
 from stoop_worker.images import Preparation
 
-__all__ = ["Abort", "EngineSettings", "NotReady", "Ready", "Report", "Submit"]
+__all__ = ["Abort", "EngineSettings", "Loading", "NotReady", "Ready", "Report", "Submit"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +39,19 @@ class EngineSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class Loading:
+    """The child's news before `Ready`: the bytes of weights that have been read, and those of all weight files."""
+
+    read: int
+    total: int
+
+    def __str__(self) -> str:
+        return f"{self.read / 1e9:.1f} of {self.total / 1e9:.1f} GB"
+
+
+@dataclass(frozen=True, slots=True)
 class Ready:
-    """The child's first message: the engine has answered once. It describes the model to the front.
+    """The child's message once the engine has answered a first request. It describes the model to the front.
 
     The front cuts or resizes images, or makes frames of sound, by `preparation`; None leaves images as they are.
     `skills` are the model's, `max_context` is in tokens.
@@ -56,7 +67,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class NotReady:
-    """The child's only message if the engine cannot be built."""
+    """The child's last message if the engine cannot be built."""
 
     error: str
     message: str

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import BinaryIO, NoReturn, Protocol
@@ -20,7 +21,7 @@ import structlog
 from stoop_worker.engine.request import Deliver, EnginePort, Output
 from stoop_worker.engine_process.frames import receive, write
 from stoop_worker.engine_process.pixels import map_images, map_segments
-from stoop_worker.engine_process.protocol import Abort, EngineSettings, NotReady, Ready, Report, Submit
+from stoop_worker.engine_process.protocol import Abort, EngineSettings, Loading, NotReady, Ready, Report, Submit
 from stoop_worker.errors import EngineFault, WorkerError
 
 __all__ = ["Build", "RunningEngine", "serve_engine"]
@@ -51,8 +52,8 @@ class RunningEngine(EnginePort, Protocol):
         """End the loop after its current step."""
 
 
-Build = Callable[[EngineSettings, Deliver], tuple[RunningEngine, Ready]]
-"""Builds the engine and has it answer once; raises `WorkerError`."""
+Build = Callable[[EngineSettings, Deliver, Callable[[Loading], None]], tuple[RunningEngine, Ready]]
+"""Builds the engine and has it answer once, and tells of its loading in between; raises `WorkerError`."""
 
 
 def serve_engine(build: Build) -> NoReturn:
@@ -79,7 +80,7 @@ def _serve(build: Build, connection: socket.socket, pipe: BinaryIO) -> int:
     settings, file = receive(connection)
     segments = None if file is None else map_segments(file)
     try:
-        engine, ready = build(settings, lambda outputs: outbox.put(list(outputs)))
+        engine, ready = build(settings, lambda outputs: outbox.put(list(outputs)), partial(write, pipe))
     except WorkerError as error:
         write(pipe, NotReady.of(error))
         return 2

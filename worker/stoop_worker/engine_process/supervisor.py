@@ -9,7 +9,7 @@ import structlog
 from stoop_worker.engine.request import Aborted, Deliver, Finished, Media, Refused, Request
 from stoop_worker.engine_process.child import ENGINE_PROGRAM, Child
 from stoop_worker.engine_process.pixels import SharedPixels, bytes_of
-from stoop_worker.engine_process.protocol import EngineSettings, Ready, Report
+from stoop_worker.engine_process.protocol import EngineSettings, Loading, Ready, Report
 from stoop_worker.errors import EngineFault, WorkerError
 
 __all__ = ["SupervisedEngine", "Supervision"]
@@ -56,6 +56,7 @@ class SupervisedEngine:
     `deliver` takes the outputs. `on_engine_lost` takes the ids of the requests that were in a child when it crashed or
     hung. A request submitted while a child is being replaced waits for the next one. `hang_seconds` is the longest time
     without progress. Images whose pixels are in `shared_pixels` are passed on without a copy.
+    `loading` has the newest child's progress, once it has read any weights.
     """
 
     settings: EngineSettings
@@ -67,6 +68,7 @@ class SupervisedEngine:
     faults: int = 0
     hang_seconds: float = _USUAL_HANG_SECONDS
     figures: Mapping[str, float] = field(default_factory=dict)
+    loading: Loading | None = None
     _progress: int = field(default=0, init=False)
     _alive: bool = field(default=True, init=False)
     _stopping: bool = field(default=False, init=False)
@@ -148,10 +150,14 @@ class SupervisedEngine:
         return tuple(media for media in request.media if self.shared_pixels.start_of(bytes_of(media)) is not None)
 
     async def _launch(self) -> tuple[Child, Ready]:
+        self.loading = None
         child = self._newest = await Child.start(self.program, self.settings, self.shared_pixels)
-        ready = await child.ready()
+        ready = await child.ready(self._on_loading)
         log.info("engine ready", pid=child.process.pid, model=ready.model, digest=ready.digest)
         return child, ready
+
+    def _on_loading(self, loading: Loading) -> None:
+        self.loading = loading
 
     def _begin(self, child: Child) -> None:
         self._child = child

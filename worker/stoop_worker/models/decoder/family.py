@@ -32,7 +32,7 @@ __all__ = ["DecoderFamily", "check_options", "check_request", "open_model"]
 def open_model(found: Source, options: LoadOptions, download: Download) -> "DecoderFamily":
     """Load a model from the files found; raises `CheckpointError` or `ConfigError`."""
     check_options(options)
-    model = load_decoder(found, device=options.device, dtype=options.dtype)
+    model = load_decoder(found, options)
     return DecoderFamily(model, max_context=options.max_context)
 
 

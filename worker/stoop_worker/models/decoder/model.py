@@ -16,6 +16,7 @@ from stoop_worker.models.loading.checkpoint import read_checkpoint
 from stoop_worker.models.loading.config_file import read_document
 from stoop_worker.models.loading.digest import digest_of
 from stoop_worker.models.loading.download import Source
+from stoop_worker.models.loading.options import LoadOptions
 from stoop_worker.models.loading.tokenizer import Tokenizer
 
 __all__ = ["Decoder", "Language", "load_decoder", "read_language"]
@@ -52,7 +53,7 @@ class Decoder:
         return self.weights.embeddings.dtype
 
 
-def load_decoder(found: Source, *, device: torch.device, dtype: torch.dtype) -> Decoder:
+def load_decoder(found: Source, options: LoadOptions) -> Decoder:
     """Load a model from the files found; raises a `CheckpointError` that names the fault."""
     document = found.document()
     config = read_decoder_config(document)
@@ -62,15 +63,14 @@ def load_decoder(found: Source, *, device: torch.device, dtype: torch.dtype) -> 
         found.weights,
         present_name,
         lambda shapes: check_shapes(dense_shapes(shapes, block), config),
-        device=device,
-        dtype=dtype,
+        options,
         exact=is_scale,
     )
     name, untrained = found.identity(document)
     digest = digest_of(document, tensors, found.weights, "norm.weight")
     return Decoder(
         config=config,
-        weights=DecoderWeights.of(dequantise(tensors, block, dtype), config),
+        weights=DecoderWeights.of(dequantise(tensors, block, options.dtype), config),
         language=language,
         name=name,
         digest=digest,

@@ -1,6 +1,11 @@
-"""Reading a checkpoint's tensors under the names that a family gives them."""
+"""Reading a checkpoint's tensors under the names that a family gives them.
+
+The files are mapped, not read: a tensor that needs no conversion on a CPU stays in its file's pages, and any other is
+copied from them one at a time. So the host's memory holds the weights once, and a little of a file beside them.
+"""
 
 import json
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -12,6 +17,7 @@ import torch
 from torch import Tensor
 
 from stoop_worker.errors import CheckpointError
+from stoop_worker.models.loading.options import LoadOptions
 
 __all__ = ["CheckShapes", "PresentName", "check_exactly", "read_checkpoint", "weight_files"]
 
@@ -24,6 +30,7 @@ CheckShapes = Callable[[Mapping[str, tuple[int, ...]]], None]
 _CAST = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _INDEX = "model.safetensors.index.json"
 _PICKLED = (".pt", ".bin")
+_MAPPED_BYTES = 256 << 20  # of a file that stay mapped after they were copied
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +62,14 @@ def read_checkpoint(
     files: tuple[Path, ...],
     present_name: PresentName,
     check: CheckShapes,
+    options: LoadOptions,
     *,
-    device: torch.device,
-    dtype: torch.dtype | None,
     exact: Callable[[str], bool] = lambda name: False,
 ) -> dict[str, Tensor]:
-    """Read every tensor to a device, by its present name.
+    """Read every tensor to the options' device, by its present name.
 
-    Names and shapes are checked before anything is read. Floats become `dtype`; without one each tensor keeps its own.
-    Float8 and whole numbers always keep theirs, and so do the tensors that `exact` names, such as scales.
+    Names and shapes are checked before anything is read. Floats become the options' dtype. Float8 and whole numbers
+    keep theirs, and so do the tensors that `exact` names, such as scales.
     """
     stored: dict[str, _Stored] = {}
     for path in files:
@@ -74,7 +80,14 @@ def read_checkpoint(
                 raise CheckpointError(f"{path} holds tensor {name} a second time")
             stored[name] = tensor
     check({name: tensor.shape for name, tensor in stored.items()})
-    return {name: _place(tensor, device, None if exact(name) else dtype) for name, tensor in stored.items()}
+    read, total = 0, sum(path.stat().st_size for path in files)
+    placed: dict[str, Tensor] = {}
+    for name, tensor in stored.items():
+        found = tensor.read()
+        placed[name] = _place(found, tensor, options.device, None if exact(name) else options.dtype)
+        read += found.nbytes
+        options.on_read(read, total)
+    return placed
 
 
 def check_exactly(shapes: Mapping[str, tuple[int, ...]], expected: Mapping[str, tuple[int, ...]]) -> None:
@@ -89,8 +102,7 @@ def check_exactly(shapes: Mapping[str, tuple[int, ...]], expected: Mapping[str, 
             raise CheckpointError(f"tensor {name} has shape {shapes[name]}: its config says {shape}")
 
 
-def _place(stored: _Stored, device: torch.device, dtype: torch.dtype | None) -> Tensor:
-    found = stored.read()
+def _place(found: Tensor, stored: _Stored, device: torch.device, dtype: torch.dtype | None) -> Tensor:
     tensor = found.to(device=device, dtype=dtype if found.dtype in _CAST else None)
     return tensor.t().contiguous() if stored.transposed else tensor
 
@@ -121,17 +133,37 @@ _Entry = tuple[str, tuple[int, ...], Callable[[], Tensor]]
 
 def _open_safetensors(path: Path) -> Iterator[_Entry]:
     try:
-        opened: Any = safetensors.safe_open(path, framework="pt")
-        keys = list(opened.keys())
+        mapped = _MappedFile(path)
+        keys = list(mapped.opened.offset_keys())
     except (OSError, safetensors.SafetensorError) as error:
         raise CheckpointError(f"cannot read {path}: {error}") from error
     for key in keys:
-        yield key, tuple(opened.get_slice(key).get_shape()), partial(opened.get_tensor, key)
+        yield key, tuple(mapped.opened.get_slice(key).get_shape()), partial(mapped.read, key)
+
+
+class _MappedFile:
+    """A safetensors file, mapped anew after every `_MAPPED_BYTES`: pages that were copied leave the process's memory.
+
+    A tensor that still lies in an earlier mapping keeps it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._read = 0
+        self.opened: Any = safetensors.safe_open(path, framework="pt")
+
+    def read(self, key: str) -> Tensor:
+        if self._read > _MAPPED_BYTES:
+            self.opened, self._read = safetensors.safe_open(self._path, framework="pt"), 0
+        found: Tensor = self.opened.get_tensor(key)
+        self._read += found.nbytes
+        return found
 
 
 def _open_pt(path: Path) -> Iterator[_Entry]:
     try:
-        opened = torch.load(path, map_location="cpu", weights_only=True)
+        # files of torch before 1.6 are no archives, and cannot be mapped
+        opened = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except Exception as error:  # pickle raises what it likes on a damaged file
         raise CheckpointError(f"cannot read {path}: {error}") from error
     if not isinstance(opened, dict) or not all(isinstance(tensor, Tensor) for tensor in opened.values()):

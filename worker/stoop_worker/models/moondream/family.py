@@ -46,7 +46,7 @@ _CROPS = {"cuda": 64, "cpu": 16}
 
 def open_model(found: Source, options: LoadOptions, download: Download) -> "MoondreamFamily":
     """Load a model from the files found; raises `CheckpointError` or `ConfigError`."""
-    model = load_found(found, device=options.device, dtype=options.dtype, download=download)
+    model = load_found(found, options, download)
     bank = AdapterBank()
     if options.adapters is not None:
         bank = read_adapters(options.adapters, model.config.text, device=model.device, dtype=model.dtype)

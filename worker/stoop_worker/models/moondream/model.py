@@ -11,6 +11,7 @@ from torch import Tensor
 
 from stoop_worker.models.loading.checkpoint import read_checkpoint
 from stoop_worker.models.loading.download import Download, Source, locate, snapshot
+from stoop_worker.models.loading.options import LoadOptions
 from stoop_worker.models.loading.tokenizer import Tokenizer
 from stoop_worker.models.moondream.config import ModelConfig
 from stoop_worker.models.moondream.files import read_config, read_tokenizer
@@ -62,18 +63,17 @@ def load(
     Raises a `CheckpointError` that names the fault and the remedy.
     """
     found = locate(source, revision, download)
-    return load_found(found, device=torch.device(device), dtype=dtype, download=download)
+    return load_found(found, LoadOptions(torch.device(device), dtype), download)
 
 
-def load_found(found: Source, *, device: torch.device, dtype: torch.dtype, download: Download) -> Moondream:
+def load_found(found: Source, options: LoadOptions, download: Download) -> Moondream:
     """Load a model from the files found; downloads the tokenizer if it is missing."""
     document, config = read_config(found)
     tensors = read_checkpoint(
         found.weights,
         present_name,
         lambda shapes: check_shapes(shapes, config),
-        device=device,
-        dtype=dtype,
+        options,
         exact=is_scale,
     )
     name, untrained = found.identity(document)

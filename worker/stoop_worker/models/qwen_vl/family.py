@@ -34,7 +34,7 @@ _BUDGETS = {"cuda": 64, "cpu": 8}
 def open_model(found: Source, options: LoadOptions, download: Download) -> "QwenVLFamily":
     """Load a model from the files found; raises `CheckpointError` or `ConfigError`."""
     check_options(options)
-    model = load_qwen_vl(found, device=options.device, dtype=options.dtype)
+    model = load_qwen_vl(found, options)
     return QwenVLFamily(model, max_context=options.max_context)
 
 

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import torch
-
 from stoop_worker.models.decoder.model import Decoder, read_language
 from stoop_worker.models.decoder.weights import DecoderWeights, check_shapes
 from stoop_worker.models.loading.block_fp8 import dense_shapes, dequantise, is_scale, read_block
@@ -12,6 +10,7 @@ from stoop_worker.models.loading.checkpoint import read_checkpoint
 from stoop_worker.models.loading.config_file import read_document
 from stoop_worker.models.loading.digest import digest_of
 from stoop_worker.models.loading.download import Source
+from stoop_worker.models.loading.options import LoadOptions
 from stoop_worker.models.qwen_vl.config import QwenVLConfig, read_config
 from stoop_worker.models.qwen_vl.weights import VisionWeights, present_name, split_shapes
 
@@ -26,7 +25,7 @@ class QwenVL(NamedTuple):
     vision: VisionWeights
 
 
-def load_qwen_vl(found: Source, *, device: torch.device, dtype: torch.dtype) -> QwenVL:
+def load_qwen_vl(found: Source, options: LoadOptions) -> QwenVL:
     """Load a model from the files found; raises a `CheckpointError` that names the fault."""
     document = found.document()
     path = found.folder / "preprocessor_config.json"
@@ -38,9 +37,9 @@ def load_qwen_vl(found: Source, *, device: torch.device, dtype: torch.dtype) -> 
     def check(shapes: Mapping[str, tuple[int, ...]]) -> None:
         check_shapes(split_shapes(dense_shapes(shapes, block), config), config.text)
 
-    tensors = read_checkpoint(found.weights, present_name, check, device=device, dtype=dtype, exact=is_scale)
+    tensors = read_checkpoint(found.weights, present_name, check, options, exact=is_scale)
     digest = digest_of(document, tensors, found.weights, "norm.weight")
-    tensors = dequantise(tensors, block, dtype)
+    tensors = dequantise(tensors, block, options.dtype)
     vision = VisionWeights.of(tensors, config.vision)
     name, untrained = found.identity(document)
     decoder = Decoder(

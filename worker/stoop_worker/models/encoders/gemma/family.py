@@ -41,8 +41,7 @@ def open_model(found: Source, options: LoadOptions, download: Download) -> Encod
         found.weights,
         present_name,
         lambda shapes: check_exactly(shapes, expected_shapes(config)),
-        device=options.device,
-        dtype=options.dtype,
+        options,
     )
     digest = digest_of(document, tensors, found.weights, "norm.weight")
     weights = GemmaWeights.of(tensors, _denses(found.folder, config, options.device), config)
@@ -75,7 +74,7 @@ def _dense(folder: Path, device: torch.device) -> Tensor:
     if activation != _IDENTITY:
         raise CheckpointError(f"{settings}: activation_function is {activation!r}: expected {_IDENTITY!r}")
     tensors = read_checkpoint(
-        weight_files(folder), lambda name: (name, False), _check_dense, device=device, dtype=torch.float32
+        weight_files(folder), lambda name: (name, False), _check_dense, LoadOptions(device, torch.float32)
     )
     return tensors[_DENSE]
 

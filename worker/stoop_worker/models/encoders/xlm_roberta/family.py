@@ -35,8 +35,7 @@ def _load(found: Source, options: LoadOptions) -> Loaded:
         found.weights,
         present_name,
         lambda shapes: check_exactly(shapes, expected_shapes(config)),
-        device=options.device,
-        dtype=options.dtype,
+        options,
     )
     digest = digest_of(document, tensors, found.weights, "embeddings.LayerNorm.weight")
     name, untrained = found.identity(document)

@@ -1,0 +1,119 @@
+"""Measures the time and the host memory of reading a checkpoint of a few hundred megabytes, made on the fly.
+
+    python -m benchmarks.engine.loading --megabytes 512
+    python -m benchmarks.engine.loading --model /models/moondream3 --device cuda
+
+Each case runs in a process of its own. Its peak is the largest resident size minus the size before the reading;
+`of_weights` divides that by the size of the weights as they are loaded: 1.0 means that the host never held them twice.
+"""
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from safetensors.torch import save_file
+
+from benchmarks.figures import machine, write_json
+from stoop_worker.models.loading.checkpoint import read_checkpoint, weight_files
+from stoop_worker.models.loading.options import LoadOptions
+
+__all__ = ["main", "write_checkpoint"]
+
+_SHARDS: Final = 2
+_TENSOR: Final = (4, 1024, 1024)
+_DTYPES: Final = {"bf16": torch.bfloat16, "fp32": torch.float32}
+_MB: Final = 1 << 20
+
+
+def main(arguments: list[str] | None = None) -> None:
+    options = _parser().parse_args(arguments)
+    if options.measure:
+        print(json.dumps(_measured(Path(options.measure), options.device, options.dtype)))
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(options.model or scratch)
+        if not options.model:
+            write_checkpoint(folder, options.megabytes)
+        cases = [_in_process(folder, options.device, dtype) for dtype in _DTYPES]
+    print("dtype  weights MB  seconds  peak MB  of weights  anonymous MB")
+    for case in cases:
+        print(
+            f"{case['dtype']:5}  {case['weights'] / _MB:10.0f}  {case['seconds']:7.2f}  {case['peak'] / _MB:7.0f}"
+            f"  {case['of_weights']:10.2f}  {case['anonymous'] / _MB:12.0f}"
+        )
+    if options.out:
+        write_json(options.out, {"machine": machine(), "device": options.device, "cases": cases})
+
+
+def write_checkpoint(folder: Path, megabytes: int) -> None:
+    """Write a sharded bf16 checkpoint of about this size."""
+    count = max(_SHARDS, megabytes * _MB // (2 * torch.Size(_TENSOR).numel()))
+    names = [f"blocks.{number}.weight" for number in range(count)]
+    weight_map = {}
+    for shard in range(_SHARDS):
+        file = f"model-{shard + 1:05}-of-{_SHARDS:05}.safetensors"
+        part = names[shard::_SHARDS]
+        save_file({name: torch.randn(_TENSOR).bfloat16() for name in part}, folder / file)
+        weight_map |= dict.fromkeys(part, file)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+
+
+def _in_process(folder: Path, device: str, dtype: str) -> dict[str, Any]:
+    command = (sys.executable, "-m", "benchmarks.engine.loading", "--measure", folder, "--device", device)
+    found = subprocess.run([*map(str, command), "--dtype", dtype], check=True, capture_output=True, text=True)
+    case: dict[str, Any] = json.loads(found.stdout)
+    return case
+
+
+def _measured(folder: Path, device: str, dtype: str) -> dict[str, Any]:
+    torch.zeros(1, device=device)
+    before, began = _resident(), time.perf_counter()
+    tensors = read_checkpoint(
+        weight_files(folder),
+        lambda name: (name, False),
+        lambda shapes: None,
+        LoadOptions(torch.device(device), _DTYPES[dtype]),
+    )
+    for tensor in tensors.values():
+        tensor.view(-1)[:: 4096 // tensor.element_size()].sum()  # a tensor in its file's pages is read only when used
+    if device != "cpu":
+        torch.cuda.synchronize()
+    seconds, after = time.perf_counter() - began, _resident()
+    weights = sum(tensor.nbytes for tensor in tensors.values())
+    peak = after["VmHWM"] - before["VmRSS"]
+    return {
+        "dtype": dtype,
+        "weights": weights,
+        "seconds": round(seconds, 3),
+        "peak": peak,
+        "of_weights": round(peak / weights, 3),
+        "anonymous": after["RssAnon"] - before["RssAnon"],
+    }
+
+
+def _resident() -> dict[str, int]:
+    """Return the process's resident sizes in bytes, as Linux counts them."""
+    status = Path("/proc/self/status").read_text()
+    return {name: int(size) << 10 for name, size in re.findall(r"(VmHWM|VmRSS|RssAnon):\s+(\d+) kB", status)}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--megabytes", type=int, default=512, help="size of the checkpoint that is made")
+    parser.add_argument("--model", help="folder of a checkpoint to read instead")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--out", type=Path, help="JSON file for the figures")
+    parser.add_argument("--dtype", choices=_DTYPES, default="bf16", help=argparse.SUPPRESS)
+    parser.add_argument("--measure", help=argparse.SUPPRESS)
+    return parser
+
+
+if __name__ == "__main__":
+    main()

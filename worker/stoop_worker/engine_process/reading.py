@@ -1,0 +1,39 @@
+"""The progress of reading a model's weights: a log line now and then, and news for the front."""
+
+import time
+from collections.abc import Callable
+
+import structlog
+
+from stoop_worker.engine_process.protocol import Loading
+
+__all__ = ["Reading"]
+
+log = structlog.get_logger(__name__)
+
+_NEWS_SECONDS = 1.0
+_LOG_SECONDS = 5.0
+
+
+class Reading:
+    """Hears of every tensor that was read, and passes on less: news every second, a log line every 5 seconds."""
+
+    def __init__(
+        self, on_loading: Callable[[Loading], None], *, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self._on_loading = on_loading
+        self._clock = clock
+        self._began = self._logged = clock()
+        self._told = float("-inf")
+        self.read = 0
+
+    def on_read(self, read: int, total: int) -> None:
+        """Note that this many bytes of the weights have been read."""
+        self.read, now = read, self._clock()
+        if now - self._told >= _NEWS_SECONDS:
+            self._told = now
+            self._on_loading(Loading(read, total))
+        if now - self._logged >= _LOG_SECONDS:
+            self._logged = now
+            seconds = round(now - self._began, 1)
+            log.info("reading weights", megabytes=read >> 20, of=total >> 20, seconds=seconds)
