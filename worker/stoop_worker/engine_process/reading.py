@@ -24,14 +24,14 @@ class Reading:
         self._on_loading = on_loading
         self._clock = clock
         self._began = self._logged = clock()
-        self._told = float("-inf")
+        self._passed_on = float("-inf")
         self.read = 0
 
     def on_read(self, read: int, total: int) -> None:
         """Note that this many bytes of the weights have been read."""
         self.read, now = read, self._clock()
-        if now - self._told >= _NEWS_SECONDS:
-            self._told = now
+        if now - self._passed_on >= _NEWS_SECONDS:
+            self._passed_on = now
             self._on_loading(Loading(read, total))
         if now - self._logged >= _LOG_SECONDS:
             self._logged = now
