@@ -11,6 +11,13 @@ WorkerError
 │   ├── ImageTimeout
 │   ├── ImageAddressInvalid    an address of a kind that this worker does not read
 │   └── StorageUnavailable
+├── AudioError
+│   ├── AudioNotFound
+│   ├── AudioForbidden
+│   ├── AudioTooLarge
+│   ├── AudioUndecodable
+│   ├── AudioTimeout
+│   └── AudioAddressInvalid    an address of a kind that this worker does not read
 ├── QueueUnavailable       Redis does not answer; the same call may work later
 ├── QueueFault             Redis answers with an error that a retry cannot fix
 ├── PartEnded              a part of the worker that must not end has ended
@@ -21,6 +28,13 @@ WorkerError
 """
 
 __all__ = [
+    "AudioAddressInvalid",
+    "AudioError",
+    "AudioForbidden",
+    "AudioNotFound",
+    "AudioTimeout",
+    "AudioTooLarge",
+    "AudioUndecodable",
     "CheckpointError",
     "ConfigError",
     "EngineCrashed",
@@ -82,6 +96,34 @@ class ImageAddressInvalid(ImageError):
 
 class StorageUnavailable(ImageError):
     """The object store answered with an error, or not at all."""
+
+
+class AudioError(WorkerError):
+    """The worker could not get the audio of one job."""
+
+
+class AudioNotFound(AudioError):
+    """There is nothing at the audio's address."""
+
+
+class AudioForbidden(AudioError):
+    """The worker may not read the audio."""
+
+
+class AudioTooLarge(AudioError):
+    """The audio is over the limit on bytes, seconds or the work of decoding."""
+
+
+class AudioUndecodable(AudioError):
+    """The bytes are not audio of an accepted format."""
+
+
+class AudioTimeout(AudioError):
+    """The audio did not arrive in time."""
+
+
+class AudioAddressInvalid(AudioError):
+    """The audio's address is of a kind this worker does not read."""
 
 
 class QueueUnavailable(WorkerError):

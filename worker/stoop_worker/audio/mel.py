@@ -1,15 +1,43 @@
-"""The log-mel frames of one window of 30 seconds, as Whisper reads them."""
+"""Log-mel features as Whisper takes them, and one window of them.
 
+The steps are those of the Whisper paper (Radford et al., 2022, https://arxiv.org/abs/2212.04356) and its code: frames
+of 25 ms every 10 ms, a periodic Hann window, the power spectrum, Slaney's mel filters from 0 to 8 kHz, and a logarithm
+of which the upper 8 decades are kept.
+"""
+
+import functools
 import hashlib
+import math
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["FRAMES", "Mel", "MelGeometry"]
+__all__ = ["FRAMES", "FRAMES_PER_SECOND", "Mel", "MelGeometry", "Samples", "log_mel"]
 
-FRAMES = 3000
-"""The frames of a window, 10 ms each."""
+Samples = npt.NDArray[np.int16] | npt.NDArray[np.float32]
+"""Mono samples at 16 kHz: int16, or float32 from -1 to 1."""
+
+FRAMES_PER_SECOND: Final = 100
+"""Frames of features in a second of audio."""
+
+FRAMES: Final = 3000
+"""The frames of a window of 30 seconds, 10 ms each."""
+
+_RATE: Final = 16_000
+_FFT: Final = 400
+_HOP: Final = _RATE // FRAMES_PER_SECOND
+_HALF: Final = _FFT // 2
+_CHUNK: Final = 4096  # frames transformed at once; 7 MB of samples
+_LEAST: Final = np.float32(1e-10)
+_DECADES: Final = np.float32(8)
+
+# Slaney's scale: linear below 1 kHz, then a constant ratio from one mel to the next
+_HERTZ_PER_MEL: Final = 200 / 3
+_LINEAR_HERTZ: Final = 1000.0
+_LINEAR_MELS: Final = _LINEAR_HERTZ / _HERTZ_PER_MEL
+_LOG_STEP: Final = math.log(6.4) / 27
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,15 +49,79 @@ class MelGeometry:
 
 @dataclass(frozen=True, slots=True)
 class Mel:
-    """The normalised log-mel frames of one window, (mels, 3000) float32, with a digest that identifies them."""
+    """The normalised log-mel frames of one window, (mels, 3000) float32, with a digest that identifies them.
+
+    The first `content` frames are audio; the rest are 0.
+    """
 
     frames: npt.NDArray[np.float32]
     digest: bytes
+    content: int = FRAMES
 
     @classmethod
-    def of(cls, frames: npt.NDArray[np.float32]) -> "Mel":
+    def of(cls, frames: npt.NDArray[np.float32], content: int = FRAMES) -> "Mel":
         """Wrap frames (mels, 3000) float32; the digest covers their values and shape."""
         frames = np.ascontiguousarray(frames, dtype=np.float32)
-        digest = hashlib.blake2b(repr(frames.shape).encode(), digest_size=16)
+        digest = hashlib.blake2b(repr((frames.shape, content)).encode(), digest_size=16)
         digest.update(frames.data)
-        return cls(frames=frames, digest=digest.digest())
+        return cls(frames=frames, digest=digest.digest(), content=content)
+
+
+def log_mel(samples: Samples, mels: int) -> npt.NDArray[np.float32]:
+    """Return the features of mono samples at 16 kHz, (mels, number of samples // 160) float32.
+
+    Values are relative to the loudest of all frames, so a file is transformed as a whole. Both ends are reflected, as
+    in a centred short-time Fourier transform; the samples must be more than 200.
+    """
+    count = len(samples) // _HOP
+    features = np.empty((mels, count), dtype=np.float32)
+    filters = _filters(mels)
+    for start in range(0, count, _CHUNK):
+        stop = min(count, start + _CHUNK)
+        power = _power(_piece(samples, start, stop))
+        features[:, start:stop] = np.log10(np.maximum(power @ filters, _LEAST)).T
+    np.maximum(features, features.max(initial=-np.inf) - _DECADES, out=features)
+    features += np.float32(4)
+    features /= np.float32(4)
+    return features
+
+
+def _piece(samples: Samples, start: int, stop: int) -> npt.NDArray[np.float32]:
+    """Return the samples under frames [start, stop), reflected where they reach over an end."""
+    low, high = start * _HOP - _HALF, (stop - 1) * _HOP + _HALF
+    piece = samples[max(0, low) : high]
+    scaled = piece.astype(np.float32) / np.float32(32768) if piece.dtype == np.int16 else piece.astype(np.float32)
+    before, after = max(0, -low), max(0, high - len(samples))
+    return np.pad(scaled, (before, after), mode="reflect") if before or after else scaled
+
+
+def _power(piece: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Return the power spectrum of each frame, (frames, 201)."""
+    frames = np.lib.stride_tricks.sliding_window_view(piece, _FFT)[::_HOP]
+    spectrum = np.fft.rfft(frames * _hann())
+    return (spectrum.real**2 + spectrum.imag**2).astype(np.float32)
+
+
+@functools.cache
+def _hann() -> npt.NDArray[np.float32]:
+    return np.hanning(_FFT + 1)[:-1].astype(np.float32)
+
+
+@functools.cache
+def _filters(mels: int) -> npt.NDArray[np.float32]:
+    """Return Slaney's triangles of unit area, (201, mels)."""
+    edges = _hertz(np.linspace(0, _mel(_RATE / 2), mels + 2))
+    low, centre, high = edges[:-2], edges[1:-1], edges[2:]
+    bins = np.linspace(0, _RATE / 2, _HALF + 1)[:, None]
+    rising, falling = (bins - low) / (centre - low), (high - bins) / (high - centre)
+    triangles = np.maximum(0, np.minimum(rising, falling)) * (2 / (high - low))
+    return triangles.astype(np.float32)
+
+
+def _mel(hertz: float) -> float:
+    """Return the place on Slaney's scale of a frequency above 1 kHz."""
+    return _LINEAR_MELS + math.log(hertz / _LINEAR_HERTZ) / _LOG_STEP
+
+
+def _hertz(mel: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    return np.where(mel < _LINEAR_MELS, mel * _HERTZ_PER_MEL, _LINEAR_HERTZ * np.exp(_LOG_STEP * (mel - _LINEAR_MELS)))

@@ -35,8 +35,8 @@ _FLOAT_BYTES = 4
 class Layout:
     """The fields of `Crops`, `Image` or `Mel` other than the values, and their shape; only `Crops` have a tiling.
 
-    The values are float32 if `sound` is set, and otherwise bytes. They begin at byte `start` of the segments' memory,
-    or of the file that comes with the request.
+    The values are float32 if `sound` is set, of which `content` frames are audio, and otherwise bytes. They begin at
+    byte `start` of the segments' memory, or of the file that comes with the request.
     """
 
     shape: tuple[int, ...]
@@ -45,12 +45,13 @@ class Layout:
     start: int = 0
     in_segment: bool = False
     sound: bool = False
+    content: int = 0
 
     @classmethod
     def of(cls, image: Media, start: int = 0, *, in_segment: bool = False) -> "Layout":
         """Return the layout of an image, or of frames."""
         if isinstance(image, Mel):
-            return cls(image.frames.shape, None, image.digest, start, in_segment, sound=True)
+            return cls(image.frames.shape, None, image.digest, start, in_segment, sound=True, content=image.content)
         tiling = image.tiling if isinstance(image, Crops) else None
         return cls(image.pixels.shape, tiling, image.digest, start, in_segment)
 
@@ -62,7 +63,8 @@ class Layout:
     def image(self, pixels: _Pixels) -> Media:
         """Rebuild the image or the frames on their bytes, which may be flat."""
         if self.sound:
-            return Mel(frames=pixels.view(np.float32).reshape(self.shape), digest=self.digest)
+            frames = pixels.view(np.float32).reshape(self.shape)
+            return Mel(frames, self.digest, self.content)
         shaped = pixels.reshape(self.shape)
         if self.tiling is None:
             return Image(pixels=shaped, digest=self.digest)

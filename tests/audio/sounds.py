@@ -1,0 +1,42 @@
+"""Sounds and the files that hold them, made by the library that the product decodes with."""
+
+import io
+
+import av
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["encoded", "tone"]
+
+
+def tone(seconds: float, hertz: float = 440.0, rate: int = 16_000) -> npt.NDArray[np.int16]:
+    """Return a sine of half the full level."""
+    time = np.arange(int(seconds * rate)) / rate
+    return (16_000 * np.sin(2 * np.pi * hertz * time)).astype(np.int16)
+
+
+def encoded(
+    samples: npt.NDArray[np.int16],
+    kind: str = "wav",
+    codec: str = "pcm_s16le",
+    *,
+    rate: int = 16_000,
+    layout: str = "mono",
+    picture: bool = False,
+) -> bytes:
+    """Return a file of interleaved samples; with a `picture` it has a video stream before the audio."""
+    written = io.BytesIO()
+    with av.open(written, "w", format=kind) as container:
+        video = container.add_stream("mpeg4", rate=10) if picture else None
+        stream = container.add_stream(codec, rate=rate, layout=layout)
+        if video is not None:
+            video.width, video.height, video.pix_fmt = 32, 32, "yuv420p"
+            container.mux(video.encode(av.VideoFrame(32, 32, "yuv420p")))
+            container.mux(video.encode(None))
+        frame = av.AudioFrame.from_ndarray(samples[None], format="s16", layout=layout)
+        frame.sample_rate = rate
+        context = stream.codec_context
+        resampler = av.AudioResampler(context.format, layout, rate, frame_size=context.frame_size or 0)
+        for piece in [*resampler.resample(frame), *resampler.resample(None), None]:
+            container.mux(stream.encode(piece))
+    return written.getvalue()

@@ -1,0 +1,154 @@
+"""Decodes audio files to mono samples at 16 kHz, and stops at every limit, whatever the file's header claims.
+
+PyAV brings FFmpeg's libraries along, so no ffmpeg need be installed. Formats that may refer to other files or hosts
+(playlists, for example) are not among those that it may open here.
+"""
+
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from stoop_worker.errors import AudioError, AudioTooLarge, AudioUndecodable
+
+if TYPE_CHECKING:
+    from av import AudioFrame, AudioResampler
+    from av.audio.stream import AudioStream
+    from av.container import InputContainer
+
+__all__ = ["SAMPLE_RATE", "AudioLimits", "claimed_seconds", "decode"]
+
+SAMPLE_RATE: Final = 16_000
+"""Samples of one second after decoding."""
+
+_FORMATS: Final = "aac,aiff,amr,asf,au,caf,flac,matroska,mov,mp3,mpeg,mpegts,ogg,w64,wav"
+_CODECS: Final = (
+    *("aac", "alac", "amrnb", "amrwb", "flac", "mp1", "mp1float", "mp2", "mp2float", "mp3", "mp3float", "opus"),
+    *("vorbis", "wmav1", "wmav2", "pcm_alaw", "pcm_f32be", "pcm_f32le", "pcm_f64be", "pcm_f64le", "pcm_mulaw"),
+    *("pcm_s16be", "pcm_s16le", "pcm_s24be", "pcm_s24le", "pcm_s32be", "pcm_s32le", "pcm_s8", "pcm_u8"),
+)
+_OPTIONS: Final = {"format_whitelist": _FORMATS, "codec_whitelist": ",".join(_CODECS), "protocol_whitelist": "none"}
+_NAMES: Final = "MP3, M4A, MP4, WAV, FLAC, OGG, Opus, WebM, AAC, AIFF"
+_USUAL_RATE: Final = 2 * 48_000
+"""Samples of a second of stereo, by which the work of decoding is bounded."""
+
+
+@dataclass(frozen=True, slots=True)
+class AudioLimits:
+    """Limits on accepted audio: encoded bytes, and seconds once decoded."""
+
+    max_bytes: int = 128 << 20
+    max_seconds: float = 4 * 3600.0
+
+
+def decode(encoded: bytes, limits: AudioLimits) -> npt.NDArray[np.int16]:
+    """Decode the first audio stream of a file to mono samples at 16 kHz, int16; channels are averaged.
+
+    Frames that are damaged are skipped, and a file that breaks off keeps what came before. Raises `AudioTooLarge` as
+    soon as a limit is passed, and `AudioUndecodable` if there is no audio.
+    """
+    if len(encoded) > limits.max_bytes:
+        raise AudioTooLarge(f"the audio has {len(encoded)} bytes: at most {limits.max_bytes}")
+    pieces: list[npt.NDArray[np.int16]] = []
+    count = 0
+    with _opened(encoded) as container:
+        resampler = _Resampler()
+        for frame in _frames(container, _stream(container), limits):
+            ready = resampler.take(frame)
+            pieces += ready
+            count += sum(map(len, ready))
+            if count > limits.max_seconds * SAMPLE_RATE:
+                raise AudioTooLarge(f"the audio is longer than {limits.max_seconds:g} seconds: cut it into parts")
+        pieces += resampler.take(None)
+    if not any(map(len, pieces)):
+        raise AudioUndecodable("the file has no audio that can be decoded")
+    return np.concatenate(pieces)
+
+
+def claimed_seconds(encoded: bytes) -> float | None:
+    """Return the duration in the file's header, which may be wrong; None if there is none."""
+    import av
+
+    try:
+        with _opened(encoded) as container:
+            return container.duration / av.time_base if container.duration else None
+    except AudioError:
+        return None
+
+
+def _opened(encoded: bytes) -> "InputContainer":
+    import av
+
+    try:
+        return av.open(io.BytesIO(encoded), "r", container_options=_OPTIONS, metadata_errors="ignore")
+    except (av.FFmpegError, ValueError) as error:
+        raise AudioUndecodable(f"not a file of an accepted format ({_NAMES})") from error
+
+
+def _stream(container: "InputContainer") -> "AudioStream":
+    stream = next(iter(container.streams.audio), None)
+    if stream is None or stream.codec_context is None:
+        raise AudioUndecodable("the file has no audio stream")
+    codec = stream.codec_context.codec.name
+    if codec not in _CODECS:
+        raise AudioUndecodable(f"the audio is encoded as {codec}, which is not accepted")
+    return stream
+
+
+def _frames(container: "InputContainer", stream: "AudioStream", limits: AudioLimits) -> "Iterator[AudioFrame]":
+    import av
+
+    samples = 0
+    packets = container.demux(stream)
+    while True:
+        try:
+            packet = next(packets, None)
+        except (av.FFmpegError, ValueError):
+            return  # the file breaks off here
+        if packet is None:
+            return
+        try:
+            frames = packet.decode()
+        except (av.FFmpegError, ValueError):
+            continue  # a damaged frame; the next one may be whole
+        for frame in frames:
+            samples += frame.samples * max(1, frame.layout.nb_channels)
+            if samples > limits.max_seconds * _USUAL_RATE:
+                raise AudioTooLarge("the audio takes too much work to decode: lower its sample rate or cut it")
+            yield frame
+
+
+class _Resampler:
+    """Turns frames into mono samples at 16 kHz, also where the form of the frames changes within a file."""
+
+    def __init__(self) -> None:
+        self._form: tuple[int, str, str] | None = None
+        self._resampler: AudioResampler | None = None
+
+    def take(self, frame: "AudioFrame | None") -> list[npt.NDArray[np.int16]]:
+        """Return the samples that are ready after this frame, or after the last one, which is None."""
+        import av
+
+        try:
+            return [_samples(each) for each in self._resampled(frame)]
+        except (av.FFmpegError, ValueError):  # a damaged frame may claim a form that does not exist
+            self._form = self._resampler = None
+            return []
+
+    def _resampled(self, frame: "AudioFrame | None") -> "list[AudioFrame]":
+        import av
+
+        form = None if frame is None else (frame.sample_rate, frame.layout.name, frame.format.name)
+        left: list[AudioFrame] = []
+        if form != self._form:
+            left = self._resampler.resample(None) if self._resampler else []
+            self._form = form
+            self._resampler = av.AudioResampler(format="s16", layout="mono", rate=SAMPLE_RATE) if form else None
+        return left + (self._resampler.resample(frame) if self._resampler else [])
+
+
+def _samples(frame: "AudioFrame") -> npt.NDArray[np.int16]:
+    return frame.to_ndarray().reshape(-1).astype(np.int16, copy=False)
