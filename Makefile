@@ -11,7 +11,7 @@ PROCESSES ?= auto
 unexport PYTHONDONTWRITEBYTECODE
 PYTEST = $(BIN)/pytest -q --numprocesses $(PROCESSES) --dist worksteal
 
-.PHONY: help demo test coverage chaos check bench bench-engine gpu clean
+.PHONY: help demo test coverage chaos check bench bench-engine gpu images clean
 
 help: ## show what can be made
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ bench-engine: ## measure the engine alone, with the Python that has a CUDA torch
 # A Python with a CUDA torch often has pytest alone: settings for plugins that it lacks are no error here.
 gpu: ## run the tests that need a CUDA device, with the Python that has one (PYTHON=…)
 	$(PYTHON) -m pytest -q -m gpu -o addopts=--strict-markers -W ignore::pytest.PytestConfigWarning tests/gpu
+
+images: ## build the container images with docker, podman or buildah (ENGINE=… EXTRA=gpu BASE=debian PIP=host)
+	@deploy/images.sh
 
 clean: ## remove the virtual environment and what was built
 	rm -rf .venv build dist *.egg-info demo-output .coverage .*_cache .hypothesis

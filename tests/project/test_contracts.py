@@ -106,6 +106,11 @@ PLANTED = [
         "from stoop.redis.transport import RedisTransport",
     ),
     ("Only the gateway speaks HTTP to callers", "producer/stoop/config.py", "import starlette.requests"),
+    (
+        "The exporter knows the queue by its operator",
+        "producer/stoop/exporter/reader.py",
+        "from stoop.redis.calls import RedisCalls",
+    ),
     ("Only its commands import the gateway", "producer/stoop/client/events.py", "import stoop.gateway.errors"),
     ("Only its commands import the gateway", "producer/stoop/cli/app.py", "import stoop.gateway.server"),
 ]

@@ -90,4 +90,5 @@ def test_the_extras_build_on_each_other() -> None:
     extras = settings()["project"]["optional-dependencies"]
     assert "stoop[worker]" in extras["gpu"]
     assert "stoop[worker]" in extras["demo"]
+    assert "stoop[exporter]" in extras["gateway"]
     assert "stoop[demo]" in extras["test"]

@@ -14,6 +14,7 @@ bulk.py              `stoop bulk`
 export.py            `stoop export` and `stoop draw`
 up.py                `stoop up`
 serve.py             `stoop serve`
+exporter.py          `stoop exporter`
 keys.py              `stoop keys`
 demo.py              `stoop demo`
 render.py            prints answers, events and errors: answers to stdout, everything else to stderr

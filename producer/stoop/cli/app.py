@@ -50,6 +50,7 @@ COMMANDS: Final = (
     CommandEntry(
         "serve", "stoop.cli.serve:serve", _RUN, "Serve Moondream's and OpenAI's HTTP interface over the queue."
     ),
+    CommandEntry("exporter", "stoop.cli.exporter:exporter", _RUN, "Serve the queue's figures for Prometheus."),
     CommandEntry("keys", "stoop.cli.keys:keys", _RUN, "Make, list and revoke the gateway's API keys."),
     CommandEntry("demo", "stoop.cli.demo:demo", _RUN, "See real jobs go through Redis, S3 and a worker."),
 )

@@ -5,6 +5,24 @@ redis_operator.py  the port on Redis; only `lanes` scans all keys
 scripts/           the Lua scripts
 """
 
-from stoop.operator.port import DeadLetter, LaneStatus, LivingWorker, Operator, QueueStatus, Redriven, TenantStatus
+from stoop.operator.port import (
+    DeadLetter,
+    LaneStatus,
+    LivingWorker,
+    MemoryUse,
+    Operator,
+    QueueStatus,
+    Redriven,
+    TenantStatus,
+)
 
-__all__ = ["DeadLetter", "LaneStatus", "LivingWorker", "Operator", "QueueStatus", "Redriven", "TenantStatus"]
+__all__ = [
+    "DeadLetter",
+    "LaneStatus",
+    "LivingWorker",
+    "MemoryUse",
+    "Operator",
+    "QueueStatus",
+    "Redriven",
+    "TenantStatus",
+]

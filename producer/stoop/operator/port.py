@@ -8,7 +8,16 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
-__all__ = ["DeadLetter", "LaneStatus", "LivingWorker", "Operator", "QueueStatus", "Redriven", "TenantStatus"]
+__all__ = [
+    "DeadLetter",
+    "LaneStatus",
+    "LivingWorker",
+    "MemoryUse",
+    "Operator",
+    "QueueStatus",
+    "Redriven",
+    "TenantStatus",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +78,14 @@ class TenantStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """The memory of the queue's server; `limit_bytes` is its maxmemory, 0 for none."""
+
+    used_bytes: int
+    limit_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class DeadLetter:
     """One job that will not be tried again; `letter` names it, `at` (Unix ms) is when it was put there.
 
@@ -121,6 +138,9 @@ class Operator(Protocol):
 
     async def tenants(self, lanes: Sequence[str], partition: int = 0) -> list[TenantStatus]:
         """List the tenants that have jobs in these lanes, at most a hundred of each lane."""
+
+    async def memory(self) -> MemoryUse | None:
+        """Return the memory that the queue's server uses; None if the server does not say."""
 
     async def job(self, job_id: str) -> Mapping[str, str]:
         """Return the record of a job (`state`, `lane`, `attempt`, `worker`, `queued_at`, …); empty if unknown."""

@@ -6,7 +6,15 @@ from typing import Any
 
 import msgspec
 
-from stoop.operator.port import DeadLetter, LaneStatus, LivingWorker, QueueStatus, Redriven, TenantStatus
+from stoop.operator.port import (
+    DeadLetter,
+    LaneStatus,
+    LivingWorker,
+    MemoryUse,
+    QueueStatus,
+    Redriven,
+    TenantStatus,
+)
 from stoop.redis.calls import RedisCalls, Script
 from stoop_schemas import names
 from stoop_schemas.codec import pack
@@ -102,6 +110,12 @@ class RedisOperator:
         rows = await self._calls.run(self._tenants, keys, [_MOST_TENANTS])
         counted = [(lane, pair) for lane, row in zip(lanes, rows, strict=True) for pair in _pairs(row)]
         return [TenantStatus(lane, _text(tenant), int(jobs)) for lane, (tenant, jobs) in counted]
+
+    async def memory(self) -> MemoryUse | None:
+        """Ask the server; of a Cluster only one node answers."""
+        facts = await self._calls.call("INFO", "memory")
+        used, limit = facts.get("used_memory"), facts.get("maxmemory")
+        return MemoryUse(used, limit or 0) if isinstance(used, int) else None
 
     async def job(self, job_id: str) -> Mapping[str, str]:
         """Read the job's hash."""

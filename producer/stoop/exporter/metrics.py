@@ -1,0 +1,133 @@
+"""Every metric of `stoop exporter`: its name, unit, labels and meaning."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from itertools import groupby
+from typing import Final
+
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from stoop.exporter.reader import PartitionReading, Reading
+from stoop.operator import TenantStatus
+from stoop_schemas.state import TERMINAL
+
+__all__ = ["METRICS", "OTHER_TENANTS", "QueueCollector"]
+
+_LANE, _PARTITION = ("lane", "partition"), ("partition",)
+
+OTHER_TENANTS: Final = "(others)"
+"""The label of all tenants beyond those shown; no tenant can have this name."""
+
+_Sample = tuple[str, tuple[str, ...], float]
+"""A metric's name, the values of its labels, and its value."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Declared:
+    help: str
+    labels: tuple[str, ...] = ()
+
+    def family(self, name: str) -> GaugeMetricFamily | CounterMetricFamily:
+        kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+        return kind(name, self.help, labels=self.labels)
+
+
+METRICS: Final = {
+    "stoop_queue_waiting": _Declared("Jobs that wait in a lane", _LANE),
+    "stoop_queue_in_flight": _Declared("Jobs of a lane that workers run", _LANE),
+    "stoop_queue_oldest_seconds": _Declared("Age of the oldest job that waits in a lane; 0 if none waits", _LANE),
+    "stoop_queue_paused": _Declared("1 while a lane is paused", _LANE),
+    "stoop_queue_served": _Declared("1 while a live worker claims from a lane", _LANE),
+    "stoop_queue_tenant_jobs": _Declared("Jobs of a tenant in a lane, waiting and in flight", (*_LANE, "tenant")),
+    "stoop_queue_delayed": _Declared("Jobs that wait for their next attempt", _PARTITION),
+    "stoop_queue_quarantined": _Declared(
+        "Jobs that lost their worker and run apart from others", ("kind", "partition")
+    ),
+    "stoop_queue_dead": _Declared("Dead letters that are kept", _PARTITION),
+    "stoop_workers": _Declared("Workers whose lease runs", _PARTITION),
+    "stoop_permits": _Declared("Jobs that these workers may have in flight together", _PARTITION),
+    "stoop_jobs_ended_total": _Declared("Jobs that ended, by their last state", ("state", "partition")),
+    "stoop_jobs_retried_total": _Declared("Attempts that failed and were followed by another", _PARTITION),
+    "stoop_jobs_reclaimed_total": _Declared("Jobs taken over from workers that were gone", _PARTITION),
+    "stoop_jobs_dead_total": _Declared("Jobs that became dead letters", _PARTITION),
+    "stoop_redis_up": _Declared("1 if the queue could be read"),
+    "stoop_redis_memory_bytes": _Declared("Memory that the data of Redis takes"),
+    "stoop_redis_memory_ratio": _Declared("This memory as a share of maxmemory; absent without a maxmemory"),
+    "stoop_queue_read_seconds": _Declared("Time that reading these figures took"),
+    "stoop_build_info": _Declared("1; the version is a label", ("process", "version")),
+}
+"""Every metric by its name. Those whose names end in `_total` are counters, the others gauges."""
+
+_LAST_STATES: Final = sorted(state.value for state in TERMINAL)
+
+
+class QueueCollector(Collector):
+    """Turns the newest reading into metrics; without one only `stoop_redis_up` and the version are there.
+
+    Of each lane's tenants it shows the `tenants` with the most jobs, and the others as one.
+    """
+
+    def __init__(self, read: Callable[[], Reading | None], *, tenants: int = 0) -> None:
+        self._read = read
+        self._tenants = tenants
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics; called by Prometheus's client at each scrape."""
+        families = {name: declared.family(name) for name, declared in METRICS.items()}
+        for name, labels, value in self._samples(self._read()):
+            families[name].add_metric(labels, value)
+        yield from families.values()
+
+    def _samples(self, reading: Reading | None) -> Iterator[_Sample]:
+        yield "stoop_build_info", ("exporter", version("stoop")), 1
+        yield "stoop_redis_up", (), reading is not None
+        if reading is None:
+            return
+        yield "stoop_queue_read_seconds", (), reading.seconds
+        if reading.memory is not None:
+            yield "stoop_redis_memory_bytes", (), reading.memory.used_bytes
+            if reading.memory.limit_bytes:
+                yield "stoop_redis_memory_ratio", (), reading.memory.used_bytes / reading.memory.limit_bytes
+        for partition in reading.partitions:
+            yield from _lanes(partition)
+            yield from _counts(partition)
+            yield from _top_tenants(partition, self._tenants)
+
+
+def _lanes(reading: PartitionReading) -> Iterator[_Sample]:
+    for lane in reading.status.lanes:
+        labels = (lane.lane, str(reading.status.partition))
+        yield "stoop_queue_waiting", labels, lane.waiting
+        yield "stoop_queue_in_flight", labels, lane.in_flight
+        yield "stoop_queue_oldest_seconds", labels, lane.oldest_seconds or 0
+        yield "stoop_queue_paused", labels, lane.paused
+        yield "stoop_queue_served", labels, lane.served
+
+
+def _counts(reading: PartitionReading) -> Iterator[_Sample]:
+    status = reading.status
+    partition = str(status.partition)
+    yield "stoop_queue_delayed", (partition,), status.delayed
+    for kind, jobs in status.quarantined.items():
+        yield "stoop_queue_quarantined", (kind, partition), jobs
+    yield "stoop_queue_dead", (partition,), status.dead
+    yield "stoop_workers", (partition,), status.workers
+    yield "stoop_permits", (partition,), reading.permits
+    for state in _LAST_STATES:
+        yield "stoop_jobs_ended_total", (state, partition), status.totals.get(state, 0)
+    for name in ("retried", "reclaimed", "dead"):
+        yield f"stoop_jobs_{name}_total", (partition,), status.totals.get(name, 0)
+
+
+def _top_tenants(reading: PartitionReading, most: int) -> Iterator[_Sample]:
+    partition = str(reading.status.partition)
+    by_lane = sorted(reading.tenants, key=lambda one: (one.lane, -one.jobs, one.tenant))
+    for lane, group in groupby(by_lane, key=lambda one: one.lane):
+        tenants: list[TenantStatus] = list(group)
+        for one in tenants[:most]:
+            yield "stoop_queue_tenant_jobs", (lane, partition, one.tenant), one.jobs
+        if others := tenants[most:]:
+            jobs = sum(one.jobs for one in others)
+            yield "stoop_queue_tenant_jobs", (lane, partition, OTHER_TENANTS), jobs

@@ -1,0 +1,76 @@
+"""`make images` builds every Dockerfile with the first program that is there."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.project.modules import ROOT
+
+BASH = shutil.which("bash")
+TOOLS = ("dirname", "head", "python3", "sed", "grep", "sort")
+# Stands for a program that builds images: notes down its arguments, and names a size when asked for one.
+ENGINE = """#!{bash}
+[ "$1" = info ] && exit {info}
+[ "$1" = build ] && echo "${{0##*/}} $*" >> "$NOTES" || echo "1.3 GB"
+"""
+
+pytestmark = pytest.mark.skipif(BASH is None, reason="no bash on this machine")
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> Path:
+    folder = tmp_path / "tools"
+    folder.mkdir()
+    for tool in TOOLS:
+        (folder / tool).symlink_to(shutil.which(tool) or tool)
+    return folder
+
+
+def add_engine(tools: Path, name: str, *, answers: bool = True) -> None:
+    program = tools / name
+    program.write_text(ENGINE.format(bash=BASH, info=0 if answers else 1))
+    program.chmod(0o755)
+
+
+def build(tools: Path, **variables: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:
+    notes = tools.parent / "notes"
+    notes.touch()
+    environment = {"PATH": str(tools), "NOTES": str(notes), "HOME": os.environ.get("HOME", ""), **variables}
+    done = subprocess.run([str(BASH), ROOT / "deploy/images.sh"], env=environment, capture_output=True, text=True)
+    return done, notes.read_text().splitlines()
+
+
+def test_every_dockerfile_is_built_and_its_size_told(tools: Path) -> None:
+    add_engine(tools, "podman")
+    done, builds = build(tools, EXTRA="gpu", BUILD_FLAGS="--network host")
+    assert done.returncode == 0, done.stderr
+    files = {path.relative_to(ROOT).as_posix() for path in (ROOT / "deploy").glob("*.Dockerfile")}
+    assert {word for line in builds for word in line.split() if word.endswith(".Dockerfile")} == files
+    assert all(line.startswith("podman build ") and "--network host" in line for line in builds)
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["stoop-producer", "stoop-worker:gpu"]
+    assert done.stdout.count("1.3 GB") == 2
+    assert "--build-arg EXTRA=gpu" in builds[1]
+
+
+@pytest.mark.parametrize(
+    ("daemon", "variables", "chosen"),
+    [(True, {}, "docker"), (False, {}, "podman"), (True, {"ENGINE": "buildah"}, "buildah")],
+)
+def test_docker_is_taken_only_if_its_daemon_answers(
+    tools: Path, daemon: bool, variables: dict[str, str], chosen: str
+) -> None:
+    add_engine(tools, "docker", answers=daemon)
+    for name in ("podman", "buildah"):
+        add_engine(tools, name)
+    _, builds = build(tools, **variables)
+    assert {line.split()[0] for line in builds} == {chosen}
+
+
+def test_without_any_program_it_says_which_to_install(tools: Path) -> None:
+    done, builds = build(tools)
+    assert done.returncode != 0
+    assert builds == []
+    assert "install one of the three" in done.stderr
