@@ -11,7 +11,7 @@ PROCESSES ?= auto
 unexport PYTHONDONTWRITEBYTECODE
 PYTEST = $(BIN)/pytest -q --numprocesses $(PROCESSES) --dist worksteal
 
-.PHONY: help demo test coverage chaos check bench bench-engine gpu images clean
+.PHONY: help demo test coverage chaos check bench bench-engine gpu images dist clean
 
 help: ## show what can be made
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ gpu: ## run the tests that need a CUDA device, with the Python that has one (PYT
 
 images: ## build the container images with docker, podman or buildah (ENGINE=… EXTRA=gpu BASE=debian PIP=host)
 	@deploy/images.sh
+
+dist: .venv/.test ## build the sdist and the wheel into dist/
+	$(BIN)/python -m hatchling build -d dist
 
 clean: ## remove the virtual environment and what was built
 	rm -rf .venv build dist *.egg-info demo-output .coverage .*_cache .hypothesis

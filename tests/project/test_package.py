@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from importlib.metadata import EntryPoint
@@ -16,14 +17,18 @@ from tests.project.modules import ROOT
 PACKAGES = {"schemas": "stoop_schemas", "producer": "stoop", "worker": "stoop_worker"}
 
 
+def build(target: str, project: Path, folder: Path) -> Path:
+    """Build one file of a project, as `make dist` does, into an empty folder."""
+    command = [sys.executable, "-m", "hatchling", "build", "-t", target, "-d", str(folder)]
+    subprocess.run(command, cwd=project, check=True, capture_output=True)
+    [built] = folder.iterdir()
+    return built
+
+
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel."""
-    folder = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
-    [built] = folder.glob("*.whl")
-    return built
+    return build("wheel", ROOT, tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +56,15 @@ def test_the_wheel_has_every_file_of_the_packages(wheel: set[str]) -> None:
 
 def test_the_wheel_has_nothing_else(wheel: set[str]) -> None:
     assert {name.split("/")[0] for name in wheel} == {*PACKAGES.values(), "stoop-0.1.0.dist-info"}
+
+
+def test_the_sdist_builds_the_same_wheel(wheel: set[str], tmp_path: Path) -> None:
+    with tarfile.open(build("sdist", ROOT, tmp_path / "sdist")) as archive:
+        archive.extractall(tmp_path, filter="data")
+    [unpacked] = tmp_path.glob("stoop-*")
+    with zipfile.ZipFile(build("wheel", unpacked, tmp_path / "wheel")) as archive:
+        assert set(archive.namelist()) == wheel
+    assert {"Makefile", "tests", "CHANGELOG.md"} <= {path.name for path in unpacked.iterdir()}
 
 
 def test_a_users_own_modules_may_have_any_of_the_folders_names(built: Path, tmp_path: Path) -> None:
