@@ -205,6 +205,11 @@ def test_requests_for_one_image_encode_it_once() -> None:
     # the template of the prompt is shared too
     assert cached == [0, 29, 29]
     assert engine.stats.totals.image_hits == 2
+    totals = engine.stats.totals
+    timed = (totals.encode_step_seconds, totals.prefill_step_seconds, totals.decode_step_seconds)
+    assert sum(sum(each.counts) for each in timed) == sum(totals.batch_sequences.counts) == totals.steps
+    assert sum(totals.encode_step_seconds.counts) == 1, "one step encoded the image"
+    assert sum(totals.decode_step_seconds.counts) > 0
 
 
 def test_without_the_cache_every_image_is_encoded() -> None:

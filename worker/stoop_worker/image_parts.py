@@ -10,9 +10,11 @@ from stoop_worker.engine_process.pixels import SharedPixels
 from stoop_worker.engine_process.protocol import Ready
 from stoop_worker.images import CropGeometry, ImageLimits, Preparation, image_pool
 from stoop_worker.jobs.budget import Budget
+from stoop_worker.jobs.fetch.counted import CountedFetcher
 from stoop_worker.jobs.fetch.fetcher import FetchConfig, Fetcher
 from stoop_worker.jobs.fetch.https import HttpsConfig, HttpsFetcher
 from stoop_worker.jobs.prepare import Budgets, ImagePreparer, Images
+from stoop_worker.metrics import Metrics
 
 __all__ = ["running_images"]
 
@@ -21,7 +23,9 @@ _RESERVED_SHARE = 8  # one byte of this number is reserved for the first lane
 
 
 @contextlib.contextmanager
-def running_images(config: WorkerConfig, ready: Ready, shared_pixels: SharedPixels) -> Iterator[Images]:
+def running_images(
+    config: WorkerConfig, ready: Ready, shared_pixels: SharedPixels, metrics: Metrics
+) -> Iterator[Images]:
     """Build the parts for a worker whose engine is ready, and end their threads with the `with`."""
     # one thread more than decode bulk images: the first lane never waits for the end of one
     reserved = int(len(config.lanes) > 1)
@@ -38,7 +42,7 @@ def running_images(config: WorkerConfig, ready: Ready, shared_pixels: SharedPixe
             pixels=Budget(config.max_decoded_bytes, reserved=config.max_decoded_bytes // _RESERVED_SHARE),
             largest=config.max_image_bytes,
         )
-        yield Images(fetcher, preparer, budgets)
+        yield Images(CountedFetcher(fetcher, metrics), preparer, budgets)
 
 
 def _preparation(ready: Ready) -> Preparation:

@@ -96,6 +96,7 @@ async def _serve(config: WorkerConfig, program: Sequence[str]) -> None:
             if ready is None:
                 return
             health.started()
+            metrics.loaded(ready.model, ready.device)
             async with _built(config, ready, relay, engine, metrics, outage) as parts:
                 await shutdown.unless_asked(parts.open())
                 if not shutdown.asked:
@@ -124,7 +125,7 @@ async def _built(
     broker = RedisBroker(_broker_config(config, identity.worker), outage)
     publisher = Publisher(broker, identity)
     permits = _permits(config, ready.device)
-    with running_images(config, ready, engine.shared_pixels) as images:
+    with running_images(config, ready, engine.shared_pixels, metrics) as images:
         dialect = CeleryDialect(
             _celery(config, permits.count),
             identity.worker,

@@ -6,7 +6,7 @@ it.
 
 from bisect import insort
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from time import perf_counter
 
@@ -184,12 +184,8 @@ class BatchEngine:
             for wanting, number in batch[ids]:
                 wanting.values[number] = values
         self._on_progress()
-        self._totals = replace(
-            self._totals,
-            steps=self._totals.steps + 1,
-            step_seconds=self._totals.step_seconds + self._clock() - started,
-            prefill_tokens=self._totals.prefill_tokens + sum(map(len, texts)),
-        )
+        requests = {wanting.request.id for wantings in batch.values() for wanting, _ in wantings}
+        self._totals = self._totals.with_texts(sum(map(len, texts)), len(requests), self._clock() - started)
 
     def _finish(self) -> list[Output]:
         done = [each for each in self._waiting if each.done]

@@ -1,23 +1,30 @@
 """Counts of the engine's work and of the resources it holds, for metrics."""
 
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
 
 from stoop_worker.engine.request import Usage
 from stoop_worker.engine.scheduler import Plan, Scheduler
+from stoop_worker.figures import Figures, Histogram
 
 __all__ = ["Stats", "Totals"]
+
+_NO_STEPS = Histogram((0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5))
+_NO_BATCHES = Histogram((1, 2, 4, 8, 16, 32, 64, 128, 256))
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Sums since the start. `image_hits` counts finished requests whose images came from the cache.
+    """Sums since the start. A step is timed as one kind: `encode` if it encoded media, else `prefill`, else `decode`.
+
+    `batch_sequences` has the sizes of the steps' batches. `image_hits` counts finished requests whose images came from
+    the cache.
 
     `crops_encoded` is the cost of all encoded media, in the family's unit. `decode_tokens` includes tokens computed
     ahead in vain.
     """
 
     steps: int = 0
-    step_seconds: float = 0.0
     prefill_tokens: int = 0
     decode_tokens: int = 0
     input_tokens: int = 0
@@ -30,20 +37,27 @@ class Totals:
     finished: int = 0
     refused: int = 0
     aborted: int = 0
+    encode_step_seconds: Histogram = _NO_STEPS
+    prefill_step_seconds: Histogram = _NO_STEPS
+    decode_step_seconds: Histogram = _NO_STEPS
+    batch_sequences: Histogram = _NO_BATCHES
 
     def with_step(self, plan: Plan, seconds: float) -> "Totals":
         """Add one step."""
         media = [span.fed for chunk in plan.prefills for span in chunk.media]
+        kind = "encode" if media else "prefill" if plan.prefills else "decode"
         return replace(
-            self,
-            steps=self.steps + 1,
-            step_seconds=self.step_seconds + seconds,
+            self._with_timed_step(kind, len(plan.chunks), seconds),
             prefill_tokens=self.prefill_tokens + sum(chunk.end - chunk.start for chunk in plan.prefills),
             decode_tokens=self.decode_tokens + len(plan.decodes),
             images_encoded=self.images_encoded + len(media),
             crops_encoded=self.crops_encoded + sum(fed.cost for fed in media),
             preemptions=self.preemptions + plan.preempted,
         )
+
+    def with_texts(self, tokens: int, requests: int, seconds: float) -> "Totals":
+        """Add one step of an encoder, which computed the texts of some requests."""
+        return replace(self._with_timed_step("prefill", requests, seconds), prefill_tokens=self.prefill_tokens + tokens)
 
     def with_finished(self, usage: Usage, *, image_hit: bool) -> "Totals":
         """Add one finished request."""
@@ -64,6 +78,11 @@ class Totals:
         """Add one aborted request."""
         return replace(self, aborted=self.aborted + 1)
 
+    def _with_timed_step(self, kind: str, sequences: int, seconds: float) -> "Totals":
+        name = f"{kind}_step_seconds"
+        timed: dict[str, Any] = {name: getattr(self, name).with_value(seconds)}
+        return replace(self, steps=self.steps + 1, batch_sequences=self.batch_sequences.with_value(sequences), **timed)
+
 
 @dataclass(frozen=True, slots=True)
 class Stats:
@@ -77,10 +96,10 @@ class Stats:
     pages_idle: int
 
     @property
-    def figures(self) -> dict[str, float]:
-        """All figures by name; the names of totals end in `_total`."""
-        held = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "totals"}
-        return {**held, **{f"{name}_total": value for name, value in asdict(self.totals).items()}}
+    def figures(self) -> Figures:
+        """All figures by name; the names of sums end in `_total`."""
+        held = {name: getattr(self, name) for name in _HELD}
+        return {**held, **{shown: getattr(self.totals, name) for name, shown in _SHOWN}}
 
     @classmethod
     def of(cls, totals: Totals, scheduler: Scheduler) -> "Stats":
@@ -94,3 +113,10 @@ class Stats:
             pages_used=pool.used,
             pages_idle=pool.idle,
         )
+
+
+_HELD: Final = tuple(field.name for field in fields(Stats) if field.name != "totals")
+_SHOWN: Final = tuple(
+    (field.name, field.name if isinstance(field.default, Histogram) else f"{field.name}_total")
+    for field in fields(Totals)
+)

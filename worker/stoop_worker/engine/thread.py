@@ -10,6 +10,7 @@ from stoop_worker.engine.engine import Engine
 from stoop_worker.engine.request import Aborted, Deliver, Finished, Output, Refused, Request
 from stoop_worker.engine.stats import Stats
 from stoop_worker.errors import EngineFault
+from stoop_worker.figures import Figures
 
 __all__ = ["AnyEngine", "EngineThread"]
 
@@ -68,7 +69,7 @@ class EngineThread:
         return self._stats
 
     @property
-    def figures(self) -> dict[str, float]:
+    def figures(self) -> Figures:
         """The same figures by name, for callers that cannot import the engine's types."""
         return self._stats.figures
 

@@ -1,6 +1,6 @@
 """The messages between the two processes; nothing here needs torch."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,6 +8,7 @@ from stoop_worker.audio import MelGeometry
 from stoop_worker.engine.request import Output, Request
 from stoop_worker.engine_process.pixels import Layout
 from stoop_worker.errors import CheckpointError, ConfigError, WorkerError
+from stoop_worker.figures import Figures
 from stoop_worker.images import Preparation
 
 __all__ = ["Abort", "EngineSettings", "Loading", "NotReady", "Ready", "Report", "Submit"]
@@ -107,4 +108,4 @@ class Report:
 
     progress: int
     outputs: Sequence[Output]
-    figures: Mapping[str, float]
+    figures: Figures

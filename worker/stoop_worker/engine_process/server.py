@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,7 @@ from stoop_worker.engine_process.frames import receive, write
 from stoop_worker.engine_process.pixels import map_images, map_segments
 from stoop_worker.engine_process.protocol import Abort, EngineSettings, Loading, NotReady, Ready, Report, Submit
 from stoop_worker.errors import EngineFault, WorkerError
+from stoop_worker.figures import Figures
 
 __all__ = ["Build", "RunningEngine", "serve_engine"]
 
@@ -42,7 +43,7 @@ class RunningEngine(EnginePort, Protocol):
         """The exception that ended the loop; None while it runs or after `stop`."""
 
     @property
-    def figures(self) -> Mapping[str, float]:
+    def figures(self) -> Figures:
         """Counts of the engine's work and holdings, by name."""
 
     def start(self) -> None:

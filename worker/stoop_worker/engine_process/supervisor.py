@@ -1,7 +1,7 @@
 """The engine behind its port, in a child process that the front watches and replaces."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -11,6 +11,7 @@ from stoop_worker.engine_process.child import ENGINE_PROGRAM, Child
 from stoop_worker.engine_process.pixels import SharedPixels, bytes_of
 from stoop_worker.engine_process.protocol import EngineSettings, Loading, Ready, Report
 from stoop_worker.errors import EngineFault, WorkerError
+from stoop_worker.figures import Figures
 
 __all__ = ["SupervisedEngine", "Supervision"]
 
@@ -67,7 +68,7 @@ class SupervisedEngine:
     shared_pixels: SharedPixels = field(default_factory=SharedPixels)
     faults: int = 0
     hang_seconds: float = _USUAL_HANG_SECONDS
-    figures: Mapping[str, float] = field(default_factory=dict)
+    figures: Figures = field(default_factory=dict)
     loading: Loading | None = None
     _progress: int = field(default=0, init=False)
     _alive: bool = field(default=True, init=False)

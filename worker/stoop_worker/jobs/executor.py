@@ -20,13 +20,14 @@ from stoop_worker.errors import EngineCrashed, EngineFault, WorkerError
 from stoop_worker.images import Crops, Image
 from stoop_worker.jobs import outcome as outcomes
 from stoop_worker.jobs.broker import Delivery
+from stoop_worker.jobs.end_line import log_end, waited_ms
 from stoop_worker.jobs.outcome import Outcome, code_of
 from stoop_worker.jobs.prepare import Images, WantedImage
 from stoop_worker.jobs.publisher import Publisher
 from stoop_worker.jobs.relay import Relay
 from stoop_worker.jobs.retry import after_failure
 from stoop_worker.jobs.translate import Timings, completed, ended, to_event, to_request
-from stoop_worker.metrics import Metrics
+from stoop_worker.metrics import Ending, Metrics
 
 __all__ = ["Dialect", "Executor"]
 
@@ -77,21 +78,18 @@ class Executor:
 
     async def execute(self, delivery: Delivery, broken_off: "asyncio.Future[Outcome]") -> None:
         """Take a delivery to its end, or break its run off with the outcome that comes by `broken_off`."""
+        structlog.contextvars.bind_contextvars(job=delivery.job_id)  # until the task ends
+        began = asyncio.get_running_loop().time()
         self.publisher.begin(delivery)
         outcome, result = await self._run_or_break_off(delivery, broken_off)
         celery_ending = self._celery_ending(delivery, outcome, result)
         ours = await self.publisher.settle(delivery, outcome, result, celery_ending=celery_ending)
         if self.dialect and celery_ending and ours:
             self.dialect.relay()
-        kind = type(outcome).__name__.lower()
-        self.metrics.settled(result, kind, ours=ours)
-        log.info(
-            "job settled" if ours else "job was no longer ours",
-            job=delivery.job_id,
-            outcome=kind,
-            code=result.failure.code.value if result and result.failure else None,
-            attempt=delivery.attempt,
-        )
+        seconds = waited_ms(delivery) / 1000 + asyncio.get_running_loop().time() - began
+        ending = Ending(delivery.lane.partition("/")[0], type(outcome).__name__.lower(), result, seconds, ours)
+        self.metrics.settled(ending)
+        log_end(delivery, ending)
 
     async def _run_or_break_off(self, delivery: Delivery, broken_off: "asyncio.Future[Outcome]") -> _End:
         run = asyncio.create_task(self._answer(delivery))
@@ -126,7 +124,7 @@ class Executor:
         except WorkerError as error:
             return self._fail(delivery, job, Failure.of(code_of(error), str(error)))
         except Exception:
-            log.exception("job met a defect", job=delivery.job_id)
+            log.exception("job met a defect")
             return self._fail(delivery, job, Failure.of(FailureCode.INTERNAL, "a defect in the worker: see its log"))
 
     async def _run_in_time(self, delivery: Delivery, job: Job, arrived: float) -> _End:
@@ -139,7 +137,7 @@ class Executor:
             return outcomes.Expired(), ended(delivery.job_id, job, State.EXPIRED, None)
 
     async def _run(self, delivery: Delivery, job: Job) -> _End:
-        waited = max(0, delivery.claimed_at - delivery.queued_at)
+        waited = waited_ms(delivery)
         wanted = [WantedImage(image, job.tenant, delivery.priority) for image in job.images]
         submitted = asyncio.get_running_loop().time() - waited / 1000
         async with self.images.prepared_all(wanted, submitted) as ready:

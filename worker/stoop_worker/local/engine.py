@@ -21,6 +21,7 @@ from stoop_worker.engine.thread import EngineThread
 from stoop_worker.engine_process.boot import boot
 from stoop_worker.engine_process.protocol import EngineSettings
 from stoop_worker.errors import ConfigError
+from stoop_worker.figures import Figures
 from stoop_worker.jobs.translate import Timings, completed, to_request
 from stoop_worker.local.images import media_of
 from stoop_worker.local.outputs import Outputs
@@ -73,7 +74,7 @@ class LocalEngine:
         self._outputs.end()
 
     @property
-    def figures(self) -> dict[str, float]:
+    def figures(self) -> Figures:
         """Counts of the engine's work and holdings by name, as in the worker's metrics."""
         return self._thread.figures
 

@@ -5,6 +5,7 @@ address.py         parses the addresses of objects and inline images
 address_web.py     parses `https://` addresses
 address_public.py  recognises public IP addresses
 https.py           reads images from web servers
+counted.py         counts fetched bytes and failures
 public_backend.py  connects to public hosts only, pinned to the address that was checked
 """
 

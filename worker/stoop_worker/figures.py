@@ -1,0 +1,30 @@
+"""The engine's figures as they cross from its process to the metrics."""
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+__all__ = ["Figures", "Histogram"]
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """Counts of values by size: `counts[i]` of at most `edges[i]`, the last count of larger ones; and their sum."""
+
+    edges: tuple[float, ...]
+    counts: tuple[int, ...] = ()
+    sum: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.counts:
+            object.__setattr__(self, "counts", (0,) * (len(self.edges) + 1))
+
+    def with_value(self, value: float) -> "Histogram":
+        """Add one value."""
+        at = bisect_left(self.edges, value)
+        counts = (*self.counts[:at], self.counts[at] + 1, *self.counts[at + 1 :])
+        return replace(self, counts=counts, sum=self.sum + value)
+
+
+Figures = Mapping[str, float | Histogram]
+"""Figures by name. Those that end in `_total` and histograms start from 0 in each process of the engine."""
