@@ -109,7 +109,7 @@ ONLY_IN = {
     "delivery": _JOBS,
     "lease": (*_JOBS, *_TOP),
     "tenant": (*_WIRE, *_TOP),
-    "lane": (*_WIRE, *_TOP, "worker/stoop_worker/kernels/"),  # a warp's lanes
+    "lane": (*_WIRE, *_TOP, "worker/stoop_worker/metrics.py", "worker/stoop_worker/kernels/"),  # a warp's lanes
     "quarantine": (*_WIRE, *_TOP),
     "pack": (*_WIRE, "worker/stoop_worker/engine_process/"),  # from values to bytes
     "unpack": (*_WIRE, "worker/stoop_worker/engine_process/"),

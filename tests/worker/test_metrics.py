@@ -52,7 +52,7 @@ def test_each_end_is_counted_by_its_outcome_and_tokens_only_for_an_answer() -> N
         ("stoop_job_seconds", {"skill": "caption", "lane": "bulk"}, 0.25),
         ("stoop_queue_seconds", {"lane": "bulk"}, 0.1),
         # waiting, fetching, decoding the image, prefill
-        ("stoop_time_to_first_token_seconds", {"skill": "caption"}, 0.2),
+        ("stoop_time_to_first_token_seconds", {"skill": "caption", "lane": "bulk"}, 0.2),
         # the two tokens after the first
         ("stoop_time_per_output_token_seconds", {"skill": "caption"}, 0.004),
         ("stoop_stage_seconds", {"stage": "prefill"}, 0.04),
@@ -70,8 +70,8 @@ def test_an_answer_without_tokens_has_no_time_of_a_token() -> None:
     vectors = Result(id="a", status=State.COMPLETED, skill=Skill.EMBED, output=Output(embeddings=[]))
     metrics.settled(ending(vectors, "completed"))
     assert value(metrics, "stoop_job_seconds_count", skill="embed", lane="bulk") == 1
-    for name in ("stoop_time_to_first_token_seconds_count", "stoop_time_per_output_token_seconds_count"):
-        assert value(metrics, name, skill="embed") is None
+    assert value(metrics, "stoop_time_to_first_token_seconds_count", skill="embed", lane="bulk") is None
+    assert value(metrics, "stoop_time_per_output_token_seconds_count", skill="embed") is None
 
 
 def test_what_another_worker_took_over_is_counted_apart() -> None:

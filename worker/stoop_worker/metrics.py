@@ -142,6 +142,7 @@ class Metrics:
             "Time from queueing to the first token: waiting, fetching, decoding, prefill",
             _FIRST_TOKEN,
             "skill",
+            "lane",
         )
         self._each_token = self._distribution(
             "time_per_output_token_seconds", "Mean time of a job's tokens after the first", _EACH_TOKEN, "skill"
@@ -188,9 +189,9 @@ class Metrics:
         if result is not None and result.output is not None:
             self._job.labels(result.skill, ending.lane).observe(ending.seconds)
             self._queue.labels(ending.lane).observe(result.metrics.queue_time_ms / 1000)
-            self._count_tokens(result)
+            self._count_tokens(result, ending.lane)
 
-    def _count_tokens(self, result: Result) -> None:
+    def _count_tokens(self, result: Result, lane: str) -> None:
         metrics = result.metrics
         for kind in ("input", "output", "cached"):
             self._tokens.labels(kind).inc(getattr(metrics, f"{kind}_tokens"))
@@ -198,7 +199,7 @@ class Metrics:
             self._stage.labels(stage).observe(getattr(metrics, f"{stage}_time_ms") / 1000)
         if metrics.output_tokens:
             first = metrics.queue_time_ms + metrics.fetch_time_ms + metrics.image_time_ms + metrics.ttft_ms
-            self._first_token.labels(result.skill).observe(first / 1000)
+            self._first_token.labels(result.skill, lane).observe(first / 1000)
         if metrics.output_tokens > 1:
             each = metrics.decode_time_ms / (metrics.output_tokens - 1)
             self._each_token.labels(result.skill).observe(each / 1000)
