@@ -21,10 +21,10 @@ _SIDE: Final = 96
 class BulkProcess:
     """A run that prints its progress ten times a second."""
 
-    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str], command: str = "bulk") -> None:
         path = os.pathsep.join(filter(None, (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))))
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "stoop", "bulk", *arguments, "--every", "0.1"],
+            [sys.executable, "-m", "stoop", command, *arguments, "--every", "0.1"],
             env={**os.environ, **environment, "PYTHONPATH": path},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

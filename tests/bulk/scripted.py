@@ -24,6 +24,7 @@ class Queue:
         self.jobs: dict[str, Job] = {}
         self.runs: Counter[str] = Counter()
         self.calls: list[int] = []
+        self.forgotten: list[str] = []
         self.refusals: list[StoopError] = []
         self.losses: list[StoopError] = []
         self.waiting = self.answered = 0
@@ -52,6 +53,9 @@ class Queue:
                 self.jobs[job.id] = job
                 self.runs[job.image or ""] += 1
         return [job.id for job in jobs]
+
+    async def forget(self, job_ids: Sequence[str]) -> None:
+        self.forgotten += job_ids
 
     async def result(self, job_id: str, timeout: float | None = None) -> Result:
         self.waiting += 1

@@ -306,7 +306,7 @@ def test_a_dry_run_knows_the_rate_of_the_sessions_before(tmp_path: Path, batch: 
     terminal.run(batch, "--skill", "caption", "--out", out, "--rows", "2")
     _, told, _ = terminal.run(batch, "--skill", "caption", "--out", out, "--dry-run", "--json")
     plan = json.loads(told)
-    assert plan["rate"] == json.loads((out / "summary.json").read_text())["images_per_second"]
+    assert plan["rate"] == json.loads((out / "summary.json").read_text())["rows_per_second"]
     assert plan["rate_from"] == f"measured in {out}"
 
 

@@ -272,3 +272,18 @@ async def test_closing_ends_the_subscriptions(queue: QueueUnderTest) -> None:
         await transport.close()
         assert await ends == b"the end"
     await transport.close()
+
+
+async def test_a_forgotten_job_is_unknown_and_one_that_has_not_ended_is_not_forgotten(
+    broker: Broker, transport: Transport
+) -> None:
+    ended, running, waiting = await transport.submit([new_job() for _ in range(3)])
+    deliveries = await broker.take(2)
+    assert await broker.settle([ending(deliveries[0])]) == [True]
+    await transport.forget([ended, running, waiting, "unknown"])
+    assert (await transport.state(ended), await transport.result(ended), await transport.log(ended)) == (None, None, [])
+    assert await transport.state(running) == "running"
+    assert await transport.state(waiting) == "queued"
+    assert await broker.settle([ending(deliveries[1])]) == [True]
+    assert await transport.result(running) == b"result"
+    await transport.forget([])

@@ -37,6 +37,7 @@ class ScriptedTransport:
         self.seqs: dict[str, int] = {}
         self.subscribed = asyncio.Event()
         self.cancelled: list[str] = []
+        self.forgotten: list[str] = []
         self.states: dict[str, str] = {}
         self.closed = 0
         self.records = [WorkerRecord(lanes=("interactive", "bulk"))]
@@ -92,6 +93,9 @@ class ScriptedTransport:
     async def cancel(self, job_id: str) -> str | None:
         self.cancelled.append(job_id)
         return await self.state(job_id)
+
+    async def forget(self, job_ids: Sequence[str]) -> None:
+        self.forgotten += job_ids
 
     async def workers(self, partition: int = 0) -> list[WorkerRecord]:
         self.looks += 1

@@ -10,6 +10,7 @@ budget.py     the limit on failures
 output/       writes the lines, and an index of the finished rows
 arguments.py  `run.json`: a folder resumes only with the arguments that it began with
 plan.py       the estimate before a run: images, bytes, tokens and time
+vectors/      the shards of `stoop bulk-embed`: Parquet or .npy, in a folder or in S3
 progress.py   the progress display
 port.py       the client interface that a run needs, and its stop signal
 """

@@ -31,6 +31,9 @@ class Client(Protocol):
     async def result(self, job_id: str, timeout: float | None = None) -> Result:
         """Wait for the job's result. Raise the job's error if it did not complete."""
 
+    async def forget(self, job_ids: Sequence[str]) -> None:
+        """Remove the answers of jobs that have ended from the queue."""
+
 
 class Stopped(Exception):
     """The run should end, so a row that has not been submitted remains for the next session."""

@@ -10,9 +10,27 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from stoop.terminal import legible
 
-__all__ = ["Counts", "Display", "Plain", "Terminal", "display_on", "spell_seconds"]
+__all__ = ["IMAGES", "TEXTS", "Counts", "Display", "Plain", "Terminal", "Unit", "display_on", "spell_seconds"]
 
 _RECENT_SECONDS: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """The names of a row in messages: in the plural, in rates, and in flight. `reads` if its cost is what is read."""
+
+    plural: str
+    short: str
+    in_flight: str
+    reads: bool = False
+
+    def tokens(self, read: int, written: int) -> int:
+        """Return the tokens by which the speed of a run is measured."""
+        return read if self.reads else written
+
+
+IMAGES: Final = Unit("images", "img", "images")
+TEXTS: Final = Unit("texts", "texts", "jobs", reads=True)
 
 
 @dataclass(slots=True)
@@ -27,6 +45,7 @@ class Counts:
     skipped: int = 0
     tokens: int = 0
     total: int | None = None
+    unit: Unit = IMAGES
     began: float = field(default_factory=time.monotonic)
     _seen: deque[tuple[float, int, int]] = field(default_factory=deque)
 
@@ -49,19 +68,19 @@ class Counts:
 
     @property
     def rates(self) -> tuple[float, float]:
-        """Images a second and tokens a second."""
+        """Rows a second and tokens a second."""
         then, ended, tokens = self._seen[0] if len(self._seen) > 1 else (self.began, 0, 0)
         seconds = max(time.monotonic() - then, 1e-3)
         return (self.ended - ended) / seconds, (self.tokens - tokens) / seconds
 
     def __str__(self) -> str:
-        images, tokens = self.rates
+        ended, tokens = self.rates
         behind = self.skipped + self.ended
         of = "" if self.total is None else f" of {self.total:,} ({behind / max(self.total, 1):.0%})"
         failed, skipped = f", {self.failed:,} failed", f", {self.skipped:,} done before" if self.skipped else ""
-        left = None if self.total is None or not images else (self.total - behind) / images
+        left = None if self.total is None or not ended else (self.total - behind) / ended
         eta = "" if left is None else f", {spell_seconds(max(left, 0))} left"
-        return f"{behind:,}{of}{failed}{skipped} · {images:.1f} img/s, {tokens:,.0f} tok/s{eta}"
+        return f"{behind:,}{of}{failed}{skipped} · {ended:.1f} {self.unit.short}/s, {tokens:,.0f} tok/s{eta}"
 
 
 class Display(Protocol):

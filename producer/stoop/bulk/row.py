@@ -1,7 +1,7 @@
 """One row of a source: an image and the question about it."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from stoop_schemas.codec import pack
 from stoop_schemas.failure import Failure
 from stoop_schemas.job import Job
 
-__all__ = ["Ask", "Row", "identified"]
+__all__ = ["Ask", "Row", "grouped", "identified"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,8 @@ class Row:
     """A row of a source. Its `name` (a key, a path or a number) is the same each time the source is read.
 
     `image` is an address, a path or bytes to upload. `fields` and `settings` are the row's own. `bytes` is the size of
-    the image if the source knows it. A row with a `problem` cannot become a job.
+    the image if the source knows it. A row with a `problem` cannot become a job. A row with `members` is a group of
+    rows that share one job, and each member gets a line of its own; `grouped` makes it.
     """
 
     name: str
@@ -43,6 +44,12 @@ class Row:
     settings: Mapping[str, Any] = field(default_factory=dict)
     bytes: int | None = None
     problem: Failure | None = None
+    members: tuple["Row", ...] = ()
+
+    @property
+    def parts(self) -> tuple["Row", ...]:
+        """The rows that get a line: the members of a group, or else the row itself."""
+        return self.members or (self,)
 
     @property
     def is_local(self) -> bool:
@@ -57,8 +64,8 @@ class Row:
 
     @property
     def weight(self) -> int:
-        """Bytes of image data held in memory."""
-        return len(self.image) if isinstance(self.image, bytes | str) else 0
+        """Bytes of image data, and characters of texts, held in memory."""
+        return (len(self.image) if isinstance(self.image, bytes | str) else 0) + sum(map(len, self._texts))
 
     @property
     def light(self) -> "Row":
@@ -72,6 +79,17 @@ class Row:
             return None
         shown = str(self.images[0])
         return None if shown.startswith("data:") else shown.encode("utf-8", "backslashreplace").decode()
+
+    @property
+    def _texts(self) -> list[str]:
+        texts: list[str] = self.fields.get("input") or []
+        return texts if isinstance(texts, list) and all(isinstance(each, str) for each in texts) else []
+
+
+def grouped(members: Sequence[Row]) -> Row:
+    """Return one row for the texts of all members, which embed a text each; its name is that of the first and last."""
+    texts = [text for each in members for text in each.fields["input"]]
+    return Row(f"{members[0].name}-{members[-1].name}", fields={"input": texts}, members=tuple(members))
 
 
 def identified(job: Job, row: Row, run: str, tries: int) -> Job:

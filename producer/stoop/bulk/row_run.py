@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from stoop.bulk.output.line import Line, answered, failed
+from stoop.bulk.output.line import Line, answered, failed, unanswered
 from stoop.bulk.port import Client
-from stoop.bulk.row import Ask, Row, identified
+from stoop.bulk.row import Ask, Row, grouped, identified
 from stoop.client.build_job import build_job
 from stoop.client.chat_images import with_addresses
 from stoop.client.outage import Patience
@@ -58,26 +58,26 @@ class RowRun:
     store: Patience
     uploads: asyncio.Semaphore
 
-    async def prepare(self, row: Row, tries: int = 0) -> Job | Line:
-        """Upload the row's image and return its job, or the line of a row that cannot become a job.
+    async def prepare(self, row: Row, tries: int = 0) -> Job | list[Line]:
+        """Upload the row's image and return its job, or the lines of a row that cannot become a job.
 
         Raises `QueueUnavailable` or `UploadFailed` when one of them stays away, `ConfigError`, or `Stopped`.
         """
         try:
             if row.problem is not None:
-                return failed(row, row.problem)
+                return _failed(row, row.problem)
             job = await self.store.outlast(lambda: make_job(self.client, row, self.ask, self.lane))
             return identified(job, row, self.run, tries)
         except ImageUnreadable as error:
-            return failed(row, Failure.of(_code(row), str(error)))
+            return _failed(row, Failure.of(_code(row), str(error)))
         except InvalidJob as error:
-            return failed(row, error.failure)
+            return _failed(row, error.failure)
         finally:
             if row.is_local:
                 self.uploads.release()
 
-    async def finish(self, row: Row, job: Job) -> Line:
-        """Submit the job, wait for its end, and return the row's line.
+    async def finish(self, row: Row, job: Job, tries: int = 0) -> list[Line]:
+        """Submit the job, wait for its end, and return the row's line, or those of its members.
 
         Raises `QueueUnavailable` when the queue stays away, and `Stopped` if the run ended before the job was
         submitted.
@@ -85,7 +85,18 @@ class RowRun:
         try:
             return answered(row, job, await run_job(self.client, self.submitter, self.queue, job))
         except (InvalidJob, IdempotencyConflict, JobFailed, JobCancelled, JobExpired) as error:
-            return _unanswered(row, job, error)
+            if len(row.members) > 1 and _is_of_one_member(error):
+                return await self._finish_halves(row, tries)
+            return [_unanswered(part, job, error) for part in row.parts]
+
+    async def _finish_halves(self, row: Row, tries: int) -> list[Line]:
+        """Run a group again in two halves, until the member that the worker refuses is alone."""
+        half, lines = len(row.members) // 2, []
+        for members in (row.members[:half], row.members[half:]):
+            part = grouped(members)
+            prepared = await self.prepare(part, tries)
+            lines += prepared if isinstance(prepared, list) else await self.finish(part, prepared, tries)
+        return lines
 
 
 async def run_job(client: Client, submitter: Submitter, queue: Patience, job: Job) -> Result:
@@ -139,14 +150,23 @@ def _fits(skill: str, field: str) -> bool:
     return not takers or skill in takers
 
 
+def _failed(row: Row, failure: Failure) -> list[Line]:
+    return [failed(part, failure) for part in row.parts]
+
+
+def _is_of_one_member(error: StoopError) -> bool:
+    """Return whether one text of a group may have caused the failure; most others concern the whole job."""
+    return isinstance(error, JobFailed) and error.failure.code is FailureCode.CONTEXT_OVERFLOW
+
+
 def _unanswered(row: Row, job: Job, error: StoopError) -> Line:
     if isinstance(error, JobFailed):
-        return answered(row, job, error.result)
+        return unanswered(row, job, error.result)
     if isinstance(error, InvalidJob):
         return failed(row, error.failure, job)
     if isinstance(error, IdempotencyConflict):
         return failed(row, Failure.of(FailureCode.INVALID_ARGUMENT, str(error)), job)
-    return answered(row, job, Result(id=job.id, status=_UNANSWERED[type(error)]))
+    return unanswered(row, job, Result(id=job.id, status=_UNANSWERED[type(error)]))
 
 
 def _code(row: Row) -> FailureCode:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import itertools
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
@@ -12,8 +13,8 @@ from stoop.bulk.budget import Budget
 from stoop.bulk.output.line import Line
 from stoop.bulk.output.output_folder import Output
 from stoop.bulk.port import Client, Stop, Stopped
-from stoop.bulk.progress import Counts, Display
-from stoop.bulk.row import Ask, Row
+from stoop.bulk.progress import IMAGES, Counts, Display, Unit
+from stoop.bulk.row import Ask, Row, grouped
 from stoop.bulk.row_run import RowRun
 from stoop.bulk.sources import Source
 from stoop.client.outage import Patience
@@ -36,19 +37,21 @@ _COUNT_SECONDS: Final = 1.0
 class Limits:
     """At most `window` rows are in flight at once; the run reads `rows` of the source (None: all).
 
-    A queue or an object store that goes away is waited for, `patience` seconds in each outage.
+    A queue or an object store that goes away is waited for, `patience` seconds in each outage. With `forget` a job's
+    answer is removed from the queue once its lines are on disk.
     """
 
     window: int = 512
     budget: Budget = field(default_factory=Budget)
     rows: int | None = None
     patience: float = 120.0
+    forget: bool = False
 
 
 class Run:
     """One session of a run. Others may read `counts` and `stop` while it runs."""
 
-    def __init__(self, source: Source, output: Output, display: Display, limits: Limits) -> None:
+    def __init__(self, source: Source, output: Output, display: Display, limits: Limits, unit: Unit = IMAGES) -> None:
         self._source = source
         self._output = output
         self._display = display
@@ -58,8 +61,11 @@ class Run:
         self._before = output.totals.seconds
         self._read_all = False
         self._given_up = False
-        self.counts = Counts()
+        self._rows_ended = asyncio.Event()
+        self._written: list[str] = []
+        self.counts = Counts(unit=unit)
         self.stop = Stop()
+        self._archive_patience = self._patience()
 
     @property
     def stopped(self) -> str | None:
@@ -72,9 +78,12 @@ class Run:
         await self._count_ahead()
         try:
             async with asyncio.TaskGroup() as group:
-                keeping = group.create_task(self._keep())
+                keeping = group.create_task(self._keep(client))
+                group.create_task(self._archive_shards())
                 await self._run_rows(client, ask, lane)
+                self._rows_ended.set()
                 keeping.cancel()
+            await self._end(client)
         except* StoopError as errors:  # the output cannot be written
             self.stop.reason, self.stop.error = "error", next(_leaves(errors))
         self._show_progress()
@@ -89,18 +98,17 @@ class Run:
             return await client.submit_many(jobs)
 
         queue, store = self._patience(), self._patience()
-        window: Window[Line | None] = Window(self._limits.window)
+        window: Window[list[Line]] = Window(self._limits.window)
         async with Submitter(put, queue) as submitter:
             row_run = RowRun(client, submitter, ask, lane, self._output.run, queue, store, self._uploads)
             async with contextlib.aclosing(window.results(self._row_runs(row_run))) as lines:
-                async for line in lines:
-                    if line is not None and self._output.put(line):
-                        self._count(line)
+                async for ended in lines:
+                    self._put(ended)
 
     def _patience(self) -> Patience:
         return Patience(self._limits.patience, pause=self.stop.pause, note=self._display.note, needs_answer=True)
 
-    async def _row_runs(self, row_run: RowRun) -> AsyncGenerator[Coroutine[Any, Any, Line | None], None]:
+    async def _row_runs(self, row_run: RowRun) -> AsyncGenerator[Coroutine[Any, Any, list[Line]], None]:
         async with contextlib.aclosing(self._rows()) as rows:
             async for row, tries in rows:
                 if row.is_local:
@@ -122,48 +130,102 @@ class Run:
                 self._read_all = True
                 return
             for row in group:
-                done, tries = self._output.lookup(row.name)
-                if done:
-                    self.counts.skipped += 1
-                else:
-                    yield row, tries
+                for unfinished in self._unfinished(row):
+                    yield unfinished
 
-    async def _run_row(self, row_run: RowRun, row: Row, tries: int) -> Line | None:
-        """Return the row's line, or None if the run ended before there was one."""
+    def _unfinished(self, row: Row) -> Iterator[tuple[Row, int]]:
+        """Return the row with the number of its failures, unless it is done; of a group, the members that are not.
+
+        A group is divided by the members' failures alone, because the same members make the same job in each session.
+        """
+        found: dict[int, tuple[list[Row], list[bool]]] = {}
+        for part in row.parts:
+            done, tries = self._output.lookup(part.name)
+            parts, dones = found.setdefault(tries, ([], []))
+            parts.append(part)
+            dones.append(done)
+        for tries, (parts, dones) in found.items():
+            self.counts.skipped += sum(dones)
+            if not all(dones):
+                yield row if len(parts) == len(row.parts) else grouped(parts), tries
+
+    async def _run_row(self, row_run: RowRun, row: Row, tries: int) -> list[Line]:
+        """Return the row's lines, or none if the run ended before there were any."""
         self.in_flight += 1
         try:
             prepared = await row_run.prepare(row, tries)
             row = row.light  # its bytes are uploaded and no longer needed
-            return prepared if isinstance(prepared, Line) else await row_run.finish(row, prepared)
+            return prepared if isinstance(prepared, list) else await row_run.finish(row, prepared, tries)
         except Stopped:
             self._given_up = True
         except StoopError as error:
             self._stop_for(error)
         finally:
             self.in_flight -= 1
-        return None
+        return []
 
     def _stop_for(self, error: StoopError) -> None:
         self.stop.ask("unavailable" if isinstance(error, QueueUnavailable | UploadFailed) else "error", error)
 
+    def _put(self, lines: list[Line]) -> None:
+        for line in lines:
+            if self._output.put(line):
+                self._count(line)
+        self._written += {line.job for line in lines if line.job is not None} if self._limits.forget else ()
+
     def _count(self, line: Line) -> None:
         if line.failure is None:
             self.counts.done += 1
-            self.counts.tokens += line.metrics.output_tokens if line.metrics else 0
+            spent = line.metrics
+            self.counts.tokens += self.counts.unit.tokens(spent.input_tokens, spent.output_tokens) if spent else 0
             return
         self.counts.failed += 1
         totals, budget = self._output.totals, self._limits.budget
         if budget.is_hopeless(totals.failed, totals.ended):
             self.stop.ask("max_failures")
 
-    async def _keep(self) -> None:
+    async def _keep(self, client: Client) -> None:
         """Show the progress, and commit the written rows."""
         for tick in itertools.count(1):
             await asyncio.sleep(_FLUSH_SECONDS)
             self._output.flush()
             if tick % round(_SYNC_SECONDS / _FLUSH_SECONDS) == 0:
-                self._output.sync()
+                await self._sync(client)
             self._show_progress()
+
+    async def _sync(self, client: Client) -> None:
+        """Commit the written rows. Then nobody needs their answers in the queue any more."""
+        self._output.sync()
+        written, self._written = self._written, []
+        if written:
+            with contextlib.suppress(QueueUnavailable):  # they expire
+                await client.forget(written)
+
+    async def _archive_shards(self) -> None:
+        """Move full shards to the archive, as long as rows run. It is not cancelled, because its thread is not."""
+        if self._output.archive is None:
+            return
+        while not self._rows_ended.is_set() and self.stop.error is None:
+            await self._archive_full()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._rows_ended.wait(), _FLUSH_SECONDS)
+
+    async def _archive_full(self) -> None:
+        try:
+            for shard in self._output.full_shards:
+                store = functools.partial(asyncio.to_thread, self._output.store, shard)
+                self._output.drop(shard, await self._archive_patience.outlast(store))
+        except Stopped:
+            pass  # the next session archives the rest
+        except StoopError as error:
+            self._stop_for(error)
+
+    async def _end(self, client: Client) -> None:
+        """Commit the last rows; if every row has ended, the last shard is full."""
+        await self._sync(client)
+        if self._output.archive is not None and self.stopped is None:
+            self._output.end_shard()
+            await self._archive_full()
 
     def _show_progress(self) -> None:
         self._output.totals.seconds = self._before + self.counts.seconds

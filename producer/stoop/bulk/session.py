@@ -11,10 +11,11 @@ from typing import Final
 
 from rich.console import Console
 
-from stoop.bulk.output.output_folder import Identity, opened
+from stoop.bulk.output.archive import Archive
+from stoop.bulk.output.output_folder import SHARD_ROWS, Identity, opened
 from stoop.bulk.output.summary import Summary, write_summary
 from stoop.bulk.port import Client
-from stoop.bulk.progress import display_on
+from stoop.bulk.progress import IMAGES, Unit, display_on
 from stoop.bulk.row import Ask
 from stoop.bulk.run import Limits, Run
 from stoop.bulk.sources import Source
@@ -36,7 +37,8 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 class SessionPlan:
     """The work of a run: rows of `source`, each asked `ask`, as jobs of `lane`; results go to `folder`.
 
-    A later session must have the same `identity`. With `again`, failed rows are tried again.
+    A later session must have the same `identity`. With `again`, failed rows are tried again. Full shards of
+    `shard_rows` rows move to the `archive`, if there is one. Messages count in the `unit`.
     """
 
     source: Source
@@ -46,6 +48,9 @@ class SessionPlan:
     identity: Identity
     limits: Limits = field(default_factory=Limits)
     again: bool = False
+    archive: Archive | None = None
+    shard_rows: int = SHARD_ROWS
+    unit: Unit = IMAGES
 
 
 def check_ask(source: Source, ask: Ask, objects: Sequence[str] = ()) -> None:
@@ -81,13 +86,15 @@ async def run_session(plan: SessionPlan, client: Client, console: Console, *, ev
     SIGINT and SIGTERM end it when the rows in flight are back; a second one ends the process at once. Raises
     `ConfigError`, `QueueUnavailable` or `UploadFailed`; the summary is written all the same.
     """
-    with opened(plan.folder, plan.identity, again=plan.again) as output:
+    with opened(
+        plan.folder, plan.identity, again=plan.again, shard_rows=plan.shard_rows, archive=plan.archive
+    ) as output:
         display = display_on(console, every)
-        run = Run(plan.source, output, display, plan.limits)
+        run = Run(plan.source, output, display, plan.limits, plan.unit)
 
         def sum_up() -> Summary:
             output.sync()
-            summary = Summary.of(plan.folder, output.run, output.totals, run.stopped)
+            summary = Summary.of(plan.folder, output.run, output.totals, run.stopped, output.shards)
             write_summary(plan.folder, summary)
             return summary
 
@@ -100,7 +107,7 @@ async def run_session(plan: SessionPlan, client: Client, console: Console, *, ev
             if run.stop.asked:
                 leave()
             run.stop.ask("interrupted")
-            display.note(f"waiting for {run.in_flight:,} images in flight; Ctrl-C again leaves at once")
+            display.note(f"waiting for {run.in_flight:,} {plan.unit.in_flight} in flight; Ctrl-C again leaves at once")
 
         try:
             async with _signalled(ask):

@@ -11,6 +11,7 @@ queue.py             `stoop status`, `workers`, `models`, `cancel`, `pause` and 
 dead.py              `stoop dead`: list, redrive or delete dead letters
 operator_options.py  the options and the connection that the operator's commands share
 bulk.py              `stoop bulk`
+bulk_embed.py        `stoop bulk-embed`
 export.py            `stoop export` and `stoop draw`
 up.py                `stoop up`
 serve.py             `stoop serve`

@@ -33,6 +33,7 @@ COMMANDS: Final = (
     CommandEntry("run", "stoop.cli.skills:run", _ASK, "Run any skill by name, including one from another package."),
     CommandEntry("result", "stoop.cli.result:result", _ASK, "Wait for the answer to an earlier job."),
     CommandEntry("bulk", "stoop.cli.bulk:bulk", _SETS, "Run a skill on every image of a source."),
+    CommandEntry("bulk-embed", "stoop.cli.bulk_embed:bulk_embed", _SETS, "Turn every text of a file into a vector."),
     CommandEntry("export", "stoop.cli.export:export", _SETS, "Write results as COCO, YOLO, Label Studio and others."),
     CommandEntry("draw", "stoop.cli.export:draw", _SETS, "Draw results on their images, with a contact sheet."),
     CommandEntry(

@@ -27,7 +27,7 @@ from stoop.config import ProducerConfig
 from stoop.errors import ConfigError, QueueUnavailable, UploadFailed
 from stoop.terminal import open_console
 
-__all__ = ["bulk"]
+__all__ = ["again", "bulk", "end_bulk"]
 
 _INTERRUPTED = 130
 _Connect = Callable[[ProducerConfig], AsyncClient]
@@ -65,10 +65,10 @@ def bulk(
         try:
             summary = asyncio.run(_run(plan, lambda: connect(config), options))
         except (QueueUnavailable, UploadFailed):
-            typer.echo(f"To resume: {_again()}", err=True)
+            typer.echo(f"To resume: {again()}", err=True)
             raise
     _show_summary(summary, options.out, options)
-    _end(summary, limits.budget, options.max_failures)
+    end_bulk(summary, limits.budget, options.max_failures)
 
 
 async def _run(plan: SessionPlan, connect: Callable[[], AsyncClient], options: BulkOptions) -> Summary:
@@ -104,17 +104,17 @@ def _show_summary(summary: Summary, folder: Path, options: BulkOptions) -> None:
         print_summary(open_console(), folder, summary)
 
 
-def _end(summary: Summary, budget: Budget, most: str) -> None:
+def end_bulk(summary: Summary, budget: Budget, most: str) -> None:
     """Print the command that resumes the run, and end with the exit code."""
     if summary.stopped == "interrupted":
-        typer.echo(f"To resume: {_again()}", err=True)
+        typer.echo(f"To resume: {again()}", err=True)
         raise typer.Exit(_INTERRUPTED)
     if budget.is_spent(summary.failed, summary.completed + summary.failed):
         stopped = "Stopped: m" if summary.stopped else "M"
-        typer.echo(f"{stopped}ore than {most} failed. Fix the cause, then: {_again()} --retry-failed", err=True)
+        typer.echo(f"{stopped}ore than {most} failed. Fix the cause, then: {again()} --retry-failed", err=True)
         raise typer.Exit(FAILED)
 
 
-def _again() -> str:
+def again() -> str:
     """Return the command that resumes the run, without `--retry-failed`, which has taken effect already."""
     return shlex.join(["stoop", *(argument for argument in sys.argv[1:] if argument != "--retry-failed")])

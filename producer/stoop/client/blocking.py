@@ -125,6 +125,10 @@ class Client:
         """See `AsyncClient.cancel`."""
         return self._wait(self._client.cancel(job_id))
 
+    def forget(self, job_ids: Sequence[str]) -> None:
+        """Remove the answers of jobs that have ended from Redis; see `AsyncClient.forget`."""
+        self._wait(self._client.forget(job_ids))
+
     def models(self) -> list[LiveModel]:
         """See `AsyncClient.models`."""
         return self._wait(self._client.models())

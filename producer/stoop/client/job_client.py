@@ -151,6 +151,13 @@ class JobClient:
         """
         return _state(await self._queue.cancel(job_id))
 
+    async def forget(self, job_ids: Sequence[str]) -> None:
+        """Remove the answers of jobs that have ended from Redis, before they expire. Other jobs stay as they are.
+
+        Afterwards the queue does not know these jobs. It frees memory early, where answers are large and read once.
+        """
+        await self._queue.forget(job_ids)
+
     async def models(self) -> list[LiveModel]:
         """List the models that have a worker now, the default first: their skills, sizes and number of workers.
 

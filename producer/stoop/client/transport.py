@@ -34,6 +34,9 @@ class Transport(Protocol):
         A waiting job never runs and a running one is stopped; a job that has ended stays as it is. May be repeated.
         """
 
+    async def forget(self, job_ids: Sequence[str]) -> None:
+        """Remove the results, events and states of those of the jobs that have ended. May be repeated."""
+
     async def log(self, job_id: str, after: int = -1) -> list[bytes]:
         """Return the packed events whose `seq` is greater than `after`, in order."""
 

@@ -63,6 +63,7 @@ class RedisTransport:
         self._subscriptions = Subscriptions(self._calls.make_connection, self._calls.address, silence=silence)
         self._submit = Script("stoop.redis", "submit")
         self._cancel = Script("stoop.redis", "cancel")
+        self._forget = Script("stoop.redis", "forget")
 
     async def submit(self, jobs: Sequence[Job]) -> list[str]:
         """Put jobs into their lanes, 128 to a call, each call's all or none; return their ids.
@@ -113,6 +114,17 @@ class RedisTransport:
         keys = [names.job(job_id), names.delayed(partition), names.bell(partition), names.cancelled(partition)]
         state = await self._calls.run(self._cancel, keys, [job_id, names.CONTROL, message, _FLAG_TTL])
         return state.decode(errors="replace") if state else None
+
+    async def forget(self, job_ids: Sequence[str]) -> None:
+        """Let the keys of the jobs expire now, 128 jobs to a call."""
+        partitions: dict[int, list[str]] = {}
+        for job_id in job_ids:
+            partitions.setdefault(names.partition(job_id), []).append(job_id)
+        for ids in partitions.values():
+            for i in range(0, len(ids), _CHUNK):
+                chunk = ids[i : i + _CHUNK]
+                keys = [key for job_id in chunk for key in (names.job(job_id), names.result(job_id), names.log(job_id))]
+                await self._calls.run(self._forget, keys, [])
 
     async def workers(self, partition: int = 0) -> list[WorkerRecord]:
         """Read the registry, and whose live key is there; nothing is written, so that a reader may ask."""

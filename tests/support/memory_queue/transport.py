@@ -73,6 +73,13 @@ class MemoryTransport:
             self._queue.news.set()
         return record.state.value
 
+    async def forget(self, job_ids: Sequence[str]) -> None:
+        """Forget the jobs that have ended."""
+        for job_id in job_ids:
+            record = self._queue.known(job_id)
+            if record is not None and record.state in TERMINAL:
+                self._queue.forget(job_id)
+
     async def log(self, job_id: str, after: int = -1) -> list[bytes]:
         """Return the events after one."""
         logged = [event for seq, event in sorted(self._queue.logs[job_id].items()) if seq > after]

@@ -14,12 +14,13 @@ from typing import Final
 
 __all__ = ["Extent", "Index", "Totals"]
 
-_VERSION: Final = 1
+_VERSION: Final = 2
 _TABLES: Final = """
     CREATE TABLE rows (digest BLOB PRIMARY KEY, done INTEGER NOT NULL, failures INTEGER NOT NULL) WITHOUT ROWID;
     CREATE TABLE files (name TEXT PRIMARY KEY, bytes INTEGER NOT NULL, lines INTEGER NOT NULL) WITHOUT ROWID;
     CREATE TABLE totals (one INTEGER PRIMARY KEY, completed INTEGER, failed INTEGER, input_tokens INTEGER,
         output_tokens INTEGER, seconds REAL, at REAL);
+    CREATE TABLE archived (name TEXT PRIMARY KEY) WITHOUT ROWID;
 """
 _SIDES: Final = ("", "-wal", "-shm")
 
@@ -73,6 +74,15 @@ class Index:
     def extents(self) -> dict[str, Extent]:
         """Return the indexed length of each file."""
         return {name: Extent(size, lines) for name, size, lines in self._file.execute("SELECT * FROM files")}
+
+    def archived(self) -> set[str]:
+        """Return the names in the archive of the files whose rows are indexed."""
+        return {name for (name,) in self._file.execute("SELECT name FROM archived")}
+
+    def archive(self, name: str, file: str | None = None) -> None:
+        """Record that the rows of `file` are in the archive under `name`; takes effect with the next `commit`."""
+        self._file.execute("DELETE FROM files WHERE name = ?", [file])
+        self._file.execute("INSERT OR REPLACE INTO archived VALUES (?)", [name])
 
     def totals(self) -> Totals:
         """Return the totals of the last commit."""

@@ -11,7 +11,7 @@ from stoop_schemas.result import Metrics, Result
 from stoop_schemas.skill import Output, Skill
 from stoop_schemas.state import State
 
-__all__ = ["Line", "answered", "failed", "pack_line", "unpack_line"]
+__all__ = ["Line", "answered", "failed", "pack_line", "unanswered", "unpack_line"]
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -41,17 +41,32 @@ _ENCODER: Final = msgspec.json.Encoder()
 _DECODER: Final = msgspec.json.Decoder(Line)
 
 
-def answered(row: Row, job: Job, result: Result) -> Line:
-    """Make the line of a job that has ended, whatever its status."""
+def answered(row: Row, job: Job, result: Result) -> list[Line]:
+    """Make the lines of a job that has ended, whatever its status: one, or one for each member of a group.
+
+    The metrics are on the first line alone, so that sums over the lines are right.
+    """
     if result.status is not State.COMPLETED:
-        return failed(row, _failure(result), job)
-    return Line(
-        **_facts(row, job),
-        output=result.output,
-        finish_reason=result.finish_reason,
-        metrics=result.metrics,
-        model=result.model,
-    )
+        return [unanswered(part, job, result) for part in row.parts]
+    outputs = _outputs(result.output) if row.members else [result.output]
+    if len(outputs) != len(row.parts):
+        failure = Failure.of(FailureCode.INTERNAL, f"the worker gave {len(outputs)} answers to {len(row.parts)} texts")
+        return [failed(part, failure, job) for part in row.parts]
+    return [
+        Line(
+            **_facts(part, job),
+            output=output,
+            finish_reason=result.finish_reason,
+            metrics=None if number else result.metrics,
+            model=result.model,
+        )
+        for number, (part, output) in enumerate(zip(row.parts, outputs, strict=True))
+    ]
+
+
+def unanswered(row: Row, job: Job, result: Result) -> Line:
+    """Make the line of a job that did not complete."""
+    return failed(row, _failure(result), job)
 
 
 def failed(row: Row, failure: Failure, job: Job | None = None) -> Line:
@@ -79,7 +94,7 @@ def _facts(row: Row, job: Job | None) -> dict[str, Any]:
         return facts | {"id": own if isinstance(own, str) else row.name}
     length = job.length.value if job.skill == Skill.CAPTION else None
     return facts | {
-        "id": job.custom_id or row.name,
+        "id": job.custom_id or row.fields.get("custom_id") or row.name,
         "skill": job.skill,
         "question": job.question,
         "object": job.object,
@@ -87,6 +102,12 @@ def _facts(row: Row, job: Job | None) -> dict[str, Any]:
         "job": job.id,
         "metadata": job.metadata,
     }
+
+
+def _outputs(output: Output | None) -> list[Output]:
+    """Return the answer to each text of a job."""
+    vectors = (output.embeddings if output is not None else None) or []
+    return [Output(embeddings=[vector]) for vector in vectors]
 
 
 def _failure(result: Result) -> Failure:

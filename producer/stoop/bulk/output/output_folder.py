@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from stoop.bulk.arguments import settle_arguments, sync_folder
+from stoop.bulk.arguments import RUN_FILE, settle_arguments, sync_folder
+from stoop.bulk.output.archive import Archive
 from stoop.bulk.output.index import Extent, Index
 from stoop.bulk.output.line import Line, pack_line
-from stoop.bulk.output.recovery import ERRORS, count_line, last_shard, recover, retry_failed, shard_name
+from stoop.bulk.output.recovery import ERRORS, count_line, recover, retry_failed, shard_name, shard_number, shards
 from stoop.errors import ConfigError
 
 __all__ = ["SHARD_ROWS", "Identity", "Output", "opened"]
@@ -68,18 +69,22 @@ class _Lines:
 
 
 class Output:
-    """Accepts each row's line once. `run` is the random name of the run. Use `opened` to create one."""
+    """Accepts each row's line once. `run` is the random name of the run. Use `opened` to create one.
 
-    def __init__(self, folder: Path, run: str, *, shard_rows: int = SHARD_ROWS) -> None:
+    With an `archive`, each of the `full_shards` should be stored there; `drop` then removes it here.
+    """
+
+    def __init__(self, folder: Path, run: str, *, shard_rows: int = SHARD_ROWS, archive: Archive | None = None) -> None:
         self.folder = folder
         self.run = run
+        self.archive = archive
         self._writing = _Writing(folder)
         self._shard_rows = shard_rows
         self._index = Index(folder / _INDEX)
         try:
-            self.totals = recover(folder, self._index)
+            self.totals = recover(folder, self._index, archive)
             extents = self._index.extents()
-            self._number = last_shard(folder)
+            self._number = self._last_number()
             self._results = self._open(shard_name(self._number), extents)
             self._errors = self._open(ERRORS, extents)
         except BaseException:
@@ -114,11 +119,52 @@ class Output:
             self._errors.sync()
             self._index.commit({lines.name: lines.extent for lines in (self._results, self._errors)}, self.totals)
 
+    @property
+    def full_shards(self) -> list[Path]:
+        """The shards in the folder that get no more lines; they are on disk."""
+        return [path for path in shards(self.folder) if path.name != self._results.name]
+
+    @property
+    def shards(self) -> list[str]:
+        """The names of all shards, those in the archive first."""
+        here = [path.name for path in shards(self.folder) if path.stat().st_size or self.archive is None]
+        return sorted(self._index.archived()) + here if self.archive is not None else here
+
+    def end_shard(self) -> None:
+        """Begin a new shard, which makes the last one full, unless that has no line."""
+        with self._writing:
+            if not self._results.extent.lines:
+                return
+            self.sync()
+            self._results.close()
+            self._number += 1
+            self._results = self._open(shard_name(self._number), {})
+
+    def store(self, shard: Path) -> str:
+        """Store a full shard in the archive, and return its name there. It blocks, so run it in a thread."""
+        assert self.archive is not None
+        with self._writing:
+            return self.archive.store(shard)
+
+    def drop(self, shard: Path, name: str) -> None:
+        """Remove a full shard that the archive keeps under this name."""
+        with self._writing:
+            self._index.archive(name, shard.name)
+            self.sync()  # first, because an indexed file that is gone counts as lost
+            shard.unlink()
+
     def close(self) -> None:
         """Close the files. The next `opened` reads unsynced lines again."""
         with contextlib.ExitStack() as closing:
             for each in (self._index, self._errors, self._results):
                 closing.callback(each.close)
+        if self.archive is not None and not self._results.extent.lines:
+            (self.folder / self._results.name).unlink(missing_ok=True)
+
+    def _last_number(self) -> int:
+        """Return the number of the shard that still grows; an archived one grows no more."""
+        archived = [shard_number(name) + 1 for name in self._index.archived()]
+        return max([*archived, *(shard_number(path.name) for path in shards(self.folder))], default=0)
 
     def _open(self, name: str, extents: Mapping[str, Extent]) -> _Lines:
         return _Lines(self.folder / name, extents.get(name, Extent()))
@@ -127,10 +173,7 @@ class Output:
         if line.failure is not None:
             return self._errors
         if self._results.extent.lines >= self._shard_rows:
-            self.sync()
-            self._results.close()
-            self._number += 1
-            self._results = self._open(shard_name(self._number), {})
+            self.end_shard()
         return self._results
 
 
@@ -160,16 +203,25 @@ def _claimed(folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def opened(folder: Path, identity: Identity, *, again: bool = False, shard_rows: int = SHARD_ROWS) -> Iterator[Output]:
+def opened(
+    folder: Path,
+    identity: Identity,
+    *,
+    again: bool = False,
+    shard_rows: int = SHARD_ROWS,
+    archive: Archive | None = None,
+) -> Iterator[Output]:
     """Open the folder of a new or resumed run; with `again`, retry the failed rows.
 
-    Raises `ConfigError` if the folder is not writable, another process uses it, or it holds another run.
+    Raises `ConfigError` if the folder is not writable, another process uses it, or it or the archive holds another run.
     """
     with _claimed(folder):
+        if archive is not None and not (folder / RUN_FILE).exists() and archive.names():
+            raise ConfigError(f"{archive.place} has shards of another run: choose another place, or resume that run")
         arguments = settle_arguments(folder, identity.source, identity.asked)
         if again:
             retry_failed(folder)
-        output = Output(folder, arguments.run, shard_rows=shard_rows)
+        output = Output(folder, arguments.run, shard_rows=shard_rows, archive=archive)
         try:
             yield output
             output.sync()

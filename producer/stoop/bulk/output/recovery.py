@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Final
 
 from stoop.bulk.arguments import sync_folder
+from stoop.bulk.output.archive import Archive
 from stoop.bulk.output.index import Extent, Index, Totals
 from stoop.bulk.output.line import Line, unpack_line
 from stoop.errors import ConfigError
 
-__all__ = ["ERRORS", "count_line", "last_shard", "recover", "retry_failed", "shard_name", "shards"]
+__all__ = ["ERRORS", "count_line", "recover", "retry_failed", "shard_name", "shard_number", "shards"]
 
 ERRORS: Final = "errors.jsonl"
 _MOST_LOST_SECONDS: Final = 60.0
@@ -27,9 +28,9 @@ def shards(folder: Path) -> list[Path]:
     return sorted(folder.glob("results-[0-9]*.jsonl"))
 
 
-def last_shard(folder: Path) -> int:
-    """Return the number of the last shard, which is still growing; 0 if there is none yet."""
-    return max((int(path.stem.rpartition("-")[2]) for path in shards(folder)), default=0)
+def shard_number(name: str) -> int:
+    """Return the number in a shard's name, which ends in a number and one suffix."""
+    return int(Path(name).stem.rpartition("-")[2])
 
 
 def retry_failed(folder: Path) -> None:
@@ -39,17 +40,22 @@ def retry_failed(folder: Path) -> None:
         errors.rename(folder / f"errors.retried-{len(list(folder.glob(_RETRIED)))}.jsonl")
 
 
-def recover(folder: Path, index: Index) -> Totals:
-    """Update the index to match the files, and return the totals.
+def recover(folder: Path, index: Index, archive: Archive | None = None) -> Totals:
+    """Update the index to match the files and the archive, and return the totals.
 
     A crash may tear the end of the last shard and of the errors. Damaged lines are cut out there, and their rows count
     as unfinished. Raises `ConfigError` for a file that is damaged elsewhere.
     """
     known = index.extents()
-    if any(_size(folder / name) < extent.bytes for name, extent in known.items()):
+    archived = set(archive.names()) if archive is not None else set()
+    if any(_size(folder / name) < extent.bytes for name, extent in known.items()) or index.archived() - archived:
         index.clear()
         known = {}
     totals = index.totals()
+    for name in sorted(archived - index.archived()):
+        assert archive is not None
+        totals.completed += sum(index.finish(row) for row in archive.rows(name))
+        index.archive(name)
     totals.seconds += _lost_seconds(folder, known, index.committed_at())
     results = shards(folder)
     retried = sorted(folder.glob(_RETRIED))

@@ -12,9 +12,9 @@ from rich.text import Text
 from stoop.bulk.arguments import write_whole
 from stoop.bulk.output.index import Totals
 from stoop.bulk.output.line import Line, unpack_line
-from stoop.bulk.output.recovery import ERRORS, shards
+from stoop.bulk.output.recovery import ERRORS
 from stoop.bulk.plan import Speed
-from stoop.bulk.progress import spell_seconds
+from stoop.bulk.progress import IMAGES, Unit, spell_seconds
 from stoop.terminal import one_line
 
 __all__ = ["SUMMARY", "Cause", "Example", "Summary", "find_causes", "print_summary", "read_speed", "write_summary"]
@@ -52,7 +52,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     completed: int
     failed: int
     seconds: float
-    images_per_second: float
+    rows_per_second: float
     tokens_per_second: float
     input_tokens: int
     output_tokens: int
@@ -60,7 +60,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     shards: list[str]
 
     @classmethod
-    def of(cls, folder: Path, run: str, totals: Totals, stopped: str | None) -> "Summary":
+    def of(cls, folder: Path, run: str, totals: Totals, stopped: str | None, shards: list[str]) -> "Summary":
         """Summarise a run; reads the errors in its folder."""
         seconds = max(totals.seconds, 1e-3)
         return cls(
@@ -70,12 +70,12 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
             completed=totals.completed,
             failed=totals.failed,
             seconds=round(totals.seconds, 3),
-            images_per_second=round(totals.ended / seconds, 3),
+            rows_per_second=round(totals.ended / seconds, 3),
             tokens_per_second=round(totals.output_tokens / seconds, 3),
             input_tokens=totals.input_tokens,
             output_tokens=totals.output_tokens,
             causes=find_causes(folder),
-            shards=[path.name for path in shards(folder)],
+            shards=shards,
         )
 
 
@@ -103,19 +103,22 @@ def read_speed(folder: Path) -> Speed | None:
         summary = msgspec.json.decode((folder / SUMMARY).read_bytes(), type=Summary)
     except (OSError, msgspec.DecodeError):
         return None
-    if not summary.completed or not summary.images_per_second:
+    if not summary.completed or not summary.rows_per_second:
         return None
     tokens = (summary.input_tokens / summary.completed, summary.output_tokens / summary.completed)
-    return Speed(summary.images_per_second, f"measured in {folder}", *tokens)
+    return Speed(summary.rows_per_second, f"measured in {folder}", *tokens)
 
 
-def print_summary(console: Console, folder: Path, summary: Summary) -> None:
-    """Print the counts on one line, and the failures in a table."""
+def print_summary(
+    console: Console, folder: Path, summary: Summary, unit: Unit = IMAGES, *, place: str | None = None
+) -> None:
+    """Print the counts on one line, and the failures in a table. `place` has the shards; by default the folder has."""
     ended = summary.completed + summary.failed
     console.print(
-        f"{ended:,} images: {summary.completed:,} answered, {summary.failed:,} failed, in"
-        f" {spell_seconds(summary.seconds)}: {summary.images_per_second:.1f} img/s,"
-        f" {summary.tokens_per_second:,.0f} tok/s. Results are in {folder}/{_span(summary.shards)}",
+        f"{ended:,} {unit.plural}: {summary.completed:,} answered, {summary.failed:,} failed, in"
+        f" {spell_seconds(summary.seconds)}: {summary.rows_per_second:.1f} {unit.short}/s,"
+        f" {unit.tokens(summary.input_tokens, summary.output_tokens) / max(summary.seconds, 1e-3):,.0f} tok/s."
+        f" Results are in {place or folder}/{_span(summary.shards)}",
         markup=False,
         highlight=False,
         soft_wrap=True,

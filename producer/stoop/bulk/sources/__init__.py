@@ -8,6 +8,7 @@ jsonl.py         JSON lines: Moondream's and OpenAI's batch formats, even in one
 openai_lines.py  one OpenAI line as a row
 objects.py       one row per object, if each image is asked about several objects
 table.py         a column of a CSV or Parquet file
+texts.py         texts to embed, several in one job
 """
 
 from stoop.bulk.sources.open import open_source

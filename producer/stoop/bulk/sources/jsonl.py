@@ -1,7 +1,7 @@
 """Files of one JSON object a line: batch lines of Moondream and of OpenAI, even mixed in one file."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from stoop_schemas.codec import PACKED_LIMIT
 from stoop_schemas.failure import FailureCode, Rejected
 from stoop_schemas.skill import Settings
 
-__all__ = ["JsonLines", "read_moondream"]
+__all__ = ["JsonLines", "read_line", "read_moondream"]
 
 _FIELDS: Final = (
     *("question", "object", "length", "reasoning", "spatial_refs", "messages", "date"),
@@ -29,6 +29,7 @@ class JsonLines:
     """The lines of a file; a row's name is the number of its line, from 1. Paths are relative to its own folder."""
 
     path: Path
+    make: Callable[[str, bytes, Path], Row] = field(default_factory=lambda: _row)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -39,7 +40,7 @@ class JsonLines:
         """Read line by line; a line that is not a valid row has a `problem`."""
         for number, line in enumerate(self._lines(), start=1):
             if line.strip():
-                yield _row(str(number), line, self.path.parent)
+                yield self.make(str(number), line, self.path.parent)
 
     def count(self) -> int:
         """Count the lines that are not empty."""
@@ -79,20 +80,20 @@ def read_moondream(name: str, line: dict[str, Any], folder: Path) -> Row:
 
 def _row(name: str, packed: bytes, folder: Path) -> Row:
     try:
-        if len(packed) > PACKED_LIMIT:
-            raise Rejected(FailureCode.MALFORMED, f"the line has over {PACKED_LIMIT} bytes")
-        line = _object(packed)
+        line = read_line(packed)
+        if not isinstance(line, dict):
+            raise Rejected(FailureCode.MALFORMED, "the line is not a JSON object")
         read = openai_lines.read_line if openai_lines.is_line(line) else read_moondream
         return read(name, line, folder)
     except Rejected as rejected:
         return Row(name, problem=rejected.failure)
 
 
-def _object(packed: bytes) -> dict[str, Any]:
+def read_line(packed: bytes) -> Any:
+    """Return the JSON value of a line; raise `Rejected` for a line that has none, or too many bytes."""
+    if len(packed) > PACKED_LIMIT:
+        raise Rejected(FailureCode.MALFORMED, f"the line has over {PACKED_LIMIT} bytes")
     try:
-        line = msgspec.json.decode(packed.removeprefix(b"\xef\xbb\xbf"))
+        return msgspec.json.decode(packed.removeprefix(b"\xef\xbb\xbf"))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Rejected(FailureCode.MALFORMED, f"not JSON: {error}") from error
-    if not isinstance(line, dict):
-        raise Rejected(FailureCode.MALFORMED, "the line is not a JSON object")
-    return line

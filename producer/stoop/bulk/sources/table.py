@@ -2,8 +2,8 @@
 
 import csv
 import itertools
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,22 +16,36 @@ from stoop_schemas.failure import Failure, FailureCode, Rejected
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
 
-__all__ = ["Csv", "Parquet"]
+__all__ = ["Csv", "Parquet", "Reading"]
 
 _FIELDS: Final = ("question", "object", "length")
 _GROUP: Final = 16  # small, because rows may contain their images
 
 
 @dataclass(frozen=True, slots=True)
+class Reading:
+    """How records become rows: the `columns` to read beside the main one, and the function that makes a row of them.
+
+    `make` takes the record's number, the record, the main column and the file's folder. With `lenient`, bytes of a CSV
+    file that are not UTF-8 become lone surrogates instead of ending the run.
+    """
+
+    columns: tuple[str, ...]
+    make: Callable[[int, Mapping[str, Any], str, Path], Row]
+    lenient: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Csv:
     """The records of a CSV file with a header; a row's name is the record's number, from 1.
 
-    The image is in the column `column`. Columns named id, skill, question, object or length become those
+    By default the column `column` has images. Columns named id, skill, question, object or length become those
     fields. Paths are relative to the file's own folder. A record whose image is empty has a problem.
     """
 
     path: Path
     column: str
+    reading: Reading = field(default_factory=lambda: _IMAGES)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -46,7 +60,7 @@ class Csv:
                 header = record
                 _require(self.column, header, self.path)
                 continue
-            yield _row(number, dict(zip(header, record, strict=False)), self.column, self.path.parent)
+            yield self.reading.make(number, dict(zip(header, record, strict=False)), self.column, self.path.parent)
 
     def count(self) -> int:
         """Count the records."""
@@ -55,7 +69,8 @@ class Csv:
     def _records(self) -> Iterator[list[str]]:
         csv.field_size_limit(PACKED_LIMIT)
         try:
-            with self.path.open(encoding="utf-8-sig", newline="") as file:
+            errors = "surrogateescape" if self.reading.lenient else "strict"
+            with self.path.open(encoding="utf-8-sig", errors=errors, newline="") as file:
                 delimiter = "\t" if self.path.suffix.lower() == ".tsv" else ","
                 yield from (record for record in csv.reader(file, delimiter=delimiter) if record)
         except OSError as error:
@@ -66,13 +81,14 @@ class Csv:
 
 @dataclass(frozen=True, slots=True)
 class Parquet:
-    """The rows of a Parquet file; the image's column holds addresses, paths, bytes, or structs with bytes or a path.
+    """The rows of a Parquet file; an image's column holds addresses, paths, bytes, or structs with bytes or a path.
 
     Rows in a damaged part of the file have a problem; the other rows are read.
     """
 
     path: Path
     column: str
+    reading: Reading = field(default_factory=lambda: _IMAGES)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -84,12 +100,12 @@ class Parquet:
         with self._file() as file:
             names = file.schema_arrow.names
             _require(self.column, names, self.path)
-            wanted = [self.column, *(name for name in ("id", "skill", *_FIELDS) if name in names)]
+            wanted = [self.column, *(name for name in self.reading.columns if name in names)]
             for number, record in enumerate(_records(file, wanted), start=1):
                 if isinstance(record, Failure):
                     yield Row(str(number), problem=record)
                 else:
-                    yield _row(number, record, self.column, self.path.parent)
+                    yield self.reading.make(number, record, self.column, self.path.parent)
 
     def count(self) -> int:
         """Return the row count from the file's metadata."""
@@ -138,6 +154,9 @@ def _row(number: int, record: Mapping[str, Any], column: str, folder: Path) -> R
     except Rejected as rejected:
         return Row(str(number), fields=fields, problem=rejected.failure)
     return Row(str(number), image=image, skill=record.get("skill") or None, fields=fields)
+
+
+_IMAGES: Final[Reading] = Reading(("id", "skill", *_FIELDS), _row)
 
 
 def _image(value: object, folder: Path) -> str | Path | bytes:
