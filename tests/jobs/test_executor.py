@@ -4,16 +4,17 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from PIL import Image as Pillow
 
 from stoop_schemas.codec import pack, unpack_event, unpack_result
 from stoop_schemas.event import DeltaEvent, ObjectEvent, StartedEvent
-from stoop_schemas.failure import Failure, FailureCode
+from stoop_schemas.failure import Failure, FailureCode, Rejected
 from stoop_schemas.job import Job
 from stoop_schemas.result import Result
-from stoop_schemas.skill import Box, Skill
+from stoop_schemas.skill import Box, Settings, Skill
 from stoop_schemas.state import State
 from stoop_worker import errors
 from stoop_worker.engine.request import (
@@ -31,6 +32,7 @@ from stoop_worker.engine.request import (
 )
 from stoop_worker.images import CropGeometry, ImageLimits
 from stoop_worker.jobs import outcome as outcomes
+from stoop_worker.jobs.adapters import AdapterCache
 from stoop_worker.jobs.budget import Budget
 from stoop_worker.jobs.executor import Executor
 from stoop_worker.jobs.prepare import Budgets, ImagePreparer, Images
@@ -328,3 +330,32 @@ async def test_a_job_that_names_another_model_is_refused_at_once(bench: Bench, s
 async def test_a_job_of_another_model_that_was_cancelled_is_cancelled(bench: Bench) -> None:
     job = Job(id="a", skill=Skill.CAPTION, image="s3://b/red.png", model="qwen3-8b")
     assert (await bench.run(job, verdict=outcomes.Cancelled())).status is State.CANCELLED
+
+
+class Adapters:
+    """A source that has one adapter."""
+
+    async def fetch(self, adapter: str) -> bytes:
+        if adapter != "cats":
+            raise Rejected(FailureCode.INVALID_ARGUMENT, f"there is no adapter {adapter!r}")
+        return b"weights"
+
+
+async def test_a_job_s_adapter_is_in_the_folder_before_the_engine_sees_the_job(bench: Bench, tmp_path: Path) -> None:
+    seen: list[bool] = []
+
+    def look(request: Request) -> list[Output]:
+        seen.append((tmp_path / "cats.safetensors").exists())
+        return caption(request)
+
+    bench.engine.answer = look
+    cache = AdapterCache(Adapters(), tmp_path, max_bytes=100, slots=1)
+    bench.executor = replace(bench.executor, adapters=cache)
+    await bench.run(job(settings=Settings(adapter="cats")))
+    assert bench.outcome == outcomes.Completed() and seen == [True]
+    assert bench.engine.requests[0].adapter == "cats"
+    result = await bench.run(job(id="b", settings=Settings(adapter="dogs")))
+    assert result.failure is not None and result.failure.code is FailureCode.INVALID_ARGUMENT
+    assert len(bench.engine.requests) == 1
+    await bench.run(job(id="c"))
+    assert bench.outcome == outcomes.Completed()

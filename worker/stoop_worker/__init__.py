@@ -3,6 +3,7 @@
 main.py          the composition root: builds every part from the configuration, and runs them
 command.py       the command line of `stoop worker`
 config.py        the configuration, from flags and `STOOP_*` variables
+config_fields.py the types of its settings
 jobs/            one delivery, from claim to settlement
 images/          bytes to pixels
 audio/           bytes to frames of sound
@@ -13,6 +14,7 @@ local/           the engine in the caller's process, without a queue
 kernels/         the GPU kernels
 celery/          jobs that came as Celery messages
 image_parts.py   builds the fetcher, the decoding threads and their budgets
+adapter_parts.py builds what fetches adapters, if they come from an address
 registration.py  the worker's entry in the registry of workers
 health.py        decides whether the worker is alive, started and ready
 endpoints.py     serves metrics and probes over HTTP

@@ -1,78 +1,37 @@
 """A worker's settings: flags of `stoop worker` and `STOOP_*` variables, validated once at the start."""
 
-import re
-from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, Literal
-from urllib.parse import urlsplit
+from typing import Literal
 
 from annotated_types import Ge, Le
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
+from pydantic import Field, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from stoop_schemas import names
 from stoop_schemas.allowed import AllowedBuckets
-from stoop_schemas.job import MODEL_PATTERN
 from stoop_schemas.names import DEFAULT_LANES
-from stoop_schemas.redis_url import read_redis_url
 from stoop_schemas.signature import SigningKeys
+from stoop_worker.config_fields import (
+    AdapterPlace,
+    Buckets,
+    Endpoint,
+    Keys,
+    ModelName,
+    Names,
+    Partitions,
+    RedisUrl,
+    Routes,
+    route,
+    split,
+)
 from stoop_worker.errors import ConfigError
 from stoop_worker.models.catalog import Chosen, read_catalog
 
 __all__ = ["WorkerConfig", "read_config"]
 
 
-def _split(value: object) -> tuple[str, ...]:
-    if not isinstance(value, str):
-        return tuple(value)  # type: ignore[arg-type]
-    return tuple(part.strip() for part in value.split(",") if part.strip())
-
-
-def _known_url(url: SecretStr) -> SecretStr:
-    read_redis_url(url.get_secret_value())
-    return url
-
-
-def _readable(read: Callable[[Iterable[str]], object]) -> AfterValidator:
-    """Check that `read` understands the entries, and keep them as they are."""
-
-    def check(entries: tuple[str, ...]) -> tuple[str, ...]:
-        read(entries)
-        return entries
-
-    return AfterValidator(check)
-
-
-def _known_keys(secret: SecretStr) -> SecretStr:
-    SigningKeys.read(_split(secret.get_secret_value()))
-    return secret
-
-
-def _route(entry: str) -> tuple[str, str]:
-    pattern, equals, queue = entry.partition("=")
-    if not (pattern and equals and queue):
-        raise ValueError("each entry must be pattern=queue")
-    return pattern, queue
-
-
-def _model_name(name: str) -> str:
-    if not re.fullmatch(MODEL_PATTERN, name) or name == "quarantine":
-        raise ValueError("must be 1 to 64 characters of A-Z a-z 0-9 . _ -")
-    return name
-
-
 _CPU_PERMITS = 16
-
-
-def _web_address(endpoint: str) -> str:
-    parts = urlsplit(endpoint)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        raise ValueError("write https://host[:port], or http://host[:port]")
-    _ = parts.port  # raises ValueError for one that is out of range
-    return endpoint
-
-
 _DAY = 86_400
 _TEN_YEARS = 315_360_000
 
@@ -80,15 +39,6 @@ _OUT_OF_RANGE = (
     *("greater_than_equal", "less_than_equal", "finite_number", "int_parsing", "int_parsing_size"),
     *("int_from_float", "float_parsing"),
 )
-
-_Endpoint = Annotated[str, AfterValidator(_web_address)]
-_ModelName = Annotated[str, AfterValidator(_model_name)]
-_Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
-_Partitions = Annotated[tuple[Annotated[int, Field(ge=0, le=99_999)], ...], NoDecode, BeforeValidator(_split)]
-_Routes = Annotated[_Names, _readable(lambda entries: [_route(entry) for entry in entries])]
-_Buckets = Annotated[_Names, _readable(AllowedBuckets.read)]
-_Keys = Annotated[SecretStr, AfterValidator(_known_keys)]
-_RedisUrl = Annotated[SecretStr, AfterValidator(_known_url)]
 
 
 class WorkerConfig(BaseSettings):
@@ -105,7 +55,7 @@ class WorkerConfig(BaseSettings):
 
     model: str = Field(description="short name, folder, file or Hugging Face repo id of the model")
     revision: str | None = Field(default=None, description="commit or tag of the repo")
-    model_name: _ModelName | None = Field(
+    model_name: ModelName | None = Field(
         default=None, description="name by which jobs ask for the model; by default its short name"
     )
     serve_default: bool = Field(default=True, description="also answer jobs that name no model")
@@ -135,21 +85,39 @@ class WorkerConfig(BaseSettings):
     prefix_cache: bool = Field(default=True, description="keep the KV of images and prompts for reuse")
     fp8_linears: bool = Field(default=False, description="compute images and prompts in float8: quicker, less exact")
     fp8_cache: bool = Field(default=False, description="keep the KV cache in float8: twice as many tokens, less exact")
-    adapters: Path | None = Field(default=None, description="folder of LoRA adapters: <id>.safetensors or <id>.pt")
+    adapters: AdapterPlace | None = Field(
+        default=None,
+        description="LoRA adapters: a folder of <id>.safetensors and <id>.pt, or an address with {id} in it"
+        " (s3://, https://, hf://owner/repo@commit/) to fetch them from",
+    )
+    adapter_slots: int | None = Field(
+        default=None,
+        ge=1,
+        le=1024,
+        description="adapters on the device at a time; by default all of a folder, and 8 of an address",
+    )
+    adapter_rank: int = Field(default=32, ge=1, le=4096, description="largest rank of an adapter in a slot")
+    adapter_cache: Path = Field(
+        default=Path("~/.cache/stoop/adapters"), description="folder for adapters that were fetched"
+    )
+    adapter_cache_bytes: int = Field(default=4 << 30, ge=1, le=1 << 44, description="size of that folder")
+    adapter_header: SecretStr | None = Field(
+        default=None, description="'Name: value' of a header for the server of adapters, such as a key"
+    )
 
     temperature: float = Field(default=0.5, ge=0, le=10, description="for jobs that set none")
     top_p: float = Field(default=0.3, ge=0, le=1, description="for jobs that set none")
     max_tokens: int = Field(default=768, ge=1, le=1 << 20, description="for jobs that set none")
     max_objects: int = Field(default=50, ge=1, le=1 << 20, description="for jobs that set none")
 
-    redis_url: _RedisUrl = Field(
+    redis_url: RedisUrl = Field(
         default=SecretStr("redis://localhost:6379/0"),
         description="redis://, redis+sentinel://, redis+cluster:// (rediss: with TLS) or unix://",
     )
-    lanes: _Names = Field(
+    lanes: Names = Field(
         default=DEFAULT_LANES, description="lanes to claim from, the first ones first (comma-separated)"
     )
-    partitions: _Partitions = Field(default=(0,), description="partitions to claim from (comma-separated)")
+    partitions: Partitions = Field(default=(0,), description="partitions to claim from (comma-separated)")
     permits: int | None = Field(
         default=None, ge=1, le=65_536, description="most jobs in flight; by default 2 x max_batch, on cpu 16"
     )
@@ -179,16 +147,16 @@ class WorkerConfig(BaseSettings):
     )
     drain_seconds: float = Field(default=30.0, ge=0, le=_DAY, description="grace for jobs in flight at shutdown")
 
-    s3_endpoint: _Endpoint | None = Field(
+    s3_endpoint: Endpoint | None = Field(
         default=None, description="address of the object store; by default the AWS variables'"
     )
     s3_region: str | None = Field(default=None, description="its region; by default the AWS variables'")
     s3_path_style: bool = Field(default=False, description="address buckets by path instead of by host name")
-    allowed_buckets: _Buckets = Field(
+    allowed_buckets: Buckets = Field(
         default=(), description="bucket, bucket/prefix or tenant=bucket/prefix, comma-separated; empty: all"
     )
     allow_https: bool = Field(default=False, description="fetch images from web servers on the public internet")
-    https_hosts: _Names = Field(default=(), description="web servers: host or *.domain, comma-separated; empty: all")
+    https_hosts: Names = Field(default=(), description="web servers: host or *.domain, comma-separated; empty: all")
     fetch_timeout_seconds: float = Field(default=20.0, ge=0.1, le=3_600, description="time to fetch one image")
     fetch_concurrency: int = Field(default=16, ge=1, le=1_024, description="images fetched at once")
     max_image_bytes: int = Field(default=32 << 20, ge=1, le=1 << 32, description="largest encoded image")
@@ -203,7 +171,7 @@ class WorkerConfig(BaseSettings):
         default=None, ge=1, le=256, description="threads that decode images; by default one per core, at most 8"
     )
 
-    signing_keys: _Keys | None = Field(
+    signing_keys: Keys | None = Field(
         default=None, description="keyid:secret, comma-separated: run only jobs signed with one of them"
     )
 
@@ -214,7 +182,7 @@ class WorkerConfig(BaseSettings):
     celery_backend: SecretStr | None = Field(
         default=None, description="URL of Celery's results; by default the queue's"
     )
-    celery_routes: _Routes = Field(
+    celery_routes: Routes = Field(
         default=(), description="pattern=queue, comma-separated: queues of tasks that follow ours; by default `celery`"
     )
 
@@ -234,6 +202,11 @@ class WorkerConfig(BaseSettings):
     def chosen(self) -> Chosen:
         """The source that `model` and `revision` name."""
         return read_catalog().choose(self.model, self.revision)
+
+    @property
+    def fetches_adapters(self) -> bool:
+        """True if adapters come from an address, and not from a folder."""
+        return self.adapters is not None and "://" in self.adapters
 
     @property
     def models(self) -> tuple[str | None, ...]:
@@ -263,12 +236,12 @@ class WorkerConfig(BaseSettings):
     @property
     def routes(self) -> dict[str, str]:
         """The parsed `celery_routes`."""
-        return dict(_route(entry) for entry in self.celery_routes)
+        return dict(route(entry) for entry in self.celery_routes)
 
     @property
     def keys(self) -> SigningKeys | None:
         """The parsed `signing_keys`; None if jobs need no signature."""
-        return SigningKeys.read(_split(self.signing_keys.get_secret_value())) if self.signing_keys else None
+        return SigningKeys.read(split(self.signing_keys.get_secret_value())) if self.signing_keys else None
 
 
 def read_config(flags: dict[str, object]) -> WorkerConfig:

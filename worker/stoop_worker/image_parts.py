@@ -16,7 +16,7 @@ from stoop_worker.jobs.fetch.https import HttpsConfig, HttpsFetcher
 from stoop_worker.jobs.prepare import Budgets, ImagePreparer, Images
 from stoop_worker.metrics import Metrics
 
-__all__ = ["running_images"]
+__all__ = ["running_images", "store_of"]
 
 _MOST_THREADS = 8
 _RESERVED_SHARE = 8  # one byte of this number is reserved for the first lane
@@ -33,7 +33,7 @@ def running_images(
     limits = ImageLimits(max_bytes=config.max_image_bytes, max_pixels=config.max_image_pixels)
     with (
         image_pool(threads) as pool,
-        Fetcher(_fetch(config), https=_https(config)) as fetcher,
+        Fetcher(store_of(config), https=_https(config)) as fetcher,
     ):
         preparer = ImagePreparer(pool, limits, _preparation(ready), shared_pixels.empty)
         budgets = Budgets(
@@ -57,7 +57,8 @@ def _image_threads() -> int:
     return min(cores, _MOST_THREADS)
 
 
-def _fetch(config: WorkerConfig) -> FetchConfig:
+def store_of(config: WorkerConfig) -> FetchConfig:
+    """Return the object store and its limits on one image."""
     return FetchConfig(
         endpoint=config.s3_endpoint,
         region=config.s3_region,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 import structlog
 from pydantic import SecretStr
 
+from stoop_worker.adapter_parts import adapter_settings, running_adapters
 from stoop_worker.allocator import return_large_blocks
 from stoop_worker.celery.dialect import CeleryDialect, CelerySettings
 from stoop_worker.config import WorkerConfig
@@ -125,7 +126,10 @@ async def _built(
     broker = RedisBroker(_broker_config(config, identity.worker), outage)
     publisher = Publisher(broker, identity)
     permits = _permits(config, ready.device)
-    with running_images(config, ready, engine.shared_pixels, metrics) as images:
+    with (
+        running_images(config, ready, engine.shared_pixels, metrics) as images,
+        running_adapters(config) as adapters,
+    ):
         dialect = CeleryDialect(
             _celery(config, permits.count),
             identity.worker,
@@ -144,6 +148,7 @@ async def _built(
             keys=config.keys,
             dialect=dialect,
             model=config.name,
+            adapters=adapters,
         )
         consumer = Consumer(broker, executor, permits=permits, metrics=metrics, ready=engine.running)
         registration = Registration(describe(config, ready, permits.count))
@@ -211,6 +216,7 @@ def _engine_settings(config: WorkerConfig) -> EngineSettings:
         "revision": chosen.revision,
         "licence": chosen.entry.licence if chosen.entry else None,
         "max_context": config.max_context or chosen.context,
+        **adapter_settings(config),
     }
     return EngineSettings(**(given | found))
 

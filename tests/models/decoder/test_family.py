@@ -10,7 +10,7 @@ from stoop_worker.engine.model import RequestInvalid
 from stoop_worker.engine.request import Chat, Message, Request, Sampling
 from stoop_worker.errors import ConfigError
 from stoop_worker.models.families import load_model
-from stoop_worker.models.loading.options import LoadOptions
+from stoop_worker.models.loading.options import AdapterOptions, LoadOptions
 from tests.support.tiny_decoder import LLAMA, write_decoder, write_qwen_vl
 
 
@@ -20,7 +20,8 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("options", "flag"), [({"fp8_linears": True}, "--fp8-linears"), ({"adapters": Path("adapters")}, "--adapters")]
+    ("options", "flag"),
+    [({"fp8_linears": True}, "--fp8-linears"), ({"adapters": AdapterOptions(Path("adapters"))}, "--adapters")],
 )
 def test_options_that_only_moondream_follows_are_refused(folder: Path, options: dict[str, Any], flag: str) -> None:
     with pytest.raises(ConfigError, match=flag):

@@ -96,6 +96,7 @@ class Engine:
         if sequence is None:
             return
         self._scheduler.remove(sequence)
+        sequence.on_end()
         self._totals = self._totals.with_aborted()
         self._outbox.append(Aborted(request_id))
 
@@ -142,10 +143,12 @@ class Engine:
             media=prepared.media,
             positions=prepared.positions,
             two_way=prepared.two_way,
+            on_end=prepared.on_end,
             times=Times(submitted),
         )
         most = self.memory.max_context - 1
         if sequence.length > most:
+            prepared.on_end()
             raise RequestInvalid(
                 f"the prompt has {sequence.length} tokens, image included: at most {most}", Refusal.CONTEXT_OVERFLOW
             )
@@ -189,6 +192,7 @@ class Engine:
 
     def _finish(self, sequence: Sequence, reason: FinishReason, now: float) -> list[Output]:
         self._scheduler.remove(sequence)
+        sequence.on_end()
         del self._sequences[sequence.request.id]
         usage = sequence.usage(now)
         image_hit = bool(sequence.spans) and usage.cached_tokens >= sequence.spans[-1].end

@@ -34,7 +34,7 @@ class Prepared:
     """A request in the model's terms.
 
     `media` belong to the `MediaInput`s among `inputs`, in the same order. The first `two_way` positions attend to each
-    other in both directions; 0 is plain causal attention.
+    other in both directions; 0 is plain causal attention. `on_end` is called once, when the request has ended.
     """
 
     inputs: tuple[Input, ...]
@@ -42,6 +42,7 @@ class Prepared:
     media: tuple[Media, ...] = ()
     positions: Positions = INDEX
     two_way: int = 0
+    on_end: Callable[[], None] = lambda: None
 
 
 class LoadedModel(Protocol):

@@ -1,6 +1,6 @@
 """The engine's mutable record of one request."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Several
 from dataclasses import dataclass, field
 
@@ -55,6 +55,7 @@ class Sequence:
     media: Several[Media] = ()
     positions: Positions = INDEX
     two_way: int = 0
+    on_end: Callable[[], None] = lambda: None
     arrival: int = -1
     spans: tuple[MediaSpan, ...] = field(init=False)
     prompt_len: int = field(init=False)

@@ -22,7 +22,7 @@ from stoop_worker.kernels.hopper import is_hopper
 from stoop_worker.kernels.paged_attention import HEAD_DIMS
 from stoop_worker.models.families import load_model
 from stoop_worker.models.loading.download import snapshot
-from stoop_worker.models.loading.options import LoadOptions
+from stoop_worker.models.loading.options import AdapterOptions, LoadOptions
 
 __all__ = ["boot"]
 
@@ -49,7 +49,7 @@ def boot(
         _choose_dtype(settings, device),
         settings.fp8_linears,
         settings.max_context,
-        settings.adapters,
+        _adapters(settings),
         on_read=reading.on_read,
     )
     began = time.perf_counter()
@@ -68,6 +68,12 @@ def boot(
     engine = _build_engine(settings, model)
     _warm_up(engine, model)
     return engine, model
+
+
+def _adapters(settings: EngineSettings) -> AdapterOptions | None:
+    if settings.adapters is None:
+        return None
+    return AdapterOptions(settings.adapters, settings.adapter_slots, settings.adapter_rank)
 
 
 def _build_engine(settings: EngineSettings, model: Model | Encoder) -> AnyEngine:

@@ -3,6 +3,7 @@
 consumer.py   claims no more deliveries than there are free permits, and starts their runs
 executor.py   runs one delivery, from its bytes to its settlement
 prepare.py    an image address to the engine's input, within budgets and by priority
+adapters.py   the LoRA adapters of running jobs, in a folder of bounded size
 fetch/        an image address to bytes
 translate.py  the wire's values to the engine's and back
 relay.py      delivers the engine's outputs to the coroutines that wait for them

@@ -1,6 +1,7 @@
 """One delivery, from its bytes to its settlement: the spine of the product, read top to bottom."""
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ from stoop_worker.engine.request import Aborted, Finished, Partial, Refused, Sam
 from stoop_worker.errors import EngineCrashed, EngineFault, WorkerError
 from stoop_worker.images import Crops, Image
 from stoop_worker.jobs import outcome as outcomes
+from stoop_worker.jobs.adapters import AdapterCache
 from stoop_worker.jobs.broker import Delivery
 from stoop_worker.jobs.end_line import log_end, waited_ms
 from stoop_worker.jobs.outcome import Outcome, code_of
@@ -58,12 +60,13 @@ class Executor:
           _run_or_break_off         the run, unless another outcome comes first
             _answer                 exceptions become outcomes
               _run_in_time          the deadline
-                _run                the image
+                _run                the adapter and the image
                   _run_request      the engine
 
     With `keys` only jobs that one of them has signed are read; anything else is a dead letter.
     `attempts` is the limit for jobs that do not set `max_attempts`. Without a `dialect` Celery messages are refused.
-    `model` is what jobs call this worker's model; a job that names another one is refused.
+    `model` is what jobs call this worker's model; a job that names another one is refused. `adapters` fetches those
+    that jobs name; without it the engine has them, or has none.
     """
 
     images: Images
@@ -75,6 +78,7 @@ class Executor:
     keys: SigningKeys | None = None
     dialect: Dialect | None = None
     model: str | None = None
+    adapters: AdapterCache | None = None
 
     async def execute(self, delivery: Delivery, broken_off: "asyncio.Future[Outcome]") -> None:
         """Take a delivery to its end, or break its run off with the outcome that comes by `broken_off`."""
@@ -140,7 +144,8 @@ class Executor:
         waited = waited_ms(delivery)
         wanted = [WantedImage(image, job.tenant, delivery.priority) for image in job.images]
         submitted = asyncio.get_running_loop().time() - waited / 1000
-        async with self.images.prepared_all(wanted, submitted) as ready:
+        adapter = contextlib.nullcontext() if self.adapters is None else self.adapters.ready(job.settings.adapter)
+        async with adapter, self.images.prepared_all(wanted, submitted) as ready:
             fetch_ms, image_ms = sum(each.fetch_ms for each in ready), sum(each.image_ms for each in ready)
             return await self._run_request(
                 delivery, job, [each.image for each in ready], Timings(waited, fetch_ms, image_ms)

@@ -6,6 +6,7 @@ address_web.py     parses `https://` addresses
 address_public.py  recognises public IP addresses
 https.py           reads images from web servers
 counted.py         counts fetched bytes and failures
+adapter_source.py  reads LoRA adapters from the place that the operator names
 public_backend.py  connects to public hosts only, pinned to the address that was checked
 """
 

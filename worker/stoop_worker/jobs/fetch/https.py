@@ -48,7 +48,7 @@ class HttpsConfig:
 
     An entry of `hosts` is `example.org`, this host alone, or `*.example.org`, every host below it. Without entries,
     every public host is allowed. `timeout` bounds one image in total, `connect_timeout` the resolving and each
-    connection, `read_timeout` each wait for a byte.
+    connection, `read_timeout` each wait for a byte. `header` is sent to the first host, and not on redirects.
     """
 
     hosts: tuple[str, ...] = ()
@@ -56,6 +56,7 @@ class HttpsConfig:
     timeout: float = 20.0
     connect_timeout: float = 3.0
     read_timeout: float = 10.0
+    header: tuple[str, str] | None = None
 
     def allows(self, host: str) -> bool:
         """Return whether an entry of `hosts` covers the host."""
@@ -97,21 +98,22 @@ class HttpsFetcher:
             raise ImageTimeout(f"{address} did not arrive in time") from None
 
     async def _follow(self, address: WebAddress) -> bytes:
+        header = self._config.header
         for _ in range(_REDIRECTS + 1):
-            found = await self._get(address)
+            found = await self._get(address, header)
             if isinstance(found, bytes):
                 return found
-            address = found
+            address, header = found, None
         raise ImageForbidden(f"more than {_REDIRECTS} redirects lead to {address}")
 
-    async def _get(self, address: WebAddress) -> bytes | WebAddress:
+    async def _get(self, address: WebAddress, header: tuple[str, str] | None) -> bytes | WebAddress:
         """Return the body, or the address to which the server redirects."""
         if not self._config.allows(address.host):
             raise ImageForbidden(f"this worker does not read {address}: its host is not allowed")
         origin = Origin(b"https", address.host.encode(), _PORT)
         connection = AsyncHTTPConnection(origin, ssl_context=self._trust, network_backend=self._backend)
         try:
-            return await self._read(await connection.handle_async_request(self._request(address)), address)
+            return await self._read(await connection.handle_async_request(self._request(address, header)), address)
         except TimeoutException:
             raise ImageTimeout(f"{address} did not arrive in time: {address.host} was silent for too long") from None
         except NetworkError as error:
@@ -125,7 +127,7 @@ class HttpsFetcher:
         finally:
             await connection.aclose()
 
-    def _request(self, address: WebAddress) -> Request:
+    def _request(self, address: WebAddress, header: tuple[str, str] | None) -> Request:
         timeout = {"connect": self._config.connect_timeout, "read": self._config.read_timeout}
         headers: dict[bytes | str, bytes | str] = {
             "Host": address.host,
@@ -134,6 +136,8 @@ class HttpsFetcher:
             "Accept-Encoding": "identity",  # a compressed answer could unpack to any size
             "Connection": "close",
         }
+        if header is not None:
+            headers[header[0]] = header[1]
         url = f"https://{address.host}{address.target}"
         return Request("GET", url, headers=headers, extensions={"timeout": {**timeout, "write": timeout["read"]}})
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-__all__ = ["LoadOptions", "OnRead", "ignore_progress"]
+__all__ = ["AdapterOptions", "LoadOptions", "OnRead", "ignore_progress"]
 
 OnRead = Callable[[int, int], None]
 """Takes the bytes of weights that have been read, and those of all weight files."""
@@ -17,17 +17,30 @@ def ignore_progress(read: int, total: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class AdapterOptions:
+    """A folder of LoRA adapters, all of which are read at the start.
+
+    With `slots` an adapter is read when a request names it, and this many are on the device at a time; `rank` is then
+    the largest rank of an adapter.
+    """
+
+    folder: Path
+    slots: int | None = None
+    rank: int = 32
+
+
+@dataclass(frozen=True, slots=True)
 class LoadOptions:
     """The device of the weights, and the dtype of all float weights except those stored in float8.
 
     `fp8_linears` computes the large products in float8, if the family supports it. `max_context` is the longest context
-    that will be served; a family need not prepare for longer ones. `adapters` is a folder of LoRA adapters.
-    `on_read` is called after each tensor of the checkpoint.
+    that will be served; a family need not prepare for longer ones. `on_read` is called after each tensor of the
+    checkpoint.
     """
 
     device: torch.device
     dtype: torch.dtype
     fp8_linears: bool = False
     max_context: int = 32_768
-    adapters: Path | None = None
+    adapters: AdapterOptions | None = None
     on_read: OnRead = ignore_progress

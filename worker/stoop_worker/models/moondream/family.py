@@ -6,6 +6,7 @@ P embeddings of an image, C model dim, V columns of head values.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -25,9 +26,15 @@ from stoop_worker.kernels.backend import has_triton
 from stoop_worker.kernels.paged_attention import HEAD_DIMS
 from stoop_worker.kernels.rotate_write import rotation_table
 from stoop_worker.models.loading.download import Download, Source
-from stoop_worker.models.loading.options import LoadOptions
+from stoop_worker.models.loading.options import AdapterOptions, LoadOptions
 from stoop_worker.models.moondream import decode_text, region, text, vision
-from stoop_worker.models.moondream.adapters import AdapterBank, AdapterPositions, read_adapters
+from stoop_worker.models.moondream.adapters import (
+    AdapterBank,
+    AdapterPositions,
+    Adapters,
+    AdapterSlots,
+    read_adapters,
+)
 from stoop_worker.models.moondream.chat import as_query
 from stoop_worker.models.moondream.checks import check_task
 from stoop_worker.models.moondream.encoder import Encoder
@@ -47,10 +54,17 @@ _CROPS = {"cuda": 64, "cpu": 16}
 def open_model(found: Source, options: LoadOptions, download: Download) -> "MoondreamFamily":
     """Load a model from the files found; raises `CheckpointError` or `ConfigError`."""
     model = load_found(found, options, download)
-    bank = AdapterBank()
-    if options.adapters is not None:
-        bank = read_adapters(options.adapters, model.config.text, device=model.device, dtype=model.dtype)
-    return MoondreamFamily(model, fp8_linears=options.fp8_linears, adapters=bank)
+    return MoondreamFamily(model, fp8_linears=options.fp8_linears, adapters=_adapters(options.adapters, model))
+
+
+def _adapters(options: AdapterOptions | None, model: Moondream) -> Adapters:
+    if options is None:
+        return AdapterBank()
+    text = model.config.text
+    if options.slots is None:
+        return read_adapters(options.folder, text, device=model.device, dtype=model.dtype)
+    like, experts = model.weights.text.wte, model.device.type != "cuda"
+    return AdapterSlots(options.folder, text, count=options.slots, rank=options.rank, like=like, experts=experts)
 
 
 class MoondreamFamily:
@@ -67,10 +81,10 @@ class MoondreamFamily:
         *,
         fp8_linears: bool = False,
         fused: bool | None = None,
-        adapters: AdapterBank | None = None,
+        adapters: Adapters | None = None,
     ) -> None:
         self._model = model
-        self._adapters = adapters or AdapterBank()
+        self._adapters: Adapters = AdapterBank() if adapters is None else adapters
         _check_adapters(self._adapters, model, fp8_linears=fp8_linears)
         fused = False if self._adapters else fused
         self._weights = in_fp8(model.weights) if fp8_linears else model.weights
@@ -118,22 +132,24 @@ class MoondreamFamily:
         config, tokenizer = self._model.config, self._model.tokenizer
         request = as_query(request)
         check_task(request, config)
-        chosen = self._adapters.find(request.adapter)
         prefix = config.text.prefix_attn
+        prompt = build_prompt(request.task, has_image=bool(request.media), ids=config.tokenizer, tokenizer=tokenizer)
+        skill = start_skill(request, ids=config.tokenizer, tokenizer=tokenizer)
+        chosen = self._adapters.take(request.adapter)  # last, because nothing after it may fail
         # keys and values depend on the adapter, so the first input, on which all others depend, carries its key
         image: list[Input] = [
             MediaInput(chosen.digest(image.digest), prefix, vision.crops_to_encode(image, config.vision))
             for image in images_of(request.media)
         ]
-        prompt = build_prompt(request.task, has_image=bool(image), ids=config.tokenizer, tokenizer=tokenizer)
         if chosen.number and not image:
             prompt[0] = ValuesInput(Fed.START.value, (float(chosen.key),))
         return Prepared(
             inputs=(*image, *prompt),
             positions=AdapterPositions(number=chosen.number) if self._adapters else INDEX,
-            skill=start_skill(request, ids=config.tokenizer, tokenizer=tokenizer),
+            skill=skill,
             media=request.media,
             two_way=prefix if image else 0,
+            on_end=partial(self._adapters.give_back, chosen.number),
         )
 
     def rehearsal(self, config: EngineConfig) -> list[Request]:
@@ -241,10 +257,10 @@ def _spec(model: Moondream) -> Spec:
     )
 
 
-def _check_adapters(adapters: AdapterBank, model: Moondream, *, fp8_linears: bool) -> None:
+def _check_adapters(adapters: Adapters, model: Moondream, *, fp8_linears: bool) -> None:
     if adapters and fp8_linears:
         raise ConfigError("--adapters correct products of the checkpoint's own dtype: leave --fp8-linears off")
-    if adapters and model.device.type == "cuda" and any(block.experts for block in adapters.blocks):
+    if adapters and model.device.type == "cuda" and adapters.corrects_experts:
         raise ConfigError("adapters of experts run on a CPU only: use --device cpu, or adapters of the other layers")
 
 
