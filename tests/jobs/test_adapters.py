@@ -34,8 +34,8 @@ async def source() -> Source:
     return Source()
 
 
-def cache(source: Source, folder: Path, *, max_bytes: int = 250, slots: int = 8) -> AdapterCache:
-    return AdapterCache(source, folder / "adapters", max_bytes=max_bytes, slots=slots)
+def cache(source: Source, folder: Path, *, max_bytes: int = 250, resident: int = 8) -> AdapterCache:
+    return AdapterCache(source, folder / "adapters", max_bytes=max_bytes, resident=resident)
 
 
 def there(folder: Path) -> set[str]:
@@ -83,8 +83,8 @@ async def test_an_adapter_in_use_stays_however_old(source: Source, tmp_path: Pat
         assert there(tmp_path) == {"cats.safetensors", "birds.safetensors"}
 
 
-async def test_a_broken_adapter_fails_its_job_and_gives_its_slot_back(source: Source, tmp_path: Path) -> None:
-    held = cache(source, tmp_path, slots=1)
+async def test_a_broken_adapter_fails_its_job_and_gives_its_place_back(source: Source, tmp_path: Path) -> None:
+    held = cache(source, tmp_path, resident=1)
     for _ in range(2):
         with pytest.raises(Rejected, match="no adapter 'gone'"):
             await use(held, "gone")
@@ -98,25 +98,25 @@ async def test_one_larger_than_the_cache_is_refused_with_the_flag(source: Source
     assert raised.value.failure.code is FailureCode.INVALID_ARGUMENT
 
 
-async def test_jobs_of_more_adapters_than_slots_wait_for_one(source: Source, tmp_path: Path) -> None:
-    held = cache(source, tmp_path, slots=2, max_bytes=1000)
+async def test_jobs_of_more_adapters_than_fit_wait_for_one(source: Source, tmp_path: Path) -> None:
+    held = cache(source, tmp_path, resident=2, max_bytes=1000)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(held.ready("cats"))
         await stack.enter_async_context(held.ready("dogs"))
         third = asyncio.create_task(use(held, "birds"))
         abandoned = asyncio.create_task(use(held, "fish"))
-        await use(held, "cats")  # the same adapter needs no other slot
+        await use(held, "cats")  # the same adapter needs no other place
         assert source.fetched == ["cats", "dogs"] and not third.done()
         abandoned.cancel()
         await asyncio.wait({abandoned})
     await third
     assert source.fetched == ["cats", "dogs", "birds"]
-    async with held.ready("cats"), held.ready("dogs"):  # every slot came back
+    async with held.ready("cats"), held.ready("dogs"):  # every place came back
         pass
 
 
-async def test_a_job_cancelled_during_its_fetch_gives_its_slot_back(source: Source, tmp_path: Path) -> None:
-    held = cache(source, tmp_path, slots=1)
+async def test_a_job_cancelled_during_its_fetch_gives_its_place_back(source: Source, tmp_path: Path) -> None:
+    held = cache(source, tmp_path, resident=1)
     source.open.clear()
     job = asyncio.create_task(use(held, "cats"))
     await source.asked.wait()

@@ -349,7 +349,7 @@ async def test_a_job_s_adapter_is_in_the_folder_before_the_engine_sees_the_job(b
         return caption(request)
 
     bench.engine.answer = look
-    cache = AdapterCache(Adapters(), tmp_path, max_bytes=100, slots=1)
+    cache = AdapterCache(Adapters(), tmp_path, max_bytes=100, resident=1)
     bench.executor = replace(bench.executor, adapters=cache)
     await bench.run(job(settings=Settings(adapter="cats")))
     assert bench.outcome == outcomes.Completed() and seen == [True]

@@ -17,7 +17,7 @@ from stoop_worker.jobs.fetch.https import HttpsConfig, HttpsFetcher
 
 __all__ = ["adapter_settings", "running_adapters"]
 
-_SLOTS: Final = 8
+_RESIDENT: Final = 8
 _SECONDS: Final = 300.0  # an adapter has up to a gigabyte
 _CONCURRENCY: Final = 4
 _LARGEST: Final = 1 << 30
@@ -37,7 +37,7 @@ def adapter_settings(config: WorkerConfig) -> dict[str, Any]:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"--adapter-cache (STOOP_ADAPTER_CACHE) {folder}: {error.strerror}") from error
-    return {"adapters": folder, "adapter_slots": config.adapter_slots or _SLOTS}
+    return {"adapters": folder, "resident_adapters": config.resident_adapters or _RESIDENT}
 
 
 @contextlib.contextmanager
@@ -60,8 +60,8 @@ def running_adapters(config: WorkerConfig) -> Iterator[AdapterCache | None]:
             linked=HttpsFetcher(plain).fetch,
             hub=hub_file,
         )
-        slots = config.adapter_slots or _SLOTS
-        yield AdapterCache(source, _folder(config), max_bytes=config.adapter_cache_bytes, slots=slots)
+        resident = config.resident_adapters or _RESIDENT
+        yield AdapterCache(source, _folder(config), max_bytes=config.adapter_cache_bytes, resident=resident)
 
 
 def _folder(config: WorkerConfig) -> Path:

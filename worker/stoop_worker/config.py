@@ -90,13 +90,13 @@ class WorkerConfig(BaseSettings):
         description="LoRA adapters: a folder of <id>.safetensors and <id>.pt, or an address with {id} in it"
         " (s3://, https://, hf://owner/repo@commit/) to fetch them from",
     )
-    adapter_slots: int | None = Field(
+    resident_adapters: int | None = Field(
         default=None,
         ge=1,
         le=1024,
         description="adapters on the device at a time; by default all of a folder, and 8 of an address",
     )
-    adapter_rank: int = Field(default=32, ge=1, le=4096, description="largest rank of an adapter in a slot")
+    adapter_rank: int = Field(default=32, ge=1, le=4096, description="largest rank of a resident adapter")
     adapter_cache: Path = Field(
         default=Path("~/.cache/stoop/adapters"), description="folder for adapters that were fetched"
     )

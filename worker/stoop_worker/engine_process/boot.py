@@ -73,7 +73,7 @@ def boot(
 def _adapters(settings: EngineSettings) -> AdapterOptions | None:
     if settings.adapters is None:
         return None
-    return AdapterOptions(settings.adapters, settings.adapter_slots, settings.adapter_rank)
+    return AdapterOptions(settings.adapters, settings.resident_adapters, settings.adapter_rank)
 
 
 def _build_engine(settings: EngineSettings, model: Model | Encoder) -> AnyEngine:

@@ -35,7 +35,7 @@ class EngineSettings:
     fp8_linears: bool = False
     fp8_cache: bool = False
     adapters: Path | None = None
-    adapter_slots: int | None = None
+    resident_adapters: int | None = None
     adapter_rank: int = 32
     log_level: str = "info"
     log_format: str = "auto"

@@ -39,15 +39,15 @@ class _Use:
 class AdapterCache:
     """A folder of adapters, at most `max_bytes` in all: the ones used longest ago make room for others.
 
-    An adapter that a job uses stays. Jobs of at most `slots` adapters run at a time, as many as the engine holds; those
-    of another wait. An id stands for one version of an adapter: a file is fetched again only after it was removed.
+    An adapter that a job uses stays. Jobs of at most `resident` adapters run at a time, as many as the engine holds;
+    those of another wait. An id stands for one version of an adapter: a file is fetched again only after it was removed.
     """
 
-    def __init__(self, source: AdapterFetch, folder: Path, *, max_bytes: int, slots: int) -> None:
+    def __init__(self, source: AdapterFetch, folder: Path, *, max_bytes: int, resident: int) -> None:
         self._source = source
         self._folder = folder
         self._max_bytes = max_bytes
-        self._slots = asyncio.Semaphore(slots)
+        self._room = asyncio.Semaphore(resident)
         self._uses: dict[str, _Use] = {}
 
     @contextlib.asynccontextmanager
@@ -72,16 +72,16 @@ class AdapterCache:
 
     def _end(self, work: "asyncio.Task[None]") -> None:
         if not work.cancelled() and work.exception() is None:
-            self._slots.release()
+            self._room.release()
 
     async def _bring(self, adapter: str) -> None:
-        await self._slots.acquire()
+        await self._room.acquire()
         try:
             if not self._is_there(adapter):
                 fetched = await self._source.fetch(adapter)
                 await asyncio.to_thread(self._keep, adapter, fetched, frozenset(self._uses))
         except BaseException:
-            self._slots.release()
+            self._room.release()
             raise
 
     def _is_there(self, adapter: str) -> bool:

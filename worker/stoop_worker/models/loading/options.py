@@ -20,12 +20,12 @@ def ignore_progress(read: int, total: int) -> None:
 class AdapterOptions:
     """A folder of LoRA adapters, all of which are read at the start.
 
-    With `slots` an adapter is read when a request names it, and this many are on the device at a time; `rank` is then
-    the largest rank of an adapter.
+    With `resident` an adapter is read when a request names it, and this many are on the device at a time; `rank` is
+    then the largest rank of an adapter.
     """
 
     folder: Path
-    slots: int | None = None
+    resident: int | None = None
     rank: int = 32
 
 

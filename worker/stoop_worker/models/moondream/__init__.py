@@ -19,7 +19,7 @@ decode_text.py   the text model on one position per sequence, with fused product
 tau.py           the learned temperature of Moondream 3's attention
 moe.py           the mixture of experts in Moondream 3's later layers
 lora.py          corrections of the text model's layers by adapters
-adapters.py      reads a folder of adapters
+adapters/        the adapters that there are, and their numbers in a batch
 region.py        coordinates and sizes in embeddings and hidden states
 values.py        coordinates and sizes as inputs and head values
 prompt.py        turns tasks into prompts

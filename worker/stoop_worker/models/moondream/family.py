@@ -32,7 +32,7 @@ from stoop_worker.models.moondream.adapters import (
     AdapterBank,
     AdapterPositions,
     Adapters,
-    AdapterSlots,
+    ResidentAdapters,
     read_adapters,
 )
 from stoop_worker.models.moondream.chat import as_query
@@ -61,10 +61,10 @@ def _adapters(options: AdapterOptions | None, model: Moondream) -> Adapters:
     if options is None:
         return AdapterBank()
     text = model.config.text
-    if options.slots is None:
+    if options.resident is None:
         return read_adapters(options.folder, text, device=model.device, dtype=model.dtype)
     like, experts = model.weights.text.wte, model.device.type != "cuda"
-    return AdapterSlots(options.folder, text, count=options.slots, rank=options.rank, like=like, experts=experts)
+    return ResidentAdapters(options.folder, text, count=options.resident, rank=options.rank, like=like, experts=experts)
 
 
 class MoondreamFamily:

@@ -1,8 +1,8 @@
 """A few adapters at a time: each is read when a request first names it, over the one that was used longest ago.
 
-The tensors of all slots are made at the start and only written to later, so CUDA graphs read the adapters of the day.
+The tensors of all places are made at the start and only written to later, so CUDA graphs read the adapters of the day.
 
-K columns of all slots, R rank, I in, O out.
+K columns of all places, R rank, I in, O out.
 """
 
 from collections import OrderedDict
@@ -21,7 +21,7 @@ from stoop_worker.models.moondream.adapters.numbers import Loaded
 from stoop_worker.models.moondream.config_parts import TextConfig
 from stoop_worker.models.moondream.lora import Adapter, BlockAdapters, Corrections
 
-__all__ = ["AdapterSlots"]
+__all__ = ["ResidentAdapters"]
 
 _PLAIN = ("qkv", "proj", "fc1", "fc2")
 
@@ -32,11 +32,11 @@ class _Resident:
     users: int = 0
 
 
-class AdapterSlots:
+class ResidentAdapters:
     """The adapters `<id>.safetensors` and `<id>.pt` of a folder, `count` of them on the model's device at a time.
 
     `rank` is the largest rank of an adapter; each expert has its share of it, rank // experts per token. A file that
-    changes is read again only after its adapter has left its slot. Without `experts` an adapter of experts is refused.
+    changes is read again only after its adapter has left its place. Without `experts` an adapter of experts is refused.
     """
 
     def __init__(
@@ -51,14 +51,14 @@ class AdapterSlots:
         self.corrects_experts = experts and moe is not None
         self.blocks = tuple(self._empty_block(layer, like) for layer in range(text.n_layers))
         self._resident: OrderedDict[str, _Resident] = OrderedDict()  # the one used longest ago first
-        self._reading = Lock()  # one request at a time looks for a slot
+        self._reading = Lock()  # one request at a time looks for a place
         self._lock = Lock()  # guards the residents' users, for the moment of a change
 
     def __bool__(self) -> bool:
         return True
 
     def take(self, adapter: str | None) -> Loaded:
-        """Return an adapter's number and key, reading it if need be, and keep its slot until `give_back`."""
+        """Return an adapter's number and key, reading it if need be, and keep its place until `give_back`."""
         if adapter is None:
             return Loaded(0, 0)
         with self._reading:
@@ -68,7 +68,7 @@ class AdapterSlots:
             return found.loaded
 
     def give_back(self, number: int) -> None:
-        """End one request's use of a slot."""
+        """End one request's use of a place."""
         with self._lock:
             for resident in self._resident.values():
                 resident.users -= resident.loaded.number == number
@@ -118,7 +118,7 @@ class AdapterSlots:
                 if not resident.users:
                     del self._resident[adapter]
                     return resident.loaded.number
-        raise RequestInvalid(f"{self._count} other adapters are in use, as many as fit: see --adapter-slots")
+        raise RequestInvalid(f"{self._count} other adapters are in use, as many as fit: see --resident-adapters")
 
     def _write(self, number: int, pairs: Pairs) -> None:
         for layer, block in enumerate(self.blocks):

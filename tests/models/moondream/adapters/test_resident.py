@@ -1,4 +1,4 @@
-"""Adapters in a few slots: the answers of merged weights, whichever adapter a slot held before."""
+"""Adapters in a few places: the answers of merged weights, whichever adapter a place held before."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from stoop_worker.engine.config import EngineConfig
 from stoop_worker.engine.engine import Engine
 from stoop_worker.engine.request import Caption, Query, Refused, Request
 from stoop_worker.errors import ConfigError
-from stoop_worker.models.moondream.adapters import AdapterSlots
+from stoop_worker.models.moondream.adapters import ResidentAdapters
 from stoop_worker.models.moondream.family import MoondreamFamily
 from tests.engine.micro import MICRO, crops_of, drain, ending, media_of
 from tests.engine.test_engine import assert_equal
@@ -33,25 +33,25 @@ def folder(case: str, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def engine_with(case: str, folder: Path, *, count: int, rank: int = 4) -> tuple[Engine, AdapterSlots]:
+def engine_with(case: str, folder: Path, *, count: int, rank: int = 4) -> tuple[Engine, ResidentAdapters]:
     config = CASES[case][0]
-    slots = AdapterSlots(folder, config.text, count=count, rank=rank, like=LIKE)
-    family = MoondreamFamily(merged(config, {}), adapters=slots)
-    return Engine(family, EngineConfig(page_size=4, max_batch=4, token_budget=64)), slots
+    places = ResidentAdapters(folder, config.text, count=count, rank=rank, like=LIKE)
+    family = MoondreamFamily(merged(config, {}), adapters=places)
+    return Engine(family, EngineConfig(page_size=4, max_batch=4, token_budget=64)), places
 
 
 def asked(name: str, adapter: str | None) -> Request:
     return Request(name, Caption("short"), media_of(crops_of(0)), SAMPLING, adapter=adapter)
 
 
-def test_one_slot_serves_one_adapter_after_another(case: str, folder: Path) -> None:
+def test_one_place_serves_one_adapter_after_another(case: str, folder: Path) -> None:
     engine, _ = engine_with(case, folder, count=1)
     for adapter in ("cats", "dogs", None, "cats", "cats", "dogs"):
         told = drain(engine, [asked("a", adapter)])
         assert_equal(told["a"], expected(case, adapter, Caption("short"), 0))
 
 
-def test_a_batch_mixes_the_adapters_of_its_slots(case: str, folder: Path) -> None:
+def test_a_batch_mixes_the_adapters_of_its_places(case: str, folder: Path) -> None:
     engine, _ = engine_with(case, folder, count=2)
     kinds = ["cats", None, "dogs", "cats"]
     told = drain(engine, [asked(str(number), adapter) for number, adapter in enumerate(kinds)])
@@ -60,15 +60,15 @@ def test_a_batch_mixes_the_adapters_of_its_slots(case: str, folder: Path) -> Non
 
 
 def test_the_adapter_used_longest_ago_makes_room(case: str, folder: Path) -> None:
-    engine, slots = engine_with(case, folder, count=2)
+    engine, places = engine_with(case, folder, count=2)
     (folder / "birds.safetensors").write_bytes((folder / "cats.safetensors").read_bytes())
     for adapter in ("cats", "dogs", "cats", "birds"):
         drain(engine, [asked("a", adapter)])
     (folder / "cats.safetensors").unlink()
-    drain(engine, [asked("a", "cats")])  # still in its slot
+    drain(engine, [asked("a", "cats")])  # still in its place
     with pytest.raises(Exception, match="no adapter 'dogs'"):
         (folder / "dogs.pt").unlink()
-        slots.take("dogs")
+        places.take("dogs")
 
 
 @pytest.mark.parametrize(
@@ -83,11 +83,11 @@ def test_one_that_cannot_be_used_fails_its_job_alone(case: str, folder: Path, ad
         assert_equal(told["good"], expected(case, "cats", Caption("short"), 0))
 
 
-def test_a_slot_in_use_is_not_taken_and_comes_back(case: str, folder: Path) -> None:
+def test_a_place_in_use_is_not_taken_and_comes_back(case: str, folder: Path) -> None:
     engine, _ = engine_with(case, folder, count=1)
     told = drain(engine, [asked("first", "cats"), asked("second", "dogs")])
     last = ending(told, "second")
-    assert isinstance(last, Refused) and "see --adapter-slots" in last.message
+    assert isinstance(last, Refused) and "see --resident-adapters" in last.message
     engine.submit(asked("aborted", "cats"))
     engine.abort("aborted")
     engine.step()
@@ -97,22 +97,22 @@ def test_a_slot_in_use_is_not_taken_and_comes_back(case: str, folder: Path) -> N
     assert_equal(told["third"], expected(case, "dogs", Caption("short"), 0))
 
 
-def test_a_rank_over_the_slots_is_refused_with_the_flag(tmp_path: Path) -> None:
+def test_a_rank_over_the_limit_is_refused_with_the_flag(tmp_path: Path) -> None:
     spell = CASES["moondream2"][2]
     save_file(spell(variant(5, 10)), tmp_path / "wide.safetensors")
-    slots = AdapterSlots(tmp_path, MICRO.text, count=1, rank=4, like=LIKE)
+    places = ResidentAdapters(tmp_path, MICRO.text, count=1, rank=4, like=LIKE)
     with pytest.raises(Exception, match="has rank 5, over 4: see --adapter-rank"):
-        slots.take("wide")
+        places.take("wide")
 
 
 def test_experts_are_refused_where_they_cannot_run(tmp_path: Path) -> None:
     config, adapters, spell = CASES["moondream3"]
     save_file(spell(adapters["cats"]), tmp_path / "cats.safetensors")
-    slots = AdapterSlots(tmp_path, config.text, count=1, rank=4, like=LIKE, experts=False)
+    places = ResidentAdapters(tmp_path, config.text, count=1, rank=4, like=LIKE, experts=False)
     with pytest.raises(Exception, match="adapters of experts run on a CPU only"):
-        slots.take("cats")
+        places.take("cats")
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no such folder"):
-        AdapterSlots(tmp_path / "none", MICRO.text, count=1, rank=4, like=LIKE)
+        ResidentAdapters(tmp_path / "none", MICRO.text, count=1, rank=4, like=LIKE)
