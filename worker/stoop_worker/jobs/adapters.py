@@ -40,7 +40,7 @@ class AdapterCache:
     """A folder of adapters, at most `max_bytes` in all: the ones used longest ago make room for others.
 
     An adapter that a job uses stays. Jobs of at most `resident` adapters run at a time, as many as the engine holds;
-    those of another wait. An id stands for one version of an adapter: a file is fetched again only after it was removed.
+    those of another wait. An id stands for one version: a file is fetched again only after it was removed.
     """
 
     def __init__(self, source: AdapterFetch, folder: Path, *, max_bytes: int, resident: int) -> None:
