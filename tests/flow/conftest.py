@@ -11,19 +11,21 @@ from stoop.config import ProducerConfig
 from stoop.demo.embedded import EmbeddedS3, embedded_redis
 from stoop.demo.pictures import Picture, draw_pictures
 from stoop.demo.worker_process import find_model, running_worker
+from tests.support.servers import free_port
 
 __all__ = ["Service", "client", "service"]
 
 
 @dataclass(frozen=True)
 class Service:
-    """A running service: where its Redis is, its S3 server, and a picture with its address in it."""
+    """A running service: where its Redis is, its S3 server, the worker's metrics, and a picture with its address."""
 
     redis_url: str
     s3: EmbeddedS3
     picture: Picture
     image: str
     config: ProducerConfig
+    metrics_port: int
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +33,8 @@ def service(s3: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     folder: Path = tmp_path_factory.mktemp("service")
     [picture] = draw_pictures(1, seed=1)
     s3.client().put_object(Bucket=s3.bucket, Key="flow/shapes.png", Body=picture.encoded)
-    flags = {"lanes": "interactive,bulk", "max-image-pixels": "1000000", "threads": "1"}
+    port = free_port()
+    flags = {"metrics-port": str(port), "lanes": "interactive,bulk", "max-image-pixels": "1000000", "threads": "1"}
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("STOOP_REDIS_URL", raising=False)
         with (
@@ -49,7 +52,7 @@ def service(s3: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             with pytest.MonkeyPatch.context() as credentials:
                 for name, value in s3.environment.items():
                     credentials.setenv(name, value)
-                yield Service(redis.url, s3, picture, f"s3://{s3.bucket}/flow/shapes.png", config)
+                yield Service(redis.url, s3, picture, f"s3://{s3.bucket}/flow/shapes.png", config, port)
 
 
 @pytest.fixture

@@ -2,18 +2,13 @@
 
 import asyncio
 import json
-import socket
 from pathlib import Path
 
 from stoop.demo.embedded import EmbeddedRedis
 from stoop_schemas.state import State
 from tests.flow.scripted import floor
+from tests.support.servers import free_port
 from tests.worker.test_endpoints import get
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 async def test_a_worker_without_redis_lives_and_is_not_ready_and_says_so_once(

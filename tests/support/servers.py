@@ -1,5 +1,6 @@
 """Real servers for tests: one Redis and one S3 server a test run, started when a test first asks for them."""
 
+import socket
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -8,7 +9,13 @@ import pytest
 if TYPE_CHECKING:
     from stoop.demo.embedded import EmbeddedRedis, EmbeddedS3
 
-__all__ = ["redis_server", "redis_url", "s3"]
+__all__ = ["free_port", "redis_server", "redis_url", "s3"]
+
+
+def free_port() -> int:
+    """Return a port of this machine on which nobody listens at the moment."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
 
 
 @pytest.fixture(scope="session")
