@@ -1,13 +1,14 @@
 """An engine child that tells its answers word by word: `python -m tests.examples.telling_child`.
 
 The question `tell N` is answered by N numbered words, one a step; `tell N until FILE` stops in the middle until there
-is a FILE. Everything else is as in `tests.support.scripted_child`.
+is a FILE. The last message of a chat may say the same; any other is answered by the counts of its messages and images.
+Everything else is as in `tests.support.scripted_child`.
 """
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from stoop_worker.engine.request import Deliver, Finished, FinishReason, Query, Request, TextDelta, Usage
+from stoop_worker.engine.request import Chat, Deliver, Finished, FinishReason, Message, Query, Request, TextDelta, Usage
 from stoop_worker.engine_process.protocol import EngineSettings, Ready
 from stoop_worker.engine_process.server import serve_engine
 from stoop_worker.images import CropGeometry
@@ -32,9 +33,14 @@ class TellingLoop(ScriptedLoop):
 
     def _take(self, message: Request | str) -> None:
         match message:
-            case Request(task=Query(question=question)) if question.startswith("tell "):
+            case Request(task=Query(question=said) | Chat(messages=(*_, Message(content=(*_, str(said)))))) if (
+                said.startswith("tell ")
+            ):
                 self._inside.add(message.id)
-                self._tellings[message.id] = self._tell(message.id, question.split())
+                self._tellings[message.id] = self._tell(message.id, said.split())
+            case Request(task=Chat(messages=messages)):
+                self._inside.add(message.id)
+                self._end(message.id, f"{len(messages)} messages, {len(message.media)} images")
             case _:
                 super()._take(message)
 
@@ -56,7 +62,7 @@ class TellingLoop(ScriptedLoop):
 
 
 def _build(settings: EngineSettings, deliver: Deliver, on_loading: object) -> tuple[TellingLoop, Ready]:
-    return TellingLoop(deliver), Ready("telling", "digest", CropGeometry())
+    return TellingLoop(deliver), Ready("telling", "digest", CropGeometry(), skills=("query", "caption", "chat"))
 
 
 if __name__ == "__main__":

@@ -12,12 +12,13 @@ from stoop.errors import QueueUnavailable, StoopError
 from stoop.gateway.answer import json_response
 from stoop.gateway.body import read_json
 from stoop.gateway.call import Call
+from stoop.gateway.chat_request import Message, conversation
 from stoop.gateway.errors import ApiError
 from stoop.gateway.follower import Follower
 from stoop.gateway.images import image_of
 from stoop.gateway.job_ids import is_of
 from stoop.gateway.keys import Scope
-from stoop.gateway.moondream import Sampling
+from stoop.gateway.moondream import Sampling as SkillSampling
 from stoop.gateway.stream import event_stream
 from stoop.gateway.submission import Ask, accepted, prepare, submit
 from stoop_schemas.event import Event, FinishedEvent, TerminalEvent
@@ -25,10 +26,17 @@ from stoop_schemas.result import Result
 from stoop_schemas.skill import CaptionLength, SpatialRef
 from stoop_schemas.state import TERMINAL, State
 
-__all__ = ["JobRequest", "JobStatus", "cancel_job", "job_events", "job_status", "submit_job"]
+__all__ = ["JobRequest", "JobSampling", "JobStatus", "cancel_job", "job_events", "job_status", "submit_job"]
 
 _ANSWERED: Final = (State.COMPLETED, State.FAILED)
 """The states of a job that has a result to show."""
+
+
+class JobSampling(SkillSampling, frozen=True):
+    """The settings of every skill, those of a chat included."""
+
+    top_k: int | None = None
+    stop: list[str] | None = None
 
 
 class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +49,9 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     length: CaptionLength | None = None
     reasoning: bool | None = None
     spatial_refs: list[SpatialRef] | None = None
-    settings: Sampling | None = None
+    messages: list[Message] | None = None
+    date: str | None = None
+    settings: JobSampling | None = None
     stream: bool = True
     model: str | None = None
     lane: str | None = None
@@ -59,7 +69,7 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     result: dict[str, Any] | None = None
 
 
-_OWN: Final = ("skill", "image", "settings", "model", "lane")
+_OWN: Final = ("skill", "image", "messages", "settings", "model", "lane")
 
 
 async def submit_job(call: Call) -> Response:
@@ -68,6 +78,8 @@ async def submit_job(call: Call) -> Response:
     fields = {name: value for name, value in msgspec.structs.asdict(body).items() if name not in _OWN}
     settings = body.settings.values() if body.settings else {}
     image = await image_of(body.image, "image")
+    if body.messages is not None:
+        fields["messages"] = await conversation(body.messages)
     ask = Ask(body.skill, image, settings=settings, model=body.model, lane=body.lane, fields=fields)
     return accepted(call, await submit(call, await prepare(call, ask)))
 

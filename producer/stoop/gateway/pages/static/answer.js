@@ -55,8 +55,13 @@ export class Answer {
     this.clear();
     this.entry = entry;
     if (entry.output) return this._end(entry.status, entry);
-    if (entry.status in SAID && !["queued", "started"].includes(entry.status)) return this._end(entry.status, entry);
+    if (!this.running) return this._end(entry.status, entry);
     this._follow(entry);
+  }
+
+  /** Whether the job's answer is still to come. */
+  get running() {
+    return this.entry !== null && !(this.entry.status in SAID && !["queued", "started"].includes(this.entry.status));
   }
 
   /** Show why a request got no answer. */
@@ -99,7 +104,8 @@ export class Answer {
   _take(entry, event) {
     if (event.type in ENDINGS) {
       const result = event.result ?? {};
-      Object.assign(entry, { output: result.output, metrics: result.metrics, model: result.model, failure: event.failure });
+      const partial = result.output ? undefined : byId("answer").textContent;
+      Object.assign(entry, { partial, output: result.output, metrics: result.metrics, model: result.model, failure: event.failure });
       this._end(ENDINGS[event.type], entry);
       return true;
     }
@@ -118,6 +124,7 @@ export class Answer {
     this._say(SAID[status] ?? status);
     if (entry.failure) this.fail(new ApiError(0, entry.failure.code, `${entry.failure.message} (${entry.failure.code})`));
     if (entry.output) this._output(entry);
+    else if (entry.partial && !byId("answer").textContent) this._add("answer", "answer", entry.partial);
     this._metrics(entry.metrics ?? {});
     this._snippets(entry);
     show(byId("after"), true);
@@ -125,8 +132,8 @@ export class Answer {
   }
 
   _output(entry) {
-    const { answer, caption, reasoning, objects, points, gaze } = entry.output;
-    const text = answer ?? caption;
+    const { answer, caption, message, reasoning, objects, points, gaze } = entry.output;
+    const text = answer ?? caption ?? message?.content;
     const places = objects ?? points ?? (gaze ? [gaze] : []);
     this._empty();
     if (reasoning) this._add("reasoning-text", "reasoning", reasoning.text);

@@ -1,5 +1,6 @@
 // The questions asked in this browser, newest first, kept in localStorage.
 
+import { textOf } from "./chat.js";
 import { byId, fill, h, show } from "./dom.js";
 
 const NAME = "stoop.history";
@@ -16,9 +17,9 @@ export function all() {
 
 export const find = (id) => all().find((entry) => entry.id === id) ?? null;
 
-/** Add an entry, or replace that of the same job. The oldest go when the browser has no more room. */
-export function keep(entry) {
-  const others = all();
+/** Add an entry, or replace that of the same job or the job `instead`. The oldest go when the browser has no more room. */
+export function keep(entry, instead = null) {
+  const others = all().filter((each) => each.id !== instead);
   const at = others.findIndex((each) => each.id === entry.id);
   if (at >= 0) others[at] = entry;
   else others.unshift(entry);
@@ -42,8 +43,8 @@ function write(entries) {
 /** One line about an answer. */
 export function summary(entry) {
   const output = entry.output;
-  if (!output) return entry.status;
-  const text = output.answer ?? output.caption;
+  if (!output) return entry.partial ? `${entry.status}: ${entry.partial}` : entry.status;
+  const text = output.answer ?? output.caption ?? output.message?.content;
   if (text !== undefined) return text;
   const places = output.objects ?? output.points ?? (output.gaze ? [output.gaze] : []);
   return places.length === 1 ? "1 place" : `${places.length} places`;
@@ -59,7 +60,8 @@ export function draw(current, onChoose) {
 
 function row(entry, current, onChoose) {
   const small = entry.small ? h("img", { src: entry.small, alt: "" }) : h("span", { class: "none" });
-  const asked = entry.fields.question ?? entry.fields.object ?? entry.fields.length ?? "";
+  const { question, object, length, messages } = entry.fields;
+  const asked = question ?? object ?? length ?? (messages?.length ? textOf(messages.at(-1)) : "");
   const button = h(
     "button",
     { type: "button", "aria-current": current ? "true" : undefined, onclick: () => onChoose(entry.id) },

@@ -59,8 +59,8 @@ function facts(values) {
 
 function answer(result) {
   if (!result) return [];
-  const { answer: text, caption, objects, points } = result.output ?? {};
-  const told = text ?? caption ?? (objects || points ? `${(objects ?? points).length} places` : result.failure?.message);
+  const { answer: text, caption, message, objects, points } = result.output ?? {};
+  const told = text ?? caption ?? message?.content ?? (objects || points ? `${(objects ?? points).length} places` : result.failure?.message);
   return told === undefined ? [] : [hidden("Answer", () => h("p", { class: "text answer" }, told))];
 }
 

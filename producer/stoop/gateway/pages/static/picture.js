@@ -2,6 +2,7 @@
 
 import { ApiError, call, load } from "./api.js";
 import { byId, show } from "./dom.js";
+import { wireWebcam } from "./webcam.js";
 
 const SMALL = 512;
 
@@ -16,7 +17,8 @@ export class Picture {
     byId("address-form").addEventListener("submit", (event) => {
       event.preventDefault();
       const address = byId("address").value.trim();
-      if (address) this.use(address);
+      if (!address) return;
+      this.use(address);
       this.onChange();
     });
     document.addEventListener("paste", (event) => {
@@ -24,6 +26,7 @@ export class Picture {
       if (file) this.take(file);
     });
     this._wireDrop(byId("stage"));
+    wireWebcam((file) => this.take(file), (message) => this._refuse(message));
   }
 
   _wireDrop(stage) {

@@ -2,82 +2,68 @@
 
 import { ApiError, call } from "./api.js";
 import { Answer } from "./answer.js";
+import { Chat } from "./chat.js";
 import { byId, fill, h, show } from "./dom.js";
 import { wireKey } from "./frame.js";
 import * as history from "./history.js";
 import { Picture } from "./picture.js";
+import { SKILLS, eye } from "./skills.js";
 
-const SETTINGS = ["temperature", "top_p", "max_tokens", "max_objects", "seed"];
+const SETTINGS = ["temperature", "top_p", "top_k", "max_tokens", "max_objects", "seed"];
 const METADATA_BYTES = 900;
 const ENDED = ["completed", "failed", "cancelled", "expired"];
 
-const line = (id, label, value) => h("label", {}, label, " ", h("input", { id, required: true, value, autocomplete: "off" }));
-
-const SKILLS = {
-  query: {
-    fields: () => [
-      h("label", {}, "Question ", h("textarea", { id: "question", required: true, rows: "2" }, "What is in this picture?")),
-      h("label", { class: "check" }, h("input", { id: "reasoning-wanted", type: "checkbox" }), " Show its reasoning"),
-    ],
-    read: () => ({ question: byId("question").value, ...(byId("reasoning-wanted").checked ? { reasoning: true } : {}) }),
-    write: ({ question, reasoning }) => {
-      byId("question").value = question ?? "";
-      byId("reasoning-wanted").checked = Boolean(reasoning);
-    },
-  },
-  caption: {
-    needsPicture: true,
-    fields: () => {
-      const lengths = ["short", "normal", "long"].map((each) => h("option", { selected: each === "normal" }, each));
-      return [h("label", {}, "Length ", h("select", { id: "length" }, lengths))];
-    },
-    read: () => ({ length: byId("length").value }),
-    write: ({ length }) => (byId("length").value = length ?? "normal"),
-  },
-  detect: {
-    needsPicture: true,
-    fields: () => [line("object", "Find every", "square")],
-    read: () => ({ object: byId("object").value }),
-    write: ({ object }) => (byId("object").value = object ?? ""),
-  },
-  point: {
-    needsPicture: true,
-    fields: () => [line("object", "Point at every", "square")],
-    read: () => ({ object: byId("object").value }),
-    write: ({ object }) => (byId("object").value = object ?? ""),
-  },
-  gaze: {
-    needsPicture: true,
-    fields: () => [h("p", { class: "dim" }, "Click on a person’s eye in the picture.")],
-    read: () => ({ spatial_refs: eye ? [eye] : undefined }),
-    write: ({ spatial_refs }) => (eye = spatial_refs?.[0] ?? null),
-  },
-};
-
-let eye = null;
+const chat = new Chat();
 const answer = new Answer(ended);
-const picture = new Picture(() => answer.places.clear());
+const picture = new Picture(() => {
+  answer.places.clear();
+  offerPicture(true);
+});
 
-const chosen = () => document.querySelector("input[name=skill]:checked")?.value ?? "query";
+let chosen = "query";
 
 function chooseSkill(skill) {
+  chosen = skill;
   const radio = document.querySelector(`input[name=skill][value="${skill}"]`);
   if (radio) radio.checked = true;
   const typed = byId("object")?.value;
-  fill(byId("fields"), SKILLS[skill].fields());
+  fill(byId("fields"), skill === "chat" ? chat.fields(newChat) : SKILLS[skill].fields());
   if (typed && byId("object")) byId("object").value = typed;
+  byId("asking").classList.toggle("chatting", skill === "chat");
+  byId("send").textContent = skill === "chat" ? "Send" : "Ask";
+  offerPicture(true);
+}
+
+function turnTo(skill) {
+  chooseSkill(skill);
+  if (skill === "chat" && chat.entry && answer.entry !== chat.entry) choose(chat.entry.id);
+}
+
+/** In a chat, a picture goes with one message: by default with the first after it was chosen. */
+function offerPicture(sent) {
+  if (!byId("with-picture")) return;
+  show(byId("with-picture-label"), Boolean(picture.shown));
+  byId("with-picture").checked = sent && Boolean(picture.shown);
+}
+
+function newChat() {
+  chat.clear();
+  answer.clear();
+  window.history.replaceState(null, "", "./");
+  offerPicture(true);
+  byId("message").focus();
 }
 
 function drawSkills(names) {
-  const before = chosen();
-  const tabs = Object.keys(SKILLS).filter((name) => names.includes(name)).map((name) =>
-    h("label", {}, h("input", { type: "radio", name: "skill", value: name, onchange: () => chooseSkill(name) }), h("span", {}, name)),
-  );
-  const legend = byId("skills").querySelector("legend");
-  fill(byId("skills"), legend, tabs);
-  if (!document.querySelector(`input[name=skill][value="${before}"]`)) return chooseSkill(names[0]);
-  document.querySelector(`input[name=skill][value="${before}"]`).checked = true;
-  if (!byId("fields").hasChildNodes()) chooseSkill(before);
+  // a job that is shown keeps its skill, whoever serves that now
+  const shown = answer.entry?.skill === chosen ? [...names, chosen] : names;
+  const tabs = Object.keys(SKILLS).filter((name) => shown.includes(name)).map((name) => {
+    const radio = h("input", { type: "radio", name: "skill", value: name, checked: name === chosen, onchange: () => turnTo(name) });
+    return h("label", {}, radio, h("span", {}, name));
+  });
+  fill(byId("skills"), byId("skills").querySelector("legend"), tabs);
+  if (!shown.includes(chosen)) chooseSkill(names[0]);
+  else if (!byId("fields").hasChildNodes()) chooseSkill(chosen);
 }
 
 async function loadModels() {
@@ -102,7 +88,8 @@ function metadata(fields, image) {
 }
 
 async function ask() {
-  const skill = chosen();
+  const skill = chosen;
+  if (skill === "chat") return say();
   const fields = { ...SKILLS[skill].read(), ...readSettings(), ...(byId("model").value ? { model: byId("model").value } : {}) };
   if (SKILLS[skill].needsPicture && !picture.shown && !picture.address) throw new ApiError(0, "no_picture", "Give a picture first.");
   if (skill === "gaze" && !fields.spatial_refs) throw new ApiError(0, "no_eye", "Click on a person’s eye in the picture first.");
@@ -117,14 +104,35 @@ async function ask() {
   open(entry);
 }
 
+/** Send the next message of the chat. */
+async function say() {
+  const before = chat.entry;
+  if (before && before === answer.entry && answer.running) throw new ApiError(0, "running", "Wait for the answer, or stop it.");
+  const field = byId("message");
+  const sends = byId("with-picture").checked;
+  const small = sends ? picture.small() : (before?.small ?? null);
+  const image = sends ? await picture.located() : null;
+  if (sends && image === null) throw new ApiError(0, "no_picture", "This picture is only a small copy: choose it again.");
+  const messages = chat.next(field.value, image);
+  const fields = { messages, ...readSettings(), ...(byId("model").value ? { model: byId("model").value } : {}) };
+  const { id } = await call("POST", "v1/jobs", { body: { skill: "chat", ...fields, ...metadata(fields, null) } });
+  field.value = "";
+  offerPicture(false);
+  const entry = { id, skill: "chat", fields, image: null, small, name: picture.name, status: "queued", at: Date.now() };
+  history.keep(entry, before?.id);
+  open(entry);
+}
+
 function open(entry) {
   window.history.replaceState(null, "", `#job=${entry.id}`);
+  if (entry.skill === "chat") chat.show(entry);
   answer.show(entry);
   history.draw(entry.id, choose);
 }
 
 function ended(entry) {
   if (entry.unread) return choose(entry.id);
+  if (entry.skill === "chat") chat.end(entry);
   if (history.find(entry.id)) history.keep(entry);
   history.draw(entry.id, choose);
 }
@@ -137,7 +145,8 @@ async function choose(id) {
       chooseSkill(entry.skill);
       SKILLS[entry.skill].write(entry.fields);
     }
-    if (entry.image) picture.use(entry.image, entry.small);
+    if (entry.skill === "chat") offerPicture(false);
+    else if (entry.image) picture.use(entry.image, entry.small);
     else picture.recall(entry.small, entry.name ?? "");
     open(entry);
   } catch (error) {
@@ -165,7 +174,7 @@ function start() {
 
 byId("ask").addEventListener("submit", async (event) => {
   event.preventDefault();
-  answer.clear();
+  if (chosen !== "chat") answer.clear();
   byId("send").disabled = true;
   byId("state").textContent = "Sending";
   try {
@@ -183,11 +192,11 @@ byId("ask").addEventListener("keydown", (event) => {
 });
 
 byId("frame").addEventListener("click", (event) => {
-  if (chosen() !== "gaze") return;
+  if (chosen !== "gaze") return;
   const bounds = byId("picture").getBoundingClientRect();
-  eye = [(event.clientX - bounds.left) / bounds.width, (event.clientY - bounds.top) / bounds.height];
+  eye.at = [(event.clientX - bounds.left) / bounds.width, (event.clientY - bounds.top) / bounds.height];
   answer.clear();
-  answer.places.set([{ x: eye[0], y: eye[1] }], "eye");
+  answer.places.set([{ x: eye.at[0], y: eye.at[1] }], "eye");
 });
 
 byId("forget").addEventListener("click", () => (history.forget(), history.draw(null, choose)));

@@ -16,6 +16,12 @@ function python(value) {
   return JSON.stringify(value);
 }
 
+/** The messages of a chat; pictures within them that no text has room for are named instead. */
+function shortened(messages) {
+  const short = (part) => (part.image_url?.url.startsWith("data:") ? { ...part, image_url: { url: "s3://bucket/picture.jpg" } } : part);
+  return messages.map(({ role, content }) => ({ role, content: Array.isArray(content) ? content.map(short) : content }));
+}
+
 const imageOf = (entry) => entry.image ?? (entry.small ? "s3://bucket/picture.jpg" : null);
 
 function curl(entry) {
@@ -38,15 +44,15 @@ function client(entry) {
 }
 
 function openai(entry) {
-  const { question, settings = {}, model, ...more } = entry.fields;
+  const { question, messages, settings = {}, model, ...more } = entry.fields;
   const { temperature, top_p, max_tokens, seed, ...others } = settings;
   const content = [{ type: "text", text: question ?? more.object ?? entry.skill }];
   if (imageOf(entry)) content.push({ type: "image_url", image_url: { url: imageOf(entry) } });
-  const own = { ...(entry.skill === "query" ? {} : { skill: entry.skill }), ...more, ...others };
+  const own = { ...(["query", "chat"].includes(entry.skill) ? {} : { skill: entry.skill }), ...more, ...others };
   const given = Object.entries({ temperature, top_p, max_tokens, seed }).filter(([, value]) => value !== undefined);
   const lines = [
     `    model=${python(model ?? "moondream3-preview")},`,
-    `    messages=[{"role": "user", "content": ${python(content)}}],`,
+    `    messages=${python(messages ?? [{ role: "user", content }])},`,
     ...given.map(([name, value]) => `    ${name}=${python(value)},`),
     ...(Object.keys(own).length ? [`    extra_body=${python(own)},`] : []),
   ];
@@ -63,7 +69,10 @@ function redis(entry) {
 const LANGUAGES = { curl, Python: client, OpenAI: openai, "redis-cli": redis };
 
 /** The ways in which this entry can be asked: pairs of a name and the text to copy. */
-export function snippets(entry) {
+export function snippets(shown) {
+  const { messages } = shown.fields;
+  // the pictures of a chat are in its messages
+  const entry = messages ? { ...shown, small: null, fields: { ...shown.fields, messages: shortened(messages) } } : shown;
   const known = Object.entries(LANGUAGES).filter(([name]) => name !== "OpenAI" || entry.skill !== "gaze");
   return known.map(([name, write]) => [name, write(entry)]);
 }
