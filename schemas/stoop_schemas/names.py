@@ -160,7 +160,7 @@ def workers(p: int = 0) -> str:
 
 
 def totals(p: int = 0) -> str:
-    """Name the hash that counts endings by state, and `dead`, `retried` and `reclaimed`."""
+    """Name the hash that counts endings by state and by lane (`ended:<lane>`), `dead`, `retried` and `reclaimed`."""
     return f"{stem(p)}totals"
 
 

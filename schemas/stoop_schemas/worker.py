@@ -12,7 +12,7 @@ class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     `name` is the short name that jobs use for its model; a worker without one answers only jobs that name no model. A
     worker answers those only if `serves_default`. `model` is the loaded model. `max_context` is in tokens, `started_at`
-    in Unix milliseconds by Redis's clock.
+    in Unix milliseconds by Redis's clock. The speeds are those since the renewal before.
     """
 
     name: str | None = None
@@ -24,6 +24,8 @@ class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
     permits: int = 0
     max_batch: int = 0
     in_flight: int = 0
+    prompt_tokens_per_second: float = 0.0
+    generated_tokens_per_second: float = 0.0
     host: str = ""
     pid: int = 0
     started_at: int = 0

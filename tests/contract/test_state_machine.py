@@ -410,9 +410,10 @@ class BrokerMachine(RuleBasedStateMachine):
         assert self.do(self.queue.call("XLEN", names.dead())) == self.letters
         totals = {name: int(count) for name, count in self.do(self.queue.call("HGETALL", names.totals())).items()}
         states = Counter(job.state for job in self.jobs.values())
+        lanes = Counter(f"ended:{job.home.partition('/')[0]}" for job in self.jobs.values())
         crashes = sum(job.crashes for job in self.jobs.values())
         counted = {"dead": self.letters, "retried": self.retried, "reclaimed": crashes}
-        assert totals == {name: count for name, count in {**states, **counted}.items() if count}
+        assert totals == {name: count for name, count in {**states, **lanes, **counted}.items() if count}
 
 
 @pytest.mark.timeout(400)

@@ -13,7 +13,7 @@ from stoop_schemas import names
 from stoop_schemas.codec import pack
 from stoop_schemas.failure import Failure, FailureCode
 from stoop_worker.jobs.broker import EventGroup
-from stoop_worker.jobs.outcome import Completed, Dead
+from stoop_worker.jobs.outcome import Completed, Crashed, Dead, Retry
 from tests.contract.queues import OnRedis, crash_under, die_under, ending, new_job
 
 LANES = names.DEFAULT_LANES
@@ -99,9 +99,51 @@ async def test_endings_are_counted(queue: OnRedis, operator: RedisOperator) -> N
     await queue.transport().submit([new_job(), new_job()])
     await broker.settle([ending(delivery, Completed()) for delivery in await broker.take(2)])
     await bury(queue, "poison")
-    totals = (await operator.status(LANES)).totals
+    await bury(queue, "other", lane="bulk")
+    status = await operator.status(LANES)
     assert before == {}
-    assert (totals["completed"], totals["failed"], totals["dead"]) == (2, 1, 1)
+    assert status.totals == {"completed": 2, "failed": 2, "dead": 2}
+    assert [lane.ended for lane in status.lanes] == [3, 1]
+
+
+async def test_jobs_outside_the_lanes_are_named_and_shown(queue: OnRedis, operator: RedisOperator) -> None:
+    broker = queue.broker("shaky")
+    await broker.open()
+    jobs = [new_job(id=name, question=name) for name in ("again", "suspect", "waits")]
+    await queue.transport().submit(jobs)
+    again, suspect = await broker.take(2)
+    await broker.settle([ending(again, Retry(LOST.failure, 60.0)), ending(suspect, Crashed())])
+    held = await operator.held(LANES, 10)
+    assert [(job.job_id, job.place) for job in held] == [("again", "delayed"), ("suspect", "small")]
+    assert held[0].due is not None and held[0].due > (await operator.status(LANES)).at
+    assert await operator.held(LANES, 10, partition=1) == []
+    for name in ("again", "suspect", "waits"):
+        assert json.loads(await operator.packed(name))["question"] == name
+    assert await operator.packed("nobody") == b""
+
+
+async def test_what_others_wrote_to_a_job_is_no_error(queue: OnRedis, operator: RedisOperator) -> None:
+    await queue.call("ZADD", names.delayed(), "inf", "far")
+    [far] = await operator.held(LANES, 10)
+    assert (far.job_id, far.place) == ("far", "delayed")
+    for state, field, value in (("delayed", "parked", b"\xff"), ("queued", "lane", "a b"), ("queued", "entry", "-")):
+        await queue.call("HSET", names.job("odd"), "lane", "bulk", "entry", "1-1")
+        await queue.call("HSET", names.job("odd"), "state", state, field, value)
+        assert await operator.packed("odd") == b""
+
+
+async def test_attempts_are_kept_until_the_job_is_redriven(queue: OnRedis, operator: RedisOperator) -> None:
+    await queue.transport().submit([new_job(id="poison")])
+    heir = queue.broker("heir")
+    await heir.open()
+    await die_under(queue, 1, heir)
+    [delivery] = await heir.take(1)
+    record = await operator.job("poison")
+    assert record["claimed:1"].split()[0].isdecimal() and record["lost:1"].split()[1] == "doomed"
+    assert record["claimed:2"].split() == [record["started_at"], "heir"]
+    assert await heir.settle([ending(delivery, LOST)])
+    await operator.redrive(await operator.letters(1))
+    assert not [name for name in await operator.job("poison") if ":" in name]
 
 
 async def test_a_dead_letter_tells_its_job_and_its_failure(queue: OnRedis, operator: RedisOperator) -> None:

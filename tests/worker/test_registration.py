@@ -12,12 +12,22 @@ READY = Ready("vikhyatk/moondream2@9a7d", "digest", CropGeometry(), "cpu", ("que
 
 def test_an_entry_says_since_when_and_how_much() -> None:
     registration = Registration(WorkerRecord(model="m", lanes=("interactive", "bulk"), permits=8))
-    first, second = json.loads(registration.encode(1000, 3)), json.loads(registration.encode(2000, 5))
+    first, second = json.loads(registration.encode(1000, 3, {})), json.loads(registration.encode(2000, 5, {}))
     assert (first["started_at"], second["started_at"]) == (1000, 1000)
     assert (first["in_flight"], second["in_flight"]) == (3, 5)
     assert (first["pid"], first["model"], first["permits"]) == (os.getpid(), "m", 8)
     assert first["lanes"] == ["interactive", "bulk"]
     assert set(first) == set(WorkerRecord.__struct_fields__)
+
+
+def test_an_entry_has_the_speed_since_the_one_before() -> None:
+    registration = Registration(WorkerRecord())
+    speeds = []
+    for now, read, written in (1000, 50, 7), (3000, 250, 27), (4000, 250, 27), (5000, 30, 4):
+        figures = {"prefill_tokens_total": read, "decode_tokens_total": written}
+        record = read_record(registration.encode(now, 0, figures))
+        speeds.append((record.prompt_tokens_per_second, record.generated_tokens_per_second))
+    assert speeds == [(0, 0), (100, 10), (0, 0), (30, 4)], "the last engine is a new one"
 
 
 def test_a_worker_tells_its_model_with_its_skills_and_sizes() -> None:
@@ -30,7 +40,7 @@ def test_a_worker_tells_its_model_with_its_skills_and_sizes() -> None:
 
 def test_an_entry_comes_back_as_it_was_told() -> None:
     record = describe(read_config({"model": "moondream2", "serve_default": "false"}), READY, 16)
-    read = read_record(Registration(record).encode(1000, 3))
+    read = read_record(Registration(record).encode(1000, 3, {}))
     assert (read.name, read.serves_default, read.lanes) == ("moondream2", False, record.lanes)
     assert (read.in_flight, read.started_at) == (3, 1000)
 

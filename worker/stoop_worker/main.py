@@ -154,7 +154,7 @@ async def _built(
         registration = Registration(describe(config, ready, permits.count))
 
         def record() -> bytes:
-            return registration.encode(broker.now(), consumer.in_flight)
+            return registration.encode(broker.now(), consumer.in_flight, engine.figures)
 
         lease = LeaseKeeper(
             broker,

@@ -2,6 +2,7 @@
 
 import os
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 
@@ -20,25 +21,44 @@ class Registration:
     """One worker's entry in the registry.
 
     `record` has the fields that stay the same; `started_at` is the time of the first `encode`, by Redis's clock.
+    `tokens` is the prompt and the generated tokens at the last `encode`, and its time.
     """
 
     record: WorkerRecord
     started_at: int | None = None
+    tokens: tuple[float, float, int] = (0.0, 0.0, 0)
     version: str = field(default_factory=lambda: version("stoop"))
 
-    def encode(self, now: int, in_flight: int) -> bytes:
-        """Return the record as JSON."""
+    def encode(self, now: int, in_flight: int, figures: Mapping[str, float]) -> bytes:
+        """Return the record as JSON. `figures` are the engine's own."""
         if self.started_at is None:
             self.started_at = now
+        prompt, generated = self._speeds(now, figures)
         record = msgspec.structs.replace(
             self.record,
             started_at=self.started_at,
             in_flight=in_flight,
+            prompt_tokens_per_second=prompt,
+            generated_tokens_per_second=generated,
             host=socket.gethostname(),
             pid=os.getpid(),
             version=self.version,
         )
         return msgspec.json.encode(record)
+
+    def _speeds(self, now: int, figures: Mapping[str, float]) -> tuple[float, float]:
+        """Return prompt and generated tokens a second since the last call; a new engine counts from 0 again."""
+        read, written = figures.get("prefill_tokens_total", 0.0), figures.get("decode_tokens_total", 0.0)
+        read_before, written_before, before = self.tokens
+        self.tokens = read, written, now
+        seconds = (now - before) / 1000
+        if before == 0 or seconds <= 0:
+            return 0.0, 0.0
+        return _speed(read, read_before, seconds), _speed(written, written_before, seconds)
+
+
+def _speed(count: float, before: float, seconds: float) -> float:
+    return round((count - before if count >= before else count) / seconds, 1)
 
 
 def describe(config: WorkerConfig, ready: Ready, permits: int) -> WorkerRecord:

@@ -17,6 +17,7 @@ from stoop.gateway.keys import OPEN, ApiKey, KeyRing, Scope
 from stoop.gateway.limits import BatchLock, RequestLimits
 from stoop.gateway.models import Models
 from stoop.gateway.options import ServeOptions
+from stoop.gateway.pages.causes import CauseWatch
 from stoop.gateway.pages.watch import QueueWatch
 from stoop.operator.port import Operator
 from stoop.operator.redis_operator import RedisOperator
@@ -46,6 +47,7 @@ class Gateway:
         self.models = Models(self.client, options.alias_table)
         self.operator: Operator = RedisOperator(config.redis_url.get_secret_value())
         self.watch = QueueWatch(self.operator, config.lanes)
+        self.causes = CauseWatch(self.operator)
         self.draining = False
         self.closing: asyncio.Future[None]
         self._keys = None if options.keys is None else KeyRing(options.keys)

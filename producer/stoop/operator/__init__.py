@@ -7,6 +7,7 @@ scripts/           the Lua scripts
 
 from stoop.operator.port import (
     DeadLetter,
+    HeldJob,
     LaneStatus,
     LivingWorker,
     MemoryUse,
@@ -18,6 +19,7 @@ from stoop.operator.port import (
 
 __all__ = [
     "DeadLetter",
+    "HeldJob",
     "LaneStatus",
     "LivingWorker",
     "MemoryUse",

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 __all__ = [
     "DeadLetter",
+    "HeldJob",
     "LaneStatus",
     "LivingWorker",
     "MemoryUse",
@@ -24,7 +25,8 @@ __all__ = [
 class LaneStatus:
     """One lane now: the numbers of waiting and running jobs, and the age of the oldest waiting one in seconds.
 
-    `served` is true if a live worker claims from the lane; otherwise its jobs wait in vain.
+    `served` is true if a live worker claims from the lane; otherwise its jobs wait in vain. `ended` counts the jobs of
+    the lane that have ended since the queue was made.
     """
 
     lane: str
@@ -33,6 +35,7 @@ class LaneStatus:
     oldest_seconds: float | None
     paused: bool
     served: bool = True
+    ended: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,19 @@ class MemoryUse:
 
     used_bytes: int
     limit_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeldJob:
+    """One job that waits in no lane.
+
+    `place` is `delayed` for a job that waits for its next attempt at `due` (Unix ms), and otherwise a key of
+    `QueueStatus.quarantined`.
+    """
+
+    job_id: str
+    place: str
+    due: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +160,12 @@ class Operator(Protocol):
 
     async def job(self, job_id: str) -> Mapping[str, str]:
         """Return the record of a job (`state`, `lane`, `attempt`, `worker`, `queued_at`, …); empty if unknown."""
+
+    async def held(self, lanes: Sequence[str], count: int, partition: int = 0) -> list[HeldJob]:
+        """List at most `count` jobs of each place outside the lanes; these lanes say which models have a quarantine."""
+
+    async def packed(self, job_id: str) -> bytes:
+        """Return a waiting or running job as it came; empty for a job that has ended, whose entry is gone."""
 
     async def find(self, letter_or_job: str, partition: int = 0) -> DeadLetter | None:
         """Return the dead letter of this name, or that of the job of this id."""

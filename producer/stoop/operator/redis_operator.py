@@ -8,6 +8,7 @@ import msgspec
 
 from stoop.operator.port import (
     DeadLetter,
+    HeldJob,
     LaneStatus,
     LivingWorker,
     MemoryUse,
@@ -28,6 +29,9 @@ _LETTER = re.compile(r"[0-9]{1,19}-[0-9]{1,19}")  # a twentieth digit may be too
 _COUNT = re.compile(rb"[0-9]{1,18}")
 _NAME = re.compile(NAME_PATTERN)
 _MOST_TENANTS = 100
+_ENDED = "ended:"
+_LATEST = 1e15
+_ENTRY_LANE = re.compile(r"[A-Za-z0-9._:-]{1,256}(/[A-Za-z0-9._:-]{1,256})?")
 _VERDICTS = {0: Redriven.GONE, 1: Redriven.YES, 2: Redriven.LIVES}
 
 
@@ -57,10 +61,11 @@ class RedisOperator:
             for (model, kind), row in zip(apart.values(), rows[len(lanes) :], strict=True)
         }
         served = await self._served(partition)
+        counts = {_text(name): int(count) for name, count in _pairs(totals) if _COUNT.fullmatch(count)}
         return QueueStatus(
             partition=partition,
             at=at,
-            lanes=tuple(_lane(lane, row, at, served) for lane, row in zip(lanes, rows, strict=False)),
+            lanes=tuple(_lane(lane, row, at, served, counts) for lane, row in zip(lanes, rows, strict=False)),
             delayed=delayed,
             quarantined={
                 **dict(zip(names.QUARANTINES, (small, alone), strict=True)),
@@ -68,7 +73,7 @@ class RedisOperator:
             },
             dead=dead,
             workers=workers,
-            totals={_text(name): int(count) for name, count in _pairs(totals) if _COUNT.fullmatch(count)},
+            totals={name: count for name, count in counts.items() if not name.startswith(_ENDED)},
         )
 
     async def lanes(self, partition: int = 0) -> list[str]:
@@ -122,6 +127,29 @@ class RedisOperator:
         record = await self._calls.call("HGETALL", names.job(job_id))
         return {_text(name): _text(value) for name, value in record.items()}
 
+    async def held(self, lanes: Sequence[str], count: int, partition: int = 0) -> list[HeldJob]:
+        """Read the beginning of each place."""
+        flat = await self._calls.call("ZRANGE", names.delayed(partition), 0, count - 1, "WITHSCORES")
+        held = [HeldJob(_text(job), "delayed", _time(due)) for job, due in _pairs(flat)]
+        apart = {names.quarantine_lane(kind): kind for kind in names.QUARANTINES}
+        apart |= {lane: f"{model}:{kind}" for lane, (model, kind) in _quarantines(lanes).items()}
+        for lane, place in apart.items():
+            entries = await self._calls.call("XRANGE", names.lane(lane, partition), "-", "+", "COUNT", count)
+            held += [HeldJob(_text(fields.get(b"id", entry)), place) for entry, fields in entries]
+        return held
+
+    async def packed(self, job_id: str) -> bytes:
+        """Read the entry that the job's hash names, or the copy that a delayed job carries."""
+        found = await self._calls.call("HMGET", names.job(job_id), "state", "lane", "entry", "parked")
+        state, lane, entry, parked = (value or b"" for value in found)
+        if state == b"delayed":
+            return _job_of(_unparked(parked))
+        if not _ENTRY_LANE.fullmatch(_text(lane)) or not _LETTER.fullmatch(_text(entry)):
+            return b""
+        stream = names.lane(_text(lane), names.partition(job_id))
+        entries = await self._calls.call("XRANGE", stream, entry, entry)
+        return _job_of(entries[0][1]) if entries else b""
+
     async def find(self, letter_or_job: str, partition: int = 0) -> DeadLetter | None:
         """Read the letter; a job's hash says which is its own."""
         letter = letter_or_job
@@ -173,10 +201,10 @@ def _quarantines(lanes: Sequence[str]) -> dict[str, tuple[str, str]]:
     return {names.quarantine_lane(kind, model): (model, kind) for model in models for kind in names.QUARANTINES}
 
 
-def _lane(lane: str, row: Sequence[int], now: int, served: Collection[str]) -> LaneStatus:
+def _lane(lane: str, row: Sequence[int], now: int, served: Collection[str], counts: Mapping[str, int]) -> LaneStatus:
     waiting, in_flight, oldest, paused = row
     age = max(0.0, (now - oldest) / 1000) if oldest else None
-    return LaneStatus(lane, max(0, waiting), in_flight, age, bool(paused), lane in served)
+    return LaneStatus(lane, max(0, waiting), in_flight, age, bool(paused), lane in served, counts.get(_ENDED + lane, 0))
 
 
 def _letter(entry: bytes, flat: Mapping[bytes, bytes]) -> DeadLetter:
@@ -194,8 +222,26 @@ def _letter(entry: bytes, flat: Mapping[bytes, bytes]) -> DeadLetter:
         code=str(failure.get("code", "unknown")),
         message=str(failure.get("message", "")),
         at=int(letter.partition("-")[0]),
-        packed=fields.get("j", fields.get("m", b"")),
+        packed=_job_of(flat),
     )
+
+
+def _job_of(fields: Mapping[bytes, bytes]) -> bytes:
+    return fields.get(b"j", fields.get(b"m", b""))
+
+
+def _unparked(parked: bytes) -> dict[bytes, bytes]:
+    """Read the fields of an entry that its job's hash carries, as `settle` packed them. Anybody may write there."""
+    try:
+        flat = msgspec.msgpack.decode(parked, type=list[str])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return {}
+    return {name.encode(): value.encode() for name, value in zip(flat[::2], flat[1::2], strict=False)}
+
+
+def _time(score: bytes) -> int:
+    """Read a time that may be as far away as a number can say."""
+    return int(min(max(0.0, float(score)), _LATEST))
 
 
 def _home(letter: DeadLetter) -> str:

@@ -25,7 +25,7 @@ async def take(address: str, folder: Path) -> None:
             await _ask(page, address)
             await _shoot(page, folder / f"playground-{scheme}")
             await page.goto(f"{address}/dashboard")
-            await page.locator(".spark path[d^=M]").nth(2).wait_for(state="attached")
+            await page.locator(".spark .line").nth(2).wait_for(state="attached")
             await _shoot(page, folder / f"dashboard-{scheme}")
 
 

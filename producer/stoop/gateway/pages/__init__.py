@@ -4,8 +4,10 @@ page_routes.py   their rows of the table of routes
 files.py         the static files, and the headers that bind a page to them
 pictures.py      uploads a picture, and shows one that workers can read
 watch.py         one look at the queue a second for all viewers
-queue_routes.py  the queue once and as a stream, lanes paused and resumed, one job's record
-letters.py       dead letters: grouped by cause, listed, redriven, purged
+queue_routes.py  the queue once and as a stream, lanes paused and resumed
+record.py        one job's record, and the jobs that wait in no lane
+letters.py       dead letters: listed, redriven, purged
+causes.py        dead letters grouped by cause, one look a second for all viewers
 static/          HTML, CSS and ES modules, served as they are: no build step
 """
 

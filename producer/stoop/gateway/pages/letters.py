@@ -1,4 +1,4 @@
-"""Dead letters for the dashboard: grouped by cause, listed, and redriven or purged one by one or by their cause."""
+"""Dead letters for the dashboard: listed, and redriven or purged one by one or by their cause."""
 
 import re
 from collections import Counter
@@ -12,54 +12,25 @@ from stoop.gateway.answer import json_response
 from stoop.gateway.body import read_json
 from stoop.gateway.call import Call
 from stoop.gateway.errors import ApiError
+from stoop.gateway.pages.causes import pattern_of
 from stoop.operator.port import DeadLetter, Operator, Redriven
 
 __all__ = [
-    "Cause",
-    "Causes",
     "Choice",
     "LetterPage",
     "LetterView",
     "Outcome",
-    "list_causes",
     "list_letters",
-    "pattern_of",
     "purge_letters",
     "redrive_letters",
     "view_of",
 ]
 
-_MOST_GROUPED: Final = 10_000
+_MOST_READ: Final = 10_000
 _PAGE: Final = 100
 _SHOWN: Final = 50
-_MESSAGE: Final = 200
 _JOB_CHARACTERS: Final = 20_000
 _LETTER: Final = re.compile(r"[0-9]{1,19}(-[0-9]{1,19})?")
-
-_VARYING: Final = (
-    (re.compile(r"\b(?:s3|https?|data):\S+"), "‹address›"),
-    (re.compile(r"'[^']*'|\"[^\"]*\""), "‹text›"),
-    (re.compile(r"\b(?=[0-9a-f-]*[0-9])[0-9a-f][0-9a-f-]{7,}\b"), "‹id›"),
-    (re.compile(r"\d+(?:[.,]\d+)*"), "‹n›"),
-)
-
-
-class Cause(msgspec.Struct, frozen=True):
-    """Dead letters of one code whose messages differ only in names and numbers; times are Unix ms."""
-
-    code: str
-    message: str
-    count: int
-    newest: int
-    oldest: int
-
-
-class Causes(msgspec.Struct, frozen=True):
-    """The causes of the `seen` newest dead letters, the most frequent first; `total` is how many there are."""
-
-    causes: list[Cause]
-    seen: int
-    total: int
 
 
 class LetterView(msgspec.Struct, frozen=True):
@@ -111,26 +82,10 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     lives: int = 0
 
 
-def pattern_of(message: str) -> str:
-    """Return the message without what differs from job to job: addresses, quoted text, ids and numbers."""
-    for varying, name in _VARYING:
-        message = varying.sub(name, message)
-    return message[:_MESSAGE]
-
-
 def view_of(letter: DeadLetter) -> LetterView:
     """Return the whole letter."""
     job = letter.packed.decode(errors="backslashreplace")[:_JOB_CHARACTERS]
     return msgspec.structs.replace(_view(letter), worker=letter.worker, crashes=letter.crashes, job=job)
-
-
-async def list_causes(call: Call) -> Response:
-    """Answer `GET /v1/dead/causes`."""
-    letters = await call.gateway.operator.failures(_MOST_GROUPED)
-    total = len(letters)
-    if total == _MOST_GROUPED:
-        total = (await call.gateway.operator.status(())).dead
-    return json_response(call, Causes(_grouped(letters), len(letters), total))
 
 
 async def list_letters(call: Call) -> Response:
@@ -155,6 +110,7 @@ async def redrive_letters(call: Call) -> Response:
         verdicts.update(await call.gateway.operator.redrive(letters))
     lives, gone = verdicts[Redriven.LIVES], verdicts[Redriven.GONE]
     redriven = verdicts[Redriven.YES]
+    call.gateway.causes.forget()
     call.note(redriven=redriven)
     return json_response(call, Outcome(matched=verdicts.total(), redriven=redriven, gone=gone, lives=lives))
 
@@ -168,6 +124,7 @@ async def purge_letters(call: Call) -> Response:
     async for letters in _pages(call.gateway.operator, chosen):
         matched += len(letters)
         purged += await call.gateway.operator.purge(letters)
+    call.gateway.causes.forget()
     call.note(purged=purged)
     return json_response(call, Outcome(matched=matched, purged=purged, gone=matched - purged))
 
@@ -200,7 +157,7 @@ async def _covered(
     operator: Operator, chosen: Choice, before: str | None = None, most: int | None = None
 ) -> AsyncIterator[DeadLetter]:
     """Yield the letters of the cause without their jobs, newest first."""
-    while letters := await operator.failures(_MOST_GROUPED, before=before):
+    while letters := await operator.failures(_MOST_READ, before=before):
         for letter in filter(chosen.covers, letters):
             yield letter
             most = None if most is None else most - 1
@@ -220,18 +177,6 @@ async def _pages(operator: Operator, chosen: Choice) -> AsyncIterator[list[DeadL
     while letters := await operator.letters(_PAGE, before=before):
         before = letters[-1].letter
         yield list(filter(chosen.covers, letters))
-
-
-def _grouped(letters: Sequence[DeadLetter]) -> list[Cause]:
-    groups: dict[tuple[str, str], list[int]] = {}
-    patterns: dict[str, str] = {}
-    for letter in letters:
-        pattern = patterns.get(letter.message)
-        if pattern is None:
-            pattern = patterns[letter.message] = pattern_of(letter.message)
-        groups.setdefault((letter.code, pattern), []).append(letter.at)
-    causes = [Cause(code, message, len(times), max(times), min(times)) for (code, message), times in groups.items()]
-    return sorted(causes, key=lambda cause: (-cause.count, cause.code, cause.message))
 
 
 def _view(letter: DeadLetter) -> LetterView:

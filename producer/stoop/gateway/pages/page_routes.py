@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from stoop.gateway.keys import Scope
-from stoop.gateway.pages import files, letters, pictures, queue_routes
+from stoop.gateway.pages import causes, files, letters, pictures, queue_routes, record
 from stoop.gateway.route import Route
 
 __all__ = ["PAGE_ROUTES"]
@@ -59,7 +59,7 @@ _PICTURES: Final = (
 _QUEUE: Final = (
     _queue("/v1/queue", queue_routes.show_queue, "Count what is in the queue.", queue_routes.QueueNow),
     _queue("/v1/queue/events", queue_routes.queue_events, "Follow the queue's counts.", None, streams=True),
-    _queue("/v1/dead/causes", letters.list_causes, "Group dead letters by their cause.", letters.Causes),
+    _queue("/v1/dead/causes", causes.list_causes, "Group dead letters by their cause.", causes.Causes),
     _queue(
         "/v1/dead",
         letters.list_letters,
@@ -70,11 +70,12 @@ _QUEUE: Final = (
     ),
     _queue(
         "/v1/jobs/{id}/record",
-        queue_routes.job_record,
+        record.job_record,
         "Show what the queue knows of a job.",
-        queue_routes.JobRecord,
+        record.JobRecord,
         Scope.OPERATOR,
     ),
+    _queue("/v1/queue/held", record.list_held, "List delayed and quarantined jobs.", record.HeldJobs, Scope.OPERATOR),
     _change("/v1/dead/redrive", letters.redrive_letters, "Redrive dead letters.", letters.Outcome, letters.Choice),
     _change("/v1/dead/purge", letters.purge_letters, "Delete dead letters.", letters.Outcome, letters.Choice),
     _change("/v1/queue/lanes/{lane}/pause", queue_routes.pause_lane, "Pause a lane.", queue_routes.LaneState),

@@ -1,4 +1,4 @@
-"""The dashboard's view of the queue, once and as a stream; lanes paused and resumed; one job's record."""
+"""The dashboard's view of the queue, once and as a stream; lanes paused and resumed."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -12,15 +12,12 @@ from stoop.gateway.answer import json_response
 from stoop.gateway.call import Call
 from stoop.gateway.errors import ApiError
 from stoop.gateway.keys import Scope
-from stoop.gateway.pages.letters import LetterView, view_of
 from stoop.gateway.pages.watch import QueueView
 from stoop.gateway.stream import event_stream, frame
 
 __all__ = [
-    "JobRecord",
     "LaneState",
     "QueueNow",
-    "job_record",
     "pause_lane",
     "queue_events",
     "resume_lane",
@@ -39,14 +36,6 @@ class LaneState(msgspec.Struct, frozen=True):
 
     lane: str
     paused: bool
-
-
-class JobRecord(msgspec.Struct, frozen=True):
-    """A job as the queue stores it: the fields of its record, and its dead letter if it has one."""
-
-    id: str
-    record: dict[str, str]
-    letter: LetterView | None
 
 
 async def show_queue(call: Call) -> Response:
@@ -92,14 +81,3 @@ async def _lane(call: Call) -> str:
     if lane not in {each["lane"] for each in (await call.gateway.watch.look()).lanes}:
         raise ApiError(404, "lane_not_found", "there is no such lane")
     return lane
-
-
-async def job_record(call: Call) -> Response:
-    """Answer `GET /v1/jobs/{id}/record`; raise an `ApiError` (404) for a job that the queue does not know."""
-    job_id = call.request.path_params["id"]
-    letter = await call.gateway.operator.find(job_id)
-    record: dict[str, Any] = dict(await call.gateway.operator.job(job_id if letter is None else letter.job_id))
-    if not record and letter is None:
-        raise ApiError(404, "job_not_found", "there is no such job, or not any more")
-    shown = None if letter is None else view_of(letter)
-    return json_response(call, JobRecord(job_id if letter is None else letter.job_id, record, shown))

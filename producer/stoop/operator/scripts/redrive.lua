@@ -21,7 +21,14 @@ local function entry_fields(letter, id)
   return fields
 end
 
+-- Forgets when the attempts were claimed and lost; a job has few of them.
+local function forget_attempts(job)
+  local attempts = tonumber(redis.call('HGET', job, 'attempt') or 0) or 0
+  for i = 0, math.min(attempts, 1000) do redis.call('HDEL', job, 'claimed:' .. i, 'lost:' .. i) end
+end
+
 local function redrive(letter, keys, id, lane)
+  forget_attempts(keys.job)
   local entry = redis.call('XADD', keys.lane, '*', unpack(entry_fields(letter, id)))
   redis.call('HDEL', keys.job, 'attempt', 'crashes', 'spared', 'worker', 'home', 'cancel', 'parked', 'started_at',
     'finished_at', 'letter', 'unlogged')

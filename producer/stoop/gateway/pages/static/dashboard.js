@@ -4,12 +4,14 @@ import { ApiError, call, follow } from "./api.js";
 import { Dead } from "./dead.js";
 import { byId, show } from "./dom.js";
 import { wireKey } from "./frame.js";
+import { Held } from "./held.js";
 import { showJob } from "./job.js";
 import { drawQueue } from "./queue.js";
 
 let operator = false;
 let watching = null;
 let dead = null;
+let held = null;
 
 function fail(error) {
   byId("error").textContent = error?.message ?? "";
@@ -30,6 +32,7 @@ function take(view) {
   const known = dead.count;
   dead.count = view.dead;
   if (known !== undefined && known !== view.dead) dead.load();
+  held.take(view);
   drawQueue(view, operator, fail);
 }
 
@@ -40,7 +43,7 @@ async function start() {
   try {
     const view = await call("GET", "v1/queue");
     operator = view.operator;
-    dead.operator = operator;
+    dead.operator = held.operator = operator;
     show(byId("readonly"), !operator);
     show(byId("job-form"), operator);
     take(view);
@@ -60,6 +63,7 @@ async function start() {
 }
 
 dead = new Dead({ onJob: openJob, fail });
+held = new Held({ onJob: openJob, fail });
 byId("job-form").addEventListener("submit", (event) => {
   event.preventDefault();
   const id = byId("job-id").value.trim();

@@ -1,7 +1,7 @@
 // Dead letters: their causes, the letters of one cause, and redriving or purging them after a count.
 
 import { call } from "./api.js";
-import { byId, fill, h, show } from "./dom.js";
+import { addRows, byId, fill, h, show } from "./dom.js";
 
 /** Ask for a yes. */
 function confirmed(title, text, yes) {
@@ -86,7 +86,7 @@ export class Dead {
     try {
       const page = await call("GET", `v1/dead?${asked}`);
       this.before = page.before;
-      byId("letters").append(...page.letters.map((letter) => this._row(letter)));
+      addRows(byId("letters"), page.letters.map((letter) => this._row(letter)));
       show(byId("more"), page.before !== null);
       show(byId("letters-card"), byId("letters").hasChildNodes());
     } catch (error) {
@@ -98,8 +98,8 @@ export class Dead {
     const box = h("input", { type: "checkbox", value: letter.letter, "aria-label": `Choose the letter of job ${letter.job_id}` });
     const job = h("button", { type: "button", class: "link", onclick: () => this.onJob(letter.job_id) }, letter.job_id);
     const when = new Date(letter.at).toLocaleString();
-    const cells = [box, job, letter.lane, letter.attempt, when].map((cell) => h("td", {}, cell));
-    return h("tr", {}, cells, h("td", { class: "long" }, letter.message));
+    const cell = (kind) => (content) => h("td", { class: kind }, content);
+    return h("tr", {}, [box, job, letter.lane].map(cell()), cell("number")(letter.attempt), cell()(when), cell("long")(letter.message));
   }
 
   chosen() {

@@ -24,6 +24,18 @@ export function fill(node, ...children) {
   node.replaceChildren(...children.flat().filter((child) => child !== null && child !== undefined).map(asNode));
 }
 
+/** Replace a table's rows. Each cell gets its column's title, which narrow screens show instead of the table's head. */
+export function fillRows(body, rows) {
+  fill(body);
+  addRows(body, rows);
+}
+
+export function addRows(body, rows) {
+  const titles = [...body.closest("table").querySelectorAll("th")].map((cell) => cell.textContent);
+  for (const row of rows) [...row.cells].forEach((cell, i) => (cell.dataset.title = titles[i]));
+  body.append(...rows);
+}
+
 /** Show or hide an element. */
 export function show(node, shown) {
   node.hidden = !shown;

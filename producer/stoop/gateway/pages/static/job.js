@@ -1,29 +1,103 @@
-// One job for an operator: its times, its record, its dead letter, and its answer on its picture.
+// One job for an operator: its times and attempts, its record, its dead letter, and its answer on its picture.
 
-import { ApiError, call, load } from "./api.js";
-import { byId, fill, h, show } from "./dom.js";
+import { ApiError, call, follow, load } from "./api.js";
+import { textOf } from "./chat.js";
+import { byId, copy, fill, h, show } from "./dom.js";
 import { Places } from "./overlay.js";
 
-const TIMES = [["queued_at", "Queued"], ["started_at", "Claimed"], ["finished_at", "Ended"]];
+const ENDED = ["completed", "failed", "cancelled", "expired"];
+const TURNS = ["started", "restarted", "finished", "failed", "cancelled", "expired"];
+let following = null;
 
-/** Show the job of this id. */
+/** Show the job of this id, and follow it until it ends. */
 export async function showJob(id) {
+  following?.abort();
+  following = new AbortController();
   byId("job-id").value = id;
+  const state = await draw(id);
+  if (state === null || ENDED.includes(state)) return;
+  const { signal } = following;
+  const onEvent = (event) => void (TURNS.includes(event.type) && draw(id));
+  follow(`v1/jobs/${encodeURIComponent(id)}/events`, { signal, onEvent }).catch(fail);
+}
+
+function fail(error) {
+  if (!(error instanceof ApiError)) throw error;
+  byId("job-error").textContent = error.message;
+  show(byId("job-error"), true);
+}
+
+/** Draw the job as it is now, and return its state. */
+async function draw(id) {
   show(byId("job-error"), false);
-  fill(byId("job"));
   try {
-    const { record, letter, id: found } = await call("GET", `v1/jobs/${encodeURIComponent(id)}/record`);
-    const { status, result = null } = await call("GET", `v1/jobs/${encodeURIComponent(found)}`).catch(() => ({}));
-    const job = parsed(letter?.job);
-    const { [0]: asked } = [job, result?.metadata?.playground].filter(Boolean);
-    fill(byId("job"), timeline(record, result), facts({ job: found, state: status ?? record.state, ...shown(record, letter) }), ...answer(result));
-    if (letter) byId("job").append(hidden("The job as it came", () => h("pre", {}, job ? JSON.stringify(job, null, 2) : letter.job)));
-    if (asked) byId("job").append(hidden("Question and picture", () => question(asked, result?.output ?? {})));
+    const told = await call("GET", `v1/jobs/${encodeURIComponent(id)}/record`);
+    const { status, result = null } = await call("GET", `v1/jobs/${encodeURIComponent(told.id)}`).catch(() => ({}));
+    const state = status ?? told.record.state;
+    fill(byId("job"), actions(told, state), timeline(told, result), facts(told, state, result), ...closed(told, result));
+    return state;
   } catch (error) {
-    if (!(error instanceof ApiError)) throw error;
-    byId("job-error").textContent = error.message;
-    show(byId("job-error"), true);
+    fill(byId("job"));
+    fail(error);
+    return null;
   }
+}
+
+function actions(told, state) {
+  const act = (label, method, path, body) =>
+    h("button", { type: "button", onclick: () => call(method, path, { body }).then(() => showJob(told.id), fail) }, label);
+  const buttons = [h("button", { type: "button", class: "quiet", onclick: (event) => copy(event.currentTarget, told.id) }, "Copy id")];
+  if (state && !ENDED.includes(state)) buttons.push(act("Cancel job", "DELETE", `v1/jobs/${encodeURIComponent(told.id)}`));
+  if (told.letter) buttons.push(act("Redrive job", "POST", "v1/dead/redrive", { letters: [told.letter.letter] }));
+  return h("div", { class: "row" }, h("b", { class: "grow" }, told.id), buttons);
+}
+
+/** The job's way, from one time to the next. */
+function steps({ record, attempts }, result) {
+  const found = [["Queued", Number(record.queued_at)]];
+  for (const { number, worker, claimed_at: claimed, lost_at: lost } of attempts) {
+    const which = attempts.length > 1 ? `Attempt ${number}: ` : "";
+    found.push([`${which}${which ? "c" : "C"}laimed`, claimed, worker], [`${which}worker lost`, lost, worker]);
+  }
+  const { fetch_time_ms: fetch = 0, image_time_ms: image = 0, ttft_ms: ttft } = result?.metrics ?? {};
+  if (ttft && record.started_at) found.push(["First token", Number(record.started_at) + fetch + image + ttft]);
+  found.push(["Ended", Number(record.finished_at)]);
+  return found.filter(([, at]) => at > 0);
+}
+
+function timeline(told, result) {
+  const found = steps(told, result);
+  const first = found[0]?.[1];
+  const entries = found.map(([label, at, worker]) => {
+    const after = at === first ? new Date(at).toLocaleString() : `after ${((at - first) / 1000).toFixed(2)} s`;
+    const where = worker ? [h("br"), h("span", { class: "dim" }, worker)] : [];
+    return h("li", {}, h("b", {}, label), h("br"), h("span", { class: "dim" }, after), where);
+  });
+  return h("ol", { class: "timeline", "aria-label": "Timeline" }, entries);
+}
+
+function facts({ record, letter }, state, result) {
+  const { lane, attempt, crashes, worker } = { ...record, ...(letter ?? {}) };
+  const failure = letter ?? result?.failure;
+  const { input_tokens: read, output_tokens: written } = result?.metrics ?? {};
+  const tokens = read || written ? `${read} in, ${written} out` : undefined;
+  const values = { state, skill: result?.skill, model: result?.model ?? record.model, lane, attempt, crashes, worker, tokens,
+    failure: failure && `${failure.code}: ${failure.message}` };
+  const known = Object.entries(values).filter(([, value]) => value !== undefined && value !== null && value !== "");
+  return h("dl", { class: "facts" }, known.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+}
+
+/** What users wrote and got stays closed until it is asked for. */
+function closed({ letter, job: text }, result) {
+  const came = letter?.job || text;
+  const job = parsed(came);
+  const asked = job ?? result?.metadata?.playground;
+  const output = result?.output;
+  const parts = [];
+  if (output || asked) parts.push(hidden("Question, picture and answer", () => question(asked ?? {}, output ?? {})));
+  if (came) parts.push(hidden("The job as it came", () => h("pre", {}, job ? JSON.stringify(job, null, 2) : came)));
+  if (!asked) parts.push(h("p", { class: "dim" }, "The queue forgets what a job asked when the job ends; its answer stays for a day."));
+  return parts;
 }
 
 function parsed(text) {
@@ -35,36 +109,6 @@ function parsed(text) {
   }
 }
 
-function shown(record, letter) {
-  const { lane, attempt, crashes, worker } = { ...record, ...(letter ?? {}) };
-  return { lane, attempt, crashes, worker, failure: letter && `${letter.code}: ${letter.message}` };
-}
-
-function timeline(record, result) {
-  const times = TIMES.filter(([name]) => Number(record[name]) > 0).map(([name, label]) => [label, Number(record[name])]);
-  const claimed = Number(record.started_at);
-  if (claimed && result?.metrics?.ttft_ms) times.splice(2, 0, ["First token", claimed + result.metrics.ttft_ms]);
-  const first = times[0]?.[1];
-  const steps = times.map(([label, at]) => {
-    const after = at === first ? new Date(at).toLocaleString() : `after ${((at - first) / 1000).toFixed(2)} s`;
-    return h("li", {}, h("b", {}, label), h("br"), h("span", { class: "dim" }, after));
-  });
-  return h("ol", { class: "timeline", "aria-label": "Timeline" }, steps);
-}
-
-function facts(values) {
-  const known = Object.entries(values).filter(([, value]) => value !== undefined && value !== null && value !== "");
-  return h("dl", { class: "facts" }, known.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
-}
-
-function answer(result) {
-  if (!result) return [];
-  const { answer: text, caption, message, objects, points } = result.output ?? {};
-  const told = text ?? caption ?? message?.content ?? (objects || points ? `${(objects ?? points).length} places` : result.failure?.message);
-  return told === undefined ? [] : [hidden("Answer", () => h("p", { class: "text answer" }, told))];
-}
-
-/** What users wrote stays closed until it is asked for. */
 function hidden(title, build) {
   const details = h("details", {}, h("summary", {}, title));
   details.addEventListener("toggle", () => details.children.length === 1 && details.append(build()), { once: true });
@@ -76,13 +120,18 @@ function question(asked, output) {
   const layer = h("div", { class: "layer" });
   const image = h("img", { alt: "The picture of the job" });
   const frame = h("div", { class: "frame", hidden: true }, image, layer);
-  const text = asked.question ?? asked.object ?? asked.length ?? "";
+  const places = output.objects ?? output.points ?? (output.gaze ? [output.gaze] : []);
+  const { messages } = asked;
+  const text = asked.question ?? asked.object ?? asked.length ?? (messages?.length ? textOf(messages.at(-1)) : "");
+  const said = output.answer ?? output.caption ?? output.message?.content ?? (output.objects || output.points ? `${places.length} ${places.length === 1 ? "place" : "places"}` : null);
+  const drawn = (source) => {
+    image.src = source;
+    show(frame, true);
+  };
+  new Places(layer, list).set(places, asked.object);
+  if (asked.image?.startsWith("data:image/")) drawn(asked.image);
   if (asked.image?.startsWith("s3://")) {
-    load(`v1/images?address=${encodeURIComponent(asked.image)}`).then((blob) => {
-      image.src = URL.createObjectURL(blob);
-      new Places(layer, list).set(output.objects ?? output.points ?? [], asked.object);
-      show(frame, true);
-    }, () => {});
+    load(`v1/images?address=${encodeURIComponent(asked.image)}`).then((blob) => drawn(URL.createObjectURL(blob)), () => {});
   }
-  return h("div", {}, h("p", { class: "text" }, text), frame, list);
+  return h("div", {}, h("p", { class: "text" }, text), frame, list, said === null ? null : h("p", { class: "text answer" }, said));
 }

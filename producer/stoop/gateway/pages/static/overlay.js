@@ -22,13 +22,16 @@ function shape(place) {
   return box;
 }
 
-const percent = (fraction) => `${Math.round(1000 * fraction) / 10} %`;
+const percent = (fraction) => `${Math.round(1000 * fraction) / 10}\u00a0%`;
 
 /** Say where a place is. */
 export function describe(place) {
   if (place.x_min === undefined) return `${percent(place.x)} across, ${percent(place.y)} down`;
   return `${percent(place.x_min)} to ${percent(place.x_max)} across, ${percent(place.y_min)} to ${percent(place.y_max)} down`;
 }
+
+/** A badge's distance from the picture's edge, whole within the picture. */
+const inside = (fraction) => `clamp(.65rem, ${100 * fraction}%, 100% - .65rem)`;
 
 /** Places on the picture and in a list; pointing at the one marks the other. */
 export class Places {
@@ -53,8 +56,8 @@ export class Places {
     this.count += 1;
     const drawn = shape(place);
     const badge = h("span", { class: "badge", "aria-hidden": "true" }, this.count);
-    badge.style.left = `${100 * Math.min(1, Math.max(0, place.x_min ?? place.x))}%`;
-    badge.style.top = `${100 * Math.min(1, Math.max(0, place.y_min ?? place.y))}%`;
+    badge.style.left = inside(place.x_min ?? place.x);
+    badge.style.top = inside(place.y_min ?? place.y);
     const entry = h("li", { tabindex: "0" }, h("b", {}, label || `${this.count}`), " ", describe(place));
     const mark = (on) => [drawn, badge, entry].forEach((node) => node.classList.toggle("marked", on));
     for (const node of [drawn, entry]) {

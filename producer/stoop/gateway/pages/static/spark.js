@@ -10,9 +10,16 @@ export function spark(values) {
   svg.setAttribute("class", "spark");
   svg.setAttribute("aria-hidden", "true");
   const most = Math.max(1, ...values);
-  const line = document.createElementNS(SVG, "path");
+  if (values.length < 2) return svg;
   const at = (value, i) => `${60 - values.length + i} ${0.95 - (0.9 * value) / most}`;
-  line.setAttribute("d", values.length > 1 ? `M ${values.map(at).join(" L ")}` : "");
-  svg.append(line);
+  const line = `M ${values.map(at).join(" L ")}`;
+  svg.append(path("line", line), path("area", `${line} V 1 H ${60 - values.length} Z`));
   return svg;
+}
+
+function path(kind, d) {
+  const drawn = document.createElementNS(SVG, "path");
+  drawn.setAttribute("class", kind);
+  drawn.setAttribute("d", d);
+  return drawn;
 }

@@ -65,6 +65,13 @@ local function verdict(had, deadline)
   return counted_crashes(had) >= MOST_CRASHES and 'lost' or ''
 end
 
+-- Keeps when each attempt was claimed, and by whom, for people who look into a job: only of jobs that run more than once.
+local function note_claim(key, had, attempt)
+  if attempt < 2 then return end
+  if attempt == 2 and had.started_at then redis.call('HSET', key, 'claimed:1', had.started_at .. ' ' .. (had.worker or '')) end
+  redis.call('HSET', key, 'claimed:' .. string.format('%d', attempt), now .. ' ' .. worker)
+end
+
 -- Makes this worker the owner of an entry that is pending for it; returns the delivery, or nil if it is not to run:
 -- a duplicate is acknowledged and dropped. What this worker runs already is returned only where it may not know of it.
 local function claim(lane, stream, entry, fields, unknown)
@@ -88,6 +95,7 @@ local function claim(lane, stream, entry, fields, unknown)
   local queued_at = math.min(now, tonumber(had.queued_at or entry:match('^%d+')))
   redis.call('HSET', key, 'state', 'running', 'lane', lane, 'entry', entry, 'worker', worker, 'attempt', attempt,
     'seq', had.seq or 0, 'queued_at', queued_at, 'started_at', now)
+  note_claim(key, had, attempt)
   if model then redis.call('HSET', key, 'model', model)
   elseif had.model or had.invalid then redis.call('HDEL', key, 'model') end
   if had.invalid then redis.call('HSET', key, 'crashes', had.crashes or 0, 'home', had.home or lane) end

@@ -189,7 +189,7 @@ end
 -- The job's worker, or only its engine, died under it. `spare` says that this may not count, once.
 local function crashed(key, had, spare)
   had.crashes = (tonumber(had.crashes) or 0) + 1
-  redis.call('HSET', key, 'crashes', had.crashes)
+  redis.call('HSET', key, 'crashes', had.crashes, 'lost:' .. (had.attempt or 0), now .. ' ' .. (had.worker or ''))
   if spare and not had.spared then
     had.spared = '1'
     redis.call('HSET', key, 'spared', 1)

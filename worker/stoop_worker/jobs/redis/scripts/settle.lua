@@ -11,7 +11,10 @@ local function copied(lane, entry, id)
   return found and with_id(found[2], id)
 end
 
-local function finish(keys, job)
+-- Names the lane that a job was put into, whoever's part of it that was and wherever it ran.
+local function home_of(had) return (had.home or had.lane):match('^[^/]+') end
+
+local function finish(keys, job, had)
   redis.call('SET', keys.result, job.result, 'PX', result_ttl)
   publish_event(keys.hash, keys.log, job.channel, job.seq, job.event, true)
   redis.call('HSET', keys.hash, 'state', job.state, 'worker', worker, 'attempt', job.attempt, 'entry', job.entry,
@@ -20,6 +23,7 @@ local function finish(keys, job)
   redis.call('PEXPIRE', keys.log, log_ttl)
   if job.celery_ending ~= '' then on_inner('XADD', stem .. 'celery', '*', 'n', job.celery_ending) end
   count(job.state)
+  count('ended:' .. home_of(had))
   return true
 end
 
@@ -28,13 +32,12 @@ local commands = {['end'] = finish}
 -- A dead letter has all that an operator needs, and the entry as it came.
 function commands.dead(keys, job, had)
   local fields = copied(keys.lane, job.entry, job.id) or {'id', job.id}
-  local home = (had.home or keys.lane:sub(#stem + #'jobs:' + 1)):match('^[^/]+')
-  local facts = {'lane', home, 'attempt', job.attempt, 'crashes', had.crashes or 0, 'worker', worker, 'failure', job.extra,
+  local facts = {'lane', home_of(had), 'attempt', job.attempt, 'crashes', had.crashes or 0, 'worker', worker, 'failure', job.extra,
     'queued_at', had.queued_at or 0, 'started_at', had.started_at or 0}
   for _, fact in ipairs(facts) do fields[#fields + 1] = fact end
   redis.call('HSET', keys.hash, 'letter', on_inner('XADD', KEYS[1], '*', unpack(fields)))
   count('dead')
-  return finish(keys, job)
+  return finish(keys, job, had)
 end
 
 -- What is to run again cannot if its entry is gone, as when Redis was emptied: then nothing is done.

@@ -1,0 +1,101 @@
+"""The causes of dead letters: one look a second for all viewers, however many letters there are."""
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from starlette.responses import Response
+
+from stoop.gateway.answer import json_response
+from stoop.operator.port import DeadLetter, Operator
+
+if TYPE_CHECKING:
+    from stoop.gateway.call import Call
+
+__all__ = ["Cause", "CauseWatch", "Causes", "list_causes", "pattern_of"]
+
+_MOST_GROUPED: Final = 10_000
+_MESSAGE: Final = 200
+_FRESH_SECONDS: Final = 1.0
+
+_VARYING: Final = (
+    (re.compile(r"\b(?:s3|https?|data):\S+"), "‹address›"),
+    (re.compile(r"'[^']*'|\"[^\"]*\""), "‹text›"),
+    (re.compile(r"\b(?=[0-9a-f-]*[0-9])[0-9a-f][0-9a-f-]{7,}\b"), "‹id›"),
+    (re.compile(r"\d+(?:[.,]\d+)*"), "‹n›"),
+)
+
+
+class Cause(msgspec.Struct, frozen=True):
+    """Dead letters of one code whose messages differ only in names and numbers; times are Unix ms."""
+
+    code: str
+    message: str
+    count: int
+    newest: int
+    oldest: int
+
+
+class Causes(msgspec.Struct, frozen=True):
+    """The causes of the `seen` newest dead letters, the most frequent first; `total` is how many there are."""
+
+    causes: list[Cause]
+    seen: int
+    total: int
+
+
+class CauseWatch:
+    """Groups the newest dead letters; a look that is younger than a second serves everybody."""
+
+    def __init__(self, operator: Operator, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._operator = operator
+        self._clock = clock
+        self._looking = asyncio.Lock()
+        self._last: Causes | None = None
+        self._until = 0.0
+
+    async def look(self) -> Causes:
+        """Return the causes now. Raises `QueueUnavailable`."""
+        async with self._looking:
+            if self._last is None or self._clock() >= self._until:
+                self._last = await self._group()
+                self._until = self._clock() + _FRESH_SECONDS
+            return self._last
+
+    def forget(self) -> None:
+        """Look anew next time: letters have gone."""
+        self._until = 0.0
+
+    async def _group(self) -> Causes:
+        letters = await self._operator.failures(_MOST_GROUPED)
+        total = len(letters)
+        if total == _MOST_GROUPED:
+            total = (await self._operator.status(())).dead
+        return Causes(_grouped(letters), len(letters), total)
+
+
+async def list_causes(call: "Call") -> Response:
+    """Answer `GET /v1/dead/causes`."""
+    return json_response(call, await call.gateway.causes.look())
+
+
+def pattern_of(message: str) -> str:
+    """Return the message without what differs from job to job: addresses, quoted text, ids and numbers."""
+    for varying, name in _VARYING:
+        message = varying.sub(name, message)
+    return message[:_MESSAGE]
+
+
+def _grouped(letters: Sequence[DeadLetter]) -> list[Cause]:
+    groups: dict[tuple[str, str], list[int]] = {}
+    patterns: dict[str, str] = {}
+    for letter in letters:
+        pattern = patterns.get(letter.message)
+        if pattern is None:
+            pattern = patterns[letter.message] = pattern_of(letter.message)
+        groups.setdefault((letter.code, pattern), []).append(letter.at)
+    causes = [Cause(code, message, len(times), max(times), min(times)) for (code, message), times in groups.items()]
+    return sorted(causes, key=lambda cause: (-cause.count, cause.code, cause.message))
