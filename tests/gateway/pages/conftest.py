@@ -10,7 +10,8 @@ import pytest
 __all__ = ["CHROMIUMS", "Browsing", "browsing", "open_browser"]
 
 CHROMIUMS = ("/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome")
-_FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-proxy-server"]
+_CAMERA = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]
+_FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-proxy-server", *_CAMERA]
 
 # keeps every breach of the policy, which the console shows in words only
 _WATCH = "document.addEventListener('securitypolicyviolation', (e) => console.error('CSP: ' + e.violatedDirective));"

@@ -78,12 +78,31 @@ async def test_dead_letters_are_grouped_redriven_and_answered(
         assert await page.title() == "Stoop dashboard", "no text became markup"
 
 
-async def test_a_lane_is_paused_from_the_keyboard(telling: Serving, browsing: Browsing) -> None:
-    async with asyncio.timeout(SECONDS), browsing() as page:
+async def test_a_lane_is_paused_from_the_keyboard_and_its_jobs_shown(
+    teller: Town, telling: Serving, browsing: Browsing
+) -> None:
+    async with (
+        asyncio.timeout(SECONDS),
+        Redis.from_url(teller.redis_url, protocol=2) as redis,
+        asking(telling) as http,
+        browsing() as page,
+    ):
+        await redis.zadd(names.delayed(), {"late": 4e12})
         await page.goto(f"{telling.address}/dashboard")
+        await expect(page.locator("#held tr")).to_contain_text("late")
+        await redis.zrem(names.delayed(), "late")
+        await expect(page.locator("#held-card")).to_be_hidden()
         await page.get_by_role("button", name="Pause bulk").focus()
         await page.keyboard.press("Enter")
         await expect(page.get_by_role("button", name="Resume bulk")).to_be_focused()
+        waiting = await http.post("/v1/jobs", json={"skill": "query", "question": HOSTILE, "lane": "bulk"})
+        await page.locator("#job-id").fill(waiting.json()["id"])
+        await page.get_by_role("button", name="Show", exact=True).click()
+        await page.get_by_text("Question, picture and answer").click()
+        await expect(page.locator("#job .text").first).to_have_text(HOSTILE)
+        await page.get_by_role("button", name="Cancel job").click()
+        await expect(page.locator("#job .facts")).to_contain_text("cancelled")
+        await page.get_by_role("button", name="Resume bulk").focus()
         await page.keyboard.press("Enter")
         await expect(page.get_by_role("button", name="Pause bulk")).to_be_focused()
         await expect(page.locator("#workers tr")).to_have_count(1)
@@ -125,10 +144,10 @@ async def test_many_viewers_cost_one_look_a_second(teller: Town, telling: Servin
             async with http.stream("GET", "/v1/queue/events") as response:
                 seen.extend([json.loads(data)["at"] async for data in first_data(response, 3)])
 
-        for _ in range(50):
+        for _ in range(100):
             viewers.create_task(view())
     async with Redis.from_url(teller.redis_url, protocol=2) as redis:
-        assert len(seen) == 150
+        assert len(seen) == 300
         assert await looks(redis) - before <= len(set(seen)) + 2, "one look for all viewers together"
 
 

@@ -1,14 +1,17 @@
 """The playground in a real browser."""
 
 import asyncio
+import signal
+from importlib import resources
 from pathlib import Path
 
 import pytest
 
+from stoop.demo.child_server import ChildServer
 from stoop.demo.pictures import Picture
 from tests.examples.conftest import Town
 from tests.examples.telling_child import words
-from tests.gateway.conftest import SECONDS, Serving
+from tests.gateway.conftest import SECONDS, Begin, Serving
 from tests.gateway.pages.conftest import Browsing
 
 expect = pytest.importorskip("playwright.async_api").expect
@@ -83,6 +86,37 @@ _SEEN = """() => {
   const answer = document.getElementById("answer");
   new MutationObserver(() => seen.push(answer.textContent)).observe(answer, { childList: true, characterData: true });
 }"""
+
+
+async def test_a_killed_worker_leaves_no_wrong_word(
+    mortal: tuple[Town, ChildServer], begin: Begin, gate: Path, browsing: Browsing
+) -> None:
+    town, worker = mortal
+    serving = begin(town, "--open")
+    half, whole = "".join(words(4)[:2]), "".join(words(4))
+    async with asyncio.timeout(SECONDS), browsing() as page:
+        await page.goto(serving.address)
+        await page.evaluate(_SEEN)
+        await page.get_by_label("Question").fill(f"tell 4 until {gate}")
+        await page.get_by_role("button", name="Ask").click()
+        await expect(page.locator("#answer")).to_have_text(half)
+        worker.end(signal.SIGKILL)
+        gate.touch()
+        worker.start()
+        await expect(page.locator("#answer")).to_have_text(whole)
+        assert all(whole.startswith(text) for text in await page.evaluate("seen"))
+        job = page.url.partition("#job=")[2]
+        await page.goto(f"{serving.address}/dashboard#job={job}")
+        timeline = page.locator("#job .timeline li")
+        steps = ["Queued", "Attempt 1: claimed", "Attempt 1: worker lost", "Attempt 2: claimed", "First token", "Ended"]
+        await expect(timeline).to_have_count(len(steps))
+        assert await timeline.locator("b").all_inner_texts() == steps
+
+
+def test_the_pages_are_small() -> None:
+    files = list((resources.files("stoop.gateway.pages") / "static").iterdir())
+    assert len(files) > 10
+    assert sum(len(file.read_bytes()) for file in files) < 100_000
 
 
 async def test_an_answer_and_a_file_name_stay_text(
