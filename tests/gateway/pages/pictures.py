@@ -1,8 +1,9 @@
 """Takes the pictures of the pages that the README shows: `python -m tests.gateway.pages.pictures FOLDER [--all]`.
 
-Run it on a fresh gateway of `stoop up`; its address is the variable STOOP_GATEWAY, by default that of `stoop up`. It needs
-Chromium. It writes `answer.webp`, an answer as it streams, three times slower than it came, and `dashboard-light.webp` and
-`dashboard-dark.webp`. With `--all` it also writes each page in both schemes, wide and narrow, for a look at them.
+Run it on a fresh gateway of `stoop up`. The gateway's address is the variable STOOP_GATEWAY, by default that of
+`stoop up`. It needs Chromium. It writes `answer.webp`, an answer as it streams, three times slower than it came,
+`dashboard-light.webp` and `dashboard-dark.webp`. With `--all` it instead writes each page in both schemes, wide and
+narrow, for a look at them.
 """
 
 import asyncio
