@@ -29,7 +29,7 @@ class Registration:
     tokens: tuple[float, float, int] = (0.0, 0.0, 0)
     version: str = field(default_factory=lambda: version("stoop"))
 
-    def encode(self, now: int, in_flight: int, figures: Mapping[str, float]) -> bytes:
+    def encode(self, now: int, in_flight: int, figures: Mapping[str, object]) -> bytes:
         """Return the record as JSON. `figures` are the engine's own."""
         if self.started_at is None:
             self.started_at = now
@@ -46,15 +46,20 @@ class Registration:
         )
         return msgspec.json.encode(record)
 
-    def _speeds(self, now: int, figures: Mapping[str, float]) -> tuple[float, float]:
+    def _speeds(self, now: int, figures: Mapping[str, object]) -> tuple[float, float]:
         """Return prompt and generated tokens a second since the last call; a new engine counts from 0 again."""
-        read, written = figures.get("prefill_tokens_total", 0.0), figures.get("decode_tokens_total", 0.0)
+        read, written = _count(figures, "prefill_tokens_total"), _count(figures, "decode_tokens_total")
         read_before, written_before, before = self.tokens
         self.tokens = read, written, now
         seconds = (now - before) / 1000
         if before == 0 or seconds <= 0:
             return 0.0, 0.0
         return _speed(read, read_before, seconds), _speed(written, written_before, seconds)
+
+
+def _count(figures: Mapping[str, object], name: str) -> float:
+    value = figures.get(name)
+    return value if isinstance(value, int | float) else 0.0
 
 
 def _speed(count: float, before: float, seconds: float) -> float:
