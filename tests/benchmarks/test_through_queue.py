@@ -22,8 +22,8 @@ def test_jobs_go_through_the_queue(words: Words, tmp_path: Path) -> None:
     (figures,) = document["figures"]
     assert (figures["requests"], figures["cached_requests"]) == (8, 0)
     assert document["share_of_engine"] == pytest.approx(figures["requests_per_second"] / 10)
-    assert document["front_cpu_ms_per_job"] > 0
-    assert document["engine_cpu_ms_per_job"] > 0
+    # the kernel counts in ticks of 10 ms, and a tiny engine may need less than one
+    assert document["front_cpu_ms_per_job"] > 0 <= document["engine_cpu_ms_per_job"]
 
 
 def test_the_cpu_time_of_a_process_and_its_children() -> None:

@@ -21,7 +21,7 @@ from stoop.demo.worker_process import find_model, kept_running, running_worker
 from stoop.gateway.options import ServeOptions
 from stoop.gateway.server import serve
 
-__all__ = ["UpOptions", "up"]
+__all__ = ["UpOptions", "up", "write_environment"]
 
 _PICTURE = "up/shapes.png"
 _QUESTION = "How many shapes are there?"
@@ -57,10 +57,27 @@ def up(*, options: UpOptions) -> None:
                 running_worker(folder, model, redis, s3, flags, _START_SECONDS) as worker,
                 kept_running(worker, lambda line: typer.echo(line, err=True)),
             ):
-                _serve(redis, s3, options, name or "moondream2")
+                variables = write_environment(folder / "environment", redis, s3)
+                _serve(redis, s3, options, name or "moondream2", variables)
 
 
-def _serve(redis: EmbeddedRedis, s3: EmbeddedS3, options: UpOptions, model: str) -> None:
+def write_environment(path: Path, redis: EmbeddedRedis, s3: EmbeddedS3) -> Path:
+    """Write a file that a shell can source to reach these servers with `stoop` and the client; return its path.
+
+    Only its owner may read it, because it holds the key of the S3 server.
+    """
+    variables = s3.environment | {
+        "STOOP_REDIS_URL": redis.url,
+        "STOOP_BUCKET": s3.bucket,
+        "STOOP_S3_ENDPOINT": s3.endpoint,
+        "STOOP_S3_PATH_STYLE": "true",
+    }
+    path.touch(mode=0o600)
+    path.write_text("".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items()))
+    return path
+
+
+def _serve(redis: EmbeddedRedis, s3: EmbeddedS3, options: UpOptions, model: str, variables: Path) -> None:
     # the gateway uploads images from this process
     os.environ.update(s3.environment)
     config = ProducerConfig(
@@ -70,10 +87,10 @@ def _serve(redis: EmbeddedRedis, s3: EmbeddedS3, options: UpOptions, model: str)
     s3.client().put_object(Bucket=s3.bucket, Key=_PICTURE, Body=picture.encoded, ContentType="image/png")
     served = replace(ServeOptions(), host=options.host, port=options.port, keys=options.keys, open=options.keys is None)
     image = f"s3://{s3.bucket}/{_PICTURE}"
-    serve(config, served, on_listening=lambda address: typer.echo(_welcome(address, image, model), err=True))
+    serve(config, served, on_listening=lambda address: typer.echo(_welcome(address, image, model, variables), err=True))
 
 
-def _welcome(address: str, image: str, model: str) -> str:
+def _welcome(address: str, image: str, model: str, variables: Path) -> str:
     body = f'{{"image_url": "{image}", "question": "{_QUESTION}"}}'
     python = (
         f"from openai import OpenAI; print(OpenAI(base_url='{address}/v1', api_key='none').chat.completions.create("
@@ -81,7 +98,13 @@ def _welcome(address: str, image: str, model: str) -> str:
         f" {{'type': 'image_url', 'image_url': {{'url': '{image}'}}}}]}}]).choices[0].message.content)"
     )
     curl = f"curl {address}/v1/query -H 'Content-Type: application/json' -d {shlex.quote(body)}"
-    lines = [f"Open {address} in a browser, or try:", curl, f'python -c "{python}"', "Ctrl-C ends everything."]
+    lines = [
+        f"Open {address} in a browser, or try:",
+        curl,
+        f'python -c "{python}"',
+        f"For stoop's commands and clients in another shell: source {shlex.quote(str(variables))}",
+        "Ctrl-C ends everything.",
+    ]
     return "\n" + "\n\n".join(lines) + "\n"
 
 

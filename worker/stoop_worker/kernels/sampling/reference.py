@@ -12,6 +12,8 @@ __all__ = ["LEAST_TEMPERATURE", "mask_of", "sample", "top_k_filter", "top_p_filt
 LEAST_TEMPERATURE = 1e-4
 """Lower temperatures are greedy: the second likeliest token has no chance, and the division would overflow float32."""
 
+_FIRST_SORTED = (128, 2048)
+
 
 def sample(
     logits_BV: Tensor,
@@ -44,19 +46,22 @@ def top_p_filter(probabilities_BV: Tensor, top_ps_B: Tensor) -> Tensor:
     From the likeliest down, a token stays if the sum of the tokens before it does not exceed top_p. Tokens exactly as
     likely as the last one that stays do too. The likeliest always stays, and with a top_p of 1 all tokens do.
     """
-    sorted_BV = probabilities_BV.sort(dim=-1, descending=True).values
-    before_BV = _running_sum(sorted_BV) - sorted_BV
-    last_B1 = (before_BV <= top_ps_B[:, None]).sum(dim=-1, keepdim=True).clamp(min=1) - 1
-    least_B1 = torch.where(top_ps_B[:, None] >= 1, 0, sorted_BV.gather(1, last_B1))
+    cut_B = top_ps_B < 1
+    if not cut_B.any():
+        return probabilities_BV
+    least_B1 = torch.where(cut_B[:, None], _least_likely(probabilities_BV, top_ps_B), 0)
     return torch.where(probabilities_BV >= least_B1, probabilities_BV, 0)
 
 
 def top_k_filter(logits_BV: Tensor, top_ks_B: Tensor) -> Tensor:
     """Set logits below the k-th largest to minus infinity; a k of 0 leaves all unchanged."""
-    vocabulary = logits_BV.shape[1]
-    last_B1 = torch.where(top_ks_B > 0, top_ks_B, vocabulary).clamp(max=vocabulary)[:, None].long() - 1
-    least_B1 = logits_BV.sort(dim=-1, descending=True).values.gather(1, last_B1)
-    return logits_BV.masked_fill(logits_BV < least_B1, float("-inf"))
+    limited_B1 = (top_ks_B > 0)[:, None]
+    most = min(int(top_ks_B.max()), logits_BV.shape[1])
+    if most <= 0:
+        return logits_BV
+    last_B1 = (top_ks_B.clamp(min=1, max=most) - 1)[:, None].long()
+    least_B1 = logits_BV.topk(most, dim=-1).values.gather(1, last_B1)
+    return logits_BV.masked_fill(limited_B1 & (logits_BV < least_B1), float("-inf"))
 
 
 def mask_of(ids: Iterable[int], vocabulary: int) -> Tensor:
@@ -64,6 +69,31 @@ def mask_of(ids: Iterable[int], vocabulary: int) -> Tensor:
     bits = torch.zeros(-(-vocabulary // 32) * 32, dtype=torch.int64)
     bits[torch.tensor(list(ids), dtype=torch.int64)] = 1
     return (bits.view(-1, 32) << torch.arange(32)).sum(dim=1).to(torch.int32)
+
+
+def _least_likely(probabilities_BV: Tensor, top_ps_B: Tensor) -> Tensor:
+    """Return the probability of the last token that each row's top_p keeps, (B, 1).
+
+    Sorting a whole vocabulary takes longer than a step of a small model, and few tokens hold most of the sum. So the
+    CPU sorts only the likeliest if every row is cut among them.
+    """
+    vocabulary = probabilities_BV.shape[1]
+    few = [count for count in _FIRST_SORTED if count < vocabulary and probabilities_BV.device.type == "cpu"]
+    for count in few:
+        sorted_BK = probabilities_BV.topk(count, dim=-1).values
+        kept_BK = _is_kept(sorted_BK, top_ps_B)
+        if not (kept_BK[:, -1] & (top_ps_B < 1)).any():
+            return _last_kept(sorted_BK, kept_BK)
+    sorted_BV = probabilities_BV.sort(dim=-1, descending=True).values
+    return _last_kept(sorted_BV, _is_kept(sorted_BV, top_ps_B))
+
+
+def _is_kept(sorted_BK: Tensor, top_ps_B: Tensor) -> Tensor:
+    return _running_sum(sorted_BK) - sorted_BK <= top_ps_B[:, None]
+
+
+def _last_kept(sorted_BK: Tensor, kept_BK: Tensor) -> Tensor:
+    return sorted_BK.gather(1, kept_BK.sum(dim=-1, keepdim=True).clamp(min=1) - 1)
 
 
 def _limited(logits_BV: Tensor, limits: Limits) -> Tensor:
