@@ -1,0 +1,44 @@
+"""What the programs in Python share: where the gateways are, and a report of each check that has passed."""
+
+import base64
+import os
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+UP = os.environ["STOOP_UP"]
+TELLING = os.environ["STOOP_TELLING"]
+TEXTS = os.environ["STOOP_TEXTS"]
+SHAPES = os.environ["STOOP_SHAPES"]
+SHAPE = os.environ["STOOP_SHAPE"]
+MODEL = "demo"
+COUNT = "How many shapes are there?"
+PICTURE = Path(os.environ["STOOP_PICTURE"]).read_bytes()
+PICTURE_URL = f"data:image/png;base64,{base64.b64encode(PICTURE).decode()}"
+WORDS = "".join(["word-0", *(f" word-{i}" for i in range(1, 12))])
+UNENDING = f"tell 4 until {os.environ['STOOP_GATE']}"
+
+
+def cancel_job(job_id: str) -> None:
+    """Cancel a job by the native route, as somebody else would."""
+    request = urllib.request.Request(f"{TELLING}/v1/jobs/{job_id.removeprefix('chatcmpl-')}", method="DELETE")
+    urllib.request.urlopen(request, timeout=30).close()
+
+
+def expect(kind: type[BaseException], call: Callable[[], object], *, says: str = "") -> BaseException:
+    """Return the error of this kind that the call must raise; its text must contain `says`."""
+    try:
+        found = call()
+    except kind as error:
+        assert says in str(error), f"{says!r} is not in {error!r}"
+        return error
+    raise AssertionError(f"expected {kind.__name__}, not {found!r}")
+
+
+def run(*checks: Callable[[], None]) -> None:
+    """Run the checks one after another, and report each with its time."""
+    for check in checks:
+        began = time.perf_counter()
+        check()
+        print(f"  {check.__name__:12} {time.perf_counter() - began:5.1f} s", flush=True)
