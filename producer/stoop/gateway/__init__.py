@@ -8,6 +8,7 @@ options.py       the options of `stoop serve`
 gateway.py       the state that all requests share: client, keys, models and the end
 call.py          one request in progress
 access_log.py    request ids and one line of the log for each request
+metrics.py       the metrics of HTTP
 limits.py        the limits of API keys
 keys.py          the file of API keys
 key_options.py   the options of `stoop keys new`

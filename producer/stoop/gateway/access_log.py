@@ -1,4 +1,4 @@
-"""The outermost layer of a request: its id, one line of the log at its end, and the closing of everything it left open.
+"""The outermost layer of a request: its id, its line of the log, its metrics, and the closing of what it left open.
 
 The log names routes, keys, jobs, codes and times. It has no path, query, body or header of a caller, because
 all of these may hold content or secrets. For an unforeseen exception it has the place and the type.
@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from stoop.gateway.call import request_id_of
 from stoop.gateway.errors import ApiError
+from stoop.gateway.metrics import HttpMetrics
 
 __all__ = ["AccessLog"]
 
@@ -22,8 +23,9 @@ _log: Any = structlog.get_logger()
 class AccessLog:
     """The outermost layer of the application."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, metrics: HttpMetrics) -> None:
         self._app = app
+        self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -31,11 +33,13 @@ class AccessLog:
             await self._app(scope, receive, send)
             return
         given = dict(scope["headers"]).get(b"x-request-id", b"").decode("latin-1")
-        await _Request(scope, send, request_id_of(given)).serve(self._app, receive)
+        await _Request(scope, send, request_id_of(given), self._metrics).serve(self._app, receive)
 
 
 class _Request:
-    def __init__(self, scope: Scope, send: Send, request_id: str) -> None:
+    def __init__(self, scope: Scope, send: Send, request_id: str, metrics: HttpMetrics) -> None:
+        self._metrics = metrics
+        self._streams = False
         self._scope = scope
         self._send = send
         self._began = time.perf_counter()
@@ -62,12 +66,19 @@ class _Request:
             for close in self._closers:
                 close()
             self._log_request()
+            self._count_request()
+
+    @property
+    def _elapsed(self) -> float:
+        return time.perf_counter() - self._began
 
     async def _sent(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self._status = message["status"]
-            names = {name for name, _ in message["headers"]}
-            if b"x-request-id" not in names:
+            headers = dict(message["headers"])
+            self._streams = headers.get(b"content-type", b"").startswith(b"text/event-stream")
+            self._metrics.begun(self._facts.get("route"), self._elapsed, streams=self._streams)
+            if b"x-request-id" not in headers:
                 message["headers"] = [*message["headers"], (b"x-request-id", self._request_id.encode())]
         await self._send(message)
 
@@ -79,10 +90,16 @@ class _Request:
         await self._send({"type": "http.response.body", "body": error.body})
 
     def _log_request(self) -> None:
-        milliseconds = round(1000 * (time.perf_counter() - self._began), 1)
+        milliseconds = round(1000 * self._elapsed, 1)
         method = self._scope["method"] if self._facts.get("route") else None
         _log.info(
             "request", request=self._request_id, status=self._status, ms=milliseconds, method=method, **self._facts
+        )
+
+    def _count_request(self) -> None:
+        facts = self._facts
+        self._metrics.ended(
+            facts.get("route"), self._status, self._elapsed, code=facts.get("code"), streamed=self._streams
         )
 
 

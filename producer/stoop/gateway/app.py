@@ -49,7 +49,7 @@ def make_app(gateway: Gateway) -> AccessLog:
     refusals: dict[Any, Any] = {ApiError: _refused, StoopError: _failed, HTTPException: _unknown, CallerLeft: _left}
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=refusals, middleware=_cors(gateway))
     app.state.document = document(ROUTES)
-    return AccessLog(app)
+    return AccessLog(app, gateway.metrics)
 
 
 def _endpoint(gateway: Gateway, route: Route) -> Callable[[Request], Awaitable[Response]]:

@@ -15,6 +15,7 @@ from stoop.gateway.files import ObjectFolder
 from stoop.gateway.follower import Follower
 from stoop.gateway.keys import OPEN, ApiKey, KeyRing, Scope
 from stoop.gateway.limits import BatchLock, RequestLimits
+from stoop.gateway.metrics import HttpMetrics
 from stoop.gateway.models import Models
 from stoop.gateway.options import ServeOptions
 from stoop.gateway.pages.causes import CauseWatch
@@ -48,6 +49,7 @@ class Gateway:
         self.operator: Operator = RedisOperator(config.redis_url.get_secret_value())
         self.watch = QueueWatch(self.operator, config.lanes)
         self.causes = CauseWatch(self.operator)
+        self.metrics = HttpMetrics()
         self.draining = False
         self.closing: asyncio.Future[None]
         self._keys = None if options.keys is None else KeyRing(options.keys)

@@ -17,6 +17,8 @@ from stoop.gateway import (
 )
 from stoop.gateway.documents import show_docs, show_openapi
 from stoop.gateway.files import FileObject
+from stoop.gateway.keys import Scope
+from stoop.gateway.metrics import show_metrics
 from stoop.gateway.pages.page_routes import PAGE_ROUTES
 from stoop.gateway.route import Route
 
@@ -201,6 +203,15 @@ _ABOUT: Final = (
         scope=None,
         answer=dict[str, Any],
         query=("workers",),
+    ),
+    Route(
+        method="GET",
+        path="/metrics",
+        run=show_metrics,
+        summary="Show the gateway's metrics to Prometheus.",
+        tag="About",
+        scope=Scope.METRICS,
+        media_type="text/plain",
     ),
     Route(
         method="GET",
