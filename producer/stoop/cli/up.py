@@ -57,12 +57,12 @@ def up(*, options: UpOptions) -> None:
                 running_worker(folder, model, redis, s3, flags, _START_SECONDS) as worker,
                 kept_running(worker, lambda line: typer.echo(line, err=True)),
             ):
-                variables = write_environment(folder / "environment", redis, s3)
+                variables = write_environment(folder / "environment", redis, s3, {"model": str(model), **flags})
                 _serve(redis, s3, options, name or "moondream2", variables)
 
 
-def write_environment(path: Path, redis: EmbeddedRedis, s3: EmbeddedS3) -> Path:
-    """Write a file that a shell can source to reach these servers with `stoop` and the client; return its path.
+def write_environment(path: Path, redis: EmbeddedRedis, s3: EmbeddedS3, worker_flags: dict[str, str]) -> Path:
+    """Write a file that a shell can source to use these servers, and to start another such worker; return its path.
 
     Only its owner may read it, because it holds the key of the S3 server.
     """
@@ -71,6 +71,7 @@ def write_environment(path: Path, redis: EmbeddedRedis, s3: EmbeddedS3) -> Path:
         "STOOP_BUCKET": s3.bucket,
         "STOOP_S3_ENDPOINT": s3.endpoint,
         "STOOP_S3_PATH_STYLE": "true",
+        **{f"STOOP_{name.upper().replace('-', '_')}": value for name, value in worker_flags.items()},
     }
     path.touch(mode=0o600)
     path.write_text("".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items()))

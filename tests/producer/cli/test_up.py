@@ -9,9 +9,16 @@ from stoop.demo.embedded import EmbeddedRedis, EmbeddedS3
 def test_another_shell_reaches_the_servers_by_sourcing_a_file(tmp_path: Path) -> None:
     redis = EmbeddedRedis(url="unix:///tmp/a b/redis.sock")
     s3 = EmbeddedS3("http://127.0.0.1:9", "KEY", "it's secret; touch /tmp/x", "us-east-1", "bucket")
-    path = write_environment(tmp_path / "environment", redis, s3)
+    path = write_environment(tmp_path / "environment", redis, s3, {"model-name": "my demo"})
     assert path.stat().st_mode & 0o077 == 0, "it holds a key"
-    names = ("STOOP_REDIS_URL", "STOOP_BUCKET", "STOOP_S3_ENDPOINT", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+    names = (
+        "STOOP_REDIS_URL",
+        "STOOP_BUCKET",
+        "STOOP_S3_ENDPOINT",
+        "AWS_ACCESS_KEY_ID",
+        "AWS_SECRET_ACCESS_KEY",
+        "STOOP_MODEL_NAME",
+    )
     shown = "; ".join(f'printf "%s\\n" "${name}"' for name in names)
     sourced = subprocess.run(
         ["bash", "-euc", f"source '{path}'; {shown}"],
@@ -20,4 +27,4 @@ def test_another_shell_reaches_the_servers_by_sourcing_a_file(tmp_path: Path) ->
         text=True,
         check=True,
     )
-    assert sourced.stdout.splitlines() == [redis.url, s3.bucket, s3.endpoint, s3.access_key, s3.secret_key]
+    assert sourced.stdout.splitlines() == [redis.url, s3.bucket, s3.endpoint, s3.access_key, s3.secret_key, "my demo"]

@@ -1,0 +1,70 @@
+"""Brings pages that live beside the code into the site, and points their links at each other."""
+
+import os
+import re
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+ROOT: Final = Path(__file__).parent.parent
+
+PAGES: Final = {
+    "producer/stoop/gateway/README.md": "guides/gateway.md",
+    "producer/stoop/bulk/README.md": "guides/bulk.md",
+    "producer/stoop/export/README.md": "guides/exports.md",
+    "producer/stoop/celery/README.md": "guides/celery.md",
+    "schemas/README.md": "reference/wire.md",
+    "deploy/README.md": "operate/deploy.md",
+    "SECURITY.md": "operate/security.md",
+    "CONTRIBUTING.md": "contribute/index.md",
+    "producer/README.md": "contribute/producer.md",
+    "worker/README.md": "contribute/worker.md",
+    "worker/stoop_worker/models/README.md": "contribute/models.md",
+    "tests/README.md": "contribute/tests.md",
+    "DECISIONS.md": "background/decisions.md",
+    "PERFORMANCE.md": "background/performance.md",
+    "CHANGELOG.md": "background/changes.md",
+}
+"""Pages of the repository, and where the site has them."""
+
+_LINK: Final = re.compile(r"(!?)\[([^]]*)\]\((?![a-z]+:|#)([^)\s#]+)(#[^)\s]*)?\)")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the repository's pages, and the pictures that they show."""
+    for source, page in PAGES.items():
+        text = (ROOT / source).read_text(encoding="utf-8")
+        for picture in pictures(source, text):
+            files.append(File.generated(config, f"pictures/{picture.name}", content=(ROOT / picture).read_bytes()))
+        files.append(File.generated(config, page, content=moved(text, source, page)))
+    return files
+
+
+def moved(text: str, source: str, page: str) -> str:
+    """Return a page's text with links for its place in the site; a link to a file that the site lacks becomes text."""
+
+    def link(match: re.Match[str]) -> str:
+        picture, label, target, anchor = match.groups()
+        path = _resolved(source, target)
+        if path.suffix == ".png":
+            return f"{picture}[{label}]({_relative(f'pictures/{path.name}', page)})"
+        found = PAGES.get(path.as_posix()) or PAGES.get((path / "README.md").as_posix())
+        return f"[{label}]({_relative(found, page)}{anchor or ''})" if found else label
+
+    return _LINK.sub(link, text)
+
+
+def pictures(source: str, text: str) -> set[PurePosixPath]:
+    """Return the pictures that a page links to, as paths within the repository."""
+    found = {_resolved(source, target) for _, _, target, _ in _LINK.findall(text)}
+    return {path for path in found if path.suffix == ".png"}
+
+
+def _resolved(source: str, target: str) -> PurePosixPath:
+    return PurePosixPath(os.path.normpath(PurePosixPath(source).parent / target))
+
+
+def _relative(target: str, page: str) -> str:
+    return os.path.relpath(target, PurePosixPath(page).parent)
