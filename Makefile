@@ -11,7 +11,7 @@ PROCESSES ?= auto
 unexport PYTHONDONTWRITEBYTECODE
 PYTEST = $(BIN)/pytest -q --numprocesses $(PROCESSES) --dist worksteal
 
-.PHONY: help demo test coverage chaos clients check bench bench-engine gpu images dist clean
+.PHONY: help demo test coverage chaos clients check bench bench-engine gpu images docs dist clean
 
 help: ## show what can be made
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +51,10 @@ gpu: ## run the tests that need a CUDA device, with the Python that has one (PYT
 
 images: ## build the container images with docker, podman or buildah (ENGINE=… EXTRA=gpu BASE=debian PIP=host)
 	@deploy/images.sh
+
+docs: .venv/.test ## build the documentation site into build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "Open build/site/index.html"
 
 dist: .venv/.test ## build the sdist and the wheel into dist/
 	$(BIN)/python -m hatchling build -d dist

@@ -1,4 +1,4 @@
-"""Links between the project's pages."""
+"""Links between the project's pages; the build of the documentation checks those in `docs/`."""
 
 import re
 from pathlib import Path
@@ -14,7 +14,10 @@ _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 PAGES = sorted(
     path
     for path in ROOT.rglob("*.md")
-    if not any(part.startswith(".") or part in ("node_modules", "demo-output") for part in path.relative_to(ROOT).parts)
+    if not any(
+        part.startswith(".") or part in ("node_modules", "demo-output", "docs", "build")
+        for part in path.relative_to(ROOT).parts
+    )
 )
 
 

@@ -1,0 +1,56 @@
+"""The documentation site: it builds, loads nothing from elsewhere, and its tables are complete."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from stoop_schemas.failure import RETRYABLE, FailureCode
+from tests.project.modules import ROOT
+
+pytest.importorskip("mkdocs")
+
+_LOADED = re.compile(r"<(?:script|link|img|iframe|source)[^>]*?(?:src|href)=[\"']?(?:https?:)?//[^>]*>")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site; a link that leads nowhere fails the build."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(folder)]
+    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    built = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    return folder
+
+
+def test_the_site_is_whole(site: Path) -> None:
+    pages = {page.relative_to(site).as_posix(): page.read_text(encoding="utf-8") for page in site.rglob("*.html")}
+    assert {"index.html", "start/web.html", "reference/python.html", "reference/wire.html"} <= set(pages)
+    assert "cancel_on_exit" in pages["reference/python.html"], "signatures of the client"
+    assert {name: _LOADED.findall(text) for name, text in pages.items() if _LOADED.search(text)} == {}
+
+
+@pytest.mark.parametrize("words", ["COCO", "reconnect", "out of memory"])
+def test_a_search_finds(site: Path, words: str) -> None:
+    index = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))
+    assert any(words.lower() in entry["text"].lower() for entry in index["docs"])
+
+
+def test_every_model_of_the_catalog_has_a_row() -> None:
+    catalog = tomllib.loads((ROOT / "worker/stoop_worker/models/catalog.toml").read_text(encoding="utf-8"))
+    rows = re.findall(r"^\| `([^`]+)` \|(.*)\|$", (ROOT / "docs/models.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert {name: "pinned" in rest for name, rest in rows} == {
+        name: "revision" in entry for name, entry in catalog.items()
+    }
+
+
+def test_every_failure_code_has_a_remedy() -> None:
+    page = (ROOT / "docs/operate/troubleshooting.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `(\w+)` \| (yes|no) \|", page, re.MULTILINE))
+    assert rows == {code.value: "yes" if code in RETRYABLE else "no" for code in FailureCode}
