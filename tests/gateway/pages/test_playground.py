@@ -4,6 +4,7 @@ import asyncio
 import signal
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -158,6 +159,22 @@ async def test_a_job_is_stopped_and_a_link_shows_it(telling: Serving, gate: Path
         await expect(page.get_by_label("Question")).to_have_value("tell 3")
 
 
+async def test_the_pages_work_behind_a_path(telling: Serving, browsing: Browsing) -> None:
+    async with asyncio.timeout(SECONDS), browsing() as page:
+        # as a proxy does that serves the gateway under a path of its own
+        await page.route(
+            f"{telling.address}/models/vision/**",
+            lambda route: route.continue_(url=route.request.url.replace("/models/vision/", "/")),
+        )
+        await page.goto(f"{telling.address}/models/vision/")
+        await page.get_by_label("Question").fill("tell 3")
+        await page.get_by_role("button", name="Ask").click()
+        await expect(page.locator("#answer")).to_have_text("".join(words(3)))
+        await page.get_by_role("link", name="Dashboard").click()
+        await expect(page.locator("#live")).to_have_text("Live")
+        assert page.url == f"{telling.address}/models/vision/dashboard"
+
+
 async def test_axe_finds_nothing(painter: tuple[Town, Picture, str], painting: Serving, browsing: Browsing) -> None:
     axe = pytest.importorskip("axe_playwright_python.async_playwright").Axe()
     for scheme in ("light", "dark"):
@@ -167,9 +184,19 @@ async def test_axe_finds_nothing(painter: tuple[Town, Picture, str], painting: S
             await upload(page, painter[1])
             await page.get_by_role("button", name="Ask").click()
             await expect(page.locator("#metrics")).to_contain_text("tokens out")
-            for path in ("", "dashboard"):
-                if path:
-                    await page.goto(f"{painting.address}/{path}")
-                    await expect(page.locator("#live")).to_have_text("Live")
-                found = await axe.run(page)
-                assert found.violations_count == 0, found.generate_report()
+            job = page.url.partition("#")[2]
+            await check(axe, page)
+            await page.get_by_text("chat", exact=True).click()
+            await page.get_by_role("textbox", name="Message").fill("How many shapes are there?")
+            await page.get_by_role("button", name="Send").click()
+            await expect(page.locator("#metrics")).to_contain_text("tokens out")
+            await check(axe, page)
+            await page.goto(f"{painting.address}/dashboard#{job}")
+            await expect(page.locator("#live")).to_have_text("Live")
+            await page.get_by_text("Question, picture and answer").click()
+            await check(axe, page)
+
+
+async def check(axe: Any, page: Any) -> None:
+    found = await axe.run(page)
+    assert found.violations_count == 0, found.generate_report()

@@ -18,7 +18,8 @@ function messagesAfter(entry) {
   return said ? [...asked, { role: "assistant", content: said }] : asked.slice(0, -1);
 }
 
-function picturesOf(message) {
+/** The addresses of a message's pictures. */
+export function picturesOf(message) {
   if (typeof message.content === "string") return [];
   return message.content.filter((part) => part.type === "image_url").map((part) => part.image_url.url);
 }

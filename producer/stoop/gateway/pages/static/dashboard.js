@@ -66,7 +66,8 @@ dead = new Dead({ onJob: openJob, fail });
 held = new Held({ onJob: openJob, fail });
 byId("job-form").addEventListener("submit", (event) => {
   event.preventDefault();
-  const id = byId("job-id").value.trim();
+  // also as OpenAI's clients show it
+  const id = byId("job-id").value.trim().replace(/^chatcmpl-/, "");
   if (id) openJob(id);
 });
 wireKey(start);

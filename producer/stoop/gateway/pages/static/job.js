@@ -1,7 +1,7 @@
 // One job for an operator: its times and attempts, its record, its dead letter, and its answer on its picture.
 
 import { ApiError, call, follow, load } from "./api.js";
-import { textOf } from "./chat.js";
+import { picturesOf, textOf } from "./chat.js";
 import { byId, copy, fill, h, show } from "./dom.js";
 import { Places } from "./overlay.js";
 
@@ -122,6 +122,7 @@ function question(asked, output) {
   const frame = h("div", { class: "frame", hidden: true }, image, layer);
   const places = output.objects ?? output.points ?? (output.gaze ? [output.gaze] : []);
   const { messages } = asked;
+  const address = asked.image ?? messages?.flatMap(picturesOf).at(-1);
   const text = asked.question ?? asked.object ?? asked.length ?? (messages?.length ? textOf(messages.at(-1)) : "");
   const said = output.answer ?? output.caption ?? output.message?.content ?? (output.objects || output.points ? `${places.length} ${places.length === 1 ? "place" : "places"}` : null);
   const drawn = (source) => {
@@ -129,9 +130,9 @@ function question(asked, output) {
     show(frame, true);
   };
   new Places(layer, list).set(places, asked.object);
-  if (asked.image?.startsWith("data:image/")) drawn(asked.image);
-  if (asked.image?.startsWith("s3://")) {
-    load(`v1/images?address=${encodeURIComponent(asked.image)}`).then((blob) => drawn(URL.createObjectURL(blob)), () => {});
+  if (address?.startsWith("data:image/")) drawn(address);
+  if (address?.startsWith("s3://")) {
+    load(`v1/images?address=${encodeURIComponent(address)}`).then((blob) => drawn(URL.createObjectURL(blob)), () => {});
   }
   return h("div", {}, h("p", { class: "text" }, text), frame, list, said === null ? null : h("p", { class: "text answer" }, said));
 }

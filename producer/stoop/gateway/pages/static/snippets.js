@@ -51,7 +51,8 @@ function openai(entry) {
   const own = { ...(["query", "chat"].includes(entry.skill) ? {} : { skill: entry.skill }), ...more, ...others };
   const given = Object.entries({ temperature, top_p, max_tokens, seed }).filter(([, value]) => value !== undefined);
   const lines = [
-    `    model=${python(model ?? "moondream3-preview")},`,
+    // the model that answered has a name even where the question named none
+    `    model=${python(model ?? entry.model ?? "moondream3-preview")},`,
     `    messages=${python(messages ?? [{ role: "user", content }])},`,
     ...given.map(([name, value]) => `    ${name}=${python(value)},`),
     ...(Object.keys(own).length ? [`    extra_body=${python(own)},`] : []),

@@ -1,0 +1,61 @@
+"""What the playground copies is run by the programs that it is for."""
+
+import ast
+import asyncio
+import json
+import shlex
+import shutil
+import sys
+from typing import Any
+
+import pytest
+
+from tests.examples.conftest import Town
+from tests.gateway.conftest import SECONDS, Serving
+from tests.gateway.pages.conftest import Browsing
+
+expect = pytest.importorskip("playwright.async_api").expect
+expect.set_options(timeout=20_000)
+
+ODD = """it's "odd": $HOME `id` \\n {braces} ünï"""
+
+
+async def run(town: Town, *command: str) -> str:
+    """Run a program as a user of this gateway; return what it says."""
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        env={**town.variables, "STOOP_API_KEY": "any", "NO_PROXY": "*"},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    said, errors = await process.communicate()
+    assert process.returncode == 0, errors.decode()
+    return said.decode()
+
+
+async def copied(page: Any, name: str) -> str:
+    await page.evaluate("navigator.clipboard.writeText('')")
+    await page.get_by_role("button", name=f"Copy as {name}").click()
+    while not (text := await page.evaluate("navigator.clipboard.readText()")):
+        await asyncio.sleep(0.02)
+    return str(text)
+
+
+async def test_what_is_copied_runs(teller: Town, telling: Serving, browsing: Browsing) -> None:
+    permissions = ["clipboard-read", "clipboard-write"]
+    async with asyncio.timeout(SECONDS), browsing(permissions=permissions) as page:
+        await page.goto(telling.address)
+        await page.get_by_label("Question").fill(ODD)
+        await page.get_by_role("button", name="Ask").click()
+        await expect(page.locator("#answer")).to_have_text(ODD)
+        curl = await copied(page, "curl")
+        assert json.loads(shlex.split(curl)[-1]) == {"question": ODD}
+        if shutil.which("curl"):
+            assert json.loads(await run(teller, "bash", "-c", curl))["answer"] == ODD
+        by_stoop = await run(teller, sys.executable, "-c", await copied(page, "Python"))
+        assert ast.literal_eval(by_stoop) == {"answer": ODD}
+        by_openai = await run(teller, sys.executable, "-c", await copied(page, "OpenAI"))
+        assert by_openai.removesuffix("\n") == ODD
+        program, command, stream, _, field, job = shlex.split(await copied(page, "redis-cli"))
+        assert (program, command, stream, field) == ("redis-cli", "XADD", "stoop:{0}:jobs:interactive", "j")
+        assert json.loads(job) == {"v": 1, "skill": "query", "question": ODD}
