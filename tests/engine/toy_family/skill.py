@@ -23,6 +23,7 @@ class QuerySkill:
 
     heads = Head.TOKEN
     suppressed: tuple[int, ...] = ()
+    rule: tuple[int, ...] = ()
     greedy = False
 
     def __init__(self, request: Request) -> None:

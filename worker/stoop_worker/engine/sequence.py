@@ -95,6 +95,11 @@ class Sequence:
         return self.skill.suppressed if self.pending_input is None else self.pending_input.suppressed
 
     @property
+    def rule(self) -> tuple[int, ...]:
+        """The family's own numbers for reading the heads of the last index."""
+        return self.skill.rule if self.pending_input is None else self.pending_input.rule
+
+    @property
     def sampled_len(self) -> int:
         """The number of tokens sampled up to the last index, including a pending one."""
         return self.sampled + (self.pending_input is not None and Head.TOKEN in self.skill.heads)

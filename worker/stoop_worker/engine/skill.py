@@ -33,12 +33,14 @@ class HeadValues:
 class Lookahead:
     """The assumption of a step that starts before the head values arrive; wrong if they end or redirect the sequence.
 
-    The next input is of this `kind`, one of the family's; `heads` and `suppressed` apply after it.
+    The next input is of this `kind`, one of the family's; `heads`, `suppressed` and `rule` apply after it. The family
+    may complete `rule` from the value that is still in the sequence's seat.
     """
 
     kind: int = TOKEN
     heads: Head = Head.TOKEN
     suppressed: tuple[int, ...] = ()
+    rule: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,10 @@ class Skill(Protocol):
     @property
     def suppressed(self) -> tuple[int, ...]:
         """Token ids that must not be sampled next, at most `MOST_SUPPRESSED`."""
+
+    @property
+    def rule(self) -> tuple[int, ...]:
+        """What the family's `read` needs to know of the sequence: as many numbers as its spec says, usually none."""
 
     @property
     def greedy(self) -> bool:

@@ -26,7 +26,7 @@ class Spec:
     its widest `ValuesInput`. `media_width`: positions of a usual medium, for which prefills are captured; 0 if it takes
     no media. `encode_budget`: the highest cost of media that one step should encode on this device. `preparation`: the
     way the front cuts or resizes images, or makes frames of sound; None leaves images as they are. `deep`: sets of
-    features beside a medium's embeddings, for the first layers.
+    features beside a medium's embeddings, for the first layers. `rule`: the numbers of a skill's `rule`.
     """
 
     kv: KVSpec
@@ -41,6 +41,7 @@ class Spec:
     encode_budget: int = 64
     preparation: Preparation | MelGeometry = None
     deep: int = 0
+    rule: int = 0
 
     @property
     def given_dim(self) -> int:

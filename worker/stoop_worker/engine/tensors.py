@@ -110,11 +110,15 @@ class SamplingRows:
 
 @dataclass(frozen=True, slots=True)
 class HeadReads:
-    """Instructions for reading heads: target seats, sampling, and whether any row reads values besides the token."""
+    """Instructions for reading heads: target seats, sampling, and whether any row reads values besides the token.
+
+    `rules_RK` (int64) has the `rule` of each row's skill; it has no columns if the spec asks for none.
+    """
 
     seats_R: Tensor
     sampling: SamplingRows
     values: bool
+    rules_RK: Tensor
 
     def keep(self, ids_R: Tensor, values_RV: Tensor | None, last: LastHeads) -> Tensor:
         """Store ids and values (`values_RV` float32) in the seats; return both as (R, 1 + V) float64, or ids as (R, 1).

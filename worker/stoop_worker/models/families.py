@@ -21,6 +21,7 @@ FAMILIES: Final[Mapping[str, str]] = {
     "qwen3_vl": "stoop_worker.models.qwen_vl.family",
     "xlm-roberta": "stoop_worker.models.encoders.xlm_roberta.family",
     "gemma3_text": "stoop_worker.models.encoders.gemma.family",
+    "whisper": "stoop_worker.models.whisper.family",
 }
 """The `model_type`, or one of the `architectures`, and the module whose `open_model` loads such a model."""
 

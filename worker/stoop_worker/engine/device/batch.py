@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stoop_worker.engine.device.heads import sampling_of
+from stoop_worker.engine.device.heads import rules_of, sampling_of
 from stoop_worker.engine.device.upload import ToDevice, Upload
 from stoop_worker.engine.device.varlen import Varlen, write_pages
 from stoop_worker.engine.inputs import ValuesInput
@@ -38,8 +38,8 @@ class Batch:
     reads: HeadReads | None
 
 
-def stage(varlen: Varlen, *, page_size: int, device: torch.device) -> Batch:
-    """Send laid-out chunks to the device."""
+def stage(varlen: Varlen, *, page_size: int, rule: int, device: torch.device) -> Batch:
+    """Send laid-out chunks to the device; `rule` is the width of the skills' rules."""
     upload = Upload(device)
     to_device = upload.to_device
     batch = Batch(
@@ -49,7 +49,7 @@ def stage(varlen: Varlen, *, page_size: int, device: torch.device) -> Batch:
         layout=_layout(varlen, page_size, to_device),
         rows_N=to_device(varlen.given_rows, torch.int64),
         rows_R=to_device(varlen.lasts, torch.int64),
-        reads=_reads(varlen, to_device) if varlen.readers else None,
+        reads=_reads(varlen, rule, to_device) if varlen.readers else None,
     )
     upload.send()
     return batch
@@ -89,7 +89,7 @@ def _layout(varlen: Varlen, page_size: int, to_device: ToDevice) -> PagedLayout:
     )
 
 
-def _reads(varlen: Varlen, to_device: ToDevice) -> HeadReads:
+def _reads(varlen: Varlen, rule: int, to_device: ToDevice) -> HeadReads:
     sequences = varlen.readers
     sampling = sampling_of(sequences)
     temperatures_R, top_ps_R, uniforms_R = to_device(sampling.numbers, torch.float64).unbind(0)
@@ -103,4 +103,5 @@ def _reads(varlen: Varlen, to_device: ToDevice) -> HeadReads:
             to_device(sampling.top_ks, torch.int32) if sampling.top_ks.any() else None,
         ),
         values=any(sequence.heads is not Head.TOKEN for sequence in sequences),
+        rules_RK=to_device(rules_of(sequences, rule), torch.int64),
     )

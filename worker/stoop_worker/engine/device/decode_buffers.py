@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from stoop_worker.engine.device.heads import sampling_of
+from stoop_worker.engine.device.heads import rules_of, sampling_of
 from stoop_worker.engine.device.static_buffers import HostArrays, StaticBuffers
 from stoop_worker.engine.inputs import TOKEN, TokenInput, ValuesInput
 from stoop_worker.engine.positions import INDEX
@@ -52,6 +52,7 @@ class DecodeBuffers:
         self, capacity: int, spec: Spec, *, pages: int, page_size: int, spare_seat: int, device: torch.device
     ) -> None:
         self.pages = pages
+        self._rule = spec.rule
         self._page_size = page_size
         self._spare_seat = spare_seat
         self._buffers = StaticBuffers(
@@ -65,6 +66,7 @@ class DecodeBuffers:
                 "sampling": ((3, capacity), torch.float64),  # temperatures, top_ps and uniforms
                 "contexts": ((capacity,), torch.int32),
                 "suppressed": ((capacity, MOST_SUPPRESSED), torch.int32),
+                "rules": ((capacity, spec.rule), torch.int64),
                 "top_ks": ((capacity,), torch.int32),
                 "table": ((capacity, self.pages), torch.int32),
             },
@@ -104,7 +106,7 @@ class DecodeBuffers:
                 prefix_lens=(),
                 page_size=self._page_size,
             ),
-            reads=HeadReads(seats_B, sampling, kind.values),
+            reads=HeadReads(seats_B, sampling, kind.values, arrays["rules"]),
         )
 
     def _lay(self, host: HostArrays, chunks: Several[Chunk]) -> None:
@@ -130,6 +132,8 @@ class DecodeBuffers:
         ]
         host["sampling"][:, :count], host["suppressed"][:count] = sampling.numbers, sampling.suppressed
         host["top_ks"][:count] = sampling.top_ks
+        if self._rule:
+            host["rules"][:count] = rules_of(sequences, self._rule)
         slots, fed = [], []
         for row, (chunk, sequence) in enumerate(zip(chunks, sequences, strict=True)):
             pages, page, offset = sequence.pages, *divmod(chunk.start, self._page_size)

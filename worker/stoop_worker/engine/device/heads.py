@@ -14,7 +14,7 @@ from stoop_worker.engine.sequence import Sequence
 from stoop_worker.engine.skill import MOST_SUPPRESSED, Head, HeadValues
 from stoop_worker.kernels.sampling import LEAST_TEMPERATURE
 
-__all__ = ["HostSampling", "PendingHeads", "has_top_k", "sampling_of"]
+__all__ = ["HostSampling", "PendingHeads", "has_top_k", "rules_of", "sampling_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,13 @@ def sampling_of(sequences: Several[Sequence]) -> HostSampling:
         if sequence.suppressed:
             suppressed[row, : len(sequence.suppressed)] = sequence.suppressed
     return HostSampling(numbers, suppressed, top_ks)
+
+
+def rules_of(sequences: Several[Sequence], width: int) -> npt.NDArray[np.int64]:
+    """Return the rule of each sequence's skill, (R, `width`)."""
+    if not width:
+        return np.zeros((len(sequences), 0), dtype=np.int64)
+    return np.array([sequence.rule for sequence in sequences], dtype=np.int64).reshape(len(sequences), width)
 
 
 class PendingHeads:

@@ -80,7 +80,7 @@ class Prefill:
 
     def _run(self, varlen: Varlen, given_NC: Tensor) -> Tensor | None:
         model = self._model
-        batch = stage(varlen, page_size=self._cache.page_size, device=model.device)
+        batch = stage(varlen, page_size=self._cache.page_size, rule=model.spec.rule, device=model.device)
         with record_function("stoop.prefill"):
             x_TC = model.feed(FedRows(batch.ids_T), self._last)
             given = Given(batch.rows_N, given_NC, varlen.rows) if len(given_NC) else None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from stoop_worker.engine.device.heads import sampling_of
+from stoop_worker.engine.device.heads import rules_of, sampling_of
 from stoop_worker.engine.device.prefill_shapes import PrefillShape
 from stoop_worker.engine.device.static_buffers import StaticBuffers
 from stoop_worker.engine.device.varlen import Varlen, write_pages
@@ -57,6 +57,7 @@ class PrefillBuffers:
         device: torch.device,
     ) -> None:
         self._values = spec.values > 0
+        self._rule = spec.rule
         self._page_size = page_size
         self._spare_seat = spare_seat
         self.given = max(shape.given for shape in shapes) + MOST_VALUES
@@ -72,6 +73,7 @@ class PrefillBuffers:
                 "seats": ((sequences,), torch.int64),
                 "sampling": ((3, sequences), torch.float64),  # temperatures, top_ps and uniforms
                 "suppressed": ((sequences, MOST_SUPPRESSED), torch.int32),
+                "rules": ((sequences, spec.rule), torch.int64),
                 "starts": ((sequences + 1,), torch.int32),
                 "contexts": ((sequences,), torch.int32),
                 "two_way": ((sequences,), torch.int32),
@@ -118,6 +120,7 @@ class PrefillBuffers:
                 seats_R=arrays["seats"][:sequences],
                 sampling=SamplingRows(temperatures_B, top_ps_B, uniforms_B, arrays["suppressed"][:sequences]),
                 values=self._values,
+                rules_RK=arrays["rules"][:sequences],
             ),
         )
 
@@ -136,3 +139,5 @@ class PrefillBuffers:
         host["rows"][:readers] = varlen.lasts
         host["seats"][:readers] = [sequence.seat for sequence in varlen.readers]
         host["sampling"][:, :readers], host["suppressed"][:readers] = sampling.numbers, sampling.suppressed
+        if self._rule:
+            host["rules"][:readers] = rules_of(varlen.readers, self._rule)

@@ -2,6 +2,7 @@
 
     paged_attention(q_THD, pool, layout, *, scale=None, out_TM=None) -> o_THD
     write_kv(k_TKD, v_TKD, pool, slots_T)
+    write_all_kv(k_TKD, v_TKD, pool, slots_T)    no slot is below 0
 
 T query rows, H query heads, K key heads, D head dim, M >= H D.
 `q_THD` (T, H, D) may be strided by row; a row's channels are contiguous. `pool` (2, pages, page size, K, D) has the
@@ -15,9 +16,9 @@ from torch import Tensor
 from stoop_worker.kernels.backend import uses_kernel
 from stoop_worker.kernels.paged_attention import hopper, reference
 from stoop_worker.kernels.paged_attention.layout import PagedLayout
-from stoop_worker.kernels.paged_attention.reference import prefix_mask, write_kv
+from stoop_worker.kernels.paged_attention.reference import prefix_mask, write_all_kv, write_kv
 
-__all__ = ["HEAD_DIMS", "PagedLayout", "paged_attention", "prefix_mask", "write_kv"]
+__all__ = ["HEAD_DIMS", "PagedLayout", "paged_attention", "prefix_mask", "write_all_kv", "write_kv"]
 
 HEAD_DIMS = (16, 32, 64, 128)
 """The head dims that the kernels take; the reference computes the others."""

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from stoop_worker.kernels.paged_attention.layout import PagedLayout
 
-__all__ = ["paged_attention", "prefix_mask", "write_kv"]
+__all__ = ["paged_attention", "prefix_mask", "write_all_kv", "write_kv"]
 
 
 def write_kv(k_TKD: Tensor, v_TKD: Tensor, pool: Tensor, slots_T: Tensor) -> None:
@@ -22,8 +22,13 @@ def write_kv(k_TKD: Tensor, v_TKD: Tensor, pool: Tensor, slots_T: Tensor) -> Non
     A float8_e4m3fn pool stores the values unscaled, clamped to its range.
     """
     kept_N = (slots_T >= 0).nonzero()[:, 0]
+    write_all_kv(k_TKD[kept_N], v_TKD[kept_N], pool, slots_T[kept_N])
+
+
+def write_all_kv(k_TKD: Tensor, v_TKD: Tensor, pool: Tensor, slots_T: Tensor) -> None:
+    """Do the same when no slot is below 0, on any device, without waiting for it."""
     for slots, x_TKD in zip(_slots(pool), (k_TKD, v_TKD), strict=True):
-        slots.index_copy_(0, slots_T[kept_N], _stored(x_TKD[kept_N], pool.dtype))
+        slots.index_copy_(0, slots_T, _stored(x_TKD, pool.dtype))
 
 
 def paged_attention(

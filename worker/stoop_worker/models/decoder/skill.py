@@ -17,6 +17,7 @@ class ChatSkill:
     heads = Head.TOKEN
     suppressed: tuple[int, ...] = ()
     greedy = False
+    rule: tuple[int, ...] = ()
 
     def __init__(self, request: Request, *, ends: Sequence[int], tokenizer: Tokenizer) -> None:
         sampling = request.sampling

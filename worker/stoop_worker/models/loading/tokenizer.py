@@ -64,6 +64,11 @@ class Tokenizer:
         """The number of ids."""
         return int(self._backend.get_vocab_size())
 
+    def id_of(self, spelling: str) -> int | None:
+        """Return the id that the file spells so; None if there is none."""
+        token = self._backend.token_to_id(spelling)
+        return None if token is None else int(token)
+
     def spelling(self, token: int) -> str | None:
         """Return the file's spelling of an id; None if the id is unknown."""
         spelling = self._backend.id_to_token(token)

@@ -41,6 +41,7 @@ class SpatialSkill:
 
     greedy = True
     suppressed: tuple[int, ...] = ()
+    rule: tuple[int, ...] = ()
 
     def __init__(self, request: Request, *, ids: TokenizerConfig) -> None:
         self._id = request.id

@@ -29,6 +29,7 @@ class TextSkill:
     """
 
     greedy = False
+    rule: tuple[int, ...] = ()
 
     def __init__(self, request: Request, *, ids: TokenizerConfig, tokenizer: Tokenizer) -> None:
         self._id = request.id

@@ -1,0 +1,110 @@
+"""The transcribe skill: the language, then one id after another until the end of the window's words."""
+
+from collections.abc import Sequence
+from math import exp
+
+from stoop_worker.engine.inputs import TokenInput
+from stoop_worker.engine.request import Finished, FinishReason, Output, Request, Transcribe, Usage, Window
+from stoop_worker.engine.skill import Advance, Head, HeadValues, Lookahead
+from stoop_worker.models.loading.tokenizer import Tokenizer
+from stoop_worker.models.whisper.prompt import task_ids
+from stoop_worker.models.whisper.rules import NONE, Mode, Rule
+from stoop_worker.models.whisper.segments import compression_ratio, cut, text_of
+from stoop_worker.models.whisper.vocabulary import ENGLISH, Vocabulary
+
+__all__ = ["TranscribeSkill"]
+
+
+class TranscribeSkill:
+    """Draws at most `most` ids; the values read beside an id are its log-probability and that of silence.
+
+    A model of several languages detects the language first, from the hidden state of the start; so does a request
+    that names it, because silence is judged there too.
+    """
+
+    heads = Head.TOKEN | Head.VALUES
+    suppressed: tuple[int, ...] = ()
+
+    def __init__(self, request: Request, task: Transcribe, vocabulary: Vocabulary, tokenizer: Tokenizer, most: int):
+        self._id = request.id
+        self._task = task
+        self._ids = vocabulary
+        self._tokenizer = tokenizer
+        self._most = min(request.sampling.max_tokens, most)
+        self._mode = Mode.TIMED if task.timestamps else Mode.TEXT
+        # a model of one language reads its first timestamp where others read the language
+        self._starting = bool(vocabulary.languages) or not task.timestamps
+        self._language, self._language_probability = task.language or ENGLISH, 1.0
+        self._no_speech: float | None = None
+        self._tokens: list[int] = []
+        self._stamp = NONE
+        self._logprobs = 0.0
+        self.output_tokens = 0
+
+    @property
+    def greedy(self) -> bool:
+        """The language is the likeliest at any temperature."""
+        return self._starting
+
+    @property
+    def rule(self) -> tuple[int, ...]:
+        """The ids that the timestamp rules look at."""
+        if self._starting:
+            return Rule(Mode.LANGUAGE)
+        before, last = (NONE, NONE, *self._tokens)[-2:]
+        return Rule(self._mode, before, last, self._stamp)
+
+    @property
+    def lookahead(self) -> Lookahead | None:
+        """One more id; None before the text, and at the last one."""
+        if self._starting or len(self._tokens) + 1 == self._most:
+            return None
+        before, last = (NONE, NONE, *self._tokens)[-2:]
+        return Lookahead(heads=self.heads, rule=Rule(self._mode, before, last, self._stamp, pending=1))
+
+    def advance(self, found: HeadValues) -> Advance:
+        """Take the language, or the next id."""
+        assert found.token is not None
+        logprob, no_speech = found.values
+        if self._no_speech is None:
+            self._no_speech = no_speech
+        if self._starting:
+            return self._start(found.token, logprob)
+        self._logprobs += logprob
+        if found.token == self._ids.end:
+            return Advance(reason=FinishReason.STOP)
+        self._tokens.append(found.token)
+        self.output_tokens += 1
+        if self._ids.is_stamp(found.token):
+            self._stamp = found.token
+        if self.output_tokens == self._most:
+            return Advance(reason=FinishReason.LENGTH)
+        return Advance(inputs=(TokenInput(found.token),))
+
+    def finish(self, reason: FinishReason, usage: Usage) -> Sequence[Output]:
+        """End with the window's transcript."""
+        window = self._window()
+        return [Finished(self._id, reason, usage, text=window.text, window=window)]
+
+    def _start(self, language: int, logprob: float) -> Advance:
+        self._starting = False
+        if self._ids.languages and self._task.language is None:
+            self._language = next(code for code, token in self._ids.languages.items() if token == language)
+            self._language_probability = exp(logprob)
+        return Advance(inputs=tuple(map(TokenInput, task_ids(self._language, self._task, self._ids))))
+
+    def _window(self) -> Window:
+        found = cut(self._tokens, self._ids, self._tokenizer)
+        text = text_of(self._tokens, self._ids, self._tokenizer).strip()
+        return Window(
+            language=self._language,
+            language_probability=self._language_probability,
+            text=text,
+            tokens=tuple(self._tokens),
+            average_logprob=self._logprobs / (len(self._tokens) + 1),
+            no_speech=self._no_speech or 0.0,
+            compression_ratio=compression_ratio(text),
+            segments=found.segments,
+            words=(),
+            advance=found.advance,
+        )
