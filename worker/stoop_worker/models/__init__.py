@@ -8,6 +8,7 @@ moondream/   Moondream 2
 decoder/     Llama 3.2 and Qwen3
 qwen_vl/     Qwen3-VL
 encoders/    bge-m3, bge-reranker-v2-m3 and embeddinggemma
+whisper/     Whisper: speech to text
 
 README.md explains how to add a family.
 """

@@ -9,7 +9,7 @@ from stoop_worker.engine.window import Segment
 from stoop_worker.models.loading.tokenizer import Tokenizer
 from stoop_worker.models.whisper.vocabulary import Vocabulary
 
-__all__ = ["WINDOW_SECONDS", "Cut", "compression_ratio", "cut", "text_of"]
+__all__ = ["WINDOW_SECONDS", "Cut", "compression_ratio", "cut", "text_of", "uncut"]
 
 WINDOW_SECONDS = 30.0
 
@@ -44,6 +44,11 @@ def cut(tokens: Sequence[int], vocabulary: Vocabulary, tokenizer: Tokenizer) -> 
     timed = [(_time(part[0], vocabulary), _time(part[-1], vocabulary), part) for part in parts]
     advance = WINDOW_SECONDS if ends_alone else timed[-1][1]
     return Cut(_segments(timed, vocabulary, tokenizer), advance, open_ended=not ends_alone)
+
+
+def uncut(tokens: Sequence[int], vocabulary: Vocabulary, tokenizer: Tokenizer) -> Cut:
+    """Return all ids of a window as one segment, for a request without timestamps."""
+    return Cut(_segments([(0.0, WINDOW_SECONDS, tokens)], vocabulary, tokenizer), WINDOW_SECONDS, open_ended=False)
 
 
 def text_of(tokens: Sequence[int], vocabulary: Vocabulary, tokenizer: Tokenizer) -> str:

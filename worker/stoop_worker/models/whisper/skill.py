@@ -9,7 +9,7 @@ from stoop_worker.engine.skill import Advance, Head, HeadValues, Lookahead
 from stoop_worker.models.loading.tokenizer import Tokenizer
 from stoop_worker.models.whisper.prompt import task_ids
 from stoop_worker.models.whisper.rules import NONE, Mode, Rule
-from stoop_worker.models.whisper.segments import compression_ratio, cut, text_of
+from stoop_worker.models.whisper.segments import compression_ratio, cut, text_of, uncut
 from stoop_worker.models.whisper.vocabulary import ENGLISH, Vocabulary
 
 __all__ = ["TranscribeSkill"]
@@ -94,7 +94,7 @@ class TranscribeSkill:
         return Advance(inputs=tuple(map(TokenInput, task_ids(self._language, self._task, self._ids))))
 
     def _window(self) -> Window:
-        found = cut(self._tokens, self._ids, self._tokenizer)
+        found = (cut if self._task.timestamps else uncut)(self._tokens, self._ids, self._tokenizer)
         text = text_of(self._tokens, self._ids, self._tokenizer).strip()
         return Window(
             language=self._language,
