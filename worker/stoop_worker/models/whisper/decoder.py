@@ -1,7 +1,5 @@
 """Whisper's decoder over the KV cache. T rows of tokens, N rows of windows, C model dim, H heads, D head dim."""
 
-from dataclasses import dataclass
-
 from torch import Tensor
 from torch.nn.functional import gelu
 from torch.nn.functional import linear as product
@@ -14,24 +12,16 @@ from stoop_worker.models.blocks.layers import layer_norm, linear
 from stoop_worker.models.whisper.memory import Reach
 from stoop_worker.models.whisper.weights import CrossAttention, DecoderBlock, WhisperWeights
 
-__all__ = ["Windows", "forward", "logits", "remember"]
+__all__ = ["forward", "logits", "remember"]
 
 
-@dataclass(frozen=True, slots=True)
-class Windows:
-    """The states of windows, (N, C), and the slots for what each layer's cross-attention makes of them."""
-
-    states_NC: Tensor
-    slots_N: Tensor
-
-
-def remember(windows: Windows, kv: KVView, weights: WhisperWeights) -> None:
-    """Store each layer's keys and values of windows."""
+def remember(states_NC: Tensor, kv: KVView, weights: WhisperWeights) -> None:
+    """Store the keys and values that each layer's cross-attention makes of windows, whose rows `kv` has."""
     for layer, block in enumerate(weights.decoder):
         kv.on_progress()
         _, _, _, _, heads, head_dim = kv.pool.shape
-        kv_N2HD = linear(windows.states_NC, block.cross.kv).view(-1, 2, heads, head_dim)
-        write_all_kv(kv_N2HD[:, 0], kv_N2HD[:, 1], kv.pool[layer], windows.slots_N)
+        kv_N2HD = linear(states_NC, block.cross.kv).view(-1, 2, heads, head_dim)
+        write_all_kv(kv_N2HD[:, 0], kv_N2HD[:, 1], kv.pool[layer], kv.slots_T)
 
 
 def forward(x_TC: Tensor, kv: KVView, places: Places, reach: Reach, weights: WhisperWeights) -> Tensor:

@@ -4,6 +4,7 @@ T positions packed over sequences, B rows of a decode, R rows to read, N rows of
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -24,7 +25,6 @@ from stoop_worker.kernels.rotate_write import Places
 from stoop_worker.models.loading.download import Download, Source
 from stoop_worker.models.loading.options import LoadOptions
 from stoop_worker.models.whisper import decoder, encoder
-from stoop_worker.models.whisper.decoder import Windows
 from stoop_worker.models.whisper.memory import reach, token_rows
 from stoop_worker.models.whisper.model import Whisper, load_whisper
 from stoop_worker.models.whisper.prompt import build_prompt
@@ -114,14 +114,13 @@ class WhisperFamily:
         """Remember windows and run tokens; without `wanted_R` it returns the tokens' rows alone."""
         # a captured prefill has room for given rows, but no window and no numbers on the host
         if given is None or not kv.layout.cu_seqlens:
-            hidden_TC = self._run(x_TC[: len(kv.slots_T)], kv.positions_T, kv.slots_T, kv.layout, kv)
+            hidden_TC = self._run(x_TC[: len(kv.slots_T)], kv)
             return hidden_TC if wanted_R is None else hidden_TC[wanted_R]
-        decoder.remember(Windows(given.embeddings_NC, kv.slots_T[given.rows_N]), kv, self._model.weights)
+        decoder.remember(given.embeddings_NC, _rows(kv, given.rows_N, kv.layout), self._model.weights)
         tokens = token_rows(kv.layout, self._model.config, self.device)
         if not len(tokens.rows_K):
             return x_TC[:0]
-        rows = tokens.rows_K
-        hidden_KC = self._run(x_TC[rows], kv.positions_T[rows], kv.slots_T[rows], tokens.layout, kv)
+        hidden_KC = self._run(x_TC[tokens.rows_K], _rows(kv, tokens.rows_K, tokens.layout))
         return hidden_KC if wanted_R is None else hidden_KC[tokens.places_T[wanted_R]]
 
     def step(self, x_BC: Tensor, kv: KVView) -> Tensor:
@@ -138,11 +137,11 @@ class WhisperFamily:
         logprobs_R = logits_RV.gather(1, ids_R[:, None])[:, 0] - logits_RV.logsumexp(dim=-1)
         return reads.keep(ids_R, torch.stack((logprobs_R, self._rules.no_speech(raw_RV)), dim=1).float(), last)
 
-    def _run(self, x_TC: Tensor, positions_T: Tensor, slots_T: Tensor, layout: PagedLayout, kv: KVView) -> Tensor:
+    def _run(self, x_TC: Tensor, kv: KVView) -> Tensor:
         weights = self._model.weights
-        x_TC = x_TC + embedding(positions_T, weights.positions)
-        places = Places(positions_T, self._rotations_SF2, slots_T)
-        return decoder.forward(x_TC, kv, places, reach(layout, self._model.config), weights)
+        x_TC = x_TC + embedding(kv.positions_T, weights.positions)
+        places = Places(kv.positions_T, self._rotations_SF2, kv.slots_T)
+        return decoder.forward(x_TC, kv, places, reach(kv.layout, self._model.config), weights)
 
     def _frames(self, media: Sequence[Media]) -> Tensor:
         assert all(isinstance(each, Mel) for each in media), "prepare refuses other media"
@@ -153,6 +152,11 @@ class WhisperFamily:
         memory = self._model.config.memory
         if memory % page_size:
             raise ConfigError(f"page_size is {page_size}: make it divide the positions of a window, {memory}")
+
+
+def _rows(kv: KVView, rows_N: Tensor, layout: PagedLayout) -> KVView:
+    """Return the cache as some rows of a batch see it."""
+    return replace(kv, positions_T=kv.positions_T[rows_N], slots_T=kv.slots_T[rows_N], layout=layout)
 
 
 def _no_rotations(positions: int, head_dim: int, device: torch.device, dtype: torch.dtype) -> Tensor:

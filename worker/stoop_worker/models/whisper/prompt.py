@@ -63,6 +63,6 @@ def _before(task: Transcribe, config: WhisperConfig, vocabulary: Vocabulary, tok
         raise RequestInvalid(f"history must be ids from 0 to {config.vocab_size - 1}")
     prompt = tokenizer.tokenize(f" {text}") if (text := (task.prompt or "").strip()) else []
     # the file's timestamps are not special, so a prompt may spell one
-    said = [*(token for token in prompt if token < vocabulary.end), *task.history]
+    spoken = [*(token for token in prompt if token < vocabulary.end), *task.history]
     most = config.most_tokens // 2 - 1
-    return [vocabulary.before, *said[-most:]] if said else []
+    return [vocabulary.before, *spoken[-most:]] if spoken else []

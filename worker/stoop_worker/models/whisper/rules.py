@@ -63,15 +63,15 @@ class Rules:
         self._closed_MV[Mode.TIMED] = _table((*vocabulary.suppressed, vocabulary.no_stamps), size, device)
         self._numbers_V = torch.arange(size, device=device)
 
-    def apply(self, logits_RV: Tensor, rules_RK: Tensor, seats_R: Tensor) -> Tensor:
+    def apply(self, logits_RV: Tensor, rules_RK: Tensor, newest_R: Tensor) -> Tensor:
         """Return the logits with minus infinity for each id that a row may not draw.
 
-        `seats_R` are the ids in the rows' seats, which count for rows whose rule is pending.
+        `newest_R` are the ids in the rows' seats, which count for rows whose rule is pending.
         """
-        mode_R, drawn = rules_RK[:, 0], self._drawn(rules_RK, seats_R)
+        mode_R, drawn = rules_RK[:, 0], self._drawn(rules_RK, newest_R)
         first_R1 = ((drawn.last == NONE) & (mode_R != Mode.LANGUAGE))[:, None]
         closed_RV = self._closed_MV[mode_R] | (self._closed_first_V & first_R1)
-        closed_RV |= self._out_of_turn(mode_R, drawn)
+        closed_RV |= self._closed_by_stamps(mode_R, drawn)
         logits_RV = logits_RV.masked_fill(closed_RV, float("-inf"))
         texts_RV, stamps_RV = logits_RV[:, : self._ids.first_stamp], logits_RV[:, self._ids.first_stamp :]
         # a timestamp is due if all of them together are likelier than any text
@@ -83,17 +83,17 @@ class Rules:
         """Return the probability of no speech, (R,), which means it only where the start was read."""
         return (logits_RV[:, self._ids.no_speech] - logits_RV.logsumexp(dim=-1)).exp()
 
-    def _drawn(self, rules_RK: Tensor, seats_R: Tensor) -> _Drawn:
+    def _drawn(self, rules_RK: Tensor, newest_R: Tensor) -> _Drawn:
         _, before_R, last_R, stamp_R, pending_R = rules_RK.unbind(1)
         pending_R = pending_R > 0
-        newer_R = pending_R & (seats_R >= self._ids.first_stamp)
+        newer_R = pending_R & (newest_R >= self._ids.first_stamp)
         return _Drawn(
             before=torch.where(pending_R, last_R, before_R),
-            last=torch.where(pending_R, seats_R, last_R),
-            stamp=torch.where(newer_R, seats_R, stamp_R),
+            last=torch.where(pending_R, newest_R, last_R),
+            stamp=torch.where(newer_R, newest_R, stamp_R),
         )
 
-    def _out_of_turn(self, mode_R: Tensor, drawn: _Drawn) -> Tensor:
+    def _closed_by_stamps(self, mode_R: Tensor, drawn: _Drawn) -> Tensor:
         """Return the ids, (R, V), that the timestamps so far close to a row with timestamps.
 
         Timestamps come in pairs, at the beginning and between segments; they never decrease, and a segment has a
