@@ -1,4 +1,4 @@
-"""The scripts of the README, copied from it and run as they stand, against a real worker."""
+"""The scripts of the README and of the guides, copied from them and run as they stand, against a real worker."""
 
 import contextlib
 import json
@@ -15,8 +15,9 @@ import pytest
 from stoop.demo.pictures import Picture, draw_pictures
 from tests.flow.conftest import Service
 
-README = Path(__file__).resolve().parents[2] / "README.md"
-TEXT = README.read_text(encoding="utf-8")
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+TEXT = "".join((ROOT / "docs" / "guides" / name).read_text(encoding="utf-8") for name in ("python.md", "shell.md"))
 SCRIPTS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 
 Run = Callable[[str], str]
@@ -74,7 +75,7 @@ def environment(service: Service, tmp_path: Path) -> dict[str, str]:
         "STOOP_S3_ENDPOINT": service.s3.endpoint,
         "STOOP_S3_PATH_STYLE": "true",
         "PATH": os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]]),
-        "PYTHONPATH": os.pathsep.join([str(README.parent), os.environ.get("PYTHONPATH", "")]),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
     }
     return {**os.environ, **service.s3.environment, **variables}
 
@@ -90,6 +91,22 @@ def run(environment: dict[str, str], tmp_path: Path) -> Run:
         return done.stdout
 
     return run
+
+
+def test_the_readme_is_short_and_shows_the_first_steps_own_code() -> None:
+    assert len(README.splitlines()) < 250
+    web = (ROOT / "docs" / "start" / "web.md").read_text(encoding="utf-8")
+    for block in re.findall(r"```(?:python|html) title[^\n]*\n(.*?)```", web, re.DOTALL):
+        assert block in README
+
+
+def test_the_readmes_script_asks_about_a_picture(run: Run, service: Service) -> None:
+    [asked] = [
+        each for each in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "from stoop import Client" in each
+    ]
+    count, boxes = run(asked).splitlines()
+    assert count == str(len(service.picture.shapes))
+    assert "x_min" in boxes or service.picture.count("circle") == 0
 
 
 def script(word: str) -> str:
