@@ -23,7 +23,7 @@ class Checksums(InstantEngine):
         return [Finished(request.id, FinishReason.STOP, _USAGE, text=str(zlib.crc32(image.pixels.data)))]
 
 
-def _build(settings: EngineSettings, deliver: Deliver) -> tuple[Checksums, Ready]:
+def _build(settings: EngineSettings, deliver: Deliver, on_loading: object) -> tuple[Checksums, Ready]:
     # images come whole, as on a GPU
     return Checksums(deliver), Ready(settings.model, "checksums", CropGeometry(), device="cuda")
 

@@ -53,7 +53,7 @@ class SlowEngine:
         self._deliver([Finished(request.id, FinishReason.STOP, _USAGE, text=checksum)])
 
 
-def _build(settings: EngineSettings, deliver: Deliver) -> tuple[SlowEngine, Ready]:
+def _build(settings: EngineSettings, deliver: Deliver, on_loading: object) -> tuple[SlowEngine, Ready]:
     # images come whole, as on a GPU
     return SlowEngine(deliver), Ready(settings.model, "slow", CropGeometry(), device="cuda")
 

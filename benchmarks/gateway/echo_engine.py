@@ -23,7 +23,7 @@ class Echo(InstantEngine):
         return [*pieces, Finished(request.id, FinishReason.STOP, _USAGE, text=text)]
 
 
-def _build(settings: EngineSettings, deliver: Deliver) -> tuple[Echo, Ready]:
+def _build(settings: EngineSettings, deliver: Deliver, on_loading: object) -> tuple[Echo, Ready]:
     return Echo(deliver), Ready(settings.model, "echo", CropGeometry())
 
 

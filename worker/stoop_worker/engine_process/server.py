@@ -54,7 +54,7 @@ class RunningEngine(EnginePort, Protocol):
 
 
 Build = Callable[[EngineSettings, Deliver, Callable[[Loading], None]], tuple[RunningEngine, Ready]]
-"""Builds the engine and has it answer once, and tells of its loading in between; raises `WorkerError`."""
+"""Builds the engine and has it answer once, reporting how far its loading is; raises `WorkerError`."""
 
 
 def serve_engine(build: Build) -> NoReturn:
