@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["CLIENTS", "Client", "install"]
+__all__ = ["CLIENTS", "SCHEMATHESIS", "Client", "install"]
 
 PROGRAMS = Path(__file__).parent / "programs"
 INSTALL_SECONDS = 580.0
@@ -41,6 +41,8 @@ CLIENTS = {
     # its own requirements are an engine that these tests do without
     "moondream": Client("run_moondream.py", ("pillow==13.0.0",), alone=("moondream==2.6.1",)),
 }
+
+SCHEMATHESIS = Client("run_schemathesis.py", ("schemathesis==4.32.5",))
 
 
 def install(client: Client, folder: Path) -> list[str]:

@@ -110,6 +110,8 @@ async def test_wrong_requests_say_what_is_wrong(painting: Serving) -> None:
         assert (await http.post("/v1/query", content=b"question=x")).status_code == 415
         told = await http.get("/v1/query")
         assert (told.status_code, told.headers["allow"]) == (405, "POST")
+        told = await http.put("/v1/images")
+        assert (told.status_code, set(told.headers["allow"].split(", "))) == (405, {"GET", "HEAD", "POST"})
 
 
 async def test_moondreams_own_client(painting: Serving, picture: Picture) -> None:

@@ -1,7 +1,7 @@
 """The gateway as an ASGI application: the table of routes under keys, an access log around everything."""
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from starlette.applications import Starlette
@@ -42,9 +42,13 @@ def make_app(gateway: Gateway) -> AccessLog:
         async with gateway.running():
             yield
 
+    # one for each path, so that the answer to a wrong method names all of the path's methods
+    paths: dict[str, dict[str, Route]] = {}
+    for route in ROUTES:
+        paths.setdefault(route.path, {})[route.method] = route
     routes = [
-        StarletteRoute(route.path, _endpoint(gateway, route), methods=[route.method], name=route.path)
-        for route in ROUTES
+        StarletteRoute(path, _endpoint(gateway, methods), methods=list(methods), name=path)
+        for path, methods in paths.items()
     ]
     refusals: dict[Any, Any] = {ApiError: _refused, StoopError: _failed, HTTPException: _unknown, CallerLeft: _left}
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=refusals, middleware=_cors(gateway))
@@ -52,8 +56,9 @@ def make_app(gateway: Gateway) -> AccessLog:
     return AccessLog(app, gateway.metrics)
 
 
-def _endpoint(gateway: Gateway, route: Route) -> Callable[[Request], Awaitable[Response]]:
+def _endpoint(gateway: Gateway, methods: Mapping[str, Route]) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
+        route = methods["GET" if request.method == "HEAD" else request.method]
         request.state.facts["route"] = route.path
         key = OPEN if route.scope is None else gateway.admit(_secret(request), route.scope)
         call = Call(gateway, request, key, request.state.headers)
