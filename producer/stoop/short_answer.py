@@ -10,7 +10,7 @@ from stoop.terminal import counted, one_line
 from stoop_schemas.result import Result
 from stoop_schemas.skill import Box, Point
 
-__all__ = ["place_text", "short_answer", "vector_text"]
+__all__ = ["place_text", "short_answer", "vector_text", "weights_text"]
 
 
 def short_answer(result: Result, width: int = 60) -> str:
@@ -30,6 +30,8 @@ def short_answer(result: Result, width: int = 60) -> str:
         text = f"looks at {_places([output.gaze])}" if output.gaze else "looks at nothing in the image"
     elif output is not None and output.embeddings is not None:
         text = counted(len(output.embeddings), "vector")
+    elif output is not None and (output.sparse is not None or output.colbert is not None):
+        text = "vectors of " + counted(len(output.sparse or output.colbert or ()), "text")
     elif output is not None and output.scores is not None:
         text = counted(len(output.scores), "score") + " " + ", ".join(f"{score:.3f}" for score in output.scores)
     elif output is not None:
@@ -50,3 +52,10 @@ def vector_text(packed: str) -> str:
     """Return the first values of a vector and their number, such as "0.0134, -0.0276, … (1024 values)"."""
     values = read_vector(packed)
     return ", ".join(f"{value:.4f}" for value in values[:4]) + f", … ({len(values)} values)"
+
+
+def weights_text(indices: Sequence[int], values: Sequence[float]) -> str:
+    """Return the largest weights and the number of all, such as "1234: 0.312, 87: 0.201, … (9 tokens)"."""
+    most = sorted(zip(indices, values, strict=True), key=lambda each: -each[1])[:3]
+    more = ", …" if len(indices) > len(most) else ""
+    return ", ".join(f"{index}: {value:.3f}" for index, value in most) + f"{more} ({counted(len(indices), 'token')})"

@@ -40,6 +40,7 @@ OPTIONS: Final = (
     "date",
     "input",
     "prompt_name",
+    "kinds",
     "dimensions",
     "query",
     "documents",

@@ -102,6 +102,7 @@ def _job_limits() -> dict[str, _Schema]:
         "documents": {"maxItems": TEXTS_LIMIT},
         "query": {"maxLength": TEXT_LIMIT},
         "prompt_name": free,
+        "kinds": {"minItems": 1, "uniqueItems": True},
         "dimensions": {"minimum": 1, "maximum": DIMENSIONS_LIMIT},
         "deadline": {"minimum": 1, "maximum": DEADLINE_LIMIT - 1},
         "max_attempts": {"minimum": 1, "maximum": ATTEMPTS_LIMIT},

@@ -20,6 +20,7 @@ from stoop_schemas.skill import (
     Settings,
     Skill,
     SpatialRef,
+    VectorKind,
 )
 from stoop_schemas.skills import spec_of, takers_of
 from stoop_schemas.texts import DIMENSIONS_LIMIT, TEXTS_LENGTH_LIMIT, TEXTS_LIMIT
@@ -108,6 +109,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     input: list[str] | None = None
     prompt_name: str | None = None
     dimensions: int | None = None
+    kinds: list[VectorKind] | None = None
     query: str | None = None
     documents: list[str] | None = None
     truncate: bool = False
@@ -224,6 +226,8 @@ def _check_inputs(job: Job) -> None:
         raise _invalid(f"query has {len(job.query)} characters: at most {TEXT_LIMIT}")
     if job.dimensions is not None and not 1 <= job.dimensions <= DIMENSIONS_LIMIT:
         raise _invalid(f"dimensions is {job.dimensions}: it must be from 1 to {DIMENSIONS_LIMIT}")
+    if job.kinds is not None and (not job.kinds or len(set(job.kinds)) < len(job.kinds)):
+        raise _invalid(f"kinds must name one or more of {', '.join(VectorKind)}, each once")
     if job.prompt_name is not None and not 1 <= len(job.prompt_name) <= ID_LIMIT:
         raise _invalid(f"prompt_name must have 1 to {ID_LIMIT} characters")
 

@@ -22,7 +22,10 @@ __all__ = [
     "Reasoning",
     "Settings",
     "Skill",
+    "SparseVector",
     "SpatialRef",
+    "TokenVectors",
+    "VectorKind",
 ]
 
 SpatialRef = tuple[float, ...]
@@ -122,13 +125,35 @@ class Reasoning(msgspec.Struct, frozen=True):
     grounding: list[Grounding]
 
 
+class VectorKind(StrEnum):
+    """The kinds of vectors of a text."""
+
+    DENSE = "dense"
+    SPARSE = "sparse"
+    COLBERT = "colbert"
+
+
+class SparseVector(msgspec.Struct, frozen=True):
+    """The weights of a text's tokens: `values[i]` is that of the token id `indices[i]`. The ids rise."""
+
+    indices: list[int]
+    values: list[float]
+
+
+class TokenVectors(msgspec.Struct, frozen=True):
+    """One vector for each of a text's `count` tokens, one after another: little-endian float32 values in base64."""
+
+    count: int
+    values: str
+
+
 class Output(msgspec.Struct, frozen=True, omit_defaults=True):
     """The answer of one job: only the fields of its skill are present.
 
     query: `answer` (and `reasoning` when asked for); caption: `caption`; detect: `objects`; point: `points`; gaze:
     `gaze`, which is None if the person looks at nothing in the image; chat: `message`; embed: `embeddings`, one vector
-    per text, each as its little-endian float32 values in base64; rerank: `scores`, one number per document, higher for
-    a better document.
+    per text, each as its little-endian float32 values in base64, and `sparse` and `colbert` if the job asks for these
+    kinds; rerank: `scores`, one number per document, higher for a better document.
     """
 
     answer: str | None = None
@@ -139,6 +164,8 @@ class Output(msgspec.Struct, frozen=True, omit_defaults=True):
     gaze: Point | msgspec.UnsetType | None = msgspec.UNSET
     message: Answer | None = None
     embeddings: list[str] | None = None
+    sparse: list[SparseVector] | None = None
+    colbert: list[TokenVectors] | None = None
     scores: list[float] | None = None
 
     @property

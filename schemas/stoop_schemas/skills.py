@@ -109,7 +109,7 @@ BUILT_IN: Final[Mapping[str, SkillSpec]] = MappingProxyType(
                 fields=("input",),
                 required=("input",),
                 output="embeddings",
-                options=("prompt_name", "dimensions", "truncate"),
+                options=("prompt_name", "dimensions", "kinds", "truncate"),
             ),
             SkillSpec(
                 name=Skill.RERANK.value,

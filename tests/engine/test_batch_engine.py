@@ -5,11 +5,10 @@ from threading import Event
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from stoop_worker.engine.batch_engine import BatchEngine
 from stoop_worker.engine.config import EngineConfig
-from stoop_worker.engine.encoder import EncoderSpec, Ids, Values
+from stoop_worker.engine.encoder import EncoderSpec, Text, Values
 from stoop_worker.engine.request import (
     Aborted,
     Embed,
@@ -22,7 +21,7 @@ from stoop_worker.engine.request import (
     Request,
     Usage,
 )
-from stoop_worker.engine.tensors import PackedTexts
+from stoop_worker.engine.tensors import PackedTexts, TextValues
 from stoop_worker.engine.thread import EngineThread
 
 
@@ -37,14 +36,14 @@ class Adder:
         self.steps: list[list[int]] = []
         self.broken = False
 
-    def prepare_texts(self, request: Request) -> tuple[Ids, ...]:
+    def prepare_texts(self, request: Request) -> tuple[Text, ...]:
         assert isinstance(request.task, Embed)
-        return tuple(tuple(text.encode()) for text in request.task.texts)
+        return tuple(Text(tuple(text.encode())) for text in request.task.texts)
 
     def rehearsal(self, config: EngineConfig) -> list[Request]:
         return []
 
-    def encode_texts(self, packed: PackedTexts) -> Tensor:
+    def encode_texts(self, packed: PackedTexts) -> TextValues:
         if self.broken:
             raise RuntimeError("the device is gone")
         packed.on_progress()
@@ -52,9 +51,9 @@ class Adder:
         self.steps.append(lengths)
         assert packed.positions_T.tolist() == [place for length in lengths for place in range(length)]
         assert packed.firsts_N.tolist() == list(packed.starts[:-1])
-        return torch.stack([part.sum() for part in packed.ids_T.split(lengths)]).float()[:, None]
+        return TextValues.of_rows(torch.stack([part.sum() for part in packed.ids_T.split(lengths)])[:, None])
 
-    def answer(self, request: Request, values: list[Values], usage: Usage) -> Finished:
+    def answer(self, request: Request, texts: tuple[Text, ...], values: list[Values], usage: Usage) -> Finished:
         return Finished(request.id, FinishReason.STOP, usage, scores=tuple(float(value[0]) for value in values))
 
 

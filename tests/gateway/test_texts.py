@@ -5,16 +5,21 @@ import contextlib
 import math
 import signal
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
 from stoop import Client
+from stoop.cli.app import app
 from stoop.config import ProducerConfig
 from stoop.demo.embedded import EmbeddedS3, embedded_redis
 from stoop.demo.worker_process import running_worker
 from tests.examples.conftest import new_town
 from tests.gateway.conftest import SECONDS, Serving, _begin, asking
-from tests.support.tiny_encoder import GEMMA, RERANKER, write_encoder
+from tests.support.tiny_encoder import BGE_M3, GEMMA, RERANKER, write_encoder
 
 openai = pytest.importorskip("openai")
 
@@ -23,12 +28,12 @@ TEXTS = ["the cat sat on the mat", "what is the capital of france", "a"]
 
 @pytest.fixture(scope="module")
 def texts(s3: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Serving, ProducerConfig]]:
-    """A gateway before a model that embeds and one that ranks."""
+    """A gateway before two models that embed and one that ranks."""
     folder = tmp_path_factory.mktemp("texts")
     with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as stack:
         patch.delenv("STOOP_REDIS_URL", raising=False)
         redis = stack.enter_context(embedded_redis(folder / "redis"))
-        for name, model in (("embedder", GEMMA), ("ranker", RERANKER)):
+        for name, model in (("embedder", GEMMA), ("ranker", RERANKER), ("m3", BGE_M3)):
             written = write_encoder(folder / name / "model", model)
             flags = {"model-name": name, "lanes": "interactive,bulk", "threads": "1"}
             stack.enter_context(running_worker(folder / name, str(written), redis, s3, flags))
@@ -57,6 +62,64 @@ async def test_vectors_are_those_of_the_client_in_every_form(texts: tuple[Servin
 def vectors(config: ProducerConfig) -> list[list[float]]:
     with Client(config, job_model="embedder") as client:
         return client.embed(TEXTS)["embeddings"]
+
+
+async def test_vectors_of_other_kinds_come_by_an_extension(texts: tuple[Serving, ProducerConfig]) -> None:
+    serving, config = texts
+    wanted = await asyncio.to_thread(all_kinds, config)
+    assert wanted.keys() == {"embeddings", "sparse", "colbert"}
+    async with asyncio.timeout(SECONDS), asking(serving) as http:
+        body = {"model": "m3", "input": TEXTS, "kinds": ["colbert", "sparse"]}
+        data = (await http.post("/v1/embeddings", json=body)).json()["data"]
+        assert [each["sparse"] for each in data] == [
+            {"indices": each["indices"], "values": pytest.approx(each["values"], abs=1e-6)} for each in wanted["sparse"]
+        ]
+        assert [each["colbert"]["count"] for each in data] == list(map(len, wanted["colbert"]))
+        assert all("embedding" not in each for each in data)
+        whole = (await http.post("/v1/embeddings", json={**body, "kinds": ["dense", "sparse"]})).json()["data"]
+        assert [each["embedding"] for each in whole] == [
+            pytest.approx(vector, abs=1e-6) for vector in wanted["embeddings"]
+        ]
+        for model, kinds, message in (("embedder", ["sparse"], "no sparse vectors"), ("m3", ["lexical"], "kinds")):
+            refused = await http.post("/v1/embeddings", json={"model": model, "input": "a", "kinds": kinds})
+            assert (refused.status_code, message in refused.json()["error"]["message"]) == (400, True)
+
+
+def all_kinds(config: ProducerConfig) -> dict[str, Any]:
+    with Client(config, job_model="m3") as client:
+        found = client.embed(TEXTS, kinds=["dense", "sparse", "colbert"])
+    for vectors in found["colbert"]:
+        assert all(math.isclose(math.hypot(*vector), 1, abs_tol=1e-5) for vector in vectors)
+    return found
+
+
+def test_the_command_line_shows_and_stores_all_kinds(
+    texts: tuple[Serving, ProducerConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds = ["--kind", "sparse", "--kind", "dense", "--kind", "colbert"]
+    monkeypatch.setenv("STOOP_REDIS_URL", texts[1].redis_url.get_secret_value())
+    wanted = all_kinds(texts[1])
+
+    def embed(*arguments: str) -> str:
+        ran = CliRunner().invoke(app, [*arguments, "--model", "m3", *kinds])
+        assert ran.exit_code == 0, ran.output
+        return ran.stdout
+
+    told = embed("embed", *TEXTS)
+    assert "(64 values)" in told and f"{len(wanted['colbert'][0])} token vectors" in told
+    first = wanted["sparse"][0]
+    assert f"{first['indices'][first['values'].index(max(first['values']))]}: {max(first['values']):.3f}" in told
+    (tmp_path / "texts.csv").write_text("id,text\n" + "".join(f"t{n},{text}\n" for n, text in enumerate(TEXTS)))
+    embed("bulk-embed", str(tmp_path / "texts.csv"), "--out", str(tmp_path / "out"))
+    table = pq.read_table(tmp_path / "out" / "vectors-00000.parquet").to_pydict()
+    assert table["id"] == ["t0", "t1", "t2"]
+    assert table["vector"] == [pytest.approx(vector, abs=1e-6) for vector in wanted["embeddings"]]
+    assert [each["indices"] for each in table["sparse"]] == [each["indices"] for each in wanted["sparse"]]
+    assert [each["values"] for each in table["sparse"]] == [
+        pytest.approx(each["values"], abs=1e-6) for each in wanted["sparse"]
+    ]
+    for stored, vectors in zip(table["colbert"], wanted["colbert"], strict=True):
+        assert stored == [pytest.approx(vector, abs=1e-6) for vector in vectors]
 
 
 async def test_documents_come_best_first(texts: tuple[Serving, ProducerConfig]) -> None:

@@ -12,12 +12,12 @@ import tokenizers
 import torch
 import transformers
 from safetensors.torch import load_file
-from torch.nn.functional import normalize
+from torch.nn.functional import linear, normalize
 
 from stoop_worker.engine.batch_engine import BatchEngine
 from stoop_worker.engine.config import EngineConfig
 from stoop_worker.engine.encoder import Encoder
-from stoop_worker.engine.request import Embed, Finished, Request, Rerank, Task
+from stoop_worker.engine.request import Embed, Finished, Request, Rerank, Task, VectorKind
 from stoop_worker.models.families import load_model
 from stoop_worker.models.loading.options import LoadOptions
 from tests.support.tiny_encoder import BGE_M3, GEMMA, PROMPTS, RERANKER, write_encoder
@@ -76,6 +76,62 @@ def test_bge_m3_gives_transformers_vectors(tmp_path: Path) -> None:
     expected = [normalize(plain(ids_of(folder, text)).last_hidden_state[0, 0], dim=0) for text in TEXTS]
     cosines = (vectors(load(folder), TEXTS) * torch.stack(expected).numpy()).sum(1)
     assert (cosines >= CLOSE).all()
+
+
+ALL = (VectorKind.DENSE, VectorKind.SPARSE, VectorKind.COLBERT)
+
+
+@torch.inference_mode()
+def test_bge_m3_gives_weights_and_token_vectors_by_their_formula(tmp_path: Path) -> None:
+    folder = write_encoder(tmp_path / "model", BGE_M3)
+    plain = oracle(transformers.XLMRobertaModel, transformers.XLMRobertaConfig(**BGE_M3), folder)
+    heads = {name: torch.load(folder / f"{name}_linear.pt", weights_only=True) for name in ("sparse", "colbert")}
+    texts = (*TEXTS, "the cat ☃ the cat")
+    found = run(load(folder), Embed(texts, kinds=ALL))
+    assert len(found.vectors) == len(found.sparse) == len(found.colbert) == len(texts)
+    for text, sparse, colbert in zip(texts, found.sparse, found.colbert, strict=True):
+        ids = ids_of(folder, text)
+        hidden = plain(ids).last_hidden_state[0]
+        assert dict(zip(sparse.ids, sparse.weights, strict=True)) == pytest.approx(
+            lexical_weights(ids[0].tolist(), hidden, heads["sparse"]), abs=1e-5
+        )
+        assert list(sparse.ids) == sorted(sparse.ids)
+        expected = normalize(linear(hidden[1:], heads["colbert"]["weight"], heads["colbert"]["bias"]), dim=-1)
+        values = np.frombuffer(colbert.values, "<f4").reshape(colbert.count, -1)
+        assert values.shape == expected.shape
+        assert ((values * expected.numpy()).sum(1) >= CLOSE).all()
+    assert 3 in ids_of(folder, texts[-1]), "one text has an unknown token, which gets no weight"
+    assert any(len(sparse.ids) > 1 for sparse in found.sparse)
+
+
+def lexical_weights(ids: list[int], hidden: torch.Tensor, head: dict[str, torch.Tensor]) -> dict[int, float]:
+    """The largest weight of each id by a plain loop, without <s>, <pad>, </s> and <unk>."""
+    weights: dict[int, float] = {}
+    for number, state in zip(ids, hidden, strict=True):
+        weight = max(0.0, float(head["weight"][0] @ state + head["bias"][0]))
+        if number not in (0, 1, 2, 3) and weight > weights.get(number, 0.0):
+            weights[number] = weight
+    return weights
+
+
+def test_requests_for_several_kinds_share_a_step_and_keep_their_own(tmp_path: Path) -> None:
+    model = load(write_encoder(tmp_path / "model", BGE_M3))
+    engine = BatchEngine(model, EngineConfig())
+    kinds = {"dense": ALL[:1], "sparse": ALL[1:2], "all": ALL}
+    for name, wanted in kinds.items():
+        engine.submit(Request(name, Embed(TEXTS, kinds=wanted)))
+    outputs = {output.id: output for output in engine.step()}
+    assert engine.idle and outputs.keys() == kinds.keys(), "one step runs all three"
+    dense, sparse, everything = (outputs[name] for name in kinds)
+    assert isinstance(dense, Finished) and isinstance(sparse, Finished) and isinstance(everything, Finished)
+    assert not dense.sparse and not dense.colbert and not sparse.vectors and not sparse.colbert
+    alone = vectors(model, TEXTS)
+    for output in (dense, everything):
+        found = np.stack([np.frombuffer(vector, "<f4") for vector in output.vectors])
+        assert ((found * alone).sum(1) >= CLOSE).all()
+    for one, other in zip(sparse.sparse, everything.sparse, strict=True):
+        assert one.ids == other.ids
+        assert one.weights == pytest.approx(other.weights, abs=1e-6)
 
 
 @torch.inference_mode()

@@ -22,6 +22,9 @@ from stoop_schemas.skill import (
     Reasoning,
     Settings,
     Skill,
+    SparseVector,
+    TokenVectors,
+    VectorKind,
 )
 from stoop_schemas.state import TERMINAL
 
@@ -91,6 +94,7 @@ def any_jobs(draw: st.DrawFn) -> Job:
         input=draw(st.lists(text, min_size=1, max_size=3)) if embeds else None,
         prompt_name=draw(maybe(text.filter(len))) if embeds else None,
         dimensions=draw(maybe(st.integers(1, 1 << 16))) if embeds else None,
+        kinds=draw(maybe(st.lists(st.sampled_from(VectorKind), min_size=1, unique=True))) if embeds else None,
         query=draw(text.filter(len)) if ranks else None,
         documents=draw(st.lists(text, min_size=1, max_size=3)) if ranks else None,
         truncate=draw(st.booleans()),
@@ -124,6 +128,8 @@ outputs = st.builds(
     points=maybe(st.lists(places, max_size=2)),
     gaze=st.just(UNSET) | maybe(places),
     embeddings=maybe(st.lists(text, max_size=2)),
+    sparse=maybe(st.lists(st.builds(SparseVector, st.lists(st.integers(0, 99)), st.lists(numbers)), max_size=2)),
+    colbert=maybe(st.lists(st.builds(TokenVectors, st.integers(0, 99), text), max_size=2)),
     scores=maybe(st.lists(numbers, max_size=3)),
 )
 any_results: st.SearchStrategy[Result] = st.builds(

@@ -86,6 +86,9 @@ def write_encoder(folder: Path, config: dict[str, Any], *, seed: int = 1) -> Pat
     if config is BGE_M3:
         # a pickle, as the released weights are
         torch.save(tensors, folder / "pytorch_model.bin")
+        for name, rows in (("sparse_linear", 1), ("colbert_linear", config["hidden_size"])):
+            head = {"weight": _linear(random, rows, config["hidden_size"]), "bias": torch.full((rows,), 0.1)}
+            torch.save(head, folder / f"{name}.pt")
         _write_pooling(folder, "cls_token")
         return folder
     prefixed = {name if name.startswith("classifier.") else f"roberta.{name}": each for name, each in tensors.items()}

@@ -15,7 +15,7 @@ from stoop.bulk.run import Limits
 from stoop.bulk.session import SessionPlan, check_source, run_session
 from stoop.bulk.sources.texts import GroupedTexts, open_texts
 from stoop.bulk.vectors.archive import FORMATS, VectorArchive
-from stoop.bulk.vectors.options import EmbedOptions
+from stoop.bulk.vectors.options import EmbedOptions, Format
 from stoop.bulk.vectors.places import open_place
 from stoop.cli.bulk import again, end_bulk
 from stoop.cli.exit_codes import exit_on_error
@@ -25,6 +25,7 @@ from stoop.client.build_job import build_job
 from stoop.config import ProducerConfig
 from stoop.errors import ConfigError, QueueUnavailable, UploadFailed
 from stoop.terminal import open_console
+from stoop_schemas.skill import VectorKind
 
 __all__ = ["bulk_embed"]
 
@@ -64,6 +65,8 @@ def _plan(source: str, options: EmbedOptions, config: ProducerConfig) -> Session
     build_job("embed", input=["a text"], **options.ask.fields)  # raises for a mistake in every job
     texts = open_texts(source, options.column)
     check_source(texts)
+    if options.format is Format.NPY and options.kind not in (None, [], [VectorKind.DENSE]):
+        raise ConfigError("shards as .npy hold dense vectors alone: give --format parquet for other kinds")
     place = open_place(options.vectors, options.out, config)
     return SessionPlan(
         GroupedTexts(texts, options.texts_per_job, options.rows),

@@ -14,7 +14,7 @@ from rich.style import Style
 from rich.table import Table
 
 from stoop.errors import JobFailed, StoopError, TimedOut
-from stoop.short_answer import place_text, vector_text
+from stoop.short_answer import place_text, vector_text, weights_text
 from stoop.terminal import counted, legible, one_line, open_console
 from stoop_schemas.event import DeltaEvent, Event, ObjectEvent, ReasoningEvent, RestartedEvent
 from stoop_schemas.result import Result
@@ -48,6 +48,7 @@ def print_result(result: Result, *, as_json: bool) -> None:
     if "gaze" in output:
         _write(out, f"looks at {place_text(output['gaze'])}\n" if output["gaze"] else "looks at nothing in the image\n")
     _write(out, _vectors(output.get("embeddings", [])) + _ranking(output.get("scores", [])))
+    _write(out, _weights(output.get("sparse", [])) + _token_vectors(output.get("colbert", [])))
     _print_footer(result)
 
 
@@ -115,6 +116,18 @@ def _print_footer(result: Result) -> None:
 def _vectors(packed: list[str]) -> str:
     """Return one line per vector."""
     return "".join(f"{number}: {vector_text(vector)}\n" for number, vector in enumerate(packed, start=1))
+
+
+def _weights(found: list[dict[str, Any]]) -> str:
+    """Return one line per text: its token ids with the largest weights."""
+    return "".join(f"{number}: {weights_text(**each)}\n" for number, each in enumerate(found, start=1))
+
+
+def _token_vectors(found: list[dict[str, Any]]) -> str:
+    """Return one line per text: the number of its tokens' vectors."""
+    return "".join(
+        f"{number}: {counted(each['count'], 'token vector')}\n" for number, each in enumerate(found, start=1)
+    )
 
 
 def _ranking(scores: list[float]) -> str:

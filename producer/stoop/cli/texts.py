@@ -1,6 +1,7 @@
 """`stoop embed` and `stoop rerank`: texts from the command line, or one a line from the input."""
 
 import sys
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
@@ -12,10 +13,23 @@ from stoop.cli.skill_options import SkillOptions, with_options
 from stoop.client.blocking import Client
 from stoop.config import ProducerConfig
 from stoop.errors import ConfigError
+from stoop_schemas.skill import VectorKind
 
-__all__ = ["embed", "rerank"]
+__all__ = ["EmbedOptions", "embed", "rerank"]
 
 _Truncate = Annotated[bool, typer.Option("--truncate", help="Cut the end of a text that is too long.")]
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedOptions(SkillOptions):
+    """Options that choose the vectors of texts."""
+
+    prompt_name: Annotated[str | None, typer.Option(help="One of the model's prompts, such as query.")] = None
+    dimensions: Annotated[int | None, typer.Option(min=1, help="Shorter vectors, if the model allows them.")] = None
+    kind: Annotated[
+        list[VectorKind] | None, typer.Option(help="dense (alone by default), sparse or colbert; repeat it for more.")
+    ] = None
+    truncate: _Truncate = False
 
 
 @with_options
@@ -24,18 +38,16 @@ def embed(
     texts: Annotated[
         list[str] | None, typer.Argument(help="The texts; without any, one a line from the input.")
     ] = None,
-    prompt_name: Annotated[str | None, typer.Option(help="One of the model's prompts, such as query.")] = None,
-    dimensions: Annotated[int | None, typer.Option(min=1, help="Shorter vectors, if the model allows them.")] = None,
-    truncate: _Truncate = False,
     *,
-    options: SkillOptions,
+    options: EmbedOptions,
 ) -> None:
     """Turn texts into vectors.
 
     For example: stoop embed "a cat on a mat" "a dog" --model bge-m3 --json
     """
-    fields = {"prompt_name": prompt_name, "dimensions": dimensions, "truncate": truncate}
-    _run(context, options, "embed", "input", texts, fields)
+    kinds = [each.value for each in options.kind] if options.kind else None
+    fields = {name: getattr(options, name) for name in ("prompt_name", "dimensions", "truncate")}
+    _run(context, options, "embed", "input", texts, {**fields, "kinds": kinds})
 
 
 @with_options

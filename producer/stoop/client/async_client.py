@@ -184,16 +184,25 @@ class AsyncClient(JobClient):
         *,
         prompt_name: str | None = None,
         dimensions: int | None = None,
+        kinds: Sequence[str] | None = None,
         truncate: bool = False,
     ) -> dict[str, Any]:
         """Turn a text, or up to 256, into vectors of length 1: {"embeddings": [[float, ...], ...]}, in their order.
 
         `prompt_name` chooses one of the model's prompts, such as "query" or "document". `dimensions` asks a model that
         allows it for shorter vectors. A text that is too long raises `JobFailed`; with `truncate` it loses its end.
+
+        `kinds` are "dense" (by default alone), "sparse" and "colbert", if the model has them: {"sparse": [{"indices":
+        [token id, ...], "values": [weight, ...]}]} and {"colbert": [[[float, ...], ...]]}, a vector for each token.
         """
         texts = [input] if isinstance(input, str) else list(input)
         job = await self.prepare(
-            "embed", input=texts, prompt_name=prompt_name, dimensions=dimensions, truncate=truncate
+            "embed",
+            input=texts,
+            prompt_name=prompt_name,
+            dimensions=dimensions,
+            kinds=None if kinds is None else list(kinds),
+            truncate=truncate,
         )
         return await self._answer(job)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from stoop.client.vectors import read_vector
+from stoop.client.vectors import read_vectors
 from stoop.errors import InvalidJob
 from stoop_schemas import names
 from stoop_schemas.address import parse_object
@@ -61,12 +61,10 @@ def answer(result: Result) -> dict[str, Any]:
     """Return the output in Moondream's shape, with no other fields than those of the result's skill.
 
     {"answer": str[, "reasoning": {"text", "grounding"}]} | {"caption": str} | {"objects": [...]} | {"points": [...]} |
-    {"message": {"role": "assistant", "content": str}} | {"embeddings": [[float]]} | {"scores": [float]}
+    {"message": {"role": "assistant", "content": str}} | {"embeddings": [[float]][, "sparse",
+    "colbert"]} | {"scores": [float]}
     """
-    answer: dict[str, Any] = msgspec.to_builtins(result.output)
-    if "embeddings" in answer:
-        answer["embeddings"] = [read_vector(packed) for packed in answer["embeddings"]]
-    return answer
+    return read_vectors(msgspec.to_builtins(result.output))
 
 
 def _path(image: str) -> str:

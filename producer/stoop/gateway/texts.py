@@ -13,7 +13,7 @@ from stoop.gateway.call import Call
 from stoop.gateway.errors import ApiError
 from stoop.gateway.submission import Ask, prepare
 from stoop_schemas.result import Result
-from stoop_schemas.skill import Skill
+from stoop_schemas.skill import Skill, VectorKind
 
 __all__ = [
     "EmbeddingsRequest",
@@ -32,16 +32,23 @@ _MOST_TEXTS: Final = 256
 
 
 class EmbeddingsRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Texts to embed. Token ids are refused, because they would be those of another model's tokenizer."""
+    """Texts to embed. Token ids are refused, because they would be those of another model's tokenizer.
+
+    `kinds` is an extension: the kinds of vectors, dense alone by default.
+    """
 
     model: str
     input: str | list[str | int | list[int]]
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: int | None = None
+    kinds: list[VectorKind] | None = None
 
 
 class EmbeddingsResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """One vector for each text: numbers, or the base64 of little-endian float32 values."""
+    """One vector for each text: numbers, or the base64 of little-endian float32 values.
+
+    With `kinds`, each has `sparse` and `colbert` in the form of a job's output, and `embedding` only for dense vectors.
+    """
 
     object: str
     data: list[dict[str, Any]]
@@ -93,12 +100,11 @@ async def embed(call: Call) -> Response:
             "token ids are of another model's tokenizer: send text; in LangChain, check_embedding_ctx_length=False"
         )
         raise ApiError(400, "unsupported_value", message, param="input")
-    ask = await _embed_ask(call, body.model, texts, "input", dimensions=body.dimensions)
+    ask = await _embed_ask(call, body.model, texts, "input", dimensions=body.dimensions, kinds=body.kinds)
 
     def write(result: Result) -> EmbeddingsResponse:
-        packed = _vectors_of(result)
-        vectors = packed if body.encoding_format == "base64" else [read_vector(vector) for vector in packed]
-        data = [{"object": "embedding", "index": index, "embedding": each} for index, each in enumerate(vectors)]
+        found = _kinds_of(result, packed=body.encoding_format == "base64")
+        data = [{"object": "embedding", "index": index, **each} for index, each in enumerate(found)]
         count = result.metrics.input_tokens
         usage = {"prompt_tokens": count, "total_tokens": count}
         return EmbeddingsResponse(object="list", data=data, model=body.model, usage=usage)
@@ -163,3 +169,13 @@ def _vectors_of(result: Result) -> list[str]:
 def _share(score: float) -> float:
     """Return the logistic function of a score, without overflow."""
     return 1 / (1 + math.exp(-score)) if score > 0 else 1 - 1 / (1 + math.exp(score))
+
+
+def _kinds_of(result: Result, *, packed: bool) -> list[dict[str, Any]]:
+    """Return the vectors of each text by their kind."""
+    output = msgspec.to_builtins(result.output)
+    if not packed:
+        output |= {"embeddings": [read_vector(vector) for vector in _vectors_of(result)]} if _vectors_of(result) else {}
+    named = {"embedding": "embeddings", "sparse": "sparse", "colbert": "colbert"}
+    kept = {name: output[field] for name, field in named.items() if field in output}
+    return [dict(zip(kept, each, strict=True)) for each in zip(*kept.values(), strict=True)]

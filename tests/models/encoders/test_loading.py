@@ -10,8 +10,9 @@ from safetensors.torch import load_file, save_file
 
 from stoop_worker.engine.encoder import Encoder
 from stoop_worker.engine.model import RequestInvalid
-from stoop_worker.engine.request import Embed, Request, Rerank
+from stoop_worker.engine.request import Embed, Request, Rerank, VectorKind
 from stoop_worker.errors import CheckpointError, ConfigError
+from stoop_worker.models.encoders.embedder import COLBERT_BYTES
 from stoop_worker.models.families import load_model
 from stoop_worker.models.loading.options import LoadOptions
 from tests.support.tiny_encoder import BGE_M3, GEMMA, RERANKER, write_encoder
@@ -100,6 +101,7 @@ def test_embeddinggemma_is_not_run_in_float16(tmp_path: Path) -> None:
         (BGE_M3, Embed(()), "at least one"),
         (BGE_M3, Embed(("a",), dimensions=32), "have 64 dimensions: leave dimensions out"),
         (BGE_M3, Embed(("a",), prompt_name="query"), "this model has none"),
+        (GEMMA, Embed(("a",), kinds=(VectorKind.SPARSE,)), "no sparse vectors: it has dense"),
         (GEMMA, Embed(("a",), dimensions=49), "from 1 to 48"),
         (GEMMA, Embed(("a",), prompt_name="poem"), "known are document, query"),
         (RERANKER, Rerank("a", ()), "at least one"),
@@ -111,3 +113,26 @@ def test_a_request_that_the_model_cannot_run_is_refused_with_what_it_can(
     model = load(write_encoder(tmp_path / "model", config))
     with pytest.raises(RequestInvalid, match=message):
         model.prepare_texts(Request("a", task))
+
+
+def test_without_the_files_of_its_heads_bge_m3_has_dense_vectors_alone(tmp_path: Path) -> None:
+    folder = write_encoder(tmp_path / "model", BGE_M3)
+    (folder / "colbert_linear.pt").unlink()
+    task = Embed(("a",), kinds=(VectorKind.DENSE, VectorKind.SPARSE, VectorKind.COLBERT))
+    with pytest.raises(RequestInvalid, match="no colbert vectors: it has dense, sparse"):
+        load(folder).prepare_texts(Request("a", task))
+    (folder / "sparse_linear.pt").unlink()
+    with pytest.raises(RequestInvalid, match="no sparse vectors: it has dense"):
+        load(folder).prepare_texts(Request("a", task))
+    torch.save({"weight": torch.zeros(2, 64), "bias": torch.zeros(2)}, folder / "sparse_linear.pt")
+    with pytest.raises(CheckpointError, match=r"weight has shape \(2, 64\)"):
+        load(folder)
+
+
+def test_colbert_vectors_of_too_many_tokens_are_refused(tmp_path: Path) -> None:
+    model = load(write_encoder(tmp_path / "model", BGE_M3))
+    most = COLBERT_BYTES // (4 * 64)
+    texts = ("the cat sat on the mat " * 5,) * most
+    with pytest.raises(RequestInvalid, match=f"at most {most} with colbert vectors; send fewer texts"):
+        model.prepare_texts(Request("a", Embed(texts, kinds=(VectorKind.COLBERT,), truncate=True)))
+    assert model.prepare_texts(Request("a", Embed(texts[:9], kinds=(VectorKind.COLBERT,), truncate=True)))

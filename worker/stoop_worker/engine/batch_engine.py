@@ -13,7 +13,7 @@ from time import perf_counter
 from stoop_worker.engine.checks import check_task
 from stoop_worker.engine.config import EngineConfig
 from stoop_worker.engine.device.text_runner import TextRunner
-from stoop_worker.engine.encoder import Encoder, Ids, Values
+from stoop_worker.engine.encoder import Encoder, Text, Values
 from stoop_worker.engine.model import RequestInvalid
 from stoop_worker.engine.request import Aborted, Finished, Output, Refusal, Refused, Request, Usage
 from stoop_worker.engine.stats import Stats, Totals
@@ -31,7 +31,7 @@ class TextRequest:
     """One request and the values found for its texts so far, by the number of the text."""
 
     request: Request
-    texts: tuple[Ids, ...]
+    texts: tuple[Text, ...]
     submitted: float
     arrival: int = -1
     started: float | None = None
@@ -44,9 +44,9 @@ class TextRequest:
         return self.arrival + _OVERTAKEN * self.request.priority
 
     @property
-    def open_texts(self) -> Iterator[tuple[int, Ids]]:
+    def open_texts(self) -> Iterator[tuple[int, Text]]:
         """The texts without values, with their numbers."""
-        return ((number, ids) for number, ids in enumerate(self.texts) if number not in self.values)
+        return ((number, text) for number, text in enumerate(self.texts) if number not in self.values)
 
     @property
     def done(self) -> bool:
@@ -150,42 +150,44 @@ class BatchEngine:
     def _on_progress(self) -> None:
         self._progress += 1
 
-    def _check_lengths(self, texts: tuple[Ids, ...]) -> None:
-        longest = max(map(len, texts))
+    def _check_lengths(self, texts: tuple[Text, ...]) -> None:
+        longest = max(len(text.ids) for text in texts)
         if longest > self.max_context:
             raise RequestInvalid(
                 f"a text has {longest} tokens: at most {self.max_context}; shorten it, or set truncate to cut it",
                 Refusal.CONTEXT_OVERFLOW,
             )
 
-    def _choose(self, now: float) -> dict[Ids, list[tuple[TextRequest, int]]]:
+    def _choose(self, now: float) -> dict[Text, list[tuple[TextRequest, int]]]:
         """Take the values of texts seen before, and return the texts to run with those who want them."""
-        batch: dict[Ids, list[tuple[TextRequest, int]]] = {}
+        batch: dict[Text, list[tuple[TextRequest, int]]] = {}
         room = self.config.token_budget
         for waiting in self._waiting:
-            for number, ids in list(waiting.open_texts):
-                known = self._cache.get(ids)
-                if known is not None or ids in batch:
-                    waiting.cached_tokens += len(ids)
-                elif batch and len(ids) > room:
+            for number, text in list(waiting.open_texts):
+                known = self._cache.get(text)
+                if known is not None or text in batch:
+                    waiting.cached_tokens += len(text.ids)
+                elif batch and len(text.ids) > room:
                     return batch
                 waiting.started = now if waiting.started is None else waiting.started
                 if known is not None:
                     waiting.values[number] = known
                     continue
-                room -= 0 if ids in batch else len(ids)
-                batch.setdefault(ids, []).append((waiting, number))
+                room -= 0 if text in batch else len(text.ids)
+                batch.setdefault(text, []).append((waiting, number))
         return batch
 
-    def _run(self, batch: dict[Ids, list[tuple[TextRequest, int]]], started: float) -> None:
-        texts = sorted(batch, key=len)  # attention runs texts of one length together
-        for ids, values in zip(texts, self._runner.run(texts), strict=True):
-            self._cache.put(ids, values)
-            for wanting, number in batch[ids]:
+    def _run(self, batch: dict[Text, list[tuple[TextRequest, int]]], started: float) -> None:
+        texts = sorted(batch, key=lambda text: len(text.ids))  # attention runs texts of one length together
+        for text, values in zip(texts, self._runner.run(texts), strict=True):
+            self._cache.put(text, values)
+            for wanting, number in batch[text]:
                 wanting.values[number] = values
         self._on_progress()
         requests = {wanting.request.id for wantings in batch.values() for wanting, _ in wantings}
-        self._totals = self._totals.with_texts(sum(map(len, texts)), len(requests), self._clock() - started)
+        self._totals = self._totals.with_texts(
+            sum(len(text.ids) for text in texts), len(requests), self._clock() - started
+        )
 
     def _finish(self) -> list[Output]:
         done = [each for each in self._waiting if each.done]
@@ -195,7 +197,7 @@ class BatchEngine:
     def _finished(self, ended: TextRequest, now: float) -> Finished:
         self._ids.remove(ended.request.id)
         usage = Usage(
-            input_tokens=sum(map(len, ended.texts)),
+            input_tokens=sum(len(text.ids) for text in ended.texts),
             output_tokens=0,
             cached_tokens=ended.cached_tokens,
             prefill_time_ms=1e3 * (now - (now if ended.started is None else ended.started)),
@@ -204,4 +206,4 @@ class BatchEngine:
         )
         self._totals = self._totals.with_finished(usage, image_hit=False)
         values = [ended.values[number] for number in range(len(ended.texts))]
-        return self._model.answer(ended.request, values, usage)
+        return self._model.answer(ended.request, ended.texts, values, usage)

@@ -1,32 +1,39 @@
-"""The encoder port: a model that reads whole texts in one pass, and gives a fixed number of values for each.
+"""The encoder port: a model that reads whole texts in one pass, and gives values for each.
 
 All functions run on the engine's thread, except `prepare`, which any thread may call. N texts, V values of each.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from stoop_worker.engine.config import EngineConfig
 from stoop_worker.engine.model import LoadedModel
-from stoop_worker.engine.request import Finished, Request, Task, Usage
-from stoop_worker.engine.tensors import PackedTexts, Tensor
+from stoop_worker.engine.request import Finished, Request, Task, Usage, VectorKind
+from stoop_worker.engine.tensors import PackedTexts, TextValues
 
-__all__ = ["Encoder", "EncoderSpec", "Ids", "Values"]
+__all__ = ["Encoder", "EncoderSpec", "Ids", "Text", "Values"]
 
 Ids = tuple[int, ...]
 """The token ids of one text, special tokens included."""
 
 Values = npt.NDArray[np.float32]
-"""The values of one text, (V,)."""
+"""The values of one text, (V,). V may differ from text to text."""
+
+
+class Text(NamedTuple):
+    """One text to run. Its values depend on nothing else. A model that has only one kind of values ignores `kinds`."""
+
+    ids: Ids
+    kinds: tuple[VectorKind, ...] = (VectorKind.DENSE,)
 
 
 @dataclass(frozen=True, slots=True)
 class EncoderSpec:
-    """An encoder's sizes and capabilities: `width` is the number of values of each text. It takes no images."""
+    """An encoder's sizes and capabilities: `width` is the number of values of a vector. It takes no images."""
 
     tasks: tuple[type[Task], ...]
     width: int
@@ -43,14 +50,14 @@ class Encoder(LoadedModel, Protocol):
     def spec(self) -> EncoderSpec:
         """The model's sizes and capabilities."""
 
-    def prepare_texts(self, request: Request) -> tuple[Ids, ...]:
+    def prepare_texts(self, request: Request) -> tuple[Text, ...]:
         """Tokenize the texts of a request; raises `RequestInvalid`. Any thread may call it."""
 
     def rehearsal(self, config: EngineConfig) -> list[Request]:
         """Return requests that together fill a step of this engine, which answers them before it takes work."""
 
-    def encode_texts(self, packed: PackedTexts) -> Tensor:
-        """Return the values of each text, (N, V) float32."""
+    def encode_texts(self, packed: PackedTexts) -> TextValues:
+        """Return the values of each text."""
 
-    def answer(self, request: Request, values: Sequence[Values], usage: Usage) -> Finished:
-        """Make the answer from the values of the request's texts, in their order."""
+    def answer(self, request: Request, texts: Sequence[Text], values: Sequence[Values], usage: Usage) -> Finished:
+        """Make the answer from the request's texts and their values, both in their order."""

@@ -23,6 +23,7 @@ from stoop_worker.engine.task import (
     SpatialRef,
     Task,
     Transcribe,
+    VectorKind,
 )
 from stoop_worker.engine.window import Segment, Window, Word
 from stoop_worker.images import Crops, Image
@@ -56,12 +57,15 @@ __all__ = [
     "Rerank",
     "Sampling",
     "Segment",
+    "SparseVector",
     "SpatialRef",
     "Task",
     "Terminal",
     "TextDelta",
+    "TokenVectors",
     "Transcribe",
     "Usage",
+    "VectorKind",
     "Window",
     "Word",
     "images_of",
@@ -182,12 +186,28 @@ class GroundedSpan:
 
 
 @dataclass(frozen=True, slots=True)
+class SparseVector:
+    """The weights of a text's token ids: those above 0, by rising id."""
+
+    ids: tuple[int, ...]
+    weights: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenVectors:
+    """The vectors of a text's tokens, `count` of them one after another: little-endian float32 values."""
+
+    count: int
+    values: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """The last output of a request that completed, after its deltas and objects.
 
     `text` is the whole answer or caption; `reasoning` the whole reasoning (None when not asked for). `vectors` has the
-    little-endian float32 values of each text's vector, `scores` one number per document. `window` is the transcript of
-    a window of speech.
+    little-endian float32 values of each text's vector, `sparse` its weights and `colbert` its tokens' vectors; `scores`
+    has one number per document. `window` is the transcript of a window of speech.
     """
 
     id: str
@@ -199,6 +219,8 @@ class Finished:
     boxes: tuple[BoxFound, ...] = ()
     points: tuple[PointFound, ...] = ()
     vectors: tuple[bytes, ...] = ()
+    sparse: tuple[SparseVector, ...] = ()
+    colbert: tuple[TokenVectors, ...] = ()
     scores: tuple[float, ...] = ()
     window: Window | None = None
 

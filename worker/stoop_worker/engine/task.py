@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import date
-from enum import Enum, auto
+from enum import Enum, StrEnum, auto
 
 __all__ = [
     "Caption",
@@ -18,6 +18,7 @@ __all__ = [
     "SpatialRef",
     "Task",
     "Transcribe",
+    "VectorKind",
 ]
 
 SpatialRef = tuple[float, ...]
@@ -83,9 +84,17 @@ class Chat:
     today: date | None = None
 
 
+class VectorKind(StrEnum):
+    """The kinds of vectors of a text: one vector, a weight for each of its token ids, or a vector for each token."""
+
+    DENSE = "dense"
+    SPARSE = "sparse"
+    COLBERT = "colbert"
+
+
 @dataclass(frozen=True, slots=True)
 class Embed:
-    """Turn each text into a vector.
+    """Turn each text into vectors of the `kinds`.
 
     `prompt_name` chooses one of the model's prompts, which goes before each text. `dimensions` shortens the vectors of
     a model that allows it. With `truncate` a text that is too long loses its end; without it the request is refused.
@@ -95,6 +104,7 @@ class Embed:
     prompt_name: str | None = None
     dimensions: int | None = None
     truncate: bool = False
+    kinds: tuple[VectorKind, ...] = (VectorKind.DENSE,)
 
 
 @dataclass(frozen=True, slots=True)

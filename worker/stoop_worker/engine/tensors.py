@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from stoop_worker.engine.task import VectorKind
 from stoop_worker.kernels.paged_attention import PagedLayout
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "PackedTexts",
     "SamplingRows",
     "Tensor",
+    "TextValues",
 ]
 
 Device = torch.device
@@ -137,11 +139,25 @@ class PackedTexts:
     """N texts, packed one after another: text n has the rows from `starts[n]` to `starts[n + 1]`.
 
     `ids_T` and `positions_T` are int64; each text's positions count from 0. `firsts_N` are the rows where texts start.
-    The model calls `on_progress` before each layer.
+    `kinds` are the kinds of vectors that each text wants. The model calls `on_progress` before each layer.
     """
 
     ids_T: Tensor
     positions_T: Tensor
     firsts_N: Tensor
     starts: tuple[int, ...]
+    kinds: tuple[tuple[VectorKind, ...], ...]
     on_progress: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class TextValues:
+    """The values of texts, one text after another in one row of float32, and how many each text has."""
+
+    values: Tensor
+    counts: tuple[int, ...]
+
+    @classmethod
+    def of_rows(cls, values_NV: Tensor) -> "TextValues":
+        """Return one row of values for each text."""
+        return cls(values_NV.float().flatten(), (values_NV.shape[1],) * len(values_NV))

@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 
-from stoop_worker.engine.encoder import Ids, Values
+from stoop_worker.engine.encoder import Text, Values
 
 __all__ = ["TextCache"]
 
@@ -15,23 +15,23 @@ class TextCache:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._held: OrderedDict[Ids, Values] = OrderedDict()
+        self._held: OrderedDict[Text, Values] = OrderedDict()
         self.bytes = 0
 
-    def get(self, ids: Ids) -> Values | None:
+    def get(self, text: Text) -> Values | None:
         """Return the values of a text, which then counts as used last."""
-        found = self._held.get(ids)
+        found = self._held.get(text)
         if found is not None:
-            self._held.move_to_end(ids)
+            self._held.move_to_end(text)
         return found
 
-    def put(self, ids: Ids, values: Values) -> None:
+    def put(self, text: Text, values: Values) -> None:
         """Keep the values of a text, and drop those that were not used for longest."""
-        size = _size(ids, values)
-        if size > self._limit or ids in self._held:
+        size = _size(text, values)
+        if size > self._limit or text in self._held:
             return
         # a copy, because a row would keep the values of its whole step
-        self._held[ids] = values.copy()
+        self._held[text] = values.copy()
         self.bytes += size
         while self.bytes > self._limit:
             oldest = next(iter(self._held))
@@ -39,8 +39,8 @@ class TextCache:
 
     def check(self) -> None:
         """Assert that the count of bytes is right."""
-        assert self.bytes == sum(_size(ids, values) for ids, values in self._held.items())
+        assert self.bytes == sum(_size(text, values) for text, values in self._held.items())
 
 
-def _size(ids: Ids, values: Values) -> int:
-    return _OVERHEAD + _ID_BYTES * len(ids) + values.nbytes
+def _size(text: Text, values: Values) -> int:
+    return _OVERHEAD + _ID_BYTES * len(text.ids) + values.nbytes

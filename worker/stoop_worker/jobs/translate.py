@@ -13,7 +13,17 @@ from stoop_schemas.chat import Answer, ImagePart, Message
 from stoop_schemas.failure import Failure
 from stoop_schemas.job import Job
 from stoop_schemas.result import Metrics, Result
-from stoop_schemas.skill import Box, Grounding, Output, Point, Reasoning, Skill
+from stoop_schemas.skill import (
+    Box,
+    Grounding,
+    Output,
+    Point,
+    Reasoning,
+    Skill,
+    SparseVector,
+    TokenVectors,
+    VectorKind,
+)
 from stoop_schemas.skills import SkillSpec, spec_of
 from stoop_schemas.state import State
 from stoop_worker.engine import request as engine
@@ -66,10 +76,16 @@ def _task(job: Job) -> engine.Task:
             x, y = (job.spatial_refs or [()])[0]
             return engine.Gaze((x, y))
         case Skill.EMBED:
-            return engine.Embed(tuple(job.input or ()), job.prompt_name, job.dimensions, job.truncate)
+            return engine.Embed(tuple(job.input or ()), job.prompt_name, job.dimensions, job.truncate, _kinds(job))
         case Skill.RERANK:
             return engine.Rerank(job.query or "", tuple(job.documents or ()), job.truncate)
     raise AssertionError(f"{job.skill} runs no skill of the engine")
+
+
+def _kinds(job: Job) -> tuple[engine.VectorKind, ...]:
+    """Return the kinds in one order, so that equal texts of several jobs are one text to the engine."""
+    wanted = job.kinds or [VectorKind.DENSE]
+    return tuple(engine.VectorKind(kind.value) for kind in VectorKind if kind in wanted)
 
 
 def _message(message: Message) -> engine.Message:
@@ -131,12 +147,25 @@ def _output(spec: SkillSpec, finished: engine.Finished) -> Output:
         case "message":
             output = Output(message=Answer(finished.text))
         case "embeddings":
-            output = Output(embeddings=[base64.b64encode(vector).decode() for vector in finished.vectors])
+            output = _vectors(finished)
         case "scores":
             output = Output(scores=list(finished.scores))
         case _:
             output = Output(answer=finished.text, reasoning=_reasoning(finished))
     return output if spec.result is None else spec.result(output)
+
+
+def _vectors(finished: engine.Finished) -> Output:
+    others_alone = bool(finished.sparse or finished.colbert) and not finished.vectors
+    return Output(
+        embeddings=None if others_alone else [_base64(vector) for vector in finished.vectors],
+        sparse=[SparseVector(list(each.ids), list(each.weights)) for each in finished.sparse] or None,
+        colbert=[TokenVectors(each.count, _base64(each.values)) for each in finished.colbert] or None,
+    )
+
+
+def _base64(packed: bytes) -> str:
+    return base64.b64encode(packed).decode()
 
 
 def _reasoning(finished: engine.Finished) -> Reasoning | None:

@@ -16,6 +16,7 @@ from stoop_schemas.job import Job, check
 from stoop_schemas.result import Result
 from stoop_schemas.skills import TEXT_OUTPUTS, spec_of
 from stoop_worker.audio import MelGeometry
+from stoop_worker.engine.encoder import Values
 from stoop_worker.engine.request import Finished, Media, Output, Refused, Sampling
 from stoop_worker.engine.thread import EngineThread
 from stoop_worker.engine_process.boot import boot
@@ -142,11 +143,21 @@ class LocalEngine:
         *,
         prompt_name: str | None = None,
         dimensions: int | None = None,
+        kinds: Sequence[str] | None = None,
         truncate: bool = False,
     ) -> dict[str, Any]:
-        """Turn texts into vectors of length 1: {"embeddings": [[float, ...], ...]}, in their order."""
-        texts = [input] if isinstance(input, str) else list(input)
-        return await self.run("embed", input=texts, prompt_name=prompt_name, dimensions=dimensions, truncate=truncate)
+        """Turn texts into vectors of length 1: {"embeddings": [[float, ...], ...]}, in their order.
+
+        `kinds` are "dense", "sparse" and "colbert", as the client's method has them.
+        """
+        return await self.run(
+            "embed",
+            input=[input] if isinstance(input, str) else list(input),
+            prompt_name=prompt_name,
+            dimensions=dimensions,
+            kinds=None if kinds is None else list(kinds),
+            truncate=truncate,
+        )
 
     async def rerank(self, query: str, documents: Sequence[str], *, truncate: bool = False) -> dict[str, Any]:
         """Score how well each document answers the query: {"scores": [float, ...]}, in their order."""
@@ -168,7 +179,11 @@ class LocalEngine:
             return {output: LocalText(self._follow(job, image), lambda finished: _completed(job, finished))}
         answer: dict[str, Any] = msgspec.to_builtins((await self.result(job, image)).output)
         if "embeddings" in answer:
-            answer["embeddings"] = [_values(packed) for packed in answer["embeddings"]]
+            answer["embeddings"] = [_values(packed).tolist() for packed in answer["embeddings"]]
+        if "colbert" in answer:
+            answer["colbert"] = [
+                _values(each["values"]).reshape(each["count"], -1).tolist() for each in answer["colbert"]
+            ]
         return answer
 
     async def result(self, job: Job, image: "ImageSource | None" = None) -> Result:
@@ -214,10 +229,9 @@ def _job(skill: str, image: object, settings: Mapping[str, Any] | None, asked: M
     return check(job)
 
 
-def _values(packed: str) -> list[float]:
+def _values(packed: str) -> Values:
     """Return the values of a vector, which the wire carries as little-endian float32 values in base64."""
-    values: list[float] = np.frombuffer(base64.b64decode(packed), dtype="<f4").tolist()
-    return values
+    return np.frombuffer(base64.b64decode(packed), dtype="<f4")
 
 
 def _completed(job: Job, finished: Finished) -> Result:

@@ -1,6 +1,6 @@
 """One line of the output: a row's answer in `results-*.jsonl`, or why it has none in `errors.jsonl`."""
 
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -12,6 +12,8 @@ from stoop_schemas.skill import Output, Skill
 from stoop_schemas.state import State
 
 __all__ = ["Line", "answered", "failed", "pack_line", "unanswered", "unpack_line"]
+
+_T = TypeVar("_T")
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -106,8 +108,22 @@ def _facts(row: Row, job: Job | None) -> dict[str, Any]:
 
 def _outputs(output: Output | None) -> list[Output]:
     """Return the answer to each text of a job."""
-    vectors = (output.embeddings if output is not None else None) or []
-    return [Output(embeddings=[vector]) for vector in vectors]
+    found = output or Output()
+    kinds = [each for each in (found.embeddings, found.sparse, found.colbert) if each is not None]
+    if len(set(map(len, kinds))) != 1:
+        return []
+    return [
+        Output(
+            embeddings=_only(found.embeddings, number),
+            sparse=_only(found.sparse, number),
+            colbert=_only(found.colbert, number),
+        )
+        for number in range(len(kinds[0]))
+    ]
+
+
+def _only(values: list[_T] | None, number: int) -> list[_T] | None:
+    return None if values is None else [values[number]]
 
 
 def _failure(result: Result) -> Failure:

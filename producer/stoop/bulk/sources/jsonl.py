@@ -19,7 +19,7 @@ __all__ = ["JsonLines", "read_line", "read_moondream"]
 
 _FIELDS: Final = (
     *("question", "object", "length", "reasoning", "spatial_refs", "messages", "date"),
-    *("input", "prompt_name", "dimensions", "query", "documents", "truncate"),
+    *("input", "prompt_name", "dimensions", "kinds", "query", "documents", "truncate"),
     *("metadata", "deadline", "max_attempts"),
 )
 

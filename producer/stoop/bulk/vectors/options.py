@@ -9,7 +9,7 @@ import typer
 
 from stoop.bulk.output.output_folder import SHARD_ROWS
 from stoop.bulk.row import Ask
-from stoop_schemas.skill import Skill
+from stoop_schemas.skill import Skill, VectorKind
 from stoop_schemas.texts import TEXTS_LIMIT
 
 __all__ = ["EmbedOptions", "Format"]
@@ -38,6 +38,9 @@ class EmbedOptions:
     model: Annotated[str | None, typer.Option(help="Short name of a model; see `stoop models`.")] = None
     prompt_name: Annotated[str | None, typer.Option(help="One of the model's prompts, such as document.")] = None
     dimensions: Annotated[int | None, typer.Option(min=1, help="Shorter vectors, if the model allows them.")] = None
+    kind: Annotated[
+        list[VectorKind] | None, typer.Option(help="dense (alone by default), sparse or colbert; repeat it for more.")
+    ] = None
     truncate: Annotated[bool, typer.Option("--truncate", help="Cut the end of a text that is too long.")] = False
     rows: Annotated[int | None, typer.Option(min=1, help="Only this many texts of the source.")] = None
     lane: Annotated[str, typer.Option(help="Lane of the workers.")] = "bulk"
@@ -52,6 +55,7 @@ class EmbedOptions:
     def ask(self) -> Ask:
         """The job of every group of texts."""
         fields = {name: getattr(self, name) for name in _FIELDS}
+        fields["kinds"] = [kind.value for kind in self.kind] if self.kind else None
         return Ask(Skill.EMBED.value, {name: value for name, value in fields.items() if value not in (None, False)})
 
     @property

@@ -1,6 +1,10 @@
-"""Shards as Parquet: the columns `row`, `id` and `vector`, a list of float32 values of fixed length."""
+"""Shards as Parquet: the columns `row`, `id`, and one for each kind of vectors, of float32 values.
+
+`vector` is a list of fixed length, `sparse` a struct of `indices` and `values`, `colbert` a list of vectors.
+"""
 
 import base64
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -8,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from stoop.bulk.output.line import Line
 from stoop.bulk.vectors.shard import read_lines
 from stoop.errors import ConfigError
+from stoop_schemas.skill import Output, SparseVector, TokenVectors
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,14 +62,12 @@ def read_rows(path: Path) -> Iterator[str]:
             yield from batch.column(0).to_pylist()
 
 
-def _groups(shard: Path) -> Iterator[list[tuple[Line, bytes]]]:
-    group: list[tuple[Line, bytes]] = []
+def _groups(shard: Path) -> Iterator[list[Line]]:
+    group: list[Line] = []
     size = 0
     for line in read_lines(shard):
-        assert line.output is not None and line.output.embeddings
-        vector = base64.b64decode(line.output.embeddings[0])
-        group.append((line, vector))
-        size += len(vector)
+        group.append(line)
+        size += _weight(line)
         if size > _GROUP_BYTES:
             yield group
             group, size = [], 0
@@ -72,15 +75,56 @@ def _groups(shard: Path) -> Iterator[list[tuple[Line, bytes]]]:
         yield group
 
 
-def _batch(group: list[tuple[Line, bytes]]) -> "pa.RecordBatch":
+def _weight(line: Line) -> int:
+    """Return the bytes of the line's vectors as they are in memory, about."""
+    output = line.output or Output()
+    sparse = sum(len(each.indices) for each in output.sparse or ())
+    return sum(map(len, output.embeddings or ())) + 40 * sparse + sum(len(each.values) for each in output.colbert or ())
+
+
+def _batch(group: list[Line]) -> "pa.RecordBatch":
     import pyarrow as pa
 
-    width = len(group[0][1])
-    if any(len(vector) != width for _, vector in group):
+    outputs = [line.output or Output() for line in group]
+    columns = {
+        "row": pa.array([line.row for line in group], pa.string()),
+        "id": pa.array([line.id for line in group], pa.string()),
+    }
+    if outputs[0].embeddings:
+        columns["vector"] = _dense([each for output in outputs for each in output.embeddings or ()])
+    if outputs[0].sparse:
+        columns["sparse"] = _sparse([each for output in outputs for each in output.sparse or ()])
+    if outputs[0].colbert:
+        columns["colbert"] = _colbert([each for output in outputs for each in output.colbert or ()])
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _dense(packed: list[str]) -> "pa.Array":
+    """Return a list of fixed length for each vector."""
+    import pyarrow as pa
+
+    vectors = [base64.b64decode(each) for each in packed]
+    width = len(vectors[0])
+    if any(len(vector) != width for vector in vectors):
         raise ConfigError("the vectors of a shard have different lengths: name one --model")
-    packed = pa.py_buffer(b"".join(vector for _, vector in group))
-    values = pa.Array.from_buffers(pa.float32(), len(group) * width // 4, [None, packed])
-    vectors = pa.FixedSizeListArray.from_arrays(values, width // 4)
-    rows = pa.array([line.row for line, _ in group], pa.string())
-    ids = pa.array([line.id for line, _ in group], pa.string())
-    return pa.RecordBatch.from_arrays([rows, ids, vectors], names=["row", "id", "vector"])
+    values = pa.Array.from_buffers(pa.float32(), len(vectors) * width // 4, [None, pa.py_buffer(b"".join(vectors))])
+    return pa.FixedSizeListArray.from_arrays(values, width // 4)
+
+
+def _sparse(weights: list[SparseVector]) -> "pa.Array":
+    """Return a struct of two lists for each text."""
+    import pyarrow as pa
+
+    kind = pa.struct([("indices", pa.list_(pa.int32())), ("values", pa.list_(pa.float32()))])
+    return pa.array([{"indices": each.indices, "values": each.values} for each in weights], kind)
+
+
+def _colbert(texts: list[TokenVectors]) -> "pa.Array":
+    """Return a list of vectors for each text."""
+    import pyarrow as pa
+
+    packed = [base64.b64decode(each.values) for each in texts]
+    width = max(len(values) // max(each.count, 1) for each, values in zip(texts, packed, strict=True))
+    values = pa.Array.from_buffers(pa.float32(), sum(map(len, packed)) // 4, [None, pa.py_buffer(b"".join(packed))])
+    ends = itertools.accumulate((each.count for each in texts), initial=0)
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.FixedSizeListArray.from_arrays(values, width // 4))

@@ -14,6 +14,6 @@ def read_lines(shard: Path) -> Iterator[Line]:
     with shard.open("rb") as file:
         for number, packed in enumerate(file, start=1):
             line = unpack_line(packed)
-            if line is None or line.output is None or not line.output.embeddings:
+            if line is None or line.output is None:
                 raise ConfigError(f"{shard} is damaged at line {number}: delete the file to embed its texts again")
             yield line

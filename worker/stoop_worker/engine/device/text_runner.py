@@ -1,14 +1,13 @@
-"""Packs texts one behind another, without padding, and runs an encoder over them. T tokens, N texts, V values."""
+"""Packs texts one behind another, without padding, and runs an encoder over them. T tokens, N texts."""
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from stoop_worker.engine.device.upload import Upload
-from stoop_worker.engine.encoder import Encoder, Ids
+from stoop_worker.engine.encoder import Encoder, Text, Values
 from stoop_worker.engine.tensors import PackedTexts
 
 __all__ = ["TextRunner"]
@@ -22,21 +21,23 @@ class TextRunner:
         self._on_progress = on_progress
 
     @torch.inference_mode()
-    def run(self, texts: Sequence[Ids]) -> npt.NDArray[np.float32]:
-        """Return the values of each text, (N, V)."""
-        values_NV = self._model.encode_texts(self._lay_out(texts))
-        assert values_NV.shape == (len(texts), self._model.spec.width)
-        found: npt.NDArray[np.float32] = values_NV.float().cpu().numpy()
-        return found
+    def run(self, texts: Sequence[Text]) -> list[Values]:
+        """Return the values of each text."""
+        found = self._model.encode_texts(self._lay_out(texts))
+        assert len(found.counts) == len(texts)
+        ends = list(accumulate(found.counts))
+        assert found.values.shape == (ends[-1],)
+        return np.split(found.values.cpu().numpy(), ends[:-1])
 
-    def _lay_out(self, texts: Sequence[Ids]) -> PackedTexts:
-        starts = (0, *accumulate(map(len, texts)))
+    def _lay_out(self, texts: Sequence[Text]) -> PackedTexts:
+        starts = (0, *accumulate(len(text.ids) for text in texts))
         upload = Upload(self._model.device)
         packed = PackedTexts(
-            ids_T=upload.to_device(np.concatenate([np.array(ids) for ids in texts]), torch.int64),
-            positions_T=upload.to_device(np.concatenate([np.arange(len(ids)) for ids in texts]), torch.int64),
+            ids_T=upload.to_device(np.concatenate([np.array(text.ids) for text in texts]), torch.int64),
+            positions_T=upload.to_device(np.concatenate([np.arange(len(text.ids)) for text in texts]), torch.int64),
             firsts_N=upload.to_device(starts[:-1], torch.int64),
             starts=starts,
+            kinds=tuple(text.kinds for text in texts),
             on_progress=self._on_progress,
         )
         upload.send()

@@ -5,24 +5,26 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from stoop_worker.engine.config import EngineConfig
 from stoop_worker.engine.encoder import EncoderSpec
-from stoop_worker.engine.request import Task
-from stoop_worker.engine.tensors import PackedTexts
+from stoop_worker.engine.request import Task, VectorKind
+from stoop_worker.engine.tensors import PackedTexts, TextValues
 from stoop_worker.models.encoders.text_ids import TextIds
 from stoop_worker.models.loading.config_file import read_document
 
 __all__ = ["Loaded", "Network", "TextModel", "poolings"]
 
-Network = Callable[[PackedTexts], Tensor]
-"""Takes N packed texts; returns their values, (N, V) float32."""
+Network = Callable[[PackedTexts], TextValues]
+"""Takes packed texts; returns their values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A network with its tokenizer. `width` is the number of values of a text; `untrained` marks random weights."""
+    """A network with its tokenizer. `width` is the number of values of a vector; `untrained` marks random weights.
+
+    `kinds` are the kinds of vectors that the network can give.
+    """
 
     network: Network
     texts: TextIds
@@ -33,6 +35,7 @@ class Loaded:
     untrained: bool
     device: torch.device
     dtype: torch.dtype
+    kinds: tuple[VectorKind, ...] = (VectorKind.DENSE,)
 
 
 class TextModel:
@@ -47,7 +50,7 @@ class TextModel:
         self.device = loaded.device
         self.dtype = loaded.dtype
 
-    def encode_texts(self, packed: PackedTexts) -> Tensor:
+    def encode_texts(self, packed: PackedTexts) -> TextValues:
         """Return the values of each text."""
         return self._loaded.network(packed)
 

@@ -15,6 +15,7 @@ _UNKNOWN = "<unk>"
 class TextIds:
     """Tokenizes texts, and puts the file's own first and last token around each. `most` is the longest text in ids.
 
+    `specials` are the ids that stand for no text: those of control tokens, and of what the tokenizer does not know.
     The spelling of a control token in a text never becomes one.
     """
 
@@ -26,6 +27,7 @@ class TextIds:
             )
         self._tokenizer = tokenizer
         self._first, self._last = framing
+        self.specials = frozenset(tokenizer.specials.values())
         self._controls = frozenset(number for spelling, number in tokenizer.specials.items() if spelling != _UNKNOWN)
         self.most = most
 

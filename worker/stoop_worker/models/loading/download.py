@@ -33,6 +33,8 @@ _FILES = (
     "modules.json",
     "*_Pooling/config.json",
     "*_Dense/config.json",
+    "sparse_linear.pt",
+    "colbert_linear.pt",
 )
 _PICKLED = ("pytorch_model.bin",)  # much larger than it need be where the same weights are safetensors too
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding, gelu, linear, normalize
 
-from stoop_worker.engine.tensors import PackedTexts
+from stoop_worker.engine.tensors import PackedTexts, TextValues
 from stoop_worker.models.blocks.packed_attention import packed_attention
 from stoop_worker.models.blocks.rope import frequencies, rotations
 from stoop_worker.models.encoders.gemma.config import GemmaConfig
@@ -16,7 +16,7 @@ __all__ = ["GemmaNetwork"]
 
 
 class GemmaNetwork:
-    """Takes packed texts; returns their vectors at length 1, (N, C) float32."""
+    """Takes packed texts; returns their vectors of C values, at length 1."""
 
     def __init__(self, weights: GemmaWeights, config: GemmaConfig, most: int) -> None:
         self._weights = weights
@@ -27,13 +27,13 @@ class GemmaNetwork:
             for theta in set(config.thetas)
         }
 
-    def __call__(self, packed: PackedTexts) -> Tensor:
+    def __call__(self, packed: PackedTexts) -> TextValues:
         """Run the layers, average each text's hidden states, and run the layers over the mean."""
         hidden_TC = self._hidden(packed).float()
         mean_NC = torch.stack([hidden_TC[start:end].mean(0) for start, end in pairwise(packed.starts)])
         for dense in self._weights.denses:
             mean_NC = linear(mean_NC, dense)
-        return normalize(mean_NC, dim=-1)
+        return TextValues.of_rows(normalize(mean_NC, dim=-1))
 
     def _hidden(self, packed: PackedTexts) -> Tensor:
         """Return the normalised last hidden states, (T, C)."""

@@ -1,22 +1,34 @@
 """Loads bge-m3 or bge-reranker-v2-m3 from its files."""
 
 from functools import partial
+from pathlib import Path
+from typing import Final
 
 from stoop_worker.engine.encoder import Encoder
+from stoop_worker.engine.request import VectorKind
 from stoop_worker.errors import CheckpointError
+from stoop_worker.models.blocks.layers import Linear
 from stoop_worker.models.encoders.embedder import Embedder
 from stoop_worker.models.encoders.loaded import Loaded, poolings
 from stoop_worker.models.encoders.reranker import Reranker
 from stoop_worker.models.encoders.text_ids import TextIds
 from stoop_worker.models.encoders.xlm_roberta import network
 from stoop_worker.models.encoders.xlm_roberta.config import read_config
-from stoop_worker.models.encoders.xlm_roberta.weights import XLMRobertaWeights, expected_shapes, present_name
+from stoop_worker.models.encoders.xlm_roberta.weights import (
+    VectorHeads,
+    XLMRobertaWeights,
+    expected_shapes,
+    present_name,
+)
 from stoop_worker.models.loading.checkpoint import check_exactly, read_checkpoint
 from stoop_worker.models.loading.digest import digest_of
 from stoop_worker.models.loading.download import Download, Source
 from stoop_worker.models.loading.options import LoadOptions
 
 __all__ = ["open_model"]
+
+_SPARSE: Final = "sparse_linear.pt"
+_COLBERT: Final = "colbert_linear.pt"
 
 
 def open_model(found: Source, options: LoadOptions, download: Download) -> Encoder:
@@ -39,9 +51,14 @@ def _load(found: Source, options: LoadOptions) -> Loaded:
     )
     digest = digest_of(document, tensors, found.weights, "embeddings.LayerNorm.weight")
     name, untrained = found.identity(document)
-    run = network.scores if config.scores else network.vectors
+    weights = XLMRobertaWeights.of(tensors, config)
+    heads = VectorHeads() if config.scores else _vector_heads(found.folder, config.dim, options)
     return Loaded(
-        network=partial(run, weights=XLMRobertaWeights.of(tensors, config), config=config),
+        network=(
+            partial(network.scores, weights=weights, config=config)
+            if config.scores
+            else network.VectorNetwork(weights, heads, config)
+        ),
         texts=texts,
         width=1 if config.scores else config.dim,
         vocab_size=config.vocab_size,
@@ -50,4 +67,28 @@ def _load(found: Source, options: LoadOptions) -> Loaded:
         untrained=untrained,
         device=options.device,
         dtype=options.dtype,
+        kinds=_kinds(heads),
     )
+
+
+def _vector_heads(folder: Path, dim: int, options: LoadOptions) -> VectorHeads:
+    """Read the heads that the folder has, each in a file of its own."""
+    return VectorHeads(
+        sparse=_vector_head(folder / _SPARSE, (1, dim), options),
+        colbert=_vector_head(folder / _COLBERT, (dim, dim), options),
+    )
+
+
+def _vector_head(path: Path, shape: tuple[int, int], options: LoadOptions) -> Linear | None:
+    if not path.exists():
+        return None
+    expected: dict[str, tuple[int, ...]] = {"weight": shape, "bias": shape[:1]}
+    tensors = read_checkpoint(
+        (path,), lambda name: (name, False), lambda shapes: check_exactly(shapes, expected), options
+    )
+    return Linear(tensors["weight"], tensors["bias"])
+
+
+def _kinds(heads: VectorHeads) -> tuple[VectorKind, ...]:
+    found = {VectorKind.DENSE: True, VectorKind.SPARSE: heads.sparse, VectorKind.COLBERT: heads.colbert}
+    return tuple(kind for kind, head in found.items() if head is not None)

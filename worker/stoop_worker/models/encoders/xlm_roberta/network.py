@@ -1,32 +1,88 @@
 """XLM-RoBERTa over packed texts. T tokens, N texts, C model dim, H heads, D head dim."""
 
+from itertools import pairwise
+
+import torch
 from torch import Tensor
 from torch.nn.functional import embedding, gelu, normalize
 
-from stoop_worker.engine.tensors import PackedTexts
+from stoop_worker.engine.request import VectorKind
+from stoop_worker.engine.tensors import PackedTexts, TextValues
 from stoop_worker.kernels.layer_norm import add_layer_norm
 from stoop_worker.models.blocks.layers import layer_norm, linear
 from stoop_worker.models.blocks.packed_attention import packed_attention
 from stoop_worker.models.encoders.xlm_roberta.config import XLMRobertaConfig
-from stoop_worker.models.encoders.xlm_roberta.weights import Block, ScoreHead, XLMRobertaWeights
+from stoop_worker.models.encoders.xlm_roberta.weights import Block, ScoreHead, VectorHeads, XLMRobertaWeights
 
-__all__ = ["first_hidden", "scores", "vectors"]
-
-
-def vectors(packed: PackedTexts, weights: XLMRobertaWeights, config: XLMRobertaConfig) -> Tensor:
-    """Return the hidden state of each text's first token at length 1, (N, C) float32: bge-m3's dense vector."""
-    return normalize(first_hidden(packed, weights, config).float(), dim=-1)
+__all__ = ["VectorNetwork", "scores"]
 
 
-def scores(packed: PackedTexts, weights: XLMRobertaWeights, config: XLMRobertaConfig) -> Tensor:
-    """Return the score of each pair, a logit, (N, 1) float32."""
+class VectorNetwork:
+    """bge-m3: the vectors of packed texts, of the kinds that each text wants.
+
+    The values of a text are those of its kinds, in their order: a dense vector has C, the weights T, and the vectors of
+    the tokens behind the first (T - 1) * C.
+    """
+
+    def __init__(self, weights: XLMRobertaWeights, heads: VectorHeads, config: XLMRobertaConfig) -> None:
+        self._weights = weights
+        self._heads = heads
+        self._config = config
+
+    def __call__(self, packed: PackedTexts) -> TextValues:
+        """Return the vectors of each text."""
+        wanted = {kind for kinds in packed.kinds for kind in kinds}
+        if wanted <= {VectorKind.DENSE}:
+            return TextValues.of_rows(_dense(_first_hidden(packed, self._weights, self._config)))
+        hidden_TC = _hidden(packed, self._weights, self._config)
+        found = {kind: self._vectors(kind, hidden_TC, packed) for kind in wanted}
+        parts = [torch.cat([found[kind][number] for kind in kinds]) for number, kinds in enumerate(packed.kinds)]
+        return TextValues(torch.cat(parts), tuple(map(len, parts)))
+
+    def _vectors(self, kind: VectorKind, hidden_TC: Tensor, packed: PackedTexts) -> list[Tensor]:
+        """Return one row of values for each text."""
+        match kind:
+            case VectorKind.DENSE:
+                return list(_dense(hidden_TC[packed.firsts_N]))
+            case VectorKind.SPARSE:
+                assert self._heads.sparse is not None, "the model does not offer the kind without its head"
+                weights_T = linear(hidden_TC, self._heads.sparse).relu().float().flatten()
+                return [weights_T[start:end] for start, end in pairwise(packed.starts)]
+            case VectorKind.COLBERT:
+                assert self._heads.colbert is not None, "the model does not offer the kind without its head"
+                tokens_TC = _dense(linear(hidden_TC, self._heads.colbert))
+                return [tokens_TC[start + 1 : end].flatten() for start, end in pairwise(packed.starts)]
+
+
+def scores(packed: PackedTexts, weights: XLMRobertaWeights, config: XLMRobertaConfig) -> TextValues:
+    """Return the score of each pair, a logit."""
     assert isinstance(weights.head, ScoreHead), "the config says that there is one"
-    hidden_NC = linear(first_hidden(packed, weights, config), weights.head.dense).tanh()
-    return linear(hidden_NC, weights.head.out).float()
+    hidden_NC = linear(_first_hidden(packed, weights, config), weights.head.dense).tanh()
+    return TextValues.of_rows(linear(hidden_NC, weights.head.out))
 
 
-def first_hidden(packed: PackedTexts, weights: XLMRobertaWeights, config: XLMRobertaConfig) -> Tensor:
+def _dense(x_NC: Tensor) -> Tensor:
+    return normalize(x_NC.float(), dim=-1)
+
+
+def _hidden(packed: PackedTexts, weights: XLMRobertaWeights, config: XLMRobertaConfig) -> Tensor:
+    """Return the last hidden state of every token, (T, C)."""
+    x_TC = _all_but_last(packed, weights, config)
+    last = weights.blocks[-1]
+    return _finish(x_TC, _attend(x_TC, last, packed, config), last)
+
+
+def _first_hidden(packed: PackedTexts, weights: XLMRobertaWeights, config: XLMRobertaConfig) -> Tensor:
     """Return the last hidden state of each text's first token, (N, C)."""
+    x_TC = _all_but_last(packed, weights, config)
+    last = weights.blocks[-1]
+    # only the keys and values of the other tokens are needed from here on
+    attended_TC = _attend(x_TC, last, packed, config)
+    return _finish(x_TC[packed.firsts_N], attended_TC[packed.firsts_N], last)
+
+
+def _all_but_last(packed: PackedTexts, weights: XLMRobertaWeights, config: XLMRobertaConfig) -> Tensor:
+    """Run the embeddings and every block but the last, (T, C)."""
     positions_T = packed.positions_T + config.first_position
     x_TC = embedding(packed.ids_T, weights.words) + embedding(positions_T, weights.positions)
     x_TC = layer_norm(x_TC, weights.norm)
@@ -34,10 +90,7 @@ def first_hidden(packed: PackedTexts, weights: XLMRobertaWeights, config: XLMRob
         packed.on_progress()
         x_TC = _finish(x_TC, _attend(x_TC, block, packed, config), block)
     packed.on_progress()
-    last = weights.blocks[-1]
-    # only the keys and values of the other tokens are needed from here on
-    attended_TC = _attend(x_TC, last, packed, config)
-    return _finish(x_TC[packed.firsts_N], attended_TC[packed.firsts_N], last)
+    return x_TC
 
 
 def _attend(x_TC: Tensor, block: Block, packed: PackedTexts, config: XLMRobertaConfig) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 from stoop_worker.models.blocks.layers import LayerNorm, Linear
 from stoop_worker.models.encoders.xlm_roberta.config import XLMRobertaConfig
 
-__all__ = ["Block", "ScoreHead", "XLMRobertaWeights", "expected_shapes", "present_name"]
+__all__ = ["Block", "ScoreHead", "VectorHeads", "XLMRobertaWeights", "expected_shapes", "present_name"]
 
 _PASSED_OVER = ("pooler.", "embeddings.position_ids")
 _Tensors = MutableMapping[str, Tensor]
@@ -36,6 +36,14 @@ class ScoreHead:
 
     dense: Linear
     out: Linear
+
+
+@dataclass(frozen=True, slots=True)
+class VectorHeads:
+    """The layers over every token's hidden state, of a file each: `sparse` (1, C) and `colbert` (C, C)."""
+
+    sparse: Linear | None = None
+    colbert: Linear | None = None
 
 
 @dataclass(frozen=True, slots=True)
