@@ -22,12 +22,17 @@ from stoop_worker.engine.engine import Engine
 from stoop_worker.engine.request import Caption, Detect, Finished, Query
 from stoop_worker.models.moondream.model import Moondream
 
-__all__ = ["BOUNDS", "Checked", "WrongAnswers", "check_engine"]
+__all__ = ["BOUNDS", "MIXED_BOUNDS", "Checked", "WrongAnswers", "check_engine"]
 
 _TOKENS, _OBJECTS = 16, 4  # of each checked answer, however long it is when timed
 
 BOUNDS: Final = {"float32": (0.001, 0.01), "bfloat16": (0.004, 0.2), "fp8": (0.12, 0.9)}
 """Upper bounds of the mean and the worst regret. At full size, bfloat16 alone causes 0.0007 and 0.035."""
+
+MIXED_BOUNDS: Final = {"float32": (0.001, 0.01), "bfloat16": (0.02, 0.9), "fp8": (0.12, 0.9)}
+"""The bounds for a mixture of experts. Where two experts' logits nearly tie, rounding picks another one, and the whole
+output of the token moves: over four seeds of the tiny model, bfloat16 causes up to 0.011 and 0.62. Another model's
+answers have a mean of 3."""
 
 
 class WrongAnswers(Exception):
@@ -62,7 +67,7 @@ def check_engine(
     checked = Checked(
         len(asks), len(regrets), sum(regret <= 0 for regret in regrets), sum(regrets) / len(regrets), max(regrets)
     )
-    mean, worst = BOUNDS[precision]
+    mean, worst = (BOUNDS if model.config.text.moe is None else MIXED_BOUNDS)[precision]
     if not (checked.mean_regret <= mean and checked.worst_regret <= worst):
         raise WrongAnswers(f"{checked}: in {precision} the mean may be {mean}, the worst {worst}")
     return checked

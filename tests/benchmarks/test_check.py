@@ -15,12 +15,13 @@ from stoop_worker.models.moondream.model import Moondream
 ASKS = [WORKLOADS["mixed"].ask(number) for number in range(8)]  # every skill, two questions a photo
 
 
-# where rounding moves a token to another of so few experts, its answer is another
 RIGHT = [
     ("tiny", torch.float32),
     ("tiny", torch.bfloat16),
     ("tiny3", torch.float32),
     ("tiny3-fp8", torch.float32),
+    ("tiny3", torch.bfloat16),
+    ("tiny3-fp8", torch.bfloat16),
 ]
 
 
@@ -37,7 +38,7 @@ def check(engine: Engine, model: Moondream, asks: list[Ask], photos: Path) -> fl
 @pytest.mark.parametrize(("size", "dtype"), RIGHT)
 def test_a_right_engine_passes(size: str, dtype: torch.dtype, photos: Path) -> None:
     model = open_model(size, device="cpu", dtype=dtype)
-    assert check(engine(model), model, ASKS, photos) < 0.002
+    assert check(engine(model), model, ASKS, photos) < (0.01 if size.startswith("tiny3") else 0.002)
 
 
 def test_so_does_one_that_cuts_the_photos_itself(photos: Path) -> None:
@@ -47,9 +48,11 @@ def test_so_does_one_that_cuts_the_photos_itself(photos: Path) -> None:
     assert found.same == found.choices
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_an_engine_of_another_model_does_not(dtype: torch.dtype, photos: Path) -> None:
-    model, other = (open_model("tiny", device="cpu", dtype=dtype, seed=seed) for seed in (1, 2))
+@pytest.mark.parametrize(
+    ("size", "dtype"), [("tiny", torch.float32), ("tiny", torch.bfloat16), ("tiny3", torch.bfloat16)]
+)
+def test_an_engine_of_another_model_does_not(size: str, dtype: torch.dtype, photos: Path) -> None:
+    model, other = (open_model(size, device="cpu", dtype=dtype, seed=seed) for seed in (1, 2))
     with pytest.raises(WrongAnswers, match="the mean may be"):
         check(engine(other), model, ASKS, photos)
 

@@ -11,6 +11,7 @@ engine/          requests to outputs, on the device
 engine_process/  the engine in a process of its own
 models/          the model families
 local/           the engine in the caller's process, without a queue
+inspection/      the facts about a checkpoint, for `stoop inspect`
 kernels/         the GPU kernels
 celery/          jobs that came as Celery messages
 image_parts.py   builds the fetcher, the decoding threads and their budgets

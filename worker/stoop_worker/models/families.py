@@ -11,7 +11,7 @@ from stoop_worker.errors import CheckpointError
 from stoop_worker.models.loading.download import Download, Source, locate, snapshot
 from stoop_worker.models.loading.options import LoadOptions
 
-__all__ = ["FAMILIES", "load_model"]
+__all__ = ["FAMILIES", "family_of", "load_model"]
 
 FAMILIES: Final[Mapping[str, str]] = {
     "moondream1": "stoop_worker.models.moondream.family",
@@ -41,11 +41,12 @@ def load_model(
     """
     found = locate(source, revision, download)
     # imported only here, because the other families' modules are not needed
-    family = cast(_Family, import_module(_family_of(found.document())))
+    family = cast(_Family, import_module(family_of(found.document())))
     return family.open_model(found, options, download)
 
 
-def _family_of(document: Mapping[str, Any]) -> str:
+def family_of(document: Mapping[str, Any]) -> str:
+    """Return the module of a config.json's family; raises `CheckpointError` for an unknown architecture."""
     architectures = document.get("architectures")
     named = [document.get("model_type"), *(architectures if isinstance(architectures, list) else ())]
     names = [name for name in named if isinstance(name, str)] or [_UNNAMED]

@@ -16,6 +16,7 @@ encoder.py       runs the vision encoder over the images of a step
 crops.py         cuts crops on the device
 text.py          the text model over the KV cache
 decode_text.py   the text model on one position per sequence, with fused products
+statistics.py    the temperatures, keys and values of one prompt
 tau.py           the learned temperature of Moondream 3's attention
 moe.py           the mixture of experts in Moondream 3's later layers
 lora.py          corrections of the text model's layers by adapters

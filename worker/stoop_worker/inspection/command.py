@@ -1,0 +1,81 @@
+"""The command line of `stoop inspect`."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+from rich.console import Console
+
+from stoop_worker.errors import CheckpointError, ConfigError, ImageError, WorkerError
+from stoop_worker.images import Crops, ImageLimits, cut, load
+from stoop_worker.inspection.facts import Facts, facts_of
+from stoop_worker.inspection.show import show
+from stoop_worker.models.catalog import read_catalog
+from stoop_worker.models.loading.download import locate, snapshot
+from stoop_worker.models.moondream.model import Moondream
+from stoop_worker.models.moondream.model import load as load_moondream
+from stoop_worker.models.moondream.statistics import LayerStatistics, prompt_statistics
+
+__all__ = ["command"]
+
+_DTYPES = ("bfloat16", "float16", "float32")
+
+
+def command(  # noqa: PLR0913 (typer reads one parameter for each flag)
+    checkpoint: Annotated[str, typer.Argument(help="A folder, weight file, short name or Hugging Face repo id.")],
+    revision: Annotated[str | None, typer.Option(help="Commit or tag of the repo.")] = None,
+    dtype: Annotated[str, typer.Option(metavar="|".join(_DTYPES), help="The worker's dtype.")] = "bfloat16",
+    max_context: Annotated[int | None, typer.Option(min=1, help="The worker's longest context, in tokens.")] = None,
+    prompt: Annotated[
+        str | None, typer.Option(help="Load a Moondream on the CPU, and measure its layers on this question.")
+    ] = None,
+    image: Annotated[Path | None, typer.Option(help="An image file for --prompt.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Show a checkpoint's config, sizes and dtypes, and the memory that it needs.
+
+    For example: stoop inspect moondream2 --json
+    """
+    if dtype not in _DTYPES:
+        raise typer.BadParameter(f"--dtype takes {', '.join(_DTYPES)}")
+    if image is not None and prompt is None:
+        raise typer.BadParameter("--image needs --prompt")
+    try:
+        facts, layers = _inspected(checkpoint, revision, getattr(torch, dtype), max_context, (prompt, image))
+    except WorkerError as error:
+        typer.echo(f"stoop inspect: {error}", err=True)
+        raise typer.Exit(2 if isinstance(error, ConfigError | CheckpointError | ImageError) else 1) from error
+    if as_json:
+        print(json.dumps({**asdict(facts), "layers": [asdict(layer) for layer in layers]}))
+    else:
+        show(facts, layers, Console(soft_wrap=True))
+
+
+def _inspected(
+    checkpoint: str,
+    revision: str | None,
+    dtype: torch.dtype,
+    max_context: int | None,
+    asked: tuple[str | None, Path | None],
+) -> tuple[Facts, list[LayerStatistics]]:
+    chosen = read_catalog().choose(checkpoint, revision)
+    found = locate(chosen.source, chosen.revision, snapshot)
+    facts = facts_of(found, dtype, max_context)
+    prompt, image = asked
+    if prompt is None:
+        return facts, []
+    if facts.family != "moondream":
+        raise ConfigError(f"--prompt measures a Moondream, and this is of the family {facts.family}")
+    model = load_moondream(chosen.source, device="cpu", dtype=torch.float32, revision=chosen.revision)
+    return facts, prompt_statistics(model, prompt, None if image is None else _crops(model, image))
+
+
+def _crops(model: Moondream, image: Path) -> Crops:
+    try:
+        encoded = image.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read {image}: {error.strerror}") from error
+    return cut(load(encoded, ImageLimits()), model.config.vision.geometry)
