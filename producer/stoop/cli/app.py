@@ -31,6 +31,7 @@ COMMANDS: Final = (
     CommandEntry("embed", "stoop.cli.texts:embed", _ASK, "Turn texts into vectors."),
     CommandEntry("rerank", "stoop.cli.texts:rerank", _ASK, "Score how well documents answer a query."),
     CommandEntry("run", "stoop.cli.skills:run", _ASK, "Run any skill by name, including one from another package."),
+    CommandEntry("schedule", "stoop.cli.schedule:schedule", _ASK, "Answer several questions at once, side by side."),
     CommandEntry("result", "stoop.cli.result:result", _ASK, "Wait for the answer to an earlier job."),
     CommandEntry("bulk", "stoop.cli.bulk:bulk", _SETS, "Run a skill on every image of a source."),
     CommandEntry("bulk-embed", "stoop.cli.bulk_embed:bulk_embed", _SETS, "Turn every text of a file into a vector."),

@@ -64,9 +64,9 @@ def test_memory_is_that_of_the_worker_s_dtype_and_context(folder: Path) -> None:
     text = tiny_model.tiny_config().text
     token = 2 * text.n_layers * text.n_heads * text.head_dim
     found = facts(folder, "--dtype", "float32", "--max-context", "100")["memory"]
-    assert (found["kv_token"], found["context"], found["kv_context"]) == (4 * token, 100, 400 * token)
+    assert (found["cache_per_token"], found["context"], found["cache_per_context"]) == (4 * token, 100, 400 * token)
     half = facts(folder)["memory"]
-    assert (half["kv_token"], half["context"]) == (2 * token, text.max_context)
+    assert (half["cache_per_token"], half["context"]) == (2 * token, text.max_context)
     assert half["weights"] * 2 == found["weights"]
 
 
@@ -79,7 +79,7 @@ def test_of_a_mixture_the_chosen_experts_are_active(folder3: Path) -> None:
 def test_a_decoder_has_a_cache_too(tmp_path: Path) -> None:
     folder = tiny_decoder.write_decoder(tmp_path, tiny_decoder.QWEN3)
     found = facts(folder)
-    assert found["family"] == "decoder" and found["memory"]["kv_token"] > 0
+    assert found["family"] == "decoder" and found["memory"]["cache_per_token"] > 0
 
 
 def test_a_prompt_shows_the_temperatures_of_every_layer(folder3: Path, tmp_path: Path) -> None:

@@ -24,9 +24,8 @@ __all__ = ["command"]
 _DTYPES = ("bfloat16", "float16", "float32")
 
 
-def command(  # noqa: PLR0913 (typer reads one parameter for each flag)
-    checkpoint: Annotated[str, typer.Argument(help="A folder, weight file, short name or Hugging Face repo id.")],
-    revision: Annotated[str | None, typer.Option(help="Commit or tag of the repo.")] = None,
+def command(
+    checkpoint: Annotated[str, typer.Argument(help="A folder, file, short name, or Hugging Face repo id@commit.")],
     dtype: Annotated[str, typer.Option(metavar="|".join(_DTYPES), help="The worker's dtype.")] = "bfloat16",
     max_context: Annotated[int | None, typer.Option(min=1, help="The worker's longest context, in tokens.")] = None,
     prompt: Annotated[
@@ -44,7 +43,7 @@ def command(  # noqa: PLR0913 (typer reads one parameter for each flag)
     if image is not None and prompt is None:
         raise typer.BadParameter("--image needs --prompt")
     try:
-        facts, layers = _inspected(checkpoint, revision, getattr(torch, dtype), max_context, (prompt, image))
+        facts, layers = _inspected(checkpoint, getattr(torch, dtype), max_context, (prompt, image))
     except WorkerError as error:
         typer.echo(f"stoop inspect: {error}", err=True)
         raise typer.Exit(2 if isinstance(error, ConfigError | CheckpointError | ImageError) else 1) from error
@@ -56,12 +55,12 @@ def command(  # noqa: PLR0913 (typer reads one parameter for each flag)
 
 def _inspected(
     checkpoint: str,
-    revision: str | None,
     dtype: torch.dtype,
     max_context: int | None,
     asked: tuple[str | None, Path | None],
 ) -> tuple[Facts, list[LayerStatistics]]:
-    chosen = read_catalog().choose(checkpoint, revision)
+    source, _, revision = (checkpoint, "", "") if Path(checkpoint).exists() else checkpoint.partition("@")
+    chosen = read_catalog().choose(source, revision or None)
     found = locate(chosen.source, chosen.revision, snapshot)
     facts = facts_of(found, dtype, max_context)
     prompt, image = asked
@@ -70,10 +69,10 @@ def _inspected(
     if facts.family != "moondream":
         raise ConfigError(f"--prompt measures a Moondream, and this is of the family {facts.family}")
     model = load_moondream(chosen.source, device="cpu", dtype=torch.float32, revision=chosen.revision)
-    return facts, prompt_statistics(model, prompt, None if image is None else _crops(model, image))
+    return facts, prompt_statistics(model, prompt, None if image is None else _cut(model, image))
 
 
-def _crops(model: Moondream, image: Path) -> Crops:
+def _cut(model: Moondream, image: Path) -> Crops:
     try:
         encoded = image.read_bytes()
     except OSError as error:

@@ -28,9 +28,9 @@ class Memory:
 
     dtype: str
     weights: int
-    kv_token: int | None = None
+    cache_per_token: int | None = None
     context: int | None = None
-    kv_context: int | None = None
+    cache_per_context: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +77,10 @@ def _memory(
     spelled, cache = _spelled(dtype), _cache(family, document)
     if cache is None:
         return Memory(spelled, weights)
-    kv, longest = cache
+    sizes, longest = cache
     context = min(longest, max_context or longest)
-    kv_token = page_bytes(kv, dtype, 1)
-    return Memory(spelled, weights, kv_token, context, context * kv_token)
+    cache_per_token = page_bytes(sizes, dtype, 1)
+    return Memory(spelled, weights, cache_per_token, context, context * cache_per_token)
 
 
 def _cache(family: str, document: Mapping[str, Any]) -> tuple[KVSpec, int] | None:

@@ -35,11 +35,11 @@ def _counts(title: str, counts: Mapping[str, Count]) -> Table:
 
 def _needed(memory: Memory) -> str:
     text = f"memory in {memory.dtype}: {_size(memory.weights)} for the weights"
-    if memory.kv_token is None or memory.kv_context is None:
+    if memory.cache_per_token is None or memory.cache_per_context is None:
         return text
     return (
-        f"{text}; {memory.kv_token:,} bytes of keys and values for each token,"
-        f" {_size(memory.kv_context)} for a context of {memory.context:,}"
+        f"{text}; {memory.cache_per_token:,} bytes of keys and values for each token,"
+        f" {_size(memory.cache_per_context)} for a context of {memory.context:,}"
     )
 
 

@@ -6,10 +6,11 @@
 The methods, their arguments, answers and streams are those of the client, `stoop.AsyncClient`, so the same code runs
 against a queue when this one line names the client.
 
-engine.py   `LocalEngine`
-images.py   a path, bytes, a Pillow image or an array as the engine's input
-outputs.py  brings the outputs from the engine's thread to the callers
-stream.py   the text of an answer, piece by piece
+engine.py          `LocalEngine`
+images.py          a path, bytes, a Pillow image or an array as the engine's input
+outputs.py         brings the outputs from the engine's thread to the callers
+command_engine.py  the engine of `stoop schedule --local`
+stream.py          the text of an answer, piece by piece
 """
 
 from stoop_worker.local.engine import LocalEngine
