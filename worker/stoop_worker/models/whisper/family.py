@@ -42,7 +42,7 @@ def open_model(found: Source, options: LoadOptions, download: Download) -> "Whis
         raise ConfigError("--fp8-linears is for Moondream: leave it off")
     if options.adapters is not None:
         raise ConfigError("--adapters is for Moondream: leave it off")
-    model = load_whisper(found, device=options.device, dtype=options.dtype)
+    model = load_whisper(found, options)
     if options.max_context < model.config.max_context:
         raise ConfigError(
             f"--max-context is {options.max_context}: a window and its text take {model.config.max_context} positions"

@@ -10,6 +10,7 @@ from stoop_worker.models.loading.checkpoint import read_checkpoint
 from stoop_worker.models.loading.config_file import read_document
 from stoop_worker.models.loading.digest import digest_of
 from stoop_worker.models.loading.download import Source
+from stoop_worker.models.loading.options import LoadOptions
 from stoop_worker.models.loading.tokenizer import Tokenizer
 from stoop_worker.models.whisper.config import Generation, WhisperConfig, read_generation, read_whisper_config
 from stoop_worker.models.whisper.vocabulary import Vocabulary
@@ -42,7 +43,7 @@ class Whisper:
         return self.weights.tokens.dtype
 
 
-def load_whisper(found: Source, *, device: torch.device, dtype: torch.dtype) -> Whisper:
+def load_whisper(found: Source, options: LoadOptions) -> Whisper:
     """Load a model from the files found; raises a `CheckpointError` that names the fault."""
     document = found.document()
     config = read_whisper_config(document)
@@ -53,9 +54,7 @@ def load_whisper(found: Source, *, device: torch.device, dtype: torch.dtype) -> 
             f"tokenizer.json has {tokenizer.size} ids, the model {config.vocab_size}: it is another model's"
         )
     vocabulary = Vocabulary.of(tokenizer, generation, config.vocab_size)
-    tensors = read_checkpoint(
-        found.weights, present_name, lambda shapes: check_shapes(shapes, config), device=device, dtype=dtype
-    )
+    tensors = read_checkpoint(found.weights, present_name, lambda shapes: check_shapes(shapes, config), options)
     name, untrained = found.identity(document)
     digest = digest_of(document, tensors, found.weights, "decoder.layer_norm.weight")
     weights = WhisperWeights.of(tensors, config)
