@@ -1,6 +1,6 @@
 """The gateway under load: added latency, a ramp until a threshold breaks, and many open streams.
 
-__main__.py      `python -m benchmarks.gateway latency|ramp|streams`
+__main__.py      `python -m benchmarks.gateway latency|ramp|streams|pages`
 stack.py         Redis, a worker with the echo engine, and a gateway
 echo_engine.py   an engine that answers at once
 echo_worker.py   its worker
@@ -8,5 +8,6 @@ http_client.py   one connection of a load generator
 latency.py       the same questions by `AsyncClient` and by HTTP
 ramp.py          stages of more and more callers
 streams.py       open streams, and what they cost everybody else
+pages.py         the playground and the dashboard in Chromium
 ramp_report.py   a ramp as a page with plots
 """

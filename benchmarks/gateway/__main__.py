@@ -3,6 +3,7 @@
     python -m benchmarks.gateway latency [--count 300]
     python -m benchmarks.gateway ramp [--seconds 5] [--most 256] [--stream] [--p95-ms 500] --out ramp
     python -m benchmarks.gateway streams [--count 1000]
+    python -m benchmarks.gateway pages [--count 10000]      needs Chromium
 
 `ramp` writes `ramp.json` and `ramp.html`. Load generator, worker, Redis and gateway share the machine.
 """
@@ -25,7 +26,7 @@ __all__ = ["main"]
 def main(argv: list[str] | None = None) -> None:
     """Measure, print JSON, and write the report of a ramp."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["latency", "ramp", "streams"])
+    parser.add_argument("what", choices=["latency", "ramp", "streams", "pages"])
     parser.add_argument("--count", type=int)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--most", type=int, default=256)
@@ -48,6 +49,10 @@ async def _measure(stack: Stack, arguments: argparse.Namespace) -> dict[str, Any
         return await measure_latency(stack, arguments.count or 300)
     if arguments.what == "streams":
         return await measure_streams(stack, arguments.count or 1000)
+    if arguments.what == "pages":
+        from benchmarks.gateway.pages import measure_pages  # the others need no browser
+
+        return await measure_pages(stack, arguments.count or 10_000)
     thresholds = Thresholds(arguments.errors, arguments.p95_ms, arguments.first_p95_ms)
     given = {"seconds": arguments.seconds, "most": arguments.most, "stream": arguments.stream}
     return await measure_ramp(stack, thresholds, **given)
