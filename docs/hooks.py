@@ -34,8 +34,6 @@ _LINK: Final = re.compile(r"(!?)\[([^]]*)\]\((?![a-z]+:|#)([^)\s#]+)(#[^)\s]*)?\
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the repository's pages, and the pictures that they show."""
-    for picture in sorted((ROOT / "producer" / "pictures").glob("*.webp")):
-        files.append(File.generated(config, f"pictures/{picture.name}", content=picture.read_bytes()))
     for source, page in PAGES.items():
         text = (ROOT / source).read_text(encoding="utf-8")
         for picture in pictures(source, text):
