@@ -2,7 +2,9 @@
 
 job.py            one unit of work
 skill.py          the values of a skill: its settings and the shapes of its answers
+settings.py       the rules for a job's settings
 chat.py           the messages of a chat, in OpenAI's form
+response_format.py  the form of an answer's text
 texts.py          the limits of texts to embed and to rank
 skills.py         the table of skills: each one's inputs and answers
 event.py          the events of a running job

@@ -1,7 +1,8 @@
 """Export the contract as JSON Schema for other languages: `python -m stoop_schemas.export` writes the folder `json`.
 
 Unknown fields are allowed, as the codec allows them. What JSON Schema cannot say stays with `job.check` alone:
-the size of `metadata` and of a lane's name with its model's, and that the corners of a box are in order.
+the sizes of `metadata`, of a schema for an answer, and of a lane's name with its model's, that the corners of a box are
+in order, that an answer has one form, and that the least number of pixels is not over the most.
 """
 
 import inspect
@@ -28,7 +29,7 @@ from stoop_schemas.job import (
 from stoop_schemas.names import RESERVED
 from stoop_schemas.result import Result
 from stoop_schemas.signature import SIGNATURE_PATTERN
-from stoop_schemas.skill import ADAPTER_PATTERN, SETTING_RANGES, STOP_LIMIT, STOPS_LIMIT
+from stoop_schemas.skill import ADAPTER_PATTERN, REGEX_LIMIT, SETTING_RANGES, STOP_LIMIT, STOPS_LIMIT
 from stoop_schemas.skills import BUILT_IN
 from stoop_schemas.state import TERMINAL
 from stoop_schemas.texts import DIMENSIONS_LIMIT, TEXTS_LIMIT
@@ -72,6 +73,7 @@ def _job() -> _Schema:
         schema["$defs"]["Settings"]["properties"][field] |= {"minimum": low, "maximum": high}
     stop = {"maxItems": STOPS_LIMIT, "items": {"type": "string", "minLength": 1, "maxLength": STOP_LIMIT}}
     schema["$defs"]["Settings"]["properties"]["stop"] |= stop
+    schema["$defs"]["Settings"]["properties"]["regex"] |= {"minLength": 1, "maxLength": REGEX_LIMIT}
     schema["$defs"]["Job"]["allOf"] = _needs()
     return schema
 

@@ -10,18 +10,9 @@ from stoop_schemas import names
 from stoop_schemas.address import is_object
 from stoop_schemas.chat import CHAT_LIMIT, IMAGES_LIMIT, MESSAGES_LIMIT, Message, Role, images_of, text_of
 from stoop_schemas.failure import FailureCode, Rejected
+from stoop_schemas.settings import check_settings
 from stoop_schemas.signature import SIGNATURE_PATTERN
-from stoop_schemas.skill import (
-    ADAPTER_PATTERN,
-    SETTING_RANGES,
-    STOP_LIMIT,
-    STOPS_LIMIT,
-    CaptionLength,
-    Settings,
-    Skill,
-    SpatialRef,
-    VectorKind,
-)
+from stoop_schemas.skill import CaptionLength, Settings, Skill, SpatialRef, VectorKind
 from stoop_schemas.skills import spec_of, takers_of
 from stoop_schemas.texts import DIMENSIONS_LIMIT, TEXTS_LENGTH_LIMIT, TEXTS_LIMIT
 from stoop_schemas.version import Version, current
@@ -79,7 +70,6 @@ _WANTED: Final = {
 }
 _NAME: Final = re.compile(NAME_PATTERN)
 _MODEL: Final = re.compile(MODEL_PATTERN)
-_ADAPTER: Final = re.compile(ADAPTER_PATTERN)
 _SIGNATURE: Final = re.compile(SIGNATURE_PATTERN)
 
 
@@ -136,7 +126,7 @@ def check(job: Job) -> Job:
     _check_required(job)
     _check_names(job)
     _check_texts(job)
-    _check_settings(job.settings)
+    check_settings(job.settings, job.skill)
     _check_spatial_refs(job)
     _check_chat(job)
     _check_inputs(job)
@@ -230,18 +220,6 @@ def _check_inputs(job: Job) -> None:
         raise _invalid(f"kinds must name one or more of {', '.join(VectorKind)}, each once")
     if job.prompt_name is not None and not 1 <= len(job.prompt_name) <= ID_LIMIT:
         raise _invalid(f"prompt_name must have 1 to {ID_LIMIT} characters")
-
-
-def _check_settings(settings: Settings) -> None:
-    stops = settings.stop or []
-    if len(stops) > STOPS_LIMIT or not all(0 < len(stop) <= STOP_LIMIT for stop in stops):
-        raise _invalid(f"settings.stop takes up to {STOPS_LIMIT} strings of 1 to {STOP_LIMIT} characters")
-    if settings.adapter is not None and not _ADAPTER.fullmatch(settings.adapter):
-        raise _invalid("settings.adapter must be an id: 1 to 128 characters of A-Z a-z 0-9 . _ @ : -")
-    for field, (low, high) in SETTING_RANGES.items():
-        value = getattr(settings, field)
-        if value is not None and not low <= value <= high:
-            raise _invalid(f"settings.{field} is {value}: it must be from {low} to {high}")
 
 
 def _check_spatial_refs(job: Job) -> None:

@@ -8,9 +8,11 @@ from typing import Final
 import msgspec
 
 from stoop_schemas.chat import Answer
+from stoop_schemas.response_format import ResponseFormat
 
 __all__ = [
     "ADAPTER_PATTERN",
+    "REGEX_LIMIT",
     "SETTING_RANGES",
     "STOPS_LIMIT",
     "STOP_LIMIT",
@@ -59,7 +61,10 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     `temperature` 0 is greedy; `top_p` in [0, 1]; `max_tokens` bounds the answer (and, on its own, the
     reasoning before it); `max_objects` bounds detect and point; the same `seed` repeats the same answer.
     `top_k` limits the choice to the k likeliest tokens, 0 allows all. A text ends before the first of the strings
-    `stop`, which are no part of the answer. `adapter` is the id of a LoRA adapter that the worker has.
+    `stop`, which are no part of the answer. `presence_penalty` is subtracted from the logits of tokens that the answer
+    has already, and `frequency_penalty` for each time. A text has the form of `response_format`, or one that the
+    regular expression `regex` matches as a whole. `min_pixels` and `max_pixels` bound the size to which a model that
+    reads images at their own resolution resizes them. `adapter` is the id of a LoRA adapter that the worker has.
     """
 
     temperature: float | None = None
@@ -69,11 +74,20 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     seed: int | None = None
     top_k: int | None = None
     stop: list[str] | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    response_format: ResponseFormat | None = None
+    regex: str | None = None
+    min_pixels: int | None = None
+    max_pixels: int | None = None
     adapter: str | None = None
 
 
 STOPS_LIMIT: Final = 16
 """Most stop strings of a job."""
+
+REGEX_LIMIT: Final = 8192
+"""Most characters of a regular expression."""
 
 STOP_LIMIT: Final = 256
 """Most characters of a stop string."""
@@ -89,6 +103,10 @@ SETTING_RANGES: Final[Mapping[str, tuple[float, float]]] = MappingProxyType(
         "max_objects": (1, 1 << 16),
         "seed": (0, (1 << 63) - 1),
         "top_k": (0, 1 << 20),
+        "presence_penalty": (-2, 2),
+        "frequency_penalty": (-2, 2),
+        "min_pixels": (1, 1 << 26),
+        "max_pixels": (1, 1 << 26),
     }
 )
 """The least and the greatest value of each setting that is a number."""

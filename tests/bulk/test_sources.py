@@ -180,6 +180,7 @@ def chat(content: object, **more: object) -> dict[str, Any]:
 PHOTO_AT = "https://photos.example/a.jpg"
 PHOTO = {"type": "image_url", "image_url": {"url": PHOTO_AT, "detail": "low"}}
 TEXT = {"type": "text", "text": "What is this?"}
+JSON = {"type": "json_object"}
 
 
 def test_openais_lines_are_chats(tmp_path: Path) -> None:
@@ -187,7 +188,10 @@ def test_openais_lines_are_chats(tmp_path: Path) -> None:
     spoken = chat([TEXT, PHOTO], max_tokens=20, temperature=0.0, seed=3)
     spoken["body"]["messages"].insert(0, system)
     path = write_lines(
-        tmp_path / "batch.jsonl", spoken, chat("Two and two?"), chat([PHOTO, TEXT], max_completion_tokens=5, stop="END")
+        tmp_path / "batch.jsonl",
+        spoken,
+        chat("Two and two?"),
+        chat([PHOTO, TEXT], max_completion_tokens=5, stop="END", presence_penalty=1, response_format=JSON),
     )
     first, second, third = open_at(path).rows()
     photo = {"type": "image_url", "image_url": {"url": "https://photos.example/a.jpg"}}
@@ -198,7 +202,7 @@ def test_openais_lines_are_chats(tmp_path: Path) -> None:
     assert first.settings == {"max_tokens": 20, "temperature": 0.0, "seed": 3}
     assert (first.skill, first.images, first.shown_image) == ("chat", [PHOTO_AT], PHOTO_AT)
     assert second.fields["messages"] == [{"role": "user", "content": "Two and two?"}]
-    assert third.settings == {"max_tokens": 5, "stop": ["END"]}
+    assert third.settings == {"max_tokens": 5, "stop": ["END"], "presence_penalty": 1, "response_format": JSON}
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,12 @@ def test_a_chat_streams_in_the_terminal(
     once = CliRunner().invoke(app, ["chat", "what is that", "--image", str(path), *sampling])
     spoken = f"/image {path}\nwhat is that\nand that\n\n"
     conversation = CliRunner().invoke(app, ["chat", *sampling], input=spoken)
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"enum": ["cat", "dog"]}')
+    formed = CliRunner().invoke(app, ["chat", "cat or dog", "--response-format", str(schema), *sampling])
+    assert formed.stdout.strip() in ('"cat"', '"dog"'), formed.output
+    missing = CliRunner().invoke(app, ["chat", "cat or dog", "--response-format", str(tmp_path / "none")])
+    assert missing.exit_code == 2 and "--response-format" in missing.stderr
     assert once.exit_code == 0, once.output
     assert conversation.exit_code == 0, conversation.output
     assert conversation.stdout.startswith(once.stdout.rstrip("\n"))

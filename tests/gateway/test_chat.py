@@ -2,12 +2,15 @@
 
 import asyncio
 import base64
+import io
 import json
 import signal
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any
 
+import pydantic
 import pytest
+from PIL import Image as Pillow
 
 from stoop.demo.embedded import EmbeddedS3, embedded_redis
 from stoop.demo.pictures import draw_pictures
@@ -57,6 +60,30 @@ async def test_a_conversation_is_answered_and_streamed_alike(chatting: Serving) 
         assert (cut.choices[0].message.content, cut.choices[0].finish_reason) == (text[: text.index(stop)], "stop")
 
 
+async def test_low_detail_and_pixel_limits_make_an_image_cheaper_and_dearer(chatting: Serving) -> None:
+    buffer = io.BytesIO()
+    Pillow.new("RGB", (1024, 768), "red").save(buffer, "PNG")
+    url = f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+    async with asyncio.timeout(SECONDS), asking(chatting) as http:
+        [model] = (await http.get("/v1/models")).json()["data"]
+        tokens = {}
+        for detail, limits in (
+            ("high", {}),
+            ("low", {}),
+            ("low", {"max_pixels": 65536}),
+            ("auto", {"min_pixels": 819200}),
+        ):
+            shown = {"type": "image_url", "image_url": {"url": url, "detail": detail}}
+            body = {"model": model["id"], "messages": [{"role": "user", "content": [shown]}], "max_tokens": 1, **limits}
+            told = await http.post("/v1/chat/completions", json=body)
+            tokens[detail, *limits] = told.json()["usage"]["prompt_tokens"]
+    whole = tokens["high",]
+    # 1,024 pixels take a token: 768 of the whole image, at most 256, at most 64, and at least 800
+    assert 768 - 256 <= whole - tokens["low",] <= 768 - 200
+    assert 768 - 64 <= whole - tokens["low", "max_pixels"] <= 768 - 40
+    assert 800 - 768 <= tokens["auto", "min_pixels"] - whole <= 900 - 768
+
+
 async def test_images_anywhere_in_the_conversation_are_seen(chatting: Serving) -> None:
     async with asyncio.timeout(SECONDS), asking(chatting) as http:
         [model] = (await http.get("/v1/models")).json()["data"]
@@ -84,3 +111,35 @@ async def test_what_a_chat_model_cannot_do_is_refused_by_name(chatting: Serving)
         ):
             error = (await http.post("/v1/chat/completions", json={**asked, **change})).json()["error"]
             assert (error["type"], error["param"]) == ("invalid_request_error", param)
+
+
+class Cat(pydantic.BaseModel):
+    """What a caller of OpenAI's client asks an answer to be."""
+
+    model_config = pydantic.ConfigDict(extra="forbid")
+
+    name: Annotated[str, pydantic.StringConstraints(max_length=6)]
+    lives: Annotated[int, pydantic.Field(ge=1, le=9)]
+    indoors: bool
+
+
+async def test_an_answer_has_the_form_that_was_asked_for(chatting: Serving) -> None:
+    client = openai.AsyncOpenAI(base_url=f"{chatting.address}/v1", api_key="any", timeout=SECONDS)
+    async with asyncio.timeout(SECONDS), client:
+        [model] = [each async for each in client.models.list()]
+        asked: dict[str, Any] = {"model": model.id, "messages": TURNS, "temperature": 1, "max_tokens": 200}
+        for seed in range(3):
+            parsed = await client.chat.completions.parse(**asked, seed=seed, response_format=Cat)
+            cat = parsed.choices[0].message.parsed
+            assert cat is not None and len(cat.name) <= 6 and 1 <= cat.lives <= 9
+        letters = {**asked, "temperature": 0, "extra_body": {"regex": "[a-z ]{60}"}}
+        plain = await client.chat.completions.create(**letters)
+        penalised = await client.chat.completions.create(**letters, presence_penalty=2, frequency_penalty=2)
+        repeated, varied = (set(each.choices[0].message.content) for each in (plain, penalised))
+        assert len(varied) > len(repeated)
+        with pytest.raises(openai.BadRequestError, match="cannot be used"):
+            await client.chat.completions.create(**asked, extra_body={"regex": "["})
+        with pytest.raises(openai.BadRequestError, match="exclude each other"):
+            await client.chat.completions.create(
+                **asked, response_format={"type": "json_object"}, extra_body={"regex": "a"}
+            )

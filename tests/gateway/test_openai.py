@@ -97,8 +97,6 @@ REFUSED = {
     "logprobs": True,
     "tools": [{"type": "function", "function": {"name": "f"}}],
     "tool_choice": "required",
-    "response_format": {"type": "json_object"},
-    "presence_penalty": 0.5,
     "logit_bias": {"5": 1},
     "modalities": ["text", "audio"],
 }

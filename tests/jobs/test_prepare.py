@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from stoop_worker.errors import ImageNotFound, ImageTooLarge
-from stoop_worker.images import Image
+from stoop_worker.images import Image, PixelLimits
 from stoop_worker.jobs.budget import Budget
 from stoop_worker.jobs.prepare import Budgets, Images, Prepared, WantedImage
 
@@ -31,7 +31,7 @@ class Darkroom:
     async def measure(self, encoded: bytes) -> int:
         return 300
 
-    async def prepare(self, encoded: bytes) -> Image:
+    async def prepare(self, encoded: bytes, pixels: PixelLimits) -> Image:
         self.decoded.append(encoded.decode())
         await self.decoding.wait()
         return Image(np.zeros((10, 10, 3), dtype=np.uint8), encoded)

@@ -1,8 +1,11 @@
+import dataclasses
+
 import pytest
 
 from stoop_schemas.event import DeltaEvent, ObjectEvent, ReasoningEvent
 from stoop_schemas.failure import Failure, FailureCode
 from stoop_schemas.job import Job
+from stoop_schemas.response_format import JsonObjectFormat, JsonSchema, JsonSchemaFormat, TextFormat
 from stoop_schemas.skill import Box, CaptionLength, Point, Settings, Skill
 from stoop_schemas.state import State
 from stoop_worker.engine import request as engine
@@ -82,3 +85,21 @@ def test_a_job_that_could_not_be_read_still_has_a_result() -> None:
     failure = Failure.of(FailureCode.MALFORMED, "not JSON")
     result = ended("17-0", None, State.FAILED, failure)
     assert (result.id, result.skill, result.failure) == ("17-0", None, failure)
+
+
+@pytest.mark.parametrize(
+    ("settings", "grammar"),
+    [
+        (Settings(), None),
+        (Settings(response_format=TextFormat()), None),
+        (Settings(regex="a|b"), engine.Grammar(regex="a|b")),
+        (Settings(response_format=JsonObjectFormat()), engine.Grammar(schema='{"type": "object"}')),
+        (
+            Settings(response_format=JsonSchemaFormat(JsonSchema({"b": 1, "a": 2}))),
+            engine.Grammar(schema='{"b":1,"a":2}'),  # in the caller's order, in which the answer has its fields
+        ),
+    ],
+)
+def test_the_form_of_an_answer_becomes_a_grammar(settings: Settings, grammar: engine.Grammar | None) -> None:
+    request = to_request(Job(id="a", skill=Skill.QUERY, question="?", settings=settings), (), DEFAULTS)
+    assert request.sampling == dataclasses.replace(DEFAULTS, grammar=grammar)

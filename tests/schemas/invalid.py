@@ -7,6 +7,7 @@ from stoop_schemas.failure import FailureCode
 __all__ = ["INVALID", "ONLY_CHECKED", "VALID", "VALID_CHANGES"]
 
 IMAGE = {"image": "s3://b/k"}
+LARGE = {"type": "json_schema", "json_schema": {"schema": {"enum": ["a" * (1 << 16)]}}}
 VALID: dict[str, Any] = {"id": "a", "skill": "query", "question": "q"}
 
 VALID_CHANGES: list[dict[str, Any]] = [
@@ -37,10 +38,19 @@ VALID_CHANGES: list[dict[str, Any]] = [
     {"lane": "quarantine"},
     {"lane": "my-quarantine:small"},
     {"signature": "key.1:" + "0f" * 32},
+    {"settings": {"regex": "[a-z]+", "presence_penalty": -2, "frequency_penalty": 2}},
+    {"settings": {"response_format": {"type": "text"}}},
+    {"settings": {"min_pixels": 4096, "max_pixels": 4096}},
+    {"settings": {"response_format": {"type": "json_object"}}},
+    {"settings": {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {}}}}},
 ]
 
 # What JSON Schema cannot say.
 ONLY_CHECKED: list[tuple[dict[str, Any], FailureCode]] = [
+    ({"settings": {"regex": "a", "response_format": {"type": "json_object"}}}, FailureCode.INVALID_ARGUMENT),
+    ({"skill": "detect", **IMAGE, "object": "a", "settings": {"regex": "a"}}, FailureCode.INVALID_ARGUMENT),
+    ({"settings": {"response_format": LARGE}}, FailureCode.INVALID_ARGUMENT),
+    ({"settings": {"min_pixels": 2, "max_pixels": 1}}, FailureCode.INVALID_ARGUMENT),
     ({"spatial_refs": [[0.5, 0.5]]}, FailureCode.INVALID_ARGUMENT),
     ({**IMAGE, "spatial_refs": [[0.5, 0, 0.25, 1]]}, FailureCode.INVALID_ARGUMENT),
     ({**IMAGE, "spatial_refs": [[0, 0.5, 1, 0.25]]}, FailureCode.INVALID_ARGUMENT),
@@ -110,5 +120,10 @@ INVALID: list[tuple[dict[str, Any], FailureCode]] = [
     ({"settings": {"max_tokens": 0}}, FailureCode.INVALID_ARGUMENT),
     ({"settings": {"max_objects": 0}}, FailureCode.INVALID_ARGUMENT),
     ({"settings": {"seed": -1}}, FailureCode.INVALID_ARGUMENT),
+    ({"settings": {"presence_penalty": 2.5}}, FailureCode.INVALID_ARGUMENT),
+    ({"settings": {"frequency_penalty": -2.5}}, FailureCode.INVALID_ARGUMENT),
+    ({"settings": {"max_pixels": 0}}, FailureCode.INVALID_ARGUMENT),
+    ({"settings": {"regex": ""}}, FailureCode.INVALID_ARGUMENT),
+    ({"settings": {"regex": "a" * 8193}}, FailureCode.INVALID_ARGUMENT),
     *ONLY_CHECKED,
 ]

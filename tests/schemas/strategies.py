@@ -63,6 +63,8 @@ settings = st.builds(
     seed=maybe(st.integers(0, (1 << 63) - 1)),
     top_k=maybe(st.integers(0, 1 << 20)),
     stop=maybe(st.lists(text.filter(len), max_size=3)),
+    presence_penalty=maybe(st.floats(-2, 2)),
+    frequency_penalty=maybe(st.floats(-2, 2)),
     adapter=maybe(st.from_regex(ADAPTER_PATTERN, fullmatch=True)),
 )
 

@@ -142,7 +142,7 @@ async def _built(
             images,
             relay,
             publisher,
-            _sampling(config),
+            _sampling(config, ready),
             metrics,
             attempts=config.max_attempts,
             keys=config.keys,
@@ -257,10 +257,10 @@ def _secret(given: SecretStr | None) -> str | None:
     return given.get_secret_value() if given else None
 
 
-def _sampling(config: WorkerConfig) -> Sampling:
-    """Return the defaults for jobs: configured values, else the model's own, else the worker's."""
+def _sampling(config: WorkerConfig, ready: Ready) -> Sampling:
+    """Return the defaults for jobs: configured values, else the catalog's, else the model's own, else the worker's."""
     settings = {field.name: getattr(config, field.name) for field in fields(Sampling) if hasattr(config, field.name)}
-    own = config.chosen.entry.sampling if config.chosen.entry else {}
+    own = {**ready.sampling, **(config.chosen.entry.sampling if config.chosen.entry else {})}
     return Sampling(
         **{**settings, **{name: value for name, value in own.items() if name not in config.model_fields_set}}
     )

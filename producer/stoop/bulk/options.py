@@ -9,6 +9,7 @@ import typer
 
 from stoop.bulk.row import Ask
 from stoop.bulk.sources.objects import read_objects
+from stoop.form_option import read_response_format
 from stoop.skill_argument import known_skill
 from stoop_schemas.skill import CaptionLength, Settings
 from stoop_schemas.skills import skills
@@ -52,6 +53,23 @@ class BulkOptions:
     seed: Annotated[int | None, typer.Option(help="The same seed repeats the same answers.")] = None
     top_k: Annotated[int | None, typer.Option(help="Sample from this many of the likeliest tokens.")] = None
     stop: Annotated[list[str] | None, typer.Option(help="End an answer before this text; repeat it for more.")] = None
+    presence_penalty: Annotated[
+        float | None, typer.Option(help="Make tokens that the answer has already less likely.")
+    ] = None
+    frequency_penalty: Annotated[float | None, typer.Option(help="The same, for each time that it has them.")] = None
+    response_format: Annotated[
+        Any,
+        typer.Option(
+            parser=read_response_format,
+            metavar="json|FILE",
+            help="Answer in JSON: any object, or by the JSON schema in a file.",
+        ),
+    ] = None
+    regex: Annotated[str | None, typer.Option(help="Answer with a text that this regular expression matches.")] = None
+    min_pixels: Annotated[int | None, typer.Option(help="Enlarge smaller images to this many pixels (Qwen3-VL).")] = (
+        None
+    )
+    max_pixels: Annotated[int | None, typer.Option(help="Shrink larger images to this many pixels (Qwen3-VL).")] = None
     adapter: Annotated[str | None, typer.Option(help="The id of a LoRA adapter of the worker.")] = None
     column: Annotated[str | None, typer.Option(help="Column with a table's images; by default image.")] = None
     match: Annotated[str | None, typer.Option(help="Only names that match this, such as '*/front_*.jpg'.")] = None

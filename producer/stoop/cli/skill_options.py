@@ -9,6 +9,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from stoop.form_option import read_response_format
 from stoop_schemas.skill import Settings
 
 __all__ = ["SkillOptions", "with_options"]
@@ -40,6 +41,20 @@ class SkillOptions:
 
     top_k: Annotated[int | None, _sampling("Sample from this many of the likeliest tokens.")] = None
     stop: Annotated[list[str] | None, _sampling("End the answer before this text; may be given again.")] = None
+    presence_penalty: Annotated[float | None, _sampling("Make tokens that the answer has already less likely.")] = None
+    frequency_penalty: Annotated[float | None, _sampling("The same, for each time that it has them.")] = None
+    response_format: Annotated[
+        Any,
+        typer.Option(
+            parser=read_response_format,
+            metavar="json|FILE",
+            help="Answer in JSON: any object, or by the JSON schema in a file.",
+            rich_help_panel="Sampling",
+        ),
+    ] = None
+    regex: Annotated[str | None, _sampling("Answer with a text that this regular expression matches.")] = None
+    min_pixels: Annotated[int | None, _sampling("Enlarge smaller images to this many pixels (Qwen3-VL).")] = None
+    max_pixels: Annotated[int | None, _sampling("Shrink larger images to this many pixels (Qwen3-VL).")] = None
     adapter: Annotated[str | None, typer.Option(help="The id of a LoRA adapter of the worker.")] = None
 
     @property

@@ -31,8 +31,9 @@ class AsyncClient(JobClient):
     Without a `config` it reads the `STOOP_*` variables; `values` are fields of `ProducerConfig` and win over both. It
     connects at first use. An `image` is an `s3://`, `data:` or `https://` address, or a path, bytes, a Pillow image or
     an array of uint8 (RGB), which are uploaded to the configured bucket. `settings` may hold temperature, top_p,
-    max_tokens, max_objects, seed, top_k and stop. With `cancel_on_exit` a job is cancelled when the reader of its
-    stream or result leaves before the end; closing the client cancels the rest. Every method raises only `StoopError`s.
+    max_tokens, max_objects, seed, top_k, stop, presence_penalty, frequency_penalty, response_format, regex and adapter.
+    With `cancel_on_exit` a job is cancelled when the reader of its stream or result leaves before the end; closing the
+    client cancels the rest. Every method raises only `StoopError`s.
     """
 
     def __init__(

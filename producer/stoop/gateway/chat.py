@@ -13,7 +13,7 @@ from stoop.client.build_job import answer
 from stoop.gateway.answer import answer_job
 from stoop.gateway.body import read_json
 from stoop.gateway.call import Call
-from stoop.gateway.chat_request import ChatRequest, check_chat, conversation, one_question
+from stoop.gateway.chat_request import ChatRequest, check_chat, conversation, most_pixels, one_question
 from stoop.gateway.errors import ApiError
 from stoop.gateway.images import image_of
 from stoop.gateway.models import Models
@@ -21,6 +21,7 @@ from stoop.gateway.pieces import Piece
 from stoop.gateway.stream import stream_job
 from stoop.gateway.submission import Ask, prepare
 from stoop_schemas.job import Job
+from stoop_schemas.response_format import TextFormat
 from stoop_schemas.result import Result
 from stoop_schemas.skill import Skill
 from stoop_schemas.skills import TEXT_OUTPUTS, spec_of
@@ -102,6 +103,12 @@ def _settings(body: ChatRequest) -> dict[str, Any]:
         "max_tokens": body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens,
         "seed": body.seed,
         "stop": [body.stop] if isinstance(body.stop, str) else body.stop or None,
+        "presence_penalty": body.presence_penalty or None,
+        "frequency_penalty": body.frequency_penalty or None,
+        "response_format": None if isinstance(body.response_format, TextFormat) else body.response_format,
+        "regex": body.regex,
+        "min_pixels": body.min_pixels,
+        "max_pixels": most_pixels(body),
     }
 
 

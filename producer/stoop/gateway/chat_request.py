@@ -10,6 +10,7 @@ import msgspec
 
 from stoop.gateway.errors import ApiError
 from stoop.gateway.images import image_of
+from stoop_schemas.response_format import ResponseFormat
 from stoop_schemas.skill import CaptionLength, SpatialRef
 
 __all__ = [
@@ -22,15 +23,19 @@ __all__ = [
     "TextPart",
     "check_chat",
     "conversation",
+    "most_pixels",
     "one_question",
 ]
 
 
+_LOW_PIXELS: Final = 512 * 512  # the size to which OpenAI shrinks an image of low detail
+
+
 class ImageUrl(msgspec.Struct, frozen=True):
-    """Where an image is; `detail` has no effect."""
+    """Where an image is, and in which `detail` the model sees it."""
 
     url: str
-    detail: str | None = None
+    detail: Literal["auto", "low", "high", "original"] | None = None
 
 
 class TextPart(msgspec.Struct, frozen=True, tag_field="type", tag="text"):
@@ -60,7 +65,7 @@ class StreamOptions(msgspec.Struct, frozen=True):
 
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     """OpenAI's fields, Moondream's `reasoning`, and ours: `skill`, `object`, `length`, `spatial_refs`, `max_objects`,
-    `top_k`, `lane` and `deadline`.
+    `top_k`, `regex`, `min_pixels`, `max_pixels`, `lane` and `deadline`.
 
     Fields of type `Any` are only checked: all but their neutral values are refused.
     """
@@ -74,6 +79,12 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     top_k: int | None = None
     seed: int | None = None
     stop: str | list[str] | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    response_format: ResponseFormat | None = None
+    regex: str | None = None
+    min_pixels: int | None = None
+    max_pixels: int | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     reasoning_effort: str | None = None
@@ -89,13 +100,10 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: Any = None
     top_logprobs: Any = None
     logit_bias: Any = None
-    presence_penalty: Any = None
-    frequency_penalty: Any = None
     tools: Any = None
     tool_choice: Any = None
     functions: Any = None
     function_call: Any = None
-    response_format: Any = None
     modalities: Any = None
     audio: Any = None
     prediction: Any = None
@@ -118,13 +126,10 @@ _NEUTRAL: Final[Mapping[str, Callable[[Any], bool]]] = {
     "logprobs": _empty,
     "top_logprobs": _empty,
     "logit_bias": _empty,
-    "presence_penalty": _empty,
-    "frequency_penalty": _empty,
     "tools": _empty,
     "tool_choice": lambda value: value in (None, "none", "auto"),
     "functions": _empty,
     "function_call": lambda value: value in (None, "none", "auto"),
-    "response_format": lambda value: value is None or value == {"type": "text"},
     "modalities": lambda value: not value or value == ["text"],
     "audio": _empty,
     "prediction": _empty,
@@ -164,6 +169,20 @@ def one_question(messages: list[Message]) -> Question:
     if len(images) > 1:
         raise _unsupported("this model looks at one image: send one")
     return Question("\n".join(text for text in texts if text), images[0] if images else None)
+
+
+def most_pixels(body: ChatRequest) -> int | None:
+    """Return the most pixels of an image that a body asks for, itself or by the low `detail` of all its images."""
+    if body.max_pixels is not None:
+        return body.max_pixels
+    details = {
+        part.image_url.detail
+        for message in body.messages
+        if isinstance(message.content, list)
+        for part in message.content
+        if isinstance(part, ImagePart)
+    }
+    return _LOW_PIXELS if details == {"low"} else None
 
 
 async def conversation(messages: list[Message]) -> list[dict[str, Any]]:

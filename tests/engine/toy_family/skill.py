@@ -25,6 +25,7 @@ class QuerySkill:
     suppressed: tuple[int, ...] = ()
     rule: tuple[int, ...] = ()
     greedy = False
+    constraint = None
 
     def __init__(self, request: Request) -> None:
         sampling = request.sampling

@@ -4,6 +4,8 @@ import asyncio
 import base64
 import inspect
 import io
+import json
+import re
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -19,6 +21,7 @@ from stoop_worker.engine.request import Output, Sampling, TextDelta
 from stoop_worker.engine.thread import EngineThread
 from stoop_worker.errors import CheckpointError, ConfigError, EngineFault, ImageError
 from stoop_worker.local import LocalEngine
+from tests.support.tiny_decoder import QWEN3, write_decoder
 from tests.support.tiny_encoder import GEMMA, RERANKER, write_encoder
 from tests.support.tiny_model import write_checkpoint
 
@@ -78,6 +81,43 @@ async def test_a_stream_is_the_answer_in_pieces(engine: LocalEngine) -> None:
     assert "".join(pieces) == whole["answer"] and thoughts == whole["reasoning"]["text"]
     assert streamed["reasoning"] == whole["reasoning"]
     assert streamed["answer"].result.metrics.output_tokens > 0
+
+
+async def test_a_query_has_the_form_that_was_asked_for_after_free_reasoning(engine: LocalEngine) -> None:
+    schema = {"type": "object", "properties": {"count": {"type": "integer", "maximum": 99}}, "required": ["count"]}
+    form = {"type": "json_schema", "json_schema": {"schema": {**schema, "additionalProperties": False}}}
+    free = {"temperature": 1.0, "top_p": 1.0, "max_tokens": 60}
+    json_settings, code_settings = {**free, "response_format": form}, {**free, "regex": "[a-d]{3}-[0-9]{2}"}
+    for seed in range(3):
+        alone = await engine.query(PIXELS, "How many?", settings={**free, "seed": seed}, reasoning=True)
+        counted, coded, beside = await asyncio.gather(
+            engine.query(PIXELS, "How many?", settings={**json_settings, "seed": seed}, reasoning=True),
+            engine.query(PIXELS, "Which?", settings={**code_settings, "seed": seed}),
+            engine.query(PIXELS, "How many?", settings={**free, "seed": seed}, reasoning=True),
+        )
+        assert set(json.loads(counted["answer"])) == {"count"}
+        assert counted["reasoning"] == alone["reasoning"] and beside == alone
+        assert re.fullmatch("[a-d]{3}-[0-9]{2}", coded["answer"])
+    with pytest.raises(Rejected, match="cannot be used") as raised:
+        await engine.query(PIXELS, "Which?", settings={"regex": "["})
+    assert raised.value.failure.code is FailureCode.INVALID_ARGUMENT
+
+
+async def test_a_folder_s_own_sampling_holds_where_a_request_gives_none(tmp_path: Path) -> None:
+    folder = write_decoder(tmp_path, QWEN3)
+    generation = json.loads((folder / "generation_config.json").read_text())
+    chat = [{"role": "user", "content": "hello"}]
+    answers = []
+    for own in ({"temperature": 2.0, "top_p": 1.0}, {"temperature": 2.0, "top_p": 1.0, "top_k": 1}):
+        (folder / "generation_config.json").write_text(json.dumps({**generation, **own}))
+        async with LocalEngine(folder, device="cpu", threads=1, max_context=512) as engine:
+            drawn = await engine.chat(chat, settings={"seed": 5, "max_tokens": 20})
+            given = await engine.chat(chat, settings={"seed": 5, "max_tokens": 20, **own})
+            greedy = await engine.chat(chat, settings={"max_tokens": 20, "temperature": 0.0})
+            assert drawn == given
+            answers.append((drawn, greedy))
+    (drawn, greedy), (likeliest, _) = answers
+    assert drawn != greedy == likeliest
 
 
 async def test_a_stream_that_is_left_ends_its_request(engine: LocalEngine) -> None:

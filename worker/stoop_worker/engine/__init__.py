@@ -16,6 +16,7 @@
     prefix_cache.py  finished prefixes, kept for reuse
     detokenizer.py   ids to text, piece by piece
     stops.py         strings that end a text
+    grammars/        grammars that a text must follow
     stats.py         counts for metrics
     model.py         the port that a family of models implements
     spec.py          a model's sizes and capabilities

@@ -3,8 +3,8 @@
 All functions run on the engine's thread, except `prepare`, which any thread may call. N texts, V values of each.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -33,13 +33,17 @@ class Text(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EncoderSpec:
-    """An encoder's sizes and capabilities: `width` is the number of values of a vector. It takes no images."""
+    """An encoder's sizes and capabilities: `width` is the number of values of a vector.
+
+    It takes no images, and samples nothing.
+    """
 
     tasks: tuple[type[Task], ...]
     width: int
     vocab_size: int
     max_context: int
     preparation: None = None
+    sampling: Mapping[str, float] = field(default_factory=dict)
 
 
 @runtime_checkable

@@ -108,15 +108,13 @@ class Engine:
         started = self._clock()
         plan = self._scheduler.schedule()
         self._note_start(plan)
-        heads = self._runner.run(plan)
+        running = self._runner.run(plan)
         self._on_progress()
         self._scheduler.commit(plan)
-        due = heads
+        outputs = self._take_outbox() + self._advance(self._ahead if self._looks_ahead else running.heads())
         if self._looks_ahead:
-            due, self._ahead = self._ahead, heads
-        outputs = self._take_outbox() + self._advance(due)
-        if self._looks_ahead:
-            self._look_ahead(heads)
+            self._ahead = running.heads()
+            self._look_ahead(self._ahead)
         self._count(plan, started)
         return outputs
 
@@ -170,7 +168,8 @@ class Engine:
             return []  # it was aborted after the step started
         if sequence.times.first_token is None:
             sequence.times.first_token = now
-        sequence.sampled += found.token is not None
+        if found.token is not None:
+            sequence.sampled.append(found.token)
         expected, sequence.pending_input = sequence.pending_input, None
         advance = sequence.skill.advance(found)
         reason = advance.reason

@@ -13,20 +13,12 @@ from stoop_worker.engine.config import EngineConfig
 from stoop_worker.engine.graphs import Graphs
 from stoop_worker.engine.inputs import Input
 from stoop_worker.engine.positions import INDEX, Positions
-from stoop_worker.engine.request import Media, Refusal, Request
+from stoop_worker.engine.request import Media, Request, RequestInvalid
 from stoop_worker.engine.skill import Skill
 from stoop_worker.engine.spec import KVSpec, Spec
 from stoop_worker.engine.tensors import Device, DType, FedRows, Given, HeadReads, KVView, LastHeads, Tensor
 
 __all__ = ["KVSpec", "LoadedModel", "Model", "Prepared", "RequestInvalid", "Spec"]
-
-
-class RequestInvalid(Exception):
-    """The model cannot run this request; no other request is affected."""
-
-    def __init__(self, message: str, refusal: Refusal = Refusal.INVALID_ARGUMENT) -> None:
-        super().__init__(message)
-        self.refusal = refusal
 
 
 @dataclass(frozen=True, slots=True)

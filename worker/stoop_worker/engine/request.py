@@ -40,6 +40,7 @@ __all__ = [
     "FinishReason",
     "Finished",
     "Gaze",
+    "Grammar",
     "GroundedSpan",
     "Media",
     "Mel",
@@ -54,6 +55,7 @@ __all__ = [
     "Refusal",
     "Refused",
     "Request",
+    "RequestInvalid",
     "Rerank",
     "Sampling",
     "Segment",
@@ -73,12 +75,24 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
+class Grammar:
+    """The form of a text: JSON that is valid by a JSON Schema, or a text that a regular expression matches as a whole.
+
+    One of the two is given. `schema` is itself JSON.
+    """
+
+    schema: str | None = None
+    regex: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Sampling:
     """Rules for choosing tokens: temperature 0 is greedy; detect, point and gaze are always greedy.
 
     `top_k` limits the choice to the k likeliest tokens; 0 allows all. A text ends before the first of the strings
     `stop`, or at one of the ids `stop_ids`. If `seed` is None, one is drawn at submission; the same seed repeats the
-    same tokens in any batch.
+    same tokens in any batch. Each token that the text has already loses `presence_penalty`, and `frequency_penalty` for
+    each time, from its logit. The text, but not the reasoning before it, follows the `grammar`.
     """
 
     temperature: float = 0.5
@@ -89,6 +103,9 @@ class Sampling:
     top_k: int = 0
     stop: tuple[str, ...] = ()
     stop_ids: tuple[int, ...] = ()
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    grammar: Grammar | None = None
 
 
 Media = Crops | Image | Mel
@@ -231,6 +248,14 @@ class Refusal(StrEnum):
     CONTEXT_OVERFLOW = "context_overflow"
     INVALID_ARGUMENT = "invalid_argument"
     UNSUPPORTED_SKILL = "unsupported_skill"
+
+
+class RequestInvalid(Exception):
+    """The model cannot run this request; no other request is affected."""
+
+    def __init__(self, message: str, refusal: Refusal = Refusal.INVALID_ARGUMENT) -> None:
+        super().__init__(message)
+        self.refusal = refusal
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,8 @@ class Sequence:
     While `pending_input` is set there is one more index: its input is a head value that is still on the device, in the
     sequence's `seat`, and the skill has not seen it. `rollbacks` counts mispredicted look-aheads. The indices
     [0, cached_len) are in the KV pages; `pages` covers at least these. Lost pages can be computed again from the
-    request and the inputs. The first `two_way` indices attend to each other.
+    request and the inputs. `sampled` are the tokens that the skill has taken. The first `two_way` indices attend to
+    each other.
     """
 
     request: Request
@@ -60,7 +61,7 @@ class Sequence:
     spans: tuple[MediaSpan, ...] = field(init=False)
     prompt_len: int = field(init=False)
     cached_len: int = 0
-    sampled: int = 0
+    sampled: list[int] = field(default_factory=list)
     hit_len: int | None = None
     pending_input: Lookahead | None = None
     rollbacks: int = 0
@@ -102,7 +103,7 @@ class Sequence:
     @property
     def sampled_len(self) -> int:
         """The number of tokens sampled up to the last index, including a pending one."""
-        return self.sampled + (self.pending_input is not None and Head.TOKEN in self.skill.heads)
+        return len(self.sampled) + (self.pending_input is not None and Head.TOKEN in self.skill.heads)
 
     def input_at(self, index: int) -> int:
         """Return the number of the input that starts at an index, which is never inside a medium."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import Flag, auto
 from typing import Protocol
 
+from stoop_worker.engine.grammars.constraint import Constraint
 from stoop_worker.engine.inputs import TOKEN, Input
 from stoop_worker.engine.request import FinishReason, Output, Usage
 
@@ -73,6 +74,10 @@ class Skill(Protocol):
     @property
     def greedy(self) -> bool:
         """True if the skill takes the most likely token at any temperature."""
+
+    @property
+    def constraint(self) -> Constraint | None:
+        """The grammar that the text follows; None if it follows none, or not yet."""
 
     @property
     def lookahead(self) -> Lookahead | None:

@@ -1,6 +1,7 @@
 """The sizes of a model, from which the engine derives its memory, graphs and plans."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from stoop_worker.audio import MelGeometry
 from stoop_worker.engine.request import Task
@@ -26,7 +27,8 @@ class Spec:
     its widest `ValuesInput`. `media_width`: positions of a usual medium, for which prefills are captured; 0 if it takes
     no media. `encode_budget`: the highest cost of media that one step should encode on this device. `preparation`: the
     way the front cuts or resizes images, or makes frames of sound; None leaves images as they are. `deep`: sets of
-    features beside a medium's embeddings, for the first layers. `rule`: the numbers of a skill's `rule`.
+    features beside a medium's embeddings, for the first layers. `rule`: the numbers of a skill's `rule`. `sampling`:
+    the makers' defaults, by the names of `Sampling`.
     """
 
     kv: KVSpec
@@ -42,6 +44,7 @@ class Spec:
     preparation: Preparation | MelGeometry = None
     deep: int = 0
     rule: int = 0
+    sampling: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def given_dim(self) -> int:

@@ -1,7 +1,7 @@
 """The tensors that pass between the engine and a model.
 
 T positions packed over sequences, R rows whose heads are read, B rows of a decode, N rows whose embeddings are given,
-S seats, W columns of fed values, V columns of head values, C model dim.
+S seats, W columns of fed values, V columns of head values, C model dim; of masks, N and W words of 32 ids.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,9 @@ __all__ = [
     "HeadReads",
     "KVView",
     "LastHeads",
+    "MaskRows",
     "PackedTexts",
+    "PenaltyRows",
     "SamplingRows",
     "Tensor",
     "TextValues",
@@ -97,10 +99,32 @@ class FedRows:
 
 
 @dataclass(frozen=True, slots=True)
+class PenaltyRows:
+    """What R rows' tokens lose: `presences_R` for each token sampled before, and `frequencies_R` for each time.
+
+    Both are float64. `counts_SV` (int32) says how often each seat's sequence has sampled each of V tokens.
+    """
+
+    counts_SV: Tensor
+    seats_R: Tensor
+    presences_R: Tensor
+    frequencies_R: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class MaskRows:
+    """The ids that rows may choose: `masks_NW`, as in `kernels.sampling.Limits`, and each row's, or -1 for all ids."""
+
+    masks_NW: Tensor
+    rows_R: Tensor
+
+
+@dataclass(frozen=True, slots=True)
 class SamplingRows:
     """Parameters for sampling R tokens: (R,) float64 each, and the forbidden ids `suppressed_R2`, int32; -1 is none.
 
-    `top_ks_R` (int32) limits each row to its k likeliest ids; 0 allows all. It is None if no row sets a limit.
+    `top_ks_R` (int32) limits each row to its k likeliest ids; 0 allows all. It, `masks` and `penalties` are None if no
+    row has such a limit.
     """
 
     temperatures_R: Tensor
@@ -108,6 +132,8 @@ class SamplingRows:
     uniforms_R: Tensor
     suppressed_R2: Tensor
     top_ks_R: Tensor | None = None
+    masks: MaskRows | None = None
+    penalties: PenaltyRows | None = None
 
 
 @dataclass(frozen=True, slots=True)

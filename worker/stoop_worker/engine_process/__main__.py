@@ -19,7 +19,15 @@ def build(
     configure_logs(settings.log_level, settings.log_format)
     engine, model = boot(settings, on_loading)
     skills = tuple(task.__name__.lower() for task in model.spec.tasks)
-    ready = Ready(model.name, model.digest, model.spec.preparation, model.device.type, skills, engine.max_context)
+    ready = Ready(
+        model.name,
+        model.digest,
+        model.spec.preparation,
+        model.device.type,
+        skills,
+        engine.max_context,
+        model.spec.sampling,
+    )
     return EngineThread(engine, deliver), ready
 
 

@@ -1,7 +1,7 @@
 """The messages between the two processes; nothing here needs torch."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from stoop_worker.audio import MelGeometry
@@ -57,7 +57,8 @@ class Ready:
     """The child's message once the engine has answered a first request. It describes the model to the front.
 
     The front cuts or resizes images, or makes frames of sound, by `preparation`; None leaves images as they are.
-    `skills` are the model's, `max_context` is in tokens.
+    `skills` are the model's, `max_context` is in tokens. `sampling` are its makers' defaults, by the names of the
+    engine's `Sampling`.
     """
 
     model: str
@@ -66,6 +67,7 @@ class Ready:
     device: str = "cpu"
     skills: tuple[str, ...] = ()
     max_context: int | None = None
+    sampling: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

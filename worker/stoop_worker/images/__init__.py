@@ -13,18 +13,20 @@ pool.py         the threads that decode and cut
 from stoop_worker.images.crops import Crops, cut
 from stoop_worker.images.load import Allocate, Image, ImageLimits, load
 from stoop_worker.images.measure import decoded_bytes
-from stoop_worker.images.patches import PatchRule, fit, fitting_size
+from stoop_worker.images.patches import ANY_PIXELS, PatchRule, PixelLimits, fit, fitting_size
 from stoop_worker.images.pool import image_pool
 from stoop_worker.images.preparation import Preparation, made_ready
 from stoop_worker.images.tiling import CropGeometry, Tiling, select_tiling
 
 __all__ = [
+    "ANY_PIXELS",
     "Allocate",
     "CropGeometry",
     "Crops",
     "Image",
     "ImageLimits",
     "PatchRule",
+    "PixelLimits",
     "Preparation",
     "Tiling",
     "cut",

@@ -4,7 +4,7 @@ The rule is that of Qwen's vision models: `smart_resize` in their image processo
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from PIL import Image as Pillow
@@ -12,27 +12,47 @@ from PIL import Image as Pillow
 from stoop_worker.errors import ImageUndecodable
 from stoop_worker.images.load import Allocate, Image
 
-__all__ = ["PatchRule", "fit", "fitting_size"]
+__all__ = ["ANY_PIXELS", "PatchRule", "PixelLimits", "fit", "fitting_size"]
 
 _MOST_SLENDER = 200
+
+
+@dataclass(frozen=True, slots=True)
+class PixelLimits:
+    """The least and the most pixels that a job asks for; None leaves them to the model."""
+
+    min_pixels: int | None = None
+    max_pixels: int | None = None
+
+
+ANY_PIXELS = PixelLimits()
+"""No limits of a job's own."""
 
 
 @dataclass(frozen=True, slots=True)
 class PatchRule:
     """Patches have `patch` pixels a side; `merge` x `merge` of them become one embedding.
 
-    A resized image has from `min_pixels` to `max_pixels` pixels.
+    A resized image has from `min_pixels` to `max_pixels` pixels; a job may ask for others, up to `most_pixels`.
     """
 
     patch: int = 16
     merge: int = 2
     min_pixels: int = 65_536
     max_pixels: int = 1_310_720
+    most_pixels: int = 5_242_880
 
     @property
     def cell(self) -> int:
         """The side of an embedding's cell, in pixels."""
         return self.patch * self.merge
+
+    def within(self, pixels: "PixelLimits") -> "PatchRule":
+        """Return the rule with the limits that a job asks for; the other limit gives way where they contradict."""
+        if pixels == ANY_PIXELS:
+            return self
+        most = min(pixels.max_pixels or max(self.max_pixels, pixels.min_pixels or 0), self.most_pixels)
+        return replace(self, min_pixels=min(pixels.min_pixels or self.min_pixels, most), max_pixels=most)
 
     def width_of(self, height: int, width: int) -> int:
         """Return the number of embeddings of a resized image."""

@@ -2,7 +2,7 @@
 
 from stoop_worker.images.crops import Crops, cut
 from stoop_worker.images.load import Allocate, Image
-from stoop_worker.images.patches import PatchRule, fit
+from stoop_worker.images.patches import ANY_PIXELS, PatchRule, PixelLimits, fit
 from stoop_worker.images.tiling import CropGeometry
 
 __all__ = ["Preparation", "made_ready"]
@@ -11,12 +11,17 @@ Preparation = CropGeometry | PatchRule | None
 """The rule by which images are made ready; None leaves them as they are."""
 
 
-def made_ready(image: Image, preparation: Preparation, allocate: Allocate | None = None) -> Crops | Image:
-    """Return the image cut or resized; the pixels lie in the array that `allocate` returns, if it is given."""
+def made_ready(
+    image: Image, preparation: Preparation, allocate: Allocate | None = None, *, pixels: PixelLimits = ANY_PIXELS
+) -> Crops | Image:
+    """Return the image cut or resized; the pixels lie in the array that `allocate` returns, if it is given.
+
+    The limits `pixels` change only the rule of a model that reads images at their own resolution.
+    """
     match preparation:
         case None:
             return image
         case PatchRule():
-            return fit(image, preparation, allocate)
+            return fit(image, preparation.within(pixels), allocate)
         case CropGeometry():
             return cut(image, preparation, allocate)

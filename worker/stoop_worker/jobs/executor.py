@@ -18,7 +18,7 @@ from stoop_schemas.signature import SigningKeys
 from stoop_schemas.state import State
 from stoop_worker.engine.request import Aborted, Finished, Partial, Refused, Sampling
 from stoop_worker.errors import EngineCrashed, EngineFault, WorkerError
-from stoop_worker.images import Crops, Image
+from stoop_worker.images import Crops, Image, PixelLimits
 from stoop_worker.jobs import outcome as outcomes
 from stoop_worker.jobs.adapters import AdapterCache
 from stoop_worker.jobs.broker import Delivery
@@ -142,7 +142,8 @@ class Executor:
 
     async def _run(self, delivery: Delivery, job: Job) -> _End:
         waited = waited_ms(delivery)
-        wanted = [WantedImage(image, job.tenant, delivery.priority) for image in job.images]
+        pixels = PixelLimits(job.settings.min_pixels, job.settings.max_pixels)
+        wanted = [WantedImage(image, job.tenant, delivery.priority, pixels) for image in job.images]
         submitted = asyncio.get_running_loop().time() - waited / 1000
         adapter = contextlib.nullcontext() if self.adapters is None else self.adapters.ready(job.settings.adapter)
         async with adapter, self.images.prepared_all(wanted, submitted) as ready:

@@ -12,7 +12,18 @@ from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
 from stoop_worker.errors import ImageTooLarge
-from stoop_worker.images import Allocate, Crops, Image, ImageLimits, Preparation, decoded_bytes, load, made_ready
+from stoop_worker.images import (
+    ANY_PIXELS,
+    Allocate,
+    Crops,
+    Image,
+    ImageLimits,
+    PixelLimits,
+    Preparation,
+    decoded_bytes,
+    load,
+    made_ready,
+)
 from stoop_worker.jobs.budget import Budget, Loan
 from stoop_worker.jobs.fetch.address import is_inline
 
@@ -38,8 +49,11 @@ class PreparerPort(Protocol):
     async def measure(self, encoded: bytes) -> int:
         """Return the size of the decoded pixels in bytes; 0 if this is not an image."""
 
-    async def prepare(self, encoded: bytes) -> Crops | Image:
-        """Load one image, and cut it if the engine wants that; raises `ImageTooLarge` or `ImageUndecodable`."""
+    async def prepare(self, encoded: bytes, pixels: PixelLimits) -> Crops | Image:
+        """Load one image, and cut or resize it if the engine wants that.
+
+        Raises `ImageTooLarge` or `ImageUndecodable`.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +74,9 @@ class ImagePreparer:
         """Return the size of the decoded pixels in bytes; 0 if this is not an image."""
         return await self._on_thread(lambda: decoded_bytes(encoded, self.limits))
 
-    async def prepare(self, encoded: bytes) -> Crops | Image:
+    async def prepare(self, encoded: bytes, pixels: PixelLimits = ANY_PIXELS) -> Crops | Image:
         """Load one image, and cut or resize it; raises `ImageTooLarge` or `ImageUndecodable`."""
-        return await self._on_thread(lambda: self._prepare(encoded))
+        return await self._on_thread(lambda: self._prepare(encoded, pixels))
 
     async def _on_thread(self, work: Callable[[], _Value]) -> _Value:
         running = asyncio.get_running_loop().run_in_executor(self.pool, work)
@@ -72,19 +86,20 @@ class ImagePreparer:
             await asyncio.wait({running})
             raise
 
-    def _prepare(self, encoded: bytes) -> Crops | Image:
+    def _prepare(self, encoded: bytes, pixels: PixelLimits) -> Crops | Image:
         if self.preparation is None:
             return load(encoded, self.limits, self.allocate)
-        return made_ready(load(encoded, self.limits), self.preparation, self.allocate)
+        return made_ready(load(encoded, self.limits), self.preparation, self.allocate, pixels=pixels)
 
 
 @dataclass(frozen=True, slots=True)
 class WantedImage:
-    """The image that a job needs. Only jobs of the same tenant and priority share one."""
+    """The image that a job needs. Only jobs of the same tenant and priority, with the same limits, share one."""
 
     address: str
     tenant: str | None
     priority: int
+    pixels: PixelLimits = ANY_PIXELS
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +169,7 @@ class _SharedImage:
         preparer, budgets, priority = self._parts.preparer, self._parts.budgets, self._wanted.priority
         with await budgets.threads.borrow(1, priority):
             self._pixels = await budgets.pixels.borrow(await preparer.measure(encoded), priority)
-            image = await preparer.prepare(encoded)
+            image = await preparer.prepare(encoded, self._wanted.pixels)
         self._pixels.shrink(image.pixels.nbytes)
         return image
 

@@ -12,6 +12,7 @@ from stoop_schemas import event as events
 from stoop_schemas.chat import Answer, ImagePart, Message
 from stoop_schemas.failure import Failure
 from stoop_schemas.job import Job
+from stoop_schemas.response_format import JsonObjectFormat, JsonSchemaFormat
 from stoop_schemas.result import Metrics, Result
 from stoop_schemas.skill import (
     Box,
@@ -19,6 +20,7 @@ from stoop_schemas.skill import (
     Output,
     Point,
     Reasoning,
+    Settings,
     Skill,
     SparseVector,
     TokenVectors,
@@ -47,6 +49,7 @@ def to_request(job: Job, media: Sequence[engine.Media], defaults: engine.Samplin
         for field in dataclasses.fields(engine.Sampling)
         if (value := getattr(job.settings, field.name, None)) is not None
     }
+    settings["grammar"] = _grammar(job.settings)
     return engine.Request(
         id=job.id,
         task=_task(job),
@@ -54,6 +57,15 @@ def to_request(job: Job, media: Sequence[engine.Media], defaults: engine.Samplin
         sampling=dataclasses.replace(defaults, **settings),
         adapter=job.settings.adapter,
     )
+
+
+def _grammar(settings: Settings) -> engine.Grammar | None:
+    match settings.response_format:
+        case JsonObjectFormat():
+            return engine.Grammar(schema='{"type": "object"}')
+        case JsonSchemaFormat(json_schema=given):
+            return engine.Grammar(schema=msgspec.json.encode(given.schema).decode())
+    return None if settings.regex is None else engine.Grammar(regex=settings.regex)
 
 
 def _task(job: Job) -> engine.Task:

@@ -23,6 +23,7 @@ from stoop_worker.engine_process.boot import boot
 from stoop_worker.engine_process.protocol import EngineSettings
 from stoop_worker.errors import ConfigError
 from stoop_worker.figures import Figures
+from stoop_worker.images import PixelLimits
 from stoop_worker.jobs.translate import Timings, completed, to_request
 from stoop_worker.local.images import media_of
 from stoop_worker.local.outputs import Outputs
@@ -56,8 +57,8 @@ class LocalEngine:
         if unknown:
             raise ConfigError(f"LocalEngine has no setting {', '.join(sorted(unknown))}")
         chosen = read_catalog().choose(str(model), revision)
-        own = chosen.entry.sampling if chosen.entry else {}
-        self._sampling = sampling or replace(Sampling(), **own)  # type: ignore[arg-type]
+        self._given_sampling = sampling
+        self._catalog_sampling = chosen.entry.sampling if chosen.entry else {}
         self._settings = EngineSettings(
             model=chosen.source, revision=chosen.revision, **{"max_context": chosen.context, **settings}
         )
@@ -210,10 +211,13 @@ class LocalEngine:
         if isinstance(preparation, MelGeometry):
             return []  # a model of speech sees nothing, and refuses the task
         sources: list[Any] = job.images if image is None else [image]
-        return [media_of(source, preparation) for source in sources]
+        pixels = PixelLimits(job.settings.min_pixels, job.settings.max_pixels)
+        return [media_of(source, preparation, pixels) for source in sources]
 
     def _start(self) -> None:
         engine, self._model = boot(self._settings)
+        own = {**self._model.spec.sampling, **self._catalog_sampling}
+        self._sampling = self._given_sampling or replace(Sampling(), **own)  # type: ignore[arg-type]
         self._thread = EngineThread(engine, self._outputs.deliver, self._outputs.end)
         self._thread.start()
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stoop_worker.errors import ImageAddressInvalid, ImageNotFound, ImageUndecodable
-from stoop_worker.images import Crops, Image, ImageLimits, Preparation, load, made_ready
+from stoop_worker.images import ANY_PIXELS, Crops, Image, ImageLimits, PixelLimits, Preparation, load, made_ready
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PillowImage
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 __all__ = ["media_of"]
 
 
-def media_of(source: "ImageSource", preparation: Preparation) -> Crops | Image:
+def media_of(source: "ImageSource", preparation: Preparation, pixels: PixelLimits = ANY_PIXELS) -> Crops | Image:
     """Load an image, and cut or resize it; raises an `ImageError`.
 
     A string is a path or a `data:` address. An array is RGB, (height, width, 3) uint8.
     """
-    return made_ready(_image(source), preparation)
+    return made_ready(_image(source), preparation, pixels=pixels)
 
 
 def _image(source: Any) -> Image:

@@ -19,6 +19,10 @@ _SETTINGS: Final = {
     "max_completion_tokens": "max_tokens",
     "seed": "seed",
     "top_k": "top_k",
+    "presence_penalty": "presence_penalty",
+    "frequency_penalty": "frequency_penalty",
+    "response_format": "response_format",
+    "regex": "regex",
 }
 _ROLES: Final = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 

@@ -11,6 +11,7 @@
     decode_buffers.py    the inputs of a decode step, at fixed addresses
     heads.py             reads each sequence's heads, and copies the values to the host
     sampler.py           logits to token ids
+    penalties.py         counts of the tokens that sequences with penalties have sampled
     text_runner.py       packs texts and runs an encoder over them
     kv_cache.py          the memory of keys and values
     static_buffers.py    arrays at fixed addresses

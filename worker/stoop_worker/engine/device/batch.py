@@ -12,14 +12,17 @@ import torch
 from torch import Tensor
 
 from stoop_worker.engine.device.heads import rules_of, sampling_of
+from stoop_worker.engine.device.penalties import TokenCounts
 from stoop_worker.engine.device.upload import ToDevice, Upload
 from stoop_worker.engine.device.varlen import Varlen, write_pages
+from stoop_worker.engine.grammars.masks import Masks
 from stoop_worker.engine.inputs import ValuesInput
+from stoop_worker.engine.sequence import Sequence
 from stoop_worker.engine.skill import Head
-from stoop_worker.engine.tensors import FedRows, HeadReads, SamplingRows
+from stoop_worker.engine.tensors import FedRows, HeadReads, MaskRows, SamplingRows
 from stoop_worker.kernels.paged_attention import PagedLayout
 
-__all__ = ["Batch", "send_values", "stage"]
+__all__ = ["Batch", "RowLimits", "send_values", "stage"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,16 @@ class Batch:
     reads: HeadReads | None
 
 
-def stage(varlen: Varlen, *, page_size: int, rule: int, device: torch.device) -> Batch:
+@dataclass(frozen=True, slots=True)
+class RowLimits:
+    """The limits on sampling that few sequences have: the masks of grammars, and the counts for penalties."""
+
+    masks: Masks
+    counts: TokenCounts
+    vocabulary: int
+
+
+def stage(varlen: Varlen, limits: RowLimits, *, page_size: int, rule: int, device: torch.device) -> Batch:
     """Send laid-out chunks to the device; `rule` is the width of the skills' rules."""
     upload = Upload(device)
     to_device = upload.to_device
@@ -49,7 +61,7 @@ def stage(varlen: Varlen, *, page_size: int, rule: int, device: torch.device) ->
         layout=_layout(varlen, page_size, to_device),
         rows_N=to_device(varlen.given_rows, torch.int64),
         rows_R=to_device(varlen.lasts, torch.int64),
-        reads=_reads(varlen, rule, to_device) if varlen.readers else None,
+        reads=_reads(varlen, limits, rule, to_device) if varlen.readers else None,
     )
     upload.send()
     return batch
@@ -89,19 +101,36 @@ def _layout(varlen: Varlen, page_size: int, to_device: ToDevice) -> PagedLayout:
     )
 
 
-def _reads(varlen: Varlen, rule: int, to_device: ToDevice) -> HeadReads:
+def _reads(varlen: Varlen, limits: RowLimits, rule: int, to_device: ToDevice) -> HeadReads:
     sequences = varlen.readers
     sampling = sampling_of(sequences)
-    temperatures_R, top_ps_R, uniforms_R = to_device(sampling.numbers, torch.float64).unbind(0)
+    temperatures_R, top_ps_R, uniforms_R, presences_R, frequencies_R = to_device(
+        sampling.numbers, torch.float64
+    ).unbind(0)
+    seats_R = to_device([sequence.seat for sequence in sequences], torch.int64)
+    penalised = limits.counts.renew(sequences, prefilled=True)
     return HeadReads(
-        seats_R=to_device([sequence.seat for sequence in sequences], torch.int64),
+        seats_R=seats_R,
         sampling=SamplingRows(
             temperatures_R,
             top_ps_R,
             uniforms_R,
             to_device(sampling.suppressed, torch.int32),
             to_device(sampling.top_ks, torch.int32) if sampling.top_ks.any() else None,
+            _masks(sequences, limits, to_device),
+            limits.counts.rows(seats_R, presences_R, frequencies_R) if penalised else None,
         ),
         values=any(sequence.heads is not Head.TOKEN for sequence in sequences),
         rules_RK=to_device(rules_of(sequences, rule), torch.int64),
     )
+
+
+def _masks(sequences: Several[Sequence], limits: RowLimits, to_device: ToDevice) -> MaskRows | None:
+    constrained = [row for row, sequence in enumerate(sequences) if sequence.skill.constraint]
+    if not constrained:
+        return None
+    masks_NW = np.zeros((len(constrained), -(-limits.vocabulary // 32)), dtype=np.int32)
+    limits.masks.fill([each for sequence in sequences if (each := sequence.skill.constraint)], masks_NW)
+    rows = np.full(len(sequences), -1, dtype=np.int32)
+    rows[constrained] = np.arange(len(constrained))
+    return MaskRows(to_device(masks_NW, torch.int32), to_device(rows, torch.int32))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from stoop_worker.engine.config import EngineConfig, KVMemory
-from stoop_worker.engine.device.heads import has_top_k
+from stoop_worker.engine.device.heads import is_plain
 from stoop_worker.engine.device.kv_cache import KVCache
 from stoop_worker.engine.device.prefill_buffers import MOST_VALUES, PrefillBuffers
 from stoop_worker.engine.device.prefill_shapes import PrefillShape, prefill_shapes
@@ -57,7 +57,7 @@ class CapturedPrefill:
 
         It has room for no more media than they need, because padding would take longer than the launches it saves.
         """
-        if len(varlen.values) > MOST_VALUES or any(map(has_top_k, varlen.readers)):
+        if len(varlen.values) > MOST_VALUES or not all(map(is_plain, varlen.readers)):
             return None
         media = len(varlen.media_rows)
         given = next((shape.given for shape in self._shapes if shape.given >= media), None)

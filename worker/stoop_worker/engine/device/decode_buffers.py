@@ -9,15 +9,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from stoop_worker.engine.device.heads import rules_of, sampling_of
+from stoop_worker.engine.device.batch import RowLimits
+from stoop_worker.engine.device.heads import SAMPLING_ROWS, rules_of, sampling_of
 from stoop_worker.engine.device.static_buffers import HostArrays, StaticBuffers
+from stoop_worker.engine.grammars.constraint import Constraint
 from stoop_worker.engine.inputs import TOKEN, TokenInput, ValuesInput
 from stoop_worker.engine.positions import INDEX
 from stoop_worker.engine.scheduler import Chunk
 from stoop_worker.engine.sequence import Sequence
 from stoop_worker.engine.skill import MOST_SUPPRESSED
 from stoop_worker.engine.spec import Spec
-from stoop_worker.engine.tensors import PENDING, FedRows, HeadReads, SamplingRows
+from stoop_worker.engine.tensors import PENDING, FedRows, HeadReads, MaskRows, SamplingRows
 from stoop_worker.kernels.paged_attention import PagedLayout
 
 __all__ = ["DecodeBuffers", "DecodeKind", "StaticDecode"]
@@ -25,10 +27,15 @@ __all__ = ["DecodeBuffers", "DecodeKind", "StaticDecode"]
 
 @dataclass(frozen=True, slots=True)
 class DecodeKind:
-    """The features that any row of a step needs: values besides tokens, fed or read, and a top-k choice."""
+    """The features that any row of a step needs: values besides tokens, fed or read, and limits on its choice.
+
+    These are a top-k, the masks of a grammar, and penalties.
+    """
 
     values: bool
-    top_k: bool
+    top_k: bool = False
+    masked: bool = False
+    penalised: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +52,26 @@ class StaticDecode:
 class DecodeBuffers:
     """`capacity` rows of up to `pages` pages; a step may use fewer, and the others are padding.
 
-    No sequence has the seat `spare_seat`.
+    Sequences have the seats below `capacity`, and padding the next one.
     """
 
     def __init__(
-        self, capacity: int, spec: Spec, *, pages: int, page_size: int, spare_seat: int, device: torch.device
+        self,
+        capacity: int,
+        spec: Spec,
+        limits: RowLimits,
+        *,
+        pages: int,
+        page_size: int,
+        device: torch.device,
     ) -> None:
         self.pages = pages
         self._rule = spec.rule
+        self._capacity = capacity
+        self._limits = limits
+        self._device = device
+        self._masks: StaticBuffers | None = None
         self._page_size = page_size
-        self._spare_seat = spare_seat
         self._buffers = StaticBuffers(
             {
                 "ids": ((capacity,), torch.int64),
@@ -63,7 +80,7 @@ class DecodeBuffers:
                 "positions": ((capacity,) if spec.axes == 1 else (capacity, spec.axes), torch.int64),
                 "slots": ((capacity,), torch.int64),
                 "values": ((capacity, spec.fed_values), torch.float64),
-                "sampling": ((3, capacity), torch.float64),  # temperatures, top_ps and uniforms
+                "sampling": ((SAMPLING_ROWS, capacity), torch.float64),
                 "contexts": ((capacity,), torch.int32),
                 "suppressed": ((capacity, MOST_SUPPRESSED), torch.int32),
                 "rules": ((capacity, spec.rule), torch.int64),
@@ -81,11 +98,7 @@ class DecodeBuffers:
     def on_device(self, rows: int, width: int, kind: DecodeKind) -> StaticDecode:
         """Return the first `rows` rows, with page tables `width` pages wide."""
         arrays = {name: array[:rows] for name, array in self._buffers.on_device.items()}
-        temperatures_B, top_ps_B, uniforms_B = self._buffers.on_device["sampling"][:, :rows].unbind(0)
         contexts_B, seats_B = arrays["contexts"], arrays["seats"]
-        sampling = SamplingRows(
-            temperatures_B, top_ps_B, uniforms_B, arrays["suppressed"], arrays["top_ks"] if kind.top_k else None
-        )
         return StaticDecode(
             fed=FedRows(
                 ids_B=arrays["ids"],
@@ -106,18 +119,50 @@ class DecodeBuffers:
                 prefix_lens=(),
                 page_size=self._page_size,
             ),
-            reads=HeadReads(seats_B, sampling, kind.values, arrays["rules"]),
+            reads=HeadReads(seats_B, self._sampling(rows, kind), kind.values, arrays["rules"]),
+        )
+
+    def fill_masks(self, constraints: Several[Constraint], rows: Several[int]) -> None:
+        """Compute the masks of some rows and start the copy; the other rows have none."""
+        masks = self._mask_buffers()
+        host = masks.on_host()
+        host["rows"][:] = -1
+        host["rows"][list(rows)] = range(len(rows))
+        self._limits.masks.fill(constraints, host["masks"])
+        masks.send()
+
+    def _mask_buffers(self) -> StaticBuffers:
+        """Return the buffers of masks; most workers never need them."""
+        if self._masks is None:
+            words = -(-self._limits.vocabulary // 32)
+            kinds = {"rows": ((self._capacity,), torch.int32), "masks": ((self._capacity, words), torch.int32)}
+            self._masks = StaticBuffers(kinds, self._device)
+        return self._masks
+
+    def _sampling(self, rows: int, kind: DecodeKind) -> SamplingRows:
+        arrays = self._buffers.on_device
+        temperatures_B, top_ps_B, uniforms_B, presences_B, frequencies_B = arrays["sampling"][:, :rows].unbind(0)
+        masks = self._mask_buffers().on_device if kind.masked else None
+        seats_B = arrays["seats"][:rows]
+        return SamplingRows(
+            temperatures_B,
+            top_ps_B,
+            uniforms_B,
+            arrays["suppressed"][:rows],
+            arrays["top_ks"][:rows] if kind.top_k else None,
+            None if masks is None else MaskRows(masks["masks"], masks["rows"][:rows]),
+            self._limits.counts.rows(seats_B, presences_B, frequencies_B) if kind.penalised else None,
         )
 
     def _lay(self, host: HostArrays, chunks: Several[Chunk]) -> None:
         count = len(chunks)
         host["ids"][count:] = 0
         host["kinds"][count:] = TOKEN
-        host["seats"][count:] = self._spare_seat
+        host["seats"][count:] = self._capacity
         host["positions"][count:] = 0
         host["slots"][count:] = -1
         host["contexts"][count:] = 0
-        host["sampling"][0, count:] = 0
+        host["sampling"][:, count:] = 0
         if chunks:
             self._lay_chunks(host, chunks)
 

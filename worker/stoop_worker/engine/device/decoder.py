@@ -1,11 +1,18 @@
-"""One position of each running sequence: fed, computed and read; on a GPU as one graph. B rows, V head values."""
+"""One position of each running sequence: fed, computed and read; on a GPU as one graph. B rows, V head values.
 
+A step with masks is cut in two before its heads are read: the masks depend on the last step's tokens, which arrive
+while the device computes the first part.
+"""
+
+from collections.abc import Callable, Hashable
 from collections.abc import Sequence as Several
 
+import torch
 from torch import Tensor
 from torch.profiler import record_function
 
-from stoop_worker.engine.config import EngineConfig, KVMemory
+from stoop_worker.engine.config import EngineConfig
+from stoop_worker.engine.device.batch import RowLimits
 from stoop_worker.engine.device.decode_buffers import DecodeBuffers, DecodeKind, StaticDecode
 from stoop_worker.engine.device.heads import has_top_k
 from stoop_worker.engine.device.kv_cache import KVCache
@@ -17,35 +24,43 @@ from stoop_worker.engine.sequence import Sequence
 from stoop_worker.engine.skill import Head
 from stoop_worker.engine.tensors import LastHeads
 
-__all__ = ["Decoder", "bucket_sizes"]
+__all__ = ["Decoder", "LateRead", "bucket_sizes"]
+
+LateRead = Callable[[], Tensor]
+"""Reads the heads of a step that has started; call it once the skills have taken all tokens of earlier steps."""
 
 
 class Decoder:
     """Runs decodes. With `graphs`, in captured steps for some numbers of rows, with and without the model's own heads.
 
-    A step with a top_k is captured when the first such request comes.
+    A step with limits on the choice, such as a top_k, is captured when the first such request comes.
     """
 
     def __init__(
         self,
         model: Model,
         config: EngineConfig,
-        memory: KVMemory,
         cache: KVCache,
         last: LastHeads,
+        limits: RowLimits,
         graphs: Graphs | None,
     ) -> None:
         self._model = model
         self._cache = cache
         self._last = last
+        self._limits = limits
         self._graphs = graphs
         self._sizes = bucket_sizes(config.max_batch)
+        # between the two parts of a captured step with masks; outside the graphs' shared memory
+        self._hidden_BC = torch.zeros(
+            config.max_batch if graphs is not None else 0, model.spec.dim, dtype=model.dtype, device=model.device
+        )
         self._buffers = DecodeBuffers(
             config.max_batch,
             model.spec,
-            pages=-(-memory.max_context // config.page_size),
+            limits,
+            pages=cache.longest_table,
             page_size=config.page_size,
-            spare_seat=config.max_batch,
             device=model.device,
         )
 
@@ -53,37 +68,85 @@ class Decoder:
         """Capture the usual steps."""
         for size in reversed(self._sizes):
             for values in (True, False) if self._model.spec.values else (False,):
-                self._captured(size, DecodeKind(values, top_k=False))
+                self._captured(size, DecodeKind(values))
 
-    def run(self, chunks: Several[Chunk]) -> Tensor:
-        """Compute one position per sequence; return the head values, (B, 1 + V), or (B, 1) if all read only tokens."""
+    def run(self, chunks: Several[Chunk]) -> Tensor | LateRead:
+        """Compute one position per sequence; return the head values, (B, 1 + V), or (B, 1) if all read only tokens.
+
+        If a row has a mask, the heads are not read yet: see `LateRead`.
+        """
+        sequences = [chunk.sequence for chunk in chunks]
         kind = DecodeKind(
-            values=any(_takes_values(chunk.sequence) for chunk in chunks),
-            top_k=any(has_top_k(chunk.sequence) for chunk in chunks),
+            values=any(map(_takes_values, sequences)),
+            top_k=any(map(has_top_k, sequences)),
+            masked=any(sequence.skill.constraint for sequence in sequences),
+            penalised=self._limits.counts.renew(sequences, prefilled=False),
         )
         if self._graphs is not None:
-            size = next(size for size in self._sizes if size >= len(chunks))
-            key = self._captured(size, kind)
-            self._buffers.fill(chunks)
-            with record_function("stoop.decode"):
-                return self._graphs.replay(key)[: len(chunks)]
+            return self._replay(self._graphs, chunks, kind)
         self._buffers.fill(chunks)
         width = max(-(-chunk.end // self._cache.page_size) for chunk in chunks)
-        return self._step(self._buffers.on_device(len(chunks), width, kind))
+        rows = self._buffers.on_device(len(chunks), width, kind)
+        if not kind.masked:
+            return self._step(rows)
+        hidden_BC = self._compute(rows)
+        return self._after_masks(sequences, lambda: self._read(hidden_BC, rows))
 
-    def _captured(self, size: int, kind: DecodeKind) -> tuple[str, int, DecodeKind]:
+    def _replay(self, graphs: Graphs, chunks: Several[Chunk], kind: DecodeKind) -> Tensor | LateRead:
+        count, sequences = len(chunks), [chunk.sequence for chunk in chunks]
+        size = next(size for size in self._sizes if size >= count)
+        # first of all, because a capture fills the buffers with padding
+        start, key = self._captured_start(size, kind) if kind.masked else None, self._captured(size, kind)
+        self._buffers.fill(chunks)
+        with record_function("stoop.decode"):
+            if start is None:
+                return graphs.replay(key)[:count]
+            graphs.replay(start)
+        return self._after_masks(sequences, lambda: graphs.replay(key)[:count])
+
+    def _after_masks(self, sequences: Several[Sequence], read: LateRead) -> LateRead:
+        rows = [row for row, sequence in enumerate(sequences) if sequence.skill.constraint]
+        constraints = [each for sequence in sequences if (each := sequence.skill.constraint)]
+
+        def late() -> Tensor:
+            self._buffers.fill_masks(constraints, rows)
+            with record_function("stoop.heads"):
+                return read()
+
+        return late
+
+    def _captured(self, size: int, kind: DecodeKind) -> Hashable:
+        """Capture a step, or the second part of one with masks."""
         key = "decode", size, kind
         if self._graphs is not None and key not in self._graphs:
             self._buffers.fill(())  # the capture runs on padding only
+            if kind.masked:
+                self._buffers.fill_masks((), ())
             rows = self._buffers.on_device(size, self._buffers.pages, kind)
-            self._graphs.capture(key, lambda: self._step(rows))
+            hidden_BC = self._hidden_BC[:size]
+            self._graphs.capture(
+                key, (lambda: self._read(hidden_BC, rows)) if kind.masked else (lambda: self._step(rows))
+            )
+        return key
+
+    def _captured_start(self, size: int, kind: DecodeKind) -> Hashable:
+        """Capture the first part of a step, which ends with the hidden states."""
+        key = "decode to hidden", size, kind.values
+        if self._graphs is not None and key not in self._graphs:
+            self._buffers.fill(())
+            rows = self._buffers.on_device(size, self._buffers.pages, DecodeKind(kind.values))
+            self._graphs.capture(key, lambda: self._hidden_BC[:size].copy_(self._compute(rows)))
         return key
 
     def _step(self, rows: StaticDecode) -> Tensor:
-        model = self._model
-        x_BC = model.feed(rows.fed, self._last)
-        hidden_BC = model.step(x_BC, self._cache.at(rows.positions_B, rows.slots_B, rows.layout))
-        return model.read(hidden_BC, rows.reads, self._last)
+        return self._read(self._compute(rows), rows)
+
+    def _compute(self, rows: StaticDecode) -> Tensor:
+        x_BC = self._model.feed(rows.fed, self._last)
+        return self._model.step(x_BC, self._cache.at(rows.positions_B, rows.slots_B, rows.layout))
+
+    def _read(self, hidden_BC: Tensor, rows: StaticDecode) -> Tensor:
+        return self._model.read(hidden_BC, rows.reads, self._last)
 
 
 def bucket_sizes(most: int) -> list[int]:

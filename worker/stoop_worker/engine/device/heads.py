@@ -14,12 +14,27 @@ from stoop_worker.engine.sequence import Sequence
 from stoop_worker.engine.skill import MOST_SUPPRESSED, Head, HeadValues
 from stoop_worker.kernels.sampling import LEAST_TEMPERATURE
 
-__all__ = ["HostSampling", "PendingHeads", "has_top_k", "rules_of", "sampling_of"]
+__all__ = [
+    "SAMPLING_ROWS",
+    "HostSampling",
+    "PendingHeads",
+    "has_penalties",
+    "has_top_k",
+    "is_plain",
+    "rules_of",
+    "sampling_of",
+]
+
+SAMPLING_ROWS = 5
+"""The numbers of a sequence's sampling, one row each in `HostSampling.numbers`."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostSampling:
-    """Sampling of R sequences: (3, R) temperatures, top_ps and uniforms, (R, 2) suppressed ids, (R,) top_ks."""
+    """Sampling of R sequences: (R, 2) suppressed ids, (R,) top_ks, and the `numbers` (5, R).
+
+    These are temperatures, top_ps, uniforms, presence penalties and frequency penalties.
+    """
 
     numbers: npt.NDArray[np.float64]
     suppressed: npt.NDArray[np.int32]
@@ -31,16 +46,29 @@ def has_top_k(sequence: Sequence) -> bool:
     return sequence.request.sampling.top_k > 0 and _is_sampled(sequence)
 
 
+def has_penalties(sequence: Sequence) -> bool:
+    """Return whether a sequence's own tokens become less likely."""
+    sampling = sequence.request.sampling
+    return not sequence.skill.greedy and (sampling.presence_penalty, sampling.frequency_penalty) != (0, 0)
+
+
+def is_plain(sequence: Sequence) -> bool:
+    """Return whether a sequence samples by its temperature, top_p and suppressed ids alone."""
+    return not (has_top_k(sequence) or has_penalties(sequence) or sequence.skill.constraint)
+
+
 def sampling_of(sequences: Several[Sequence]) -> HostSampling:
     """Return the parameters with which each sequence samples its next token."""
-    numbers = np.zeros((3, len(sequences)))
+    numbers = np.zeros((SAMPLING_ROWS, len(sequences)))
     suppressed = np.full((len(sequences), MOST_SUPPRESSED), -1, dtype=np.int32)
     top_ks = np.zeros(len(sequences), dtype=np.int32)
     for row, sequence in enumerate(sequences):
         if _is_sampled(sequence):
             sampling = sequence.request.sampling
-            numbers[:, row] = sampling.temperature, sampling.top_p, uniform(sequence.seed, sequence.sampled_len)
+            numbers[:3, row] = sampling.temperature, sampling.top_p, uniform(sequence.seed, sequence.sampled_len)
             top_ks[row] = sampling.top_k
+        if has_penalties(sequence):
+            numbers[3:, row] = sequence.request.sampling.presence_penalty, sequence.request.sampling.frequency_penalty
         if sequence.suppressed:
             suppressed[row, : len(sequence.suppressed)] = sequence.suppressed
     return HostSampling(numbers, suppressed, top_ks)

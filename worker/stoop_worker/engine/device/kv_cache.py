@@ -18,7 +18,7 @@ __all__ = ["KVCache"]
 class KVCache:
     """The pages of keys and values: (layers, 2, pages, page size, key heads, head dim).
 
-    The model calls `on_progress` before each layer that uses it.
+    The model calls `on_progress` before each layer that uses it. `longest_table` is the pages of the longest sequence.
     """
 
     def __init__(
@@ -31,6 +31,7 @@ class KVCache:
         on_progress: Callable[[], None],
     ) -> None:
         self.page_size = page_size
+        self.longest_table = -(-memory.max_context // page_size)
         self._on_progress = on_progress
         shape = (spec.layers, 2, memory.pages, page_size, spec.heads, spec.head_dim)
         self._pages = torch.zeros(shape, dtype=memory.dtype, device=device)

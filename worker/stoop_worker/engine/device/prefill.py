@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.profiler import record_function
 
 from stoop_worker.engine.config import EngineConfig, KVMemory
-from stoop_worker.engine.device.batch import send_values, stage
+from stoop_worker.engine.device.batch import RowLimits, send_values, stage
 from stoop_worker.engine.device.captured_prefill import CapturedPrefill
 from stoop_worker.engine.device.kv_cache import KVCache
 from stoop_worker.engine.device.varlen import Varlen, lay_out, media_of
@@ -29,8 +29,17 @@ class Prefill:
     It calls `on_progress` between parts of the encoding that are not captured.
     """
 
-    def __init__(self, model: Model, cache: KVCache, last: LastHeads, *, on_progress: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        model: Model,
+        cache: KVCache,
+        last: LastHeads,
+        limits: RowLimits,
+        *,
+        on_progress: Callable[[], None],
+    ) -> None:
         self._model = model
+        self._limits = limits
         self._cache = cache
         self._last = last
         self._on_progress = on_progress
@@ -80,7 +89,7 @@ class Prefill:
 
     def _run(self, varlen: Varlen, given_NC: Tensor) -> Tensor | None:
         model = self._model
-        batch = stage(varlen, page_size=self._cache.page_size, rule=model.spec.rule, device=model.device)
+        batch = stage(varlen, self._limits, page_size=self._cache.page_size, rule=model.spec.rule, device=model.device)
         with record_function("stoop.prefill"):
             x_TC = model.feed(FedRows(batch.ids_T), self._last)
             given = Given(batch.rows_N, given_NC, varlen.rows) if len(given_NC) else None

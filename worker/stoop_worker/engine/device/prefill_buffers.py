@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from stoop_worker.engine.device.heads import rules_of, sampling_of
+from stoop_worker.engine.device.heads import SAMPLING_ROWS, rules_of, sampling_of
 from stoop_worker.engine.device.prefill_shapes import PrefillShape
 from stoop_worker.engine.device.static_buffers import StaticBuffers
 from stoop_worker.engine.device.varlen import Varlen, write_pages
@@ -71,7 +71,7 @@ class PrefillBuffers:
                 "given": ((self.given,), torch.int64),
                 "rows": ((sequences,), torch.int64),
                 "seats": ((sequences,), torch.int64),
-                "sampling": ((3, sequences), torch.float64),  # temperatures, top_ps and uniforms
+                "sampling": ((SAMPLING_ROWS, sequences), torch.float64),
                 "suppressed": ((sequences, MOST_SUPPRESSED), torch.int32),
                 "rules": ((sequences, spec.rule), torch.int64),
                 "starts": ((sequences + 1,), torch.int32),
@@ -99,7 +99,7 @@ class PrefillBuffers:
     def on_device(self, shape: PrefillShape) -> StaticPrefill:
         """Return the inputs of a shape, at their addresses."""
         arrays, positions, sequences = self._buffers.on_device, shape.positions, shape.sequences
-        temperatures_B, top_ps_B, uniforms_B = arrays["sampling"][:, :sequences].unbind(0)
+        temperatures_B, top_ps_B, uniforms_B = arrays["sampling"][:3, :sequences].unbind(0)
         return StaticPrefill(
             ids_T=arrays["ids"][: positions + 1],
             rows_N=arrays["given"][: shape.given + MOST_VALUES],

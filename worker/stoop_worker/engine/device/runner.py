@@ -1,23 +1,29 @@
 """Runs plans through the model: each step starts its work on the device."""
 
 from collections.abc import Callable
+from collections.abc import Sequence as Several
 
 import torch
+from torch import Tensor
 
 from stoop_worker.engine.config import EngineConfig, KVMemory
-from stoop_worker.engine.device.decoder import Decoder
+from stoop_worker.engine.device.batch import RowLimits
+from stoop_worker.engine.device.decoder import Decoder, LateRead
 from stoop_worker.engine.device.heads import PendingHeads
 from stoop_worker.engine.device.kv_cache import KVCache
+from stoop_worker.engine.device.penalties import TokenCounts
 from stoop_worker.engine.device.prefill import Prefill
+from stoop_worker.engine.grammars.masks import Masks
 from stoop_worker.engine.graphs import Graphs
 from stoop_worker.engine.model import Model
 from stoop_worker.engine.scheduler import Plan
+from stoop_worker.engine.sequence import Sequence
 from stoop_worker.engine.tensors import LastHeads
 from stoop_worker.kernels.backend import has_triton
 from stoop_worker.kernels.paged_attention import HEAD_DIMS
 from stoop_worker.kernels.sampling import LONGEST_ROW
 
-__all__ = ["Runner"]
+__all__ = ["Runner", "Started"]
 
 
 class Runner:
@@ -37,8 +43,11 @@ class Runner:
         self._cache = KVCache(
             model.spec.kv, memory, page_size=config.page_size, device=model.device, on_progress=on_progress
         )
-        self._decoder = Decoder(model, config, memory, self._cache, last, graphs)
-        self._prefill = Prefill(model, self._cache, last, on_progress=on_progress)
+        vocabulary = model.spec.vocab_size
+        counts = TokenCounts(config.max_batch + 1, vocabulary, model.device)
+        limits = RowLimits(Masks(), counts, vocabulary)
+        self._decoder = Decoder(model, config, self._cache, last, limits, graphs)
+        self._prefill = Prefill(model, self._cache, last, limits, on_progress=on_progress)
 
     @torch.inference_mode()
     def warm_up(self) -> None:
@@ -50,14 +59,33 @@ class Runner:
         self._decoder.warm_up()
 
     @torch.inference_mode()
-    def run(self, plan: Plan) -> PendingHeads:
-        """Start a step: copies, prefills, decodes; return its head values, which are still pending."""
+    def run(self, plan: Plan) -> "Started":
+        """Start a step: copies, prefills, decodes."""
         if plan.copies:
             self._cache.copy(plan.copies)
-        parts = [self._prefill.run(plan.prefills)] if plan.prefills else []
+        read = self._prefill.run(plan.prefills) if plan.prefills else None
+        parts: list[Tensor | LateRead] = [] if read is None else [read]
         parts += [self._decoder.run(plan.decodes)] if plan.decodes else []
-        sequences = [chunk.sequence for chunk in plan.chunks if chunk.is_last]
-        return PendingHeads(sequences, [part for part in parts if part is not None])
+        return Started([chunk.sequence for chunk in plan.chunks if chunk.is_last], parts)
+
+
+class Started:
+    """A step on the device; only its decodes with masks may still have their heads to read."""
+
+    def __init__(self, sequences: Several[Sequence], parts: Several[Tensor | LateRead]) -> None:
+        """Send the head values of `parts` to the host; together they have one row per sequence."""
+        read = [part for part in parts if isinstance(part, Tensor)]
+        self._sequences = sequences
+        self._parts = parts
+        self._heads = PendingHeads(sequences, read) if len(read) == len(parts) else None
+
+    @torch.inference_mode()
+    def heads(self) -> PendingHeads:
+        """Return the head values, which are still pending; by now the skills must have taken all earlier ones."""
+        if self._heads is None:
+            read = [part if isinstance(part, Tensor) else part() for part in self._parts]
+            self._heads = PendingHeads(self._sequences, read)
+        return self._heads
 
 
 def _can_capture(model: Model) -> bool:

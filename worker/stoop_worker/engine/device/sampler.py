@@ -1,10 +1,11 @@
-"""Logits to token ids, each row by its own rules. R rows, V vocabulary."""
+"""Logits to token ids, each row by its own rules. R rows, S seats, V vocabulary."""
 
 from hashlib import blake2b
 
+import torch
 from torch import Tensor
 
-from stoop_worker.engine.tensors import SamplingRows
+from stoop_worker.engine.tensors import PenaltyRows, SamplingRows
 from stoop_worker.kernels.sampling import Limits, sample
 
 __all__ = ["sample_tokens", "uniform"]
@@ -14,8 +15,19 @@ _BITS = 24  # as many as a float32 can hold without rounding up to 1
 
 def sample_tokens(logits_RV: Tensor, rows: SamplingRows) -> Tensor:
     """Return ids_R int64."""
-    limits = Limits(suppressed_B2=rows.suppressed_R2, top_ks_B=rows.top_ks_R)
-    return sample(logits_RV, rows.temperatures_R, rows.top_ps_R, rows.uniforms_R, limits)
+    masks = rows.masks
+    limits = Limits(
+        suppressed_B2=rows.suppressed_R2,
+        top_ks_B=rows.top_ks_R,
+        masks_NW=None if masks is None else masks.masks_NW,
+        mask_rows_B=None if masks is None else masks.rows_R,
+    )
+    if rows.penalties is not None:
+        logits_RV = _penalised(logits_RV, rows.penalties)
+    ids_R = sample(logits_RV, rows.temperatures_R, rows.top_ps_R, rows.uniforms_R, limits)
+    if rows.penalties is not None:
+        _count(ids_R, rows.penalties)
+    return ids_R
 
 
 def uniform(seed: int, count: int) -> float:
@@ -25,3 +37,19 @@ def uniform(seed: int, count: int) -> float:
     """
     digest = blake2b(f"{seed} {count}".encode(), digest_size=8).digest()
     return float((int.from_bytes(digest, "little") >> (64 - _BITS)) / (1 << _BITS))
+
+
+def _penalised(logits_RV: Tensor, rows: PenaltyRows) -> Tensor:
+    """Lower the logits of tokens sampled before; those of a row without penalties stay the same, bit for bit."""
+    precise = torch.promote_types(logits_RV.dtype, torch.float32)
+    counts_RV = rows.counts_SV[rows.seats_R]
+    lost_RV = rows.frequencies_R.to(precise)[:, None] * counts_RV
+    lost_RV += rows.presences_R.to(precise)[:, None] * (counts_RV > 0)
+    return (logits_RV.to(precise) - lost_RV).to(logits_RV.dtype)
+
+
+def _count(ids_R: Tensor, rows: PenaltyRows) -> None:
+    """Count the tokens of rows with penalties; the counts of other seats stay as they are."""
+    penalised_R = (rows.presences_R != 0) | (rows.frequencies_R != 0)
+    places_R = rows.seats_R * rows.counts_SV.shape[1] + ids_R
+    rows.counts_SV.view(-1).scatter_add_(0, places_R, penalised_R.to(torch.int32))

@@ -11,6 +11,7 @@ from torch.nn.functional import embedding
 
 from stoop_worker.engine.config import EngineConfig
 from stoop_worker.engine.device.sampler import sample_tokens
+from stoop_worker.engine.grammars.grammars import Grammars
 from stoop_worker.engine.graphs import Graphs
 from stoop_worker.engine.inputs import TokenInput
 from stoop_worker.engine.model import KVSpec, Prepared, RequestInvalid, Spec
@@ -66,7 +67,9 @@ class DecoderFamily:
             vocab_size=config.vocab_size,
             max_context=context,
             tasks=(Chat,),
+            sampling=model.language.sampling,
         )
+        self._grammars = Grammars(model.language.tokenizer.document(), size=config.vocab_size, ends=model.language.ends)
         self.name = model.name
         self.digest = model.digest
         self.untrained = model.untrained
@@ -117,4 +120,5 @@ class DecoderFamily:
 
     def _skill(self, request: Request) -> ChatSkill:
         language = self._model.language
-        return ChatSkill(request, ends=language.ends, tokenizer=language.tokenizer)
+        constraint = self._grammars.start(request.sampling.grammar)
+        return ChatSkill(request, ends=language.ends, tokenizer=language.tokenizer, constraint=constraint)

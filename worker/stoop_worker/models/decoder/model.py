@@ -13,9 +13,9 @@ from stoop_worker.models.loading.block_fp8 import dense_shapes, dequantise, is_s
 from stoop_worker.models.loading.chat_prompt import ChatPrompt
 from stoop_worker.models.loading.chat_template import ChatTemplate
 from stoop_worker.models.loading.checkpoint import read_checkpoint
-from stoop_worker.models.loading.config_file import read_document
 from stoop_worker.models.loading.digest import digest_of
 from stoop_worker.models.loading.download import Source
+from stoop_worker.models.loading.generation import read_ends, read_generation, read_sampling
 from stoop_worker.models.loading.options import LoadOptions
 from stoop_worker.models.loading.tokenizer import Tokenizer
 
@@ -24,11 +24,15 @@ __all__ = ["Decoder", "Language", "load_decoder", "read_language"]
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """The parts between text and ids: the tokenizer, the template, and the ids that end a turn."""
+    """The parts between text and ids: the tokenizer, the template, and the ids that end a turn.
+
+    `sampling` are the makers' defaults for temperature, top_p and top_k.
+    """
 
     tokenizer: Tokenizer
     prompt: ChatPrompt
     ends: tuple[int, ...]
+    sampling: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,20 +83,11 @@ def load_decoder(found: Source, options: LoadOptions) -> Decoder:
 
 
 def read_language(found: Source, document: Mapping[str, Any], vocab_size: int) -> Language:
-    """Read the tokenizer, the chat template and the ids that end a turn; raises `CheckpointError`."""
+    """Read the tokenizer, the chat template and generation_config.json; raises `CheckpointError`."""
     tokenizer = Tokenizer.read(found.folder / "tokenizer.json")
     if tokenizer.size > vocab_size:
         raise CheckpointError(f"tokenizer.json has {tokenizer.size} ids, the model {vocab_size}: it is another model's")
     prompt = ChatPrompt(ChatTemplate.read(found.folder), tokenizer)
-    return Language(tokenizer, prompt, _ends(found, document, vocab_size))
-
-
-def _ends(found: Source, document: Mapping[str, Any], vocab_size: int) -> tuple[int, ...]:
-    """Read the ids that end a turn, which are in generation_config.json if there is one."""
-    path = found.folder / "generation_config.json"
-    generation = read_document(path) if path.exists() else {}
-    given = generation.get("eos_token_id", document.get("eos_token_id"))
-    ends = given if isinstance(given, list) else [given]
-    if not ends or not all(isinstance(end, int) and 0 <= end < vocab_size for end in ends):
-        raise CheckpointError(f"eos_token_id is {given!r}: expected ids below {vocab_size}")
-    return tuple(ends)
+    generation = read_generation(found.folder)
+    ends = read_ends(generation, document, vocab_size)
+    return Language(tokenizer, prompt, ends, read_sampling(generation))

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from stoop_worker.engine.detokenizer import Detokenizer
+from stoop_worker.engine.grammars.constraint import Constraint, ends_text
 from stoop_worker.engine.inputs import TokenInput
 from stoop_worker.engine.request import Finished, FinishReason, Output, Request, TextDelta, Usage
 from stoop_worker.engine.skill import Advance, Head, HeadValues, Lookahead
@@ -19,12 +20,15 @@ class ChatSkill:
     greedy = False
     rule: tuple[int, ...] = ()
 
-    def __init__(self, request: Request, *, ends: Sequence[int], tokenizer: Tokenizer) -> None:
+    def __init__(
+        self, request: Request, *, ends: Sequence[int], tokenizer: Tokenizer, constraint: Constraint | None = None
+    ) -> None:
         sampling = request.sampling
         self._id = request.id
         self._most = sampling.max_tokens
         self._ends = frozenset((*ends, *sampling.stop_ids))
         self._text = Detokenizer(tokenizer, sampling.stop)
+        self.constraint = constraint
         self.output_tokens = 0
 
     @property
@@ -39,7 +43,7 @@ class ChatSkill:
             return Advance(reason=FinishReason.STOP)
         outputs = self._deltas(self._text.push(found.token))
         self.output_tokens += 1
-        if self._text.stopped:
+        if self._text.stopped or ends_text(self.constraint, found.token):
             return Advance(outputs=outputs, reason=FinishReason.STOP)
         if self.output_tokens == self._most:
             return Advance(outputs=outputs, reason=FinishReason.LENGTH)
@@ -47,7 +51,9 @@ class ChatSkill:
 
     def finish(self, reason: FinishReason, usage: Usage) -> Sequence[Output]:
         """End, even in mid-word."""
-        return [*self._deltas(self._text.flush()), Finished(self._id, reason, usage, text=self._text.text)]
+        outputs = self._deltas(self._text.flush())
+        finished = Finished(self._id, reason, usage, text=self._text.text)
+        return [*outputs, finished if self.constraint is None else self.constraint.ending(finished)]
 
     def _deltas(self, piece: str) -> tuple[Output, ...]:
         return (TextDelta(self._id, piece),) if piece else ()

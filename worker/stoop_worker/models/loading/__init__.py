@@ -3,6 +3,7 @@
 download.py       finds a model: a folder, a weight file, or a repository at a pinned revision
 options.py        the device and dtypes to load it with
 config_file.py    reads config.json strictly
+generation.py     reads generation_config.json
 checkpoint.py     reads tensors under the names that a family gives them
 block_fp8.py      converts block-wise float8 weights
 digest.py         identifies a model in cache keys

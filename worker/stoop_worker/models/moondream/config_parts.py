@@ -194,6 +194,11 @@ class TokenizerConfig:
         return self.reasoning if task.reasoning is None else task.reasoning
 
     @property
+    def ends(self) -> tuple[int, ...]:
+        """The ids that end an answer."""
+        return (self.eos_id, self.answer_id) if self.answer_ends else (self.eos_id,)
+
+    @property
     def control_ids(self) -> tuple[int, ...]:
         """The ids that carry no text, apart from bos and eos."""
         ground = (self.start_ground_points_id, self.end_ground_id)

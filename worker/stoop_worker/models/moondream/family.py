@@ -14,6 +14,7 @@ from torch import Tensor
 
 from stoop_worker.engine.config import EngineConfig
 from stoop_worker.engine.device.sampler import sample_tokens
+from stoop_worker.engine.grammars.grammars import Grammars
 from stoop_worker.engine.graphs import Graphs
 from stoop_worker.engine.inputs import Input, MediaInput, ValuesInput
 from stoop_worker.engine.model import KVSpec, Prepared, Spec
@@ -96,6 +97,7 @@ class MoondreamFamily:
             model.device,
             dtype=model.dtype,
         )
+        self._grammars = Grammars(model.tokenizer.document(), size=config.text.vocab_size, ends=config.tokenizer.ends)
         self._encoder = Encoder(self._weights.vision, config.vision, device=model.device, dtype=model.dtype)
         self._merged = decode_text.merge(model.weights.text) if _fuses(model, fused) else ()
         if model.device.type == "cuda":
@@ -134,7 +136,8 @@ class MoondreamFamily:
         check_task(request, config)
         prefix = config.text.prefix_attn
         prompt = build_prompt(request.task, has_image=bool(request.media), ids=config.tokenizer, tokenizer=tokenizer)
-        skill = start_skill(request, ids=config.tokenizer, tokenizer=tokenizer)
+        constraint = self._grammars.start(request.sampling.grammar)
+        skill = start_skill(request, ids=config.tokenizer, tokenizer=tokenizer, constraint=constraint)
         chosen = self._adapters.take(request.adapter)  # last, because nothing after it may fail
         # keys and values depend on the adapter, so the first input, on which all others depend, carries its key
         image: list[Input] = [

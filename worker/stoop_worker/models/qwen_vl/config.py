@@ -10,7 +10,7 @@ from stoop_worker.models.decoder.config import DecoderConfig, read_decoder_confi
 
 __all__ = ["QwenVLConfig", "VisionConfig", "read_config"]
 
-_DEFAULT_PIXELS = PatchRule().max_pixels
+_DEFAULT = PatchRule()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +64,14 @@ def _vision(section: Mapping[str, Any], preprocessor: Mapping[str, Any]) -> Visi
     if grid * grid != positions:
         raise CheckpointError(f"config: num_position_embeddings is {positions}, which is not a square")
     size = preprocessor.get("size") or {}
+    most = int(size.get("longest_edge", _DEFAULT.most_pixels))
     rule = PatchRule(
         patch=_whole(section, "patch_size"),
         merge=_whole(section, "spatial_merge_size"),
-        min_pixels=int(size.get("shortest_edge", PatchRule().min_pixels)),
+        min_pixels=int(size.get("shortest_edge", _DEFAULT.min_pixels)),
         # the released limit allows photos of 16,000 embeddings
-        max_pixels=min(int(size.get("longest_edge", _DEFAULT_PIXELS)), _DEFAULT_PIXELS),
+        max_pixels=min(most, _DEFAULT.max_pixels),
+        most_pixels=min(most, _DEFAULT.most_pixels),
     )
     return VisionConfig(
         dim=_whole(section, "hidden_size"),

@@ -51,7 +51,9 @@ def _input(image: Media, rule: PatchRule) -> MediaInput:
         raise RequestInvalid(f"this model takes whole images whose sides are multiples of {rule.cell} pixels")
     height, width, _ = image.pixels.shape
     count = rule.width_of(height, width)
-    return MediaInput(image.digest, count, cost=-(-count // _COST))
+    # jobs may see one image in different sizes, which may have as many embeddings
+    digest = image.digest + height.to_bytes(4, "little") + width.to_bytes(4, "little")
+    return MediaInput(digest, count, cost=-(-count // _COST))
 
 
 def positions_of(inputs: Sequence[Input], media: Sequence[Media], rule: PatchRule) -> Positions:

@@ -24,6 +24,7 @@ class TranscribeSkill:
 
     heads = Head.TOKEN | Head.VALUES
     suppressed: tuple[int, ...] = ()
+    constraint = None
 
     def __init__(self, request: Request, task: Transcribe, vocabulary: Vocabulary, tokenizer: Tokenizer, most: int):
         self._id = request.id

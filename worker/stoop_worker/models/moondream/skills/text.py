@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from stoop_worker.engine.detokenizer import Detokenizer
+from stoop_worker.engine.grammars.constraint import Constraint, ends_text
 from stoop_worker.engine.inputs import Input, TokenInput
 from stoop_worker.engine.request import (
     Finished,
@@ -25,23 +26,30 @@ __all__ = ["TextSkill"]
 class TextSkill:
     """Writes text; the first token of each phase is drawn from all tokens, the later ones from fewer.
 
-    A request's stop strings and stop ids end only the answer; the reasoning ignores them.
+    A request's stop strings and stop ids end only the answer, and only the answer follows its grammar.
     """
 
     greedy = False
     rule: tuple[int, ...] = ()
 
-    def __init__(self, request: Request, *, ids: TokenizerConfig, tokenizer: Tokenizer) -> None:
+    def __init__(
+        self, request: Request, *, ids: TokenizerConfig, tokenizer: Tokenizer, constraint: Constraint | None = None
+    ) -> None:
         self._id = request.id
         self._ids = ids
         self._max_tokens = request.sampling.max_tokens
         reasons = ids.reasons(request.task)
         self._reasoning = Reasoning(tokenizer, ids) if reasons else None
         self._answering = not reasons
-        answer = (ids.answer_id,) if ids.answer_ends else ()
-        self._ends = frozenset((ids.eos_id, *answer, *request.sampling.stop_ids))
+        self._ends = frozenset((*ids.ends, *request.sampling.stop_ids))
         self._answer = Detokenizer(tokenizer, request.sampling.stop)
         self._answered = 0
+        self._constraint = constraint
+
+    @property
+    def constraint(self) -> Constraint | None:
+        """The grammar of the answer."""
+        return self._constraint if self._answering else None
 
     @property
     def heads(self) -> Head:
@@ -96,7 +104,7 @@ class TextSkill:
             reasoning=reasoning.text if reasoning else None,
             grounding=reasoning.grounding if reasoning else (),
         )
-        return [*outputs, finished]
+        return [*outputs, finished if self._constraint is None else self._constraint.ending(finished)]
 
     def _take_answer(self, found: HeadValues) -> Advance:
         token = found.token
@@ -105,7 +113,7 @@ class TextSkill:
             return Advance(reason=FinishReason.STOP)
         outputs = self._deltas(TextDelta, self._answer.push(token))
         self._answered += 1
-        if self._answer.stopped:
+        if self._answer.stopped or ends_text(self._constraint, token):
             return Advance(outputs=outputs, reason=FinishReason.STOP)
         if self._answered == self._max_tokens:
             return Advance(outputs=outputs, reason=FinishReason.LENGTH)

@@ -1,0 +1,147 @@
+"""Grammars compiled for a vocabulary of bytes: what they allow, what is refused, and what strangers may not do."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stoop_worker.engine.grammars.constraint import Constraint
+from stoop_worker.engine.grammars.grammars import Grammars
+from stoop_worker.engine.grammars.masks import Masks
+from stoop_worker.engine.request import Finished, FinishReason, Grammar, Refused, RequestInvalid, Usage
+from stoop_worker.models.loading.tokenizer import Tokenizer
+from tests.support.tiny_decoder import QWEN_TEMPLATE, VOCABULARY, write_language
+
+USAGE = Usage(1, 1, 0, 0.0, 0.0, 0.0)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    folder: Path = tmp_path_factory.mktemp("language")
+    write_language(folder, QWEN_TEMPLATE)
+    return Tokenizer.read(folder / "tokenizer.json")
+
+
+@pytest.fixture(scope="module")
+def ends(tokenizer: Tokenizer) -> list[int]:
+    return [tokenizer.specials["<|im_end|>"], tokenizer.specials["<|endoftext|>"]]
+
+
+@pytest.fixture(scope="module")
+def grammars(tokenizer: Tokenizer, ends: list[int]) -> Iterator[Grammars]:
+    yield Grammars(tokenizer.document(), size=VOCABULARY, ends=ends)
+
+
+def json_schema(schema: dict[str, Any]) -> Grammar:
+    return Grammar(schema=json.dumps(schema))
+
+
+def started(grammars: Grammars, grammar: Grammar) -> Constraint:
+    constraint = grammars.start(grammar)
+    assert constraint is not None
+    return constraint
+
+
+def allowed(*constraints: Constraint) -> list[set[int]]:
+    masks_NW = np.zeros((len(constraints), -(-VOCABULARY // 32)), dtype=np.int32)
+    Masks().fill(constraints, masks_NW)
+    bits = np.unpackbits(masks_NW.view(np.uint8), axis=1, bitorder="little")
+    return [set(np.flatnonzero(row).tolist()) for row in bits]
+
+
+def refusal(grammars: Grammars, grammar: Grammar) -> str:
+    with pytest.raises(RequestInvalid) as caught:
+        grammars.start(grammar)
+    return str(caught.value)
+
+
+def test_an_expression_allows_the_next_characters_and_the_ends_only_where_it_is_complete(
+    grammars: Grammars, tokenizer: Tokenizer, ends: list[int]
+) -> None:
+    text = started(grammars, Grammar(regex="[ab]c?"))
+    letters = {letter: tokenizer.tokenize(letter)[0] for letter in "abc"}
+    assert allowed(text) == [{letters["a"], letters["b"]}]
+    assert text.take(letters["a"])
+    assert allowed(text) == [{letters["c"], *ends}]
+    assert not text.take(letters["c"])  # nothing can follow
+
+
+def test_masks_of_several_texts_are_those_of_each_alone(grammars: Grammars) -> None:
+    texts = [started(grammars, Grammar(regex=letter + "x*")) for letter in "abcdefgh"]
+    assert allowed(*texts) == [allowed(text)[0] for text in texts]
+
+
+def test_texts_of_one_grammar_do_not_follow_each_other(grammars: Grammars, tokenizer: Tokenizer) -> None:
+    first, second = (started(grammars, Grammar(regex="ab")) for _ in range(2))
+    first.take(tokenizer.tokenize("a")[0])
+    assert allowed(second) == [{tokenizer.tokenize("a")[0]}]
+
+
+def test_json_never_has_control_tokens_nor_space_without_end(grammars: Grammars, tokenizer: Tokenizer) -> None:
+    text = started(grammars, json_schema({"type": "object"}))
+    assert not allowed(text)[0] & set(tokenizer.specials.values())
+    text.take(tokenizer.tokenize("{")[0])
+    space = tokenizer.tokenize(" ")[0]
+    assert text.take(space)
+    assert space not in allowed(text)[0]
+
+
+def test_a_token_that_the_grammar_forbids_ends_the_text_in_a_refusal(grammars: Grammars, tokenizer: Tokenizer) -> None:
+    text = started(grammars, Grammar(regex="secret"))
+    finished = Finished("1", FinishReason.STOP, USAGE)
+    assert text.ending(finished) is finished
+    assert not text.take(tokenizer.tokenize("x")[0])
+    ended = text.ending(finished)
+    assert isinstance(ended, Refused) and ended.id == "1" and "secret" not in ended.message
+
+
+@pytest.mark.parametrize(
+    ("grammar", "reason"),
+    [
+        (Grammar(regex="[a"), "unclosed"),
+        (Grammar(regex="(?=a)b"), "look-around"),
+        (Grammar(regex=r"[^\s\S]"), "no text matches"),
+        (Grammar(schema="{"), "EOF"),
+        (json_schema({"type": "thing"}), "Invalid type"),
+        (json_schema({"if": {}, "then": {}}), "Unimplemented"),
+        (json_schema({"type": "object", "properties": {"a": False}, "required": ["a"]}), "unsatisfiable"),
+        (json_schema({"$ref": "http://localhost/schema.json"}), "does not fetch"),
+        (json_schema({"$ref": "file:///etc/passwd"}), "does not fetch"),
+        (Grammar(regex="a" * (1 << 17)), "longer than 65536"),
+    ],
+)
+def test_a_grammar_that_does_not_compile_is_refused_with_its_reason(
+    grammars: Grammars, grammar: Grammar, reason: str
+) -> None:
+    assert reason in refusal(grammars, grammar)
+    assert reason in refusal(grammars, grammar)  # kept, and the same
+
+
+DEEP = {f"d{link}": {"type": "array", "items": {"$ref": f"#/$defs/d{link + 1}"}} for link in range(1000)}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "integer", "multipleOf": 99999999, "minimum": 0, "maximum": 10**18},  # hours of work
+        {"$ref": "#/$defs/d0", "$defs": {**DEEP, "d1000": {"type": "string"}}},  # exhausts the stack
+    ],
+    ids=["endless", "deep"],
+)
+def test_a_schema_that_would_stop_the_worker_is_refused_and_the_next_one_compiles(
+    grammars: Grammars, schema: dict[str, Any]
+) -> None:
+    assert "too much work to compile, or is nested too deeply" in refusal(grammars, json_schema(schema))
+    assert grammars.start(Grammar(regex=f"after {len(schema)}")) is not None
+
+
+def test_expressions_that_unfold_without_end_stop_at_their_bound(grammars: Grammars, tokenizer: Tokenizer) -> None:
+    """They compile, because they unfold as the text goes on; then the text ends with a refusal, and nothing else."""
+    letter = tokenizer.tokenize("a")[0]
+    text = started(grammars, Grammar(regex="(a|b)*a(a|b){30}"))
+    for _ in range(40):
+        assert letter in allowed(text)[0]
+        assert text.take(letter)

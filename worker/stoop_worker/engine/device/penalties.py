@@ -1,0 +1,62 @@
+"""Counts of the tokens that sequences with penalties have sampled. S seats, R rows, V vocabulary."""
+
+from collections.abc import Sequence as Several
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from stoop_worker.engine.device.heads import has_penalties
+from stoop_worker.engine.device.upload import Upload
+from stoop_worker.engine.sequence import Sequence
+from stoop_worker.engine.tensors import PenaltyRows
+
+__all__ = ["TokenCounts"]
+
+
+class TokenCounts:
+    """The counts of each seat, on the device: the next step samples before the host knows the last step's tokens.
+
+    The first sequence with penalties makes room for them.
+    """
+
+    def __init__(self, seats: int, vocabulary: int, device: torch.device) -> None:
+        self._shape = seats, vocabulary
+        self._device = device
+        self._counts_SV: Tensor | None = None
+        self._counted: dict[int, tuple[int, int]] = {}  # by seat: the sequence's arrival, and its rollbacks by then
+
+    def renew(self, sequences: Several[Sequence], *, prefilled: bool) -> bool:
+        """Count anew where the counts on the device are not those of the sequences; return whether any has penalties.
+
+        They are another's if the sequence is new in its seat, and then it is `prefilled`; they have a token too many
+        after a rollback. Call it before each step, outside of a captured one.
+        """
+        penalised = [sequence for sequence in sequences if has_penalties(sequence)]
+        for sequence in penalised:
+            current = sequence.arrival, sequence.rollbacks
+            if prefilled or self._counted.get(sequence.seat) != current:
+                assert sequence.pending_input is None, "a token was sampled that nothing would count"
+                self._counted[sequence.seat] = current
+                self._recount(sequence)
+        return bool(penalised)
+
+    def rows(self, seats_R: Tensor, presences_R: Tensor, frequencies_R: Tensor) -> PenaltyRows:
+        """Return the penalties of the rows with these seats."""
+        return PenaltyRows(self._room(), seats_R, presences_R, frequencies_R)
+
+    def _room(self) -> Tensor:
+        if self._counts_SV is None:
+            self._counts_SV = torch.zeros(self._shape, dtype=torch.int32, device=self._device)
+        return self._counts_SV
+
+    def _recount(self, sequence: Sequence) -> None:
+        counts_V = self._room()[sequence.seat]
+        if not sequence.sampled:
+            counts_V.zero_()
+            return
+        upload = Upload(self._device)
+        counted = np.bincount(sequence.sampled, minlength=self._shape[1])
+        sent = upload.to_device(counted, torch.int32)
+        upload.send()
+        counts_V.copy_(sent)

@@ -1,0 +1,13 @@
+"""Grammars that a text must follow: JSON by a schema, or a regular expression. llguidance compiles and follows them.
+
+    grammars.py       compiles grammars for a model's tokens, and keeps them
+    limits.py         the bounds on the work that a grammar may cost
+    trial.py          compiles each new grammar in a process of its own first, because it comes from a stranger
+    trial_program.py  the program of that process
+    constraint.py     follows one text through its grammar
+    masks.py          the ids that the next tokens of several texts may have
+
+This file imports nothing, so that importing one module imports no other.
+"""
+
+__all__: list[str] = []

@@ -1,0 +1,85 @@
+"""Compiles grammars in a process of its own first.
+
+The compiler is native code that nothing can interrupt: a schema of a few kilobytes can keep it busy for hours, or
+exhaust its stack. Such a grammar ends only that process.
+"""
+
+import contextlib
+import json
+import subprocess
+import sys
+from threading import Lock, Timer
+from typing import Final
+
+__all__ = ["Trial"]
+
+_PROGRAM: Final = (sys.executable, "-m", "stoop_worker.engine.grammars.trial_program")
+_REFUSED: Final = "it takes too much work to compile, or is nested too deeply"
+_LAST_RESORT_SECONDS: Final = 60.0  # the process counts its own time; this is for one that stands still
+
+
+class Trial:
+    """Tries grammars one after another in one process, which starts with the first and again after each crash."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._process: subprocess.Popen[str] | None = None
+
+    def refusal(self, grammar: str) -> str | None:
+        """Return why a grammar does not compile; None if it does. Any thread may call it."""
+        with self._lock:
+            process = self._process or self._start()
+            answer = _answer(process, json.dumps(grammar))
+            self._process = None if answer is None else process
+        if answer is None:
+            return _REFUSED
+        reason: str | None = json.loads(answer)
+        return reason
+
+    def close(self) -> None:
+        """End the process."""
+        with self._lock:
+            if self._process is not None:
+                _end(self._process)
+                self._process = None
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _start(self) -> subprocess.Popen[str]:
+        # it ends when its input does, which the system closes with this process
+        process = subprocess.Popen(
+            _PROGRAM, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        assert process.stdout is not None
+        if not process.stdout.readline():
+            raise RuntimeError(f"the process that tries grammars does not start: it ended by {process.wait()}")
+        return process
+
+
+def _answer(process: subprocess.Popen[str], line: str) -> str | None:
+    """Send a line and return the answer; None, once the process has ended, if there is none."""
+    assert process.stdin is not None and process.stdout is not None
+    last_resort = Timer(_LAST_RESORT_SECONDS, process.kill)
+    last_resort.daemon = True
+    last_resort.start()
+    try:
+        process.stdin.write(line + "\n")
+        process.stdin.flush()
+        answer = process.stdout.readline()
+    except BrokenPipeError:
+        answer = ""
+    finally:
+        last_resort.cancel()
+    if not answer:
+        _end(process)
+    return answer or None
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.wait()
+    for stream in (process.stdin, process.stdout):
+        if stream is not None and not stream.closed:
+            with contextlib.suppress(BrokenPipeError):  # what it had not read yet
+                stream.close()
