@@ -1,8 +1,11 @@
-"""Accuracy of the demo's model.
+"""Accuracy of the demo's model on scenes, and of any model on charts.
 
-run.py     the command: draws scenes, asks, marks
-engine.py  asks the engine directly
-queue.py   asks through Redis, S3 and a worker
+run.py          the command: draws scenes, asks, marks
+engine.py       asks the engine directly
+queue.py        asks through Redis, S3 and a worker
+charts.py       the command for questions about charts, through the queue
+charts_data.py  their rows, from a folder or Parquet
+relaxed.py      their measure
 """
 
 __all__: list[str] = []
