@@ -143,3 +143,15 @@ async def test_an_answer_has_the_form_that_was_asked_for(chatting: Serving) -> N
             await client.chat.completions.create(
                 **asked, response_format={"type": "json_object"}, extra_body={"regex": "a"}
             )
+
+
+async def test_a_native_job_has_the_form_too(chatting: Serving) -> None:
+    job = {"skill": "chat", "messages": [{"role": "user", "content": "yes or no"}], "stream": False}
+    async with asyncio.timeout(SECONDS), asking(chatting) as http:
+        told = await http.post("/v1/jobs", json={**job, "settings": {"regex": "yes|no"}})
+        assert told.status_code < 300, told.text
+        address = f"/v1/jobs/{told.json()['id']}"
+        async with http.stream("GET", f"{address}/events") as response:
+            assert [event async for event in events_of(response)]
+        found = (await http.get(address)).json()
+        assert found["result"]["output"]["message"]["content"] in ("yes", "no")

@@ -37,6 +37,8 @@ class JobSampling(SkillSampling, frozen=True):
 
     top_k: int | None = None
     stop: list[str] | None = None
+    min_pixels: int | None = None
+    max_pixels: int | None = None
 
 
 class JobRequest(msgspec.Struct, frozen=True, kw_only=True):

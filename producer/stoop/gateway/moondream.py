@@ -14,6 +14,7 @@ from stoop.gateway.images import image_of
 from stoop.gateway.pieces import Piece
 from stoop.gateway.stream import stream_job
 from stoop.gateway.submission import Ask, prepare
+from stoop_schemas.response_format import ResponseFormat
 from stoop_schemas.result import Result
 from stoop_schemas.skill import CaptionLength, SpatialRef
 
@@ -42,6 +43,10 @@ class Sampling(msgspec.Struct, frozen=True):
     max_tokens: int | None = None
     max_objects: int | None = None
     seed: int | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    response_format: ResponseFormat | None = None
+    regex: str | None = None
     adapter: str | None = None
     variant: str | None = None
 

@@ -145,3 +145,10 @@ def test_expressions_that_unfold_without_end_stop_at_their_bound(grammars: Gramm
     for _ in range(40):
         assert letter in allowed(text)[0]
         assert text.take(letter)
+
+
+def test_a_tokenizer_of_another_kind_refuses_grammars_alone() -> None:
+    words = {"model": {"type": "WordLevel", "vocab": {"a": 0, "[UNK]": 1}, "unk_token": "[UNK]"}, "added_tokens": []}
+    others = Grammars(json.dumps(words), size=2, ends=[1])
+    assert others.start(None) is None
+    assert "tokenizer" in refusal(others, Grammar(regex="a"))

@@ -22,11 +22,16 @@ _WHITESPACE: Final = r"[ \t]?|\n[ \t]{0,32}"
 class Grammars:
     """Starts constraints for a model with the tokens of a tokenizer.json; any thread may do so.
 
-    `size` is the model's number of ids. The ids `ends` may come only where a text is complete.
+    `size` is the model's number of ids. The ids `ends` may come only where a text is complete. With a tokenizer whose
+    tokens are not known as bytes, every grammar is refused.
     """
 
     def __init__(self, document: str, *, size: int, ends: Sequence[int]) -> None:
-        self._tokens = LLTokenizer(document, n_vocab=size, eos_token=list(ends))
+        self._fault: str | None = None
+        try:
+            self._tokens = LLTokenizer(document, n_vocab=size, eos_token=list(ends))
+        except ValueError as error:  # the model itself runs
+            self._fault = f"this model's tokenizer gives answers no form: {error}"
         self._trial = Trial()
         self._lock = Lock()  # guards the kept grammars
         self._compiled: OrderedDict[Grammar, LLMatcher] = OrderedDict()
@@ -36,6 +41,8 @@ class Grammars:
         """Begin a text that follows a grammar, if there is one; raises `RequestInvalid` if it does not compile."""
         if grammar is None:
             return None
+        if self._fault is not None:
+            raise RequestInvalid(self._fault)
         with self._lock:
             matcher, refusal = self._compiled.get(grammar), self._refused.get(grammar)
         if matcher is None and refusal is None:
