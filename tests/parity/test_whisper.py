@@ -20,6 +20,7 @@ from stoop_worker.models.loading.options import LoadOptions
 from stoop_worker.models.whisper import decoder
 from stoop_worker.models.whisper.family import WhisperFamily
 from tests.engine.micro import drain, ending
+from tests.models.whisper import naive_dtw
 from tests.support.model_run import ModelRun
 from tests.support.tiny_whisper import TinyWhisper, write_whisper
 
@@ -163,3 +164,22 @@ def test_the_language_detected_is_that_of_transformers(pair: Pair) -> None:
         last = ending(found, str(number))
         assert isinstance(last, Finished) and last.window is not None
         assert last.window.language == named[int(expected[0])]
+
+
+@torch.inference_mode()
+def test_ids_are_heard_where_the_attention_of_transformers_is(pair: Pair) -> None:
+    before = [pair.tiny.ids["<|startoftranscript|>"], pair.tiny.ids["<|notimestamps|>"]]
+    text = [11 + 7 * number % 250 for number in range(30)]
+    found = pair.ours._align((mel(3),), before, text)
+    ids = torch.tensor([[*before, *text, pair.tiny.ids["<|endoftext|>"]]])
+    told = pair.oracle(torch.from_numpy(mel(3).frames)[None], decoder_input_ids=ids, output_attentions=True)
+    heads = pair.ours._model.generation.alignment_heads
+    shares = np.stack([told.cross_attentions[layer][0, head].double().numpy() for layer, head in heads])
+    scores = (shares - shares.mean(axis=1, keepdims=True)) / shares.std(axis=1, keepdims=True)
+    padded = np.pad(scores, ((0, 0), (0, 0), (3, 3)), mode="reflect")
+    smooth = np.median(np.lib.stride_tricks.sliding_window_view(padded, 7, axis=2), axis=3).mean(axis=0)
+    steps = naive_dtw.path((-smooth[len(before) - 1 : -1]).tolist())
+    begins = [min(column for row, column in steps if row == at) for at in range(len(text) + 1)]
+    np.testing.assert_allclose(found.times, np.array(begins) / 50, atol=1e-9)
+    likely = told.logits[0, len(before) - 1 : -2, : pair.tiny.ids["<|endoftext|>"]].softmax(dim=-1)
+    np.testing.assert_allclose(found.probabilities, likely[torch.arange(len(text)), text], rtol=1e-3, atol=1e-6)

@@ -78,7 +78,8 @@ def _write_tokenizer(folder: Path) -> dict[str, int]:
     tokenizer.add_special_tokens(specials)
     tokenizer.add_tokens([tokenizers.AddedToken(f"<|{0.02 * n:.2f}|>", special=False) for n in range(_STAMPS)])
     tokenizer.save(str(folder / "tokenizer.json"))
-    return {spelling: tokenizer.token_to_id(spelling) for spelling in (*specials, "<|0.00|>")}
+    known = tokenizer.get_vocab()
+    return {spelling: known[spelling] for spelling in (*specials, "<|0.00|>")}
 
 
 def _generation(ids: dict[str, int], named: dict[str, int], *, multilingual: bool) -> dict[str, Any]:

@@ -24,8 +24,8 @@ def load(folder: Path, **options: Any) -> WhisperFamily:
     return model
 
 
-def write(tmp_path: Path, **sizes: int) -> TinyWhisper:
-    return write_whisper(tmp_path / "whisper", max_source_positions=24, **sizes)
+def write(tmp_path: Path) -> TinyWhisper:
+    return write_whisper(tmp_path / "whisper", max_source_positions=24)
 
 
 def change(path: Path, **fields: Any) -> None:

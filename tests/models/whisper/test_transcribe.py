@@ -187,3 +187,22 @@ def test_the_engine_answers_a_rehearsal(family: WhisperFamily) -> None:
     engine = Engine(family, EngineConfig(max_batch=2, token_budget=400, page_size=4))
     found = drain(engine, family.rehearsal(engine.config))
     assert all(isinstance(outputs[-1], Finished) for outputs in found.values())
+
+
+def test_words_are_those_of_the_segments_in_their_order(family: WhisperFamily) -> None:
+    plain = alone(family, Transcribe(language="de"))
+    window = alone(family, Transcribe(language="de", words=True))
+    assert window.tokens == plain.tokens and not plain.words
+    # a segment may end inside a character, which its words then keep whole
+    heard, read = (
+        "".join(filter(str.isascii, text))
+        for text in (
+            "".join(word.word for word in window.words),
+            "".join(segment.text for segment in window.segments),
+        )
+    )
+    assert heard == read != ""
+    starts = [word.start for word in window.words]
+    assert starts == sorted(starts)
+    assert all(0 <= word.probability <= 1 and 0 <= word.start <= word.end for word in window.words)
+    assert window.words == alone(family, Transcribe(language="de", words=True)).words

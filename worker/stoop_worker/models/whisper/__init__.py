@@ -12,6 +12,9 @@ rules.py       the rules by which ids are drawn
 prompt.py      checks a request, and lays out its inputs
 skill.py       detects the language, and draws the text id by id
 segments.py    cuts the ids of a window into segments
+alignment.py   hears where each id of a text is
+dtw.py         the cheapest way through a matrix
+words.py       words and their times
 """
 
 __all__: list[str] = []

@@ -50,7 +50,7 @@ def _times(matrix_TS: npt.NDArray[np.float64]) -> tuple[float, ...]:
     """Return the time of the first state on the path at each id."""
     ids, states = shortest_path(-matrix_TS)
     begins = np.diff(ids, prepend=-1) > 0
-    return tuple((states[begins] * STEP).tolist())
+    return tuple((states[begins] * STEP).round(2).tolist())
 
 
 def _evened(attention_ATS: Tensor) -> Tensor:

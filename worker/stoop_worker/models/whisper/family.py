@@ -5,6 +5,7 @@ T positions packed over sequences, B rows of a decode, R rows to read, N rows of
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -25,6 +26,7 @@ from stoop_worker.kernels.rotate_write import Places
 from stoop_worker.models.loading.download import Download, Source
 from stoop_worker.models.loading.options import LoadOptions
 from stoop_worker.models.whisper import decoder, encoder
+from stoop_worker.models.whisper.alignment import Alignment, align
 from stoop_worker.models.whisper.memory import reach, token_rows
 from stoop_worker.models.whisper.model import Whisper, load_whisper
 from stoop_worker.models.whisper.prompt import build_prompt
@@ -80,7 +82,12 @@ class WhisperFamily:
         model = self._model
         prompt = build_prompt(request, model.config, model.vocabulary, model.tokenizer)
         skill = TranscribeSkill(
-            request, prompt.task, model.vocabulary, model.tokenizer, most=model.config.most_tokens // 2
+            request,
+            prompt.task,
+            model.vocabulary,
+            model.tokenizer,
+            most=model.config.most_tokens // 2,
+            align=partial(self._align, request.media),
         )
         return Prepared(prompt.inputs, skill, request.media, Positions(delta=-model.config.memory))
 
@@ -142,6 +149,13 @@ class WhisperFamily:
         x_TC = x_TC + embedding(kv.positions_T, weights.positions)
         places = Places(kv.positions_T, self._rotations_SF2, kv.slots_T)
         return decoder.forward(x_TC, kv, places, reach(kv.layout, self._model.config), weights)
+
+    @torch.inference_mode()
+    def _align(self, media: Sequence[Media], before: Sequence[int], text: Sequence[int]) -> Alignment:
+        """Align a text with its window, whose states are computed again."""
+        model = self._model
+        states_1SC = encoder.encode(self._frames(media), model.weights, model.config.encoder_heads, lambda: None)
+        return align(states_1SC[0], before, text, model)
 
     def _frames(self, media: Sequence[Media]) -> Tensor:
         assert all(isinstance(each, Mel) for each in media), "prepare refuses other media"

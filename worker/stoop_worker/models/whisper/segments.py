@@ -38,7 +38,7 @@ def cut(tokens: Sequence[int], vocabulary: Vocabulary, tokenizer: Tokenizer) -> 
     if not pairs:
         last = next((token for token in reversed(tokens) if vocabulary.is_stamp(token)), vocabulary.first_stamp)
         end = vocabulary.seconds(last) or WINDOW_SECONDS
-        return Cut(_segments([(0.0, end, tokens)], vocabulary, tokenizer), WINDOW_SECONDS, open_ended=False)
+        return Cut(_segments([(0.0, end, tokens)], vocabulary, tokenizer), WINDOW_SECONDS, open_ended=not ends_alone)
     bounds = [0, *pairs, len(tokens)] if ends_alone else [0, *pairs]
     parts = [tokens[start:end] for start, end in pairwise(bounds)]
     timed = [(_time(part[0], vocabulary), _time(part[-1], vocabulary), part) for part in parts]
@@ -48,7 +48,7 @@ def cut(tokens: Sequence[int], vocabulary: Vocabulary, tokenizer: Tokenizer) -> 
 
 def uncut(tokens: Sequence[int], vocabulary: Vocabulary, tokenizer: Tokenizer) -> Cut:
     """Return all ids of a window as one segment, for a request without timestamps."""
-    return Cut(_segments([(0.0, WINDOW_SECONDS, tokens)], vocabulary, tokenizer), WINDOW_SECONDS, open_ended=False)
+    return Cut(_segments([(0.0, WINDOW_SECONDS, tokens)], vocabulary, tokenizer), WINDOW_SECONDS, open_ended=True)
 
 
 def text_of(tokens: Sequence[int], vocabulary: Vocabulary, tokenizer: Tokenizer) -> str:

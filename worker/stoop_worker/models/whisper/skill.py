@@ -1,36 +1,63 @@
 """The transcribe skill: the language, then one id after another until the end of the window's words."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import exp
 
 from stoop_worker.engine.inputs import TokenInput
-from stoop_worker.engine.request import Finished, FinishReason, Output, Request, Transcribe, Usage, Window
+from stoop_worker.engine.request import (
+    Finished,
+    FinishReason,
+    Output,
+    Request,
+    Segment,
+    Transcribe,
+    Usage,
+    Window,
+    Word,
+)
 from stoop_worker.engine.skill import Advance, Head, HeadValues, Lookahead
 from stoop_worker.models.loading.tokenizer import Tokenizer
+from stoop_worker.models.whisper.alignment import Alignment
 from stoop_worker.models.whisper.prompt import task_ids
 from stoop_worker.models.whisper.rules import NONE, Mode, Rule
 from stoop_worker.models.whisper.segments import compression_ratio, cut, text_of, uncut
 from stoop_worker.models.whisper.vocabulary import ENGLISH, Vocabulary
+from stoop_worker.models.whisper.words import split, timed_words, words_of_segments
 
-__all__ = ["TranscribeSkill"]
+__all__ = ["Align", "TranscribeSkill"]
+
+Align = Callable[[Sequence[int], Sequence[int]], Alignment]
+"""Takes the ids before a window's text and those of the text; returns the times of the latter."""
 
 
 class TranscribeSkill:
-    """Draws at most `most` ids; the values read beside an id are its log-probability and that of silence.
+    """Draws at most `most` ids, and calls `align` at the end if the request wants the times of words.
 
-    A model of several languages detects the language first, from the hidden state of the start; so does a request
-    that names it, because silence is judged there too.
+    The values read beside an id are its log-probability and that of silence. A model of several languages detects the
+    language first, from the hidden state of the start; so does a request that names it, because silence is judged there
+    too.
     """
 
     heads = Head.TOKEN | Head.VALUES
     suppressed: tuple[int, ...] = ()
     constraint = None
 
-    def __init__(self, request: Request, task: Transcribe, vocabulary: Vocabulary, tokenizer: Tokenizer, most: int):
+    def __init__(
+        self,
+        request: Request,
+        task: Transcribe,
+        vocabulary: Vocabulary,
+        tokenizer: Tokenizer,
+        *,
+        most: int,
+        align: Align,
+    ) -> None:
         self._id = request.id
         self._task = task
         self._ids = vocabulary
         self._tokenizer = tokenizer
+        self._align = align
         self._most = min(request.sampling.max_tokens, most)
         self._mode = Mode.TIMED if task.timestamps else Mode.TEXT
         # a model of one language reads its first timestamp where others read the language
@@ -96,6 +123,9 @@ class TranscribeSkill:
 
     def _window(self) -> Window:
         found = (cut if self._task.timestamps else uncut)(self._tokens, self._ids, self._tokenizer)
+        segments, words = self._words(found.segments) if self._task.words else (found.segments, ())
+        # what follows the last word may belong to the next window
+        advance = words[-1].end if words and found.open_ended and words[-1].end else found.advance
         text = text_of(self._tokens, self._ids, self._tokenizer).strip()
         return Window(
             language=self._language,
@@ -105,7 +135,19 @@ class TranscribeSkill:
             average_logprob=self._logprobs / (len(self._tokens) + 1),
             no_speech=self._no_speech or 0.0,
             compression_ratio=compression_ratio(text),
-            segments=found.segments,
-            words=(),
-            advance=found.advance,
+            segments=segments,
+            words=words,
+            advance=advance,
         )
+
+    def _words(self, segments: tuple[Segment, ...]) -> tuple[tuple[Segment, ...], tuple[Word, ...]]:
+        """Find the words of segments, which move the borders of these."""
+        end = self._ids.end
+        text = [token for segment in segments for token in segment.tokens if token < end]
+        pieces = split(text, self._language, self._tokenizer)
+        if not pieces:
+            return segments, ()
+        spoken = replace(self._task, timestamps=False)
+        before = [self._ids.start, *task_ids(self._language, spoken, self._ids)]
+        words = timed_words(pieces, self._align(before, text))
+        return words_of_segments(segments, pieces, words, text_below=end)

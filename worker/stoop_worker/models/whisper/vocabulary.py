@@ -107,7 +107,7 @@ class Vocabulary:
 
     def seconds(self, stamp: int) -> float:
         """Return the time of a timestamp, from the window's beginning."""
-        return (stamp - self.first_stamp) * STEP
+        return round((stamp - self.first_stamp) * STEP, 2)
 
 
 def _languages(tokenizer: Tokenizer, first: int, after: int) -> dict[str, int]:

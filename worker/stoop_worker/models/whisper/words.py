@@ -4,12 +4,15 @@ import string
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
+from typing import TypeVar
 
 from stoop_worker.engine.window import Segment, Word
 from stoop_worker.models.loading.tokenizer import Tokenizer
 from stoop_worker.models.whisper.alignment import Alignment
 
 __all__ = ["Pieces", "split", "timed_words", "words_of_segments"]
+
+_Spoken = TypeVar("_Spoken", Segment, Word)
 
 _UNSPACED = frozenset(("zh", "ja", "th", "lo", "my", "yue"))
 """Languages without spaces between words: every complete character is a word of its own."""
@@ -71,13 +74,15 @@ def words_of_segments(
     usual = _usual_length(words)
     timed = [_Timed(word, len(piece.ids)) for word, piece in zip(_shortened(words, 2 * usual), pieces, strict=True)]
     left = iter(_joined(timed))
-    moved, placed = [], []
+    moved: list[Segment] = []
+    placed: list[Word] = []
     for segment in segments:
         inside = list(_take(left, sum(token < text_below for token in segment.tokens)))
+        inside = _after_pause(inside, moved[-1].end if moved else 0.0, usual)
         segment, inside = _agree(segment, inside, usual)
         moved.append(segment)
         placed += inside
-    return tuple(moved), tuple(placed)
+    return tuple(map(_rounded, moved)), tuple(map(_rounded, placed))
 
 
 def _characters(ids: Sequence[int], tokenizer: Tokenizer) -> Iterator[Pieces]:
@@ -118,7 +123,7 @@ def _joined(words: Sequence[_Timed]) -> list[_Timed]:
     opened: list[_Timed] = []
     for each in reversed(words):
         mark = each.word.word
-        if opened and mark.startswith(" ") and mark.strip() and mark.strip() in _OPENING:
+        if opened and mark.startswith(" ") and mark.strip() in _OPENING:
             opened[-1] = _join(each, opened[-1], times_of=opened[-1])
         else:
             opened.append(each)
@@ -140,6 +145,28 @@ def _take(left: Iterator[_Timed], ids: int) -> Iterator[Word]:
     while ids > 0 and (each := next(left, None)) is not None:
         ids -= each.ids
         yield each.word
+
+
+def _rounded(timed: _Spoken) -> _Spoken:
+    return replace(timed, start=round(timed.start, 2), end=round(timed.end, 2))
+
+
+def _after_pause(words: list[Word], until: float, usual: float) -> list[Word]:
+    """Shorten a first word that takes in the pause after the last segment, which lasted `until`."""
+    if not words or not _takes_in_pause(words, until, usual):
+        return words
+    first, *others = words
+    if others and others[0].end - others[0].start > 2 * usual:
+        border = max(others[0].end / 2, others[0].end - 2 * usual)
+        first, others[0] = replace(first, end=border), replace(others[0], start=border)
+    return [replace(first, start=max(0.0, first.end - 2 * usual)), *others]
+
+
+def _takes_in_pause(words: Sequence[Word], until: float, usual: float) -> bool:
+    first = words[0]
+    is_long = first.end - first.start > 2 * usual
+    are_long = len(words) > 1 and words[1].end - first.start > 4 * usual
+    return first.end - until > 4 * usual and (is_long or are_long)
 
 
 def _agree(segment: Segment, words: list[Word], usual: float) -> tuple[Segment, list[Word]]:
