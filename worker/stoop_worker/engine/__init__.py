@@ -2,6 +2,7 @@
 
     request.py       requests and outputs: the engine's border to the rest of the worker
     task.py          what a request may ask for
+    media.py         the media of a request
     window.py        the transcript of a window of speech
     engine.py        the engine: one step at a time
     batch_engine.py  the engine of models that read whole texts and write none

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from stoop_worker.audio import Mel
+from stoop_worker.engine.media import Media, images_of
 from stoop_worker.engine.task import (
     Caption,
     Chat,
@@ -26,7 +27,6 @@ from stoop_worker.engine.task import (
     VectorKind,
 )
 from stoop_worker.engine.window import Segment, Window, Word
-from stoop_worker.images import Crops, Image
 
 __all__ = [
     "Aborted",
@@ -106,20 +106,6 @@ class Sampling:
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     grammar: Grammar | None = None
-
-
-Media = Crops | Image | Mel
-"""An image, cut into crops or whole, or a window of a recording.
-
-The device cuts a whole image, which is quick only on a GPU.
-"""
-
-
-def images_of(media: Sequence[Media]) -> list[Crops | Image]:
-    """Return media that are all images."""
-    images = [each for each in media if not isinstance(each, Mel)]
-    assert len(images) == len(media), "a model of images takes no sound"
-    return images
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,21 @@
+"""The media of a request: images and windows of sound."""
+
+from collections.abc import Sequence
+
+from stoop_worker.audio import Mel
+from stoop_worker.images import Crops, Image
+
+__all__ = ["Media", "images_of"]
+
+Media = Crops | Image | Mel
+"""An image, cut into crops or whole, or a window of a recording.
+
+The device cuts a whole image, which is quick only on a GPU.
+"""
+
+
+def images_of(media: Sequence[Media]) -> list[Crops | Image]:
+    """Return media that are all images."""
+    images = [each for each in media if not isinstance(each, Mel)]
+    assert len(images) == len(media), "a model of images takes no sound"
+    return images
