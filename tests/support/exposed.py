@@ -1,6 +1,7 @@
 """Every metric that the processes expose, with the labels of each."""
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from prometheus_client.metrics_core import Metric
 
@@ -11,9 +12,12 @@ from stoop_schemas.result import Result
 from stoop_schemas.skill import Output, Skill
 from stoop_schemas.state import State
 from stoop_worker.engine.stats import Stats, Totals
+from stoop_worker.gpu_workers.devices import Device
+from stoop_worker.gpu_workers.member import Member
+from stoop_worker.gpu_workers.metrics import MergedMetrics
 from stoop_worker.metrics import Ending, Metrics
 
-__all__ = ["exposed_by_exporter", "exposed_by_worker"]
+__all__ = ["exposed_by_exporter", "exposed_by_parent", "exposed_by_worker"]
 
 
 def exposed_by_exporter() -> dict[str, set[str]]:
@@ -34,6 +38,12 @@ def exposed_by_worker() -> dict[str, set[str]]:
     for result, outcome in ((done, "completed"), (failed, "failed")):
         metrics.settled(Ending("bulk", outcome, result, 1.0))
     return _samples(metrics.registry.collect())
+
+
+def exposed_by_parent() -> dict[str, set[str]]:
+    """The names of the samples that the parent of several workers adds, each with its labels."""
+    members = [Member(Device("0", "0"), [], {}, Path("ready"))]
+    return _samples(MergedMetrics(members, lambda _member, _path: None).collect())
 
 
 def _samples(families: Iterable[Metric]) -> dict[str, set[str]]:

@@ -1,5 +1,7 @@
 """Real servers for tests: one Redis and one S3 server a test run, started when a test first asks for them."""
 
+import contextlib
+import os
 import socket
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -9,13 +11,27 @@ import pytest
 if TYPE_CHECKING:
     from stoop.demo.embedded import EmbeddedRedis, EmbeddedS3
 
-__all__ = ["free_port", "redis_server", "redis_url", "s3"]
+__all__ = ["free_port", "free_ports", "redis_server", "redis_url", "s3"]
 
 
 def free_port() -> int:
     """Return a port of this machine on which nobody listens at the moment."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])
+
+
+def free_ports(count: int) -> int:
+    """Return the first of `count` ports in a row on which nobody listens at the moment."""
+    # below those that the system gives to connections
+    for first in range(20_000 + os.getpid() % 10_000, 32_000, count):
+        with contextlib.ExitStack() as stack:
+            try:
+                for port in range(first, first + count):
+                    stack.enter_context(socket.create_server(("127.0.0.1", port)))
+            except OSError:
+                continue
+            return first
+    raise RuntimeError("no ports are free")
 
 
 @pytest.fixture(scope="session")

@@ -45,6 +45,12 @@ def test_a_ready_file_that_a_crash_left_is_removed(tmp_path) -> None:
     assert not stale.exists()
 
 
+def test_gpus_that_cannot_be_are_refused_before_anything_is_started() -> None:
+    result = run("--model", "m", "--gpus", "first")
+    assert result.exit_code == 2
+    assert "--gpus (STOOP_GPUS): 'first' is neither a number nor a UUID" in result.output
+
+
 def test_a_folder_that_is_no_model_is_named_and_the_signals_are_left_as_they_were(tmp_path) -> None:
     before = signal.getsignal(signal.SIGINT)
     result = run("--model", str(tmp_path), "--device", "cpu", "--log-level", "error")

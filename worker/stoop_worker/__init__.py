@@ -12,6 +12,7 @@ engine_process/  the engine in a process of its own
 models/          the model families
 local/           the engine in the caller's process, without a queue
 inspection/      the facts about a checkpoint, for `stoop inspect`
+gpu_workers/     one worker for each GPU of this host, under one parent
 kernels/         the GPU kernels
 celery/          jobs that came as Celery messages
 image_parts.py   builds the fetcher, the decoding threads and their budgets

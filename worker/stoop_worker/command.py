@@ -9,7 +9,7 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
 from stoop_worker.config import WorkerConfig, read_config
-from stoop_worker.errors import CheckpointError, ConfigError, WorkerError
+from stoop_worker.errors import ConfigError, WorkerError, exit_code_of
 from stoop_worker.logs import configure_logs
 
 __all__ = ["command"]
@@ -25,13 +25,18 @@ def command(**flags: Any) -> None:
         config = read_config(flags)
         configure_logs(config.log_level, config.log_format)
         _clear(config.ready_file)
-        from stoop_worker.main import serve  # imported only once the configuration is valid
+        # imported only once the configuration is valid
+        if config.gpus:
+            from stoop_worker.gpu_workers.parent import serve_gpus
 
-        serve(config)
+            serve_gpus(config, flags)
+        else:
+            from stoop_worker.main import serve
+
+            serve(config)
     except WorkerError as error:
         typer.echo(f"stoop worker: {error}", err=True)
-        # 2: fix the configuration first; 1: the worker failed, start it again
-        raise typer.Exit(2 if isinstance(error, ConfigError | CheckpointError) else 1) from error
+        raise typer.Exit(exit_code_of(error)) from error
 
 
 def _clear(ready_file: Path | None) -> None:

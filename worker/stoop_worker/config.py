@@ -60,6 +60,7 @@ class WorkerConfig(BaseSettings):
     )
     serve_default: bool = Field(default=True, description="also answer jobs that name no model")
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="where the model runs")
+    gpus: Names = Field(default=(), description="one worker a GPU: all, or numbers or UUIDs (comma-separated)")
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
         default="auto", description="dtype of weights and KV cache; auto: bfloat16 on cuda, float32 on cpu"
     )

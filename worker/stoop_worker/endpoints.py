@@ -4,20 +4,32 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from socketserver import ThreadingMixIn
 from threading import Thread
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from stoop_worker.errors import ConfigError
-from stoop_worker.health import Health
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
 
-__all__ = ["METRICS", "serving"]
+__all__ = ["METRICS", "Probes", "serving"]
 
 METRICS: Final = "/metrics"
+
+
+class Probes(Protocol):
+    """Answers each probe with the reason for failure, or None; called in any thread."""
+
+    def not_alive(self) -> str | None:
+        """Return the reason to restart the process, or None."""
+
+    def not_ready(self) -> str | None:
+        """Return the reason that no jobs are claimed, or None."""
+
+    def not_started(self) -> str | None:
+        """Return the reason that the process has not started, or None."""
 
 
 class _Server(ThreadingMixIn, WSGIServer):
@@ -30,7 +42,7 @@ class _Silent(WSGIRequestHandler):
 
 
 @contextlib.contextmanager
-def serving(port: int | None, registry: CollectorRegistry, health: Health) -> Iterator[int | None]:
+def serving(port: int | None, registry: CollectorRegistry, health: Probes) -> Iterator[int | None]:
     """Answer on this port (0: any free one) and yield it; without one do nothing.
 
     Raises `ConfigError` if the port cannot be had.
@@ -52,7 +64,7 @@ def serving(port: int | None, registry: CollectorRegistry, health: Health) -> It
         server.server_close()
 
 
-def _application(registry: CollectorRegistry, health: Health) -> Callable[..., Iterable[bytes]]:
+def _application(registry: CollectorRegistry, health: Probes) -> Callable[..., Iterable[bytes]]:
     metrics = make_wsgi_app(registry)
     probes = {"/healthz": health.not_alive, "/readyz": health.not_ready, "/startupz": health.not_started}
 

@@ -51,6 +51,7 @@ __all__ = [
     "QueueUnavailable",
     "StorageUnavailable",
     "WorkerError",
+    "exit_code_of",
 ]
 
 
@@ -144,3 +145,8 @@ class EngineFault(WorkerError):
 
 class EngineCrashed(EngineFault):
     """The engine ended while it ran the job, which may be the cause."""
+
+
+def exit_code_of(error: WorkerError) -> int:
+    """Return a failed worker's exit code: 2 to fix its configuration first, 1 to start it again."""
+    return 2 if isinstance(error, ConfigError | CheckpointError) else 1

@@ -1,0 +1,96 @@
+"""`stoop worker --gpus 0,1`: two real workers under one parent, of which one is killed, and one drain for both."""
+
+import asyncio
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from stoop.operator.redis_operator import RedisOperator
+from stoop_schemas.state import State
+from tests.flow.scripted import floor
+from tests.support.servers import free_ports
+from tests.worker.test_endpoints import get
+
+SECONDS = 60.0
+
+
+@asynccontextmanager
+async def parent(folder: Path, variables: Mapping[str, object]) -> AsyncIterator[asyncio.subprocess.Process]:
+    path = os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])
+    given = {f"STOOP_{name.upper()}": str(value) for name, value in variables.items()}
+    with (folder / "parent.log").open("w") as log:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tests.support.scripted_gpus"),
+            env={**os.environ, "PYTHONPATH": path, **given},
+            stderr=log,
+        )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()  # its workers end with it
+            await process.wait()
+
+
+async def live_pids(operator: RedisOperator, count: int, *, without: int | None = None) -> list[int]:
+    """Wait until so many workers live, and not this one; return their process ids."""
+    async with asyncio.timeout(SECONDS):
+        while True:
+            pids = [int(worker.facts["pid"]) for worker in await operator.workers()]
+            if len(pids) == count and without not in pids:
+                return pids
+            await asyncio.sleep(0.05)
+
+
+def values(text: str, name: str) -> dict[str, float]:
+    """The values of a metric, added up by the GPU."""
+    found: dict[str, float] = {}
+    for labels, value in re.findall(rf"^{name}\{{(.*)\}} (\S+)$", text, flags=re.MULTILINE):
+        [gpu] = re.findall(r'\bgpu="(\d)"', labels)
+        found[gpu] = found.get(gpu, 0) + float(value)
+    return found
+
+
+async def test_two_workers_one_of_which_is_killed_and_one_drain(tmp_path: Path, redis_url: str) -> None:
+    port, ready = free_ports(3), tmp_path / "ready"
+    settings: dict[str, Any] = {
+        "redis_url": redis_url,
+        "gpus": "0,1",
+        "lease_seconds": 2,
+        "permits": 4,
+        "metrics_port": port,
+        "ready_file": ready,
+        "log_format": "json",
+    }
+    operator = RedisOperator(redis_url)
+
+    async def ask(path: str) -> tuple[int, str]:
+        return await asyncio.to_thread(get, f"http://127.0.0.1:{port}/{path}")
+
+    async with floor(tmp_path, redis_url) as ground, parent(tmp_path, settings) as process:
+        killed, _ = await live_pids(operator, 2)
+        results = await ground.results(await ground.submit(*map(str, range(12))))
+        assert {result.status for result in results} == {State.COMPLETED}
+        text = (await ask("metrics"))[1]
+        assert sum(values(text, "stoop_jobs_settled_total").values()) == 12
+        assert values(text, "stoop_gpu_worker_running") == {"0": 1, "1": 1}
+        assert [(await ask(path))[0] for path in ("healthz", "readyz", "startupz")] == [200, 200, 200]
+        assert ready.exists()
+
+        held = await ground.submit(*["sleep 0.5"] * 8)
+        os.kill(killed, signal.SIGKILL)
+        assert {result.status for result in await ground.results(held)} == {State.COMPLETED}
+        await live_pids(operator, 2, without=killed)
+        text = (await ask("metrics"))[1]
+        assert sum(values(text, "stoop_gpu_worker_restarts_total").values()) == 1
+
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(process.wait(), SECONDS) == 0
+        assert await operator.workers() == []
+        assert not ready.exists()
+    await operator.close()

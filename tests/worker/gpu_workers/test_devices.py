@@ -1,0 +1,48 @@
+"""The GPUs that `--gpus` names."""
+
+import sys
+
+import pytest
+
+from stoop_worker.errors import ConfigError
+from stoop_worker.gpu_workers.devices import Device, find_devices
+
+LIST = """GPU 0: NVIDIA H200 (UUID: GPU-1a2b-3c)
+GPU 1: NVIDIA H200 (UUID: GPU-4d5e-6f)
+  MIG 3g.71gb     Device  0: (UUID: MIG-aa-1)
+  MIG 3g.71gb     Device  1: (UUID: MIG-bb-2)
+GPU 2: NVIDIA H200 (UUID: GPU-7a8b-9c)
+"""
+
+
+def lister(text: str, code: int = 0) -> list[str]:
+    return [sys.executable, "-c", f"import sys; print({text!r}, end=''); sys.exit({code})"]
+
+
+def test_all_are_those_that_nvidia_smi_lists_and_a_divided_one_is_its_parts() -> None:
+    assert find_devices(["all"], lister=lister(LIST)) == [
+        Device("0", "GPU-1a2b-3c"),
+        Device("1.0", "MIG-aa-1"),
+        Device("1.1", "MIG-bb-2"),
+        Device("2", "GPU-7a8b-9c"),
+    ]
+
+
+def test_named_ones_are_taken_as_they_are() -> None:
+    assert find_devices(["2", "GPU-1a2b-3c"]) == [Device("2", "2"), Device("GPU-1a2b-3c", "GPU-1a2b-3c")]
+
+
+@pytest.mark.parametrize(
+    ("asked", "listing", "said"),
+    [
+        (["all"], [sys.executable + "-absent"], "name the GPUs"),
+        (["all"], lister("", 9), "ended with 9"),
+        (["all"], lister("No devices found\n"), "lists no GPU"),
+        (["first"], lister(LIST), "'first' is neither a number nor a UUID"),
+        (["all", "0"], lister(LIST), "'all' is neither"),
+        (["0", "0"], lister(LIST), "each GPU once"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_what_to_give(asked: list[str], listing: list[str], said: str) -> None:
+    with pytest.raises(ConfigError, match=rf"--gpus \(STOOP_GPUS\): .*{said}"):
+        find_devices(asked, lister=listing)

@@ -1,0 +1,95 @@
+"""When a worker's process is started again, and when it is given up."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+from stoop_worker.gpu_workers.devices import Device
+from stoop_worker.gpu_workers.member import Member, Restarts
+
+QUICK = Restarts(first=0.001, longest=0.001, most=3)
+# notes each start in the file of its first argument, then does what the second says
+PROGRAM = """
+import pathlib, signal, sys
+notes = pathlib.Path(sys.argv[1])
+with notes.open("a") as file:
+    file.write("started\\n")
+if sys.argv[2] == "wait":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    pathlib.Path(sys.argv[3]).touch()
+    signal.pause()
+sys.exit(int(sys.argv[2]))
+"""
+
+
+def member(folder: Path, *does: str, restarts: Restarts = QUICK) -> Member:
+    command = [sys.executable, "-c", PROGRAM, str(folder / "notes"), *does, str(folder / "ready")]
+    return Member(Device("0", "0"), command, os.environ, folder / "ready", restarts=restarts)
+
+
+def starts(folder: Path) -> int:
+    return len((folder / "notes").read_text().splitlines())
+
+
+async def until_ready(one: Member) -> None:
+    async with asyncio.timeout(60):
+        while not one.ready:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_worker_that_fails_is_started_again_until_it_is_given_up(tmp_path: Path) -> None:
+    one = member(tmp_path, "1")
+    assert await one.run() == 1
+    assert starts(tmp_path) == 3
+    assert (one.restarted, one.given_up, one.running) == (2, True, False)
+
+
+async def test_a_worker_whose_configuration_is_wrong_is_not_started_again(tmp_path: Path) -> None:
+    one = member(tmp_path, "2")
+    assert await one.run() == 2
+    assert (starts(tmp_path), one.given_up) == (1, True)
+
+
+async def test_failures_after_a_long_run_are_counted_anew(tmp_path: Path) -> None:
+    one = member(tmp_path, "1", restarts=Restarts(first=0.001, longest=0.001, most=2, healthy=0.0))
+    running = asyncio.create_task(one.run())
+    async with asyncio.timeout(60):
+        while one.restarted < 3:
+            await asyncio.sleep(0.01)
+    one.stop()
+    await running
+    assert not one.given_up
+
+
+async def test_a_stop_drains_and_starts_nothing_again(tmp_path: Path) -> None:
+    one = member(tmp_path, "wait")
+    running = asyncio.create_task(one.run())
+    await until_ready(one)
+    one.stop()
+    assert await running == 0
+    assert (starts(tmp_path), one.given_up, one.ready) == (1, False, False)
+
+
+async def test_a_stop_ends_the_wait_for_another_start(tmp_path: Path) -> None:
+    one = member(tmp_path, "1", restarts=Restarts(first=3600.0, longest=3600.0))
+    running = asyncio.create_task(one.run())
+    async with asyncio.timeout(60):
+        while not (tmp_path / "notes").exists() or one.running:
+            await asyncio.sleep(0.01)
+    one.stop()
+    assert await asyncio.wait_for(running, 60) in (0, 1)
+
+
+async def test_a_killed_worker_is_started_again_and_its_ready_file_removed(tmp_path: Path) -> None:
+    one = member(tmp_path, "wait")
+    running = asyncio.create_task(one.run())
+    await until_ready(one)
+    one.kill()
+    async with asyncio.timeout(60):
+        while one.restarted == 0:
+            await asyncio.sleep(0.01)
+    await until_ready(one)
+    one.stop()
+    assert await running == 0
+    assert starts(tmp_path) == 2

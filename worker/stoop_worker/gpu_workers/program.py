@@ -1,0 +1,46 @@
+"""The program of one worker under a parent: `python -m stoop_worker.gpu_workers.program PARENT GPU`.
+
+Its settings are in the environment. It drains if the parent dies, because the next parent starts a worker of its own.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+
+import structlog
+
+from stoop_worker.config import read_config
+from stoop_worker.errors import WorkerError, exit_code_of
+from stoop_worker.logs import configure_logs
+from stoop_worker.main import serve
+
+__all__ = ["main", "tie_to"]
+
+_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+
+
+def tie_to(parent: int) -> None:
+    """Get SIGTERM when the parent dies; end at once if it is dead already."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGTERM)
+    if os.getppid() != parent:
+        sys.exit(1)
+
+
+def main() -> None:
+    """Run the worker; every line of its log names the GPU."""
+    parent, gpu = sys.argv[1:]
+    tie_to(int(parent))
+    structlog.contextvars.bind_contextvars(gpu=gpu)
+    try:
+        config = read_config({})
+        configure_logs(config.log_level, config.log_format)
+        serve(config)
+    except WorkerError as error:
+        print(f"stoop worker on GPU {gpu}: {error}", file=sys.stderr)
+        sys.exit(exit_code_of(error))
+
+
+if __name__ == "__main__":
+    main()

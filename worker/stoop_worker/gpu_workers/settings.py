@@ -1,0 +1,43 @@
+"""The environment of each worker: the parent's settings, and what differs between workers."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from stoop_worker.config import WorkerConfig
+from stoop_worker.gpu_workers.devices import Device
+
+__all__ = ["environment_of", "port_of"]
+
+_MOST_IMAGE_THREADS = 8
+
+
+def port_of(config: WorkerConfig, index: int) -> int | None:
+    """Return the metrics port of one worker: those after the parent's own."""
+    return None if config.metrics_port is None else config.metrics_port + 1 + index
+
+
+def environment_of(
+    config: WorkerConfig, flags: Mapping[str, object], device: Device, *, index: int, count: int, ready_file: Path
+) -> dict[str, str]:
+    """Return the environment of worker `index` of `count`; `flags` are those of the parent's command line.
+
+    Threads whose number nobody chose are shared, so that the workers together use each core once.
+    """
+    given = {name: _text(value) for name, value in flags.items() if value is not None}
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    share = max(1, cores // count)
+    own = {
+        "gpus": "",
+        "ready_file": str(ready_file),
+        "metrics_port": _text(port_of(config, index) or ""),
+        "image_threads": _text(config.image_threads or min(share, _MOST_IMAGE_THREADS)),
+        "threads": _text(config.threads or (share if config.device == "cpu" else "")),
+    }
+    variables = {f"STOOP_{name.upper()}": value for name, value in {**given, **own}.items()}
+    # the numbers of CUDA follow the speed of the GPUs otherwise, and those of nvidia-smi their place
+    return {**os.environ, **variables, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": device.visible}
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
