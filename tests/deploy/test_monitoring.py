@@ -14,7 +14,7 @@ import yaml
 
 from deploy.monitoring.grafana import board
 from tests.project.modules import ROOT
-from tests.support.exposed import exposed_by_exporter, exposed_by_parent, exposed_by_worker
+from tests.support.exposed import exposed_by_exporter, exposed_by_gateway, exposed_by_parent, exposed_by_worker
 
 FOLDER = ROOT / "deploy" / "monitoring"
 PROMTOOL = shutil.which("promtool")
@@ -32,8 +32,9 @@ SHOWN = {
 EXPRESSIONS = {**{rule.get("alert", rule.get("record")): rule["expr"] for rule in RULES}, **SHOWN}
 
 EXPOSED = exposed_by_exporter()
-for exposed_name, exposed_labels in {**exposed_by_worker(), **exposed_by_parent()}.items():
-    EXPOSED.setdefault(exposed_name, set()).update(exposed_labels)
+for process in (exposed_by_gateway, exposed_by_worker, exposed_by_parent):
+    for exposed_name, exposed_labels in process().items():
+        EXPOSED.setdefault(exposed_name, set()).update(exposed_labels)
 RECORDED: dict[str, set[str]] = {rule["record"]: set() for rule in RULES if "record" in rule}
 TARGET = {"instance", "job"}  # every sample gets these from the scrape
 

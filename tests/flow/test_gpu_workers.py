@@ -80,7 +80,9 @@ async def test_two_workers_one_of_which_is_killed_and_one_drain(tmp_path: Path, 
         assert sum(values(text, "stoop_jobs_settled_total").values()) == 12
         assert values(text, "stoop_gpu_worker_running") == {"0": 1, "1": 1}
         assert [(await ask(path))[0] for path in ("healthz", "readyz", "startupz")] == [200, 200, 200]
-        assert ready.exists()
+        async with asyncio.timeout(SECONDS):
+            while not ready.exists():  # the parent looks twice a second
+                await asyncio.sleep(0.05)
 
         held = await ground.submit(*["sleep 0.5"] * 8)
         os.kill(killed, signal.SIGKILL)

@@ -1,12 +1,17 @@
 """A real Prometheus scrapes a real worker and exporter: nothing on the board is empty, every rule is evaluated."""
 
 import asyncio
+import contextlib
 import json
 import math
+import os
+import re
 import shutil
 import subprocess
+import sys
+import time
 import urllib.parse
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +38,11 @@ pytestmark = pytest.mark.skipif(PROMETHEUS is None, reason="no prometheus on thi
 async def prometheus(service: Service, tmp_path: Path) -> AsyncIterator[str]:
     """The address of a Prometheus that scrapes the service every second."""
     port = free_port()
-    with exporting(service.config, ExporterOptions(port=0, tenants=5)) as exporter:
-        targets = [exporter.removeprefix("http://"), f"127.0.0.1:{service.metrics_port}"]
+    with (
+        exporting(service.config, ExporterOptions(port=0, tenants=5)) as exporter,
+        serving_gateway(service, tmp_path) as gateway,
+    ):
+        targets = [exporter.removeprefix("http://"), gateway, f"127.0.0.1:{service.metrics_port}"]
         config = {
             "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
             "rule_files": [str(FOLDER / "alerts.yml")],
@@ -48,6 +56,22 @@ async def prometheus(service: Service, tmp_path: Path) -> AsyncIterator[str]:
                 yield f"http://127.0.0.1:{port}"
             finally:
                 process.kill()
+
+
+@contextlib.contextmanager
+def serving_gateway(service: Service, folder: Path) -> Iterator[str]:
+    """Run a gateway, and yield its host and port."""
+    log = folder / "gateway.log"
+    command = [sys.executable, "-m", "stoop", "serve", "--port", "0", "--open"]
+    environment = {**os.environ, "STOOP_REDIS_URL": service.redis_url}
+    with log.open("w") as told, subprocess.Popen(command, env=environment, stderr=told) as process:
+        try:
+            while not (found := re.search(r"listens on http://(\S+)", log.read_text())):
+                assert process.poll() is None, log.read_text()
+                time.sleep(0.05)
+            yield found[1]
+        finally:
+            process.kill()
 
 
 @pytest.fixture

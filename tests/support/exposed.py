@@ -6,6 +6,7 @@ from pathlib import Path
 from prometheus_client.metrics_core import Metric
 
 from stoop.exporter.metrics import METRICS
+from stoop.gateway.metrics import HttpMetrics
 from stoop_schemas.failure import Failure, FailureCode
 from stoop_schemas.result import Metrics as Times
 from stoop_schemas.result import Result
@@ -17,12 +18,20 @@ from stoop_worker.gpu_workers.member import Member
 from stoop_worker.gpu_workers.metrics import MergedMetrics
 from stoop_worker.metrics import Ending, Metrics
 
-__all__ = ["exposed_by_exporter", "exposed_by_parent", "exposed_by_worker"]
+__all__ = ["exposed_by_exporter", "exposed_by_gateway", "exposed_by_parent", "exposed_by_worker"]
 
 
 def exposed_by_exporter() -> dict[str, set[str]]:
     """The names of the exporter's samples, each with its labels."""
     return {name: set(declared.labels) for name, declared in METRICS.items()}
+
+
+def exposed_by_gateway() -> dict[str, set[str]]:
+    """The names of the gateway's samples, each with its labels."""
+    metrics = HttpMetrics()
+    metrics.begun("/v1/query", 0.1, streams=False)
+    metrics.ended("/v1/query", 200, 0.2, code=None, streamed=False)
+    return _samples(metrics.registry.collect())
 
 
 def exposed_by_worker() -> dict[str, set[str]]:

@@ -55,6 +55,10 @@ def _by(label: str, expression: str) -> Query:
     return f"sum by ({label}) ({expression})", f"{{{{{label}}}}}"
 
 
+def _slowest(metric: str) -> Query:
+    return f"histogram_quantile(0.95, sum by (le, route) ({_rate(f'{metric}_bucket')}))", "{{route}}"
+
+
 def _ratio(part: str, whole: str) -> str:
     return f"sum({_rate(part, _WORKER)}) / sum({_rate(whole, _WORKER)})"
 
@@ -207,6 +211,17 @@ ROWS: dict[str, Sequence[Panel]] = {
         Panel("Deliveries by outcome", "ops", [_by("outcome", _SETTLED)]),
         Panel("Failures by code", "ops", [_by("code", _rate("stoop_jobs_settled_total", f'{_WORKER},code!=""'))]),
         Panel("Answers discarded", "ops", [_by("instance", _rate("stoop_jobs_lost_lease_total", _WORKER))]),
+    ),
+    "Gateway": (
+        Panel(
+            "Requests",
+            "reqps",
+            [(f"sum by (route, status) ({_rate('stoop_http_requests_total')})", "{{status}} {{route}}")],
+        ),
+        Panel("From request to status, p95", "s", [_slowest("stoop_http_first_byte_seconds")]),
+        Panel("From request to the end, p95", "s", [_slowest("stoop_http_request_seconds")]),
+        Panel("Open streams", "short", [("sum(stoop_http_streams)", "streams")]),
+        Panel("Refused by limits", "reqps", [_by("kind", _rate("stoop_http_limited_total"))]),
     ),
     "Redis and versions": (
         Panel("Memory", "bytes", [("stoop_redis_memory_bytes", "used")]),
