@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from stoop.client.build_job import answer
     from stoop.client.models import LiveModel
     from stoop.errors import (
+        AudioUnreadable,
         ClientUnusable,
         ConfigError,
         IdempotencyConflict,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
         QueuedEvent,
         ReasoningEvent,
         RestartedEvent,
+        SegmentEvent,
         StartedEvent,
         TerminalEvent,
     )
@@ -53,9 +55,11 @@ if TYPE_CHECKING:
     from stoop_schemas.result import Metrics, Result
     from stoop_schemas.skill import Box, CaptionLength, Output, Point, Reasoning, Settings, Skill
     from stoop_schemas.state import State
+    from stoop_schemas.transcript import Timestamps, Transcript, TranscriptSegment, TranscriptWord
 
 __all__ = [
     "AsyncClient",
+    "AudioUnreadable",
     "Box",
     "CancelledEvent",
     "CaptionLength",
@@ -92,6 +96,7 @@ __all__ = [
     "ReasoningEvent",
     "RestartedEvent",
     "Result",
+    "SegmentEvent",
     "Settings",
     "Skill",
     "StartedEvent",
@@ -99,6 +104,10 @@ __all__ = [
     "StoopError",
     "TerminalEvent",
     "TimedOut",
+    "Timestamps",
+    "Transcript",
+    "TranscriptSegment",
+    "TranscriptWord",
     "UploadFailed",
     "answer",
 ]
@@ -123,6 +132,10 @@ _HOMES = {
     "Settings": "stoop_schemas.skill",
     "Skill": "stoop_schemas.skill",
     "State": "stoop_schemas.state",
+    "Timestamps": "stoop_schemas.transcript",
+    "Transcript": "stoop_schemas.transcript",
+    "TranscriptSegment": "stoop_schemas.transcript",
+    "TranscriptWord": "stoop_schemas.transcript",
 }
 
 if not TYPE_CHECKING:

@@ -10,11 +10,12 @@ StoopError
 ├── QueueUnavailable       Redis cannot be reached or refuses the client
 ├── ClientUnusable         the client is closed, or is another process's or another event loop's
 ├── ImageUnreadable        the given value is not an image, or cannot be read
-├── UploadFailed           the object store did not take or give the image
+├── AudioUnreadable        the given value is not a recording, or cannot be read
+├── UploadFailed           the object store did not take or give the file
 ├── JobFailed              the job ended without an answer; carries `failure` and `result`
 ├── JobCancelled           someone asked for the job to end
 ├── JobExpired             the job's deadline passed before its answer
-├── JobRestarted           a text stream cannot take back text it has returned
+├── JobRestarted           a stream cannot take back text or segments it has returned
 └── TimedOut               no answer within the caller's timeout; the job itself goes on
 """
 
@@ -23,6 +24,7 @@ from stoop_schemas.result import Result
 from stoop_schemas.state import State
 
 __all__ = [
+    "AudioUnreadable",
     "ClientUnusable",
     "ConfigError",
     "IdempotencyConflict",
@@ -98,8 +100,12 @@ class ImageUnreadable(StoopError, ValueError):
     """The given value is not an image, or cannot be read."""
 
 
+class AudioUnreadable(StoopError, ValueError):
+    """The given value is not a recording, or cannot be read."""
+
+
 class UploadFailed(StoopError):
-    """The object store did not take or give the image."""
+    """The object store did not take or give the file."""
 
 
 class JobFailed(StoopError):

@@ -1,4 +1,4 @@
-"""The address of an image in an object store: one syntax for every writer and reader."""
+"""The address of an image or a recording in an object store: one syntax for every writer and reader."""
 
 import re
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ def parse_object(address: str) -> ObjectAddress:
     Raises `ValueError` for any other address; the message repeats no more of it than the bucket and the key.
     """
     if not (match := _OBJECT.fullmatch(address)):
-        raise ValueError("the image address must be s3://bucket/key or data:image/<format>;base64,<bytes>")
+        raise ValueError("the address must be s3://bucket/key, or data:image/<format>;base64,<bytes>")
     found = ObjectAddress(match["bucket"], match["key"], match["version"])
     if any(step in (".", "..") for step in found.key.split("/")):
         # some stores resolve them, which could escape an allowed prefix
@@ -63,7 +63,7 @@ def parse_object(address: str) -> ObjectAddress:
     try:
         length = len(found.key.encode())
     except UnicodeEncodeError:
-        raise ValueError("the key of the image is not valid Unicode") from None
+        raise ValueError("the key is not valid Unicode") from None
     if length > _KEY_BYTES:
-        raise ValueError(f"the key of the image has {length} bytes: at most {_KEY_BYTES}")
+        raise ValueError(f"the key has {length} bytes: at most {_KEY_BYTES}")
     return found

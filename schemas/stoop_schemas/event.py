@@ -6,6 +6,7 @@ import msgspec
 
 from stoop_schemas.failure import Failure
 from stoop_schemas.result import Result
+from stoop_schemas.transcript import TranscriptSegment, TranscriptWord
 from stoop_schemas.version import Version, current
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "QueuedEvent",
     "ReasoningEvent",
     "RestartedEvent",
+    "SegmentEvent",
     "StartedEvent",
     "TerminalEvent",
     "UnknownEvent",
@@ -76,6 +78,13 @@ class ObjectEvent(_Event, frozen=True, kw_only=True, tag="object"):
     object: dict[str, float]
 
 
+class SegmentEvent(_Event, frozen=True, kw_only=True, tag="segment"):
+    """The next segment of a transcript; `words` are its words if the job asks for their times."""
+
+    segment: TranscriptSegment
+    words: list[TranscriptWord] | None = None
+
+
 class FinishedEvent(_Event, frozen=True, kw_only=True, tag="finished"):
     """The job completed."""
 
@@ -99,7 +108,16 @@ class ExpiredEvent(_Event, frozen=True, tag="expired"):
 TerminalEvent = FinishedEvent | FailedEvent | CancelledEvent | ExpiredEvent
 """The last event of a job is one of these, and no other event is."""
 
-Event = QueuedEvent | StartedEvent | RestartedEvent | DeltaEvent | ReasoningEvent | ObjectEvent | TerminalEvent
+Event = (
+    QueuedEvent
+    | StartedEvent
+    | RestartedEvent
+    | DeltaEvent
+    | ReasoningEvent
+    | ObjectEvent
+    | SegmentEvent
+    | TerminalEvent
+)
 
 
 class UnknownEvent(msgspec.Struct, frozen=True):

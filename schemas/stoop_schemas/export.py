@@ -33,6 +33,7 @@ from stoop_schemas.skill import ADAPTER_PATTERN, REGEX_LIMIT, SETTING_RANGES, ST
 from stoop_schemas.skills import BUILT_IN
 from stoop_schemas.state import TERMINAL
 from stoop_schemas.texts import DIMENSIONS_LIMIT, TEXTS_LIMIT
+from stoop_schemas.transcript import AUDIO_SCHEMES, LANGUAGE_PATTERN
 
 __all__ = ["FOLDER", "export", "render"]
 
@@ -96,7 +97,10 @@ def _job_limits() -> dict[str, _Schema]:
         "signature": {"pattern": f"^{SIGNATURE_PATTERN}$"},
         "question": {"maxLength": TEXT_LIMIT},
         "object": {"maxLength": TEXT_LIMIT},
-        "image": {"pattern": f"^({'|'.join((OBJECT_PATTERN, *IMAGE_SCHEMES[1:]))})", "maxLength": IMAGE_LIMIT},
+        "image": _address(IMAGE_SCHEMES),
+        "audio": _address(AUDIO_SCHEMES),
+        "language": {"pattern": f"^{LANGUAGE_PATTERN}$"},
+        "prompt": {"maxLength": TEXT_LIMIT},
         "spatial_refs": {"items": point_or_box},
         "messages": {"maxItems": MESSAGES_LIMIT},
         "date": {"pattern": r"^\d{4}-\d{2}-\d{2}$"},
@@ -109,6 +113,10 @@ def _job_limits() -> dict[str, _Schema]:
         "deadline": {"minimum": 1, "maximum": DEADLINE_LIMIT - 1},
         "max_attempts": {"minimum": 1, "maximum": ATTEMPTS_LIMIT},
     }
+
+
+def _address(schemes: tuple[str, ...]) -> _Schema:
+    return {"pattern": f"^({'|'.join((OBJECT_PATTERN, *schemes[1:]))})", "maxLength": IMAGE_LIMIT}
 
 
 def _exactly(length: int) -> _Schema:

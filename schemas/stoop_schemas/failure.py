@@ -20,6 +20,11 @@ class FailureCode(StrEnum):
     IMAGE_UNDECODABLE = "image_undecodable"  # not an image of an accepted format
     IMAGE_TIMEOUT = "image_timeout"  # the store did not deliver in time
     STORAGE_UNAVAILABLE = "storage_unavailable"  # the store answered with an error or not at all
+    AUDIO_NOT_FOUND = "audio_not_found"  # nothing at that address
+    AUDIO_FORBIDDEN = "audio_forbidden"  # the worker may not read it
+    AUDIO_TOO_LARGE = "audio_too_large"  # over the worker's limit on bytes, seconds or the work of decoding
+    AUDIO_UNDECODABLE = "audio_undecodable"  # not audio of an accepted format
+    AUDIO_TIMEOUT = "audio_timeout"  # the store did not deliver in time
     CONTEXT_OVERFLOW = "context_overflow"  # the prompt does not fit the model
     QUEUE_FULL = "queue_full"  # the lane is at its bound: submit later
     ATTEMPTS_EXHAUSTED = "attempts_exhausted"  # every attempt failed
@@ -33,6 +38,7 @@ class FailureCode(StrEnum):
 RETRYABLE = frozenset(
     {
         FailureCode.IMAGE_TIMEOUT,
+        FailureCode.AUDIO_TIMEOUT,
         FailureCode.STORAGE_UNAVAILABLE,
         FailureCode.WORKER_LOST,
         FailureCode.ENGINE_FAULT,

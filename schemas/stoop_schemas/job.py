@@ -15,6 +15,7 @@ from stoop_schemas.signature import SIGNATURE_PATTERN
 from stoop_schemas.skill import CaptionLength, Settings, Skill, SpatialRef, VectorKind
 from stoop_schemas.skills import spec_of, takers_of
 from stoop_schemas.texts import DIMENSIONS_LIMIT, TEXTS_LENGTH_LIMIT, TEXTS_LIMIT
+from stoop_schemas.transcript import Timestamps, check_speech
 from stoop_schemas.version import Version, current
 
 __all__ = [
@@ -41,7 +42,7 @@ ID_LIMIT: Final = 128
 """Most characters of an id, a custom id, an idempotency key, a lane, a tenant or a traceparent."""
 
 IMAGE_LIMIT: Final = 1 << 20
-"""Most characters of an image address; a larger image belongs in the object store."""
+"""Most characters of an image's or a recording's address; what is larger belongs in the object store."""
 
 ATTEMPTS_LIMIT: Final = 100
 """Most attempts a job may ask for."""
@@ -66,6 +67,7 @@ _WANTED: Final = {
     "input": "a list of texts",
     "query": "a query",
     "documents": "a list of texts",
+    "audio": "a recording",
     "spatial_refs": "one point [x, y], the eye of the person",
 }
 _NAME: Final = re.compile(NAME_PATTERN)
@@ -78,7 +80,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `id` comes from the producer (`names.new_id` makes one) and names the job's keys.
     `image` is `s3://bucket/key[?versionId=...]`, `data:image/...;base64,...`, `https://...` (where the worker
-    allows it) or absent for a query on text alone. Without `reasoning` the model's default holds. `deadline` is in Unix
+    allows it) or absent for a query on text alone. `audio` is an address of the same kinds, with `data:audio/...` or
+    `data:video/...`. Without `reasoning` the model's default holds. `deadline` is in Unix
     milliseconds. `custom_id` and `metadata` (at most 1 KiB) come back untouched in the result. `model` is a short name:
     the job then waits in a lane of that model (`names.model_lane`), and no other model answers it. `signature` comes
     last and is written by `stoop_schemas.signature`, over the bytes of all the rest.
@@ -103,6 +106,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     query: str | None = None
     documents: list[str] | None = None
     truncate: bool = False
+    audio: str | None = None
+    language: str | None = None
+    prompt: str | None = None
+    timestamps: Timestamps = Timestamps.SEGMENT
     settings: Settings = Settings()
     stream: bool = False
     lane: str = "interactive"
@@ -166,8 +173,8 @@ def _check_model(model: str, lane: str) -> None:
 
 
 def _check_texts(job: Job) -> None:
-    for field, text in {"question": job.question, "object": job.object}.items():
-        if text is not None and len(text) > TEXT_LIMIT:
+    for field in ("question", "object", "prompt", "query"):
+        if len(text := getattr(job, field) or "") > TEXT_LIMIT:
             raise _invalid(f"{field} has {len(text)} characters: at most {TEXT_LIMIT}")
     if sum(map(len, job.images)) > IMAGE_LIMIT:
         raise Rejected(
@@ -202,7 +209,7 @@ def _check_chat(job: Job) -> None:
 
 
 def _check_inputs(job: Job) -> None:
-    """Check the texts to embed, and the query with its documents."""
+    """Check the texts to embed or to score, and the recording."""
     for field, texts in {"input": job.input, "documents": job.documents}.items():
         if texts is None:
             continue
@@ -212,14 +219,15 @@ def _check_inputs(job: Job) -> None:
             raise _invalid(f"the texts of {field} have more than {TEXTS_LENGTH_LIMIT} characters together")
         if job.images:
             raise _invalid(f"{job.skill} takes no image")
-    if job.query is not None and len(job.query) > TEXT_LIMIT:
-        raise _invalid(f"query has {len(job.query)} characters: at most {TEXT_LIMIT}")
     if job.dimensions is not None and not 1 <= job.dimensions <= DIMENSIONS_LIMIT:
         raise _invalid(f"dimensions is {job.dimensions}: it must be from 1 to {DIMENSIONS_LIMIT}")
     if job.kinds is not None and (not job.kinds or len(set(job.kinds)) < len(job.kinds)):
         raise _invalid(f"kinds must name one or more of {', '.join(VectorKind)}, each once")
     if job.prompt_name is not None and not 1 <= len(job.prompt_name) <= ID_LIMIT:
         raise _invalid(f"prompt_name must have 1 to {ID_LIMIT} characters")
+    check_speech(job.audio, job.language, IMAGE_LIMIT)
+    if job.audio is not None and (job.images or not spec_of(job.skill).takes("audio")):
+        raise _invalid(f"audio goes with {' and '.join(takers_of('audio'))}, and with no image")
 
 
 def _check_spatial_refs(job: Job) -> None:

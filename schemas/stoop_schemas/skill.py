@@ -9,6 +9,7 @@ import msgspec
 
 from stoop_schemas.chat import Answer
 from stoop_schemas.response_format import ResponseFormat
+from stoop_schemas.transcript import Transcript
 
 __all__ = [
     "ADAPTER_PATTERN",
@@ -45,6 +46,8 @@ class Skill(StrEnum):
     GAZE = "gaze"
     EMBED = "embed"
     RERANK = "rerank"
+    TRANSCRIBE = "transcribe"
+    TRANSLATE = "translate"
 
 
 class CaptionLength(StrEnum):
@@ -171,7 +174,8 @@ class Output(msgspec.Struct, frozen=True, omit_defaults=True):
     query: `answer` (and `reasoning` when asked for); caption: `caption`; detect: `objects`; point: `points`; gaze:
     `gaze`, which is None if the person looks at nothing in the image; chat: `message`; embed: `embeddings`, one vector
     per text, each as its little-endian float32 values in base64, and `sparse` and `colbert` if the job asks for these
-    kinds; rerank: `scores`, one number per document, higher for a better document.
+    kinds; rerank: `scores`, one number per document, higher for a better document; transcribe and
+    translate: `transcript`.
     """
 
     answer: str | None = None
@@ -185,10 +189,13 @@ class Output(msgspec.Struct, frozen=True, omit_defaults=True):
     sparse: list[SparseVector] | None = None
     colbert: list[TokenVectors] | None = None
     scores: list[float] | None = None
+    transcript: Transcript | None = None
 
     @property
     def text(self) -> str | None:
         """The text of the answer; None if the answer is no text."""
         if self.message is not None:
             return self.message.content
+        if self.transcript is not None:
+            return self.transcript.text
         return self.answer if self.answer is not None else self.caption

@@ -19,7 +19,7 @@ from stoop_schemas.skill import Output, Skill
 __all__ = ["BUILT_IN", "TEXT_OUTPUTS", "SkillSpec", "skills", "spec_of", "takers_of"]
 
 _GROUP: Final = "stoop.skills"
-_OUTPUTS: Final = ("answer", "caption", "objects", "points", "gaze", "message", "embeddings", "scores")
+_OUTPUTS: Final = ("answer", "caption", "objects", "points", "gaze", "message", "embeddings", "scores", "transcript")
 TEXT_OUTPUTS: Final = ("answer", "caption", "message")
 """The fields of `Output` that are text; a job streams them piece by piece."""
 
@@ -118,6 +118,23 @@ BUILT_IN: Final[Mapping[str, SkillSpec]] = MappingProxyType(
                 required=("query", "documents"),
                 output="scores",
                 options=("truncate",),
+            ),
+            SkillSpec(
+                name=Skill.TRANSCRIBE.value,
+                summary="Write down what is said in a recording.",
+                fields=("audio",),
+                required=("audio",),
+                output="transcript",
+                options=("language", "prompt", "timestamps"),
+            ),
+            SkillSpec(
+                name=Skill.TRANSLATE.value,
+                summary="Write down in English what is said in a recording.",
+                fields=("audio",),
+                required=("audio",),
+                output="transcript",
+                options=("language", "prompt", "timestamps"),
+                runs=Skill.TRANSCRIBE.value,
             ),
         )
     }

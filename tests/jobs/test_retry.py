@@ -19,7 +19,7 @@ def test_what_no_other_attempt_would_help_fails_at_once(code: FailureCode) -> No
 @pytest.mark.parametrize("code", sorted(RETRYABLE))
 def test_what_may_pass_is_tried_again(code: FailureCode) -> None:
     failure = Failure.of(code, "not now")
-    store = code in (FailureCode.STORAGE_UNAVAILABLE, FailureCode.IMAGE_TIMEOUT)
+    store = code in (FailureCode.STORAGE_UNAVAILABLE, FailureCode.IMAGE_TIMEOUT, FailureCode.AUDIO_TIMEOUT)
     first = STORE_FIRST_SECONDS if store else FIRST_SECONDS
     assert after_failure(failure, attempt=1, most=2, chance=1.0) == Retry(failure, first)
 

@@ -101,7 +101,7 @@ BANNED = {
 
 _JOBS = ("worker/stoop_worker/jobs/", "worker/stoop_worker/celery/")
 _WIRE = ("schemas/", "producer/", *_JOBS)
-_TOP = tuple(f"worker/stoop_worker/{name}.py" for name in ("config", "health", "image_parts", "main", "registration"))
+_TOP = tuple(f"worker/stoop_worker/{name}.py" for name in ("config", "health", "media_parts", "main", "registration"))
 _ENGINE = ("worker/stoop_worker/engine/", "worker/stoop_worker/models/", "worker/stoop_worker/kernels/")
 
 ONLY_IN = {

@@ -8,6 +8,7 @@ __all__ = ["INVALID", "ONLY_CHECKED", "VALID", "VALID_CHANGES"]
 
 IMAGE = {"image": "s3://b/k"}
 LARGE = {"type": "json_schema", "json_schema": {"schema": {"enum": ["a" * (1 << 16)]}}}
+AUDIO = {"skill": "transcribe", "audio": "s3://talks/a.mp3"}
 VALID: dict[str, Any] = {"id": "a", "skill": "query", "question": "q"}
 
 VALID_CHANGES: list[dict[str, Any]] = [
@@ -24,6 +25,8 @@ VALID_CHANGES: list[dict[str, Any]] = [
     {"skill": "caption", **IMAGE, "question": None},
     {"skill": "detect", **IMAGE, "object": "car"},
     {"skill": "point", **IMAGE, "object": "car"},
+    AUDIO,
+    {**AUDIO, "audio": "data:video/mp4;base64,AA==", "language": "yue", "prompt": "", "timestamps": "none"},
     {"deadline": 1},
     {"deadline": (1 << 53) - 1},
     {"max_attempts": 1},
@@ -51,6 +54,8 @@ ONLY_CHECKED: list[tuple[dict[str, Any], FailureCode]] = [
     ({"skill": "detect", **IMAGE, "object": "a", "settings": {"regex": "a"}}, FailureCode.INVALID_ARGUMENT),
     ({"settings": {"response_format": LARGE}}, FailureCode.INVALID_ARGUMENT),
     ({"settings": {"min_pixels": 2, "max_pixels": 1}}, FailureCode.INVALID_ARGUMENT),
+    ({"audio": "s3://talks/a.mp3"}, FailureCode.INVALID_ARGUMENT),
+    ({**AUDIO, **IMAGE}, FailureCode.INVALID_ARGUMENT),
     ({"spatial_refs": [[0.5, 0.5]]}, FailureCode.INVALID_ARGUMENT),
     ({**IMAGE, "spatial_refs": [[0.5, 0, 0.25, 1]]}, FailureCode.INVALID_ARGUMENT),
     ({**IMAGE, "spatial_refs": [[0, 0.5, 1, 0.25]]}, FailureCode.INVALID_ARGUMENT),
@@ -104,6 +109,13 @@ INVALID: list[tuple[dict[str, Any], FailureCode]] = [
     ({"image": "/etc/passwd"}, FailureCode.INVALID_ARGUMENT),
     ({"image": "data:text/plain,x"}, FailureCode.INVALID_ARGUMENT),
     ({"image": "s3://" + "a" * (1 << 20)}, FailureCode.IMAGE_TOO_LARGE),
+    ({**AUDIO, "audio": ""}, FailureCode.MALFORMED),
+    ({**AUDIO, "audio": "http://example.com/a.mp3"}, FailureCode.INVALID_ARGUMENT),
+    ({**AUDIO, "audio": "data:image/png;base64,x"}, FailureCode.INVALID_ARGUMENT),
+    ({**AUDIO, "audio": "s3://b/"}, FailureCode.INVALID_ARGUMENT),
+    ({**AUDIO, "audio": "s3://" + "a" * (1 << 20)}, FailureCode.AUDIO_TOO_LARGE),
+    ({**AUDIO, "language": "English"}, FailureCode.INVALID_ARGUMENT),
+    ({**AUDIO, "prompt": "a" * 8193}, FailureCode.INVALID_ARGUMENT),
     ({"deadline": 0}, FailureCode.INVALID_ARGUMENT),
     ({"deadline": -1}, FailureCode.INVALID_ARGUMENT),
     ({"deadline": 1 << 53}, FailureCode.INVALID_ARGUMENT),

@@ -27,6 +27,7 @@ from stoop_schemas.skill import (
     VectorKind,
 )
 from stoop_schemas.state import TERMINAL
+from stoop_schemas.transcript import Timestamps, Transcript, TranscriptSegment, TranscriptWord
 
 __all__ = ["any_events", "any_jobs", "any_json", "any_results"]
 
@@ -83,7 +84,8 @@ def any_jobs(draw: st.DrawFn) -> Job:
     skill = draw(st.sampled_from(Skill))
     chats_on = skill is Skill.CHAT
     embeds, ranks = skill is Skill.EMBED, skill is Skill.RERANK
-    has_image = not (chats_on or embeds or ranks)
+    hears = skill in (Skill.TRANSCRIBE, Skill.TRANSLATE)
+    has_image = not (chats_on or embeds or ranks or hears)
     refs = draw(maybe(st.lists(st.tuples(fractions, fractions) | boxes(), max_size=3)))
     eye = draw(st.tuples(fractions, fractions))
     return Job(
@@ -100,6 +102,10 @@ def any_jobs(draw: st.DrawFn) -> Job:
         query=draw(text.filter(len)) if ranks else None,
         documents=draw(st.lists(text, min_size=1, max_size=3)) if ranks else None,
         truncate=draw(st.booleans()),
+        audio=draw(images) if hears else None,
+        language=draw(maybe(st.sampled_from(["en", "yue"]))) if hears else None,
+        prompt=draw(maybe(text)) if hears else None,
+        timestamps=draw(st.sampled_from(Timestamps)),
         question=draw(text.filter(len)) if skill is Skill.QUERY else draw(maybe(text)),
         object=draw(text.filter(len)) if skill in (Skill.DETECT, Skill.POINT) else draw(maybe(text)),
         length=draw(st.sampled_from(CaptionLength)),
@@ -121,6 +127,12 @@ def any_jobs(draw: st.DrawFn) -> Job:
 failures = st.builds(Failure, st.sampled_from(FailureCode), text, st.booleans())
 places = st.builds(Point, numbers, numbers)
 groundings = st.builds(Grounding, st.integers(0, 99), st.integers(0, 99), st.lists(st.tuples(numbers, numbers)))
+segments = st.builds(
+    TranscriptSegment,
+    *(st.integers(0, 99), st.integers(0, 1 << 20), numbers, numbers, text, st.lists(st.integers(0, 99), max_size=2)),
+    *(numbers, numbers, numbers, numbers),
+)
+words = st.lists(st.builds(TranscriptWord, text, numbers, numbers, fractions), max_size=2)
 outputs = st.builds(
     Output,
     answer=maybe(text),
@@ -133,6 +145,7 @@ outputs = st.builds(
     sparse=maybe(st.lists(st.builds(SparseVector, st.lists(st.integers(0, 99)), st.lists(numbers)), max_size=2)),
     colbert=maybe(st.lists(st.builds(TokenVectors, st.integers(0, 99), text), max_size=2)),
     scores=maybe(st.lists(numbers, max_size=3)),
+    transcript=maybe(st.builds(Transcript, text, text, numbers, st.lists(segments, max_size=2), maybe(words))),
 )
 any_results: st.SearchStrategy[Result] = st.builds(
     Result,
@@ -158,6 +171,7 @@ any_events: st.SearchStrategy[Event] = st.one_of(
     st.builds(events.RestartedEvent, **numbered),
     st.builds(events.DeltaEvent, text=text, **numbered),
     st.builds(events.ReasoningEvent, text=text, **numbered),
+    st.builds(events.SegmentEvent, segment=segments, words=maybe(words), **numbered),
     st.builds(events.ObjectEvent, object=st.dictionaries(text, numbers, max_size=4), **numbered),
     st.builds(events.FinishedEvent, result=any_results, **numbered),
     st.builds(events.FailedEvent, failure=failures, **numbered),

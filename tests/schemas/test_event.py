@@ -45,12 +45,12 @@ def test_an_event_names_its_type_and_writes_itself_as_on_the_wire() -> None:
 
 
 def test_an_event_of_a_later_version_is_told_by_its_type_and_number() -> None:
-    packed = b'{"type":"segment","v":1,"id":"a","seq":3,"attempt":1,"segment":{"start":0.0,"text":"Hello."}}'
-    assert unpack_event(packed) == events.UnknownEvent(type="segment", id="a", seq=3, attempt=1)
+    packed = b'{"type":"progress","v":1,"id":"a","seq":3,"attempt":1,"progress":{"done":0.5}}'
+    assert unpack_event(packed) == events.UnknownEvent(type="progress", id="a", seq=3, attempt=1)
 
 
 @pytest.mark.parametrize("missing", ["type", "id", "seq"])
 def test_an_event_of_a_later_version_has_what_every_event_has(missing: str) -> None:
-    whole = {"type": "segment", "v": 1, "id": "a", "seq": 0}
+    whole = {"type": "progress", "v": 1, "id": "a", "seq": 0}
     with pytest.raises(Rejected):
         unpack_event(msgspec.json.encode({name: value for name, value in whole.items() if name != missing}))

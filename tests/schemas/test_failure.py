@@ -11,6 +11,7 @@ def test_retryable_follows_the_table(code: FailureCode) -> None:
 def test_the_codes_worth_another_try_are_those_of_the_contract() -> None:
     assert {code.value for code in RETRYABLE} == {
         "image_timeout",
+        "audio_timeout",
         "storage_unavailable",
         "worker_lost",
         "engine_fault",

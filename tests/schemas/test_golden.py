@@ -15,12 +15,26 @@ from stoop_schemas.job import Job
 from stoop_schemas.result import Metrics, Result
 from stoop_schemas.skill import Box, CaptionLength, Grounding, Output, Point, Reasoning, Settings, Skill
 from stoop_schemas.state import State
+from stoop_schemas.transcript import Timestamps, Transcript, TranscriptSegment, TranscriptWord
 
 GOLDEN = Path(__file__).with_name("golden")
 ID = "0123456789abcdef0123456789abcdef-0"
 IMAGE = "s3://photos/street.jpg"
 TIMEOUT = Failure(FailureCode.IMAGE_TIMEOUT, "the store did not deliver in time", retryable=True)
 
+SEGMENT = TranscriptSegment(
+    id=0,
+    seek=3000,
+    start=30.0,
+    end=32.5,
+    text=" Good morning.",
+    tokens=[50365, 2205, 2446, 13, 50490],
+    temperature=0.0,
+    avg_logprob=-0.25,
+    compression_ratio=0.75,
+    no_speech_prob=0.125,
+)
+WORDS = [TranscriptWord(" Good", 30.0, 30.5, 0.75), TranscriptWord(" morning.", 30.5, 32.5, 0.5)]
 QUERY_RESULT = Result(
     id=ID,
     status=State.COMPLETED,
@@ -50,6 +64,14 @@ JOBS = {
     "job-detect": Job(id=ID, skill=Skill.DETECT, image=IMAGE, object="car"),
     "job-point": Job(id=ID, skill=Skill.POINT, image=IMAGE, object="wheel"),
     "job-gaze": Job(id=ID, skill=Skill.GAZE, image=IMAGE, spatial_refs=[(0.4, 0.25)]),
+    "job-transcribe": Job(
+        id=ID,
+        skill=Skill.TRANSCRIBE,
+        audio="s3://talks/monday.mp3",
+        language="en",
+        prompt="Kestrel, stoop",
+        timestamps=Timestamps.WORD,
+    ),
     "job-all-fields": Job(
         id=ID,
         custom_id="line 7",
@@ -89,6 +111,8 @@ EVENTS: dict[str, Event] = {
         id=ID, seq=2, attempt=1, object={"x_min": 0.125, "y_min": 0.25, "x_max": 0.5, "y_max": 1.0625}
     ),
     "event-object-point": events.ObjectEvent(id=ID, seq=2, attempt=1, object={"x": 0.125, "y": 0.25}),
+    "event-segment": events.SegmentEvent(id=ID, seq=2, attempt=1, segment=SEGMENT),
+    "event-segment-words": events.SegmentEvent(id=ID, seq=2, attempt=1, segment=SEGMENT, words=WORDS),
     "event-finished": events.FinishedEvent(id=ID, seq=6, attempt=1, result=QUERY_RESULT),
     "event-failed": events.FailedEvent(id=ID, seq=6, attempt=3, failure=TIMEOUT),
     "event-cancelled": events.CancelledEvent(id=ID, seq=1),
@@ -130,6 +154,13 @@ RESULTS = {
         output=Output(points=[Point(0.125, 0.25), Point(0.5, 0.5)]),
         finish_reason="stop",
     ),
+    "result-transcribe": Result(
+        id=ID,
+        status=State.COMPLETED,
+        skill=Skill.TRANSCRIBE,
+        output=Output(transcript=Transcript("Good morning.", "en", 32.5, [SEGMENT], WORDS)),
+        finish_reason="stop",
+    ),
     "result-failed": Result(id=ID, status=State.FAILED, skill=Skill.CAPTION, failure=TIMEOUT, attempt=3),
     "result-failed-model": Result(
         id=ID,
@@ -160,7 +191,7 @@ FOREIGN: dict[str, Job | Event | UnknownEvent | Result] = {
     "job-moondream-point": Job(id="line_4", skill=Skill.POINT, image="https://example.com/cat.jpg", object="ear"),
     "job-unknown-fields": JOBS["job-caption"],
     "event-unknown-fields": EVENTS["event-delta"],
-    "event-unknown-type": UnknownEvent(type="segment", id=ID, seq=3, attempt=1),
+    "event-unknown-type": UnknownEvent(type="progress", id=ID, seq=3, attempt=1),
     "result-unknown-fields": RESULTS["result-caption"],
 }
 

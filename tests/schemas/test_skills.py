@@ -15,7 +15,8 @@ from stoop_schemas.job import Job
 from stoop_schemas.skill import Output, Skill
 from stoop_schemas.skills import BUILT_IN, TEXT_OUTPUTS, SkillSpec, spec_of
 from stoop_worker.engine import request as engine
-from stoop_worker.jobs.translate import Timings, completed, to_request
+from stoop_worker.jobs.pipelines import Transcription
+from stoop_worker.jobs.translate import Timings, completed, to_request, transcribed
 
 EXAMPLES: dict[str, Any] = {
     "image": "s3://bucket/key",
@@ -27,6 +28,7 @@ EXAMPLES: dict[str, Any] = {
     "input": ["hello", "world"],
     "query": "hello?",
     "documents": ["hello", "world"],
+    "audio": "s3://bucket/talk.mp3",
 }
 SPECS = pytest.mark.parametrize("spec", BUILT_IN.values(), ids=lambda spec: spec.name)
 
@@ -70,7 +72,7 @@ def test_celery_has_its_task(spec: SkillSpec) -> None:
 
 @SPECS
 def test_a_bulk_run_can_give_its_fields(spec: SkillSpec) -> None:
-    by_rows = {"image", "messages", "input", "query", "documents"}
+    by_rows = {"image", "messages", "input", "query", "documents", "audio"}
     assert set(spec.fields) - by_rows <= set(BulkOptions.__dataclass_fields__)
 
 
@@ -88,6 +90,10 @@ def test_the_engine_runs_it_and_its_answer_is_where_it_says(spec: SkillSpec) -> 
     request = to_request(job, (), engine.Sampling())
     assert type(request.task).__name__.lower() == (spec.runs or spec.name)
     usage = engine.Usage(1, 1, 0, 1.0, 1.0, 1.0)
+    if spec.output == "transcript":
+        spoken = Transcription("en", 1.0, (), usage, engine.FinishReason.STOP)
+        assert "transcript" in msgspec.to_builtins(transcribed(job, spoken, Timings()).output)
+        return
     finished = engine.Finished(id="a", reason=engine.FinishReason.STOP, usage=usage, text="words")
     output = completed(job, finished, Timings()).output
     assert output is not None and spec.output in msgspec.to_builtins(output)

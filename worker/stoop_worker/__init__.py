@@ -15,7 +15,7 @@ inspection/      the facts about a checkpoint, for `stoop inspect`
 gpu_workers/     one worker for each GPU of this host, under one parent
 kernels/         the GPU kernels
 celery/          jobs that came as Celery messages
-image_parts.py   builds the fetcher, the decoding threads and their budgets
+media_parts.py   builds the fetcher, the decoding threads and their budgets
 adapter_parts.py builds what fetches adapters, if they come from an address
 registration.py  the worker's entry in the registry of workers
 health.py        decides whether the worker is alive, started and ready

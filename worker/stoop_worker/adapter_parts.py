@@ -9,11 +9,11 @@ from typing import Any, Final
 from stoop_schemas.allowed import AllowedBuckets
 from stoop_worker.config import WorkerConfig
 from stoop_worker.errors import ConfigError
-from stoop_worker.image_parts import store_of
 from stoop_worker.jobs.adapters import AdapterCache
 from stoop_worker.jobs.fetch.adapter_source import AdapterSource, hub_file
 from stoop_worker.jobs.fetch.fetcher import Fetcher
 from stoop_worker.jobs.fetch.https import HttpsConfig, HttpsFetcher
+from stoop_worker.media_parts import store_of
 
 __all__ = ["adapter_settings", "running_adapters"]
 
@@ -49,7 +49,11 @@ def running_adapters(config: WorkerConfig) -> Iterator[AdapterCache | None]:
     largest = min(config.adapter_cache_bytes, _LARGEST)
     # the operator named the bucket, so the rules for jobs' own addresses do not apply
     store = replace(
-        store_of(config), max_bytes=largest, timeout=_SECONDS, allowed=AllowedBuckets(), concurrency=_CONCURRENCY
+        store_of(config, largest),
+        max_bytes=largest,
+        timeout=_SECONDS,
+        allowed=AllowedBuckets(),
+        concurrency=_CONCURRENCY,
     )
     plain = HttpsConfig(max_bytes=largest, timeout=_SECONDS)
     with Fetcher(store) as fetcher:

@@ -156,20 +156,22 @@ class WorkerConfig(BaseSettings):
     allowed_buckets: Buckets = Field(
         default=(), description="bucket, bucket/prefix or tenant=bucket/prefix, comma-separated; empty: all"
     )
-    allow_https: bool = Field(default=False, description="fetch images from web servers on the public internet")
+    allow_https: bool = Field(default=False, description="fetch from web servers on the public internet")
     https_hosts: Names = Field(default=(), description="web servers: host or *.domain, comma-separated; empty: all")
-    fetch_timeout_seconds: float = Field(default=20.0, ge=0.1, le=3_600, description="time to fetch one image")
-    fetch_concurrency: int = Field(default=16, ge=1, le=1_024, description="images fetched at once")
+    fetch_timeout_seconds: float = Field(default=20.0, ge=0.1, le=3_600, description="time to fetch one file")
+    fetch_concurrency: int = Field(default=16, ge=1, le=1_024, description="files fetched at once")
     max_image_bytes: int = Field(default=32 << 20, ge=1, le=1 << 32, description="largest encoded image")
     max_image_pixels: int = Field(default=64_000_000, ge=1, le=1 << 32, description="largest image, in pixels")
+    max_audio_bytes: int = Field(default=128 << 20, ge=1, le=1 << 32, description="largest encoded audio file")
+    max_audio_seconds: float = Field(default=14_400.0, ge=1, le=_DAY, description="longest audio, once decoded")
     max_fetched_bytes: int = Field(
-        default=512 << 20, ge=1, le=1 << 40, description="memory for all images that are fetched and not yet decoded"
+        default=512 << 20, ge=1, le=1 << 40, description="memory for all images and audio fetched and not yet decoded"
     )
     max_decoded_bytes: int = Field(
-        default=2 << 30, ge=1, le=1 << 40, description="memory for the pixels of all images in use"
+        default=2 << 30, ge=1, le=1 << 40, description="memory for the pixels and the audio of all jobs in flight"
     )
     image_threads: int | None = Field(
-        default=None, ge=1, le=256, description="threads that decode images; by default one per core, at most 8"
+        default=None, ge=1, le=256, description="threads that decode; by default one per core, at most 8"
     )
 
     signing_keys: Keys | None = Field(

@@ -23,7 +23,6 @@ from stoop_worker.engine_process.protocol import EngineSettings, Ready
 from stoop_worker.engine_process.supervisor import SupervisedEngine, Supervision
 from stoop_worker.errors import QueueUnavailable
 from stoop_worker.health import Health
-from stoop_worker.image_parts import running_images
 from stoop_worker.jobs.consumer import Consumer, Permits
 from stoop_worker.jobs.control import Control
 from stoop_worker.jobs.executor import Executor
@@ -32,6 +31,7 @@ from stoop_worker.jobs.outage import RedisOutage
 from stoop_worker.jobs.publisher import Identity, Publisher
 from stoop_worker.jobs.redis.broker import BrokerConfig, RedisBroker
 from stoop_worker.jobs.relay import Relay
+from stoop_worker.media_parts import running_media
 from stoop_worker.metrics import Metrics
 from stoop_worker.registration import Registration, describe
 from stoop_worker.shutdown import Shutdown
@@ -127,7 +127,7 @@ async def _built(
     publisher = Publisher(broker, identity)
     permits = _permits(config, ready.device)
     with (
-        running_images(config, ready, engine.shared_pixels, metrics) as images,
+        running_media(config, ready, engine.shared_pixels, metrics) as (images, recordings),
         running_adapters(config) as adapters,
     ):
         dialect = CeleryDialect(
@@ -149,6 +149,7 @@ async def _built(
             dialect=dialect,
             model=config.name,
             adapters=adapters,
+            recordings=recordings,
         )
         consumer = Consumer(broker, executor, permits=permits, metrics=metrics, ready=engine.running)
         registration = Registration(describe(config, ready, permits.count))

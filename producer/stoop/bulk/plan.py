@@ -18,7 +18,7 @@ from stoop.bulk.row_run import check_row, make_job, run_job
 from stoop.bulk.sources import Source
 from stoop.client.outage import Patience
 from stoop.client.submission import Submitter
-from stoop.errors import ConfigError, ImageUnreadable, InvalidJob, JobFailed, StoopError
+from stoop.errors import AudioUnreadable, ConfigError, ImageUnreadable, InvalidJob, JobFailed, StoopError
 from stoop.terminal import legible
 from stoop_schemas.job import Job
 from stoop_schemas.result import Metrics
@@ -137,7 +137,7 @@ async def probe(source: Source, client: Client, ask: Ask, *, lane: str, rows: in
         if row.problem is None:
             try:
                 jobs.append(await make_job(client, row, ask, lane))
-            except (InvalidJob, ImageUnreadable) as error:
+            except (InvalidJob, ImageUnreadable, AudioUnreadable) as error:
                 refused = error
     if not jobs:
         raise refused

@@ -12,8 +12,9 @@ from stoop.client.chat_images import image_sources
 from stoop_schemas.codec import pack
 from stoop_schemas.failure import Failure
 from stoop_schemas.job import Job
+from stoop_schemas.skills import skills
 
-__all__ = ["Ask", "Row", "grouped", "identified"]
+__all__ = ["Ask", "Row", "grouped", "identified", "in_its_field"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,12 @@ def grouped(members: Sequence[Row]) -> Row:
     """Return one row for the texts of all members, which embed a text each; its name is that of the first and last."""
     texts = [text for each in members for text in each.fields["input"]]
     return Row(f"{members[0].name}-{members[-1].name}", fields={"input": texts}, members=tuple(members))
+
+
+def in_its_field(skill: str, file: Any) -> dict[str, Any]:
+    """Return the file of a row as the field in which the skill takes it: `audio` for recordings, otherwise `image`."""
+    hears = skill in skills() and skills()[skill].takes("audio")
+    return {"audio" if hears else "image": file}
 
 
 def identified(job: Job, row: Row, run: str, tries: int) -> Job:

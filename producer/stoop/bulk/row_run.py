@@ -9,12 +9,13 @@ from typing import Any, Final
 
 from stoop.bulk.output.line import Line, answered, failed, unanswered
 from stoop.bulk.port import Client
-from stoop.bulk.row import Ask, Row, grouped, identified
+from stoop.bulk.row import Ask, Row, grouped, identified, in_its_field
 from stoop.client.build_job import build_job
 from stoop.client.chat_images import with_addresses
 from stoop.client.outage import Patience
 from stoop.client.submission import Submitter
 from stoop.errors import (
+    AudioUnreadable,
     IdempotencyConflict,
     ImageUnreadable,
     InvalidJob,
@@ -70,6 +71,8 @@ class RowRun:
             return identified(job, row, self.run, tries)
         except ImageUnreadable as error:
             return _failed(row, Failure.of(_code(row), str(error)))
+        except AudioUnreadable as error:
+            return _failed(row, Failure.of(FailureCode.AUDIO_UNDECODABLE, str(error)))
         except InvalidJob as error:
             return _failed(row, error.failure)
         finally:
@@ -113,7 +116,8 @@ async def run_job(client: Client, submitter: Submitter, queue: Patience, job: Jo
 async def make_job(client: Client, row: Row, ask: Ask, lane: str) -> Job:
     """Make the row's job, of its own fields before those of the command line. Raises a `StoopError`."""
     skill, fields = _asked(row, ask)
-    return await client.prepare(skill, row.image, settings={**ask.settings, **row.settings}, **fields, lane=lane)
+    given = {**in_its_field(skill, row.image), **fields}
+    return await client.prepare(skill, settings={**ask.settings, **row.settings}, **given, lane=lane)
 
 
 def check_row(row: Row, ask: Ask) -> None:
@@ -126,7 +130,7 @@ def check_row(row: Row, ask: Ask) -> None:
     if fields.get("messages"):
         known = [each if isinstance(each, str) and each.startswith("s3://") else _ANY_ADDRESS for each in row.images]
         fields = {**fields, "messages": with_addresses(fields["messages"], known)}
-    build_job(skill, image=image, settings={**ask.settings, **row.settings}, **fields)
+    build_job(skill, settings={**ask.settings, **row.settings}, **{**in_its_field(skill, image), **fields})
 
 
 def _asked(row: Row, ask: Ask) -> tuple[str, Mapping[str, Any]]:

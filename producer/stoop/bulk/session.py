@@ -16,7 +16,7 @@ from stoop.bulk.output.output_folder import SHARD_ROWS, Identity, opened
 from stoop.bulk.output.summary import Summary, write_summary
 from stoop.bulk.port import Client
 from stoop.bulk.progress import IMAGES, Unit, display_on
-from stoop.bulk.row import Ask
+from stoop.bulk.row import Ask, in_its_field
 from stoop.bulk.run import Limits, Run
 from stoop.bulk.sources import Source
 from stoop.bulk.sources.folder import Folder
@@ -60,7 +60,7 @@ def check_ask(source: Source, ask: Ask, objects: Sequence[str] = ()) -> None:
     if isinstance(source, Folder | Prefix):  # their rows have nothing of their own
         if ask.skill is None:
             raise ConfigError(f"give --skill, one of {', '.join(skills())}")
-        build_job(ask.skill, image=image, settings=ask.settings, **ask.fields)
+        build_job(ask.skill, settings=ask.settings, **{**in_its_field(ask.skill, image), **ask.fields})
     for each in objects:
         build_job(Skill.DETECT, image=image, object=each)
     for name in ask.fields if ask.skill else ():

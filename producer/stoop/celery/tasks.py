@@ -22,6 +22,8 @@ __all__ = [
     "query",
     "rerank",
     "task",
+    "transcribe",
+    "translate",
 ]
 
 
@@ -108,6 +110,18 @@ def rerank(query: str, documents: list[str], **options: Any) -> dict[str, Any]:
     _elsewhere(Skill.RERANK)
 
 
+@shared_task(name=dialect.task(Skill.TRANSCRIBE), **_OPTIONS)  # type: ignore[untyped-decorator]
+def transcribe(audio: str, **options: Any) -> dict[str, Any]:
+    """Write down what is said: {"transcript": {"text", "language", "duration", "segments"[, "words"]}}."""
+    _elsewhere(Skill.TRANSCRIBE)
+
+
+@shared_task(name=dialect.task(Skill.TRANSLATE), **_OPTIONS)  # type: ignore[untyped-decorator]
+def translate(audio: str, **options: Any) -> dict[str, Any]:
+    """Write down in English what is said, like `transcribe`."""
+    _elsewhere(Skill.TRANSLATE)
+
+
 @functools.cache
 def task(skill: str) -> Any:
     """Return the task of any skill, one that another package adds too; its arguments are the skill's fields in order.
@@ -115,7 +129,8 @@ def task(skill: str) -> Any:
     Raises `Rejected` (unsupported_skill) if no package here has the skill.
     """
     spec = spec_of(skill)
-    own = {each.name.rpartition(".")[2]: each for each in (query, caption, detect, point, gaze, chat, embed, rerank)}
+    built_in = (query, caption, detect, point, gaze, chat, embed, rerank, transcribe, translate)
+    own = {each.name.rpartition(".")[2]: each for each in built_in}
     if skill in own:
         return own[Skill(skill)]
 

@@ -5,6 +5,7 @@ command_group.py     loads a command only when it is called
 skills.py            `stoop query`, `caption`, `detect`, `point`, `gaze` and `run`
 chat.py              `stoop chat`
 texts.py             `stoop embed` and `stoop rerank`
+speech.py            `stoop transcribe` and `stoop translate`
 schedule.py          `stoop schedule`
 skill_options.py     the options that these share
 result.py            `stoop result`

@@ -7,6 +7,7 @@ import typer
 
 from stoop.cli import render
 from stoop.errors import (
+    AudioUnreadable,
     ConfigError,
     IdempotencyConflict,
     ImageUnreadable,
@@ -30,6 +31,7 @@ _CODES: dict[type[StoopError], int] = {
     JobCancelled: FAILED,
     JobExpired: FAILED,
     NotFound: FAILED,
+    AudioUnreadable: USAGE,
     ConfigError: USAGE,
     IdempotencyConflict: USAGE,
     ImageUnreadable: USAGE,

@@ -15,8 +15,9 @@ from rich.table import Table
 
 from stoop.errors import JobFailed, StoopError, TimedOut
 from stoop.short_answer import place_text, vector_text, weights_text
+from stoop.subtitles import cue
 from stoop.terminal import counted, legible, one_line, open_console
-from stoop_schemas.event import DeltaEvent, Event, ObjectEvent, ReasoningEvent, RestartedEvent
+from stoop_schemas.event import DeltaEvent, Event, ObjectEvent, ReasoningEvent, RestartedEvent, SegmentEvent
 from stoop_schemas.result import Result
 
 __all__ = [
@@ -42,6 +43,8 @@ def print_result(result: Result, *, as_json: bool) -> None:
             _write(out, f"{output[name]}\n")
     if "message" in output:
         _write(out, f"{output['message']['content']}\n")
+    if "transcript" in output:
+        _write(out, f"{output['transcript']['text']}\n")
     for name in ("objects", "points"):
         if name in output:
             out.print(_table(name, output[name]) if output[name] else f"no {name} found")
@@ -53,7 +56,7 @@ def print_result(result: Result, *, as_json: bool) -> None:
 
 
 def print_stream(events: Iterable[Event]) -> None:
-    """Print events as they arrive: text on one line, each box or point on its own line."""
+    """Print events as they arrive: text on one line, each box, point or segment on its own line."""
     out, aside = open_console(), open_console(stderr=True)
     for event in events:
         if isinstance(event, DeltaEvent):
@@ -62,6 +65,8 @@ def print_stream(events: Iterable[Event]) -> None:
             _write(out, event.text, "dim")
         elif isinstance(event, ObjectEvent):
             _write(out, f"{place_text(event.object)}\n")
+        elif isinstance(event, SegmentEvent):
+            _write(out, cue(event.segment))
         elif isinstance(event, RestartedEvent):
             out.print()
             aside.print("(the job runs again: ignore the output above this line)", style="yellow")

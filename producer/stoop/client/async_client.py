@@ -9,6 +9,8 @@ import msgspec
 from stoop.client.build_job import answer, build_job, checked
 from stoop.client.chat_images import image_sources, with_addresses
 from stoop.client.job_client import JobClient
+from stoop.client.segment_stream import SegmentStream
+from stoop.client.speech_methods import SpeechMethods
 from stoop.client.text_stream import TextStream
 from stoop.client.transport import Transport
 from stoop.images.source import EncodedImage
@@ -25,15 +27,16 @@ __all__ = ["AsyncClient"]
 _ANY_ADDRESS = "s3://bucket/key"
 
 
-class AsyncClient(JobClient):
+class AsyncClient(SpeechMethods, JobClient):
     """Submits jobs to the queue and reads their answers; one client serves any number of tasks of one event loop.
 
     Without a `config` it reads the `STOOP_*` variables; `values` are fields of `ProducerConfig` and win over both. It
     connects at first use. An `image` is an `s3://`, `data:` or `https://` address, or a path, bytes, a Pillow image or
-    an array of uint8 (RGB), which are uploaded to the configured bucket. `settings` may hold temperature, top_p,
-    max_tokens, max_objects, seed, top_k, stop, presence_penalty, frequency_penalty, response_format, regex and adapter.
-    With `cancel_on_exit` a job is cancelled when the reader of its stream or result leaves before the end; closing the
-    client cancels the rest. Every method raises only `StoopError`s.
+    an array of uint8 (RGB), which are uploaded to the configured bucket; an `audio` is an address, a path or bytes.
+    `settings` may hold temperature, top_p, max_tokens, max_objects, seed, top_k, stop, presence_penalty,
+    frequency_penalty, response_format, regex and adapter. With `cancel_on_exit` a job is cancelled when the reader of
+    its stream or result leaves before the end; closing the client cancels the rest. Every method raises only
+    `StoopError`s.
     """
 
     def __init__(
@@ -63,10 +66,13 @@ class AsyncClient(JobClient):
         settings: Mapping[str, Any] | None = None,
         **fields: Any,
     ) -> Job:
-        """Make a job from fields of `stoop_schemas.job.Job`; upload its images unless they are addresses."""
+        """Make a job from fields of `stoop_schemas.job.Job`; upload its images and audio unless they are addresses."""
         # a placeholder address lets the job be checked before anything is uploaded
         any_address = None if image is None else _ANY_ADDRESS
         given = {**self._defaults, **fields, "image": any_address}
+        if fields.get("audio") is not None:
+            job = build_job(skill, settings=settings, **{**given, "audio": _ANY_ADDRESS})
+            return checked(msgspec.structs.replace(job, audio=await self.images.audio_address(fields["audio"])))
         messages = fields.get("messages") or []
         sources = image_sources(messages)
         if sources:
@@ -227,10 +233,14 @@ class AsyncClient(JobClient):
     ) -> dict[str, Any]:
         """Run any skill by its name, one that another package adds too, and return its answer as its own method would.
 
-        With `stream` the text of the answer is an async iterator; boxes and points come whole.
+        With `stream` the text of the answer, or the segments of a transcript, are an async iterator; boxes and points
+        come whole.
         """
         job = await self.prepare(skill, image, settings=settings, stream=stream, **fields)
         output = spec_of(skill).output
+        if stream and output == "transcript":
+            job_id = await self.submit(job)
+            return {"segments": SegmentStream(job_id, self.stream(job_id, self.config.timeout_seconds))}
         if not stream or output not in TEXT_OUTPUTS:
             return await self._answer(job)
         return {output: await self._text(job)}

@@ -11,6 +11,7 @@ from stoop.client.gathering import Outcome
 from stoop.client.loop_thread import Closable, LoopThread, PlainIterator
 from stoop.client.models import LiveModel
 from stoop.client.pulling import pulled
+from stoop.client.segment_stream import SegmentStream
 from stoop.client.text_stream import TextStream
 from stoop.client.transport import Transport
 from stoop.errors import ClientUnusable, StoopError
@@ -141,6 +142,8 @@ class Client:
     chat = _answering(AsyncClient.chat)
     embed = _answering(AsyncClient.embed)
     rerank = _answering(AsyncClient.rerank)
+    transcribe = _answering(AsyncClient.transcribe)
+    translate = _answering(AsyncClient.translate)
 
     def run(
         self,
@@ -202,7 +205,6 @@ class Client:
         return PlainIterator(self._here().thread, iterator)
 
     def _plain(self, answer: dict[str, Any]) -> dict[str, Any]:
-        """Turn the text stream in an answer, if there is one, into a plain iterator."""
-        return {
-            name: self._iterate(value) if isinstance(value, TextStream) else value for name, value in answer.items()
-        }
+        """Turn the stream in an answer, if there is one, into a plain iterator."""
+        streams = (TextStream, SegmentStream)
+        return {name: self._iterate(value) if isinstance(value, streams) else value for name, value in answer.items()}

@@ -49,11 +49,17 @@ def checked(job: Job) -> Job:
 
 
 def within(allowed: AllowedBuckets, job: Job) -> Job:
-    """Return the job if its tenant may read its images; raise `InvalidJob` (image_forbidden) if not."""
-    for image in job.images:
-        if image.startswith("s3://") and not allowed.permits(_path(image), job.tenant):
-            message = "the image's bucket or prefix is not allowed for this job's tenant: see STOOP_ALLOWED_BUCKETS"
-            raise InvalidJob(Failure.of(FailureCode.IMAGE_FORBIDDEN, message))
+    """Return the job if its tenant may read its images and its recording.
+
+    Raises `InvalidJob` (image_forbidden, audio_forbidden) if not.
+    """
+    wanted = [(image, "image", FailureCode.IMAGE_FORBIDDEN) for image in job.images]
+    if job.audio is not None:
+        wanted.append((job.audio, "audio", FailureCode.AUDIO_FORBIDDEN))
+    for address, noun, code in wanted:
+        if address.startswith("s3://") and not allowed.permits(_path(address), job.tenant):
+            message = f"the {noun}'s bucket or prefix is not allowed for this job's tenant: see STOOP_ALLOWED_BUCKETS"
+            raise InvalidJob(Failure.of(code, message))
     return job
 
 
@@ -62,15 +68,16 @@ def answer(result: Result) -> dict[str, Any]:
 
     {"answer": str[, "reasoning": {"text", "grounding"}]} | {"caption": str} | {"objects": [...]} | {"points": [...]} |
     {"message": {"role": "assistant", "content": str}} | {"embeddings": [[float]][, "sparse",
-    "colbert"]} | {"scores": [float]}
+    "colbert"]} | {"scores": [float]} |
+    {"transcript": {"text", "language", "duration", "segments"[, "words"]}}
     """
     return read_vectors(msgspec.to_builtins(result.output))
 
 
-def _path(image: str) -> str:
+def _path(address: str) -> str:
     with contextlib.suppress(ValueError):  # the workers report a bad address
-        return parse_object(image).path
-    return image.removeprefix("s3://")
+        return parse_object(address).path
+    return address.removeprefix("s3://")
 
 
 def _refuse_unknown(kind: str, given: Mapping[str, Any], known: tuple[str, ...]) -> None:

@@ -14,6 +14,7 @@ import msgspec
 from starlette.responses import Response
 
 from stoop.errors import (
+    AudioUnreadable,
     ConfigError,
     IdempotencyConflict,
     ImageUnreadable,
@@ -54,12 +55,16 @@ _STATUSES: Final[Mapping[FailureCode, int]] = {
     FailureCode.IMAGE_FORBIDDEN: 400,
     FailureCode.IMAGE_TOO_LARGE: 413,
     FailureCode.IMAGE_UNDECODABLE: 400,
+    FailureCode.AUDIO_NOT_FOUND: 400,
+    FailureCode.AUDIO_FORBIDDEN: 400,
+    FailureCode.AUDIO_TOO_LARGE: 413,
+    FailureCode.AUDIO_UNDECODABLE: 400,
     FailureCode.CONTEXT_OVERFLOW: 400,
     FailureCode.QUEUE_FULL: 429,
     FailureCode.DEADLINE_EXCEEDED: 504,
     FailureCode.CANCELLED: 409,
 }
-"""Every other failure is a 500: an image store or a worker that failed after all attempts."""
+"""Every other failure is a 500: a store or a worker that failed after all attempts."""
 
 _CODES: Final[Mapping[FailureCode, str]] = {
     FailureCode.UNSUPPORTED_MODEL: "model_not_found",
@@ -129,6 +134,8 @@ def from_stoop(error: StoopError, job_id: str | None = None) -> ApiError:
             return _failed(failure, job_id)
         case JobFailed(failure=failure, result=result):
             return _failed(failure, job_id or result.id)
+        case AudioUnreadable():
+            return ApiError(400, FailureCode.AUDIO_UNDECODABLE, str(error))
         case ImageUnreadable():
             return ApiError(400, FailureCode.IMAGE_UNDECODABLE, str(error))
         case QueueFull(retry_after=retry_after):

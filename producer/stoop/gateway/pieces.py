@@ -10,7 +10,7 @@ from typing import Literal
 from stoop.client.events import completed, ending
 from stoop.errors import JobRestarted
 from stoop.gateway.follower import Follower
-from stoop_schemas.event import DeltaEvent, Event, ReasoningEvent, RestartedEvent, TerminalEvent
+from stoop_schemas.event import DeltaEvent, Event, ReasoningEvent, RestartedEvent, SegmentEvent, TerminalEvent
 from stoop_schemas.result import Result
 
 __all__ = ["Piece", "Pieces"]
@@ -32,6 +32,7 @@ class Pieces:
         self._answer = _Grown(follower.job_id)
         self._reasoning = _Grown(follower.job_id)
         self.result: Result | None = None
+        self._segments = ""
 
     async def next(self) -> list[Piece]:
         """Wait for the next pieces; with the end of the job there may be none.
@@ -52,10 +53,13 @@ class Pieces:
     def _take(self, event: Event) -> None:
         if isinstance(event, DeltaEvent):
             self._answer.text += event.text
+        elif isinstance(event, SegmentEvent):
+            self._segments += event.segment.text
+            self._answer.text = self._segments.strip()
         elif isinstance(event, ReasoningEvent):
             self._reasoning.text += event.text
         elif isinstance(event, RestartedEvent):
-            self._answer.text = self._reasoning.text = ""
+            self._answer.text = self._reasoning.text = self._segments = ""
         elif isinstance(event, TerminalEvent):
             self.result = completed(ending(event))
             output = self.result.output

@@ -4,6 +4,8 @@ from functools import partial
 from typing import Any, Final
 
 from stoop.gateway import (
+    audio,
+    audio_request,
     batches,
     chat,
     chat_request,
@@ -13,7 +15,6 @@ from stoop.gateway import (
     model_routes,
     moondream,
     texts,
-    unserved,
 )
 from stoop.gateway.documents import show_docs, show_openapi
 from stoop.gateway.files import FileObject
@@ -21,6 +22,7 @@ from stoop.gateway.keys import Scope
 from stoop.gateway.metrics import show_metrics
 from stoop.gateway.pages.page_routes import PAGE_ROUTES
 from stoop.gateway.route import Route
+from stoop_schemas.skill import Skill
 
 __all__ = ["ROUTES"]
 
@@ -110,8 +112,11 @@ def _openai(path: str, run: Any, body: Any, summary: str, **more: Any) -> Route:
     return Route(method="POST", path=path, run=run, summary=summary, tag="OpenAI", body=body, **more)
 
 
-def _audio(name: str, run: Any, summary: str) -> Route:
-    return _openai(f"/v1/audio/{name}", run, None, summary, form=unserved.AUDIO_FIELDS)
+def _audio(name: str, skill: Skill, run: Any, summary: str, **more: Any) -> Route:
+    fields = audio_request.AUDIO_FIELDS[skill]
+    return _openai(
+        f"/v1/audio/{name}", run, None, summary, form=fields, answer=dict[str, Any], statuses=(200, 202), **more
+    )
 
 
 def _rerank(path: str) -> Route:
@@ -150,8 +155,8 @@ _OPENAI: Final = (
         streams=True,
     ),
     _openai("/v1/embeddings", texts.embed, texts.EmbeddingsRequest, "Embed texts.", answer=texts.EmbeddingsResponse),
-    _audio("transcriptions", unserved.transcribe, "Write down what is said."),
-    _audio("translations", unserved.translate, "Write down in English what is said."),
+    _audio("transcriptions", Skill.TRANSCRIBE, audio.transcribe, "Write down what is said.", streams=True),
+    _audio("translations", Skill.TRANSLATE, audio.translate, "Write down in English what is said."),
     *(_rerank(path) for path in ("/v1/rerank", "/v2/rerank", "/rerank", "/v1/reranking", "/reranking")),
     *(_llama(path) for path in ("/embedding", "/embeddings")),
 )

@@ -1,6 +1,6 @@
-"""Uploads images to the object store and reads them back, so that a caller's image has an address workers can read.
+"""Uploads images and recordings to the object store, so that a caller's file has an address workers can read.
 
-An image's key is the SHA-256 of its bytes, so the same image is uploaded once under any name. Before uploading, the
+A file's key is the SHA-256 of its bytes, so the same file is uploaded once under any name. Before uploading, the
 client checks whether the object exists, unless it put or found it recently. An object that is a day old is
 uploaded again, so that a bucket rule for old uploads removes none in use. boto3 blocks, so each call runs in a
 thread.
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from stoop.errors import ConfigError, ImageUnreadable, UploadFailed
 from stoop.images import source as image_source
+from stoop.images.recording import load_audio
 from stoop.images.source import is_address
 from stoop.images.store import connect_store
 from stoop_schemas.address import ObjectAddress, parse_object
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
     from stoop.config import ProducerConfig
+    from stoop.images.recording import AudioSource
     from stoop.images.source import ImageSource, Loaded
 
 __all__ = ["ImageStore"]
@@ -71,6 +73,21 @@ class ImageStore:
             return await self._stored(image_source.inline(given))
         return given
 
+    async def audio_address(self, audio: "AudioSource") -> str:
+        """Return the recording's address, uploading its file first if it has none, as `address` does for an image.
+
+        Raises `AudioUnreadable`, `ConfigError` (no bucket) or `UploadFailed`.
+        """
+        if (
+            isinstance(audio, str)
+            and is_address(audio)
+            and not (audio.startswith("data:") and len(audio) > IMAGE_LIMIT)
+        ):
+            return audio
+        loaded = await asyncio.to_thread(load_audio, audio)
+        digest = await asyncio.to_thread(lambda: loaded.digest)
+        return await self._once(digest, lambda: self._put(loaded.encoded, digest, loaded.suffix, loaded.media_type))
+
     async def read(self, image: "ImageSource", *, most: int | None = None) -> bytes:
         """Return the encoded image. Accepts all that `address` accepts, except `https://`.
 
@@ -95,12 +112,16 @@ class ImageStore:
 
     async def _stored(self, image: object) -> str:
         loaded, fingerprint = await asyncio.to_thread(_load, image)
+        name = image if isinstance(image, str | Path) else "the image"
+        return await self._once(fingerprint, lambda: self._upload(loaded, name))
+
+    async def _once(self, fingerprint: str, work: Callable[[], str]) -> str:
+        """Return the address that `work` returns, or that it has returned lately for the same fingerprint."""
         if address := self._recall(fingerprint):
             return address
         upload = self._uploads.get(fingerprint)
         if upload is None:
-            name = image if isinstance(image, str | Path) else "the image"
-            upload = asyncio.create_task(asyncio.to_thread(self._upload, loaded, name))
+            upload = asyncio.create_task(asyncio.to_thread(work))
             self._uploads[fingerprint] = upload
             upload.add_done_callback(lambda done: self._uploaded(fingerprint, done))
         # others may wait for the same upload, so a cancelled caller must not cancel it
@@ -125,10 +146,13 @@ class ImageStore:
     def _upload(self, loaded: "Loaded", name: str | Path) -> str:
         encoded = image_source.encoded(loaded)
         image_format, media_type = image_source.identify(encoded, name)
+        return self._put(encoded, hashlib.sha256(encoded).hexdigest(), image_format.lower(), media_type)
+
+    def _put(self, encoded: bytes, digest: str, suffix: str, media_type: str) -> str:
         bucket = self._config.bucket
         if bucket is None:
-            raise ConfigError("no bucket to upload images to: set STOOP_BUCKET, or give an s3:// address")
-        key = f"{self._config.upload_prefix}{hashlib.sha256(encoded).hexdigest()}.{image_format.lower()}"
+            raise ConfigError("no bucket to upload files to: set STOOP_BUCKET, or give an s3:// address")
+        key = f"{self._config.upload_prefix}{digest}.{suffix}"
         address = ObjectAddress(bucket, key)
         there = self._call(address, lambda s3: s3.head_object(Bucket=bucket, Key=key), absent=_PERHAPS_ABSENT)
         if there is None or _is_old(there.get("LastModified")):

@@ -61,7 +61,7 @@ def test_refused(address: str) -> None:
 
 
 def test_https_is_named() -> None:
-    with pytest.raises(ImageAddressInvalid, match="https images are not enabled on this worker"):
+    with pytest.raises(ImageAddressInvalid, match="https addresses are not enabled on this worker"):
         parse_object("https://example.org/image.jpg")
 
 

@@ -197,7 +197,7 @@ async def test_inline_images() -> None:
 
 
 async def test_https_is_refused() -> None:
-    with Fetcher(FetchConfig()) as fetcher, pytest.raises(ImageAddressInvalid, match="https images are not enabled"):
+    with Fetcher(FetchConfig()) as fetcher, pytest.raises(ImageAddressInvalid, match="https addresses are not enabled"):
         await fetcher.fetch("https://example.org/image.jpg")
 
 

@@ -345,3 +345,23 @@ async def test_inline_images_are_read() -> None:
         await store().read("data:image/png;base64,???")
     with pytest.raises(ImageUnreadable, match="download"):
         await store().read("https://h/x.png")
+
+
+async def test_a_recording_is_kept_under_its_digest_and_its_files_ending(
+    own: ImageStore, s3: "EmbeddedS3", tmp_path: Path
+) -> None:
+    (tmp_path / "talk.MP3").write_bytes(b"a recording")
+    digest = hashlib.sha256(b"a recording").hexdigest()
+    by_path, by_bytes = await own.audio_address(tmp_path / "talk.MP3"), await own.audio_address(b"another")
+    assert by_path == f"s3://{s3.bucket}/uploads/{digest}.mp3"
+    kept = s3.client().get_object(Bucket=s3.bucket, Key=f"uploads/{digest}.mp3")
+    assert (kept["Body"].read(), kept["ContentType"]) == (b"a recording", "audio/mpeg")
+    assert by_bytes.endswith(".bin")
+    assert await own.audio_address("s3://talks/a.mp3") == "s3://talks/a.mp3"
+
+
+async def test_a_recording_too_long_for_a_job_is_uploaded(own: ImageStore, s3: "EmbeddedS3") -> None:
+    long = b"0" * (1 << 20)
+    address = await own.audio_address("data:audio/wav;base64," + base64.b64encode(long).decode())
+    key = address.removeprefix(f"s3://{s3.bucket}/")
+    assert s3.client().get_object(Bucket=s3.bucket, Key=key)["Body"].read() == long

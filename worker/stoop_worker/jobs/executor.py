@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -16,7 +16,7 @@ from stoop_schemas.job import Job
 from stoop_schemas.result import Result
 from stoop_schemas.signature import SigningKeys
 from stoop_schemas.state import State
-from stoop_worker.engine.request import Aborted, Finished, Partial, Refused, Sampling
+from stoop_worker.engine.request import Aborted, Finished, Partial, Refused, Request, Sampling
 from stoop_worker.errors import EngineCrashed, EngineFault, WorkerError
 from stoop_worker.images import Crops, Image, PixelLimits
 from stoop_worker.jobs import outcome as outcomes
@@ -24,11 +24,23 @@ from stoop_worker.jobs.adapters import AdapterCache
 from stoop_worker.jobs.broker import Delivery
 from stoop_worker.jobs.end_line import log_end, waited_ms
 from stoop_worker.jobs.outcome import Outcome, code_of
+from stoop_worker.jobs.pipelines import Passage, transcribe
 from stoop_worker.jobs.prepare import Images, WantedImage
 from stoop_worker.jobs.publisher import Publisher
+from stoop_worker.jobs.recordings import Recordings
 from stoop_worker.jobs.relay import Relay
 from stoop_worker.jobs.retry import after_failure
-from stoop_worker.jobs.translate import Timings, completed, ended, to_event, to_request
+from stoop_worker.jobs.translate import (
+    Timings,
+    completed,
+    ended,
+    temperatures_of,
+    to_event,
+    to_request,
+    to_segment_event,
+    to_speech_request,
+    transcribed,
+)
 from stoop_worker.metrics import Ending, Metrics
 
 __all__ = ["Dialect", "Executor"]
@@ -37,6 +49,10 @@ log = structlog.get_logger(__name__)
 
 _End = tuple[Outcome, Result | None]
 """An outcome and its result; a job that only goes back has no result."""
+
+
+class _WasAborted(Exception):
+    """The engine ended the request on somebody's wish."""
 
 
 class Dialect(Protocol):
@@ -60,13 +76,13 @@ class Executor:
           _run_or_break_off         the run, unless another outcome comes first
             _answer                 exceptions become outcomes
               _run_in_time          the deadline
-                _run                the adapter and the image
-                  _run_request      the engine
+                _run                the adapter, and the image or the recording
+                  _run_request      the engine; for a recording, _run_windows
 
     With `keys` only jobs that one of them has signed are read; anything else is a dead letter.
     `attempts` is the limit for jobs that do not set `max_attempts`. Without a `dialect` Celery messages are refused.
     `model` is what jobs call this worker's model; a job that names another one is refused. `adapters` fetches those
-    that jobs name; without it the engine has them, or has none.
+    that jobs name; without it the engine has them, or has none. A model of speech has `recordings`.
     """
 
     images: Images
@@ -79,6 +95,7 @@ class Executor:
     dialect: Dialect | None = None
     model: str | None = None
     adapters: AdapterCache | None = None
+    recordings: Recordings | None = None
 
     async def execute(self, delivery: Delivery, broken_off: "asyncio.Future[Outcome]") -> None:
         """Take a delivery to its end, or break its run off with the outcome that comes by `broken_off`."""
@@ -121,6 +138,8 @@ class Executor:
             return await self._run_in_time(delivery, job, arrived)
         except Rejected as error:
             return self._fail(delivery, job, error.failure)
+        except _WasAborted:
+            return outcomes.Cancelled(), ended(delivery.job_id, job, State.CANCELLED, None)
         except EngineCrashed:
             return outcomes.Crashed(), None
         except EngineFault:
@@ -142,6 +161,8 @@ class Executor:
 
     async def _run(self, delivery: Delivery, job: Job) -> _End:
         waited = waited_ms(delivery)
+        if self.recordings is not None and job.audio is not None:
+            return await self._run_windows(delivery, job, self.recordings, waited)
         pixels = PixelLimits(job.settings.min_pixels, job.settings.max_pixels)
         wanted = [WantedImage(image, job.tenant, delivery.priority, pixels) for image in job.images]
         submitted = asyncio.get_running_loop().time() - waited / 1000
@@ -156,14 +177,39 @@ class Executor:
         self, delivery: Delivery, job: Job, media: Sequence[Crops | Image], timings: Timings
     ) -> _End:
         request = replace(to_request(job, media, self.defaults), priority=delivery.priority)
-        last = await self.relay.run(request, lambda output: self._stream(delivery, job, output))
+        finished = await self._finish(request, lambda output: self._stream(delivery, job, output))
+        return outcomes.Completed(), completed(job, finished, timings)
+
+    async def _run_windows(self, delivery: Delivery, job: Job, recordings: Recordings, waited: int) -> _End:
+        assert job.audio is not None, "the caller has looked"
+        request = replace(to_speech_request(job), priority=delivery.priority)
+
+        def report(passage: Passage) -> None:
+            if job.stream:
+                self.publisher.add_event(
+                    delivery, lambda seq: to_segment_event(job, passage, seq=seq, attempt=delivery.attempt)
+                )
+
+        async with recordings.prepared(WantedImage(job.audio, job.tenant, delivery.priority)) as ready:
+            found = await transcribe(
+                request,
+                ready.recording,
+                temperatures_of(job),
+                run=lambda each: self._finish(each, lambda output: None),
+                report=report,
+            )
+        return outcomes.Completed(), transcribed(job, found, Timings(waited, ready.fetch_ms, ready.audio_ms))
+
+    async def _finish(self, request: Request, accept: Callable[[Partial], None]) -> Finished:
+        """Run a request to its end; raises `Rejected` or `_WasAborted` for any other end."""
+        last = await self.relay.run(request, accept)
         match last:
             case Finished():
-                return outcomes.Completed(), completed(job, last, timings)
+                return last
             case Refused():
                 raise Rejected(FailureCode(last.refusal.value), last.message)
             case Aborted():
-                return outcomes.Cancelled(), ended(job.id, job, State.CANCELLED, None)
+                raise _WasAborted
 
     def _read(self, delivery: Delivery) -> Job | None:
         try:

@@ -64,6 +64,12 @@ _CODES: dict[type[errors.WorkerError], FailureCode] = {
     errors.ImageUndecodable: FailureCode.IMAGE_UNDECODABLE,
     errors.ImageTimeout: FailureCode.IMAGE_TIMEOUT,
     errors.ImageAddressInvalid: FailureCode.INVALID_ARGUMENT,
+    errors.AudioNotFound: FailureCode.AUDIO_NOT_FOUND,
+    errors.AudioForbidden: FailureCode.AUDIO_FORBIDDEN,
+    errors.AudioTooLarge: FailureCode.AUDIO_TOO_LARGE,
+    errors.AudioUndecodable: FailureCode.AUDIO_UNDECODABLE,
+    errors.AudioTimeout: FailureCode.AUDIO_TIMEOUT,
+    errors.AudioAddressInvalid: FailureCode.INVALID_ARGUMENT,
     errors.StorageUnavailable: FailureCode.STORAGE_UNAVAILABLE,
     errors.EngineFault: FailureCode.ENGINE_FAULT,
 }

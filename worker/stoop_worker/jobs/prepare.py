@@ -27,7 +27,7 @@ from stoop_worker.images import (
 from stoop_worker.jobs.budget import Budget, Loan
 from stoop_worker.jobs.fetch.address import is_inline
 
-__all__ = ["Budgets", "FetchPort", "ImagePreparer", "Images", "Prepared", "PreparerPort", "WantedImage"]
+__all__ = ["Budgets", "FetchPort", "ImagePreparer", "Images", "Prepared", "PreparerPort", "WantedImage", "on_thread"]
 
 _Value = TypeVar("_Value")
 
@@ -56,13 +56,22 @@ class PreparerPort(Protocol):
         """
 
 
+async def on_thread(pool: Executor, work: Callable[[], _Value]) -> _Value:
+    """Do the work on a thread; a caller that is cancelled still waits for it, because it holds its memory."""
+    running = asyncio.get_running_loop().run_in_executor(pool, work)
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait({running})
+        raise
+
+
 @dataclass(frozen=True, slots=True)
 class ImagePreparer:
     """Loads encoded images for the engine on a pool of threads, under the worker's limits.
 
     By its `preparation` it cuts them into crops, or resizes them; without one they stay as they are. The pixels go into
-    the memory that `allocate` returns, which the engine's process may share. A caller that is cancelled still waits for
-    the thread, which holds its memory until it ends.
+    the memory that `allocate` returns, which the engine's process may share.
     """
 
     pool: Executor
@@ -72,19 +81,11 @@ class ImagePreparer:
 
     async def measure(self, encoded: bytes) -> int:
         """Return the size of the decoded pixels in bytes; 0 if this is not an image."""
-        return await self._on_thread(lambda: decoded_bytes(encoded, self.limits))
+        return await on_thread(self.pool, lambda: decoded_bytes(encoded, self.limits))
 
     async def prepare(self, encoded: bytes, pixels: PixelLimits = ANY_PIXELS) -> Crops | Image:
         """Load one image, and cut or resize it; raises `ImageTooLarge` or `ImageUndecodable`."""
-        return await self._on_thread(lambda: self._prepare(encoded, pixels))
-
-    async def _on_thread(self, work: Callable[[], _Value]) -> _Value:
-        running = asyncio.get_running_loop().run_in_executor(self.pool, work)
-        try:
-            return await asyncio.shield(running)
-        except asyncio.CancelledError:
-            await asyncio.wait({running})
-            raise
+        return await on_thread(self.pool, lambda: self._prepare(encoded, pixels))
 
     def _prepare(self, encoded: bytes, pixels: PixelLimits) -> Crops | Image:
         if self.preparation is None:
@@ -94,7 +95,7 @@ class ImagePreparer:
 
 @dataclass(frozen=True, slots=True)
 class WantedImage:
-    """The image that a job needs. Only jobs of the same tenant and priority, with the same limits, share one."""
+    """The image, or the recording, of a job. Only jobs of the same tenant, priority and limits share one."""
 
     address: str
     tenant: str | None

@@ -17,7 +17,7 @@ STORE_FIRST_SECONDS: Final = 8.0
 LONGEST_SECONDS: Final = 60.0
 """Longest delay before any attempt."""
 
-_OF_THE_STORE = (FailureCode.STORAGE_UNAVAILABLE, FailureCode.IMAGE_TIMEOUT)
+_OF_THE_STORE = (FailureCode.STORAGE_UNAVAILABLE, FailureCode.IMAGE_TIMEOUT, FailureCode.AUDIO_TIMEOUT)
 
 
 def after_failure(failure: Failure, *, attempt: int, most: int, chance: float) -> Outcome:

@@ -28,9 +28,23 @@ from stoop_schemas.skill import (
 )
 from stoop_schemas.skills import SkillSpec, spec_of
 from stoop_schemas.state import State
+from stoop_schemas.transcript import Timestamps, Transcript, TranscriptSegment, TranscriptWord
 from stoop_worker.engine import request as engine
+from stoop_worker.jobs.pipelines import TEMPERATURES, Passage, Transcription
 
-__all__ = ["Timings", "completed", "ended", "to_event", "to_request"]
+__all__ = [
+    "Timings",
+    "completed",
+    "ended",
+    "temperatures_of",
+    "to_event",
+    "to_request",
+    "to_segment_event",
+    "to_speech_request",
+    "transcribed",
+]
+
+_SPEECH = engine.Sampling(temperature=0.0, top_p=1.0, max_tokens=224)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -68,6 +82,16 @@ def _grammar(settings: Settings) -> engine.Grammar | None:
     return None if settings.regex is None else engine.Grammar(regex=settings.regex)
 
 
+def to_speech_request(job: Job) -> engine.Request:
+    """Build the request of which every window of a recording is a copy. A window has at most 224 tokens."""
+    return to_request(job, (), _SPEECH)
+
+
+def temperatures_of(job: Job) -> tuple[float, ...]:
+    """Return the temperatures to try: the job's own alone, if it names one."""
+    return TEMPERATURES if job.settings.temperature is None else (job.settings.temperature,)
+
+
 def _task(job: Job) -> engine.Task:
     spec = spec_of(job.skill)
     prompt = spec.prompt_for(msgspec.structs.asdict(job))
@@ -91,6 +115,14 @@ def _task(job: Job) -> engine.Task:
             return engine.Embed(tuple(job.input or ()), job.prompt_name, job.dimensions, job.truncate, _kinds(job))
         case Skill.RERANK:
             return engine.Rerank(job.query or "", tuple(job.documents or ()), job.truncate)
+        case Skill.TRANSCRIBE | Skill.TRANSLATE:
+            return engine.Transcribe(
+                language=job.language,
+                translate=Skill.TRANSLATE in (spec.name, spec.runs),
+                prompt=job.prompt,
+                timestamps=job.timestamps is not Timestamps.NONE,
+                words=job.timestamps is Timestamps.WORD,
+            )
     raise AssertionError(f"{job.skill} runs no skill of the engine")
 
 
@@ -122,16 +154,46 @@ def to_event(output: engine.Partial, *, seq: int, attempt: int) -> events.Event:
 
 def completed(job: Job, finished: engine.Finished, timings: Timings) -> Result:
     """Build the result of an answered job (without worker and attempt, which the publisher adds)."""
-    return Result(
-        id=job.id,
-        status=State.COMPLETED,
-        skill=job.skill,
-        output=_output(spec_of(job.skill), finished),
-        finish_reason=finished.reason.value,
-        metrics=_metrics(finished.usage, timings),
-        custom_id=job.custom_id,
-        metadata=job.metadata,
+    return _completed(job, _output(spec_of(job.skill), finished), finished, timings)
+
+
+def transcribed(job: Job, transcription: Transcription, timings: Timings) -> Result:
+    """Build the result of a recording (without worker and attempt, which the publisher adds)."""
+    timed = job.timestamps is Timestamps.WORD
+    transcript = Transcript(
+        text=transcription.text,
+        language=transcription.language,
+        duration=_microseconds(transcription.duration),
+        segments=[_segment(passage) for passage in transcription.passages],
+        words=[word for passage in transcription.passages for word in _words(passage)] if timed else None,
     )
+    finished = engine.Finished(job.id, transcription.reason, transcription.usage)
+    return _completed(job, Output(transcript=transcript), finished, timings)
+
+
+def to_segment_event(job: Job, passage: Passage, *, seq: int, attempt: int) -> events.Event:
+    """Build the event with this number from one passage of a recording."""
+    words = _words(passage) if job.timestamps is Timestamps.WORD else None
+    return events.SegmentEvent(id=job.id, seq=seq, attempt=attempt, segment=_segment(passage), words=words)
+
+
+def _segment(passage: Passage) -> TranscriptSegment:
+    return TranscriptSegment(
+        id=passage.number,
+        seek=passage.seek,
+        start=passage.segment.start,
+        end=passage.segment.end,
+        text=passage.segment.text,
+        tokens=list(passage.segment.tokens),
+        temperature=passage.temperature,
+        avg_logprob=passage.window.average_logprob,
+        compression_ratio=passage.window.compression_ratio,
+        no_speech_prob=passage.window.no_speech,
+    )
+
+
+def _words(passage: Passage) -> list[TranscriptWord]:
+    return [TranscriptWord(word.word, word.start, word.end, word.probability) for word in passage.words]
 
 
 def ended(job_id: str, job: Job | None, status: State, failure: Failure | None) -> Result:
@@ -164,7 +226,21 @@ def _output(spec: SkillSpec, finished: engine.Finished) -> Output:
             output = Output(scores=list(finished.scores))
         case _:
             output = Output(answer=finished.text, reasoning=_reasoning(finished))
-    return output if spec.result is None else spec.result(output)
+    return output
+
+
+def _completed(job: Job, output: Output, finished: engine.Finished, timings: Timings) -> Result:
+    change = spec_of(job.skill).result
+    return Result(
+        id=job.id,
+        status=State.COMPLETED,
+        skill=job.skill,
+        output=output if change is None else change(output),
+        finish_reason=finished.reason.value,
+        metrics=_metrics(finished.usage, timings),
+        custom_id=job.custom_id,
+        metadata=job.metadata,
+    )
 
 
 def _vectors(finished: engine.Finished) -> Output:

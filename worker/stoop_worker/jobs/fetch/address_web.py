@@ -46,18 +46,18 @@ def parse_web(address: str) -> WebAddress:
     """
     match = _WEB.fullmatch(address)
     if not match or len(address) > _LENGTH:
-        raise ImageAddressInvalid(f"the image address must be https://host/path of at most {_LENGTH} characters")
+        raise ImageAddressInvalid(f"the address must be https://host/path of at most {_LENGTH} characters")
     authority, target = match["authority"], match["target"] or "/"
     if "@" in authority:
-        raise ImageAddressInvalid("an https image address must not have a user or password in it")
+        raise ImageAddressInvalid("an https address must not have a user or password in it")
     if len(authority) > 253 or not _HOST.fullmatch(authority):
         raise ImageAddressInvalid(
-            "an https image address must name its host by a full name of A-Z a-z 0-9 . - (no IP address), on port 443"
+            "an https address must name its host by a full name of A-Z a-z 0-9 . - (no IP address), on port 443"
         )
     if any(character <= " " or character == "\x7f" for character in target):
-        raise ImageAddressInvalid("an https image address must not have spaces or control characters in it")
+        raise ImageAddressInvalid("an https address must not have spaces or control characters in it")
     try:
         encoded = quote(target, safe=_PRINTABLE)
     except UnicodeEncodeError:
-        raise ImageAddressInvalid("the image address is not valid Unicode") from None
+        raise ImageAddressInvalid("the address is not valid Unicode") from None
     return WebAddress(authority.lower().removesuffix(":443"), encoded if encoded[0] == "/" else "/" + encoded)

@@ -132,7 +132,7 @@ class HttpsFetcher:
         headers: dict[bytes | str, bytes | str] = {
             "Host": address.host,
             "User-Agent": "stoop",
-            "Accept": "image/*",
+            "Accept": "image/*, audio/*, video/*",
             "Accept-Encoding": "identity",  # a compressed answer could unpack to any size
             "Connection": "close",
         }
@@ -158,7 +158,7 @@ class HttpsFetcher:
 
     def _check_size(self, size: int) -> None:
         if size > self._config.max_bytes:
-            raise ImageTooLarge(f"the image has {size} bytes or more: at most {self._config.max_bytes}")
+            raise ImageTooLarge(f"the file has {size} bytes or more: at most {self._config.max_bytes}")
 
 
 def _check_status(status_code: int, address: WebAddress) -> None:

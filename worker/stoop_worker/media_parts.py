@@ -1,48 +1,59 @@
-"""Builds what brings images in: the fetcher, the threads that decode, and the budgets of both."""
+"""Builds what brings images and recordings in: the fetcher, the threads that decode, and the budgets of both."""
 
 import contextlib
+import importlib.util
 import os
 from collections.abc import Iterator
+from concurrent.futures import Executor
 
-from stoop_worker.audio import MelGeometry
+from stoop_worker.audio import AudioLimits, MelGeometry
 from stoop_worker.config import WorkerConfig
 from stoop_worker.engine_process.pixels import SharedPixels
 from stoop_worker.engine_process.protocol import Ready
+from stoop_worker.errors import ConfigError
 from stoop_worker.images import CropGeometry, ImageLimits, Preparation, image_pool
 from stoop_worker.jobs.budget import Budget
 from stoop_worker.jobs.fetch.counted import CountedFetcher
 from stoop_worker.jobs.fetch.fetcher import FetchConfig, Fetcher
 from stoop_worker.jobs.fetch.https import HttpsConfig, HttpsFetcher
-from stoop_worker.jobs.prepare import Budgets, ImagePreparer, Images
+from stoop_worker.jobs.prepare import Budgets, FetchPort, ImagePreparer, Images
+from stoop_worker.jobs.recordings import Recordings
 from stoop_worker.metrics import Metrics
 
-__all__ = ["running_images", "store_of"]
+__all__ = ["running_media", "store_of"]
 
 _MOST_THREADS = 8
 _RESERVED_SHARE = 8  # one byte of this number is reserved for the first lane
 
 
 @contextlib.contextmanager
-def running_images(
+def running_media(
     config: WorkerConfig, ready: Ready, shared_pixels: SharedPixels, metrics: Metrics
-) -> Iterator[Images]:
-    """Build the parts for a worker whose engine is ready, and end their threads with the `with`."""
+) -> Iterator[tuple[Images, Recordings | None]]:
+    """Build the parts for a worker whose engine is ready, and end their threads with the `with`.
+
+    Only a model of speech has `Recordings`. Raises `ConfigError` if it lacks the library that decodes them.
+    """
     # one thread more than decode bulk images: the first lane never waits for the end of one
     reserved = int(len(config.lanes) > 1)
     threads = (config.image_threads or _image_threads()) + reserved
     limits = ImageLimits(max_bytes=config.max_image_bytes, max_pixels=config.max_image_pixels)
+    hears = isinstance(ready.preparation, MelGeometry)
+    largest = config.max_audio_bytes if hears else config.max_image_bytes
     with (
         image_pool(threads) as pool,
-        Fetcher(store_of(config), https=_https(config)) as fetcher,
+        Fetcher(store_of(config, largest), https=_https(config, largest)) as fetcher,
     ):
         preparer = ImagePreparer(pool, limits, _preparation(ready), shared_pixels.empty)
         budgets = Budgets(
             encoded=Budget(config.max_fetched_bytes, reserved=config.max_fetched_bytes // _RESERVED_SHARE),
             threads=Budget(threads, reserved=reserved),
             pixels=Budget(config.max_decoded_bytes, reserved=config.max_decoded_bytes // _RESERVED_SHARE),
-            largest=config.max_image_bytes,
+            largest=largest,
         )
-        yield Images(CountedFetcher(fetcher, metrics), preparer, budgets)
+        counted = CountedFetcher(fetcher, metrics)
+        recordings = _recordings(config, ready, counted, pool, budgets, shared_pixels)
+        yield Images(counted, preparer, budgets), recordings
 
 
 def _preparation(ready: Ready) -> Preparation:
@@ -57,26 +68,42 @@ def _image_threads() -> int:
     return min(cores, _MOST_THREADS)
 
 
-def store_of(config: WorkerConfig) -> FetchConfig:
-    """Return the object store and its limits on one image."""
+def store_of(config: WorkerConfig, largest: int) -> FetchConfig:
+    """Return the object store; a file may have `largest` bytes."""
     return FetchConfig(
         endpoint=config.s3_endpoint,
         region=config.s3_region,
         path_style=config.s3_path_style,
         allowed=config.allowed,
-        max_bytes=config.max_image_bytes,
+        max_bytes=largest,
         timeout=config.fetch_timeout_seconds,
         concurrency=config.fetch_concurrency,
     )
 
 
-def _https(config: WorkerConfig) -> HttpsFetcher | None:
+def _https(config: WorkerConfig, largest: int) -> HttpsFetcher | None:
     if not config.allow_https:
         return None
     return HttpsFetcher(
         HttpsConfig(
             hosts=config.https_hosts,
-            max_bytes=config.max_image_bytes,
+            max_bytes=largest,
             timeout=config.fetch_timeout_seconds,
         )
     )
+
+
+def _recordings(
+    config: WorkerConfig,
+    ready: Ready,
+    fetcher: FetchPort,
+    pool: Executor,
+    budgets: Budgets,
+    shared_pixels: SharedPixels,
+) -> Recordings | None:
+    if not isinstance(ready.preparation, MelGeometry):
+        return None
+    if importlib.util.find_spec("av") is None:
+        raise ConfigError("a model of speech needs PyAV to decode audio: pip install 'stoop[audio]'")
+    limits = AudioLimits(max_bytes=config.max_audio_bytes, max_seconds=config.max_audio_seconds)
+    return Recordings(fetcher, pool, limits, ready.preparation, budgets, shared_pixels.empty)

@@ -1,0 +1,59 @@
+"""The client's methods for recordings."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stoop.images.recording import AudioSource
+    from stoop.images.source import ImageSource
+
+__all__ = ["SpeechMethods"]
+
+
+class SpeechMethods(ABC):
+    """Runs the skills of recordings by `run`, which `AsyncClient` has."""
+
+    @abstractmethod
+    async def run(
+        self,
+        skill: str,
+        image: "ImageSource | None" = None,
+        *,
+        stream: bool = False,
+        settings: Mapping[str, Any] | None = None,
+        **fields: Any,
+    ) -> dict[str, Any]:
+        """Run a skill and return its answer."""
+
+    async def transcribe(
+        self,
+        audio: "AudioSource",
+        *,
+        language: str | None = None,
+        prompt: str | None = None,
+        timestamps: str = "segment",
+        stream: bool = False,
+        settings: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Write down what is said: {"transcript": {"text", "language", "duration", "segments"[, "words"]}}.
+
+        With `stream` the answer is {"segments": an async iterator}, whose `transcript` is set at its end. `timestamps`
+        is "none", "segment" or "word". Without a `language` ("en") the model detects it. A `prompt` may spell names.
+        """
+        fields = {"language": language, "prompt": prompt, "timestamps": timestamps}
+        return await self.run("transcribe", audio=audio, stream=stream, settings=settings, **fields)
+
+    async def translate(
+        self,
+        audio: "AudioSource",
+        *,
+        language: str | None = None,
+        prompt: str | None = None,
+        timestamps: str = "segment",
+        stream: bool = False,
+        settings: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Write down in English what is said, like `transcribe`; `language` is the spoken one."""
+        fields = {"language": language, "prompt": prompt, "timestamps": timestamps}
+        return await self.run("translate", audio=audio, stream=stream, settings=settings, **fields)

@@ -1,0 +1,69 @@
+"""The forms of a recording that a caller may pass, and the bytes that are uploaded, which are the file's own."""
+
+import hashlib
+import mimetypes
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from stoop.errors import AudioUnreadable, ImageUnreadable
+from stoop.images.source import inline
+
+__all__ = ["AudioSource", "LoadedAudio", "load_audio"]
+
+AudioSource: TypeAlias = "str | Path | bytes"
+"""An `s3://`, `data:` or `https://` address, a path, or the bytes of an audio file."""
+
+_MOST_BYTES: Final = 1 << 30
+_SUFFIX: Final = re.compile(r"\.([A-Za-z0-9]{1,8})")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedAudio:
+    """The bytes of an audio file; `suffix` and `media_type` are guessed from its name."""
+
+    encoded: bytes
+    suffix: str
+    media_type: str
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the bytes."""
+        return hashlib.sha256(self.encoded).hexdigest()
+
+
+def load_audio(audio: object) -> LoadedAudio:
+    """Return the bytes of a path, a `data:` address or a buffer. Raises `AudioUnreadable`."""
+    if isinstance(audio, bytes | bytearray | memoryview):
+        return LoadedAudio(bytes(audio), "bin", "application/octet-stream")
+    if isinstance(audio, str) and audio.startswith("data:"):
+        return LoadedAudio(_inline(audio), "bin", audio[5:].partition(";")[0] or "application/octet-stream")
+    if isinstance(audio, str | Path):
+        path = Path(audio).expanduser()
+        suffix = _SUFFIX.fullmatch(path.suffix)
+        guessed = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+        return LoadedAudio(_read(path), suffix[1].lower() if suffix else "bin", guessed)
+    raise AudioUnreadable(f"{type(audio).__name__} is not a recording: give an address, a path or bytes")
+
+
+def _inline(address: str) -> bytes:
+    try:
+        return inline(address)
+    except ImageUnreadable as error:
+        raise AudioUnreadable(str(error)) from None
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            audio = file.read(_MOST_BYTES + 1)
+    except FileNotFoundError:
+        raise AudioUnreadable(f"there is no file {path}") from None
+    except IsADirectoryError:
+        raise AudioUnreadable(f"{path} is a folder: give one audio file") from None
+    except OSError as error:
+        raise AudioUnreadable(f"cannot read {path}: {error.strerror}") from error
+    if len(audio) > _MOST_BYTES:
+        raise AudioUnreadable(f"{path} has more than {_MOST_BYTES >> 20} MiB: give a shorter audio file")
+    return audio

@@ -1,0 +1,156 @@
+"""Recordings from the client through S3, Redis and the engine's process, and back; the engine hears tones."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from benchmarks.bulk.process import BulkProcess
+from stoop import AsyncClient, Client, JobCancelled, JobFailed
+from stoop.celery import configure, transcribe
+from stoop.cli.app import app
+from stoop.config import ProducerConfig
+from stoop.demo.embedded import EmbeddedS3, embedded_redis
+from stoop.demo.worker_process import running_worker
+from stoop_schemas.event import SegmentEvent
+from tests.audio.sounds import encoded, tone
+from tests.bulk.folder import lines
+from tests.examples.conftest import Town, new_town
+from tests.support.hearing_worker import hearing_worker
+from tests.support.tiny_whisper import write_whisper
+
+SECONDS = 60.0
+TALK = encoded(np.concatenate((tone(30.0), np.zeros(30 * 16_000, np.int16), tone(5.0, 3000.0))), "mp3", "libmp3lame")
+
+
+@pytest.fixture(scope="module")
+def town(s3: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
+    folder = tmp_path_factory.mktemp("speech")
+    with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as stack:
+        patch.delenv("STOOP_REDIS_URL", raising=False)
+        town = new_town(stack.enter_context(embedded_redis(folder / "redis")), s3)
+        stack.enter_context(hearing_worker(folder, town.variables))
+        for name, value in s3.environment.items():
+            patch.setenv(name, value)
+        s3.client().put_object(Bucket=s3.bucket, Key="talks/monday.mp3", Body=TALK)
+        yield town
+
+
+@pytest.fixture
+def address(town: Town) -> str:
+    return f"s3://{town.s3.bucket}/talks/monday.mp3"
+
+
+def test_a_recording_in_the_store_becomes_a_transcript(town: Town, address: str) -> None:
+    with Client(town.config) as client:
+        found = client.transcribe(address, timestamps="word")["transcript"]
+    assert (found["text"], found["language"]) == ("Band 11. Band 54.", "de")
+    assert found["duration"] == pytest.approx(65.0, abs=0.2)
+    assert [(each["id"], each["seek"]) for each in found["segments"]] == [(0, 0), (1, 6000)], "one window is silent"
+    assert [each["word"] for each in found["words"]] == [" Band", " 11.", " Band", " 54."]
+    assert found["words"][2]["start"] == 60.0
+
+
+async def test_segments_arrive_while_the_recording_is_still_worked_on(town: Town, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    async with asyncio.timeout(SECONDS), AsyncClient(town.config) as client:
+        audio = encoded(tone(40.0), "flac", "flac")
+        stream = (await client.transcribe(audio, stream=True, prompt=f"until {gate}"))["segments"]
+        first = await anext(stream)
+        assert (first["text"], gate.exists()) == (" Band 11.", False)
+        gate.touch()
+        assert [each["start"] async for each in stream] == [30.0]
+        assert stream.transcript["text"] == "Band 11. Band 11."
+
+
+async def test_a_recording_is_cancelled_between_its_windows(town: Town, tmp_path: Path) -> None:
+    async with asyncio.timeout(SECONDS), AsyncClient(town.config) as client:
+        prompt = f"until {tmp_path / 'never'}"
+        job = await client.prepare("transcribe", audio=encoded(tone(40.0), "flac", "flac"), prompt=prompt, stream=True)
+        job_id = await client.submit(job)
+        async with contextlib.aclosing(client.stream(job_id)) as events:
+            async for event in events:
+                if isinstance(event, SegmentEvent):
+                    await client.cancel(job_id)
+        with pytest.raises(JobCancelled):
+            await client.result(job_id)
+
+
+def test_hostile_files_fail_with_a_code_each(town: Town, tmp_path: Path) -> None:
+    (tmp_path / "letter.mp3").write_text("Dear Sir or Madam,\n" * 1000)
+    with Client(town.config) as client:
+        for audio, code in (
+            (tmp_path / "letter.mp3", "audio_undecodable"),
+            (f"s3://{town.s3.bucket}/talks/nothing.mp3", "audio_not_found"),
+            ("https://example.com/talk.mp3", "invalid_argument"),
+            (b"#EXTM3U\n#EXTINF:10,\nfile:///etc/passwd\n", "audio_undecodable"),
+        ):
+            with pytest.raises(JobFailed) as failed:
+                client.transcribe(audio)
+            assert failed.value.failure.code == code
+
+
+def test_the_command_line_writes_subtitles(town: Town, address: str) -> None:
+    def connect(_: ProducerConfig) -> Client:
+        return Client(town.config)
+
+    ran = CliRunner().invoke(app, ["transcribe", address, "--format", "srt", "--language", "en"], obj=connect)
+    assert ran.exit_code == 0, ran.output
+    assert ran.stdout.startswith("1\n00:00:00,000 --> 00:00:30,000\nBand 11.\n\n2\n00:01:00,000 --> ")
+    ran = CliRunner().invoke(app, ["translate", address, "--json"], obj=connect)
+    assert json.loads(ran.stdout)["output"]["transcript"]["segments"][1]["text"] == " The loudest band is 54."
+
+
+def test_celery_sends_a_recording(town: Town, address: str) -> None:
+    celery = pytest.importorskip("celery")
+    application = configure(celery.Celery("talks", broker=town.redis_url, backend=town.redis_url, set_as_current=True))
+    try:
+        found = transcribe.delay(address, language="en").get(timeout=SECONDS)
+    finally:
+        application.close()
+    assert found["transcript"]["text"] == "Band 11. Band 54."
+
+
+def test_a_bulk_run_transcribes_the_recordings_under_a_prefix(town: Town, tmp_path: Path) -> None:
+    for name, body in (("a.mp3", TALK), ("b.mp3", b"no audio at all"), ("c.txt", b"no recording")):
+        town.s3.client().put_object(Bucket=town.s3.bucket, Key=f"shelf/{name}", Body=body)
+    prefix = f"s3://{town.s3.bucket}/shelf/"
+    asked = ("--skill", "transcribe", "--match", "*.mp3", "--out", str(tmp_path / "out"), "--json")
+    code, _, errors = BulkProcess([prefix, *asked], town.variables).finish()
+    assert code == 0, errors
+    [found] = lines(tmp_path / "out", "results-*")
+    [failed] = lines(tmp_path / "out", "errors*")
+    assert found["output"]["transcript"]["text"] == "Band 11. Band 54."
+    assert (failed["row"], failed["failure"]["code"]) == (f"{prefix}b.mp3", "audio_undecodable")
+
+
+@pytest.fixture(scope="module")
+def whisper(s3: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProducerConfig]:
+    """A queue with a worker of a tiny random Whisper."""
+    folder = tmp_path_factory.mktemp("whisper")
+    model = write_whisper(folder / "model")
+    with pytest.MonkeyPatch.context() as patch, embedded_redis(folder / "redis") as redis:
+        patch.delenv("STOOP_REDIS_URL", raising=False)
+        flags = {"lanes": "interactive", "threads": "1"}
+        with running_worker(folder, str(model.folder), redis, s3, flags):
+            yield new_town(redis, s3).config
+
+
+def test_a_whisper_writes_down_a_long_recording(whisper: ProducerConfig) -> None:
+    noise = (3000 * np.random.default_rng(0).normal(size=35 * 16_000)).astype(np.int16)
+    audio = encoded(noise, "flac", "flac")
+    with Client(whisper) as client:
+        asked = {"language": "en", "timestamps": "word", "settings": {"temperature": 0.0, "max_tokens": 24}}
+        found = client.transcribe(audio, **asked)["transcript"]
+        assert found == client.transcribe(audio, **asked)["transcript"]
+        assert (found["language"], found["duration"]) == ("en", 35.0)
+        times = [(each["seek"] / 100, each["start"], each["end"], 35.0) for each in found["segments"]]
+        assert times and all(list(each) == sorted(each) for each in times)
+        assert {each["temperature"] for each in found["segments"]} == {0.0}
+        german = client.translate(audio, settings={"max_tokens": 8, "temperature": 0.0})["transcript"]
+        assert german["language"] in ("en", "zh", "de", "es", "ru")

@@ -1,0 +1,121 @@
+"""Recordings over HTTP, by OpenAI's own client, before a worker that hears tones."""
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from stoop.demo.embedded import EmbeddedS3, embedded_redis
+from tests.audio.sounds import encoded, tone
+from tests.examples.conftest import new_town
+from tests.gateway.conftest import SECONDS, Serving, _begin, asking
+from tests.support.hearing_worker import hearing_worker
+
+openai = pytest.importorskip("openai")
+
+SHORT = encoded(tone(2.0), "flac", "flac")
+LONG = encoded(np.concatenate((tone(30.0), tone(12.0, 3000.0))), "wav", "pcm_s16le")  # too large for a job
+SPOKEN = "Band 11."
+BOTH = "Band 11. Band 54."
+
+
+@pytest.fixture(scope="module")
+def serving(s3: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    folder = tmp_path_factory.mktemp("audio")
+    with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as stack:
+        patch.delenv("STOOP_REDIS_URL", raising=False)
+        town = new_town(stack.enter_context(embedded_redis(folder / "redis")), s3)
+        stack.enter_context(hearing_worker(folder, town.variables))
+        serving = _begin(folder, town, "--open")
+        stack.callback(serving.server.end, signal.SIGKILL)
+        yield serving
+
+
+def official(serving: Serving) -> "openai.AsyncOpenAI":
+    return openai.AsyncOpenAI(base_url=f"{serving.address}/v1", api_key="any", timeout=SECONDS, max_retries=0)
+
+
+async def test_a_recording_comes_back_in_every_format(serving: Serving) -> None:
+    async with asyncio.timeout(SECONDS), official(serving) as client:
+        create = client.audio.transcriptions.create
+        plain = await create(model="hearing", file=("a.flac", SHORT))
+        assert plain.text == SPOKEN and plain.usage.seconds == 2
+        text = await create(model="hearing", file=("a.flac", SHORT), response_format="text")
+        assert text == SPOKEN + "\n"
+        srt = await create(model="hearing", file=("a.wav", LONG), response_format="srt")
+        assert srt == ("1\n00:00:00,000 --> 00:00:30,000\nBand 11.\n\n2\n00:00:30,000 --> 00:00:42,000\nBand 54.\n\n")
+        vtt = await create(model="hearing", file=("a.flac", SHORT), response_format="vtt")
+        assert vtt == "WEBVTT\n\n00:00:00.000 --> 00:00:02.000\nBand 11.\n\n"
+
+
+async def test_verbose_json_has_all_fields_and_words_when_asked(serving: Serving) -> None:
+    async with asyncio.timeout(SECONDS), official(serving) as client:
+        create = client.audio.transcriptions.create
+        told = await create(model="hearing", file=("a.wav", LONG), response_format="verbose_json")
+        assert (told.text, told.language, told.duration, told.words) == (BOTH, "german", 42.0, None)
+        assert [(each.id, each.seek, each.start, each.end) for each in told.segments] == [
+            (0, 0, 0.0, 30.0),
+            (1, 3000, 30.0, 42.0),
+        ]
+        assert (told.segments[0].avg_logprob, told.segments[0].no_speech_prob) == (-0.25, 0.05)
+        both = ["word", "segment"]
+        told = await create(
+            model="hearing", file=("a.flac", SHORT), response_format="verbose_json", timestamp_granularities=both
+        )
+        assert [(each.word, each.start) for each in told.words] == [("Band", 0.0), ("11.", 0.25)]
+        assert len(told.segments) == 1
+        told = await create(
+            model="hearing",
+            file=("a.flac", SHORT),
+            language="en",
+            response_format="verbose_json",
+            timestamp_granularities=["word"],
+        )
+        assert (told.language, len(told.words), told.segments) == ("english", 2, None)
+
+
+async def test_a_translation_is_english(serving: Serving) -> None:
+    # the client warns that it will lose this call
+    async with asyncio.timeout(SECONDS), asking(serving) as http:
+        data = {"model": "hearing", "response_format": "verbose_json"}
+        told = (await http.post("/v1/audio/translations", data=data, files={"file": ("a.flac", SHORT)})).json()
+        assert (told["task"], told["language"], told["text"]) == ("translate", "english", "The loudest band is 11.")
+        assert told["segments"][0]["text"] == " The loudest band is 11."
+
+
+async def test_the_text_is_streamed_as_it_comes(serving: Serving) -> None:
+    async with asyncio.timeout(SECONDS), official(serving) as client:
+        stream = await client.audio.transcriptions.create(model="hearing", file=("a.wav", LONG), stream=True)
+        events = [event async for event in stream]
+    assert "".join(event.delta for event in events[:-1]) == BOTH
+    assert (events[-1].type, events[-1].text) == ("transcript.text.done", BOTH)
+    assert events[-1].usage.total_tokens > 0
+
+
+async def test_what_cannot_be_honoured_is_refused_by_its_name(serving: Serving) -> None:
+    file = {"file": ("a.flac", SHORT)}
+    async with asyncio.timeout(SECONDS), asking(serving) as http:
+        for route, data, files, status, code, param in (
+            ("transcriptions", {"chunking_strategy": "auto"}, file, 400, "unsupported_parameter", "chunking_strategy"),
+            ("transcriptions", {"response_format": "diarized_json"}, file, 400, "invalid_value", "response_format"),
+            ("transcriptions", {"temperature": "2"}, file, 400, "invalid_value", "temperature"),
+            ("transcriptions", {"stream": "true", "response_format": "srt"}, file, 400, "unsupported_value", "stream"),
+            (
+                "transcriptions",
+                {"timestamp_granularities[]": "word"},
+                file,
+                400,
+                "invalid_value",
+                "timestamp_granularities[]",
+            ),
+            ("transcriptions", {"language": "English"}, file, 400, "invalid_argument", None),
+            ("translations", {"language": "en"}, file, 400, "unsupported_parameter", "language"),
+            ("transcriptions", {"model": "whisper-1"}, file, 404, "model_not_found", None),
+            ("transcriptions", {}, {"file": ("a.mp3", b"no audio at all")}, 400, "audio_undecodable", None),
+        ):
+            told = await http.post(f"/v1/audio/{route}", data={"model": "hearing", **data}, files=files)
+            error = told.json()["error"]
+            assert (told.status_code, error["code"], error.get("param")) == (status, code, param), data

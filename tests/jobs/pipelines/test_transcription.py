@@ -1,0 +1,199 @@
+"""The loop over the windows of a recording, with an engine that a test scripts."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from stoop_worker.audio import Recording
+from stoop_worker.engine.request import (
+    Finished,
+    FinishReason,
+    Request,
+    Sampling,
+    Segment,
+    Transcribe,
+    Usage,
+    Window,
+    Word,
+)
+from stoop_worker.jobs.pipelines import TEMPERATURES, Passage, Transcription, transcribe
+
+USAGE = Usage(10, 5, 1, prefill_time_ms=2.0, decode_time_ms=3.0, ttft_ms=4.0)
+SPOKEN = Window(
+    language="de",
+    language_probability=0.9,
+    text=" Hallo.",
+    tokens=(1, 7, 2),
+    average_logprob=-0.2,
+    no_speech=0.1,
+    compression_ratio=0.9,
+    segments=(Segment(0.0, 2.0, " Hallo.", (1, 7, 2)),),
+    words=(),
+    advance=30.0,
+)
+SILENT = replace(SPOKEN, segments=(Segment(0.0, 2.0, " Thanks.", (9,)),), average_logprob=-1.5, no_speech=0.9)
+REPEATING = replace(SPOKEN, compression_ratio=3.0, average_logprob=-0.1)
+GUESSED = replace(SPOKEN, average_logprob=-1.2)
+
+Answer = Callable[[Request], Window]
+
+
+class Speaker:
+    """An engine that answers each window by `answer`, and keeps the requests."""
+
+    def __init__(self, answer: Answer, reason: FinishReason = FinishReason.STOP) -> None:
+        self.answer = answer
+        self.reason = reason
+        self.requests: list[Request] = []
+        self.told: list[Passage] = []
+
+    async def run(self, request: Request) -> Finished:
+        self.requests.append(request)
+        return Finished(request.id, self.reason, USAGE, window=self.answer(request))
+
+    async def hear(
+        self, seconds: float, task: Transcribe | None = None, temperatures: tuple[float, ...] = TEMPERATURES
+    ) -> Transcription:
+        frames = np.arange(round(seconds * 100), dtype=np.float32)[None].repeat(2, axis=0)
+        request = Request("job", task or Transcribe(), sampling=Sampling(temperature=0.0, top_p=1.0))
+        return await transcribe(
+            request, Recording(frames, seconds), temperatures, run=self.run, report=self.told.append
+        )
+
+    @property
+    def starts(self) -> list[float]:
+        """The first frame of each request's window, which the recording has numbered."""
+        return [float(request.media[0].frames[0, 0]) for request in self.requests]  # type: ignore[union-attr]
+
+    @property
+    def tasks(self) -> list[Transcribe]:
+        return [request.task for request in self.requests if isinstance(request.task, Transcribe)]
+
+
+async def test_windows_follow_each_other_with_offsets_and_the_last_is_short() -> None:
+    speaker = Speaker(lambda request: SPOKEN)
+    found = await speaker.hear(65.0)
+    assert speaker.starts == [0, 3000, 6000]
+    assert [request.media[0].content for request in speaker.requests] == [3000, 3000, 500]  # type: ignore[union-attr]
+    assert [(each.segment.start, each.segment.end, each.seek) for each in found.passages] == [
+        (0.0, 2.0, 0),
+        (30.0, 32.0, 3000),
+        (60.0, 62.0, 6000),
+    ]
+    assert (found.text, found.language, found.duration) == ("Hallo. Hallo. Hallo.", "de", 65.0)
+    assert speaker.told == list(found.passages)
+    assert (found.usage.output_tokens, found.usage.decode_time_ms, found.usage.ttft_ms) == (15, 9.0, 4.0)
+
+
+async def test_the_next_window_begins_where_the_model_says() -> None:
+    advances = iter((12.34, 0.0, 30.0))
+    speaker = Speaker(lambda request: replace(SPOKEN, advance=next(advances)))
+    await speaker.hear(60.0)
+    assert speaker.starts == [0, 1234, 4234], "no advance at all would be an endless loop"
+
+
+async def test_no_time_is_beyond_the_end_of_the_recording() -> None:
+    speaker = Speaker(lambda request: replace(SPOKEN, segments=(Segment(0.5, 30.0, " Hallo.", (7,)),)))
+    found = await speaker.hear(4.5)
+    assert [(each.segment.start, each.segment.end) for each in found.passages] == [(0.5, 4.5)]
+
+
+async def test_a_rest_of_less_than_a_tenth_of_a_second_holds_no_words() -> None:
+    speaker = Speaker(lambda request: SPOKEN)
+    assert (await speaker.hear(30.09)).passages and speaker.starts == [0]
+    empty = await speaker.hear(0.05)
+    assert (empty.text, empty.passages, empty.language, empty.usage.output_tokens) == ("", (), "", 0)
+
+
+async def test_the_model_reads_its_own_words_and_keeps_the_language_and_the_prompt() -> None:
+    speaker = Speaker(lambda request: SPOKEN)
+    await speaker.hear(90.0, Transcribe(prompt="Kestrel"))
+    assert [task.history for task in speaker.tasks] == [(), (1, 7, 2), (1, 7, 2, 1, 7, 2)]
+    assert [task.language for task in speaker.tasks] == [None, "de", "de"]
+    assert {task.prompt for task in speaker.tasks} == {"Kestrel"}
+
+
+async def test_history_does_not_grow_without_end() -> None:
+    long = replace(SPOKEN, segments=(Segment(0.0, 2.0, " Hallo.", tuple(range(300))),))
+    speaker = Speaker(lambda request: long)
+    await speaker.hear(120.0)
+    assert [len(task.history) for task in speaker.tasks] == [0, 300, 448, 448]
+
+
+@pytest.mark.parametrize("doubtful", [REPEATING, GUESSED])
+async def test_a_doubtful_window_is_tried_again_until_it_is_plausible(doubtful: Window) -> None:
+    speaker = Speaker(lambda request: SPOKEN if request.sampling.temperature >= 0.4 else doubtful)
+    found = await speaker.hear(30.0)
+    assert [request.sampling.temperature for request in speaker.requests] == [0.0, 0.2, 0.4]
+    assert [each.temperature for each in found.passages] == [0.4]
+    assert found.usage.output_tokens == 15, "every attempt costs"
+    assert len({request.media[0].digest for request in speaker.requests}) == 1  # type: ignore[union-attr]
+
+
+async def test_if_no_attempt_is_plausible_the_likeliest_that_does_not_repeat_itself_counts() -> None:
+    odds = {0.0: -3.0, 0.2: -2.0, 0.4: -1.1, 0.6: -2.0, 0.8: -2.5, 1.0: -4.0}
+
+    def answer(request: Request) -> Window:
+        temperature = request.sampling.temperature
+        ratio = 3.0 if temperature == 0.4 else 1.0
+        return replace(SPOKEN, average_logprob=odds[temperature], compression_ratio=ratio)
+
+    found = await Speaker(answer).hear(30.0)
+    assert [each.temperature for each in found.passages] == [0.2]
+
+
+async def test_a_text_from_a_high_temperature_is_not_read_again() -> None:
+    temperatures = iter((0.0, 0.6))
+    wanted = {}
+
+    def answer(request: Request) -> Window:
+        key = float(request.media[0].frames[0, 0])  # type: ignore[union-attr]
+        wanted.setdefault(key, next(temperatures, 0.0))
+        return SPOKEN if request.sampling.temperature >= wanted[key] else REPEATING
+
+    speaker = Speaker(answer)
+    await speaker.hear(90.0, Transcribe(prompt="Kestrel"))
+    assert (speaker.tasks[1].history, speaker.tasks[1].prompt) == ((1, 7, 2), "Kestrel")
+    assert (speaker.tasks[-1].history, speaker.tasks[-1].prompt) == ((), None)
+
+
+async def test_a_silent_window_has_no_words_and_no_second_attempt() -> None:
+    speaker = Speaker(lambda request: SILENT if request.media[0].frames[0, 0] == 0 else SPOKEN)  # type: ignore[union-attr]
+    found = await speaker.hear(60.0)
+    assert speaker.starts == [0, 3000]
+    assert [each.seek for each in found.passages] == [3000]
+    assert speaker.tasks[1].history == ()
+
+
+async def test_a_temperature_of_the_jobs_own_is_the_only_one() -> None:
+    speaker = Speaker(lambda request: REPEATING)
+    found = await speaker.hear(30.0, temperatures=(0.3,))
+    assert [each.temperature for each in found.passages] == [0.3] and len(speaker.requests) == 1
+
+
+async def test_words_go_with_their_segments() -> None:
+    words = (Word(" Ja.", 0.1, 0.5, 0.9), Word(" Nein", 2.1, 2.5, 0.8), Word(" doch.", 2.5, 3.2, 0.7))
+    segments = (Segment(0.0, 2.0, " Ja.", (1,)), Segment(2.0, 4.0, " Nein doch.", (2, 3)))
+    speaker = Speaker(lambda request: replace(SPOKEN, segments=segments, words=words))
+    found = await speaker.hear(40.0)
+    assert [[word.word for word in each.words] for each in found.passages] == 2 * [[" Ja."], [" Nein", " doch."]]
+    assert [word.start for word in found.passages[3].words] == [32.1, 32.5]
+
+
+async def test_a_window_that_was_cut_short_shows_in_the_reason() -> None:
+    speaker = Speaker(lambda request: SPOKEN, FinishReason.LENGTH)
+    assert (await speaker.hear(30.0)).reason is FinishReason.LENGTH
+
+
+async def test_an_error_of_the_engine_ends_the_loop() -> None:
+    async def fail(request: Request) -> Finished:
+        raise asyncio.CancelledError
+
+    speaker = Speaker(lambda request: SPOKEN)
+    speaker.run = fail  # type: ignore[method-assign]
+    with pytest.raises(asyncio.CancelledError):
+        await speaker.hear(60.0)
+    assert speaker.told == []

@@ -1,0 +1,185 @@
+"""A recording through the executor: many requests for one job, and its ends."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from stoop_schemas.codec import pack, unpack_event, unpack_result
+from stoop_schemas.event import SegmentEvent
+from stoop_schemas.failure import FailureCode
+from stoop_schemas.job import Job
+from stoop_schemas.result import Result
+from stoop_schemas.skill import Settings, Skill
+from stoop_schemas.state import State
+from stoop_schemas.transcript import Timestamps
+from stoop_worker.audio import AudioLimits, MelGeometry
+from stoop_worker.engine.request import (
+    Aborted,
+    Finished,
+    FinishReason,
+    Output,
+    Refusal,
+    Refused,
+    Request,
+    Sampling,
+    Transcribe,
+    Word,
+)
+from stoop_worker.images import ImageLimits
+from stoop_worker.jobs import outcome as outcomes
+from stoop_worker.jobs.budget import Budget
+from stoop_worker.jobs.executor import Executor
+from stoop_worker.jobs.prepare import Budgets, ImagePreparer, Images
+from stoop_worker.jobs.publisher import Identity, Publisher
+from stoop_worker.jobs.recordings import Recordings
+from stoop_worker.jobs.relay import Relay
+from stoop_worker.metrics import Metrics
+from tests.audio.sounds import encoded
+from tests.jobs.pipelines.test_transcription import SPOKEN, USAGE
+from tests.jobs.test_recordings import Shelf
+from tests.support.engine import ScriptedEngine
+from tests.support.recording_broker import RecordingBroker, delivery
+
+LONG = encoded(np.zeros(65 * 16_000, dtype=np.int16), "flac", "flac")
+
+
+def spoken(request: Request) -> list[Output]:
+    words = (Word(" Hallo.", 0.5, 1.5, 0.75),) if isinstance(request.task, Transcribe) and request.task.words else ()
+    return [Finished(request.id, FinishReason.STOP, USAGE, window=replace(SPOKEN, words=words))]
+
+
+class Stage:
+    """An executor for a model of speech, whose store and engine do what the test says."""
+
+    def __init__(self, pool: ThreadPoolExecutor, answer: Callable[[Request], list[Output]] | None) -> None:
+        self.shelf = Shelf(LONG)
+        self.broker = RecordingBroker()
+        self.engine = ScriptedEngine(answer)
+        self.relay = Relay(asyncio.get_running_loop())
+        self.engine.deliver = self.relay.deliver
+        self.relay.attach(self.engine)
+        self.publisher = Publisher(self.broker, Identity("w", "m"), interval=0)
+        self.broken_off: asyncio.Future[outcomes.Outcome] = asyncio.get_running_loop().create_future()
+        self.budgets = Budgets(Budget(1 << 30), Budget(1), Budget(1 << 30), largest=10)
+        images = Images(self.shelf, ImagePreparer(pool, ImageLimits(), None), self.budgets)
+        recordings = Recordings(self.shelf, pool, AudioLimits(), MelGeometry(80), self.budgets)
+        self.executor = Executor(images, self.relay, self.publisher, Sampling(), Metrics(), recordings=recordings)
+
+    async def run(self, job: Job, **fields: object) -> Result:
+        await self.executor.execute(delivery(job.id, pack(job), **fields), self.broken_off)
+        return unpack_result(self.broker.settlements[-1].result)
+
+    @property
+    def outcome(self) -> outcomes.Outcome:
+        return self.broker.settlements[-1].outcome
+
+
+@pytest.fixture
+async def stage() -> AsyncIterator[Stage]:
+    with ThreadPoolExecutor(1) as pool:
+        stage = Stage(pool, spoken)
+        running = asyncio.create_task(stage.publisher.run())
+        yield stage
+        running.cancel()
+    assert stage.budgets.pixels.lent == stage.budgets.encoded.lent == 0
+
+
+def job(**fields: object) -> Job:
+    return Job(**{"id": "a", "skill": Skill.TRANSCRIBE, "audio": "s3://b/talk.flac", **fields})  # type: ignore[arg-type]
+
+
+async def test_a_recording_becomes_one_transcript_by_many_requests(stage: Stage) -> None:
+    result = await stage.run(job(custom_id="row"), priority=1)
+    assert stage.outcome == outcomes.Completed() and result.custom_id == "row"
+    assert result.output is not None and result.output.transcript is not None
+    found = result.output.transcript
+    assert (found.text, found.language, found.duration, found.words) == ("Hallo. Hallo. Hallo.", "de", 65.0, None)
+    assert [(each.id, each.seek, each.start) for each in found.segments] == [
+        (0, 0, 0.0),
+        (1, 3000, 30.0),
+        (2, 6000, 60.0),
+    ]
+    assert found.segments[0].tokens == [1, 7, 2] and found.segments[0].no_speech_prob == 0.1
+    assert result.metrics.output_tokens == 15 and result.metrics.image_time_ms > 0
+    assert {request.priority for request in stage.engine.requests} == {1}
+    assert stage.engine.requests[0].sampling == Sampling(temperature=0.0, top_p=1.0, max_tokens=224)
+
+
+async def test_segments_are_streamed_with_their_words(stage: Stage) -> None:
+    result = await stage.run(job(stream=True, timestamps=Timestamps.WORD))
+    told = [event for packed in stage.broker.events("a") if isinstance(event := unpack_event(packed), SegmentEvent)]
+    assert result.output is not None and result.output.transcript is not None
+    assert [event.segment for event in told] == result.output.transcript.segments
+    assert [word.start for event in told for word in event.words or []] == [0.5, 30.5, 60.5]
+    assert [word.word for word in result.output.transcript.words or []] == [" Hallo."] * 3
+
+
+async def test_the_fields_of_the_job_reach_the_engine(stage: Stage) -> None:
+    fields = {"skill": Skill.TRANSLATE, "language": "de", "prompt": "Turmfalke", "timestamps": Timestamps.NONE}
+    await stage.run(job(**fields, settings=Settings(temperature=0.5, seed=7)))
+    task = Transcribe(language="de", translate=True, prompt="Turmfalke", timestamps=False, words=False)
+    assert stage.engine.requests[0].task == task
+    assert (stage.engine.requests[0].sampling.temperature, stage.engine.requests[0].sampling.seed) == (0.5, 7)
+
+
+async def test_what_is_no_audio_fails_at_once_with_its_code(stage: Stage) -> None:
+    stage.shelf.found = b"This is a text.\n" * 100
+    result = await stage.run(job())
+    assert result.failure is not None and result.failure.code is FailureCode.AUDIO_UNDECODABLE
+    assert stage.outcome == outcomes.Failed(result.failure) and stage.engine.requests == []
+
+
+async def test_a_refusal_in_a_later_window_is_the_jobs(stage: Stage) -> None:
+    stage.engine.answer = lambda request: (
+        spoken(request)
+        if len(stage.engine.requests) < 2
+        else [Refused(request.id, Refusal.INVALID_ARGUMENT, "no such language")]
+    )
+    result = await stage.run(job())
+    assert result.failure is not None and result.failure.code is FailureCode.INVALID_ARGUMENT
+    assert len(stage.engine.requests) == 2
+
+
+async def test_an_abort_in_the_engine_ends_the_job_as_cancelled(stage: Stage) -> None:
+    stage.engine.answer = lambda request: [Aborted(request.id)]
+    assert (await stage.run(job())).status is State.CANCELLED
+
+
+async def test_a_job_that_is_cancelled_runs_no_further_window(stage: Stage) -> None:
+    stage.engine.answer = None
+    running = asyncio.create_task(stage.run(job()))
+    await stage.engine.submitted.wait_for(1)
+    stage.engine.deliver(spoken(stage.engine.requests[0]))
+    await stage.engine.submitted.wait_for(2)
+    stage.broken_off.set_result(outcomes.Cancelled())
+    assert (await running).status is State.CANCELLED
+    assert stage.engine.aborted == ["a"] and len(stage.engine.requests) == 2
+
+
+async def test_a_deadline_ends_a_recording_in_the_midst(stage: Stage) -> None:
+    stage.engine.answer = None
+    result = await stage.run(job(deadline=1), claimed_at=2)
+    assert result.status is State.EXPIRED
+
+
+async def test_an_engine_that_is_lost_with_a_window_sends_the_job_to_the_quarantine(stage: Stage) -> None:
+    stage.engine.answer = None
+    running = asyncio.create_task(stage.executor.execute(delivery("a", pack(job())), stage.broken_off))
+    await stage.engine.submitted.wait_for(1)
+    stage.relay.on_engine_lost(["a"])
+    await running
+    assert stage.outcome == outcomes.Crashed()
+
+
+async def test_a_worker_without_speech_leaves_the_refusal_to_its_engine(stage: Stage) -> None:
+    stage.engine.answer = lambda request: [
+        Refused(request.id, Refusal.UNSUPPORTED_SKILL, "this model cannot transcribe")
+    ]
+    stage.executor = replace(stage.executor, recordings=None)
+    result = await stage.run(job())
+    assert result.failure is not None and result.failure.code is FailureCode.UNSUPPORTED_SKILL
+    assert stage.engine.requests[0].media == ()

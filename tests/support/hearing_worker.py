@@ -1,0 +1,44 @@
+"""A real worker whose engine hears tones: `python -m tests.support.hearing_worker`; see `hearing_child`."""
+
+import contextlib
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from stoop.demo.child_server import ChildServer
+from stoop_worker.config import read_config
+from stoop_worker.logs import configure_logs
+from stoop_worker.main import serve
+
+__all__ = ["hearing_worker"]
+
+
+@contextlib.contextmanager
+def hearing_worker(folder: Path, environment: Mapping[str, str]) -> Iterator[ChildServer]:
+    """Run such a worker, configured by these variables, inside the `with`."""
+    ready = folder / "hearing.ready"
+    worker = ChildServer(
+        name="the worker",
+        command=[sys.executable, "-m", "tests.support.hearing_worker"],
+        log=folder / "hearing.log",
+        environment={
+            **environment,
+            "STOOP_READY_FILE": str(ready),
+            "STOOP_LEASE_SECONDS": "2",
+            "STOOP_DRAIN_SECONDS": "1",
+        },
+        answers=lambda pid: ready.exists(),
+        start_seconds=60,
+    )
+    worker.start()
+    try:
+        yield worker
+    finally:
+        worker.end(signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    config = read_config({"model": "hearing", "model_name": "hearing"})
+    configure_logs(config.log_level, config.log_format)
+    serve(config, program=[sys.executable, "-m", "tests.support.hearing_child"])

@@ -1,0 +1,103 @@
+"""Turns a job's audio address into a recording, within the budgets that images have too."""
+
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from typing import Final
+
+from stoop_worker import errors
+from stoop_worker.audio import AudioLimits, MelGeometry, Recording, claimed_seconds, record, recording_bytes
+from stoop_worker.errors import AudioError, AudioTooLarge, ImageError, WorkerError
+from stoop_worker.images import Allocate
+from stoop_worker.jobs.budget import Loan
+from stoop_worker.jobs.fetch.address import is_inline
+from stoop_worker.jobs.prepare import Budgets, FetchPort, WantedImage, on_thread
+
+__all__ = ["PreparedRecording", "Recordings"]
+
+_SLACK: Final = (1.05, 30.0)
+"""What a header's duration is multiplied by, and the seconds that are added, before it is believed."""
+
+_AS_AUDIO: Final[dict[type[ImageError], type[AudioError]]] = {
+    errors.ImageNotFound: errors.AudioNotFound,
+    errors.ImageForbidden: errors.AudioForbidden,
+    errors.ImageTooLarge: errors.AudioTooLarge,
+    errors.ImageUndecodable: errors.AudioUndecodable,
+    errors.ImageTimeout: errors.AudioTimeout,
+    errors.ImageAddressInvalid: errors.AudioAddressInvalid,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRecording:
+    """A recording that is ready for the engine, and the times spent on it, in milliseconds."""
+
+    recording: Recording
+    fetch_ms: float
+    audio_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Recordings:
+    """Fetches recordings and decodes them on a pool of threads, under the worker's limits.
+
+    Windows are cut into the memory that `allocate` returns, which the engine's process may share.
+    """
+
+    fetcher: FetchPort
+    pool: Executor
+    limits: AudioLimits
+    geometry: MelGeometry
+    budgets: Budgets
+    allocate: Allocate | None = None
+
+    @contextlib.asynccontextmanager
+    async def prepared(self, wanted: WantedImage) -> AsyncIterator[PreparedRecording]:
+        """Yield the recording once it is ready; raises an `AudioError` or `StorageUnavailable`."""
+        start = time.perf_counter()
+        with await self._room(wanted) as room:
+            encoded = await self._fetch(wanted)
+            room.shrink(len(encoded))
+            fetched = time.perf_counter()
+            recording, loan = await self._decode(encoded, wanted.priority)
+            del encoded
+        with loan:
+            yield PreparedRecording(recording, 1000 * (fetched - start), 1000 * (time.perf_counter() - fetched))
+
+    async def _room(self, wanted: WantedImage) -> Loan:
+        largest = 0 if is_inline(wanted.address) else self.budgets.largest
+        return await self.budgets.encoded.borrow(largest, wanted.priority)
+
+    async def _fetch(self, wanted: WantedImage) -> bytes:
+        try:
+            return await self.fetcher.fetch(wanted.address, wanted.tenant, wanted.priority)
+        except ImageError as error:
+            raise _as_audio(error) from error
+
+    async def _decode(self, encoded: bytes, priority: int) -> tuple[Recording, Loan]:
+        """Decode within the memory for the duration that the header claims; with more only if that is too little."""
+        with await self.budgets.threads.borrow(1, priority):
+            claimed = await on_thread(self.pool, lambda: claimed_seconds(encoded))
+            believed = self.limits.max_seconds if claimed is None else _SLACK[0] * claimed + _SLACK[1]
+            if believed < self.limits.max_seconds:
+                with contextlib.suppress(AudioTooLarge):
+                    return await self._decode_within(encoded, believed, priority)
+            return await self._decode_within(encoded, self.limits.max_seconds, priority)
+
+    async def _decode_within(self, encoded: bytes, seconds: float, priority: int) -> tuple[Recording, Loan]:
+        limits = replace(self.limits, max_seconds=seconds)
+        loan = await self.budgets.pixels.borrow(recording_bytes(seconds, self.geometry), priority)
+        try:
+            recording = await on_thread(self.pool, lambda: record(encoded, limits, self.geometry, self.allocate))
+        except BaseException:
+            loan.close()
+            raise
+        loan.shrink(recording.frames.nbytes)
+        return recording, loan
+
+
+def _as_audio(error: ImageError) -> WorkerError:
+    kind = _AS_AUDIO.get(type(error))
+    return error if kind is None else kind(str(error))
