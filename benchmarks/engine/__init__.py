@@ -12,6 +12,7 @@ check.py            compares answers with the plain model
 plain_model.py      Moondream in plain torch
 memory.py           memory over many requests
 loading.py          time and host memory of loading a checkpoint
+texts.py            vectors of texts on a CPU, against transformers
 profile.py          GPU time by stage
 trace.py            reads a profiler's trace
 """
