@@ -101,6 +101,19 @@ def alone_once(family: WhisperFamily, each: tuple[Transcribe, int, Sampling]) ->
     return _KNOWN[each]
 
 
+@pytest.mark.parametrize("lookahead", [False, True])
+def test_windows_that_lose_their_pages_get_the_same_answers(family: WhisperFamily, lookahead: bool) -> None:
+    config = EngineConfig(
+        page_size=4, pages=CONTEXT // 4 + 1, max_batch=3, token_budget=200, prefix_cache=False, lookahead=lookahead
+    )
+    engine = Engine(family, config)
+    wanted = [(Transcribe(language=language), 0, GREEDY) for language in ("de", "ru", "es")]
+    found = drain(engine, [request(str(n), *each) for n, each in enumerate(wanted)])
+    assert engine.stats.totals.preemptions
+    for number, each in enumerate(wanted):
+        assert about(window_of(found, str(number))) == about(alone_once(family, each))
+
+
 def test_a_second_try_at_a_window_finds_its_memory_in_the_cache(family: WhisperFamily) -> None:
     engine = Engine(family, EngineConfig(max_batch=2, token_budget=400, page_size=4))
     drain(engine, [request("first", TASKS[0])])
