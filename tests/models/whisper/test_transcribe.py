@@ -218,4 +218,3 @@ def test_words_are_those_of_the_segments_in_their_order(family: WhisperFamily) -
     starts = [word.start for word in window.words]
     assert starts == sorted(starts)
     assert all(0 <= word.probability <= 1 and 0 <= word.start <= word.end for word in window.words)
-    assert window.words == alone(family, Transcribe(language="de", words=True)).words
