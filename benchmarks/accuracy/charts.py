@@ -61,6 +61,8 @@ async def answer_rows(
     left = {row.id: row for row in rows if row.id not in done}
     progress = _Progress(len(left))
     with (out / "answers.jsonl").open("a", encoding="utf-8") as file:
+        if file.tell():
+            file.write("\n")  # a kill may have cut the last line short, and the next answer needs its own
 
         def keep(row: Row, outcome: Result | StoopError) -> None:
             _write(file, _scored(row, outcome))

@@ -125,6 +125,20 @@ async def test_a_second_run_asks_only_what_failed(
     }
 
 
+async def test_the_first_answer_after_a_line_cut_short_counts(
+    folder: Path, s3: EmbeddedS3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in s3.environment.items():
+        monkeypatch.setenv(name, value)
+    (folder / "answers.jsonl").write_text('{"id": "cut sh')
+    config = ProducerConfig(bucket=s3.bucket, s3_path_style=True)
+    async with AsyncClient(config, transport=ScriptedTransport(script)) as client:
+        await answer_rows(client, list(read_rows(folder))[:1], folder)
+    assert [each["question"] for each in map(whole, (folder / "answers.jsonl").read_text().splitlines()) if each] == [
+        "How tall?"
+    ]
+
+
 def whole(line: str) -> dict[str, Any]:
     try:
         found: dict[str, Any] = json.loads(line)

@@ -1,7 +1,9 @@
 """The cache of adapters: one fetch each, a bound on its size, and a bound on the adapters in use."""
 
 import asyncio
+import errno
 import os
+import threading
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -125,3 +127,38 @@ async def test_a_job_cancelled_during_its_fetch_gives_its_place_back(source: Sou
     source.open.set()
     await use(held, "dogs")
     assert there(tmp_path) == {"dogs.safetensors"}
+
+
+async def test_an_adapter_that_a_job_has_just_found_does_not_make_room(
+    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = cache(source, tmp_path, max_bytes=150)
+    await use(held, "cats")
+    loop, making, go_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+    make_room = held._make_room
+
+    def slow(most: int, in_use: frozenset[str]) -> None:
+        loop.call_soon_threadsafe(making.set)
+        go_on.wait(60)
+        make_room(most, in_use)
+
+    monkeypatch.setattr(held, "_make_room", slow)
+    birds = asyncio.create_task(use(held, "birds"))
+    await making.wait()
+    loop.call_later(0, go_on.set)
+    async with held.ready("cats"):
+        await birds
+        assert "cats.safetensors" in there(tmp_path)
+
+
+async def test_a_file_that_cannot_be_kept_leaves_nothing_behind(
+    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, target: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Path, "replace", full)
+        with pytest.raises(Rejected, match="cannot be kept: No space left"):
+            await use(cache(source, tmp_path), "cats")
+    assert there(tmp_path) == set()

@@ -55,7 +55,7 @@ def running_adapters(config: WorkerConfig) -> Iterator[AdapterCache | None]:
         allowed=AllowedBuckets(),
         concurrency=_CONCURRENCY,
     )
-    plain = HttpsConfig(max_bytes=largest, timeout=_SECONDS)
+    plain = HttpsConfig(max_bytes=largest, timeout=_SECONDS, accept="*/*")
     with Fetcher(store) as fetcher:
         source = AdapterSource(
             config.adapters,

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stoop_worker.engine.grammars import trial
 from stoop_worker.engine.grammars.constraint import Constraint
 from stoop_worker.engine.grammars.grammars import Grammars
 from stoop_worker.engine.grammars.masks import Masks
@@ -152,3 +153,13 @@ def test_a_tokenizer_of_another_kind_refuses_grammars_alone() -> None:
     others = Grammars(json.dumps(words), size=2, ends=[1])
     assert others.start(None) is None
     assert "tokenizer" in refusal(others, Grammar(regex="a"))
+
+
+def test_a_process_that_does_not_start_fails_its_request_alone(
+    tokenizer: Tokenizer, ends: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = Grammars(tokenizer.document(), size=VOCABULARY, ends=ends)
+    with monkeypatch.context() as broken:
+        broken.setattr(trial, "_PROGRAM", ("/nowhere/python",))
+        assert "does not start" in refusal(held, Grammar(regex="ab"))
+    assert held.start(Grammar(regex="ab")) is not None

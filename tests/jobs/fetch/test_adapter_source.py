@@ -138,3 +138,14 @@ def test_a_place_that_cannot_work_is_refused(place: str) -> None:
 
 def test_a_place_is_kept_as_it_is_written(tmp_path: Path) -> None:
     assert check_place(TUNED) == TUNED
+
+
+@pytest.mark.parametrize("adapter", ["cats@..", "cats@."])
+async def test_an_id_does_not_leave_the_place(adapter: str) -> None:
+    with pytest.raises(Rejected, match="must not leave") as raised:
+        await source(f"https://{HOST}/a/{{name}}/{{step}}/file").fetch(adapter)
+    assert raised.value.failure.code is FailureCode.INVALID_ARGUMENT
+
+
+async def test_a_key_is_not_in_the_description_of_a_reader() -> None:
+    assert "sesame" not in repr(HttpsConfig(header=("X-Key", "sesame")))

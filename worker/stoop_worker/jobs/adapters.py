@@ -49,6 +49,7 @@ class AdapterCache:
         self._max_bytes = max_bytes
         self._room = asyncio.Semaphore(resident)
         self._uses: dict[str, _Use] = {}
+        self._change = asyncio.Lock()  # a file that was just found must not make room for another
 
     @contextlib.asynccontextmanager
     async def ready(self, adapter: str | None) -> AsyncIterator[None]:
@@ -77,9 +78,12 @@ class AdapterCache:
     async def _bring(self, adapter: str) -> None:
         await self._room.acquire()
         try:
-            if not self._is_there(adapter):
+            async with self._change:
+                is_there = self._is_there(adapter)
+            if not is_there:
                 fetched = await self._source.fetch(adapter)
-                await asyncio.to_thread(self._keep, adapter, fetched, frozenset(self._uses))
+                async with self._change:
+                    await asyncio.to_thread(self._keep, adapter, fetched, frozenset(self._uses))
         except BaseException:
             self._room.release()
             raise
@@ -102,9 +106,7 @@ class AdapterCache:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._make_room(self._max_bytes - len(fetched), in_use)
-            with tempfile.NamedTemporaryFile(dir=self._folder, suffix=".part", delete=False) as part:
-                part.write(fetched)
-            Path(part.name).replace(self._folder / f"{adapter}{suffix}")
+            _write(self._folder / f"{adapter}{suffix}", fetched)
         except OSError as error:
             raise Rejected(
                 FailureCode.STORAGE_UNAVAILABLE, f"the adapter {adapter!r} cannot be kept: {error.strerror}"
@@ -121,3 +123,15 @@ class AdapterCache:
             if path.stem not in in_use:
                 path.unlink(missing_ok=True)
                 held -= found.st_size
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file that is there whole or not at all."""
+    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as part:
+        try:
+            part.write(content)
+            part.flush()
+            Path(part.name).replace(path)
+        except BaseException:
+            Path(part.name).unlink(missing_ok=True)
+            raise

@@ -9,7 +9,7 @@ from llguidance import LLMatcher, LLTokenizer
 
 from stoop_worker.engine.grammars.constraint import Constraint
 from stoop_worker.engine.grammars.limits import MOST_CHARACTERS, limits, reason_of
-from stoop_worker.engine.grammars.trial import Trial
+from stoop_worker.engine.grammars.trial import Trial, TrialUnavailable
 from stoop_worker.engine.request import Grammar, RequestInvalid
 
 __all__ = ["Grammars"]
@@ -62,7 +62,10 @@ class Grammars:
             source = _source(grammar)
         except ValueError as error:
             return None, str(error)
-        refusal = self._trial.refusal(source)
+        try:
+            refusal = self._trial.refusal(source)
+        except TrialUnavailable as error:  # spoils this request alone; the next one with this grammar tries again
+            raise RequestInvalid(f"this worker cannot try the {_name(grammar)} now: {error}") from error
         if refusal is not None:
             return None, refusal
         matcher = LLMatcher(self._tokens, source, log_level=0, limits=limits())

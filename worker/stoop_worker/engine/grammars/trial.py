@@ -11,11 +11,15 @@ import sys
 from threading import Lock, Timer
 from typing import Final
 
-__all__ = ["Trial"]
+__all__ = ["Trial", "TrialUnavailable"]
 
 _PROGRAM: Final = (sys.executable, "-m", "stoop_worker.engine.grammars.trial_program")
 _REFUSED: Final = "it takes too much work to compile, or is nested too deeply"
 _LAST_RESORT_SECONDS: Final = 60.0  # the process counts its own time; this is for one that stands still
+
+
+class TrialUnavailable(Exception):
+    """No process could be started, so that nothing is known about the grammar."""
 
 
 class Trial:
@@ -26,9 +30,12 @@ class Trial:
         self._process: subprocess.Popen[str] | None = None
 
     def refusal(self, grammar: str) -> str | None:
-        """Return why a grammar does not compile; None if it does. Any thread may call it."""
+        """Return why a grammar does not compile; None if it does. Any thread may call it.
+
+        Raises `TrialUnavailable`.
+        """
         with self._lock:
-            process = self._process or self._start()
+            process = self._running() or _started()
             answer = _answer(process, json.dumps(grammar))
             self._process = None if answer is None else process
         if answer is None:
@@ -46,26 +53,37 @@ class Trial:
     def __del__(self) -> None:
         self.close()
 
-    def _start(self) -> subprocess.Popen[str]:
-        # it ends when its input does, which the system closes with this process
+    def _running(self) -> subprocess.Popen[str] | None:
+        """Return the process, unless it has ended since its last answer: no grammar is to blame for that."""
+        if self._process is not None and self._process.poll() is not None:
+            _end(self._process)
+            self._process = None
+        return self._process
+
+
+def _started() -> subprocess.Popen[str]:
+    # it ends when its input does, which the system closes with this process
+    try:
         process = subprocess.Popen(
             _PROGRAM, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
-        assert process.stdout is not None
-        if not process.stdout.readline():
-            raise RuntimeError(f"the process that tries grammars does not start: it ended by {process.wait()}")
-        return process
+    except OSError as error:
+        raise TrialUnavailable(f"the process that tries grammars does not start: {error.strerror}") from error
+    if _answer(process) is None:
+        raise TrialUnavailable(f"the process that tries grammars does not start: it ended by {process.returncode}")
+    return process
 
 
-def _answer(process: subprocess.Popen[str], line: str) -> str | None:
-    """Send a line and return the answer; None, once the process has ended, if there is none."""
+def _answer(process: subprocess.Popen[str], line: str | None = None) -> str | None:
+    """Send a line, if there is one, and return the next answer; None, once the process has ended, if there is none."""
     assert process.stdin is not None and process.stdout is not None
     last_resort = Timer(_LAST_RESORT_SECONDS, process.kill)
     last_resort.daemon = True
     last_resort.start()
     try:
-        process.stdin.write(line + "\n")
-        process.stdin.flush()
+        if line is not None:
+            process.stdin.write(line + "\n")
+            process.stdin.flush()
         answer = process.stdout.readline()
     except BrokenPipeError:
         answer = ""

@@ -34,9 +34,11 @@ def main() -> None:
     """Answer until the input ends."""
     from stoop_worker.engine.grammars.limits import limits, reason_of
 
+    for stop in (signal.SIGINT, signal.SIGTERM):  # sent to a whole group, whose worker then finishes its jobs
+        signal.signal(stop, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-    resource.setrlimit(resource.RLIMIT_STACK, (_STACK, resource.getrlimit(resource.RLIMIT_STACK)[1]))
+    _limit(resource.RLIMIT_AS, _MEMORY)
+    _limit(resource.RLIMIT_STACK, _STACK)
     tokens = llguidance.LLTokenizer(llguidance.TokenizerWrapper(_Bytes()))
     print(json.dumps(None), flush=True)
     for line in sys.stdin:
@@ -46,6 +48,12 @@ def main() -> None:
             matcher.compute_bitmask()
         signal.setitimer(signal.ITIMER_PROF, 0)
         print(json.dumps(reason_of(matcher)), flush=True)
+
+
+def _limit(kind: int, most: int) -> None:
+    """Lower a limit to `most`, unless the system's own is lower."""
+    hard = resource.getrlimit(kind)[1]
+    resource.setrlimit(kind, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
 
 
 if __name__ == "__main__":

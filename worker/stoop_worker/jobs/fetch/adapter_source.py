@@ -103,6 +103,8 @@ def hub_file(repository: str, revision: str, file: str) -> bytes:
 def _filled(place: str, adapter: str, spelled: Callable[[str], str]) -> str:
     name, _, step = adapter.partition("@")
     parts = {"id": adapter, "name": name, "step": step}
+    if {name, step} & {".", ".."}:
+        raise ImageNotFound("an id must not leave the place of adapters")
     return _HOLE.sub(lambda hole: spelled(parts[hole[1]]), place)
 
 

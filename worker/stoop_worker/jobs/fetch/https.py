@@ -8,7 +8,7 @@ a moment later gains nothing. The certificate is still checked against the name.
 import asyncio
 import ssl
 from collections.abc import AsyncIterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from httpcore2 import (
@@ -48,7 +48,8 @@ class HttpsConfig:
 
     An entry of `hosts` is `example.org`, this host alone, or `*.example.org`, every host below it. Without entries,
     every public host is allowed. `timeout` bounds one image in total, `connect_timeout` the resolving and each
-    connection, `read_timeout` each wait for a byte. `header` is sent to the first host, and not on redirects.
+    connection, `read_timeout` each wait for a byte. `accept` names the types of content to ask for. `header` is sent to
+    the first host, and not on redirects.
     """
 
     hosts: tuple[str, ...] = ()
@@ -56,7 +57,8 @@ class HttpsConfig:
     timeout: float = 20.0
     connect_timeout: float = 3.0
     read_timeout: float = 10.0
-    header: tuple[str, str] | None = None
+    accept: str = "image/*, audio/*, video/*"
+    header: tuple[str, str] | None = field(default=None, repr=False)  # may be a key
 
     def allows(self, host: str) -> bool:
         """Return whether an entry of `hosts` covers the host."""
@@ -132,7 +134,7 @@ class HttpsFetcher:
         headers: dict[bytes | str, bytes | str] = {
             "Host": address.host,
             "User-Agent": "stoop",
-            "Accept": "image/*, audio/*, video/*",
+            "Accept": self._config.accept,
             "Accept-Encoding": "identity",  # a compressed answer could unpack to any size
             "Connection": "close",
         }
