@@ -16,6 +16,7 @@ from stoop_worker.kernels.sampling import LEAST_TEMPERATURE
 
 __all__ = [
     "SAMPLING_ROWS",
+    "Asked",
     "HostSampling",
     "PendingHeads",
     "has_penalties",
@@ -81,12 +82,16 @@ def rules_of(sequences: Several[Sequence], width: int) -> npt.NDArray[np.int64]:
     return np.array([sequence.rule for sequence in sequences], dtype=np.int64).reshape(len(sequences), width)
 
 
+Asked = tuple[Sequence, int]
+"""A sequence in a step, and its rollbacks when the step started."""
+
+
 class PendingHeads:
     """The head values of one step on their way to the host; only `collect` waits for them."""
 
-    def __init__(self, sequences: Several[Sequence], parts: Several[Tensor]) -> None:
+    def __init__(self, asked: Several[Asked], parts: Several[Tensor]) -> None:
         """Send `parts`, each (rows, 1 or 1 + V) on the device, to the host; together they have one row per sequence."""
-        self._asked = [(sequence, sequence.rollbacks) for sequence in sequences]
+        self._asked = asked
         self._parts = [_to_host(part) for part in parts]
         self._arrival = _sleeping_event() if parts and parts[0].is_cuda else None
         if self._arrival is not None:

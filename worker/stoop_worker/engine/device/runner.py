@@ -75,16 +75,16 @@ class Started:
     def __init__(self, sequences: Several[Sequence], parts: Several[Tensor | LateRead]) -> None:
         """Send the head values of `parts` to the host; together they have one row per sequence."""
         read = [part for part in parts if isinstance(part, Tensor)]
-        self._sequences = sequences
+        self._asked = [(sequence, sequence.rollbacks) for sequence in sequences]  # some may roll back before `heads`
         self._parts = parts
-        self._heads = PendingHeads(sequences, read) if len(read) == len(parts) else None
+        self._heads = PendingHeads(self._asked, read) if len(read) == len(parts) else None
 
     @torch.inference_mode()
     def heads(self) -> PendingHeads:
         """Return the head values, which are still pending; by now the skills must have taken all earlier ones."""
         if self._heads is None:
             read = [part if isinstance(part, Tensor) else part() for part in self._parts]
-            self._heads = PendingHeads(self._sequences, read)
+            self._heads = PendingHeads(self._asked, read)
         return self._heads
 
 
