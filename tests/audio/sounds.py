@@ -23,12 +23,14 @@ def encoded(
     rate: int = 16_000,
     layout: str = "mono",
     picture: bool = False,
+    block: int | None = None,
 ) -> bytes:
-    """Return a file of interleaved samples; with a `picture` it has a video stream before the audio."""
+    """Return a file of interleaved samples, in frames of `block`; with a `picture` a video stream comes before them."""
     written = io.BytesIO()
     with av.open(written, "w", format=kind) as container:
         video = container.add_stream("mpeg4", rate=10) if picture else None
-        stream = container.add_stream(codec, rate=rate, layout=layout)
+        options = {} if block is None else {"frame_size": str(block)}
+        stream = container.add_stream(codec, rate=rate, layout=layout, options=options)
         if video is not None:
             video.width, video.height, video.pix_fmt = 32, 32, "yuv420p"
             container.mux(video.encode(av.VideoFrame(32, 32, "yuv420p")))
@@ -36,6 +38,7 @@ def encoded(
         frame = av.AudioFrame.from_ndarray(samples[None], format="s16", layout=layout)
         frame.sample_rate = rate
         context = stream.codec_context
+        context.open(strict=False)  # sets the size of a frame
         resampler = av.AudioResampler(context.format, layout, rate, frame_size=context.frame_size or 0)
         for piece in [*resampler.resample(frame), *resampler.resample(None), None]:
             container.mux(stream.encode(piece))

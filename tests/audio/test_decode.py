@@ -72,6 +72,13 @@ def test_a_bomb_stops_at_the_limit_of_seconds_and_of_work() -> None:
         decode(wide, LIMITS)
 
 
+def test_a_frame_that_lasts_for_minutes_is_not_resampled() -> None:
+    few = encoded(np.zeros(65_535, dtype=np.int16), "flac", "flac", rate=100, block=65_535)
+    assert len(few) < 16 << 10
+    with pytest.raises(AudioUndecodable, match="no audio that can be decoded"):
+        decode(few, AudioLimits())
+
+
 def test_a_file_over_the_limit_of_bytes_is_not_opened() -> None:
     with pytest.raises(AudioTooLarge, match="has 4194305 bytes: at most 4194304"):
         decode(bytes((4 << 20) + 1), LIMITS)

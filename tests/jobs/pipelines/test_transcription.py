@@ -160,6 +160,17 @@ async def test_a_text_from_a_high_temperature_is_not_read_again() -> None:
     assert (speaker.tasks[-1].history, speaker.tasks[-1].prompt) == ((), None)
 
 
+async def test_a_text_is_not_read_again_if_no_attempt_was_plausible() -> None:
+    def answer(request: Request) -> Window:
+        odds = -1.2 if request.sampling.temperature == 0.2 else -2.0
+        return replace(SPOKEN, average_logprob=odds)
+
+    speaker = Speaker(answer)
+    found = await speaker.hear(60.0, Transcribe(prompt="Kestrel"))
+    assert [each.temperature for each in found.passages] == [0.2, 0.2]
+    assert (speaker.tasks[-1].history, speaker.tasks[-1].prompt) == ((), None)
+
+
 async def test_a_silent_window_has_no_words_and_no_second_attempt() -> None:
     speaker = Speaker(lambda request: SILENT if request.media[0].frames[0, 0] == 0 else SPOKEN)  # type: ignore[union-attr]
     found = await speaker.hear(60.0)
@@ -181,6 +192,14 @@ async def test_words_go_with_their_segments() -> None:
     found = await speaker.hear(40.0)
     assert [[word.word for word in each.words] for each in found.passages] == 2 * [[" Ja."], [" Nein", " doch."]]
     assert [word.start for word in found.passages[3].words] == [32.1, 32.5]
+
+
+async def test_a_word_out_of_order_is_given_once() -> None:
+    words = (Word(" Ja.", 0.1, 0.5, 0.9), Word(" Nein", 2.1, 2.5, 0.8), Word(" doch.", 1.9, 3.2, 0.7))
+    segments = (Segment(0.0, 2.0, " Ja.", (1,)), Segment(2.0, 4.0, " Nein doch.", (2, 3)))
+    speaker = Speaker(lambda request: replace(SPOKEN, segments=segments, words=words))
+    found = await speaker.hear(30.0)
+    assert [[word.word for word in each.words] for each in found.passages] == [[" Ja."], [" Nein", " doch."]]
 
 
 async def test_a_window_that_was_cut_short_shows_in_the_reason() -> None:

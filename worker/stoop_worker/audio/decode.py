@@ -34,6 +34,8 @@ _OPTIONS: Final = {"format_whitelist": _FORMATS, "codec_whitelist": ",".join(_CO
 _NAMES: Final = "MP3, M4A, MP4, WAV, FLAC, OGG, Opus, WebM, AAC, AIFF"
 _USUAL_RATE: Final = 2 * 48_000
 """Samples of a second of stereo, by which the work of decoding is bounded."""
+_LONGEST_FRAME: Final = 60
+"""Seconds of one frame: a block of 65,535 samples at 5 Hz would become 210 million samples at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,8 @@ def _frames(container: "InputContainer", stream: "AudioStream", limits: AudioLim
         except (av.FFmpegError, ValueError):
             continue  # a damaged frame; the next one may be whole
         for frame in frames:
+            if frame.samples > _LONGEST_FRAME * frame.sample_rate:
+                continue  # damaged, or made to fill the memory
             samples += frame.samples * max(1, frame.layout.nb_channels)
             if samples > limits.max_seconds * _USUAL_RATE:
                 raise AudioTooLarge("the audio takes too much work to decode: lower its sample rate or cut it")

@@ -26,11 +26,12 @@ _NO_SPEECH: Final = 0.6
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One answer for a window, and the temperature that gave it."""
+    """One answer for a window, the temperature that gave it, and the highest that was tried, the `hottest`."""
 
     finished: Finished
     window: Window
     temperature: float
+    hottest: float
 
 
 def is_silent(window: Window) -> bool:
@@ -50,11 +51,12 @@ async def most_plausible(
         finished = await run(replace(request, sampling=replace(request.sampling, temperature=temperature)))
         assert finished.window is not None, "a transcription ends with its window"
         spent(finished)
-        attempts.append(Attempt(finished, finished.window, temperature))
+        attempts.append(Attempt(finished, finished.window, temperature, temperature))
         if _is_plausible(finished.window) or is_silent(finished.window):
             return attempts[-1]
     varied = [attempt for attempt in attempts if attempt.window.compression_ratio <= _MOST_COMPRESSED]
-    return max(varied or attempts, key=lambda attempt: attempt.window.average_logprob)
+    likeliest = max(varied or attempts, key=lambda attempt: attempt.window.average_logprob)
+    return replace(likeliest, hottest=attempts[-1].temperature)
 
 
 def _is_plausible(window: Window) -> bool:

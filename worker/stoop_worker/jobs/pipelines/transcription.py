@@ -7,6 +7,7 @@ would be repeated.
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import takewhile
 from typing import Final
 
 from stoop_worker.audio import FRAMES_PER_SECOND, Recording
@@ -20,7 +21,7 @@ _SHORTEST: Final = FRAMES_PER_SECOND // 10
 """Frames below which a rest of the recording holds no words."""
 
 _TRUSTED: Final = 0.5
-"""The highest temperature whose text the model reads again."""
+"""The model reads the text of a window again if no higher temperature was tried."""
 
 _HISTORY: Final = 448
 """Ids of history that are kept; a model reads fewer."""
@@ -96,7 +97,7 @@ class _Script:
         return round(min(self.seek / FRAMES_PER_SECOND + seconds, self._duration), 3)
 
     def _remember(self, attempt: Attempt) -> None:
-        if attempt.temperature > _TRUSTED:
+        if attempt.hottest > _TRUSTED:
             self.task = replace(self.task, history=(), prompt=None)
             return
         fresh = (token for segment in attempt.window.segments for token in segment.tokens)
@@ -108,7 +109,7 @@ def _with_words(segments: tuple[Segment, ...], words: tuple[Word, ...]) -> Itera
     rest = list(words)
     for number, segment in enumerate(segments):
         until = segments[number + 1].start if number + 1 < len(segments) else float("inf")
-        own = [word for word in rest if word.start < until]
+        own = list(takewhile(lambda word: word.start < until, rest))
         rest = rest[len(own) :]
         yield segment, tuple(own)
 
