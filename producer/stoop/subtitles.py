@@ -21,7 +21,7 @@ def srt(segments: Sequence[TranscriptSegment]) -> str:
 def vtt(segments: Sequence[TranscriptSegment]) -> str:
     """Return the segments as WebVTT, with a point before the milliseconds."""
     return "WEBVTT\n\n" + "".join(
-        f"{_clock(segment.start, '.')} --> {_clock(segment.end, '.')}\n{_line(segment.text)}\n\n"
+        f"{_clock(segment.start, '.')} --> {_clock(segment.end, '.')}\n{_escaped(_line(segment.text))}\n\n"
         for segment in segments
     )
 
@@ -56,6 +56,11 @@ def _clock(seconds: float, point: str) -> str:
 def _line(text: str) -> str:
     """Return the text of a cue, without what would end it: an arrow, or an empty line."""
     return " ".join(text.split()).replace("-->", "->")
+
+
+def _escaped(text: str) -> str:
+    """Return the text without the signs that begin a tag or a character reference in WebVTT."""
+    return text.replace("&", "&amp;").replace("<", "&lt;")
 
 
 FORMATS: Final[Mapping[str, Callable[[Transcript], str]]] = {

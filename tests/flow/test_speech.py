@@ -147,7 +147,7 @@ def test_a_whisper_writes_down_a_long_recording(whisper: ProducerConfig) -> None
     with Client(whisper) as client:
         asked = {"language": "en", "timestamps": "word", "settings": {"temperature": 0.0, "max_tokens": 24}}
         found = client.transcribe(audio, **asked)["transcript"]
-        assert found == client.transcribe(audio, **asked)["transcript"]
+        assert client.transcribe(audio, **asked)["transcript"]["text"] == found["text"]
         assert (found["language"], found["duration"]) == ("en", 35.0)
         times = [(each["seek"] / 100, each["start"], each["end"], 35.0) for each in found["segments"]]
         assert times and all(list(each) == sorted(each) for each in times)

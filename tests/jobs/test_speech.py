@@ -160,7 +160,7 @@ async def test_a_job_that_is_cancelled_runs_no_further_window(stage: Stage) -> N
     assert stage.engine.aborted == ["a"] and len(stage.engine.requests) == 2
 
 
-async def test_a_deadline_ends_a_recording_in_the_midst(stage: Stage) -> None:
+async def test_a_recording_past_its_deadline_expires(stage: Stage) -> None:
     stage.engine.answer = None
     result = await stage.run(job(deadline=1), claimed_at=2)
     assert result.status is State.EXPIRED

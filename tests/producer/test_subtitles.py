@@ -30,6 +30,12 @@ def test_vtt_has_a_heading_and_points() -> None:
     )
 
 
+def test_no_text_becomes_a_tag_of_vtt() -> None:
+    talk = Transcript("", "en", 1.0, [segment(0.0, 1.0, " AT&T <b>")])
+    assert write_transcript(talk, "vtt").endswith("\nAT&amp;T &lt;b>\n\n")
+    assert write_transcript(talk, "srt").endswith("\nAT&T <b>\n\n")
+
+
 def test_text_and_json_are_whole() -> None:
     assert write_transcript(TALK, "txt") == "Good morning. a --> b\n"
     assert msgspec.json.decode(write_transcript(TALK, "json"), type=Transcript) == TALK

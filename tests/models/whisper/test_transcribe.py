@@ -218,3 +218,12 @@ def test_words_are_those_of_the_segments_in_their_order(family: WhisperFamily) -
     starts = [word.start for word in window.words]
     assert starts == sorted(starts)
     assert all(0 <= word.probability <= 1 and 0 <= word.start <= word.end for word in window.words)
+
+
+def test_no_word_is_heard_after_the_audio_of_a_window(family: WhisperFamily) -> None:
+    ids = family._model.vocabulary
+    before, text = [ids.start, ids.no_stamps], list(range(40, 50))
+    whole = mel(0)
+    short = replace(whole, content=12)
+    assert max(family._align((whole,), before, text).times) > 0.12
+    assert max(family._align((short,), before, text).times) < 0.12

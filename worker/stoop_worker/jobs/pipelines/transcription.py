@@ -7,7 +7,6 @@ would be repeated.
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import takewhile
 from typing import Final
 
 from stoop_worker.audio import FRAMES_PER_SECOND, Recording
@@ -106,12 +105,12 @@ class _Script:
 
 def _with_words(segments: tuple[Segment, ...], words: tuple[Word, ...]) -> Iterator[tuple[Segment, tuple[Word, ...]]]:
     """Give each segment the words that begin before the next one; the last has the rest."""
-    rest = list(words)
+    rest = words
     for number, segment in enumerate(segments):
         until = segments[number + 1].start if number + 1 < len(segments) else float("inf")
-        own = list(takewhile(lambda word: word.start < until, rest))
-        rest = rest[len(own) :]
-        yield segment, tuple(own)
+        own = next((at for at, word in enumerate(rest) if word.start >= until), len(rest))
+        yield segment, rest[:own]
+        rest = rest[own:]
 
 
 def _sum(one: Usage, other: Usage) -> Usage:

@@ -33,8 +33,11 @@ class Alignment:
 
 
 @torch.inference_mode()
-def align(states_SC: Tensor, before: Sequence[int], text: Sequence[int], model: Whisper) -> Alignment:
-    """Align the ids of a `text`, which come after the ids `before`, with the states of their window."""
+def align(states_SC: Tensor, before: Sequence[int], text: Sequence[int], model: Whisper, *, heard: int) -> Alignment:
+    """Align the ids of a `text`, which come after the ids `before`, with the first `heard` states of their window.
+
+    The states after them are of silence that fills the window up, where nothing is said.
+    """
     end = model.vocabulary.end
     ids_T = torch.tensor([*before, *text, end], device=states_SC.device)
     hidden_TC, attention_ATS = _run(ids_T, states_SC, model)
@@ -42,7 +45,7 @@ def align(states_SC: Tensor, before: Sequence[int], text: Sequence[int], model: 
     rows = slice(len(before) - 1, len(before) - 1 + len(text))
     shares_TV = logits(hidden_TC[rows], model.weights)[:, :end].softmax(dim=-1)
     shares_T = shares_TV.gather(1, ids_T[len(before) : -1, None])[:, 0]
-    matrix_TS = _evened(attention_ATS)[len(before) - 1 : -1]
+    matrix_TS = _evened(attention_ATS[:, :, :heard])[len(before) - 1 : -1]
     return Alignment(_times(matrix_TS.double().cpu().numpy()), tuple(shares_T.tolist()))
 
 

@@ -155,7 +155,7 @@ class WhisperFamily:
         """Align a text with its window, whose states are computed again."""
         model = self._model
         states_1SC = encoder.encode(self._frames(media), model.weights, model.config.encoder_heads, lambda: None)
-        return align(states_1SC[0], before, text, model)
+        return align(states_1SC[0], before, text, model, heard=_states_with_audio(media))
 
     def _frames(self, media: Sequence[Media]) -> Tensor:
         assert all(isinstance(each, Mel) for each in media), "prepare refuses other media"
@@ -166,6 +166,13 @@ class WhisperFamily:
         memory = self._model.config.memory
         if memory % page_size:
             raise ConfigError(f"page_size is {page_size}: make it divide the positions of a window, {memory}")
+
+
+def _states_with_audio(media: Sequence[Media]) -> int:
+    """Return how many states of a window begin within its audio: each is of two frames."""
+    (mel,) = media
+    assert isinstance(mel, Mel), "prepare refuses other media"
+    return max(1, mel.content // 2)
 
 
 def _rows(kv: KVView, rows_N: Tensor, layout: PagedLayout) -> KVView:
