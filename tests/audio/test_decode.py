@@ -3,6 +3,7 @@
 import contextlib
 import io
 import struct
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -77,6 +78,17 @@ def test_a_frame_that_lasts_for_minutes_is_not_resampled() -> None:
     assert len(few) < 16 << 10
     with pytest.raises(AudioUndecodable, match="no audio that can be decoded"):
         decode(few, AudioLimits())
+
+
+def test_frames_of_a_few_samples_take_no_more_memory_than_long_ones() -> None:
+    crumbs = encoded(np.zeros(8 * 16_000, dtype=np.int16), "flac", "flac", block=16)
+    tracemalloc.start()
+    try:
+        samples = decode(crumbs, LIMITS)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(samples) == 8 * 16_000 and peak < 4 * samples.nbytes
 
 
 def test_a_file_over_the_limit_of_bytes_is_not_opened() -> None:

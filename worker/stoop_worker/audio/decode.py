@@ -24,6 +24,8 @@ __all__ = ["SAMPLE_RATE", "AudioLimits", "claimed_seconds", "decode"]
 SAMPLE_RATE: Final = 16_000
 """Samples of one second after decoding."""
 
+_SAMPLE_BYTES: Final = 2
+
 _FORMATS: Final = "aac,aiff,amr,asf,au,caf,flac,matroska,mov,mp3,mpeg,mpegts,ogg,w64,wav"
 _CODECS: Final = (
     *("aac", "alac", "amrnb", "amrwb", "flac", "mp1", "mp1float", "mp2", "mp2float", "mp3", "mp3float", "opus"),
@@ -54,20 +56,19 @@ def decode(encoded: bytes, limits: AudioLimits) -> npt.NDArray[np.int16]:
     """
     if len(encoded) > limits.max_bytes:
         raise AudioTooLarge(f"the audio has {len(encoded)} bytes: at most {limits.max_bytes}")
-    pieces: list[npt.NDArray[np.int16]] = []
-    count = 0
+    samples = bytearray()  # one array for each frame would take many times its samples where frames are short
     with _opened(encoded) as container:
         resampler = _Resampler()
         for frame in _frames(container, _stream(container), limits):
-            ready = resampler.take(frame)
-            pieces += ready
-            count += sum(map(len, ready))
-            if count > limits.max_seconds * SAMPLE_RATE:
+            for piece in resampler.take(frame):
+                samples += piece.data
+            if len(samples) > limits.max_seconds * SAMPLE_RATE * _SAMPLE_BYTES:
                 raise AudioTooLarge(f"the audio is longer than {limits.max_seconds:g} seconds: cut it into parts")
-        pieces += resampler.take(None)
-    if not any(map(len, pieces)):
+        for piece in resampler.take(None):
+            samples += piece.data
+    if not samples:
         raise AudioUndecodable("the file has no audio that can be decoded")
-    return np.concatenate(pieces)
+    return np.frombuffer(samples, dtype=np.int16)
 
 
 def claimed_seconds(encoded: bytes) -> float | None:
