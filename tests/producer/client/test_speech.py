@@ -63,7 +63,10 @@ async def test_a_second_run_with_the_same_segments_goes_on_where_the_first_stopp
 
 async def test_a_second_run_may_find_slightly_other_probabilities() -> None:
     other = msgspec.structs.replace(SEGMENTS[0], avg_logprob=-0.5000001)
-    again = [RestartedEvent(id="a", seq=0, attempt=2), msgspec.structs.replace(segment(0), segment=other)]
+    again: list[Event] = [
+        RestartedEvent(id="a", seq=0, attempt=2),
+        msgspec.structs.replace(segment(0), segment=other),
+    ]
     segments, _ = await heard(segment(0), *again, segment(1), segment(2), finished())
     assert [each["id"] for each in segments] == [0, 1, 2]
 
