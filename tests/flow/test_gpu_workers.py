@@ -72,24 +72,25 @@ async def test_two_workers_one_of_which_is_killed_and_one_drain(tmp_path: Path, 
     async def ask(path: str) -> tuple[int, str]:
         return await asyncio.to_thread(get, f"http://127.0.0.1:{port}/{path}")
 
+    async def counted(name: str) -> float:
+        return sum(values((await ask("metrics"))[1], name).values())
+
     async with floor(tmp_path, redis_url) as ground, parent(tmp_path, settings) as process:
         killed, _ = await live_pids(operator, 2)
         results = await ground.results(await ground.submit(*map(str, range(12))))
         assert {result.status for result in results} == {State.COMPLETED}
-        text = (await ask("metrics"))[1]
-        assert sum(values(text, "stoop_jobs_settled_total").values()) == 12
-        assert values(text, "stoop_gpu_worker_running") == {"0": 1, "1": 1}
-        assert [(await ask(path))[0] for path in ("healthz", "readyz", "startupz")] == [200, 200, 200]
         async with asyncio.timeout(SECONDS):
-            while not ready.exists():  # the parent looks twice a second
+            # a worker counts a job after its result is stored, and writes its ready file once a second
+            while await counted("stoop_jobs_settled_total") < 12 or not ready.exists():
                 await asyncio.sleep(0.05)
+        assert values((await ask("metrics"))[1], "stoop_gpu_worker_running") == {"0": 1, "1": 1}
+        assert [(await ask(path))[0] for path in ("healthz", "readyz", "startupz")] == [200, 200, 200]
 
         held = await ground.submit(*["sleep 0.5"] * 8)
         os.kill(killed, signal.SIGKILL)
         assert {result.status for result in await ground.results(held)} == {State.COMPLETED}
         await live_pids(operator, 2, without=killed)
-        text = (await ask("metrics"))[1]
-        assert sum(values(text, "stoop_gpu_worker_restarts_total").values()) == 1
+        assert await counted("stoop_gpu_worker_restarts_total") == 1
 
         process.send_signal(signal.SIGTERM)
         assert await asyncio.wait_for(process.wait(), SECONDS) == 0

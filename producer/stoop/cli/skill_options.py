@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, Field, dataclass, fields
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -64,6 +64,11 @@ class SkillOptions:
         return {name: value for name, value in given.items() if value is not None}
 
 
+def _default(field: Field[Any]) -> Any:
+    """Return the option's default; an option without one must be given."""
+    return inspect.Parameter.empty if field.default is MISSING else field.default
+
+
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """Turn the command's keyword parameter `options`, a dataclass, into one command-line option a field."""
     kind = get_type_hints(command)["options"]
@@ -71,7 +76,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     hints = get_type_hints(kind, include_extras=True)
     options = [
         inspect.Parameter(
-            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=_default(field), annotation=hints[field.name]
         )
         for field in fields(kind)
     ]

@@ -1,6 +1,7 @@
 """Reads the figures of the queue, at most once a second however often they are asked for."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from stoop.operator import MemoryUse, Operator, QueueStatus, TenantStatus
 __all__ = ["PartitionReading", "QueueReader", "Reading"]
 
 _FRESH_SECONDS = 1.0
-_SCAN_SECONDS = 600.0
+_SEARCH_PERIOD = 600.0
 _LIMIT_SECONDS = 5.0
 
 
@@ -38,7 +39,8 @@ class QueueReader:
     """Reads the partitions; a reading serves all callers for a second.
 
     A lane that was seen once stays, so that its figures fall to zero instead of ending. Lanes that no worker serves are
-    looked for every ten minutes, because that looks at every key.
+    searched for every ten minutes, because a search looks at every key. A reading waits `search_seconds` for a search
+    that it begins; where Redis holds many keys, the search ends later.
     """
 
     operator: Operator
@@ -46,8 +48,10 @@ class QueueReader:
     lanes: Sequence[str]
     tenants: bool = False
     clock: Callable[[], float] = time.monotonic
+    search_seconds: float = 3.0
     _lanes: dict[int, dict[str, None]] = field(default_factory=dict, init=False)
-    _scanned: dict[int, float] = field(default_factory=dict, init=False)
+    _searches: dict[int, asyncio.Task[None]] = field(default_factory=dict, init=False)
+    _searched: dict[int, float] = field(default_factory=dict, init=False)
     _reading: Reading | None = field(default=None, init=False)
     _read_at: float | None = field(default=None, init=False)
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
@@ -56,6 +60,7 @@ class QueueReader:
         """Return the newest reading, or None if the queue cannot be read now."""
         async with self._lock:
             if self._read_at is None or self.clock() - self._read_at >= _FRESH_SECONDS:
+                await self._search_for_lanes()
                 self._reading = await self._read_or_none()
                 self._read_at = self.clock()
             return self._reading
@@ -73,21 +78,36 @@ class QueueReader:
     async def _partition(self, partition: int) -> PartitionReading:
         workers = await self.operator.workers(partition)
         served = [lane for one in workers for lane in _names(one.facts.get("lanes"))]
-        lanes = self._lanes.setdefault(partition, dict.fromkeys(self.lanes))
-        lanes.update(dict.fromkeys([*served, *await self._found(partition)]))
+        lanes = self._lanes_of(partition)
+        lanes.update(dict.fromkeys(served))
         return PartitionReading(
             await self.operator.status(list(lanes), partition),
             sum(_count(one.facts.get("permits")) for one in workers),
             tuple(await self.operator.tenants(list(lanes), partition)) if self.tenants else (),
         )
 
-    async def _found(self, partition: int) -> Sequence[str]:
-        scanned = self._scanned.get(partition)
-        if scanned is not None and self.clock() - scanned < _SCAN_SECONDS:
-            return ()
-        found = await self.operator.lanes(partition)
-        self._scanned[partition] = self.clock()
-        return found
+    async def _search_for_lanes(self) -> None:
+        """Begin the searches that are due, and give them some time."""
+        due = [partition for partition in self.partitions if self._is_due(partition)]
+        for partition in due:
+            self._searches[partition] = asyncio.create_task(self._search(partition))
+        if due:
+            await asyncio.wait([self._searches[partition] for partition in due], timeout=self.search_seconds)
+
+    def _is_due(self, partition: int) -> bool:
+        search, searched = self._searches.get(partition), self._searched.get(partition)
+        if search is not None and not search.done():
+            return False
+        return searched is None or self.clock() - searched >= _SEARCH_PERIOD
+
+    async def _search(self, partition: int) -> None:
+        with contextlib.suppress(StoopError):  # the next reading tries again
+            self._lanes_of(partition).update(dict.fromkeys(await self.operator.lanes(partition)))
+            self._searched[partition] = self.clock()
+
+    def _lanes_of(self, partition: int) -> dict[str, None]:
+        """Return the lanes that were seen so far, in their order."""
+        return self._lanes.setdefault(partition, dict.fromkeys(self.lanes))
 
 
 def _names(value: object) -> list[str]:

@@ -53,6 +53,12 @@ def expected(numbers: range | list[int]) -> list[tuple[str, str, tuple[float, ..
     return [(str(number), f"id-{number}", vector_of(f"text {number}")) for number in numbers]
 
 
+def test_the_folder_of_the_run_must_be_given(tmp_path: Path) -> None:
+    code, _, errors = Terminal().run(write_texts(tmp_path / "texts.jsonl", 1))
+    assert code == 2
+    assert "Missing option '--out'" in errors
+
+
 @pytest.mark.parametrize(("form", "read"), [("parquet", read_parquet), ("npy", read_npy)])
 def test_every_text_has_its_vector_and_bad_ones_are_named(
     tmp_path: Path, form: str, read: Callable[[Path], list[tuple[str, str, tuple[float, ...]]]]

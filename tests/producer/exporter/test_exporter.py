@@ -1,5 +1,6 @@
 """The exporter on a real Redis: what it reads, how often, and what it answers over HTTP."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -83,6 +84,25 @@ async def test_a_lane_whose_workers_have_gone_is_still_shown(queue: OnRedis, ope
     await queue.kill("gone")
     clock.now += 1
     assert waiting(await reader.read()) == {"interactive": 0, "bulk": 0, "nightly": 0}
+
+
+async def test_a_long_search_for_lanes_delays_no_figures(queue: OnRedis, redis_url: str) -> None:
+    found = asyncio.Event()
+
+    class WithManyKeys(RedisOperator):
+        async def lanes(self, partition: int = 0) -> list[str]:
+            await found.wait()
+            return await super().lanes(partition)
+
+    operator, clock = WithManyKeys(redis_url), Clock()
+    reader = QueueReader(operator, [0], LANES, clock=clock, search_seconds=0)
+    await queue.transport().submit([new_job(lane="unserved")])
+    assert waiting(await reader.read()) == {"interactive": 0, "bulk": 0}
+    found.set()
+    async with asyncio.timeout(60):
+        while waiting(await reader.read()).get("unserved") != 1:
+            clock.now += 1
+    await operator.close()
 
 
 async def test_however_often_it_is_asked_redis_is_read_once_a_second(queue: OnRedis, operator: RedisOperator) -> None:

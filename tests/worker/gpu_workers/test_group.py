@@ -108,3 +108,14 @@ async def test_a_worker_that_was_well_and_is_stuck_is_ended_at_the_third_miss(tm
     assert one.killed == 0
     await health.probe()
     assert (one.killed, loading.killed) == (1, 0), "one that has not answered yet is loading"
+
+
+async def test_a_worker_that_ended_between_two_probes_may_load_anew(tmp_path: Path) -> None:
+    one, _ = members(tmp_path)
+    answers: list[bytes | None] = [b"ok"]
+    health = GroupHealth([one], lambda _member, _path: answers[0])
+    await health.probe()
+    answers[0], one.restarted = None, 1
+    for _ in range(3):
+        await health.probe()
+    assert one.killed == 0

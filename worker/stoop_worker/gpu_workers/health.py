@@ -27,7 +27,7 @@ class GroupHealth:
     ready_file: Path | None = None
     period: float = _PROBE_SECONDS
     _started: bool = field(default=False, init=False)
-    _misses: dict[str, int] = field(default_factory=dict, init=False)
+    _misses: dict[tuple[str, int], int] = field(default_factory=dict, init=False)
 
     def not_alive(self) -> str | None:
         """Return the reason to restart the parent, or None."""
@@ -56,15 +56,15 @@ class GroupHealth:
         """Ask each worker once whether it is alive, and end those that have failed too often."""
         alive = await asyncio.gather(*(asyncio.to_thread(self.answers, member, "/healthz") for member in self.members))
         for member, answer in zip(self.members, alive, strict=True):
-            name = member.device.name
+            process = member.device.name, member.restarted  # each process must be well once before it can be stuck
             if answer is not None:
-                self._misses[name] = 0
+                self._misses[process] = 0
             elif not member.running:
-                self._misses.pop(name, None)  # the next process must be well once, too
-            elif name in self._misses:
-                self._misses[name] += 1
-                if self._misses[name] >= _MOST_MISSES:
-                    del self._misses[name]
+                self._misses.pop(process, None)
+            elif process in self._misses:
+                self._misses[process] += 1
+                if self._misses[process] >= _MOST_MISSES:
+                    del self._misses[process]
                     member.kill()
 
     async def _probe_for_ever(self) -> None:
