@@ -5,11 +5,12 @@
 #   make images ENGINE=buildah           with this one
 #   make images EXTRA=gpu                the worker's image for NVIDIA GPUs
 #   make images BASE=debian              where no registry of images can be reached: first make the base image from
-#                                        Debian's packages (needs root, Debian, debootstrap and podman or buildah)
+#                                        Debian's packages (needs root, Debian, debootstrap and buildah)
 #   make images PIP=host                 install with this machine's configuration of pip: its index, certificates and
 #                                        folders of packages
 #
-# BUILD_FLAGS is passed on to the build. Where the kernel allows no namespaces, set BUILDAH_ISOLATION=chroot.
+# PIP=host and BASE=debian need podman or buildah for the build. BUILD_FLAGS is passed on to it. Where the kernel allows
+# no namespaces, set BUILDAH_ISOLATION=chroot.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -62,6 +63,10 @@ build() {
 }
 
 engine=${ENGINE:-$(choose_engine)}
+if [ "$engine" = docker ] && [ -n "${PIP:-}${BASE:-}" ]; then
+  echo "docker can neither mount folders into a build nor see images of buildah: add ENGINE=podman or ENGINE=buildah." >&2
+  exit 2
+fi
 extra=${EXTRA:-worker}
 built=()
 read -ra flags <<<"${BUILD_FLAGS:-}"

@@ -74,3 +74,11 @@ def test_without_any_program_it_says_which_to_install(tools: Path) -> None:
     assert done.returncode != 0
     assert builds == []
     assert "install one of the three" in done.stderr
+
+
+@pytest.mark.parametrize("variables", [{"PIP": "host"}, {"BASE": "debian"}])
+def test_what_docker_cannot_do_is_refused_with_what_to_give(tools: Path, variables: dict[str, str]) -> None:
+    add_engine(tools, "docker")
+    done, builds = build(tools, **variables)
+    assert (done.returncode, builds) == (2, [])
+    assert "ENGINE=podman or ENGINE=buildah" in done.stderr

@@ -8,15 +8,15 @@ import { Places } from "./overlay.js";
 const ENDED = ["completed", "failed", "cancelled", "expired"];
 const TURNS = ["started", "restarted", "finished", "failed", "cancelled", "expired"];
 let following = null;
+let drawings = 0; // a slow answer must not replace a newer drawing
 
 /** Show the job of this id, and follow it until it ends. */
 export async function showJob(id) {
   following?.abort();
-  following = new AbortController();
+  const { signal } = (following = new AbortController());
   byId("job-id").value = id;
   const state = await draw(id);
-  if (state === null || ENDED.includes(state)) return;
-  const { signal } = following;
+  if (signal.aborted || state === null || ENDED.includes(state)) return;
   const onEvent = (event) => void (TURNS.includes(event.type) && draw(id));
   follow(`v1/jobs/${encodeURIComponent(id)}/events`, { signal, onEvent }).catch(fail);
 }
@@ -29,14 +29,16 @@ function fail(error) {
 
 /** Draw the job as it is now, and return its state. */
 async function draw(id) {
+  const drawing = ++drawings;
   show(byId("job-error"), false);
   try {
     const told = await call("GET", `v1/jobs/${encodeURIComponent(id)}/record`);
     const { status, result = null } = await call("GET", `v1/jobs/${encodeURIComponent(told.id)}`).catch(() => ({}));
     const state = status ?? told.record.state;
-    fill(byId("job"), actions(told, state), timeline(told, result), facts(told, state, result), ...closed(told, result));
+    if (drawing === drawings) fill(byId("job"), actions(told, state), timeline(told, result), facts(told, state, result), ...closed(told, result));
     return state;
   } catch (error) {
+    if (drawing !== drawings) return null;
     fill(byId("job"));
     fail(error);
     return null;
