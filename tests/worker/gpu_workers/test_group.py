@@ -1,5 +1,7 @@
 """The environment, the metrics and the probes of several workers as one."""
 
+import socket
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ from stoop_worker.config import WorkerConfig
 from stoop_worker.gpu_workers.devices import Device
 from stoop_worker.gpu_workers.health import GroupHealth
 from stoop_worker.gpu_workers.member import Member
-from stoop_worker.gpu_workers.metrics import MergedMetrics, merge
+from stoop_worker.gpu_workers.metrics import MergedMetrics, fetch, merge
 from stoop_worker.gpu_workers.settings import environment_of, port_of
 from tests.support.exposed import exposed_by_worker
 
@@ -76,6 +78,18 @@ def test_a_worker_that_does_not_answer_is_shown_by_the_parents_own_metrics(tmp_p
     assert registry.get_sample_value("stoop_tokens_total", {"gpu": "1", "kind": "output"}) is None
     assert registry.get_sample_value("stoop_gpu_worker_running", {"gpu": "1"}) == 0
     assert registry.get_sample_value("stoop_gpu_worker_restarts_total", {"gpu": "1"}) == 2
+
+
+def test_a_worker_that_ends_in_the_middle_of_its_answer_has_none(tmp_path: Path) -> None:
+    one, _ = members(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
+        one.port = server.getsockname()[1]
+        answer = pool.submit(fetch, one, "/metrics")
+        connection, _ = server.accept()
+        with connection:
+            connection.recv(65_536)
+            connection.sendall(b"HTTP/1.0 200 OK\r\nContent-Length: 100\r\n\r\nstoop_")
+        assert answer.result() is None
 
 
 def test_no_metric_of_a_worker_has_the_label_of_the_gpu_already() -> None:

@@ -3,6 +3,7 @@
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPException
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.parser import text_string_to_metric_families
@@ -63,5 +64,5 @@ def fetch(member: Member, path: str) -> bytes | None:
         with opener.open(f"http://127.0.0.1:{member.port}{path}", timeout=_FETCH_SECONDS) as response:
             body: bytes = response.read()
             return body
-    except OSError:
+    except (OSError, HTTPException):  # the second if it ends in the middle of its answer
         return None
