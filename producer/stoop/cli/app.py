@@ -100,7 +100,7 @@ def _stoop(
         bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Ask Moondream about images, through a queue."""
+    """Run jobs of vision, language and speech models through a queue."""
 
 
 def main() -> None:

@@ -39,8 +39,9 @@ class QueueReader:
     """Reads the partitions; a reading serves all callers for a second.
 
     A lane that was seen once stays, so that its figures fall to zero instead of ending. Lanes that no worker serves are
-    searched for every ten minutes, because a search looks at every key. A reading waits `search_seconds` for a search
-    that it begins; where Redis holds many keys, the search ends later.
+    searched for every ten minutes, because a search looks at every key. A search adds none beyond `most_lanes`: every
+    submission may name a new lane, and each lane costs series in Prometheus. A reading waits `search_seconds` for a
+    search that it begins; where Redis holds many keys, the search ends later.
     """
 
     operator: Operator
@@ -49,6 +50,7 @@ class QueueReader:
     tenants: bool = False
     clock: Callable[[], float] = time.monotonic
     search_seconds: float = 3.0
+    most_lanes: int = 200
     _lanes: dict[int, dict[str, None]] = field(default_factory=dict, init=False)
     _searches: dict[int, asyncio.Task[None]] = field(default_factory=dict, init=False)
     _searched: dict[int, float] = field(default_factory=dict, init=False)
@@ -102,7 +104,9 @@ class QueueReader:
 
     async def _search(self, partition: int) -> None:
         with contextlib.suppress(StoopError):  # the next reading tries again
-            self._lanes_of(partition).update(dict.fromkeys(await self.operator.lanes(partition)))
+            found, lanes = await self.operator.lanes(partition), self._lanes_of(partition)
+            new = [lane for lane in found if lane not in lanes]
+            lanes.update(dict.fromkeys(new[: max(0, self.most_lanes - len(lanes))]))
             self._searched[partition] = self.clock()
 
     def _lanes_of(self, partition: int) -> dict[str, None]:

@@ -95,6 +95,12 @@ async def test_the_next_window_begins_where_the_model_says() -> None:
     assert speaker.starts == [0, 1234, 4234], "no advance at all would be an endless loop"
 
 
+async def test_a_confusing_recording_costs_a_window_every_half_second_at_most() -> None:
+    speaker = Speaker(lambda request: replace(SPOKEN, advance=0.02))
+    await speaker.hear(3.0)
+    assert speaker.starts == [0, 50, 100, 150, 200, 250]
+
+
 async def test_no_time_is_beyond_the_end_of_the_recording() -> None:
     speaker = Speaker(lambda request: replace(SPOKEN, segments=(Segment(0.5, 30.0, " Hallo.", (7,)),)))
     found = await speaker.hear(4.5)

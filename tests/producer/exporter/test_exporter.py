@@ -86,6 +86,12 @@ async def test_a_lane_whose_workers_have_gone_is_still_shown(queue: OnRedis, ope
     assert waiting(await reader.read()) == {"interactive": 0, "bulk": 0, "nightly": 0}
 
 
+async def test_lanes_that_anybody_may_name_are_shown_up_to_a_bound(queue: OnRedis, operator: RedisOperator) -> None:
+    await queue.transport().submit([new_job(lane=f"made-up-{number}") for number in range(9)])
+    shown = waiting(await QueueReader(operator, [0], LANES, most_lanes=4).read())
+    assert len(shown) == 4 and {"interactive", "bulk"} < set(shown)
+
+
 async def test_a_long_search_for_lanes_delays_no_figures(queue: OnRedis, redis_url: str) -> None:
     found = asyncio.Event()
 

@@ -15,6 +15,12 @@ GPU 2: NVIDIA H200 (UUID: GPU-7a8b-9c)
 """
 
 
+@pytest.fixture(autouse=True)
+def _no_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variable of a scheduler must not change these tests."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
 def lister(text: str, code: int = 0) -> list[str]:
     return [sys.executable, "-c", f"import sys; print({text!r}, end=''); sys.exit({code})"]
 
@@ -30,6 +36,14 @@ def test_all_are_those_that_nvidia_smi_lists_and_a_divided_one_is_its_parts() ->
 
 def test_named_ones_are_taken_as_they_are() -> None:
     assert find_devices(["2", "GPU-1a2b-3c"]) == [Device("2", "2"), Device("GPU-1a2b-3c", "GPU-1a2b-3c")]
+
+
+def test_all_are_those_that_a_scheduler_left_visible(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2, GPU-1a2b-3c")
+    assert find_devices(["all"], lister=lister(LIST)) == [Device("2", "2"), Device("GPU-1a2b-3c", "GPU-1a2b-3c")]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with pytest.raises(ConfigError, match="set and empty"):
+        find_devices(["all"], lister=lister(LIST))
 
 
 @pytest.mark.parametrize(

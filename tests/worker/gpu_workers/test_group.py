@@ -47,7 +47,9 @@ def members(folder: Path) -> list[Scripted]:
 
 def test_a_worker_gets_its_gpu_its_port_and_its_share_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _pid: set(range(12)), raising=False)
-    config = WorkerConfig(model="m", metrics_port=9000, page_size=32)
+    config = WorkerConfig(
+        model="m", metrics_port=9000, page_size=32, adapter_cache=Path("/tmp/a"), adapter_cache_bytes=9000
+    )
     given = {"page_size": "32", "prefix_cache": False, "gpus": "all", "redis_url": None}
     found = environment_of(config, given, Device("1", "GPU-x"), index=1, count=3, ready_file=Path("/tmp/r"))
     assert (found["CUDA_VISIBLE_DEVICES"], found["CUDA_DEVICE_ORDER"]) == ("GPU-x", "PCI_BUS_ID")
@@ -58,6 +60,7 @@ def test_a_worker_gets_its_gpu_its_port_and_its_share_of_threads(monkeypatch: py
         "/tmp/r",
     )
     assert (found["STOOP_GPUS"], found["STOOP_IMAGE_THREADS"], found["STOOP_THREADS"]) == ("", "4", "")
+    assert (found["STOOP_ADAPTER_CACHE"], found["STOOP_ADAPTER_CACHE_BYTES"]) == ("/tmp/a/worker-1", "3000")
     assert "STOOP_REDIS_URL" not in {name for name, value in found.items() if value == "None"}
 
 

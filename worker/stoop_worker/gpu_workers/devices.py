@@ -1,5 +1,6 @@
 """The GPUs that `--gpus` names."""
 
+import os
 import re
 import subprocess
 from collections.abc import Sequence
@@ -30,10 +31,16 @@ class Device:
 def find_devices(asked: Sequence[str], *, lister: Sequence[str] = ("nvidia-smi", "-L")) -> list[Device]:
     """Return the devices for the values of `--gpus`; raises `ConfigError`.
 
-    `all` asks NVIDIA's program `lister`. A number or a UUID is taken as it is.
+    `all` means those in `CUDA_VISIBLE_DEVICES`, with which schedulers share a host. If it is not set, NVIDIA's program
+    `lister` is asked. A number or a UUID is taken as it is.
     """
     if list(asked) == [_ALL]:
-        return _read_list(_listed(lister))
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        if visible is None:
+            return _read_list(_listed(lister))
+        asked = [name.strip() for name in visible.split(",") if name.strip()]
+        if not asked:
+            raise _fault("CUDA_VISIBLE_DEVICES is set and empty: unset it, or name the GPUs")
     for name in asked:
         if not _NAME.fullmatch(name):
             raise _fault(f"{name!r} is neither a number nor a UUID: give all, 0,1 or what `nvidia-smi -L` shows")

@@ -22,7 +22,8 @@ def environment_of(
 ) -> dict[str, str]:
     """Return the environment of worker `index` of `count`; `flags` are those of the parent's command line.
 
-    Threads whose number nobody chose are shared, so that the workers together use each core once.
+    Threads whose number nobody chose are shared, so that the workers together use each core once. So is the size of the
+    adapter cache.
     """
     given = {name: _text(value) for name, value in flags.items() if value is not None}
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -32,6 +33,9 @@ def environment_of(
         "ready_file": str(ready_file),
         "metrics_port": _text(port_of(config, index) or ""),
         "image_threads": _text(config.image_threads or min(share, _MOST_IMAGE_THREADS)),
+        # a worker keeps the adapters that it uses, and knows nothing of those that another uses
+        "adapter_cache": str(config.adapter_cache / f"worker-{index}"),
+        "adapter_cache_bytes": _text(max(1, config.adapter_cache_bytes // count)),
         "threads": _text(config.threads or (share if config.device == "cpu" else "")),
     }
     variables = {f"STOOP_{name.upper()}": value for name, value in {**given, **own}.items()}

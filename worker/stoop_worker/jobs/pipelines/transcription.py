@@ -19,6 +19,9 @@ __all__ = ["transcribe"]
 _SHORTEST: Final = FRAMES_PER_SECOND // 10
 """Frames below which a rest of the recording holds no words."""
 
+_LEAST_ADVANCE: Final = FRAMES_PER_SECOND // 2
+"""Frames between two windows at least: a recording that confuses the model must not cost a window every 0.02 s."""
+
 _TRUSTED: Final = 0.5
 """The model reads the text of a window again if no higher temperature was tried."""
 
@@ -79,7 +82,7 @@ class _Script:
             self._report(passage)
         self._remember(attempt)
         advance = round(window.advance * FRAMES_PER_SECOND)
-        self.seek += advance if 0 < advance < content else content
+        self.seek += min(max(advance, _LEAST_ADVANCE), content) if advance > 0 else content
 
     def end(self) -> Transcription:
         """Return all passages."""

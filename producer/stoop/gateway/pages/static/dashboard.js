@@ -49,7 +49,7 @@ async function start() {
     take(view);
     dead.load();
     const linked = /^#job=(.{1,300})$/.exec(location.hash)?.[1];
-    if (operator && linked) showJob(decodeURIComponent(linked));
+    if (operator && linked) showJob(decoded(linked));
     await follow("v1/queue/events", {
       signal: watching.signal,
       onEvent: (each) => void take(each),
@@ -59,6 +59,14 @@ async function start() {
     if (!(error instanceof ApiError)) throw error;
     byId("live").textContent = "";
     fail(error);
+  }
+}
+
+function decoded(linked) {
+  try {
+    return decodeURIComponent(linked);
+  } catch {
+    return linked; // a link with a lone % in it
   }
 }
 
