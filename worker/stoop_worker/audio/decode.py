@@ -33,7 +33,7 @@ _CODECS: Final = (
     *("pcm_s16be", "pcm_s16le", "pcm_s24be", "pcm_s24le", "pcm_s32be", "pcm_s32le", "pcm_s8", "pcm_u8"),
 )
 _OPTIONS: Final = {"format_whitelist": _FORMATS, "codec_whitelist": ",".join(_CODECS), "protocol_whitelist": "none"}
-_NAMES: Final = "MP3, M4A, MP4, WAV, FLAC, OGG, Opus, WebM, AAC, AIFF"
+_NAMES: Final = "MP3, M4A, MP4, WAV, FLAC, OGG, Opus, WebM, AAC, AIFF, AMR, CAF, WMA"
 _USUAL_RATE: Final = 2 * 48_000
 """Samples of a second of stereo, by which the work of decoding is bounded."""
 _LONGEST_FRAME: Final = 60
