@@ -1,4 +1,4 @@
-"""Relaxed accuracy, the measure of ChartQA: a number may be 5 % off, any other answer must be equal but for case."""
+"""Relaxed accuracy, the measure of ChartQA: a number may be 5 % off; any other answer must match except for case."""
 
 import ast
 from collections.abc import Sequence

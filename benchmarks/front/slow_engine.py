@@ -2,11 +2,11 @@
 
 import os
 import time
-from collections.abc import Mapping
 from queue import SimpleQueue
 from threading import Thread
 
-from stoop_worker.engine.request import Aborted, Deliver, Finished, FinishReason, Request, Usage
+from benchmarks.instant_engine import InstantEngine
+from stoop_worker.engine.request import Deliver, Finished, FinishReason, Request, Usage
 from stoop_worker.engine_process.protocol import EngineSettings, Ready
 from stoop_worker.engine_process.server import serve_engine
 from stoop_worker.images import CropGeometry
@@ -17,29 +17,18 @@ _SECONDS = float(os.environ.get("SLOW_ENGINE_SECONDS", "0.1"))  # for each reque
 _USAGE = Usage(730, 1, 0, prefill_time_ms=0.0, decode_time_ms=0.0, ttft_ms=0.0)
 
 
-class SlowEngine:
+class SlowEngine(InstantEngine):
     """Ends requests in order of arrival, each with the sum of some of its pixels."""
 
-    fault: Exception | None = None
-    figures: Mapping[str, float] = {}
-
     def __init__(self, deliver: Deliver) -> None:
-        self.progress = 0
-        self.alive = True
-        self._deliver = deliver
+        super().__init__(deliver)
         self._waiting: SimpleQueue[Request] = SimpleQueue()
 
     def start(self) -> None:
         Thread(target=self._end_all, daemon=True).start()
 
-    def stop(self) -> None:
-        self.alive = False
-
     def submit(self, request: Request) -> None:
         self._waiting.put(request)
-
-    def abort(self, request_id: str) -> None:
-        self._deliver([Aborted(request_id)])
 
     def _end_all(self) -> None:
         while self.alive:

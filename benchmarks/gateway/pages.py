@@ -27,7 +27,7 @@ _BYTES = """performance.getEntriesByType('navigation').concat(performance.getEnt
 
 
 async def measure_pages(stack: Stack, letters: int) -> dict[str, Any]:
-    """Return first paints (ms), bytes, seconds for so many dead letters, and looks at the queue a second."""
+    """Return first paints (ms), bytes, seconds for the dead letters, and looks at the queue a second."""
     address = f"http://{stack.host}:{stack.port}"
     async with Redis.from_url(stack.config.redis_url.get_secret_value(), protocol=2) as redis:
         return {
@@ -84,7 +84,7 @@ async def _timed(work: Awaitable[None]) -> float:
 
 
 async def _viewers(redis: Any, address: str, count: int) -> float:
-    """Open so many streams of the dashboard; only a look asks Redis for the length of a hash."""
+    """Open the dashboard's stream many times, and count looks by Redis's HLEN, which only a look calls."""
     watching = asyncio.Semaphore(0)
 
     async def view(http: httpx.AsyncClient) -> None:

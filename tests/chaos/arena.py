@@ -118,7 +118,7 @@ class Arena:
         return [(fields.get(b"id") or _id_in(fields[b"j"])).decode() for fields in entries]
 
     async def freeze_at_work(self, worker: WorkerProcess) -> list[str]:
-        """Stop a worker while at least one of its jobs has told that it runs; return the ids of all its jobs.
+        """Stop a worker once at least one of its jobs has reported that it runs; return the ids of all its jobs.
 
         Without such a job a fault would hit only claims, and nothing would run twice.
         """

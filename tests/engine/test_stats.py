@@ -1,4 +1,4 @@
-"""What the engine counts of its steps."""
+"""The engine's counts of its steps."""
 
 from stoop_worker.engine.stats import Totals
 from stoop_worker.figures import Histogram

@@ -28,14 +28,14 @@ TOO_LONG = Failure.of(FailureCode.CONTEXT_OVERFLOW, "a text has 9000 tokens: at 
 
 
 class ExactWorker:
-    """A worker that answers as many jobs as it is told to, and counts the runs of each."""
+    """A worker that answers a given number of jobs, and counts the runs of each."""
 
     def __init__(self, broker: RedisBroker) -> None:
         self._broker = broker
         self.runs: Counter[str] = Counter()
 
     async def answer(self, count: int, run: BulkProcess) -> list[str]:
-        """Answer so many jobs, or those that there are before the run ends, and return their ids."""
+        """Answer this many jobs, or fewer if the run ends first, and return their ids."""
         answered: list[str] = []
         while len(answered) < count and run.process.poll() is None:
             deliveries = await self._broker.take(count - len(answered))

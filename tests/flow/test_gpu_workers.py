@@ -38,7 +38,7 @@ async def parent(folder: Path, variables: Mapping[str, object]) -> AsyncIterator
 
 
 async def live_pids(operator: RedisOperator, count: int, *, without: int | None = None) -> list[int]:
-    """Wait until so many workers live, and not this one; return their process ids."""
+    """Wait until this many workers live and the given one is gone; return their process ids."""
     async with asyncio.timeout(SECONDS):
         while True:
             pids = [int(worker.facts["pid"]) for worker in await operator.workers()]

@@ -54,36 +54,40 @@ async def test_a_recording_comes_back_in_every_format(serving: Serving) -> None:
 async def test_verbose_json_has_all_fields_and_words_when_asked(serving: Serving) -> None:
     async with asyncio.timeout(SECONDS), official(serving) as client:
         create = client.audio.transcriptions.create
-        told = await create(model="hearing", file=("a.wav", LONG), response_format="verbose_json")
-        assert (told.text, told.language, told.duration, told.words) == (BOTH, "german", 42.0, None)
-        assert [(each.id, each.seek, each.start, each.end) for each in told.segments] == [
+        answered = await create(model="hearing", file=("a.wav", LONG), response_format="verbose_json")
+        assert (answered.text, answered.language, answered.duration, answered.words) == (BOTH, "german", 42.0, None)
+        assert [(each.id, each.seek, each.start, each.end) for each in answered.segments] == [
             (0, 0, 0.0, 30.0),
             (1, 3000, 30.0, 42.0),
         ]
-        assert (told.segments[0].avg_logprob, told.segments[0].no_speech_prob) == (-0.25, 0.05)
+        assert (answered.segments[0].avg_logprob, answered.segments[0].no_speech_prob) == (-0.25, 0.05)
         both = ["word", "segment"]
-        told = await create(
+        answered = await create(
             model="hearing", file=("a.flac", SHORT), response_format="verbose_json", timestamp_granularities=both
         )
-        assert [(each.word, each.start) for each in told.words] == [("Band", 0.0), ("11.", 0.25)]
-        assert len(told.segments) == 1
-        told = await create(
+        assert [(each.word, each.start) for each in answered.words] == [("Band", 0.0), ("11.", 0.25)]
+        assert len(answered.segments) == 1
+        answered = await create(
             model="hearing",
             file=("a.flac", SHORT),
             language="en",
             response_format="verbose_json",
             timestamp_granularities=["word"],
         )
-        assert (told.language, len(told.words), told.segments) == ("english", 2, None)
+        assert (answered.language, len(answered.words), answered.segments) == ("english", 2, None)
 
 
 async def test_a_translation_is_english(serving: Serving) -> None:
     # the client warns that it will lose this call
     async with asyncio.timeout(SECONDS), asking(serving) as http:
         data = {"model": "hearing", "response_format": "verbose_json"}
-        told = (await http.post("/v1/audio/translations", data=data, files={"file": ("a.flac", SHORT)})).json()
-        assert (told["task"], told["language"], told["text"]) == ("translate", "english", "The loudest band is 11.")
-        assert told["segments"][0]["text"] == " The loudest band is 11."
+        answered = (await http.post("/v1/audio/translations", data=data, files={"file": ("a.flac", SHORT)})).json()
+        assert (answered["task"], answered["language"], answered["text"]) == (
+            "translate",
+            "english",
+            "The loudest band is 11.",
+        )
+        assert answered["segments"][0]["text"] == " The loudest band is 11."
 
 
 async def test_the_text_is_streamed_as_it_comes(serving: Serving) -> None:
@@ -116,6 +120,6 @@ async def test_what_cannot_be_honoured_is_refused_by_its_name(serving: Serving) 
             ("transcriptions", {"model": "whisper-1"}, file, 404, "model_not_found", None),
             ("transcriptions", {}, {"file": ("a.mp3", b"no audio at all")}, 400, "audio_undecodable", None),
         ):
-            told = await http.post(f"/v1/audio/{route}", data={"model": "hearing", **data}, files=files)
-            error = told.json()["error"]
-            assert (told.status_code, error["code"], error.get("param")) == (status, code, param), data
+            answered = await http.post(f"/v1/audio/{route}", data={"model": "hearing", **data}, files=files)
+            error = answered.json()["error"]
+            assert (answered.status_code, error["code"], error.get("param")) == (status, code, param), data

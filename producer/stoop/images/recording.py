@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from stoop.errors import AudioUnreadable, ImageUnreadable
+from stoop.images.local_file import read_file
 from stoop.images.source import inline
 
 __all__ = ["AudioSource", "LoadedAudio", "load_audio"]
@@ -55,15 +56,4 @@ def _inline(address: str) -> bytes:
 
 
 def _read(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            audio = file.read(_MOST_BYTES + 1)
-    except FileNotFoundError:
-        raise AudioUnreadable(f"there is no file {path}") from None
-    except IsADirectoryError:
-        raise AudioUnreadable(f"{path} is a folder: give one audio file") from None
-    except OSError as error:
-        raise AudioUnreadable(f"cannot read {path}: {error.strerror}") from error
-    if len(audio) > _MOST_BYTES:
-        raise AudioUnreadable(f"{path} has more than {_MOST_BYTES >> 20} MiB: give a shorter audio file")
-    return audio
+    return read_file(path, AudioUnreadable, _MOST_BYTES, wanted="one audio file", smaller="a shorter audio file")

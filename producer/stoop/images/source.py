@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from stoop.errors import ImageUnreadable
+from stoop.images.local_file import read_file
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PillowImage
@@ -113,18 +114,7 @@ def inline(address: str) -> bytes:
 
 
 def _read(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            image = file.read(_MOST_BYTES + 1)
-    except FileNotFoundError:
-        raise ImageUnreadable(f"there is no file {path}") from None
-    except IsADirectoryError:
-        raise ImageUnreadable(f"{path} is a folder: give one image file") from None
-    except OSError as error:
-        raise ImageUnreadable(f"cannot read {path}: {error.strerror}") from error
-    if len(image) > _MOST_BYTES:
-        raise ImageUnreadable(f"{path} has more than {_MOST_BYTES >> 20} MiB: give one image file")
-    return image
+    return read_file(path, ImageUnreadable, _MOST_BYTES, wanted="one image file", smaller="one image file")
 
 
 def _from_array(array: Any) -> "PillowImage":

@@ -1,4 +1,4 @@
-"""What the programs in Python share: where the gateways are, and a report of each check that has passed."""
+"""The gateways' addresses, and a report of each check that has passed, for the programs in Python."""
 
 import base64
 import os

@@ -1,4 +1,4 @@
-"""What the playground copies is run by the programs that it is for."""
+"""The programs that the playground's snippets are for run them."""
 
 import ast
 import asyncio

@@ -5,9 +5,7 @@ T positions packed over sequences, B rows of a decode, R rows to read, N rows gi
 
 from collections.abc import Callable, Sequence
 
-import torch
 from torch import Tensor
-from torch.nn.functional import embedding
 
 from stoop_worker.engine.config import EngineConfig
 from stoop_worker.engine.device.sampler import sample_tokens
@@ -16,10 +14,11 @@ from stoop_worker.engine.graphs import Graphs
 from stoop_worker.engine.inputs import TokenInput
 from stoop_worker.engine.model import KVSpec, Prepared, RequestInvalid, Spec
 from stoop_worker.engine.request import Chat, Media, Message, Request, Sampling
-from stoop_worker.engine.tensors import PENDING, FedRows, Given, HeadReads, KVView, LastHeads
+from stoop_worker.engine.tensors import FedRows, Given, HeadReads, KVView, LastHeads
 from stoop_worker.errors import ConfigError
 from stoop_worker.kernels.rotate_write import Places
 from stoop_worker.models.blocks.rope import frequencies, rotations
+from stoop_worker.models.blocks.token_embedding import embed_tokens
 from stoop_worker.models.decoder import text
 from stoop_worker.models.decoder.model import Decoder, load_decoder
 from stoop_worker.models.decoder.prompt import chat_ids, text_messages
@@ -99,10 +98,7 @@ class DecoderFamily:
 
     def feed(self, fed: FedRows, last: LastHeads) -> Tensor:
         """Embed tokens."""
-        ids_B = fed.ids_B
-        if fed.seats_B is not None:
-            ids_B = torch.where(ids_B == PENDING, last.tokens_S[fed.seats_B], ids_B)
-        return embedding(ids_B, self._model.weights.embeddings)
+        return embed_tokens(fed, last, self._model.weights.embeddings)
 
     def forward(self, x_TC: Tensor, kv: KVView, given: Given | None, wanted_R: Tensor | None) -> Tensor:
         """Run the decoder."""

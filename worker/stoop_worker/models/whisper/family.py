@@ -19,10 +19,11 @@ from stoop_worker.engine.graphs import Graphs
 from stoop_worker.engine.model import KVSpec, Prepared, Spec
 from stoop_worker.engine.positions import Positions
 from stoop_worker.engine.request import Media, Request, Sampling, Transcribe
-from stoop_worker.engine.tensors import PENDING, FedRows, Given, HeadReads, KVView, LastHeads
+from stoop_worker.engine.tensors import FedRows, Given, HeadReads, KVView, LastHeads
 from stoop_worker.errors import ConfigError
 from stoop_worker.kernels.paged_attention import PagedLayout
 from stoop_worker.kernels.rotate_write import Places
+from stoop_worker.models.blocks.token_embedding import embed_tokens
 from stoop_worker.models.loading.download import Download, Source
 from stoop_worker.models.loading.options import LoadOptions
 from stoop_worker.models.whisper import decoder, encoder
@@ -112,10 +113,7 @@ class WhisperFamily:
 
     def feed(self, fed: FedRows, last: LastHeads) -> Tensor:
         """Embed tokens, without their positions."""
-        ids_B = fed.ids_B
-        if fed.seats_B is not None:
-            ids_B = torch.where(ids_B == PENDING, last.tokens_S[fed.seats_B], ids_B)
-        return embedding(ids_B, self._model.weights.tokens)
+        return embed_tokens(fed, last, self._model.weights.tokens)
 
     def forward(self, x_TC: Tensor, kv: KVView, given: Given | None, wanted_R: Tensor | None) -> Tensor:
         """Remember windows and run tokens; without `wanted_R` it returns the tokens' rows alone."""
