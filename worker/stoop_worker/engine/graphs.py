@@ -40,7 +40,8 @@ class Graphs:
             work()
         torch.cuda.current_stream().wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._memory):
+        # other threads may copy weights meanwhile: an adapter can arrive while a graph is captured
+        with torch.cuda.graph(graph, pool=self._memory, capture_error_mode="thread_local"):
             values = work()
         self._captured[key] = _Captured(graph, values)
 

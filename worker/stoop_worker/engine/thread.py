@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable
 from threading import Condition, Thread
+from time import monotonic
 from typing import Any
 
 from stoop_worker.engine.batch_engine import BatchEngine
@@ -21,25 +22,37 @@ _Message = Any
 """A prepared request, the id of a request to abort, or an error raised while preparing a request."""
 
 _IDLE_SECONDS = 0.25  # the period of an idle loop, whose `progress` shows that it is alive
+_GATHER_SECONDS = 0.001  # on a GPU the step before is still running for most of this time
 
 
 class EngineThread:
     """Steps the engine while there is work; implements `EnginePort`.
 
-    The submitting thread prepares each request, so that a long prompt delays no step. The engine's thread calls
+    The submitting thread prepares each request, so that a long prompt delays no step. A step waits at most
+    `gather_seconds` for requests that are being prepared. Otherwise one that follows an answer at once would often miss
+    a step by a few microseconds. The engine's thread calls
     `deliver`. It calls `on_end` once, after a fault has ended the loop; `alive` is then False and `fault` is set.
     `stop` does not call `on_end`.
     """
 
-    def __init__(self, engine: AnyEngine, deliver: Deliver, on_end: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        engine: AnyEngine,
+        deliver: Deliver,
+        on_end: Callable[[], None] | None = None,
+        *,
+        gather_seconds: float = _GATHER_SECONDS,
+    ) -> None:
         self._engine = engine  # after the start, other threads read its progress and prepare requests
         self._deliver = deliver
         self._on_end = on_end
+        self._gather_seconds = gather_seconds
         self._thread = Thread(target=self._loop, name="engine", daemon=True)
         self._changed = Condition()  # guards the mailbox, the ids, and the two flags
         self._mailbox: deque[_Message] = deque()
         self._in_flight: set[str] = set()
-        self._preparing: dict[str, bool] = {}  # by id: True if aborted in the meantime
+        self._preparing: dict[str, float] = {}  # the time at which the preparation began, by id, in that order
+        self._aborted: set[str] = set()  # of those that are being prepared
         self._stopping = False
         self._ended = False
         self._checked = False  # True once the pages were checked after the last work; used only by the engine's thread
@@ -94,11 +107,13 @@ class EngineThread:
             if request.id in self._in_flight:
                 raise ValueError(f"request {request.id} is in flight already")
             self._in_flight.add(request.id)
-            self._preparing[request.id] = False
+            self._preparing[request.id] = monotonic()
         prepared = self._prepare(request)
         with self._changed:
             self._mailbox.append(prepared)
-            if self._preparing.pop(request.id):
+            del self._preparing[request.id]
+            if request.id in self._aborted:
+                self._aborted.remove(request.id)
                 self._mailbox.append(request.id)
             self._changed.notify()
 
@@ -106,7 +121,7 @@ class EngineThread:
         """End a request within one step; does nothing if it has ended."""
         with self._changed:
             if request_id in self._preparing:
-                self._preparing[request_id] = True
+                self._aborted.add(request_id)
             elif request_id in self._in_flight:
                 self._mailbox.append(request_id)
                 self._changed.notify()
@@ -159,9 +174,19 @@ class EngineThread:
         with self._changed:
             if self._engine.idle and not self._mailbox and not self._stopping:
                 self._changed.wait(_IDLE_SECONDS)
+            self._gather()
             messages = list(self._mailbox)
             self._mailbox.clear()
             return messages
+
+    def _gather(self) -> None:
+        """Wait for requests whose preparation has just begun; the caller holds `_changed`."""
+        if not self._preparing or (self._engine.idle and not self._mailbox):
+            return
+        now, newest = monotonic(), next(reversed(self._preparing.values()))
+        until = min(now, newest) + self._gather_seconds
+        while self._preparing and not self._stopping and (left := until - monotonic()) > 0:
+            self._changed.wait(left)
 
     def _deliver_outputs(self, outputs: list[Output]) -> None:
         with self._changed:
