@@ -1,4 +1,4 @@
-"""The gateways that the clients call: `stoop up`, one with models of texts, and one whose answers take their time."""
+"""The gateways that the clients call: `stoop up`, and those of models of texts, of recordings, and of slow answers."""
 
 import os
 import re
@@ -7,16 +7,18 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from stoop.config import ProducerConfig
 from stoop.demo.child_server import ChildServer
 from stoop.demo.pictures import draw_pictures
-from tests.examples.conftest import ROOT, gate, painter, teller
-from tests.gateway.conftest import Begin, Serving, begin, telling
+from tests.audio.sounds import encoded, tone
+from tests.examples.conftest import ROOT, Town, gate, painter, teller
+from tests.gateway.conftest import Begin, Serving, begin, hearing, telling
 from tests.gateway.test_texts import texts
 
-__all__ = ["Begin", "begin", "environment", "gate", "painter", "places", "teller", "telling", "texts", "up"]
+__all__ = ["Begin", "begin", "environment", "gate", "hearing", "painter", "places", "teller", "telling", "texts", "up"]
 
 HERE = Path(__file__).parent
 
@@ -58,16 +60,25 @@ def environment() -> Path:
 
 @pytest.fixture
 def places(
-    up: str, telling: Serving, texts: tuple[Serving, ProducerConfig], gate: Path, tmp_path: Path
+    up: str,
+    telling: Serving,
+    texts: tuple[Serving, ProducerConfig],
+    hearing: tuple[Town, Serving],
+    gate: Path,
+    tmp_path: Path,
 ) -> dict[str, str]:
     """The variables by which a program finds all of this."""
     [picture] = draw_pictures(1, seed=1)
     file = tmp_path / "picture.png"
     file.write_bytes(picture.encoded)
+    recording = tmp_path / "recording.flac"
+    recording.write_bytes(encoded(np.concatenate((tone(30.0), tone(12.0, 3000.0))), "flac", "flac"))
     return {
         "STOOP_UP": up,
         "STOOP_TELLING": telling.address,
         "STOOP_TEXTS": texts[0].address,
+        "STOOP_HEARING": hearing[1].address,
+        "STOOP_RECORDING": str(recording),
         "STOOP_GATE": str(gate),
         "STOOP_PICTURE": str(file),
         "STOOP_SHAPES": str(len(picture.shapes)),

@@ -18,6 +18,7 @@ from stoop.demo.embedded import EmbeddedS3, embedded_redis
 from stoop.demo.pictures import Picture
 from stoop_schemas import names
 from tests.examples.conftest import Town, gate, new_town, painter, teller, telling_worker
+from tests.support.hearing_worker import hearing_worker
 
 httpx = pytest.importorskip("httpx")
 
@@ -29,6 +30,7 @@ __all__ = [
     "begin",
     "events_of",
     "gate",
+    "hearing",
     "mortal",
     "painter",
     "painting",
@@ -105,6 +107,19 @@ def painting(painter: tuple[Town, Picture, str], tmp_path_factory: pytest.TempPa
     serving = _begin(tmp_path_factory.mktemp("painting"), painter[0], "--open")
     yield serving
     serving.server.end(signal.SIGTERM)
+
+
+@pytest.fixture(scope="session")
+def hearing(s3: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Town, Serving]]:
+    """A queue of its own with a worker that hears tones, and a gateway on it that asks for no key."""
+    folder = tmp_path_factory.mktemp("hearing")
+    with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as stack:
+        patch.delenv("STOOP_REDIS_URL", raising=False)
+        town = new_town(stack.enter_context(embedded_redis(folder / "redis")), s3)
+        stack.enter_context(hearing_worker(folder, town.variables))
+        serving = _begin(folder, town, "--open")
+        stack.callback(serving.server.end, signal.SIGKILL)
+        yield town, serving
 
 
 @pytest.fixture

@@ -1,18 +1,13 @@
 """Recordings over HTTP, by OpenAI's own client, before a worker that hears tones."""
 
 import asyncio
-import contextlib
-import signal
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
-from stoop.demo.embedded import EmbeddedS3, embedded_redis
 from tests.audio.sounds import encoded, tone
-from tests.examples.conftest import new_town
-from tests.gateway.conftest import SECONDS, Serving, _begin, asking
-from tests.support.hearing_worker import hearing_worker
+from tests.examples.conftest import Town
+from tests.gateway.conftest import SECONDS, Serving, asking
 
 openai = pytest.importorskip("openai")
 
@@ -22,16 +17,9 @@ SPOKEN = "Band 11."
 BOTH = "Band 11. Band 54."
 
 
-@pytest.fixture(scope="module")
-def serving(s3: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    folder = tmp_path_factory.mktemp("audio")
-    with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as stack:
-        patch.delenv("STOOP_REDIS_URL", raising=False)
-        town = new_town(stack.enter_context(embedded_redis(folder / "redis")), s3)
-        stack.enter_context(hearing_worker(folder, town.variables))
-        serving = _begin(folder, town, "--open")
-        stack.callback(serving.server.end, signal.SIGKILL)
-        yield serving
+@pytest.fixture
+def serving(hearing: tuple[Town, Serving]) -> Serving:
+    return hearing[1]
 
 
 def official(serving: Serving) -> "openai.AsyncOpenAI":

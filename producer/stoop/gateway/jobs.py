@@ -25,8 +25,11 @@ from stoop_schemas.event import Event, FinishedEvent, TerminalEvent
 from stoop_schemas.result import Result
 from stoop_schemas.skill import CaptionLength, SpatialRef
 from stoop_schemas.state import TERMINAL, State
+from stoop_schemas.transcript import AUDIO_SCHEMES, Timestamps
 
 __all__ = ["JobRequest", "JobSampling", "JobStatus", "cancel_job", "job_events", "job_status", "submit_job"]
+
+_NO_RECORDING: Final = "audio must be an address: s3://bucket/key, data:audio/...;base64,... or https://..."
 
 _ANSWERED: Final = (State.COMPLETED, State.FAILED)
 """The states of a job that has a result to show."""
@@ -53,6 +56,10 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     spatial_refs: list[SpatialRef] | None = None
     messages: list[Message] | None = None
     date: str | None = None
+    audio: str | None = None
+    language: str | None = None
+    prompt: str | None = None
+    timestamps: Timestamps | None = None
     settings: JobSampling | None = None
     stream: bool = True
     model: str | None = None
@@ -82,6 +89,9 @@ async def submit_job(call: Call) -> Response:
     image = await image_of(body.image, "image")
     if body.messages is not None:
         fields["messages"] = await conversation(body.messages)
+    if body.audio is not None and not body.audio.startswith(AUDIO_SCHEMES):
+        # the client would take it for a file of this machine
+        raise ApiError(400, "invalid_value", _NO_RECORDING, param="audio")
     ask = Ask(body.skill, image, settings=settings, model=body.model, lane=body.lane, fields=fields)
     return accepted(call, await submit(call, await prepare(call, ask)))
 

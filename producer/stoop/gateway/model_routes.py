@@ -13,7 +13,10 @@ __all__ = ["ModelCard", "ModelList", "list_models", "show_model"]
 
 
 class ModelCard(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One model. `created` is when this gateway first saw it; `context_window` is in tokens."""
+    """One model. `created` is when this gateway first saw it; `context_window` is in tokens.
+
+    A job that names no model goes to a `default` one. `workers` is 0 once its workers have gone.
+    """
 
     id: str
     created: int
@@ -21,6 +24,7 @@ class ModelCard(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     owned_by: str = msgspec.field(default_factory=lambda: "stoop")
     skills: tuple[str, ...] = ()
     workers: int = msgspec.field(default_factory=int)
+    default: bool = False
     context_window: int | None = None
 
 
@@ -53,5 +57,10 @@ def _allowed(call: Call, model: LiveModel) -> bool:
 
 def _card(name: str, model: LiveModel, since: int) -> ModelCard:
     return ModelCard(
-        id=name, created=since, skills=model.skills, workers=model.workers, context_window=model.max_context
+        id=name,
+        created=since,
+        skills=model.skills,
+        workers=model.workers,
+        default=model.default,
+        context_window=model.max_context,
     )

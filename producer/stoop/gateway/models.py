@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from stoop.client.job_client import JobClient
@@ -87,6 +88,8 @@ class Models:
         if fresh or self._clock() >= self._look_at:
             live = await self._client.models()
             self._look_at = self._clock() + _FRESH_SECONDS
+            for name, (model, since) in self._seen.items():
+                self._seen[name] = (replace(model, workers=0, permits=0, in_flight=0), since)
             for model in live:
                 name = _id_of(model)
                 _, since = self._seen.get(name, (model, int(time.time())))

@@ -1,11 +1,15 @@
 // What the programs in Node.js share: where the gateways are, and a report of each check that has passed.
 import { readFileSync } from "node:fs";
 
-const { STOOP_UP, STOOP_TELLING, STOOP_TEXTS, STOOP_SHAPES, STOOP_PICTURE, STOOP_GATE } = process.env;
+const { STOOP_UP, STOOP_TELLING, STOOP_TEXTS, STOOP_HEARING, STOOP_SHAPES, STOOP_PICTURE, STOOP_RECORDING, STOOP_GATE } =
+  process.env;
 
 export const UP = STOOP_UP;
 export const TELLING = STOOP_TELLING;
 export const TEXTS = STOOP_TEXTS;
+export const HEARING = STOOP_HEARING;
+export const RECORDING = STOOP_RECORDING;
+export const SPOKEN = "Band 11. Band 54.";
 export const SHAPES = STOOP_SHAPES;
 export const MODEL = "demo";
 export const COUNT = "How many shapes are there?";

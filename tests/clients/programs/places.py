@@ -10,6 +10,9 @@ from pathlib import Path
 UP = os.environ["STOOP_UP"]
 TELLING = os.environ["STOOP_TELLING"]
 TEXTS = os.environ["STOOP_TEXTS"]
+HEARING = os.environ["STOOP_HEARING"]
+RECORDING = Path(os.environ["STOOP_RECORDING"])
+SPOKEN = "Band 11. Band 54."
 SHAPES = os.environ["STOOP_SHAPES"]
 SHAPE = os.environ["STOOP_SHAPE"]
 MODEL = "demo"

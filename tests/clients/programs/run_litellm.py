@@ -1,7 +1,23 @@
 """LiteLLM: its OpenAI provider, and the providers that it has for servers of one's own."""
 
 import litellm
-from places import COUNT, MODEL, PICTURE_URL, SHAPES, TELLING, TEXTS, UNENDING, UP, WORDS, cancel_job, expect, run
+from places import (
+    COUNT,
+    HEARING,
+    MODEL,
+    PICTURE_URL,
+    RECORDING,
+    SHAPES,
+    SPOKEN,
+    TELLING,
+    TEXTS,
+    UNENDING,
+    UP,
+    WORDS,
+    cancel_job,
+    expect,
+    run,
+)
 
 SHOWN = [
     {
@@ -66,6 +82,12 @@ def vectors():
     assert len(told.data) == 2 and len(told.data[0]["embedding"]) == 48, told
 
 
+def hears():
+    with RECORDING.open("rb") as file:
+        told = litellm.transcription(model="openai/hearing", file=file, api_base=f"{HEARING}/v1", api_key="any")
+    assert told.text == SPOKEN, told
+
+
 def ranks():
     told = litellm.rerank(
         model="hosted_vllm/ranker",
@@ -78,4 +100,4 @@ def ranks():
     assert len(told.results) == 1 and 0 < told.results[0]["relevance_score"] < 1, told
 
 
-run(answers, streams, errors, cancel, vectors, ranks)
+run(answers, streams, errors, cancel, vectors, hears, ranks)

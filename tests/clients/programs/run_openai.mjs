@@ -1,7 +1,11 @@
 // OpenAI's own client for Node.js.
 import assert from "node:assert/strict";
+import { createReadStream } from "node:fs";
 import OpenAI, { toFile } from "openai";
-import { COUNT, MODEL, PICTURE_URL, SHAPES, TELLING, TEXTS, UNENDING, UP, WORDS, cancelJob, run } from "./places.mjs";
+import * as places from "./places.mjs";
+
+const { COUNT, HEARING, MODEL, PICTURE_URL, RECORDING, SHAPES, SPOKEN } = places;
+const { TELLING, TEXTS, UNENDING, UP, WORDS, cancelJob, run } = places;
 
 const client = (base) => new OpenAI({ baseURL: `${base}/v1`, apiKey: "any", timeout: 60_000, maxRetries: 0 });
 const said = (content) => ({ model: "moondream3-preview", messages: [{ role: "user", content }] });
@@ -61,6 +65,26 @@ async function vectors() {
   assert.deepEqual([told.data.length, told.data[0].embedding.length], [2, 48]);
 }
 
+async function hears() {
+  const { transcriptions, translations } = client(HEARING).audio;
+  const given = (more) => ({ model: "hearing", file: createReadStream(RECORDING), ...more });
+  assert.equal((await transcriptions.create(given({}))).text, SPOKEN);
+  const timed = { response_format: "verbose_json", timestamp_granularities: ["word", "segment"] };
+  const verbose = await transcriptions.create(given(timed));
+  assert.deepEqual([verbose.segments.length, verbose.segments[1].start, verbose.words.length], [2, 30, 4]);
+  assert.match(await transcriptions.create(given({ response_format: "srt" })), /^1\n00:00:00,000 --> 00:00:30,000\nBand 11\./);
+  let [text, done] = ["", null];
+  for await (const event of await transcriptions.create(given({ stream: true }))) {
+    if (event.type === "transcript.text.delta") text += event.delta;
+    else done = event.text;
+  }
+  assert.deepEqual([text, done], [SPOKEN, SPOKEN]);
+  assert.match((await translations.create(given({}))).text, /^The loudest band is 11/);
+  await assert.rejects(transcriptions.create(given({ model: "whisper-1" })), OpenAI.NotFoundError);
+  const wrong = { model: "hearing", file: await toFile(Buffer.from("no sound"), "a.mp3") };
+  await assert.rejects(transcriptions.create(wrong), OpenAI.BadRequestError);
+}
+
 async function batches() {
   const line = { custom_id: "one", method: "POST", url: "/v1/chat/completions" };
   const body = { model: MODEL, messages: [{ role: "user", content: "What?" }] };
@@ -80,4 +104,4 @@ async function batches() {
   assert.equal(JSON.parse(written).custom_id, "one");
 }
 
-await run(answers, streams, errors, cancel, vectors, batches);
+await run(answers, streams, errors, cancel, vectors, hears, batches);

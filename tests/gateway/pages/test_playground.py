@@ -1,6 +1,7 @@
 """The playground in a real browser."""
 
 import asyncio
+import re
 import signal
 from importlib import resources
 from pathlib import Path
@@ -112,10 +113,18 @@ async def test_a_killed_worker_leaves_no_wrong_word(
         assert await timeline.locator("b").all_inner_texts() == steps
 
 
-def test_the_pages_are_small() -> None:
-    files = list((resources.files("stoop.gateway.pages") / "static").iterdir())
-    assert len(files) > 10
-    assert sum(len(file.read_bytes()) for file in files) < 100_000
+@pytest.mark.parametrize("page", ["playground.html", "dashboard.html"])
+def test_the_pages_are_small(page: str) -> None:
+    folder = resources.files("stoop.gateway.pages") / "static"
+    loaded, coming = set[str](), [page]
+    while coming:
+        name = coming.pop()
+        if name not in loaded:
+            loaded.add(name)
+            named = re.findall(r'(?:from "\./|"pages/)([\w.]+)"', (folder / name).read_text())
+            coming += named
+    assert len(loaded) > 10, "the page loads its modules"
+    assert sum(len((folder / name).read_bytes()) for name in loaded) < 100_000
 
 
 async def test_an_answer_and_a_file_name_stay_text(

@@ -6,6 +6,7 @@ import json
 import shlex
 import shutil
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,10 +21,11 @@ expect.set_options(timeout=20_000)
 ODD = """it's "odd": $HOME `id` \\n {braces} ünï"""
 
 
-async def run(town: Town, *command: str) -> str:
-    """Run a program as a user of this gateway; return what it says."""
+async def run(town: Town, *command: str, folder: Path | None = None) -> str:
+    """Run a program in a folder as a user of this gateway; return what it says."""
     process = await asyncio.create_subprocess_exec(
         *command,
+        cwd=folder,
         env={**town.variables, "STOOP_API_KEY": "any", "NO_PROXY": "*"},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

@@ -2,7 +2,7 @@
 
 page_routes.py   their rows of the table of routes
 files.py         the static files, and the headers that bind a page to them
-pictures.py      uploads a picture, and shows one that workers can read
+uploads.py       uploads a picture or a recording, and shows a picture that workers can read
 watch.py         one look at the queue a second for all viewers
 queue_routes.py  the queue once and as a stream, lanes paused and resumed
 record.py        one job's record, and the jobs that wait in no lane

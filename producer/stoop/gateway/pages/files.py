@@ -27,6 +27,8 @@ _POLICY: Final = "; ".join(
         "style-src 'self'",
         # pictures are read with the API key, and shown from memory
         "img-src 'self' blob: data:",
+        # a recording is heard from memory, before it is sent
+        "media-src blob:",
         "connect-src 'self'",
         "base-uri 'none'",
         "form-action 'none'",

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from stoop.gateway.keys import Scope
-from stoop.gateway.pages import causes, files, letters, pictures, queue_routes, record
+from stoop.gateway.pages import causes, files, letters, queue_routes, record, uploads
 from stoop.gateway.route import Route
 
 __all__ = ["PAGE_ROUTES"]
@@ -36,19 +36,27 @@ _FILES: Final = (
     _file("/pages/{name}", files.show_file, "Load a file of the pages.", "text/javascript"),
 )
 
-_PICTURES: Final = (
+_UPLOADS: Final = (
     Route(
         method="POST",
         path="/v1/images",
-        run=pictures.upload_picture,
+        run=uploads.upload_picture,
         summary="Upload a picture, the body, and return its address.",
         tag="Pages",
-        answer=pictures.Picture,
+        answer=uploads.Picture,
+    ),
+    Route(
+        method="POST",
+        path="/v1/recordings",
+        run=uploads.upload_recording,
+        summary="Upload a recording, the body, and return its address.",
+        tag="Pages",
+        answer=uploads.Recording,
     ),
     Route(
         method="GET",
         path="/v1/images",
-        run=pictures.show_picture,
+        run=uploads.show_picture,
         summary="Show the picture at an address.",
         tag="Pages",
         query=("address",),
@@ -82,4 +90,4 @@ _QUEUE: Final = (
     _change("/v1/queue/lanes/{lane}/resume", queue_routes.resume_lane, "Resume a lane.", queue_routes.LaneState),
 )
 
-PAGE_ROUTES: Final = (*_FILES, *_PICTURES, *_QUEUE)
+PAGE_ROUTES: Final = (*_FILES, *_UPLOADS, *_QUEUE)

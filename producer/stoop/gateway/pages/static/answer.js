@@ -4,6 +4,7 @@ import { ApiError, call, follow } from "./api.js";
 import { byId, copy, fill, h, show } from "./dom.js";
 import { Places } from "./overlay.js";
 import { snippets } from "./snippets.js";
+import { Segments, slim } from "./transcript.js";
 
 const ENDINGS = { finished: "completed", failed: "failed", cancelled: "cancelled", expired: "expired" };
 const SAID = {
@@ -29,10 +30,11 @@ function milliseconds(value) {
   return value >= 1000 ? `${(value / 1000).toFixed(2)} s` : `${value.toFixed(value < 10 ? 1 : 0)} ms`;
 }
 
-/** The panel of the answer. `onEnd(entry)` is called when the job has ended. */
+/** The panel of the answer. `onEnd(entry)` is called when the job has ended, `onTime(s)` for a time of a recording. */
 export class Answer {
-  constructor(onEnd) {
+  constructor(onEnd, onTime) {
     this.onEnd = onEnd;
+    this.segments = new Segments(byId("segments"), onTime);
     this.places = new Places(byId("layer"), byId("places"));
     this.following = null;
     byId("stop").addEventListener("click", () => this.stop());
@@ -105,7 +107,7 @@ export class Answer {
     if (event.type in ENDINGS) {
       const result = event.result ?? {};
       const partial = result.output ? undefined : byId("answer").textContent;
-      Object.assign(entry, { partial, output: result.output, metrics: result.metrics, model: result.model, failure: event.failure });
+      Object.assign(entry, { partial, output: slim(result.output), metrics: result.metrics, model: result.model, failure: event.failure });
       this._end(ENDINGS[event.type], entry);
       return true;
     }
@@ -113,8 +115,12 @@ export class Answer {
     if (event.type in SAID) this._say(SAID[event.type]);
     if (event.type === "delta") this._add("answer", "answer", event.text);
     if (event.type === "reasoning") this._add("reasoning-text", "reasoning", event.text);
+    if (event.type === "segment") {
+      this._add("answer", "answer", byId("answer").textContent ? event.segment.text : event.segment.text.trimStart());
+      this.segments.add(event.segment);
+    }
     if (event.type === "object") this.places.add(event.object, entry.fields.object);
-    if (["delta", "reasoning", "object"].includes(event.type)) this._say(SAID.started);
+    if (["delta", "reasoning", "object", "segment"].includes(event.type)) this._say(SAID.started);
     return false;
   }
 
@@ -132,14 +138,15 @@ export class Answer {
   }
 
   _output(entry) {
-    const { answer, caption, message, reasoning, objects, points, gaze } = entry.output;
-    const text = answer ?? caption ?? message?.content;
+    const { answer, caption, message, transcript, reasoning, objects, points, gaze } = entry.output;
+    const text = answer ?? caption ?? message?.content ?? (transcript && (transcript.text || "Nobody speaks in the recording."));
     const places = objects ?? points ?? (gaze ? [gaze] : []);
     this._empty();
     if (reasoning) this._add("reasoning-text", "reasoning", reasoning.text);
     if (text !== undefined) this._add("answer", "answer", text);
     else if (places.length === 0) this._add("answer", "answer", gaze === null ? "Looks at nothing in the picture." : "Nothing found.");
     this.places.set(places, entry.fields.object);
+    transcript?.segments.forEach((segment) => this.segments.add(segment));
     for (const each of reasoning?.grounding ?? []) {
       const said = reasoning.text.slice(each.start_idx, each.end_idx);
       each.points.forEach(([x, y]) => this.places.add({ x, y }, said));
@@ -156,6 +163,7 @@ export class Answer {
     show(byId("answer"), false);
     show(byId("reasoning"), false);
     this.places.clear();
+    this.segments.clear();
   }
 
   _say(text) {

@@ -44,7 +44,7 @@ function write(entries) {
 export function summary(entry) {
   const output = entry.output;
   if (!output) return entry.partial ? `${entry.status}: ${entry.partial}` : entry.status;
-  const text = output.answer ?? output.caption ?? output.message?.content;
+  const text = output.answer ?? output.caption ?? output.message?.content ?? output.transcript?.text;
   if (text !== undefined) return text;
   const places = output.objects ?? output.points ?? (output.gaze ? [output.gaze] : []);
   return places.length === 1 ? "1 place" : `${places.length} places`;
@@ -61,7 +61,7 @@ export function draw(current, onChoose) {
 function row(entry, current, onChoose) {
   const small = entry.small ? h("img", { src: entry.small, alt: "" }) : h("span", { class: "none" });
   const { question, object, length, messages } = entry.fields;
-  const asked = question ?? object ?? length ?? (messages?.length ? textOf(messages.at(-1)) : "");
+  const asked = question ?? object ?? length ?? (messages?.length ? textOf(messages.at(-1)) : entry.audio ? entry.name : "");
   const button = h(
     "button",
     { type: "button", "aria-current": current ? "true" : undefined, onclick: () => onChoose(entry.id) },

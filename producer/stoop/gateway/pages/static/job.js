@@ -125,8 +125,8 @@ function question(asked, output) {
   const places = output.objects ?? output.points ?? (output.gaze ? [output.gaze] : []);
   const { messages } = asked;
   const address = asked.image ?? messages?.flatMap(picturesOf).at(-1);
-  const text = asked.question ?? asked.object ?? asked.length ?? (messages?.length ? textOf(messages.at(-1)) : "");
-  const said = output.answer ?? output.caption ?? output.message?.content ?? (output.objects || output.points ? `${places.length} ${places.length === 1 ? "place" : "places"}` : null);
+  const text = asked.question ?? asked.object ?? asked.length ?? (messages?.length ? textOf(messages.at(-1)) : (asked.audio ?? ""));
+  const said = output.answer ?? output.caption ?? output.message?.content ?? output.transcript?.text ?? (output.objects || output.points ? `${places.length} ${places.length === 1 ? "place" : "places"}` : null);
   const drawn = (source) => {
     image.src = source;
     show(frame, true);

@@ -1,7 +1,8 @@
 // The picture of the playground: dropped, pasted, chosen or named by its address; uploaded before its first question.
 
-import { ApiError, call, load } from "./api.js";
+import { ApiError, load } from "./api.js";
 import { byId, show } from "./dom.js";
+import { located } from "./upload.js";
 import { wireWebcam } from "./webcam.js";
 
 const SMALL = 512;
@@ -25,21 +26,7 @@ export class Picture {
       const file = [...(event.clipboardData?.files ?? [])].find((each) => each.type.startsWith("image/"));
       if (file) this.take(file);
     });
-    this._wireDrop(byId("stage"));
     wireWebcam((file) => this.take(file), (message) => this._refuse(message));
-  }
-
-  _wireDrop(stage) {
-    for (const type of ["dragover", "dragleave", "drop"]) {
-      document.addEventListener(type, (event) => {
-        event.preventDefault();
-        stage.classList.toggle("over", type === "dragover");
-      });
-    }
-    document.addEventListener("drop", (event) => {
-      const file = event.dataTransfer?.files[0];
-      if (file) this.take(file);
-    });
   }
 
   clear() {
@@ -79,18 +66,8 @@ export class Picture {
   }
 
   /** Return the address for a job, or null without a picture. Uploads a file first; without a bucket it is sent whole. */
-  async located() {
-    if (this.address !== null || this.file === null) return this.address;
-    const file = this.file;
-    let address;
-    try {
-      address = (await call("POST", "v1/images", { bytes: file, type: file.type })).image;
-    } catch (error) {
-      if (error.code !== "no_bucket") throw error;
-      address = await inline(file);
-    }
-    if (this.file === file) this.address = address;
-    return address;
+  located() {
+    return located(this, "v1/images", "image");
   }
 
   /** Return the picture as a small data address, for the history. */
@@ -122,13 +99,4 @@ export class Picture {
     byId("picture-error").textContent = message;
     show(byId("picture-error"), true);
   }
-}
-
-function inline(file) {
-  return new Promise((resolve, reject) => {
-    const reader = new FileReader();
-    reader.addEventListener("load", () => resolve(reader.result));
-    reader.addEventListener("error", () => reject(new ApiError(0, "unreadable", "the picture cannot be read")));
-    reader.readAsDataURL(file);
-  });
 }

@@ -7,6 +7,7 @@ import { byId, fill, h, show } from "./dom.js";
 import { wireKey } from "./frame.js";
 import * as history from "./history.js";
 import { Picture } from "./picture.js";
+import { Recording, wireDrop } from "./recording.js";
 import { SKILLS, eye } from "./skills.js";
 
 const SETTINGS = ["temperature", "top_p", "top_k", "max_tokens", "max_objects", "seed"];
@@ -14,13 +15,17 @@ const METADATA_BYTES = 900;
 const ENDED = ["completed", "failed", "cancelled", "expired"];
 
 const chat = new Chat();
-const answer = new Answer(ended);
+const recording = new Recording(() => answer.segments.clear());
+const answer = new Answer(ended, (seconds) => recording.play(seconds));
 const picture = new Picture(() => {
   answer.places.clear();
   offerPicture(true);
 });
 
+const recorded = (skill) => SKILLS[skill]?.needs === "recording";
+
 let chosen = "query";
+let models = [];
 
 function chooseSkill(skill) {
   chosen = skill;
@@ -29,6 +34,8 @@ function chooseSkill(skill) {
   const typed = byId("object")?.value;
   fill(byId("fields"), skill === "chat" ? chat.fields(newChat) : SKILLS[skill].fields());
   if (typed && byId("object")) byId("object").value = typed;
+  show(byId("picture-card"), !recorded(skill));
+  show(byId("recording-card"), recorded(skill));
   byId("asking").classList.toggle("chatting", skill === "chat");
   byId("send").textContent = skill === "chat" ? "Send" : "Ask";
   offerPicture(true);
@@ -67,13 +74,22 @@ function drawSkills(names) {
 }
 
 async function loadModels() {
-  const { data } = await call("GET", "v1/models");
-  const options = data.map((model) => h("option", { value: model.id }, model.workers ? model.id : `${model.id} (no worker)`));
+  models = (await call("GET", "v1/models")).data;
+  const options = models.map((model) => h("option", { value: model.id }, model.workers ? model.id : `${model.id} (no worker)`));
   fill(byId("model"), h("option", { value: "" }, "default"), options);
-  const skills = new Set(data.flatMap((model) => model.skills ?? []));
-  const known = Object.keys(SKILLS).filter((name) => skills.has(name));
+  const living = models.filter((model) => model.workers);
+  const known = Object.keys(SKILLS).filter((name) => living.some((model) => runs(model, name)));
   if (known.length) drawSkills(known);
-  if (!data.length) byId("state").textContent = "No worker is here yet: a question waits for one.";
+  if (!living.length) byId("state").textContent = "No worker is here yet: a question waits for one.";
+}
+
+const runs = (model, skill) => model.skills?.includes(skill === "translate" ? "transcribe" : skill);
+
+/** The model that the user chose; else none if the default model has the skill, or the first that has it. */
+function readModel(skill) {
+  const able = models.filter((model) => runs(model, skill));
+  const model = byId("model").value || (able.some((each) => each.default) ? "" : able[0]?.id);
+  return model ? { model } : {};
 }
 
 function readSettings() {
@@ -82,26 +98,42 @@ function readSettings() {
 }
 
 /** What a link to the job shows beside the answer, if it has room in the job's metadata. */
-function metadata(fields, image) {
-  const told = { playground: { ...fields, ...(image?.startsWith("s3://") ? { image } : {}) } };
+function metadata(fields, named = {}) {
+  const short = Object.entries(named).filter(([, address]) => address?.startsWith("s3://"));
+  const told = { playground: { ...fields, ...Object.fromEntries(short) } };
   return new TextEncoder().encode(JSON.stringify(told)).length <= METADATA_BYTES ? { metadata: told } : {};
 }
 
 async function ask() {
   const skill = chosen;
   if (skill === "chat") return say();
-  const fields = { ...SKILLS[skill].read(), ...readSettings(), ...(byId("model").value ? { model: byId("model").value } : {}) };
-  if (SKILLS[skill].needsPicture && !picture.shown && !picture.address) throw new ApiError(0, "no_picture", "Give a picture first.");
+  const fields = { ...SKILLS[skill].read(), ...readSettings(), ...readModel(skill) };
+  if (recorded(skill)) return hear(skill, fields);
+  if (SKILLS[skill].needs && !picture.shown && !picture.address) throw new ApiError(0, "no_picture", "Give a picture first.");
   if (skill === "gaze" && !fields.spatial_refs) throw new ApiError(0, "no_eye", "Click on a person’s eye in the picture first.");
   const small = picture.small();
   const image = await picture.located();
   if (image === null && picture.shown) throw new ApiError(0, "no_picture", "This picture is only a small copy: choose it again.");
-  const body = { skill, ...fields, ...metadata(fields, image) };
+  const body = { skill, ...fields, ...metadata(fields, { image }) };
   const { id } = await call("POST", "v1/jobs", { body: image === null ? body : { ...body, image } });
-  const kept = image?.startsWith("data:") ? null : image;
-  const entry = { id, skill, fields, image: kept, small, name: picture.name, status: "queued", at: Date.now() };
-  history.keep(entry);
+  begin({ id, skill, fields, image: kept(image), small, name: picture.name });
+}
+
+const kept = (address) => (address?.startsWith("data:") ? null : address);
+
+function begin(asked, instead = null) {
+  const entry = { ...asked, status: "queued", at: Date.now() };
+  history.keep(entry, instead);
   open(entry);
+}
+
+/** Let a model hear the recording. */
+async function hear(skill, fields) {
+  const { name } = recording;
+  const audio = await recording.located();
+  if (audio === null) throw new ApiError(0, "no_recording", "Give a recording first.");
+  const { id } = await call("POST", "v1/jobs", { body: { skill, ...fields, audio, ...metadata(fields, { audio }) } });
+  begin({ id, skill, fields, audio: kept(audio), name });
 }
 
 /** Send the next message of the chat. */
@@ -114,13 +146,11 @@ async function say() {
   const image = sends ? await picture.located() : null;
   if (sends && image === null) throw new ApiError(0, "no_picture", "This picture is only a small copy: choose it again.");
   const messages = chat.next(field.value, image);
-  const fields = { messages, ...readSettings(), ...(byId("model").value ? { model: byId("model").value } : {}) };
-  const { id } = await call("POST", "v1/jobs", { body: { skill: "chat", ...fields, ...metadata(fields, null) } });
+  const fields = { messages, ...readSettings(), ...readModel("chat") };
+  const { id } = await call("POST", "v1/jobs", { body: { skill: "chat", ...fields, ...metadata(fields) } });
   field.value = "";
   offerPicture(false);
-  const entry = { id, skill: "chat", fields, image: null, small, name: picture.name, status: "queued", at: Date.now() };
-  history.keep(entry, before?.id);
-  open(entry);
+  begin({ id, skill: "chat", fields, image: null, small, name: picture.name }, before?.id);
 }
 
 function open(entry) {
@@ -145,7 +175,8 @@ async function choose(id) {
       chooseSkill(entry.skill);
       SKILLS[entry.skill].write(entry.fields);
     }
-    if (entry.skill === "chat") offerPicture(false);
+    if (recorded(entry.skill)) showRecording(entry);
+    else if (entry.skill === "chat") offerPicture(false);
     else if (entry.image) picture.use(entry.image, entry.small);
     else picture.recall(entry.small, entry.name ?? "");
     open(entry);
@@ -156,13 +187,20 @@ async function choose(id) {
   }
 }
 
+/** Show the recording of an entry; the one that plays already can go on. */
+function showRecording({ audio, name }) {
+  if (audio && recording.address === audio) return;
+  if (audio) recording.use(audio);
+  else recording.recall(name ?? "");
+}
+
 async function told(id) {
   const { status, result = {} } = await call("GET", `v1/jobs/${encodeURIComponent(id)}`);
-  const { image = null, ...fields } = result.metadata?.playground ?? {};
+  const { image = null, audio = null, ...fields } = result.metadata?.playground ?? {};
   const { output, metrics, model, failure, skill = "" } = result;
   // what was asked comes with the result
   const unread = !ENDED.includes(status);
-  return { id, skill, fields, image, small: null, status: unread ? "queued" : status, unread, output, metrics, model, failure };
+  return { id, skill, fields, image, audio, name: audio ?? image ?? "", small: null, status: unread ? "queued" : status, unread, output, metrics, model, failure };
 }
 
 const linked = () => /^#job=([\w.:-]{1,128})$/.exec(location.hash)?.[1];
@@ -197,6 +235,13 @@ byId("frame").addEventListener("click", (event) => {
   eye.at = [(event.clientX - bounds.left) / bounds.width, (event.clientY - bounds.top) / bounds.height];
   answer.clear();
   answer.places.set([{ x: eye.at[0], y: eye.at[1] }], "eye");
+});
+
+wireDrop((file, isRecording) => {
+  const able = [...document.querySelectorAll("input[name=skill]")].map((radio) => radio.value).filter(recorded);
+  if (!isRecording || !able.length) return recorded(chosen) ? recording.take(file) : picture.take(file);
+  if (!recorded(chosen)) turnTo(able[0]);
+  recording.take(file);
 });
 
 byId("forget").addEventListener("click", () => (history.forget(), history.draw(null, choose)));

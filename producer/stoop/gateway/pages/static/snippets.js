@@ -24,7 +24,25 @@ function shortened(messages) {
 
 const imageOf = (entry) => entry.image ?? (entry.small ? "s3://bucket/picture.jpg" : null);
 
+const recordingOf = (entry) => entry.audio ?? "s3://bucket/recording.mp3";
+const fileOf = (entry) => (entry.name || recordingOf(entry)).replace(/^.*[/]/, "");
+const isSpeech = (entry) => ["transcribe", "translate"].includes(entry.skill);
+const speechRoute = (entry) => (entry.skill === "translate" ? "translations" : "transcriptions");
+
+/** The fields of OpenAI's forms for recordings; a translation has no language. */
+function speechFields({ skill, fields, model }) {
+  const { language, prompt, settings = {} } = fields;
+  const { temperature } = settings;
+  const given = { model: fields.model ?? model ?? "whisper", language: skill === "translate" ? undefined : language, prompt, temperature };
+  return Object.entries(given).filter(([, value]) => value !== undefined);
+}
+
 function curl(entry) {
+  if (isSpeech(entry)) {
+    const forms = speechFields(entry).map(([name, value]) => ` \\\n  -F ${bash(`${name}=${value}`)}`);
+    const head = `curl ${gateway()}/v1/audio/${speechRoute(entry)} \\\n  -H "Authorization: Bearer $STOOP_API_KEY"`;
+    return `${head}${forms.join("")} \\\n  -F ${bash(`file=@${fileOf(entry)}`)}`;
+  }
   const asked = { ...entry.fields };
   const native = !["query", "caption", "detect", "point"].includes(entry.skill);
   if (imageOf(entry)) asked[native ? "image" : "image_url"] = imageOf(entry);
@@ -38,12 +56,17 @@ function client(entry) {
   const { settings, model, ...fields } = entry.fields;
   const given = Object.entries({ ...fields, ...(settings ? { settings } : {}) });
   const named = given.map(([name, value]) => `, ${name}=${python(value)}`).join("");
-  const image = imageOf(entry) ? `, ${python(imageOf(entry))}` : "";
+  const image = isSpeech(entry) ? `, audio=${python(recordingOf(entry))}` : imageOf(entry) ? `, ${python(imageOf(entry))}` : "";
   const of = model ? `job_model=${python(model)}` : "";
   return `from stoop import Client\n\nwith Client(${of}) as client:\n    print(client.run(${python(entry.skill)}${image}${named}))`;
 }
 
 function openai(entry) {
+  if (isSpeech(entry)) {
+    const given = speechFields(entry).map(([name, value]) => `${name}=${python(value)}, `);
+    const made = `client.audio.${speechRoute(entry)}.create(${given.join("")}file=open(${python(fileOf(entry))}, "rb"))`;
+    return `${openaiHead()}print(${made}.text)`;
+  }
   const { question, messages, settings = {}, model, ...more } = entry.fields;
   const { temperature, top_p, max_tokens, seed, ...others } = settings;
   const content = [{ type: "text", text: question ?? more.object ?? entry.skill }];
@@ -57,12 +80,15 @@ function openai(entry) {
     ...given.map(([name, value]) => `    ${name}=${python(value)},`),
     ...(Object.keys(own).length ? [`    extra_body=${python(own)},`] : []),
   ];
-  const head = `import os\nfrom openai import OpenAI\n\nclient = OpenAI(base_url=${python(`${gateway()}/v1`)}, api_key=os.environ["STOOP_API_KEY"])\n`;
-  return `${head}answer = client.chat.completions.create(\n${lines.join("\n")}\n)\nprint(answer.choices[0].message.content)`;
+  return `${openaiHead()}answer = client.chat.completions.create(\n${lines.join("\n")}\n)\nprint(answer.choices[0].message.content)`;
 }
 
+const openaiHead = () =>
+  `import os\nfrom openai import OpenAI\n\nclient = OpenAI(base_url=${python(`${gateway()}/v1`)}, api_key=os.environ["STOOP_API_KEY"])\n`;
+
 function redis(entry) {
-  const job = { v: 1, skill: entry.skill, ...(imageOf(entry) ? { image: imageOf(entry) } : {}), ...entry.fields };
+  const addresses = isSpeech(entry) ? { audio: recordingOf(entry) } : imageOf(entry) ? { image: imageOf(entry) } : {};
+  const job = { v: 1, skill: entry.skill, ...addresses, ...entry.fields };
   const lane = job.model ? `${job.model}:interactive` : "interactive";
   return `redis-cli XADD 'stoop:{0}:jobs:${lane}' '*' j ${bash(JSON.stringify(job))}`;
 }

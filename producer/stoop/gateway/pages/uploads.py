@@ -1,4 +1,7 @@
-"""Pictures of the playground: uploaded once, so that questions name them by their address, and shown from the store."""
+"""Pictures and recordings of the playground: uploaded once, so that jobs name them by their addresses.
+
+Pictures are shown from the store, too.
+"""
 
 import asyncio
 from typing import Final
@@ -14,7 +17,7 @@ from stoop.gateway.errors import ApiError
 from stoop.images.source import identify
 from stoop_schemas.address import parse_object
 
-__all__ = ["Picture", "show_picture", "upload_picture"]
+__all__ = ["Picture", "Recording", "show_picture", "upload_picture", "upload_recording"]
 
 _SHOWN: Final = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp", "image/bmp", "image/avif"})
 """Formats that a browser draws and that hold no script."""
@@ -26,19 +29,34 @@ class Picture(msgspec.Struct, frozen=True):
     image: str
 
 
+class Recording(msgspec.Struct, frozen=True):
+    """The address at which workers find an uploaded recording."""
+
+    audio: str
+
+
 async def upload_picture(call: Call) -> Response:
     """Answer `POST /v1/images`, whose body is an encoded image, with the image's address.
 
     Raises an `ApiError`: 415 for another media type, 413 for too many bytes, 400 for no image, 501 without a bucket.
     """
-    if not call.request.headers.get("content-type", "").startswith("image/"):
-        # a page of another origin can send some other types without asking the browser first
-        raise ApiError(415, "unsupported_media_type", "send the picture, with the header `Content-Type: image/...`")
-    image = await read_body(call, call.gateway.options.max_json_bytes)
+    image = await _sent(call, ("image/",), "picture", call.gateway.options.max_json_bytes)
     try:
         return json_response(call, Picture(await call.gateway.client.images.address(image)))
     except ConfigError:
-        raise ApiError(501, "no_bucket", "this gateway has no bucket: send the picture with the job") from None
+        raise _no_bucket("picture") from None
+
+
+async def upload_recording(call: Call) -> Response:
+    """Answer `POST /v1/recordings`, whose body is an audio file or a video, with the recording's address.
+
+    Raises an `ApiError`: 415 for another media type, 413 for too many bytes, 501 without a bucket.
+    """
+    encoded = await _sent(call, ("audio/", "video/"), "recording", call.gateway.options.max_audio_bytes)
+    try:
+        return json_response(call, Recording(await call.gateway.client.images.audio_address(encoded)))
+    except ConfigError:
+        raise _no_bucket("recording") from None
 
 
 async def show_picture(call: Call) -> Response:
@@ -61,6 +79,19 @@ async def show_picture(call: Call) -> Response:
         raise ApiError(415, "image_not_shown", f"browsers do not show {media_type}", param="address")
     headers = {**call.headers, "x-content-type-options": "nosniff", "content-security-policy": "sandbox"}
     return Response(image, headers=headers, media_type=media_type)
+
+
+async def _sent(call: Call, types: tuple[str, ...], noun: str, limit: int) -> bytes:
+    """Return the body, whose media type must begin with one of `types`."""
+    if not call.request.headers.get("content-type", "").startswith(types):
+        # a page of another origin can send some other types without asking the browser first
+        message = f"send the {noun}, with the header `Content-Type: {types[0]}...`"
+        raise ApiError(415, "unsupported_media_type", message)
+    return await read_body(call, limit)
+
+
+def _no_bucket(noun: str) -> ApiError:
+    return ApiError(501, "no_bucket", f"this gateway has no bucket: send the {noun} with the job")
 
 
 def _may_read(call: Call, address: str) -> bool:
