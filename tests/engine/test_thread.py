@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from threading import Condition, Event, Thread, get_ident
+from threading import Condition, Event, Semaphore, Thread, get_ident
 from traceback import format_exception
 
 import pytest
 
 from stoop_worker.engine.engine import Engine
+from stoop_worker.engine.grammars.grammars import COMPILERS
 from stoop_worker.engine.request import (
     Aborted,
     Caption,
@@ -217,7 +218,11 @@ class Preparing(Engine):
     def __init__(self) -> None:
         self.threads: list[int] = []
         self.entered, self.go_on = Event(), Event()
+        self.new_grammars = Semaphore(0)
         super().__init__(MoondreamFamily(micro_moondream()))
+
+    def compiles(self, request: Request) -> bool:
+        return request.id.startswith("new")
 
     def prepare(self, request: Request) -> Sequenced | Refused:
         self.threads.append(get_ident())
@@ -225,6 +230,9 @@ class Preparing(Engine):
             raise RuntimeError("a defect in the tokenizer")
         if request.id == "slow":
             self.entered.set()
+            assert self.go_on.wait(SECONDS)
+        if request.id.startswith("new"):
+            self.new_grammars.release()
             assert self.go_on.wait(SECONDS)
         return super().prepare(request)
 
@@ -271,6 +279,43 @@ def test_a_step_waits_a_moment_for_a_request_that_is_being_prepared() -> None:
     slow.join(SECONDS)
     thread.stop()
     assert thread.stats.totals.steps == 1
+
+
+def test_requests_whose_grammars_compile_hold_up_no_other_and_can_be_aborted_before_and_meanwhile() -> None:
+    engine, inbox = Preparing(), Inbox()
+    thread = EngineThread(engine, inbox.deliver)
+    thread.start()
+    for number in range(COMPILERS + 2):
+        thread.submit(Request(f"new {number}", Query("what?"), (), Sampling(max_tokens=1)))
+    for _ in range(COMPILERS):
+        assert engine.new_grammars.acquire(timeout=SECONDS)
+    thread.submit(Request("quick", Query("what?"), (), Sampling(max_tokens=1)))
+    inbox.wait_for(lambda: len(inbox.ends) == 1)
+    assert isinstance(inbox.ends[0], Finished) and inbox.ends[0].id == "quick"
+    thread.abort(f"new {COMPILERS}")  # waits for a thread: ends at once
+    inbox.wait_for(lambda: len(inbox.ends) == 2)
+    assert inbox.ends[1] == Aborted(f"new {COMPILERS}")
+    thread.abort("new 0")  # compiles: ends after that
+    engine.go_on.set()
+    inbox.wait_for(lambda: len(inbox.ends) == COMPILERS + 3)
+    thread.stop()
+    assert Aborted("new 0") in inbox.ends
+    assert thread.stats.totals.aborted == 2 and thread.stats.totals.finished == COMPILERS + 1
+
+
+def test_a_stop_does_not_wait_for_grammars() -> None:
+    engine, inbox = Preparing(), Inbox()
+    thread = EngineThread(engine, inbox.deliver)
+    thread.start()
+    for number in range(COMPILERS + 1):
+        thread.submit(Request(f"new {number}", Query("what?")))
+    for _ in range(COMPILERS):
+        assert engine.new_grammars.acquire(timeout=SECONDS)
+    thread.stop()
+    engine.go_on.set()
+    with pytest.raises(EngineFault, match="start another"):
+        thread.submit(Request("new again", Query("what?")))
+    assert not inbox.ends
 
 
 def test_a_defect_while_preparing_ends_the_engine_and_not_the_caller() -> None:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ def ends(tokenizer: Tokenizer) -> list[int]:
 
 @pytest.fixture(scope="module")
 def grammars(tokenizer: Tokenizer, ends: list[int]) -> Iterator[Grammars]:
-    yield Grammars(tokenizer.document(), size=VOCABULARY, ends=ends)
+    yield Grammars(tokenizer.document, size=VOCABULARY, ends=ends)
 
 
 def json_schema(schema: dict[str, Any]) -> Grammar:
@@ -148,9 +149,52 @@ def test_expressions_that_unfold_without_end_stop_at_their_bound(grammars: Gramm
         assert text.take(letter)
 
 
+def test_a_vocabulary_is_read_behind_the_load_of_a_model(tokenizer: Tokenizer, ends: list[int]) -> None:
+    go_on = Event()
+
+    def document() -> str:
+        assert go_on.wait(20)
+        return tokenizer.document()
+
+    grammars = Grammars(document, size=VOCABULARY, ends=ends)  # does not wait, nor do requests without a grammar
+    assert grammars.knows(None) and grammars.start(None) is None
+    assert not grammars.knows(Grammar(regex="ab"))
+    go_on.set()
+    assert grammars.start(Grammar(regex="ab")) is not None
+    assert grammars.knows(Grammar(regex="ab"))
+
+
+def test_a_panic_of_the_library_refuses_grammars_alone() -> None:
+    def document() -> str:
+        raise BaseException("a panic")
+
+    grammars = Grammars(document, size=1, ends=[0])
+    assert "a panic" in refusal(grammars, Grammar(regex="a"))
+
+
+def test_a_new_grammar_does_not_wait_for_a_hostile_one(tokenizer: Tokenizer, ends: list[int]) -> None:
+    grammars = Grammars(tokenizer.document, size=VOCABULARY, ends=ends)
+    grammars.start(Grammar(regex="first"))
+    busy = grammars._trials.get()  # taken by the compilation of a hostile grammar
+    assert grammars.start(Grammar(regex="second")) is not None
+    grammars._trials.put(busy)
+
+
+def test_the_grammars_used_last_are_kept_whether_they_compile_or_not(tokenizer: Tokenizer, ends: list[int]) -> None:
+    grammars = Grammars(tokenizer.document, size=VOCABULARY, ends=ends)
+    good, bad = Grammar(regex="good"), Grammar(regex="[bad")
+    for number in range(70):
+        grammars.start(good)
+        refusal(grammars, bad)
+        grammars.start(Grammar(regex=f"good {number}"))
+        refusal(grammars, Grammar(regex=f"[bad {number}"))
+    assert grammars.knows(good) and grammars.knows(bad)
+    assert not grammars.knows(Grammar(regex="good 0")) and not grammars.knows(Grammar(regex="[bad 0"))
+
+
 def test_a_tokenizer_of_another_kind_refuses_grammars_alone() -> None:
     words = {"model": {"type": "WordLevel", "vocab": {"a": 0, "[UNK]": 1}, "unk_token": "[UNK]"}, "added_tokens": []}
-    others = Grammars(json.dumps(words), size=2, ends=[1])
+    others = Grammars(lambda: json.dumps(words), size=2, ends=[1])
     assert others.start(None) is None
     assert "tokenizer" in refusal(others, Grammar(regex="a"))
 
@@ -158,7 +202,7 @@ def test_a_tokenizer_of_another_kind_refuses_grammars_alone() -> None:
 def test_a_process_that_does_not_start_fails_its_request_alone(
     tokenizer: Tokenizer, ends: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held = Grammars(tokenizer.document(), size=VOCABULARY, ends=ends)
+    held = Grammars(tokenizer.document, size=VOCABULARY, ends=ends)
     with monkeypatch.context() as broken:
         broken.setattr(trial, "_PROGRAM", ("/nowhere/python",))
         assert "does not start" in refusal(held, Grammar(regex="ab"))

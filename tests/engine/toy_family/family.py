@@ -62,6 +62,9 @@ class ToyFamily:
         prompt = build_prompt(request.task.question, request.media)
         return Prepared(tuple(prompt.inputs), QuerySkill(request), request.media, prompt.positions)
 
+    def compiles(self, request: Request) -> bool:
+        return False
+
     def rehearsal(self, config: EngineConfig) -> list[Request]:
         return [Request("warm-up", Query("1 2 3"), (), Sampling(temperature=0.0, max_tokens=2))]
 

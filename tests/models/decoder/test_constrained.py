@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from stoop_worker.engine.request import (
     Sampling,
     TextDelta,
 )
+from stoop_worker.engine.thread import EngineThread
 from stoop_worker.models.decoder import text
 from stoop_worker.models.decoder.family import DecoderFamily
 from stoop_worker.models.decoder.prompt import chat_ids, text_messages
@@ -84,6 +86,29 @@ def texts(family: DecoderFamily, requests: Sequence[Request], **config: Any) -> 
 CONSTRAINED = [request(f"json {seed}", seed, grammar=JSON, max_tokens=200) for seed in range(3)]
 CODES = [request(f"code {seed}", seed, grammar=Grammar(regex="[A-F]{4}-[0-9]{2,3}")) for seed in range(3)]
 OTHERS = [request("free 1", 1), request("free 2", 2, top_k=5), request("greedy", temperature=0.0)]
+
+
+def test_a_grammar_that_still_compiles_holds_up_no_other_request(family: DecoderFamily) -> None:
+    """A hostile schema keeps each process that tries grammars busy for half a second; here they are taken away."""
+    trials = family._model.language.grammars._trials
+    taken = [trials.get() for _ in range(trials.qsize())]
+    ended: SimpleQueue[Output] = SimpleQueue()
+
+    def deliver(outputs: Sequence[Output]) -> None:
+        for output in outputs:
+            if not isinstance(output, TextDelta):
+                ended.put(output)
+
+    engine = Engine(family, EngineConfig(max_batch=8, max_context=512, token_budget=128))
+    thread = EngineThread(engine, deliver)
+    thread.start()
+    thread.submit(request("new", grammar=Grammar(regex="[0-9]{3}"), max_tokens=9))
+    thread.submit(request("free"))
+    assert ended.get(timeout=20).id == "free"
+    for trial in taken:
+        trials.put(trial)
+    assert ended.get(timeout=20).id == "new"
+    thread.stop()
 
 
 @pytest.mark.parametrize("lookahead", [False, True])

@@ -109,10 +109,15 @@ class BatchEngine:
             return Refused(request.id, invalid.refusal, str(invalid))
         return TextRequest(request, texts, submitted)
 
-    def add(self, prepared: TextRequest | Refused) -> None:
+    def compiles(self, request: Request) -> bool:
+        """Return False: vectors and scores follow no grammar."""
+        return False
+
+    def add(self, prepared: TextRequest | Refused | Aborted) -> None:
         """Accept a prepared request; see `submit`."""
-        if isinstance(prepared, Refused):
-            self._totals = self._totals.with_refused()
+        if not isinstance(prepared, TextRequest):
+            refused = isinstance(prepared, Refused)
+            self._totals = self._totals.with_refused() if refused else self._totals.with_aborted()
             self._outbox.append(prepared)
             return
         if prepared.request.id in self._ids:

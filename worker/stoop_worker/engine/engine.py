@@ -78,17 +78,25 @@ class Engine:
         except RequestInvalid as invalid:
             return Refused(request.id, invalid.refusal, str(invalid))
 
-    def add(self, prepared: Sequence | Refused) -> None:
-        """Accept a prepared request; see `submit`."""
-        if isinstance(prepared, Refused):
-            self._totals = self._totals.with_refused()
-            self._outbox.append(prepared)
-            return
-        if prepared.request.id in self._sequences:
-            raise ValueError(f"request {prepared.request.id} is in flight already")
-        prepared.arrival = next(self._arrivals)
-        self._sequences[prepared.request.id] = prepared
-        self._scheduler.add(prepared)
+    def compiles(self, request: Request) -> bool:
+        """Return whether `prepare` would compile a grammar, which can take a second. Any thread may call it."""
+        return self._model.compiles(request)
+
+    def add(self, prepared: Sequence | Refused | Aborted) -> None:
+        """Accept a prepared request, or one that was aborted before it was prepared; see `submit`."""
+        match prepared:
+            case Refused():
+                self._totals = self._totals.with_refused()
+                self._outbox.append(prepared)
+            case Aborted():
+                self._totals = self._totals.with_aborted()
+                self._outbox.append(prepared)
+            case Sequence():
+                if prepared.request.id in self._sequences:
+                    raise ValueError(f"request {prepared.request.id} is in flight already")
+                prepared.arrival = next(self._arrivals)
+                self._sequences[prepared.request.id] = prepared
+                self._scheduler.add(prepared)
 
     def abort(self, request_id: str) -> None:
         """End a request; does nothing if it has ended."""

@@ -1,8 +1,8 @@
 """The model port, which every generative family implements. The engine knows no model; a model knows no schedule.
 
 `stoop_worker/models/README.md` explains the functions one by one. All of them run on the engine's thread, except
-`prepare`, which any thread may call. Letters: T positions packed over sequences, R rows whose heads are read, B rows of
-a decode, N rows whose embeddings are given, C model dim, V vocabulary.
+`prepare` and `compiles`, which any thread may call. Letters: T positions packed over sequences, R rows whose heads are
+read, B rows of a decode, N rows whose embeddings are given, C model dim, V vocabulary.
 """
 
 from collections.abc import Callable, Sequence
@@ -74,6 +74,9 @@ class Model(LoadedModel, Protocol):
 
     def prepare(self, request: Request) -> Prepared:
         """Turn a request for one of the spec's tasks into inputs; raises `RequestInvalid`. Any thread may call it."""
+
+    def compiles(self, request: Request) -> bool:
+        """Return whether `prepare` would compile a grammar, which can take a second. Any thread may call it."""
 
     def rehearsal(self, config: EngineConfig) -> list[Request]:
         """Return requests that together fill a step of this engine, which answers them before it takes work."""

@@ -2,12 +2,14 @@
 
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Condition, Thread
 from time import monotonic
 from typing import Any
 
 from stoop_worker.engine.batch_engine import BatchEngine
 from stoop_worker.engine.engine import Engine
+from stoop_worker.engine.grammars.grammars import COMPILERS
 from stoop_worker.engine.request import Aborted, Deliver, Finished, Output, Refused, Request
 from stoop_worker.engine.stats import Stats
 from stoop_worker.errors import EngineFault
@@ -19,7 +21,7 @@ AnyEngine = Engine | BatchEngine
 """The engines that a thread can run. Each takes only the prepared requests that it made itself."""
 
 _Message = Any
-"""A prepared request, the id of a request to abort, or an error raised while preparing a request."""
+"""A prepared or aborted request, the id of a request to abort, or an error raised while preparing a request."""
 
 _IDLE_SECONDS = 0.25  # the period of an idle loop, whose `progress` shows that it is alive
 _GATHER_SECONDS = 0.001  # on a GPU the step before is still running for most of this time
@@ -28,11 +30,11 @@ _GATHER_SECONDS = 0.001  # on a GPU the step before is still running for most of
 class EngineThread:
     """Steps the engine while there is work; implements `EnginePort`.
 
-    The submitting thread prepares each request, so that a long prompt delays no step. A step waits at most
-    `gather_seconds` for requests that are being prepared. Otherwise one that follows an answer at once would often miss
-    a step by a few microseconds. The engine's thread calls
-    `deliver`. It calls `on_end` once, after a fault has ended the loop; `alive` is then False and `fault` is set.
-    `stop` does not call `on_end`.
+    The submitting thread prepares each request, so that a long prompt delays no step. Requests whose grammars must be
+    compiled wait for threads of their own, so that they delay no other request. A step waits at most `gather_seconds`
+    for requests that submitting threads are preparing. Otherwise one that follows an answer at once would often miss a
+    step by a few microseconds. The engine's thread calls `deliver`. It calls `on_end` once, after a fault has ended the
+    loop; `alive` is then False and `fault` is set. `stop` does not call `on_end`.
     """
 
     def __init__(
@@ -52,6 +54,8 @@ class EngineThread:
         self._mailbox: deque[_Message] = deque()
         self._in_flight: set[str] = set()
         self._preparing: dict[str, float] = {}  # the time at which the preparation began, by id, in that order
+        self._compiling: dict[str, Future[None]] = {}  # by id: those that are prepared by `_compilers`
+        self._compilers = ThreadPoolExecutor(COMPILERS, thread_name_prefix="compiler")
         self._aborted: set[str] = set()  # of those that are being prepared
         self._stopping = False
         self._ended = False
@@ -107,30 +111,41 @@ class EngineThread:
             if request.id in self._in_flight:
                 raise ValueError(f"request {request.id} is in flight already")
             self._in_flight.add(request.id)
+            if self._engine.compiles(request):
+                self._compiling[request.id] = self._compilers.submit(self._prepare, request)
+                return
             self._preparing[request.id] = monotonic()
-        prepared = self._prepare(request)
-        with self._changed:
-            self._mailbox.append(prepared)
-            del self._preparing[request.id]
-            if request.id in self._aborted:
-                self._aborted.remove(request.id)
-                self._mailbox.append(request.id)
-            self._changed.notify()
+        self._prepare(request)
 
     def abort(self, request_id: str) -> None:
         """End a request within one step; does nothing if it has ended."""
         with self._changed:
-            if request_id in self._preparing:
+            compiling = self._compiling.get(request_id)
+            if compiling is not None and compiling.cancel():
+                del self._compiling[request_id]
+                self._send(Aborted(request_id))
+            elif compiling is not None or request_id in self._preparing:
                 self._aborted.add(request_id)
             elif request_id in self._in_flight:
-                self._mailbox.append(request_id)
-                self._changed.notify()
+                self._send(request_id)
 
-    def _prepare(self, request: Request) -> _Message:
+    def _prepare(self, request: Request) -> None:
+        prepared: _Message
         try:
-            return self._engine.prepare(request)
+            prepared = self._engine.prepare(request)
         except Exception as error:  # a bug: it must end the engine's thread, not the caller's
-            return error
+            prepared = error
+        with self._changed:
+            self._preparing.pop(request.id, None)
+            self._compiling.pop(request.id, None)
+            self._send(prepared)
+            if request.id in self._aborted:
+                self._aborted.remove(request.id)
+                self._send(request.id)
+
+    def _send(self, message: _Message) -> None:
+        self._mailbox.append(message)
+        self._changed.notify()
 
     def _loop(self) -> None:
         try:
@@ -199,3 +214,4 @@ class EngineThread:
     def _end(self) -> None:
         with self._changed:
             self._ended = True
+        self._compilers.shutdown(wait=False, cancel_futures=True)

@@ -1,9 +1,11 @@
 """Compiles grammars for the tokens of one model, and keeps those used last."""
 
 from collections import OrderedDict
-from collections.abc import Sequence
-from threading import Lock
-from typing import Final
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from queue import LifoQueue
+from threading import Lock, Thread
+from typing import Final, TypeVar
 
 from llguidance import LLMatcher, LLTokenizer
 
@@ -12,67 +14,95 @@ from stoop_worker.engine.grammars.limits import MOST_CHARACTERS, limits, reason_
 from stoop_worker.engine.grammars.trial import Trial, TrialUnavailable
 from stoop_worker.engine.request import Grammar, RequestInvalid
 
-__all__ = ["Grammars"]
+__all__ = ["COMPILERS", "Grammars"]
+
+COMPILERS: Final = 2
+"""The number of new grammars that compile at once."""
 
 _KEPT: Final = 64
 _WHITESPACE: Final = r"[ \t]?|\n[ \t]{0,32}"
 """The longest space between two parts of JSON: models left free are known to write spaces until their limit."""
 
 
+_Kept = TypeVar("_Kept")
+
+
 class Grammars:
     """Starts constraints for a model with the tokens of a tokenizer.json; any thread may do so.
 
-    `size` is the model's number of ids. The ids `ends` may come only where a text is complete. With a tokenizer whose
-    tokens are not known as bytes, every grammar is refused.
+    `document` returns the contents of the file. A thread reads them, which takes seconds for a large vocabulary and
+    holds the interpreter's lock: make this object before the weights are read, and the two overlap. `size` is the
+    model's number of ids. The ids `ends` may come only where a text is complete. With a tokenizer whose tokens are not
+    known as bytes, every grammar is refused.
     """
 
-    def __init__(self, document: str, *, size: int, ends: Sequence[int]) -> None:
-        self._fault: str | None = None
-        try:
-            self._tokens = LLTokenizer(document, n_vocab=size, eos_token=list(ends))
-        except ValueError as error:  # the model itself runs
-            self._fault = f"this model's tokenizer gives answers no form: {error}"
-        self._trial = Trial()
+    def __init__(self, document: Callable[[], str], *, size: int, ends: Sequence[int]) -> None:
+        self._vocabulary: Future[LLTokenizer] = Future()
+        Thread(target=self._read, args=(document, size, list(ends)), name="vocabulary").start()
+        self._trials: LifoQueue[Trial] = LifoQueue()
+        for _ in range(COMPILERS):
+            self._trials.put(Trial())
         self._lock = Lock()  # guards the kept grammars
         self._compiled: OrderedDict[Grammar, LLMatcher] = OrderedDict()
         self._refused: OrderedDict[Grammar, str] = OrderedDict()
 
+    def knows(self, grammar: Grammar | None) -> bool:
+        """Return whether `start` would return at once, without compiling."""
+        with self._lock:
+            return grammar is None or grammar in self._compiled or grammar in self._refused
+
     def start(self, grammar: Grammar | None) -> Constraint | None:
-        """Begin a text that follows a grammar, if there is one; raises `RequestInvalid` if it does not compile."""
+        """Begin a text that follows a grammar, if there is one; raises `RequestInvalid` if it does not compile.
+
+        A grammar that is not known yet can take a second, and longer while others compile.
+        """
         if grammar is None:
             return None
-        if self._fault is not None:
-            raise RequestInvalid(self._fault)
         with self._lock:
-            matcher, refusal = self._compiled.get(grammar), self._refused.get(grammar)
+            matcher, refusal = _used(self._compiled, grammar), _used(self._refused, grammar)
         if matcher is None and refusal is None:
             matcher, refusal = self._compile(grammar)
             self._keep(grammar, matcher, refusal)
         if matcher is None:
             raise RequestInvalid(f"the {_name(grammar)} cannot be used: {refusal}")
         with self._lock:
-            if grammar in self._compiled:
-                self._compiled.move_to_end(grammar)
             return Constraint(matcher.deep_copy())
+
+    def _read(self, document: Callable[[], str], size: int, ends: list[int]) -> None:
+        try:
+            self._vocabulary.set_result(LLTokenizer(document(), n_vocab=size, eos_token=ends))
+        except BaseException as error:  # a panic of the library too: the model itself runs
+            self._vocabulary.set_exception(ValueError(str(error)))
 
     def _compile(self, grammar: Grammar) -> tuple[LLMatcher | None, str | None]:
         if len(grammar.schema or grammar.regex or "") > MOST_CHARACTERS:
-            return None, f"it is longer than {MOST_CHARACTERS} characters"
+            return None, f"it is longer than {MOST_CHARACTERS} characters: shorten it"
+        try:
+            tokens = self._vocabulary.result()
+        except ValueError as error:
+            raise RequestInvalid(f"this model's tokenizer gives answers no form: {error}") from error
         try:
             source = _source(grammar)
         except ValueError as error:
             return None, str(error)
-        try:
-            refusal = self._trial.refusal(source)
-        except TrialUnavailable as error:  # spoils this request alone; the next one with this grammar tries again
-            raise RequestInvalid(f"this worker cannot try the {_name(grammar)} now: {error}") from error
+        refusal = self._try(grammar, source)
         if refusal is not None:
             return None, refusal
-        matcher = LLMatcher(self._tokens, source, log_level=0, limits=limits())
+        matcher = LLMatcher(tokens, source, log_level=0, limits=limits())
         if not matcher.is_error():
             matcher.compute_bitmask()  # later ones are quicker, because matchers of one grammar share their tables
         refusal = reason_of(matcher)
         return (matcher, None) if refusal is None else (None, refusal)
+
+    def _try(self, grammar: Grammar, source: str) -> str | None:
+        """Return why a grammar does not compile, as the next free process found; None if it does."""
+        trial = self._trials.get()
+        try:
+            return trial.refusal(source)
+        except TrialUnavailable as error:  # spoils this request alone; the next one with this grammar tries again
+            raise RequestInvalid(f"this worker cannot try the {_name(grammar)} now: {error}") from error
+        finally:
+            self._trials.put(trial)
 
     def _keep(self, grammar: Grammar, matcher: LLMatcher | None, refusal: str | None) -> None:
         with self._lock:
@@ -83,6 +113,13 @@ class Grammars:
             for kept in (self._compiled, self._refused):
                 while len(kept) > _KEPT:
                     kept.popitem(last=False)
+
+
+def _used(kept: OrderedDict[Grammar, _Kept], grammar: Grammar) -> _Kept | None:
+    """Return what is kept for a grammar, and note that it was used last."""
+    if grammar in kept:
+        kept.move_to_end(grammar)
+    return kept.get(grammar)
 
 
 def _source(grammar: Grammar) -> str:

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from stoop_worker.engine.config import EngineConfig
 from stoop_worker.engine.device.sampler import sample_tokens
-from stoop_worker.engine.grammars.grammars import Grammars
 from stoop_worker.engine.graphs import Graphs
 from stoop_worker.engine.inputs import TokenInput
 from stoop_worker.engine.model import KVSpec, Prepared, RequestInvalid, Spec
@@ -68,7 +67,6 @@ class DecoderFamily:
             tasks=(Chat,),
             sampling=model.language.sampling,
         )
-        self._grammars = Grammars(model.language.tokenizer.document(), size=config.vocab_size, ends=model.language.ends)
         self.name = model.name
         self.digest = model.digest
         self.untrained = model.untrained
@@ -80,6 +78,10 @@ class DecoderFamily:
         check_request(request)
         ids = chat_ids(request, self._model.language, text_messages)
         return Prepared(tuple(map(TokenInput, ids)), self._skill(request))
+
+    def compiles(self, request: Request) -> bool:
+        """Return whether the answer's grammar is new."""
+        return not self._model.language.grammars.knows(request.sampling.grammar)
 
     def rehearsal(self, config: EngineConfig) -> list[Request]:
         """Return chats; on a GPU they fill a step, which shows that a full step fits into memory."""
@@ -116,5 +118,5 @@ class DecoderFamily:
 
     def _skill(self, request: Request) -> ChatSkill:
         language = self._model.language
-        constraint = self._grammars.start(request.sampling.grammar)
+        constraint = language.grammars.start(request.sampling.grammar)
         return ChatSkill(request, ends=language.ends, tokenizer=language.tokenizer, constraint=constraint)

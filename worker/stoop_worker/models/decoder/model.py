@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from stoop_worker.engine.grammars.grammars import Grammars
 from stoop_worker.errors import CheckpointError
 from stoop_worker.models.decoder.config import DecoderConfig, read_decoder_config
 from stoop_worker.models.decoder.weights import DecoderWeights, check_shapes, present_name
@@ -24,7 +25,7 @@ __all__ = ["Decoder", "Language", "load_decoder", "read_language"]
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """The parts between text and ids: the tokenizer, the template, and the ids that end a turn.
+    """The parts between text and ids: the tokenizer, the template, the ids that end a turn, and the grammars.
 
     `sampling` are the makers' defaults for temperature, top_p and top_k.
     """
@@ -33,6 +34,7 @@ class Language:
     prompt: ChatPrompt
     ends: tuple[int, ...]
     sampling: Mapping[str, float]
+    grammars: Grammars
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,4 +92,5 @@ def read_language(found: Source, document: Mapping[str, Any], vocab_size: int) -
     prompt = ChatPrompt(ChatTemplate.read(found.folder), tokenizer)
     generation = read_generation(found.folder)
     ends = read_ends(generation, document, vocab_size)
-    return Language(tokenizer, prompt, ends, read_sampling(generation))
+    grammars = Grammars(tokenizer.document, size=vocab_size, ends=ends)
+    return Language(tokenizer, prompt, ends, read_sampling(generation), grammars)

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from stoop_worker.engine.config import EngineConfig
 from stoop_worker.engine.device.sampler import sample_tokens
-from stoop_worker.engine.grammars.grammars import Grammars
 from stoop_worker.engine.graphs import Graphs
 from stoop_worker.engine.inputs import Input, MediaInput, ValuesInput
 from stoop_worker.engine.model import KVSpec, Prepared, Spec
@@ -97,7 +96,6 @@ class MoondreamFamily:
             model.device,
             dtype=model.dtype,
         )
-        self._grammars = Grammars(model.tokenizer.document(), size=config.text.vocab_size, ends=config.tokenizer.ends)
         self._encoder = Encoder(self._weights.vision, config.vision, device=model.device, dtype=model.dtype)
         self._merged = decode_text.merge(model.weights.text) if _fuses(model, fused) else ()
         if model.device.type == "cuda":
@@ -136,7 +134,7 @@ class MoondreamFamily:
         check_task(request, config)
         prefix = config.text.prefix_attn
         prompt = build_prompt(request.task, has_image=bool(request.media), ids=config.tokenizer, tokenizer=tokenizer)
-        constraint = self._grammars.start(request.sampling.grammar)
+        constraint = self._model.grammars.start(request.sampling.grammar)
         skill = start_skill(request, ids=config.tokenizer, tokenizer=tokenizer, constraint=constraint)
         chosen = self._adapters.take(request.adapter)  # last, because nothing after it may fail
         # keys and values depend on the adapter, so the first input, on which all others depend, carries its key
@@ -154,6 +152,10 @@ class MoondreamFamily:
             two_way=prefix if image else 0,
             on_end=partial(self._adapters.give_back, chosen.number),
         )
+
+    def compiles(self, request: Request) -> bool:
+        """Return whether the answer's grammar is new."""
+        return not self._model.grammars.knows(request.sampling.grammar)
 
     def rehearsal(self, config: EngineConfig) -> list[Request]:
         """Return captions of grey images; on a GPU they fill a step, which shows that a full step fits into memory."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from stoop_worker.engine.grammars.grammars import Grammars
 from stoop_worker.models.loading.checkpoint import read_checkpoint
 from stoop_worker.models.loading.download import Download, Source, locate, snapshot
 from stoop_worker.models.loading.options import LoadOptions
@@ -29,6 +30,7 @@ class Moondream:
     config: ModelConfig
     weights: Weights
     tokenizer: Tokenizer
+    grammars: Grammars
     name: str
     digest: str
     untrained: bool = False
@@ -36,7 +38,8 @@ class Moondream:
     @classmethod
     def of(cls, config: ModelConfig, tensors: Mapping[str, Tensor], tokenizer: Tokenizer, *, name: str) -> "Moondream":
         """Build a model from tensors in memory, by their names in a checkpoint."""
-        return cls(config, Weights.of(tensors, config), tokenizer, name, _digest(config, tensors, ()))
+        grammars = _grammars(tokenizer, config)
+        return cls(config, Weights.of(tensors, config), tokenizer, grammars, name, _digest(config, tensors, ()))
 
     @property
     def device(self) -> torch.device:
@@ -69,6 +72,8 @@ def load(
 def load_found(found: Source, options: LoadOptions, download: Download) -> Moondream:
     """Load a model from the files found; downloads the tokenizer if it is missing."""
     document, config = read_config(found)
+    tokenizer = read_tokenizer(found, config, download)
+    grammars = _grammars(tokenizer, config)
     tensors = read_checkpoint(
         found.weights,
         present_name,
@@ -80,11 +85,16 @@ def load_found(found: Source, options: LoadOptions, download: Download) -> Moond
     return Moondream(
         config=config,
         weights=Weights.of(tensors, config),
-        tokenizer=read_tokenizer(found, config, download),
+        tokenizer=tokenizer,
+        grammars=grammars,
         name=name,
         digest=_digest(config, tensors, found.weights),
         untrained=untrained,
     )
+
+
+def _grammars(tokenizer: Tokenizer, config: ModelConfig) -> Grammars:
+    return Grammars(tokenizer.document, size=config.text.vocab_size, ends=config.tokenizer.ends)
 
 
 def _digest(config: ModelConfig, tensors: Mapping[str, Tensor], files: tuple[Path, ...]) -> str:

@@ -92,6 +92,10 @@ class WhisperFamily:
         )
         return Prepared(prompt.inputs, skill, request.media, Positions(delta=-model.config.memory))
 
+    def compiles(self, request: Request) -> bool:
+        """Return False: a transcript follows no grammar."""
+        return False
+
     def rehearsal(self, config: EngineConfig) -> list[Request]:
         """Return windows of silence; on a GPU they fill a step, which shows that a full step fits into memory."""
         self._check_pages(config.page_size)
