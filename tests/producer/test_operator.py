@@ -4,6 +4,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from stoop.errors import QueueUnavailable
@@ -34,11 +35,11 @@ async def operator(redis_url: str) -> AsyncIterator[RedisOperator]:
     await operator.close()
 
 
-async def bury(queue: OnRedis, *job_ids: str, lane: str = "interactive") -> None:
+async def bury(queue: OnRedis, *job_ids: str, lane: str = "interactive", tenant: str | None = None) -> None:
     """Let the jobs die, as a worker does."""
     broker = queue.broker("undertaker")
     await broker.open()
-    await queue.transport().submit([new_job(id=job_id, lane=lane) for job_id in job_ids])
+    await queue.transport().submit([new_job(id=job_id, lane=lane, tenant=tenant) for job_id in job_ids])
     taken = await broker.take(len(job_ids))
     assert all(await broker.settle([ending(delivery, LOST) for delivery in taken]))
 
@@ -165,6 +166,21 @@ async def test_letters_come_in_pages_newest_first(queue: OnRedis, operator: Redi
     second = await operator.letters(2, before=first[-1].letter)
     last = await operator.letters(2, before=second[-1].letter)
     assert [letter.job_id for letter in (*first, *second, *last)] == [f"job-{number}" for number in (4, 3, 2, 1, 0)]
+
+
+async def test_failures_are_the_letters_without_their_jobs(
+    queue: OnRedis, operator: RedisOperator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stoop.operator.redis_operator._FAILURES", 3)
+    await bury(queue, *(f"job-{number}" for number in range(4)), lane="bulk", tenant="acme")
+    await bury(queue, "alone")
+    await put_letter(queue, x="y")
+    letters = await operator.letters(10)
+    assert [letter.tenant for letter in letters] == ["", "", *["acme"] * 4]
+    bare = [msgspec.structs.replace(letter, packed=b"", worker="") for letter in letters]
+    for count in (1, 3, 5, 10):
+        assert await operator.failures(count) == bare[:count]
+    assert await operator.failures(10, before=letters[3].letter) == bare[4:]
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ one line, and no markup is read in it.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
+import msgspec
 from rich.console import Console, Group
 from rich.table import Column, Table
 from rich.text import Text
@@ -130,7 +130,7 @@ def print_letter(letter: DeadLetter) -> None:
 
 def letter_facts(letter: DeadLetter) -> dict[str, Any]:
     """Return a dead letter as JSON can say it: `job` is the text of the job as it came."""
-    facts = asdict(letter)
+    facts = msgspec.structs.asdict(letter)
     facts["job"] = facts.pop("packed").decode(errors="backslashreplace")
     return facts
 

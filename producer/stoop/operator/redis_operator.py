@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 import msgspec
 
+from stoop.operator.letters import facts_of, job_of, read_failure, read_letter, text_of
 from stoop.operator.port import (
     DeadLetter,
     HeldJob,
@@ -29,6 +29,8 @@ _LETTER = re.compile(r"[0-9]{1,19}-[0-9]{1,19}")  # a twentieth digit may be too
 _COUNT = re.compile(rb"[0-9]{1,18}")
 _NAME = re.compile(NAME_PATTERN)
 _MOST_TENANTS = 100
+_FAILURES = 2000
+"""Dead letters that one script call reads: some 10 ms, in which Redis serves nobody else."""
 _ENDED = "ended:"
 _LATEST = 1e15
 _ENTRY_LANE = re.compile(r"[A-Za-z0-9._:-]{1,256}(/[A-Za-z0-9._:-]{1,256})?")
@@ -61,7 +63,7 @@ class RedisOperator:
             for (model, kind), row in zip(apart.values(), rows[len(lanes) :], strict=True)
         }
         served = await self._served(partition)
-        counts = {_text(name): int(count) for name, count in _pairs(totals) if _COUNT.fullmatch(count)}
+        counts = {text_of(name): int(count) for name, count in _pairs(totals) if _COUNT.fullmatch(count)}
         return QueueStatus(
             partition=partition,
             at=at,
@@ -89,7 +91,7 @@ class RedisOperator:
     async def workers(self, partition: int = 0) -> list[LivingWorker]:
         """Read the registry, and drop from it whose live key is gone."""
         reply = await self._calls.run(self._workers, [names.workers(partition)], [names.live("", partition)])
-        living = [LivingWorker(_text(name), partition, _facts(packed)) for name, packed in _pairs(reply)]
+        living = [LivingWorker(text_of(name), partition, facts_of(packed)) for name, packed in _pairs(reply)]
         return sorted(living, key=lambda one: one.worker)
 
     async def letters(self, count: int, *, before: str | None = None, partition: int = 0) -> list[DeadLetter]:
@@ -98,14 +100,19 @@ class RedisOperator:
             return []  # nothing is older than the first id of all, and Redis refuses such a range
         newest = "+" if before is None else f"({before}"
         entries = await self._calls.call("XREVRANGE", names.dead(partition), newest, "-", "COUNT", count)
-        return [_letter(entry, fields) for entry, fields in entries]
+        return [read_letter(entry, fields) for entry, fields in entries]
 
     async def failures(self, count: int, *, before: str | None = None, partition: int = 0) -> list[DeadLetter]:
-        """Read the stream backwards in one script call, which leaves the jobs where they are."""
-        newest = "+" if before is None else f"({before}"
-        rows = await self._calls.run(self._failures, [names.dead(partition)], [newest, count])
-        fields = (b"id", b"lane", b"attempt", b"failure")
-        return [_letter(entry, dict(zip(fields, values, strict=True))) for entry, *values in rows]
+        """Read the stream backwards by script calls, which leave the jobs where they are."""
+        found: list[DeadLetter] = []
+        while (asked := min(_FAILURES, count - len(found))) > 0:
+            newest = "+" if before is None else f"({before}"
+            rows = await self._calls.run(self._failures, [names.dead(partition)], [newest, asked])
+            found += [read_failure(*row) for row in rows]
+            if len(rows) < asked:
+                break
+            before = found[-1].letter
+        return found
 
     async def tenants(self, lanes: Sequence[str], partition: int = 0) -> list[TenantStatus]:
         """Count in one script call."""
@@ -114,7 +121,7 @@ class RedisOperator:
         keys = [key for lane in lanes for key in (names.lane(lane, partition), names.tenants(lane, partition))]
         rows = await self._calls.run(self._tenants, keys, [_MOST_TENANTS])
         counted = [(lane, pair) for lane, row in zip(lanes, rows, strict=True) for pair in _pairs(row)]
-        return [TenantStatus(lane, _text(tenant), int(jobs)) for lane, (tenant, jobs) in counted]
+        return [TenantStatus(lane, text_of(tenant), int(jobs)) for lane, (tenant, jobs) in counted]
 
     async def memory(self) -> MemoryUse | None:
         """Ask the server; of a Cluster only one node answers."""
@@ -125,17 +132,17 @@ class RedisOperator:
     async def job(self, job_id: str) -> Mapping[str, str]:
         """Read the job's hash."""
         record = await self._calls.call("HGETALL", names.job(job_id))
-        return {_text(name): _text(value) for name, value in record.items()}
+        return {text_of(name): text_of(value) for name, value in record.items()}
 
     async def held(self, lanes: Sequence[str], count: int, partition: int = 0) -> list[HeldJob]:
         """Read the beginning of each place."""
         flat = await self._calls.call("ZRANGE", names.delayed(partition), 0, count - 1, "WITHSCORES")
-        held = [HeldJob(_text(job), "delayed", _time(due)) for job, due in _pairs(flat)]
+        held = [HeldJob(text_of(job), "delayed", _time(due)) for job, due in _pairs(flat)]
         apart = {names.quarantine_lane(kind): kind for kind in names.QUARANTINES}
         apart |= {lane: f"{model}:{kind}" for lane, (model, kind) in _quarantines(lanes).items()}
         for lane, place in apart.items():
             entries = await self._calls.call("XRANGE", names.lane(lane, partition), "-", "+", "COUNT", count)
-            held += [HeldJob(_text(fields.get(b"id", entry)), place) for entry, fields in entries]
+            held += [HeldJob(text_of(fields.get(b"id", entry)), place) for entry, fields in entries]
         return held
 
     async def packed(self, job_id: str) -> bytes:
@@ -143,23 +150,23 @@ class RedisOperator:
         found = await self._calls.call("HMGET", names.job(job_id), "state", "lane", "entry", "parked")
         state, lane, entry, parked = (value or b"" for value in found)
         if state == b"delayed":
-            return _job_of(_unparked(parked))
-        if not _ENTRY_LANE.fullmatch(_text(lane)) or not _LETTER.fullmatch(_text(entry)):
+            return job_of(_unparked(parked))
+        if not _ENTRY_LANE.fullmatch(text_of(lane)) or not _LETTER.fullmatch(text_of(entry)):
             return b""
-        stream = names.lane(_text(lane), names.partition(job_id))
+        stream = names.lane(text_of(lane), names.partition(job_id))
         entries = await self._calls.call("XRANGE", stream, entry, entry)
-        return _job_of(entries[0][1]) if entries else b""
+        return job_of(entries[0][1]) if entries else b""
 
     async def find(self, letter_or_job: str, partition: int = 0) -> DeadLetter | None:
         """Read the letter; a job's hash says which is its own."""
         letter = letter_or_job
         if not _LETTER.fullmatch(letter):
             own = await self._calls.call("HGET", names.job(letter_or_job), "letter")
-            letter = _text(own or b"")  # producers may write to a job's hash
+            letter = text_of(own or b"")  # producers may write to a job's hash
             if not _LETTER.fullmatch(letter):
                 return None
         entries = await self._calls.call("XRANGE", names.dead(partition), letter, letter)
-        return _letter(*entries[0]) if entries else None
+        return read_letter(*entries[0]) if entries else None
 
     async def redrive(self, letters: Sequence[DeadLetter], partition: int = 0) -> list[Redriven]:
         """Put all of them back in one script call."""
@@ -207,29 +214,6 @@ def _lane(lane: str, row: Sequence[int], now: int, served: Collection[str], coun
     return LaneStatus(lane, max(0, waiting), in_flight, age, bool(paused), lane in served, counts.get(_ENDED + lane, 0))
 
 
-def _letter(entry: bytes, flat: Mapping[bytes, bytes]) -> DeadLetter:
-    """Read a letter whose every field may be missing or wrong."""
-    fields = {name.decode(errors="replace"): value for name, value in flat.items()}
-    failure = _facts(fields.get("failure", b""))
-    letter = entry.decode()
-    return DeadLetter(
-        letter=letter,
-        job_id=_text(fields.get("id", entry)),
-        lane=_text(fields.get("lane", b"")),
-        attempt=_count(fields.get("attempt", b"")),
-        crashes=_count(fields.get("crashes", b"")),
-        worker=_text(fields.get("worker", b"")),
-        code=str(failure.get("code", "unknown")),
-        message=str(failure.get("message", "")),
-        at=int(letter.partition("-")[0]),
-        packed=_job_of(flat),
-    )
-
-
-def _job_of(fields: Mapping[bytes, bytes]) -> bytes:
-    return fields.get(b"j", fields.get(b"m", b""))
-
-
 def _unparked(parked: bytes) -> dict[bytes, bytes]:
     """Read the fields of an entry that its job's hash carries, as `settle` packed them. Anybody may write there."""
     try:
@@ -246,7 +230,7 @@ def _time(score: bytes) -> int:
 
 def _home(letter: DeadLetter) -> str:
     """Return the lane a letter goes back to: where it was, its job's own if that was a quarantine, or the first."""
-    job = _facts(letter.packed)
+    job = facts_of(letter.packed)
     own = names.model_lane(str(job.get("lane", names.DEFAULT_LANES[0])), _model(job.get("model")))
     asked = [letter.lane.partition("/")[0], own]
     # a lane's name becomes part of a key, so it must be one
@@ -260,22 +244,6 @@ def _model(named: object) -> str | None:
 
 def _list(value: object) -> list[object]:
     return value if isinstance(value, list) else []
-
-
-def _facts(packed: bytes) -> dict[str, Any]:
-    try:
-        facts = msgspec.json.decode(packed)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return {}
-    return facts if isinstance(facts, dict) else {}
-
-
-def _text(value: bytes) -> str:
-    return value.decode(errors="backslashreplace")
-
-
-def _count(value: bytes) -> int:
-    return int(value) if _COUNT.fullmatch(value) else 0
 
 
 def _pairs(flat: Sequence[bytes]) -> "zip[tuple[bytes, bytes]]":

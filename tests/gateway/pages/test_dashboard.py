@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
+from stoop.demo.child_server import ChildServer
 from stoop_schemas import names
 from tests.examples.conftest import Town
 from tests.gateway.conftest import SECONDS, Begin, Serving, asking
@@ -21,7 +22,7 @@ expect.set_options(timeout=20_000)
 HOSTILE = "<img src=x onerror=document.title='hacked'>"
 
 
-async def bury(redis: Any, count: int, message: str, question: str = "hello") -> list[str]:
+async def bury(redis: Any, count: int, message: str, question: str = "hello", **more: str) -> list[str]:
     """Put dead letters where workers put them; return the ids of their jobs."""
     ids = [names.new_id() for _ in range(count)]
     pipe = redis.pipeline()
@@ -29,7 +30,7 @@ async def bury(redis: Any, count: int, message: str, question: str = "hello") ->
         job = {"v": 1, "id": job_id, "skill": "query", "question": question}
         failure = {"code": "attempts_exhausted", "message": message.format(i)}
         letter = {"id": job_id, "lane": "interactive", "attempt": "3", "failure": json.dumps(failure)}
-        pipe.xadd(names.dead(), {**letter, "j": json.dumps(job)})
+        pipe.xadd(names.dead(), {**letter, "j": json.dumps(job), **more})
     letters = await pipe.execute()
     for job_id, letter in zip(ids, letters, strict=True):
         failure = {"code": "attempts_exhausted", "message": "every attempt failed", "retryable": False}
@@ -76,6 +77,45 @@ async def test_dead_letters_are_grouped_redriven_and_answered(
         await page.get_by_role("button", name="Show", exact=True).click()
         await expect(page.locator("#job .timeline")).to_contain_text("Ended")
         assert await page.title() == "Stoop dashboard", "no text became markup"
+
+
+async def test_dead_letters_are_searched_and_purged_by_the_search(
+    mortal: tuple[Town, ChildServer], begin: Begin, browsing: Browsing
+) -> None:
+    town, _ = mortal
+    serving = begin(town, "--open")
+    async with (
+        asyncio.timeout(SECONDS),
+        Redis.from_url(town.redis_url, protocol=2) as redis,
+        asking(serving) as http,
+        browsing() as page,
+    ):
+        [late, *_] = await bury(redis, 60, "s3://photos/{0}.jpg timed out", lane="bulk", tenant="acme")
+        await bury(redis, 2, "s3://photos/{0}.jpg timed out", tenant="other")
+        await bury(redis, 3, HOSTILE)
+        await page.goto(f"{serving.address}/dashboard")
+        rows, found = page.locator("#letters tr"), page.get_by_label("Search in dead letters")
+
+        async def search(text: str) -> None:
+            await found.fill(text)
+            await found.press("Enter")
+
+        await search("Timed OUT acme")
+        await expect(rows).to_have_count(50)
+        await page.get_by_role("button", name="More").click()
+        await expect(rows).to_have_count(60)
+        await search("acme other")
+        await expect(page.locator("#letters-title")).to_have_text("No letter has “acme other”")
+        for text, count in ((late, 1), ("bulk 7.jpg", 6), ("<IMG", 3), ("attempts_exhausted interactive", 5)):
+            await search(text)
+            await expect(rows).to_have_count(count)
+        await page.get_by_role("button", name="Purge found").click()
+        await expect(page.locator("#confirm-title")).to_have_text("Purge 5 dead letters?")
+        await page.locator("#confirm-yes").click()
+        await expect(page.locator("#dead-done")).to_have_text("5 deleted.")
+        chosen = {"search": "acme", "code": "attempts_exhausted", "dry_run": True}
+        assert (await http.post("/v1/dead/redrive", json=chosen)).json()["matched"] == 60
+        assert await redis.xlen(names.dead()) == 60
 
 
 async def test_a_lane_is_paused_from_the_keyboard_and_its_jobs_shown(

@@ -6,6 +6,7 @@ uploads.py       uploads a picture or a recording, and shows a picture that work
 watch.py         one look at the queue a second for all viewers
 queue_routes.py  the queue once and as a stream, lanes paused and resumed
 record.py        one job's record, and the jobs that wait in no lane
+choice.py        the dead letters that a request means
 letters.py       dead letters: listed, redriven, purged
 causes.py        dead letters grouped by cause, one look a second for all viewers
 static/          HTML, CSS and ES modules, served as they are: no build step

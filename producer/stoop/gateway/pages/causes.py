@@ -21,11 +21,11 @@ _MOST_GROUPED: Final = 10_000
 _MESSAGE: Final = 200
 _FRESH_SECONDS: Final = 1.0
 
-_VARYING: Final = (
-    (re.compile(r"\b(?:s3|https?|data):\S+"), "‹address›"),
-    (re.compile(r"'[^']*'|\"[^\"]*\""), "‹text›"),
-    (re.compile(r"\b(?=[0-9a-f-]*[0-9])[0-9a-f][0-9a-f-]{7,}\b"), "‹id›"),
-    (re.compile(r"\d+(?:[.,]\d+)*"), "‹n›"),
+_VARYING: Final = re.compile(
+    r"(?P<address>\b(?:s3|https?|data):\S+)"
+    r"|(?P<text>'[^']*'|\"[^\"]*\")"
+    r"|(?P<id>\b(?=[0-9a-f-]*[0-9])[0-9a-f][0-9a-f-]{7,}\b)"
+    r"|(?P<n>\d+(?:[.,]\d+)*)"
 )
 
 
@@ -84,9 +84,7 @@ async def list_causes(call: "Call") -> Response:
 
 def pattern_of(message: str) -> str:
     """Return the message without what differs from job to job: addresses, quoted text, ids and numbers."""
-    for varying, name in _VARYING:
-        message = varying.sub(name, message)
-    return message[:_MESSAGE]
+    return _VARYING.sub(lambda found: f"‹{found.lastgroup}›", message)[:_MESSAGE]
 
 
 def _grouped(letters: Sequence[DeadLetter]) -> list[Cause]:

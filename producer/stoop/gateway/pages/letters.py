@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from typing import Annotated, Final
+from typing import Final
 
 import msgspec
 from starlette.responses import Response
@@ -12,11 +12,10 @@ from stoop.gateway.answer import json_response
 from stoop.gateway.body import read_json
 from stoop.gateway.call import Call
 from stoop.gateway.errors import ApiError
-from stoop.gateway.pages.causes import pattern_of
+from stoop.gateway.pages.choice import Choice
 from stoop.operator.port import DeadLetter, Operator, Redriven
 
 __all__ = [
-    "Choice",
     "LetterPage",
     "LetterView",
     "Outcome",
@@ -26,8 +25,10 @@ __all__ = [
     "view_of",
 ]
 
+_FIRST_READ: Final = 200
 _MOST_READ: Final = 10_000
 _PAGE: Final = 100
+_MOST_PURGED: Final = 1000
 _SHOWN: Final = 50
 _JOB_CHARACTERS: Final = 20_000
 _LETTER: Final = re.compile(r"[0-9]{1,19}(-[0-9]{1,19})?")
@@ -43,6 +44,7 @@ class LetterView(msgspec.Struct, frozen=True):
     code: str
     message: str
     at: int
+    tenant: str = ""
     worker: str = ""
     crashes: int = 0
     job: str = ""
@@ -53,23 +55,6 @@ class LetterPage(msgspec.Struct, frozen=True):
 
     letters: list[LetterView]
     before: str | None
-
-
-class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """Which letters: those named, those of a cause (`code`, and `message` as in its group), or `all`.
-
-    With `dry_run` they are only counted.
-    """
-
-    letters: Annotated[list[str], msgspec.Meta(max_length=1000)] | None = None
-    code: str | None = None
-    message: str | None = None
-    all: bool = False
-    dry_run: bool = False
-
-    def covers(self, letter: DeadLetter) -> bool:
-        """Say whether the letter is of the chosen cause."""
-        return self.code in (None, letter.code) and self.message in (None, pattern_of(letter.message))
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,12 +74,12 @@ def view_of(letter: DeadLetter) -> LetterView:
 
 
 async def list_letters(call: Call) -> Response:
-    """Answer `GET /v1/dead`, with the filters `code` and `message`, from behind the letter `before`."""
+    """Answer `GET /v1/dead`, with the filters `code`, `message` and `search`, from behind the letter `before`."""
     asked = call.request.query_params
     before = asked.get("before")
     if before is not None and not _LETTER.fullmatch(before):
         raise ApiError(400, "invalid_value", "before must be a letter's name", param="before")
-    chosen = Choice(code=asked.get("code"), message=asked.get("message"))
+    chosen = Choice(code=asked.get("code"), message=asked.get("message"), search=asked.get("search"))
     found = [letter async for letter in _covered(call.gateway.operator, chosen, before, _SHOWN + 1)]
     views = [_view(letter) for letter in found[:_SHOWN]]
     return json_response(call, LetterPage(views, views[-1].letter if len(found) > _SHOWN else None))
@@ -121,7 +106,7 @@ async def purge_letters(call: Call) -> Response:
     if chosen.dry_run:
         return await _counted(call, chosen)
     matched = purged = 0
-    async for letters in _pages(call.gateway.operator, chosen):
+    async for letters in _named_or_covered(call.gateway.operator, chosen):
         matched += len(letters)
         purged += await call.gateway.operator.purge(letters)
     call.gateway.causes.forget()
@@ -131,9 +116,8 @@ async def purge_letters(call: Call) -> Response:
 
 async def _choice(call: Call) -> Choice:
     chosen = await read_json(call, Choice)
-    by_cause = chosen.code is not None or chosen.message is not None
-    if sum((chosen.letters is not None, by_cause, chosen.all)) != 1:
-        raise ApiError(400, "invalid_value", "give letters, or a cause (code, message), or all: true")
+    if sum((chosen.letters is not None, chosen.filters, chosen.all)) != 1:
+        raise ApiError(400, "invalid_value", "give letters, or a filter (code, message, search), or all: true")
     if not all(_LETTER.fullmatch(letter) for letter in chosen.letters or ()):
         raise ApiError(400, "invalid_value", "letters must be names such as 1795000000000-0", param="letters")
     return chosen
@@ -142,6 +126,8 @@ async def _choice(call: Call) -> Choice:
 async def _counted(call: Call, chosen: Choice) -> Response:
     if chosen.letters is not None:
         return json_response(call, Outcome(matched=len(await _named(call.gateway.operator, chosen.letters))))
+    if chosen.all:
+        return json_response(call, Outcome(matched=(await call.gateway.operator.status(())).dead))
     count = 0
     async for _ in _covered(call.gateway.operator, chosen):
         count += 1
@@ -156,14 +142,26 @@ async def _named(operator: Operator, letters: Sequence[str]) -> list[DeadLetter]
 async def _covered(
     operator: Operator, chosen: Choice, before: str | None = None, most: int | None = None
 ) -> AsyncIterator[DeadLetter]:
-    """Yield the letters of the cause without their jobs, newest first."""
-    while letters := await operator.failures(_MOST_READ, before=before):
-        for letter in filter(chosen.covers, letters):
+    """Yield the letters that the filter finds without their jobs, newest first."""
+    size = _MOST_READ if most is None else _FIRST_READ
+    while letters := await operator.failures(size, before=before):
+        for letter in chosen.covered(letters):
             yield letter
             most = None if most is None else most - 1
             if most == 0:
                 return
+        before, size = letters[-1].letter, _MOST_READ
+
+
+async def _named_or_covered(operator: Operator, chosen: Choice) -> AsyncIterator[list[DeadLetter]]:
+    """Yield the letters that are meant, some at a time, with or without their jobs."""
+    if chosen.letters is not None:
+        yield await _named(operator, chosen.letters)
+        return
+    before = None
+    while letters := await operator.failures(_MOST_PURGED, before=before):
         before = letters[-1].letter
+        yield list(chosen.covered(letters))
 
 
 async def _pages(operator: Operator, chosen: Choice) -> AsyncIterator[list[DeadLetter]]:
@@ -176,7 +174,7 @@ async def _pages(operator: Operator, chosen: Choice) -> AsyncIterator[list[DeadL
     before = None
     while letters := await operator.letters(_PAGE, before=before):
         before = letters[-1].letter
-        yield list(filter(chosen.covers, letters))
+        yield list(chosen.covered(letters))
 
 
 def _view(letter: DeadLetter) -> LetterView:
@@ -188,4 +186,5 @@ def _view(letter: DeadLetter) -> LetterView:
         code=letter.code,
         message=letter.message,
         at=letter.at,
+        tenant=letter.tenant,
     )

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from stoop.gateway.keys import Scope
-from stoop.gateway.pages import causes, files, letters, queue_routes, record, uploads
+from stoop.gateway.pages import causes, choice, files, letters, queue_routes, record, uploads
 from stoop.gateway.route import Route
 
 __all__ = ["PAGE_ROUTES"]
@@ -74,7 +74,7 @@ _QUEUE: Final = (
         "List dead letters.",
         letters.LetterPage,
         Scope.OPERATOR,
-        query=("code", "message", "before"),
+        query=("code", "message", "search", "before"),
     ),
     _queue(
         "/v1/jobs/{id}/record",
@@ -84,8 +84,8 @@ _QUEUE: Final = (
         Scope.OPERATOR,
     ),
     _queue("/v1/queue/held", record.list_held, "List delayed and quarantined jobs.", record.HeldJobs, Scope.OPERATOR),
-    _change("/v1/dead/redrive", letters.redrive_letters, "Redrive dead letters.", letters.Outcome, letters.Choice),
-    _change("/v1/dead/purge", letters.purge_letters, "Delete dead letters.", letters.Outcome, letters.Choice),
+    _change("/v1/dead/redrive", letters.redrive_letters, "Redrive dead letters.", letters.Outcome, choice.Choice),
+    _change("/v1/dead/purge", letters.purge_letters, "Delete dead letters.", letters.Outcome, choice.Choice),
     _change("/v1/queue/lanes/{lane}/pause", queue_routes.pause_lane, "Pause a lane.", queue_routes.LaneState),
     _change("/v1/queue/lanes/{lane}/resume", queue_routes.resume_lane, "Resume a lane.", queue_routes.LaneState),
 )

@@ -41,13 +41,15 @@ async function start() {
   watching = new AbortController();
   fail(null);
   try {
+    const causes = call("GET", "v1/dead/causes").catch((error) => error);
     const view = await call("GET", "v1/queue");
     operator = view.operator;
     dead.operator = held.operator = operator;
     show(byId("readonly"), !operator);
     show(byId("job-form"), operator);
+    show(byId("search-form"), operator);
     take(view);
-    dead.load();
+    dead.load(causes);
     const linked = /^#job=(.{1,300})$/.exec(location.hash)?.[1];
     if (operator && linked) showJob(decoded(linked));
     await follow("v1/queue/events", {

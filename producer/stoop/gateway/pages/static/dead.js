@@ -31,11 +31,17 @@ export class Dead {
     this.onJob = onJob;
     this.fail = fail;
     this.operator = false;
-    this.cause = null;
+    this.filter = null;
     this.before = null;
+    byId("search-form").addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.search(byId("search").value.trim());
+    });
     byId("dead-refresh").addEventListener("click", () => this.load());
     byId("redrive-all").addEventListener("click", () => this.act("redrive", { all: true }));
     byId("purge-all").addEventListener("click", () => this.act("purge", { all: true }));
+    byId("redrive-found").addEventListener("click", () => this.act("redrive", this.filter));
+    byId("purge-found").addEventListener("click", () => this.act("purge", this.filter));
     byId("redrive-chosen").addEventListener("click", () => this.act("redrive", { letters: this.chosen() }));
     byId("purge-chosen").addEventListener("click", () => this.act("purge", { letters: this.chosen() }));
     byId("more").addEventListener("click", () => this.list());
@@ -44,14 +50,17 @@ export class Dead {
     });
   }
 
-  async load() {
+  /** Draw the causes, which may be asked for already. */
+  async load(asked = call("GET", "v1/dead/causes")) {
     try {
-      const { causes, seen, total } = await call("GET", "v1/dead/causes");
+      const answered = await asked;
+      if (answered instanceof Error) throw answered;
+      const { causes, seen, total } = answered;
       const state = total === 0 ? "There are none." : `${letters(total)}${seen < total ? `; grouped are the newest ${seen}` : ""}.`;
       byId("dead-state").textContent = state;
       fill(byId("causes"), causes.map((cause) => this._cause(cause)));
       for (const id of ["redrive-all", "purge-all"]) show(byId(id), this.operator && total > 0);
-      if (this.cause) await this.open(this.cause);
+      if (this.filter) await this.open(this.filter);
     } catch (error) {
       this.fail(error);
     }
@@ -71,24 +80,37 @@ export class Dead {
     return h("li", {}, h("b", { class: "count" }, cause.count), h("span", {}, h("b", {}, cause.code), " ", cause.message), actions);
   }
 
-  /** List the letters of a cause. */
-  async open(cause) {
-    this.cause = cause;
+  /** List the letters that have all of these words; without any, none. */
+  async search(words) {
+    if (words) return this.open({ search: words });
+    this.filter = null;
+    show(byId("letters-card"), false);
+  }
+
+  /** List the letters of a cause or a search. */
+  async open(filter) {
+    this.filter = filter;
     this.before = null;
-    byId("letters-title").textContent = `Letters: ${cause.code}`;
+    const { code, search } = filter;
+    byId("letters-title").textContent = search ? `Letters with “${search}”` : `Letters: ${code}`;
     fill(byId("letters"));
     byId("choose-all").checked = false;
     await this.list();
   }
 
   async list() {
-    const asked = new URLSearchParams({ ...this.cause, ...(this.before ? { before: this.before } : {}) });
+    const asked = new URLSearchParams({ ...this.filter, ...(this.before ? { before: this.before } : {}) });
     try {
       const page = await call("GET", `v1/dead?${asked}`);
       this.before = page.before;
       addRows(byId("letters"), page.letters.map((letter) => this._row(letter)));
       show(byId("more"), page.before !== null);
-      show(byId("letters-card"), byId("letters").hasChildNodes());
+      const any = byId("letters").hasChildNodes();
+      const { search } = this.filter;
+      if (!any && search) byId("letters-title").textContent = `No letter has “${search}”`;
+      for (const id of ["redrive-found", "purge-found"]) show(byId(id), any && search !== undefined);
+      for (const id of ["redrive-chosen", "purge-chosen"]) show(byId(id), any);
+      show(byId("letters-card"), any || search !== undefined);
     } catch (error) {
       this.fail(error);
     }
@@ -99,7 +121,7 @@ export class Dead {
     const job = h("button", { type: "button", class: "link", onclick: () => this.onJob(letter.job_id) }, letter.job_id);
     const when = new Date(letter.at).toLocaleString();
     const cell = (kind) => (content) => h("td", { class: kind }, content);
-    return h("tr", {}, [box, job, letter.lane].map(cell()), cell("number")(letter.attempt), cell()(when), cell("long")(letter.message));
+    return h("tr", {}, [box, job, letter.lane, letter.tenant].map(cell()), cell("number")(letter.attempt), cell()(when), cell("long")(letter.message));
   }
 
   chosen() {

@@ -13,6 +13,7 @@ end
 
 -- Names the lane that a job was put into, whoever's part of it that was and wherever it ran.
 local function home_of(had) return (had.home or had.lane):match('^[^/]+') end
+local function tenant_of(had) return (had.home or had.lane):match('/(.+)$') or '' end
 
 local function finish(keys, job, had)
   redis.call('SET', keys.result, job.result, 'PX', result_ttl)
@@ -33,7 +34,7 @@ local commands = {['end'] = finish}
 function commands.dead(keys, job, had)
   local fields = copied(keys.lane, job.entry, job.id) or {'id', job.id}
   local facts = {'lane', home_of(had), 'attempt', job.attempt, 'crashes', had.crashes or 0, 'worker', worker, 'failure', job.extra,
-    'queued_at', had.queued_at or 0, 'started_at', had.started_at or 0}
+    'tenant', tenant_of(had), 'queued_at', had.queued_at or 0, 'started_at', had.started_at or 0}
   for _, fact in ipairs(facts) do fields[#fields + 1] = fact end
   redis.call('HSET', keys.hash, 'letter', on_inner('XADD', KEYS[1], '*', unpack(fields)))
   count('dead')
