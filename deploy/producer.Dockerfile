@@ -7,7 +7,7 @@ RUN python -m venv /opt/stoop
 COPY pyproject.toml README.md LICENSE ./
 # An empty folder stands for the demo's model: no demo runs in here.
 RUN mkdir -p schemas/stoop_schemas producer/stoop worker/stoop_worker deploy/demo_model/model \
-    && /opt/stoop/bin/pip install --no-cache-dir ".[gateway]"
+    && /opt/stoop/bin/pip install --no-cache-dir ".[gateway,otel]"
 COPY schemas schemas
 COPY producer producer
 RUN /opt/stoop/bin/pip install --no-cache-dir --no-deps --force-reinstall .

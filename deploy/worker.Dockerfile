@@ -11,7 +11,7 @@ RUN python -m venv /opt/stoop
 COPY pyproject.toml README.md LICENSE ./
 # An empty folder stands for the demo's model: no demo runs in here.
 RUN mkdir -p schemas/stoop_schemas producer/stoop worker/stoop_worker deploy/demo_model/model \
-    && /opt/stoop/bin/pip install --no-cache-dir ".[${EXTRA}]"
+    && /opt/stoop/bin/pip install --no-cache-dir ".[${EXTRA},otel]"
 COPY schemas schemas
 COPY producer producer
 COPY worker worker

@@ -1,4 +1,4 @@
-"""The wire contract between producers and workers, as frozen values. No I/O.
+"""The wire contract between producers and workers, as frozen values. No I/O, except the export of traces.
 
 job.py            one unit of work
 skill.py          the values of a skill: its settings and the shapes of its answers
@@ -14,6 +14,8 @@ failure.py        the failure codes, and which of them are retryable
 worker.py         a worker's record in the registry of workers
 state.py          the states of a job
 codec.py          values to bytes and back, as JSON
+traceparent.py    the trace context of a job
+tracing.py        exports traces by OpenTelemetry, if its variables ask for them
 version.py        the version that every message carries
 signature.py      signs and verifies jobs
 names.py          every key and channel in Redis

@@ -93,7 +93,8 @@ async def test_the_same_key_is_the_same_job(telling: Serving) -> None:
     async with asyncio.timeout(SECONDS), asking(telling) as http:
         headers = {"idempotency-key": "once", "traceparent": f"00-{'1' * 32}-{'2' * 16}-01"}
         first = await http.post("/v1/query", json={"question": "tell 5"}, headers=headers)
-        again = await http.post("/v1/query", json={"question": "tell 5"}, headers={"idempotency-key": "once"})
+        repeated = {**headers, "traceparent": f"00-{'3' * 32}-{'4' * 16}-01"}
+        again = await http.post("/v1/query", json={"question": "tell 5"}, headers=repeated)
         assert first.json()["job_id"] == again.json()["job_id"] and "idempotent-replayed" not in first.headers
         assert again.headers["idempotent-replayed"] == "true"
         other = await http.post("/v1/query", json={"question": "tell 6"}, headers=headers)

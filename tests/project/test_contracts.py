@@ -30,6 +30,7 @@ PLANTED = [
     ("The worker's layers", "worker/stoop_worker/jobs/outcome.py", "import stoop_worker.engine_process.protocol"),
     ("Celery is imported by what speaks for it alone", "worker/stoop_worker/celery/dialect.py", "import celery"),
     ("Celery is imported by what speaks for it alone", "producer/stoop/config.py", "from kombu import Connection"),
+    ("OpenTelemetry is imported by what exports traces alone", "producer/stoop/config.py", "import opentelemetry"),
     (
         "Jobs know the engine only as engine.request",
         "worker/stoop_worker/jobs/translate.py",

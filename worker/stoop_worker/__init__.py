@@ -22,6 +22,7 @@ health.py        decides whether the worker is alive, started and ready
 endpoints.py     serves metrics and probes over HTTP
 metrics.py       every metric, for Prometheus
 figures.py       the engine's figures on their way to the metrics
+tracing.py       exports traces, if OpenTelemetry's variables ask for them
 logs.py          the format of the log
 allocator.py     makes the C allocator return large blocks to the system
 vital.py         the parts whose end must end the worker

@@ -35,6 +35,7 @@ from stoop_worker.media_parts import running_media
 from stoop_worker.metrics import Metrics
 from stoop_worker.registration import Registration, describe
 from stoop_worker.shutdown import Shutdown
+from stoop_worker.tracing import running_spans
 from stoop_worker.vital import VitalParts, cancel_until_ended
 
 __all__ = ["serve"]
@@ -123,13 +124,14 @@ async def _built(
 ) -> AsyncIterator[_Parts]:
     """Build everything that stands between the queue and the engine."""
     identity = Identity(worker=_instance_name(), model=ready.model)
+    url = config.redis_url.get_secret_value()
     broker = RedisBroker(_broker_config(config, identity.worker), outage)
     publisher = Publisher(broker, identity)
     permits = _permits(config, ready.device)
-    with (
-        running_media(config, ready, engine.shared_pixels, metrics) as (images, recordings),
-        running_adapters(config) as adapters,
-    ):
+    async with contextlib.AsyncExitStack() as running:
+        spans = await running.enter_async_context(running_spans(identity, url))
+        images, recordings = running.enter_context(running_media(config, ready, engine.shared_pixels, metrics))
+        adapters = running.enter_context(running_adapters(config))
         dialect = CeleryDialect(
             _celery(config, permits.count),
             identity.worker,
@@ -150,6 +152,7 @@ async def _built(
             model=config.name,
             adapters=adapters,
             recordings=recordings,
+            spans=spans,
         )
         consumer = Consumer(broker, executor, permits=permits, metrics=metrics, ready=engine.running)
         registration = Registration(describe(config, ready, permits.count))
@@ -165,7 +168,7 @@ async def _built(
             record=record,
             break_off=consumer.break_off,
         )
-        control = Control(config.redis_url.get_secret_value(), consumer.cancel, outage=outage)
+        control = Control(url, consumer.cancel, outage=outage)
         try:
             yield _Parts(identity, broker, engine, publisher, consumer, record, lease, control, dialect)
         finally:

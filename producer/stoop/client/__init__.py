@@ -18,6 +18,7 @@ segment_stream.py  those events as segments of a transcript
 outage.py          tolerates an outage of Redis or the object store for a limited time
 models.py          the live models, from the workers' records
 unserved.py        warns once of a lane that no live worker serves
+sending.py         the trace of a job from its sending on
 transport.py       the port to the queue, and its values
 """
 

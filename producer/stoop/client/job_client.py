@@ -9,6 +9,7 @@ from stoop.client.build_job import checked, within
 from stoop.client.gathering import Gathering, Outcome
 from stoop.client.models import LiveModel, live_models
 from stoop.client.outage import OUTAGE_SECONDS, Patience
+from stoop.client.sending import sending
 from stoop.client.submission import submit_each
 from stoop.client.transport import Transport
 from stoop.client.unserved import UnservedLanes
@@ -189,7 +190,8 @@ class JobClient:
 
     async def _put(self, jobs: Sequence[Job]) -> list[str]:
         try:
-            ids = await self._queue.submit([within(self._allowed, checked(job)) for job in jobs])
+            with sending([within(self._allowed, checked(job)) for job in jobs]) as traced:
+                ids = await self._queue.submit(traced)
         except Rejected as error:  # text that has no UTF-8, as a command line may hand over
             raise InvalidJob(error.failure) from error
         if self._cancel_on_exit:

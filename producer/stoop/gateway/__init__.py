@@ -9,6 +9,7 @@ gateway.py        the state that all requests share: client, keys, models and th
 call.py           one request in progress
 access_log.py     request ids and one line of the log for each request
 metrics.py        the metrics of HTTP
+traces.py         a span for each request, if traces are exported
 limits.py         the limits of API keys
 keys.py           the file of API keys
 key_options.py    the options of `stoop keys new`

@@ -1,4 +1,4 @@
-"""The outermost layer of a request: its id, its line of the log, its metrics, and the closing of what it left open.
+"""The outermost layer of a request: its id, its log line, its metrics, its span, and the closing of what it left open.
 
 The log names routes, keys, jobs, codes and times. It has no path, query, body or header of a caller, because
 all of these may hold content or secrets. For an unforeseen exception it has the place and the type.
@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from stoop.gateway.call import request_id_of
 from stoop.gateway.errors import ApiError
 from stoop.gateway.metrics import HttpMetrics
+from stoop.gateway.traces import RequestSpans
 
 __all__ = ["AccessLog"]
 
@@ -23,9 +24,10 @@ _log: Any = structlog.get_logger()
 class AccessLog:
     """The outermost layer of the application."""
 
-    def __init__(self, app: ASGIApp, metrics: HttpMetrics) -> None:
+    def __init__(self, app: ASGIApp, metrics: HttpMetrics, spans: RequestSpans) -> None:
         self._app = app
         self._metrics = metrics
+        self._spans = spans
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -33,7 +35,11 @@ class AccessLog:
             await self._app(scope, receive, send)
             return
         given = dict(scope["headers"]).get(b"x-request-id", b"").decode("latin-1")
-        await _Request(scope, send, request_id_of(given), self._metrics).serve(self._app, receive)
+        with self._spans.serving(scope) as span:
+            request = _Request(scope, send, request_id_of(given), self._metrics)
+            await request.serve(self._app, receive)
+            if span is not None:
+                self._spans.end(span, scope["method"], request.status, request.facts)
 
 
 class _Request:
@@ -43,12 +49,12 @@ class _Request:
         self._scope = scope
         self._send = send
         self._began = time.perf_counter()
-        self._status = 0
+        self.status = 0
         self._request_id = request_id
-        self._facts: dict[str, object] = {}
+        self.facts: dict[str, object] = {}
         self._closers: list[Any] = []
         scope.setdefault("state", {}).update(
-            facts=self._facts,
+            facts=self.facts,
             closers=self._closers,
             tokens=0,
             request_id=request_id,
@@ -60,7 +66,7 @@ class _Request:
             await app(self._scope, receive, self._sent)
         except Exception as error:
             _log.error("unforeseen", request=self._request_id, exception=_place(error))
-            if not self._status:
+            if not self.status:
                 await self._apologise()
         finally:
             for close in self._closers:
@@ -74,10 +80,10 @@ class _Request:
 
     async def _sent(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self._status = message["status"]
+            self.status = message["status"]
             headers = dict(message["headers"])
             self._streams = headers.get(b"content-type", b"").startswith(b"text/event-stream")
-            self._metrics.begun(self._facts.get("route"), self._elapsed, streams=self._streams)
+            self._metrics.begun(self.facts.get("route"), self._elapsed, streams=self._streams)
             if b"x-request-id" not in headers:
                 message["headers"] = [*message["headers"], (b"x-request-id", self._request_id.encode())]
         await self._send(message)
@@ -91,15 +97,13 @@ class _Request:
 
     def _log_request(self) -> None:
         milliseconds = round(1000 * self._elapsed, 1)
-        method = self._scope["method"] if self._facts.get("route") else None
-        _log.info(
-            "request", request=self._request_id, status=self._status, ms=milliseconds, method=method, **self._facts
-        )
+        method = self._scope["method"] if self.facts.get("route") else None
+        _log.info("request", request=self._request_id, status=self.status, ms=milliseconds, method=method, **self.facts)
 
     def _count_request(self) -> None:
-        facts = self._facts
+        facts = self.facts
         self._metrics.ended(
-            facts.get("route"), self._status, self._elapsed, code=facts.get("code"), streamed=self._streams
+            facts.get("route"), self.status, self._elapsed, code=facts.get("code"), streamed=self._streams
         )
 
 

@@ -21,6 +21,7 @@ from stoop.gateway.keys import OPEN
 from stoop.gateway.openapi import document
 from stoop.gateway.route import Route
 from stoop.gateway.routes import ROUTES
+from stoop.gateway.traces import exporting_spans
 
 __all__ = ["make_app"]
 
@@ -39,8 +40,9 @@ def make_app(gateway: Gateway) -> AccessLog:
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        async with gateway.running():
-            yield
+        with exporting_spans(gateway.spans):
+            async with gateway.running():
+                yield
 
     # one for each path, so that the answer to a wrong method names all of the path's methods
     paths: dict[str, dict[str, Route]] = {}
@@ -53,7 +55,7 @@ def make_app(gateway: Gateway) -> AccessLog:
     refusals: dict[Any, Any] = {ApiError: _refused, StoopError: _failed, HTTPException: _unknown, CallerLeft: _left}
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=refusals, middleware=_cors(gateway))
     app.state.document = document(ROUTES)
-    return AccessLog(app, gateway.metrics)
+    return AccessLog(app, gateway.metrics, gateway.spans)
 
 
 def _endpoint(gateway: Gateway, methods: Mapping[str, Route]) -> Callable[[Request], Awaitable[Response]]:

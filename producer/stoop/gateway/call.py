@@ -13,6 +13,7 @@ from starlette.requests import Request
 from stoop.gateway.errors import ApiError
 from stoop.gateway.keys import ApiKey, Scope
 from stoop_schemas.result import Result
+from stoop_schemas.traceparent import is_traceparent
 
 if TYPE_CHECKING:
     from stoop.gateway.gateway import Gateway
@@ -22,7 +23,6 @@ __all__ = ["Call", "CallerLeft", "request_id_of", "shutting_down"]
 _T = TypeVar("_T")
 
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}")
-_TRACEPARENT: Final = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 class CallerLeft(Exception):
@@ -83,9 +83,12 @@ class Call:
 
     @property
     def traceparent(self) -> str | None:
-        """The header `traceparent` if it is well formed. A wrong one is ignored, as its specification asks."""
-        given = self.header("traceparent")
-        return given if given and _TRACEPARENT.fullmatch(given) else None
+        """The context of the request's span or, if it has none, the header `traceparent`.
+
+        A malformed header is ignored, as its specification asks.
+        """
+        given = getattr(self.request.state, "traceparent", None) or self.header("traceparent")
+        return given if is_traceparent(given) else None
 
     async def unless_left(self, work: "asyncio.Task[_T]") -> _T:
         """Return the task's result. Cancel it when the caller leaves first, or when the gateway must close.

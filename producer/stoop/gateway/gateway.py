@@ -20,6 +20,7 @@ from stoop.gateway.models import Models
 from stoop.gateway.options import ServeOptions
 from stoop.gateway.pages.causes import CauseWatch
 from stoop.gateway.pages.watch import QueueWatch
+from stoop.gateway.traces import RequestSpans
 from stoop.operator.port import Operator
 from stoop.operator.redis_operator import RedisOperator
 from stoop.redis.limiter import RedisLimiter
@@ -50,6 +51,7 @@ class Gateway:
         self.watch = QueueWatch(self.operator, config.lanes)
         self.causes = CauseWatch(self.operator)
         self.metrics = HttpMetrics()
+        self.spans = RequestSpans()
         self.draining = False
         self.closing: asyncio.Future[None]
         self._keys = None if options.keys is None else KeyRing(options.keys)

@@ -35,11 +35,7 @@ class Ask:
 
 async def prepare(call: Call, ask: Ask) -> Job:
     """Return the checked job, its image uploaded. Raises `StoopError` or `ApiError`."""
-    headers = {
-        "idempotency_key": call.idempotency_key,
-        # a repeated request has another one, and would look like another job under its idempotency key
-        "traceparent": None if call.idempotency_key else call.traceparent,
-    }
+    headers = {"idempotency_key": call.idempotency_key, "traceparent": call.traceparent}
     return await job_of(call.gateway, call.key, ask, id=new_job_id(call.key.tenant), **headers)
 
 

@@ -186,8 +186,9 @@ def _lane(job: Job) -> str:
 
 
 def _fingerprint(job: Job) -> str:
-    """Return a digest that ignores the id and differs for every other job."""
-    return hashlib.blake2b(pack(msgspec.structs.replace(job, id="", signature=None)), digest_size=16).hexdigest()
+    """Return a digest that differs for every other job. A repeat has another id and another trace."""
+    same = msgspec.structs.replace(job, id="", signature=None, traceparent=None)
+    return hashlib.blake2b(pack(same), digest_size=16).hexdigest()
 
 
 def _queued(job_id: str) -> bytes:

@@ -43,7 +43,7 @@ from stoop_worker.jobs.translate import (
 )
 from stoop_worker.metrics import Ending, Metrics
 
-__all__ = ["Dialect", "Executor"]
+__all__ = ["Dialect", "Executor", "Spans"]
 
 log = structlog.get_logger(__name__)
 
@@ -68,6 +68,13 @@ class Dialect(Protocol):
         """Start delivering an ending that has just been stored."""
 
 
+class Spans(Protocol):
+    """Records settled deliveries in traces."""
+
+    async def record(self, delivery: Delivery, ending: Ending, ran: float, read: Callable[[], Job | None]) -> None:
+        """Record a settled delivery whose run took `ran` seconds; `read` parses its job."""
+
+
 @dataclass(frozen=True, slots=True)
 class Executor:
     """Runs deliveries; whatever happens to one, it is settled exactly once and the others go on.
@@ -82,7 +89,8 @@ class Executor:
     With `keys` only jobs that one of them has signed are read; anything else is a dead letter.
     `attempts` is the limit for jobs that do not set `max_attempts`. Without a `dialect` Celery messages are refused.
     `model` is what jobs call this worker's model; a job that names another one is refused. `adapters` fetches those
-    that jobs name; without it the engine has them, or has none. A model of speech has `recordings`.
+    that jobs name; without it the engine has them, or has none. A model of speech has `recordings`. Without `spans`
+    nothing is traced.
     """
 
     images: Images
@@ -96,6 +104,7 @@ class Executor:
     model: str | None = None
     adapters: AdapterCache | None = None
     recordings: Recordings | None = None
+    spans: Spans | None = None
 
     async def execute(self, delivery: Delivery, broken_off: "asyncio.Future[Outcome]") -> None:
         """Take a delivery to its end, or break its run off with the outcome that comes by `broken_off`."""
@@ -103,6 +112,7 @@ class Executor:
         began = asyncio.get_running_loop().time()
         self.publisher.begin(delivery)
         outcome, result = await self._run_or_break_off(delivery, broken_off)
+        ran = asyncio.get_running_loop().time() - began
         celery_ending = self._celery_ending(delivery, outcome, result)
         ours = await self.publisher.settle(delivery, outcome, result, celery_ending=celery_ending)
         if self.dialect and celery_ending and ours:
@@ -111,6 +121,8 @@ class Executor:
         ending = Ending(delivery.lane.partition("/")[0], type(outcome).__name__.lower(), result, seconds, ours)
         self.metrics.settled(ending)
         log_end(delivery, ending)
+        if self.spans is not None:
+            await self.spans.record(delivery, ending, ran, lambda: self._read(delivery))
 
     async def _run_or_break_off(self, delivery: Delivery, broken_off: "asyncio.Future[Outcome]") -> _End:
         run = asyncio.create_task(self._answer(delivery))

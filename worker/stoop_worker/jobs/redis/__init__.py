@@ -6,6 +6,7 @@ watch.py    waits for jobs with blocking reads, without claiming any
 client.py   one connection: loads the scripts, and separates passing errors from lasting ones
 connect.py  a redis-py client for one server, the Sentinels' master or a Cluster
 config.py   the address of the queue, and the part of it that this worker serves
+history.py  the attempts of a job that ended with their worker, for traces
 values.py   script replies to deliveries, outcomes to script arguments
 scripts/    the Lua scripts; `broker.py` lists the files that make up each
 

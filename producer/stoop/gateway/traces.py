@@ -1,0 +1,84 @@
+"""A span for each request of the gateway, if OpenTelemetry's variables ask for traces."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+from starlette.types import Scope
+
+from stoop_schemas.traceparent import traceparent_of
+from stoop_schemas.tracing import TracesUnavailable, exporting, traces_wanted
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
+__all__ = ["RequestSpans", "exporting_spans"]
+
+_log: Any = structlog.get_logger()
+
+_QUIET: Final = frozenset({"/healthz", "/readyz", "/metrics"})
+"""Paths that only probes and Prometheus ask for."""
+
+
+class RequestSpans:
+    """Begins a span for each request, as a child of the caller's; does nothing until `exporting_spans` runs."""
+
+    def __init__(self) -> None:
+        self.exported = False
+
+    @contextlib.contextmanager
+    def serving(self, scope: Scope) -> Iterator["Span | None"]:
+        """Make the request's span the current one, so that what its job sends belongs to it."""
+        if not self.exported or scope["path"] in _QUIET:
+            yield None
+            return
+        from opentelemetry.trace import SpanKind, get_tracer
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        parent = TraceContextTextMapPropagator().extract(headers)
+        attributes = {"http.request.method": scope["method"], "url.scheme": scope["scheme"]}
+        with get_tracer("stoop.gateway").start_as_current_span(
+            scope["method"], parent, SpanKind.SERVER, attributes, record_exception=False
+        ) as span:
+            context = span.get_span_context()
+            traceparent = traceparent_of(context.trace_id, context.span_id, context.trace_flags)
+            scope.setdefault("state", {})["traceparent"] = traceparent
+            yield span
+
+    @staticmethod
+    def end(span: "Span", method: str, status: int, facts: dict[str, object]) -> None:
+        """Name the span by its route, never by its path, and add the facts of the access log."""
+        from opentelemetry.trace import Status, StatusCode
+
+        route = facts.get("route")
+        if route:
+            span.update_name(f"{method} {route}")
+            span.set_attribute("http.route", str(route))
+        span.set_attribute("http.response.status_code", status)
+        for name in ("job", "skill", "lane"):
+            if name in facts:
+                span.set_attribute(f"stoop.{name}", str(facts[name]))
+        if status >= 500:
+            span.set_attribute("error.type", str(facts.get("code") or status))
+            span.set_status(Status(StatusCode.ERROR))
+
+
+@contextlib.contextmanager
+def exporting_spans(spans: RequestSpans) -> Iterator[None]:
+    """Export the gateway's spans inside the `with`; without packages for that, log what to install."""
+    with contextlib.ExitStack() as stack:
+        if traces_wanted(os.environ):
+            try:
+                provider = stack.enter_context(exporting("stoop-gateway"))
+            except TracesUnavailable as error:
+                _log.warning("no traces are exported", problem=str(error))
+            else:
+                from opentelemetry.trace import set_tracer_provider
+
+                # the client's spans, too, go where this process exports its own
+                set_tracer_provider(provider)
+                spans.exported = True
+        yield

@@ -1,0 +1,71 @@
+"""The export of traces by OpenTelemetry, in the gateway and in the worker alike.
+
+OpenTelemetry's own variables decide and configure. Unless they ask for traces, nothing of OpenTelemetry is imported.
+"""
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
+
+__all__ = ["INSTALL", "TracesUnavailable", "captures_content", "exporting", "traces_wanted"]
+
+INSTALL: Final = "pip install 'stoop[otel]'"
+"""The command that installs the packages that `exporting` needs."""
+
+_ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+_CLOSE_SECONDS = 3.0
+
+
+class TracesUnavailable(Exception):
+    """The variables ask for traces that this installation cannot export; the message says what to do."""
+
+
+def traces_wanted(variables: Mapping[str, str]) -> bool:
+    """Say whether the variables ask for traces: they name an endpoint or the exporter `otlp`."""
+    if variables.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        return False
+    exporter = variables.get("OTEL_TRACES_EXPORTER", "").strip().lower()
+    return exporter != "none" and (exporter == "otlp" or any(variables.get(name) for name in _ENDPOINTS))
+
+
+def captures_content(variables: Mapping[str, str]) -> bool:
+    """Say whether spans shall have questions and answers."""
+    return variables.get("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "").strip().lower() == "true"
+
+
+@contextlib.contextmanager
+def exporting(name: str, **resource: str) -> Iterator["TracerProvider"]:
+    """Export spans inside the `with`, as the service `name` unless the variables name another.
+
+    The exit sends the remaining spans, and gives up after 3 seconds. Raises `TracesUnavailable`.
+    """
+    provider = _provider({"service.name": name, **resource})
+    try:
+        yield provider
+    finally:
+        closing = threading.Thread(target=provider.shutdown, daemon=True, name="traces")
+        closing.start()
+        closing.join(_CLOSE_SECONDS)
+
+
+def _provider(attributes: Mapping[str, str]) -> "TracerProvider":
+    protocol = next((value for name in _PROTOCOLS if (value := os.environ.get(name))), "http/protobuf")
+    if protocol != "http/protobuf":
+        raise TracesUnavailable(f"{_PROTOCOLS[1]} is {protocol}: set http/protobuf, and the collector's port for HTTP")
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError:
+        raise TracesUnavailable(f"OTEL_* variables ask for traces, but OpenTelemetry is missing: {INSTALL}") from None
+    resource = Resource.create().merge(Resource(dict(attributes))).merge(OTELResourceDetector().detect())
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    return provider

@@ -1,0 +1,123 @@
+"""Traces from the request through the queue to the end of the job, as a real collector receives them."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stoop.demo.child_server import ChildServer
+from tests.examples.conftest import Town
+from tests.gateway.conftest import SECONDS, Begin, asking, running_jobs
+from tests.support.otlp_collector import Collector, Exported, collecting
+
+SERVER, PRODUCER, CONSUMER = 2, 4, 5  # kinds of spans in the protocol
+TRACE, CALLER = "1" * 32, "2" * 16
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    with collecting() as collector:
+        yield collector
+
+
+@pytest.fixture
+def traced(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> tuple[Town, ChildServer]:
+    """A queue and its worker, which export their traces; programs that start later do so too."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint)
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+    town, worker = request.getfixturevalue("mortal")
+    return town, worker
+
+
+def has_ended(spans: list[Exported]) -> bool:
+    names = [span.name for span in spans]
+    return "POST /v1/query" in names and names.count("process interactive") == 2
+
+
+async def test_a_killed_workers_job_is_one_trace_with_two_attempts(
+    collector: Collector, traced: tuple[Town, ChildServer], begin: Begin, gate: Path
+) -> None:
+    town, worker = traced
+    serving = begin(town, "--open")
+    async with asyncio.timeout(SECONDS), asking(serving) as http:
+        asked = {"question": f"tell 4 until {gate}"}
+        headers = {"traceparent": f"00-{TRACE}-{CALLER}-01"}
+        asking_task = asyncio.create_task(http.post("/v1/query", json=asked, headers=headers))
+        while not await running_jobs(town):
+            await asyncio.sleep(0.02)
+        worker.end(signal.SIGKILL)
+        gate.touch()
+        worker.start()
+        answered = await asking_task
+        assert answered.status_code == 200, answered.text
+        spans = await collector.until(has_ended)
+
+    assert {span.trace_id for span in spans} == {TRACE}
+    by_name = {span.name: span for span in spans}
+    request, sent, queued = by_name["POST /v1/query"], by_name["send interactive"], by_name["queue"]
+    assert (request.kind, request.service, request.parent_id) == (SERVER, "stoop-gateway", CALLER)
+    assert request.attributes["http.route"] == "/v1/query" and not request.failed
+    assert (sent.kind, sent.parent_id) == (PRODUCER, request.span_id)
+    assert (queued.service, queued.parent_id) == ("stoop-worker", sent.span_id)
+
+    lost, answered_run = sorted((one for one in spans if one.name == "process interactive"), key=lambda one: one.start)
+    assert (lost.kind, answered_run.kind) == (CONSUMER, CONSUMER)
+    assert lost.parent_id == answered_run.parent_id == sent.span_id
+    assert [one.attributes["stoop.attempt"] for one in (lost, answered_run)] == [1, 2]
+    assert lost.failed and lost.attributes["error.type"] == "worker_lost"
+    assert not answered_run.failed and answered_run.attributes["stoop.outcome"] == "completed"
+    assert lost.attributes["stoop.worker"] != answered_run.attributes["stoop.worker"]
+    assert queued.start <= queued.end == lost.start <= lost.end <= answered_run.start
+
+    inside = [span for span in spans if span.parent_id == answered_run.span_id]
+    assert {span.name.split()[0] for span in inside} == {"generate_content", "settle"}
+    assert all(answered_run.start <= span.start <= span.end <= answered_run.end for span in inside)
+    [generate] = [span for span in inside if span.name.startswith("generate_content")]
+    assert generate.attributes["gen_ai.usage.output_tokens"] == 1
+    assert not any(secret in body for body in collector.received for secret in (b"tell 4", b"word-0"))
+
+
+# a process of its own, in which OpenTelemetry is not installed
+WITHOUT_PACKAGES = """
+import asyncio, os, sys
+sys.modules["opentelemetry"] = None
+import stoop_worker.main, stoop.gateway.server
+from stoop.client.sending import sending
+from stoop.gateway.traces import RequestSpans, exporting_spans
+from stoop_worker.jobs.publisher import Identity
+from stoop_worker.tracing import running_spans
+
+async def run():
+    async with running_spans(Identity("w", "m"), "redis://127.0.0.1:1") as spans:
+        assert spans is None
+
+def serve(**variables):
+    os.environ.update(variables)
+    spans = RequestSpans()
+    print("variables:", *variables.values())
+    with exporting_spans(spans), spans.serving({"path": "/v1/query"}), sending([]):
+        asyncio.run(run())
+
+serve()
+serve(OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:1", OTEL_TRACES_EXPORTER="none")
+serve(OTEL_TRACES_EXPORTER="otlp", OTEL_SDK_DISABLED="true")
+serve(OTEL_SDK_DISABLED="false", OTEL_EXPORTER_OTLP_PROTOCOL="http/protobuf")
+serve(OTEL_EXPORTER_OTLP_PROTOCOL="grpc")
+"""
+
+
+def test_without_the_variables_nothing_of_opentelemetry_is_needed_and_with_them_its_lack_is_a_warning() -> None:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
+    done = subprocess.run([sys.executable, "-c", WITHOUT_PACKAGES], env=kept, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    *quiet, installs, protocols = done.stdout.split("variables:")[1:]
+    assert [len(text.splitlines()) for text in quiet] == [1, 1, 1]
+    assert installs.count("pip install 'stoop[otel]'") == 2, "one from the gateway, one from the worker"
+    assert protocols.count("set http/protobuf") == 2
