@@ -61,11 +61,11 @@ class CaptionLength(StrEnum):
 class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     """Sampling settings of one answer. Absent fields take the worker's defaults.
 
-    `temperature` 0 is greedy; `top_p` in [0, 1]; `max_tokens` bounds the answer (and, on its own, the
-    reasoning before it); `max_objects` bounds detect and point; the same `seed` repeats the same answer.
-    `top_k` limits the choice to the k likeliest tokens, 0 allows all. A text ends before the first of the strings
-    `stop`, which are no part of the answer. `presence_penalty` is subtracted from the logits of tokens that the answer
-    has already, and `frequency_penalty` for each time. A text has the form of `response_format`, or one that the
+    `temperature` 0 is greedy; `top_p` in [0, 1]; `max_tokens` bounds the answer (and, on its own, the reasoning before
+    it); `max_objects` bounds detect and point; the same `seed` repeats the same answer. `top_k` limits the choice to
+    the k likeliest tokens, 0 allows all. A text ends before the first of the strings `stop`, which are no part of the
+    answer. `presence_penalty` is subtracted from the logits of tokens that the model has written already, in its
+    reasoning too, and `frequency_penalty` for each time. A text has the form of `response_format`, or one that the
     regular expression `regex` matches as a whole. `min_pixels` and `max_pixels` bound the size to which a model that
     reads images at their own resolution resizes them. `adapter` is the id of a LoRA adapter that the worker has.
     """

@@ -1,7 +1,10 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
-from stoop_worker.engine.config import EngineConfig, KVMemory, page_bytes
+from stoop_worker.engine.config import EngineConfig, KVMemory, count_bytes, page_bytes
+from stoop_worker.engine.device.penalties import TokenCounts
 from stoop_worker.engine.spec import KVSpec
 from stoop_worker.errors import ConfigError
 from stoop_worker.models.moondream.family import MoondreamFamily
@@ -49,6 +52,24 @@ def test_one_full_context_must_fit() -> None:
 def test_a_cpu_gets_room_for_some_full_contexts() -> None:
     pages = sized(page_size=16).pages
     assert pages * 16 >= 8 * MICRO.text.max_context
+
+
+def test_on_a_gpu_pages_leave_room_for_the_counts_of_penalties(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1 << 20, 1 << 20))
+    spec = replace(MoondreamFamily(micro_moondream()).spec, vocab_size=20_000)
+    config = EngineConfig(max_batch=3, memory_reserve=0.25)
+    memory = KVMemory.of(config, spec, device=torch.device("cuda"), dtype=torch.float16)
+    counts = 4 * 20_000 * 4
+    assert count_bytes(config, 20_000) == counts
+    size = page_bytes(spec.kv, torch.float16, config.page_size)
+    assert memory.pages == (0.75 * (1 << 20) - counts) // size
+
+
+def test_the_counts_of_penalties_have_their_memory_before_the_first_request() -> None:
+    counts = TokenCounts(3, 1000, torch.device("cpu"))
+    none_R = torch.zeros(0)
+    assert counts.rows(none_R, none_R, none_R).counts_SV is counts._counts_SV
+    assert counts._counts_SV.nbytes == count_bytes(EngineConfig(max_batch=2), 1000)
 
 
 def test_a_page_holds_keys_and_values_of_all_layers() -> None:

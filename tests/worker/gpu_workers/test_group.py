@@ -1,11 +1,13 @@
 """The environment, the metrics and the probes of several workers as one."""
 
+import asyncio
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
 
 from stoop_worker.config import WorkerConfig
 from stoop_worker.gpu_workers.devices import Device
@@ -125,6 +127,27 @@ async def test_a_worker_that_was_well_and_is_stuck_is_ended_at_the_third_miss(tm
     assert one.killed == 0
     await health.probe()
     assert (one.killed, loading.killed) == (1, 0), "one that has not answered yet is loading"
+
+
+async def test_a_defect_of_a_probe_is_logged_and_the_next_probe_comes(tmp_path: Path) -> None:
+    one, _ = members(tmp_path)
+    probes: list[int] = []
+    probed_again = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def answers(_member: object, _path: str) -> bytes | None:
+        probes.append(1)
+        if len(probes) == 1:
+            raise ZeroDivisionError("an unforeseen defect")
+        loop.call_soon_threadsafe(probed_again.set)
+        return b"ok"
+
+    with capture_logs() as logs:
+        running = asyncio.create_task(GroupHealth([one], answers, period=0.01).run())
+        await asyncio.wait_for(probed_again.wait(), 20)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    assert [(log["log_level"], "could not be probed" in log["event"]) for log in logs] == [("error", True)]
 
 
 async def test_a_worker_that_ended_between_two_probes_may_load_anew(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import torch
 from stoop_worker.engine.spec import KVSpec, Spec
 from stoop_worker.errors import ConfigError
 
-__all__ = ["EngineConfig", "KVMemory", "check_float8", "page_bytes"]
+__all__ = ["EngineConfig", "KVMemory", "check_float8", "count_bytes", "page_bytes"]
 
 _CPU_CONTEXTS = 8
 _MOST_CONTEXTS = 1024  # more would only lengthen the list of free pages
@@ -82,7 +82,8 @@ class KVMemory:
         needed = context // config.page_size + 1
         pages = config.pages
         if pages is None:
-            pages = _fitting(config, page_bytes(spec.kv, dtype, config.page_size), device, needed)
+            kept = count_bytes(config, spec.vocab_size)
+            pages = _fitting(config, page_bytes(spec.kv, dtype, config.page_size), device, needed, kept)
         if pages < needed:
             raise ConfigError(
                 f"{pages} pages of {config.page_size} positions are too few for one full context of {context}: give at "
@@ -102,9 +103,14 @@ def page_bytes(kv: KVSpec, dtype: torch.dtype, page_size: int) -> int:
     return 2 * kv.layers * page_size * kv.heads * kv.head_dim * dtype.itemsize
 
 
-def _fitting(config: EngineConfig, size: int, device: torch.device, needed: int) -> int:
+def count_bytes(config: EngineConfig, vocab_size: int) -> int:
+    """Return the bytes of the counts for penalties: an int32 for each id and each sequence that can run."""
+    return (config.max_batch + 1) * vocab_size * torch.int32.itemsize
+
+
+def _fitting(config: EngineConfig, size: int, device: torch.device, needed: int, kept: int) -> int:
     if device.type != "cuda":
         return _CPU_CONTEXTS * needed
     free, total = torch.cuda.mem_get_info(device)
-    spare = free - int(config.memory_reserve * total)
+    spare = free - int(config.memory_reserve * total) - kept
     return min(max(0, spare) // size, _MOST_CONTEXTS * needed)

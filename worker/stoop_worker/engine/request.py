@@ -91,8 +91,9 @@ class Sampling:
 
     `top_k` limits the choice to the k likeliest tokens; 0 allows all. A text ends before the first of the strings
     `stop`, or at one of the ids `stop_ids`. If `seed` is None, one is drawn at submission; the same seed repeats the
-    same tokens in any batch. Each token that the text has already loses `presence_penalty`, and `frequency_penalty` for
-    each time, from its logit. The text, but not the reasoning before it, follows the `grammar`.
+    same tokens in any batch. Each token that the model has written already, in its reasoning too, loses
+    `presence_penalty`, and `frequency_penalty` for each time, from its logit. The text, but not the reasoning before
+    it, follows the `grammar`.
     """
 
     temperature: float = 0.5

@@ -6,9 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import structlog
+
 from stoop_worker.gpu_workers.member import Member
 
 __all__ = ["GroupHealth"]
+
+log = structlog.get_logger(__name__)
 
 _LOOK_SECONDS = 0.5
 _PROBE_SECONDS = 10.0
@@ -70,7 +74,10 @@ class GroupHealth:
     async def _probe_for_ever(self) -> None:
         while True:
             await asyncio.sleep(self.period)
-            await self.probe()
+            try:
+                await self.probe()
+            except Exception:  # any defect: without probes, a worker that is stuck would run for ever
+                log.exception("the workers could not be probed; the next probe tries again")
 
     def _is_ready(self) -> bool:
         ready = any(member.ready for member in self.members)

@@ -17,13 +17,11 @@ __all__ = ["TokenCounts"]
 class TokenCounts:
     """The counts of each seat, on the device: the next step samples before the host knows the last step's tokens.
 
-    The first sequence with penalties makes room for them.
+    They have their memory from the start; `KVMemory` leaves room for it.
     """
 
     def __init__(self, seats: int, vocabulary: int, device: torch.device) -> None:
-        self._shape = seats, vocabulary
-        self._device = device
-        self._counts_SV: Tensor | None = None
+        self._counts_SV = torch.zeros(seats, vocabulary, dtype=torch.int32, device=device)
         self._counted: dict[int, tuple[int, int]] = {}  # by seat: the sequence's arrival, and its rollbacks by then
 
     def renew(self, sequences: Several[Sequence], *, prefilled: bool) -> bool:
@@ -43,20 +41,15 @@ class TokenCounts:
 
     def rows(self, seats_R: Tensor, presences_R: Tensor, frequencies_R: Tensor) -> PenaltyRows:
         """Return the penalties of the rows with these seats."""
-        return PenaltyRows(self._room(), seats_R, presences_R, frequencies_R)
-
-    def _room(self) -> Tensor:
-        if self._counts_SV is None:
-            self._counts_SV = torch.zeros(self._shape, dtype=torch.int32, device=self._device)
-        return self._counts_SV
+        return PenaltyRows(self._counts_SV, seats_R, presences_R, frequencies_R)
 
     def _recount(self, sequence: Sequence) -> None:
-        counts_V = self._room()[sequence.seat]
+        counts_V = self._counts_SV[sequence.seat]
         if not sequence.sampled:
             counts_V.zero_()
             return
-        upload = Upload(self._device)
-        counted = np.bincount(sequence.sampled, minlength=self._shape[1])
+        upload = Upload(counts_V.device)
+        counted = np.bincount(sequence.sampled, minlength=len(counts_V))
         sent = upload.to_device(counted, torch.int32)
         upload.send()
         counts_V.copy_(sent)
