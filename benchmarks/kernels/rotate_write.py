@@ -53,8 +53,8 @@ def measure(count: int, *, gelu: bool) -> Row:
     x = made(count, 3 * WIDTH + (MLP if gelu else 0))
     outs = [made(count, WIDTH + MLP) for _ in range(2)] if gelu else []
     if gelu:
-        ours = partial(rotate_write_gelu, x, positions, table, pool, slots, out_TM=outs[0])
-        right = partial(reference.rotate_write_gelu, x, positions, table, other, slots, out_TM=outs[1])
+        ours = partial(rotate_write_gelu, x, Places(positions, table, slots), pool, out_TM=outs[0])
+        right = partial(reference.rotate_write_gelu, x, Places(positions, table, slots), other, out_TM=outs[1])
         theirs = partial(torch_calls_gelu, x, positions, table, other, slots, out_TM=outs[1])
     else:
         ours = partial(rotate_write, x, Places(positions, table, slots), pool)

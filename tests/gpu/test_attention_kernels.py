@@ -202,7 +202,7 @@ def test_one_launch_between_the_products(
     made = torch.randn(len(contexts), 3 * WIDTH + MLP, device="cuda").to(dtype)
     pools = [pool.clone() for _ in range(2)]
     outs = [torch.full((len(contexts), WIDTH + MLP), torch.nan, dtype=dtype, device="cuda") for _ in range(2)]
-    places = positions.clamp(min=0), slots, table
+    places = Places(positions.clamp(min=0), table, slots)
     apart.rotate_attend(made, places, pools[0], layout, out_BM=outs[0])
     for _ in range(5):
         together.rotate_attend(made, places, pools[1], layout, out_BM=outs[1], ranges=ranges)
@@ -221,8 +221,8 @@ def test_rotate_write(count: int, dtype: torch.dtype) -> None:
     rows = torch.randn(count, 3 * WIDTH + MLP, device="cuda").to(dtype)
     pools = [torch.full((2, pages, PAGE, HEADS, HEAD_DIM), 5.0, dtype=dtype, device="cuda") for _ in range(3)]
     outs = [torch.full((count, WIDTH + MLP), 7.0, dtype=dtype, device="cuda") for _ in range(2)]
-    expected = plain.rotate_write_gelu(rows, positions, table, pools[0], slots, out_TM=outs[0])
-    found = rotate_write_gelu(rows, positions, table, pools[1], slots, out_TM=outs[1])
+    expected = plain.rotate_write_gelu(rows, Places(positions, table, slots), pools[0], out_TM=outs[0])
+    found = rotate_write_gelu(rows, Places(positions, table, slots), pools[1], out_TM=outs[1])
     for one, other in ((found, expected), (pools[1], pools[0]), (outs[1], outs[0])):
         torch.testing.assert_close(one, other, rtol=8e-3 if dtype == torch.bfloat16 else 1e-5, atol=1e-5)
     alone = rotate_write(rows[:, : 3 * WIDTH], Places(positions, table, slots), pools[2])

@@ -1,6 +1,6 @@
 """A decode step whose kernels start early against one whose kernels do not, to the bit: a race would show.
 
-Moondream 2's sizes, a few layers. The lengths of a row grow from input to input: so what it reads of the pool is the
+Moondream's sizes, with experts and without, a few layers. The lengths of a row grow from input to input: so what it reads of the pool is the
 same, whichever of the inputs ran before.
 """
 
@@ -15,13 +15,17 @@ from torch import Tensor
 from stoop_worker.engine.tensors import KVView
 from stoop_worker.kernels import early
 from stoop_worker.kernels.backend import launches_early
+from stoop_worker.kernels.moe import ExpertLinear
 from stoop_worker.kernels.paged_attention import PagedLayout
 from stoop_worker.kernels.rotate_write import rotation_table
 from stoop_worker.models.blocks.layers import LayerNorm, Linear
 from stoop_worker.models.moondream import decode_text as merged_text
+from stoop_worker.models.moondream.config_parts import TauConfig
 from stoop_worker.models.moondream.decode_text import MergedBlock
+from stoop_worker.models.moondream.weights import MoE, Tau
 
 WIDTH, INNER, HEADS, HEAD_DIM, PAGE, LAYERS = 2048, 8192, 32, 64, 16, 3
+EXPERTS, CHOSEN, EXPERT_INNER = 64, 8, 1024
 ROWS = [1, 2, 16, 17, 64, 65]
 INPUTS, ROUNDS, LONGEST = 5, 40, 960
 
@@ -57,9 +61,11 @@ def randn(*shape: int, scale: float = 1.0) -> Tensor:
     return (scale * torch.randn(*shape, device="cuda")).bfloat16()
 
 
-@pytest.fixture(scope="module")
-def blocks() -> tuple[MergedBlock, ...]:
+@pytest.fixture(scope="module", params=["MLP", "experts"])
+def blocks(request: pytest.FixtureRequest) -> tuple[MergedBlock, ...]:
     torch.manual_seed(0)
+    if request.param == "experts":
+        return tuple(with_experts() for _ in range(LAYERS))
     return tuple(
         MergedBlock(
             LayerNorm(1 + randn(WIDTH, scale=0.1), randn(WIDTH, scale=0.1)),
@@ -67,6 +73,21 @@ def blocks() -> tuple[MergedBlock, ...]:
             Linear(randn(WIDTH, WIDTH + INNER, scale=(WIDTH + INNER) ** -0.5), randn(WIDTH, scale=0.1)),
         )
         for _ in range(LAYERS)
+    )
+
+
+def with_experts() -> MergedBlock:
+    """Return a block of Moondream 3's kind."""
+    up = ExpertLinear(randn(EXPERTS, 2 * EXPERT_INNER, WIDTH, scale=WIDTH**-0.5))
+    down = ExpertLinear(randn(EXPERTS, WIDTH, EXPERT_INNER, scale=EXPERT_INNER**-0.5))
+    router = Linear(randn(EXPERTS, WIDTH, scale=WIDTH**-0.5), randn(EXPERTS))
+    made = 3 * WIDTH + 2 * EXPERTS  # the second half of the last rows is not read
+    return MergedBlock(
+        LayerNorm(1 + randn(WIDTH, scale=0.1), randn(WIDTH, scale=0.1)),
+        Linear(randn(made, WIDTH, scale=WIDTH**-0.5), randn(made)),
+        Linear(randn(WIDTH, WIDTH, scale=WIDTH**-0.5), randn(WIDTH, scale=0.1)),
+        Tau(randn(2 * HEADS, 3 * WIDTH, scale=0.01), randn(HEADS), TauConfig()),
+        MoE(router, up, down, CHOSEN),
     )
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from stoop_worker.kernels.paged_attention.decode import Ranges
 from stoop_worker.kernels.rotate_attend import kernel, reference
-from stoop_worker.kernels.rotate_write import rotation_table
+from stoop_worker.kernels.rotate_write import Places, rotation_table
 from tests.kernels.test_paged_attention import HEAD_DIM, HEADS, NO_PAGE, Case, Sequence
 
 WIDTH, INNER = HEADS * HEAD_DIM, 1030
@@ -17,12 +17,12 @@ TOLERANCE = {torch.float32: 1e-5, torch.float16: 5e-3}
 TABLE = rotation_table(64, HEAD_DIM // 2, 10000.0, torch.device("cpu"))
 
 
-def places_of(case: Case) -> tuple[Tensor, Tensor, Tensor]:
+def places_of(case: Case) -> Places:
     """Return the positions and the slots of the last positions, and the table."""
     positions = case.layout.context_lens_B.long() - 1
     size = case.layout.page_size
     pages = case.layout.page_table_BP.gather(1, (positions // size)[:, None])[:, 0].long()
-    return positions, pages * size + positions % size, TABLE
+    return Places(positions, TABLE, pages * size + positions % size)
 
 
 def made_of(rows: int, dtype: torch.dtype) -> Tensor:
@@ -52,7 +52,7 @@ def test_it_does_what_the_others_do(
     case = Case([Sequence(context, 1, 0) for context in CONTEXTS], 4, dtype, seed=1)
     places, made = places_of(case), made_of(len(CONTEXTS), dtype)
     pools, outs = [case.pool.clone() for _ in range(2)], [poisoned(len(CONTEXTS), dtype) for _ in range(2)]
-    slots = places[1]
+    slots = places.slots_T
     for pool in pools:  # what is not yet stored must not be read
         pool.view(2, -1, HEADS, HEAD_DIM)[:, slots] = torch.nan
     reference.rotate_attend(made, places, pools[0], case.layout, out_BM=outs[0][:, :-3])
@@ -71,13 +71,13 @@ def test_a_padding_row_gives_zero_and_stores_nothing(splits: int) -> None:
     reference.rotate_attend(made, places, alone, case.layout, out_BM=outs[0][:, :-3])
     case.layout.page_table_BP[1] = NO_PAGE
     layout = replace(case.layout, context_lens_B=torch.tensor([40, 0], dtype=torch.int32))
-    places[0][1], places[1][1] = 0, -1
+    places.positions[1], places.slots_T[1] = 0, -1
     ranges = Ranges(splits, block=8)
     kernel.rotate_attend(made, places, pool, layout, out_BM=outs[1][:, :-3], ranges=ranges)
     torch.testing.assert_close(outs[1][0], outs[0][0], equal_nan=True)
     assert torch.equal(outs[1][1, :WIDTH], torch.zeros(WIDTH))
     changed = (pool.nan_to_num(7) != case.pool.nan_to_num(7)).flatten(3).any(dim=3).nonzero()[:, 1:].unique(dim=0)
-    assert changed.tolist() == [list(divmod(int(places[1][0]), 4))]
+    assert changed.tolist() == [list(divmod(int(places.slots_T[0]), 4))]
 
 
 def test_a_float8_pool_is_read_as_it_was_stored() -> None:
@@ -85,7 +85,7 @@ def test_a_float8_pool_is_read_as_it_was_stored() -> None:
     # the interpreter rounds to float8 otherwise than torch: values that need no rounding, at position 0
     made = made_of(len(CONTEXTS), torch.float32)
     made[:, : 3 * WIDTH] = made[:, : 3 * WIDTH].to(torch.float8_e4m3fn).float()
-    places = torch.zeros(len(CONTEXTS), dtype=torch.int64), places_of(case)[1], TABLE
+    places = replace(places_of(case), positions=torch.zeros(len(CONTEXTS), dtype=torch.int64))
     pools = [case.pool.to(torch.float8_e4m3fn) for _ in range(2)]
     outs = [poisoned(len(CONTEXTS), torch.float32) for _ in range(2)]
     reference.rotate_attend(made, places, pools[0], case.layout, out_BM=outs[0][:, :-3])

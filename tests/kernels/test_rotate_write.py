@@ -40,7 +40,7 @@ def test_the_mlp_beside_it_goes_through_gelu_and_touches_no_other_column() -> No
     rows = torch.randn(3, 3 * WIDTH + MLP)
     pool, alone = empty_pool(), empty_pool()
     out = torch.full((3, WIDTH + MLP), 7.0)
-    q = rotate_write_gelu(rows, POSITIONS, TABLE, pool, SLOTS, out_TM=out)
+    q = rotate_write_gelu(rows, PLACES, pool, out_TM=out)
     assert torch.equal(q, rotate_write(rows[:, : 3 * WIDTH], PLACES, alone))
     assert torch.equal(pool, alone)
     torch.testing.assert_close(out[:, WIDTH:], functional.gelu(rows[:, 3 * WIDTH :], approximate="tanh"))

@@ -17,8 +17,8 @@ def test_it_agrees_with_the_reference(heads: int, head_dim: int, rotary: int, dt
     table = rotation_table(64, rotary, THETA, torch.device("cpu"))
     pools = [torch.full((2, 3, PAGE, heads, head_dim), 5.0, dtype=dtype) for _ in range(3)]
     outs = [torch.full((4, width + mlp), 7.0, dtype=dtype) for _ in range(2)]
-    expected = reference.rotate_write_gelu(rows, POSITIONS, table, pools[0], SLOTS, out_TM=outs[0])
-    found = rotate_write_gelu(rows, POSITIONS, table, pools[1], SLOTS, out_TM=outs[1])
+    expected = reference.rotate_write_gelu(rows, Places(POSITIONS, table, SLOTS), pools[0], out_TM=outs[0])
+    found = rotate_write_gelu(rows, Places(POSITIONS, table, SLOTS), pools[1], out_TM=outs[1])
     alone = rotate_write(rows[:, : 3 * width], Places(POSITIONS, table, SLOTS), pools[2])
     for one, other in ((found, expected), (pools[1], pools[0]), (outs[1], outs[0])):
         torch.testing.assert_close(one, other)

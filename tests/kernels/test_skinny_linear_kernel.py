@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from stoop_worker.kernels.moe import ExpertOutputs
 from stoop_worker.kernels.skinny_linear import products, reference, sums
 from stoop_worker.kernels.skinny_linear.products import Cut
 
@@ -103,6 +104,17 @@ def test_parts_are_added_as_the_reference_adds_them(count: int, rows: int, width
     assert torch.equal(summed, expected)
     assert torch.equal(sums.add_parts(*given), expected)
     torch.testing.assert_close(normed, expected_norm, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+
+
+def test_weighted_experts_join_the_sum() -> None:
+    x, parts, bias, weight = torch.randn(3, 48), torch.randn(2, 3, 48), torch.randn(48), torch.randn(48)
+    experts = ExpertOutputs(torch.randn(3 * 4, 48), torch.rand(3, 4))
+    expected = reference.add_parts_layer_norm(x, parts, bias, weight, bias, experts=experts)
+    found = sums.add_parts_layer_norm(x, parts, bias, weight, bias, experts=experts)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)
+    alone = x + parts.sum(dim=0) + bias + (experts.found_PC.view(3, 4, 48) * experts.weights_TK[..., None]).sum(dim=1)
+    torch.testing.assert_close(sums.add_parts(x, parts, bias, experts=experts), alone)
 
 
 def test_parts_of_another_shape_are_refused() -> None:

@@ -2,9 +2,11 @@
 
     route(logits_TE, count) -> Routing(experts_TK, weights_TK)
     mixture(x_TC, routing, up, down, adapter=None) -> out_TC
+    expert_outputs(x_TC, routing, up, down) -> ExpertOutputs(found_PC, weights_TK)
 
-T tokens, E experts, K chosen for a token, C model dim, F inner dim of an expert. `up` is an `ExpertLinear` of
-(E, 2 F, C), `down` one of (E, C, F), in the dtype of x or in float8_e4m3fn with float32 scales (E, rows).
+T tokens, E experts, K chosen for a token, P = T K pairs, C model dim, F inner dim of an expert. `up` is an
+`ExpertLinear` of (E, 2 F, C), `down` one of (E, C, F), in the dtype of x or in float8_e4m3fn with float32 scales
+(E, rows).
 
 weights.py    the values above
 routing.py    the kernels that choose experts and sort tokens by expert
@@ -17,9 +19,9 @@ from torch import Tensor
 
 from stoop_worker.kernels.backend import uses_kernel
 from stoop_worker.kernels.moe import reference
-from stoop_worker.kernels.moe.weights import ExpertAdapter, ExpertLinear, Routing
+from stoop_worker.kernels.moe.weights import ExpertAdapter, ExpertLinear, ExpertOutputs, Routing
 
-__all__ = ["ExpertAdapter", "ExpertLinear", "Routing", "mixture", "route"]
+__all__ = ["ExpertAdapter", "ExpertLinear", "ExpertOutputs", "Routing", "expert_outputs", "mixture", "route"]
 
 
 def route(logits_TE: Tensor, count: int) -> Routing:
@@ -40,3 +42,12 @@ def mixture(
 
         return kernel.mixture(x_TC, routing, up, down)
     return reference.mixture(x_TC, routing, up, down, adapter)
+
+
+def expert_outputs(x_TC: Tensor, routing: Routing, up: ExpertLinear, down: ExpertLinear) -> ExpertOutputs:
+    """Return the outputs of each token's experts, for a later kernel to add up; see `reference.expert_outputs`."""
+    if uses_kernel(x_TC):
+        from stoop_worker.kernels.moe import kernel
+
+        return kernel.expert_outputs(x_TC, routing, up, down)
+    return reference.expert_outputs(x_TC, routing, up, down)

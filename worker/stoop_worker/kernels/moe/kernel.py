@@ -15,9 +15,9 @@ from torch import Tensor
 from stoop_worker.kernels import early
 from stoop_worker.kernels.moe.products import Cut, cut_for, down_product, up_product
 from stoop_worker.kernels.moe.routing import route, sort_pairs
-from stoop_worker.kernels.moe.weights import ExpertLinear, Routing
+from stoop_worker.kernels.moe.weights import ExpertLinear, ExpertOutputs, Routing
 
-__all__ = ["combine", "mixture", "route"]
+__all__ = ["combine", "expert_outputs", "mixture", "route"]
 
 _BLOCK = 1024
 
@@ -26,15 +26,23 @@ def mixture(x_TC: Tensor, routing: Routing, up: ExpertLinear, down: ExpertLinear
     """Compute `reference.mixture`; rows of x may be strided, their columns are contiguous."""
     if x_TC.shape[0] == 0:
         return torch.empty_like(x_TC)
+    return combine(expert_outputs(x_TC, routing, up, down, cut=cut))
+
+
+def expert_outputs(
+    x_TC: Tensor, routing: Routing, up: ExpertLinear, down: ExpertLinear, *, cut: Cut | None = None
+) -> ExpertOutputs:
+    """Compute `reference.expert_outputs` for at least one token."""
     experts = up.weight_EOI.shape[0]
     cut = cut or cut_for(routing.experts_TK.numel(), experts)
     order = sort_pairs(routing.experts_TK, experts)
     inner_PF = up_product(x_TC, order, up, cut)
-    return combine(down_product(inner_PF, order, down, cut), routing.weights_TK)
+    return ExpertOutputs(down_product(inner_PF, order, down, cut), routing.weights_TK)
 
 
-def combine(found_PC: Tensor, weights_TK: Tensor) -> Tensor:
+def combine(outputs: ExpertOutputs) -> Tensor:
     """Return the weighted sum of each token's pairs, summed in float32 in the order of its experts."""
+    found_PC, weights_TK = outputs
     (tokens, chosen), width = weights_TK.shape, found_PC.shape[1]
     out_TC = torch.empty((tokens, width), dtype=found_PC.dtype, device=found_PC.device)
     kernel: Any = _combine

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from stoop_worker.kernels.moe.weights import ExpertAdapter, ExpertLinear, Routing
+from stoop_worker.kernels.moe.weights import ExpertAdapter, ExpertLinear, ExpertOutputs, Routing
 
-__all__ = ["gated_gelu", "mixture", "route"]
+__all__ = ["combine", "expert_outputs", "gated_gelu", "mixture", "route"]
 
 
 def route(logits_TE: Tensor, count: int) -> Routing:
@@ -49,6 +49,23 @@ def mixture(
         found_RC = found_RC.to(precise)
         out_TC.index_add_(0, rows, found_RC * routing.weights_TK[rows, ranks, None].to(precise))
     return out_TC.to(x_TC.dtype)
+
+
+def expert_outputs(x_TC: Tensor, routing: Routing, up: ExpertLinear, down: ExpertLinear) -> ExpertOutputs:
+    """Return the chosen experts' outputs as they are, in x's dtype; `combine` adds them up."""
+    found_TKC = x_TC.new_empty((*routing.experts_TK.shape, down.weight_EOI.shape[1]))
+    for expert in torch.unique(routing.experts_TK).tolist():
+        rows, ranks = (routing.experts_TK == expert).nonzero(as_tuple=True)
+        found_TKC[rows, ranks] = _product(gated_gelu(_product(x_TC[rows], up, expert)), down, expert)
+    return ExpertOutputs(found_TKC.flatten(0, 1), routing.weights_TK)
+
+
+def combine(outputs: ExpertOutputs) -> Tensor:
+    """Return the weighted sums of the tokens' experts (T, C), in at least float32."""
+    weights_TK1 = outputs.weights_TK[..., None]
+    precise = torch.promote_types(outputs.found_PC.dtype, torch.float32)
+    found_TKC = outputs.found_PC.view(*outputs.weights_TK.shape, -1)
+    return (found_TKC.to(precise) * weights_TK1.to(precise)).sum(dim=1)
 
 
 def gated_gelu(u_RN: Tensor) -> Tensor:

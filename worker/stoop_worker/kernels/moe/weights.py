@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-__all__ = ["ExpertAdapter", "ExpertLinear", "Routing"]
+__all__ = ["ExpertAdapter", "ExpertLinear", "ExpertOutputs", "Routing"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,4 +35,11 @@ class Routing(NamedTuple):
     """The experts of each token, int32, likeliest first, and their weights, which sum to 1."""
 
     experts_TK: Tensor
+    weights_TK: Tensor
+
+
+class ExpertOutputs(NamedTuple):
+    """The outputs of the K experts of each token, not yet added up: `found_PC` by pair t K + k, and their weights."""
+
+    found_PC: Tensor
     weights_TK: Tensor

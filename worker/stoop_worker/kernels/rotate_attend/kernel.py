@@ -16,6 +16,7 @@ from torch import Tensor
 from stoop_worker.kernels import early
 from stoop_worker.kernels.paged_attention.decode import LOWEST, Ranges, end, merge, ranges_for, scratch, take
 from stoop_worker.kernels.paged_attention.layout import PagedLayout
+from stoop_worker.kernels.rotate_write import Places
 from stoop_worker.kernels.rotate_write.kernel import fit, gelu
 
 __all__ = ["rotate_attend"]
@@ -26,15 +27,14 @@ _HELD = 2  # blocks of positions read before the product has ended
 
 def rotate_attend(
     made_BN: Tensor,
-    places: tuple[Tensor, Tensor, Tensor],
+    places: Places,
     pool: Tensor,
     layout: PagedLayout,
     *,
     out_BM: Tensor,
     ranges: Ranges | None = None,
 ) -> None:
-    """Compute `reference.rotate_attend`; the rules of `decode` for captures and calls on one device hold here too."""
-    positions_B, slots_B, table_SF2 = places
+    """Compute `reference.rotate_attend` without heat; the rules of `decode` for captures and calls hold here too."""
     heads, head_dim = pool.shape[3:]
     table_BP = layout.page_table_BP
     batch = made_BN.shape[0]
@@ -48,9 +48,9 @@ def rotate_attend(
     kernel: Any = _rotate_attend
     kernel[(heads + beside, ranges.splits, batch)](
         made_BN,
-        positions_B,
-        table_SF2,
-        slots_B,
+        places.positions,
+        places.table_SF2,
+        places.slots_T,
         pool[0],
         pool[1],
         table_BP,
@@ -65,7 +65,7 @@ def rotate_attend(
         log2(e) / sqrt(head_dim),
         H=heads,
         D=head_dim,
-        F=table_SF2.shape[1],
+        F=places.table_SF2.shape[1],
         PAGE=layout.page_size,
         COLUMNS=columns,
         GELU_BLOCK=_GELU_BLOCK,

@@ -7,14 +7,14 @@ input. One layer's pool is (2, pages, page size, H, D).
 from torch import Tensor
 
 from stoop_worker.kernels.paged_attention import PagedLayout, paged_attention
-from stoop_worker.kernels.rotate_write import rotate_write_gelu
+from stoop_worker.kernels.rotate_write import Places, rotate_write_gelu
 
 __all__ = ["rotate_attend"]
 
 
 def rotate_attend(
     made_BN: Tensor,
-    places: tuple[Tensor, Tensor, Tensor],
+    places: Places,
     pool: Tensor,
     layout: PagedLayout,
     *,
@@ -22,9 +22,8 @@ def rotate_attend(
 ) -> None:
     """Fill the first C columns of `out_BM` with the heads' outputs, the others with the GELU of the MLP's values.
 
-    `places` holds positions_B and slots_B, both int64, and table_SF2. Row b is the last position of sequence b: its
-    keys and values are stored as by `rotate_write_gelu`, and it attends to them too.
+    Row b is the last position of sequence b: its keys and values are stored as by `rotate_write_gelu`, and it attends
+    to them too.
     """
-    positions_B, slots_B, table_SF2 = places
-    q_BHD = rotate_write_gelu(made_BN, positions_B, table_SF2, pool, slots_B, out_TM=out_BM)
+    q_BHD = rotate_write_gelu(made_BN, places, pool, out_TM=out_BM)
     paged_attention(q_BHD, pool, layout, out_TM=out_BM)

@@ -1,7 +1,7 @@
 """Rotate the queries and keys of a decoder layer, and store its keys and values in the KV pool.
 
     rotate_write(qkv_TN, places, pool, *, norms=None) -> q_THD
-    rotate_write_gelu(qkvf_TN, positions_T, table_SF2, pool, slots_T, *, out_TM) -> q_THD
+    rotate_write_gelu(qkvf_TN, places, pool, *, out_TM) -> q_THD
     rotation_table(max_context, rotary_dim, theta, device, *, dtype) -> table_SF2
 
 T rows, H query heads, K key heads, D head dim, F frequencies (half the rotated channels), S positions.
@@ -32,12 +32,10 @@ def rotate_write(qkv_TN: Tensor, places: Places, pool: Tensor, *, norms: HeadNor
     return reference.rotate_write(qkv_TN, places, pool, norms=norms)
 
 
-def rotate_write_gelu(
-    qkvf_TN: Tensor, positions_T: Tensor, table_SF2: Tensor, pool: Tensor, slots_T: Tensor, *, out_TM: Tensor
-) -> Tensor:
+def rotate_write_gelu(qkvf_TN: Tensor, places: Places, pool: Tensor, *, out_TM: Tensor) -> Tensor:
     """Return the rotated q_THD and fill the last columns of `out_TM`; see `reference.rotate_write_gelu`."""
     if uses_kernel(qkvf_TN):
         from stoop_worker.kernels.rotate_write import kernel
 
-        return kernel.rotate_write_gelu(qkvf_TN, positions_T, table_SF2, pool, slots_T, out_TM=out_TM)
-    return reference.rotate_write_gelu(qkvf_TN, positions_T, table_SF2, pool, slots_T, out_TM=out_TM)
+        return kernel.rotate_write_gelu(qkvf_TN, places, pool, out_TM=out_TM)
+    return reference.rotate_write_gelu(qkvf_TN, places, pool, out_TM=out_TM)

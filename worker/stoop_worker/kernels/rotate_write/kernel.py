@@ -28,13 +28,10 @@ def rotate_write(qkv_TN: Tensor, places: Places, pool: Tensor, *, norms: HeadNor
     return _launch(qkv_TN, places, pool, qkv_TN, _Parts(heads, norms=norms))
 
 
-def rotate_write_gelu(
-    qkvf_TN: Tensor, positions_T: Tensor, table_SF2: Tensor, pool: Tensor, slots_T: Tensor, *, out_TM: Tensor
-) -> Tensor:
+def rotate_write_gelu(qkvf_TN: Tensor, places: Places, pool: Tensor, *, out_TM: Tensor) -> Tensor:
     """Compute `reference.rotate_write_gelu`; rows of `qkvf_TN` and `out_TM` may be strided, columns are contiguous."""
     heads, head_dim = pool.shape[3:]
     columns = qkvf_TN.shape[1] - 3 * heads * head_dim
-    places = Places(positions_T, table_SF2, slots_T)
     return _launch(qkvf_TN, places, pool, out_TM, _Parts(heads, columns=columns))
 
 

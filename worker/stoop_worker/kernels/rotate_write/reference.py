@@ -62,15 +62,13 @@ def query_heads(qkv_TN: Tensor, pool: Tensor) -> int:
     return heads
 
 
-def rotate_write_gelu(
-    qkvf_TN: Tensor, positions_T: Tensor, table_SF2: Tensor, pool: Tensor, slots_T: Tensor, *, out_TM: Tensor
-) -> Tensor:
+def rotate_write_gelu(qkvf_TN: Tensor, places: Places, pool: Tensor, *, out_TM: Tensor) -> Tensor:
     """Do the same to the first 3 C columns of merged rows, and apply tanh-GELU to fc1's, the others; returns q_THD.
 
-    There are as many key heads as query heads. GELU writes to `out_TM` from column C on. The first C columns belong to
-    attention, so that one product with [proj | fc2] completes the layer.
+    There are as many key heads as query heads, and there may be no columns of fc1. GELU writes to `out_TM` from column
+    C on. The first C columns belong to attention, so that one product with [proj | fc2] completes the layer.
     """
     heads, head_dim = pool.shape[3:]
     width = heads * head_dim
     out_TM[:, width:] = functional.gelu(qkvf_TN[:, 3 * width :], approximate="tanh")
-    return rotate_write(qkvf_TN[:, : 3 * width], Places(positions_T, table_SF2, slots_T), pool)
+    return rotate_write(qkvf_TN[:, : 3 * width], places, pool)

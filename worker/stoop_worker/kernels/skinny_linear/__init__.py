@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from stoop_worker.kernels.backend import uses_kernel
+from stoop_worker.kernels.moe import ExpertOutputs
 from stoop_worker.kernels.skinny_linear import reference
 
 __all__ = ["add_parts", "add_parts_layer_norm", "skinny_linear", "split_linear"]
@@ -35,21 +36,30 @@ def split_linear(x_BK: Tensor, weight_NK: Tensor) -> Tensor:
     return reference.split_linear(x_BK, weight_NK)
 
 
-def add_parts(x_BC: Tensor, parts_SBC: Tensor, added_bias_C: Tensor) -> Tensor:
-    """Return sum_BC = x + (all parts + bias), in x's dtype; `reference.add_parts` defines the rounding."""
+def add_parts(x_BC: Tensor, parts_SBC: Tensor, added_bias_C: Tensor, *, experts: ExpertOutputs | None = None) -> Tensor:
+    """Return sum_BC = x + (all parts + bias + the weighted sum of experts), in x's dtype.
+
+    `reference.add_parts` defines the rounding.
+    """
     if uses_kernel(x_BC, parts_SBC, added_bias_C):
         from stoop_worker.kernels.skinny_linear import sums
 
-        return sums.add_parts(x_BC, parts_SBC, added_bias_C)
-    return reference.add_parts(x_BC, parts_SBC, added_bias_C)
+        return sums.add_parts(x_BC, parts_SBC, added_bias_C, experts=experts)
+    return reference.add_parts(x_BC, parts_SBC, added_bias_C, experts=experts)
 
 
 def add_parts_layer_norm(
-    x_BC: Tensor, parts_SBC: Tensor, added_bias_C: Tensor, weight_C: Tensor, bias_C: Tensor
+    x_BC: Tensor,
+    parts_SBC: Tensor,
+    added_bias_C: Tensor,
+    weight_C: Tensor,
+    bias_C: Tensor,
+    *,
+    experts: ExpertOutputs | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return sum_BC as by `add_parts`, and its layer norm, both in x's dtype."""
     if uses_kernel(x_BC, parts_SBC, added_bias_C, weight_C, bias_C):
         from stoop_worker.kernels.skinny_linear import sums
 
-        return sums.add_parts_layer_norm(x_BC, parts_SBC, added_bias_C, weight_C, bias_C)
-    return reference.add_parts_layer_norm(x_BC, parts_SBC, added_bias_C, weight_C, bias_C)
+        return sums.add_parts_layer_norm(x_BC, parts_SBC, added_bias_C, weight_C, bias_C, experts=experts)
+    return reference.add_parts_layer_norm(x_BC, parts_SBC, added_bias_C, weight_C, bias_C, experts=experts)

@@ -8,6 +8,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from stoop_worker.kernels.layer_norm.reference import layer_norm
+from stoop_worker.kernels.moe import ExpertOutputs
+from stoop_worker.kernels.moe.reference import combine
 
 __all__ = ["add_parts", "add_parts_layer_norm", "skinny_linear", "split_linear"]
 
@@ -23,17 +25,29 @@ def split_linear(x_BK: Tensor, weight_NK: Tensor) -> Tensor:
     return functional.linear(x_BK.to(wide), weight_NK.to(wide))[None]
 
 
-def add_parts(x_BC: Tensor, parts_SBC: Tensor, added_bias_C: Tensor) -> Tensor:
-    """Return sum_BC: the parts from first to last, then the bias, rounded to x's dtype; then x, rounded again."""
+def add_parts(x_BC: Tensor, parts_SBC: Tensor, added_bias_C: Tensor, *, experts: ExpertOutputs | None = None) -> Tensor:
+    """Return sum_BC: the parts from first to last, the bias and the weighted experts, rounded to x's dtype; then x.
+
+    The last sum is rounded again.
+    """
     added_BC = parts_SBC[0]
     for part_BC in parts_SBC[1:]:
         added_BC = added_BC + part_BC
-    return x_BC + (added_BC + added_bias_C.to(added_BC.dtype)).to(x_BC.dtype)
+    added_BC = added_BC + added_bias_C.to(added_BC.dtype)
+    if experts is not None:
+        added_BC = added_BC + combine(experts)
+    return x_BC + added_BC.to(x_BC.dtype)
 
 
 def add_parts_layer_norm(
-    x_BC: Tensor, parts_SBC: Tensor, added_bias_C: Tensor, weight_C: Tensor, bias_C: Tensor
+    x_BC: Tensor,
+    parts_SBC: Tensor,
+    added_bias_C: Tensor,
+    weight_C: Tensor,
+    bias_C: Tensor,
+    *,
+    experts: ExpertOutputs | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return sum_BC as by `add_parts`, and the layer norm of the rounded sum."""
-    sum_BC = add_parts(x_BC, parts_SBC, added_bias_C)
+    sum_BC = add_parts(x_BC, parts_SBC, added_bias_C, experts=experts)
     return sum_BC, layer_norm(sum_BC, weight_C, bias_C)

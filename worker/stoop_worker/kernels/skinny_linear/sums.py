@@ -2,7 +2,7 @@
 # ruff: noqa: PLR0913
 """Adds up the parts of a product, in one launch with one program a row. Letters as in `reference`."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -11,16 +11,27 @@ from torch import Tensor
 
 from stoop_worker.kernels import early
 from stoop_worker.kernels.layer_norm.reference import EPSILON
+from stoop_worker.kernels.moe import ExpertOutputs
 
 __all__ = ["add_parts", "add_parts_layer_norm"]
 
 _ROW_WARPS, _ONE_ROW_WARPS = 8, 16
 
 
-def add_parts(x_BC: Tensor, parts_SBC: Tensor, added_bias_C: Tensor, *, row_warps: int | None = None) -> Tensor:
-    """Compute `reference.add_parts`, bit-identical; `row_warps` overrides the number of warps that share a row."""
+def add_parts(
+    x_BC: Tensor,
+    parts_SBC: Tensor,
+    added_bias_C: Tensor,
+    *,
+    experts: ExpertOutputs | None = None,
+    row_warps: int | None = None,
+) -> Tensor:
+    """Compute `reference.add_parts`, without experts to the bit.
+
+    `row_warps` overrides the number of warps that share a row.
+    """
     sum_BC = torch.empty_like(x_BC, memory_format=torch.contiguous_format)
-    _launch((x_BC, parts_SBC, added_bias_C), None, sum_BC, sum_BC, row_warps=row_warps)
+    _launch(_Terms(x_BC, parts_SBC, added_bias_C, experts), None, sum_BC, sum_BC, row_warps=row_warps)
     return sum_BC
 
 
@@ -31,23 +42,33 @@ def add_parts_layer_norm(
     weight_C: Tensor,
     bias_C: Tensor,
     *,
+    experts: ExpertOutputs | None = None,
     row_warps: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Compute `reference.add_parts_layer_norm`; `row_warps` overrides the number of warps that share a row."""
     sum_BC, normed_BC = (torch.empty_like(x_BC, memory_format=torch.contiguous_format) for _ in range(2))
-    _launch((x_BC, parts_SBC, added_bias_C), (weight_C, bias_C), sum_BC, normed_BC, row_warps=row_warps)
+    terms = _Terms(x_BC, parts_SBC, added_bias_C, experts)
+    _launch(terms, (weight_C, bias_C), sum_BC, normed_BC, row_warps=row_warps)
     return sum_BC, normed_BC
 
 
+class _Terms(NamedTuple):
+    x_BC: Tensor
+    parts_SBC: Tensor
+    added_bias_C: Tensor
+    experts: ExpertOutputs | None
+
+
 def _launch(
-    terms: tuple[Tensor, Tensor, Tensor],
+    terms: _Terms,
     norm: tuple[Tensor, Tensor] | None,
     sum_BC: Tensor,
     normed_BC: Tensor,
     *,
     row_warps: int | None,
 ) -> None:
-    x_BC, parts_SBC, added_bias_C = (term.contiguous() for term in terms)
+    x_BC, parts_SBC, added_bias_C = (term.contiguous() for term in terms[:3])
+    found_PC, weights_BK = (x_BC, x_BC[:, :0]) if terms.experts is None else terms.experts
     if parts_SBC.shape[1:] != x_BC.shape:
         raise ValueError(f"parts of {tuple(parts_SBC.shape[1:])} do not fit rows of {tuple(x_BC.shape)}")
     count, width = x_BC.shape
@@ -59,6 +80,8 @@ def _launch(
         x_BC,
         parts_SBC,
         added_bias_C,
+        found_PC,
+        weights_BK,
         weight_C,
         bias_C,
         sum_BC,
@@ -68,6 +91,7 @@ def _launch(
         C=width,
         BLOCK=triton.next_power_of_2(width),
         PARTS=len(parts_SBC),
+        EXPERTS=weights_BK.shape[1],
         NORM=norm is not None,
         num_warps=row_warps or (_ONE_ROW_WARPS if count == 1 else _ROW_WARPS),
         **early.options(x_BC.device, count),
@@ -79,6 +103,8 @@ def _add_parts(
     x_ptr,
     parts_ptr,
     added_bias_ptr,
+    found_ptr,
+    shares_ptr,
     weight_ptr,
     bias_ptr,
     sum_ptr,
@@ -88,6 +114,7 @@ def _add_parts(
     C: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
+    EXPERTS: tl.constexpr,
     NORM: tl.constexpr,
     EARLY: tl.constexpr,
 ):
@@ -106,13 +133,21 @@ def _add_parts(
     for part in tl.static_range(1, PARTS):
         added += tl.load(parts_ptr + part * part_stride + start + column, mask=inside, other=0.0)
     added += added_bias
+    if EXPERTS > 0:
+        row = tl.program_id(0).to(tl.int64)
+        mixed = tl.zeros((BLOCK,), dtype=tl.float32)
+        for rank in tl.static_range(EXPERTS):
+            share = tl.load(shares_ptr + row * EXPERTS + rank).to(tl.float32)
+            found = tl.load(found_ptr + (row * EXPERTS + rank) * C + column, mask=inside, other=0.0)
+            mixed += share * found.to(tl.float32)
+        added += mixed
     x = tl.load(x_ptr + start + column, mask=inside, other=0.0).to(tl.float32)
     rounded = (x + added.to(dtype).to(tl.float32)).to(dtype)
     tl.store(sum_ptr + start + column, rounded, mask=inside)
 
     if NORM:
-        row = rounded.to(tl.float32)
-        mean = tl.sum(row, axis=0) / C
-        row = tl.where(inside, row - mean, 0.0)
-        scale = 1.0 / tl.sqrt(tl.sum(row * row, axis=0) / C + EPSILON)
-        tl.store(normed_ptr + start + column, (row * scale * weight + bias).to(dtype), mask=inside)
+        normed = rounded.to(tl.float32)
+        mean = tl.sum(normed, axis=0) / C
+        normed = tl.where(inside, normed - mean, 0.0)
+        scale = 1.0 / tl.sqrt(tl.sum(normed * normed, axis=0) / C + EPSILON)
+        tl.store(normed_ptr + start + column, (normed * scale * weight + bias).to(dtype), mask=inside)

@@ -5,6 +5,7 @@
 A program takes a block of rows and one part of their columns, for all rows of the weight.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,23 +15,38 @@ from torch import Tensor
 
 from stoop_worker.kernels import early
 
-__all__ = ["tau_parts"]
-
-_FEW_ROWS = 64
-_COLUMNS = 128
+__all__ = ["Cut", "cut_for", "tau_parts"]
 
 
-def tau_parts(qkv_TN: Tensor, w_XN: Tensor, *, tanh_gelu: bool) -> Tensor:
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The split of the work: rows and columns at a time, both powers of two, and parts of the columns."""
+
+    rows: int
+    columns: int
+    parts: int
+    warps: int = 4
+    stages: int = 3
+
+
+_FEW, _MIDDLE, _MANY = Cut(16, 128, 48), Cut(16, 128, 24), Cut(64, 128, 12)
+
+
+def cut_for(count: int) -> Cut:
+    """Return the split for `count` rows: few rows leave most of the device idle unless there are many parts."""
+    return _FEW if count <= early.MOST_ROWS else _MIDDLE if count <= 256 else _MANY
+
+
+def tau_parts(qkv_TN: Tensor, w_XN: Tensor, *, tanh_gelu: bool, cut: Cut | None = None) -> Tensor:
     """Compute `reference.tau_parts` in several parts; rows may be strided, their columns are contiguous."""
     (count, width), out = qkv_TN.shape, w_XN.shape[0]
-    few = count <= _FEW_ROWS
-    parts = min(12 if few else 4, triton.cdiv(width, _COLUMNS))
+    cut = cut or cut_for(count)
+    parts = min(cut.parts, triton.cdiv(width, cut.columns))
     parts_STX = torch.empty((parts, count, out), dtype=torch.float32, device=qkv_TN.device)
     if count == 0:
         return parts_STX
-    rows = 16 if few else 64
     kernel: Any = _parts
-    kernel[(triton.cdiv(count, rows), parts)](
+    kernel[(triton.cdiv(count, cut.rows), parts)](
         qkv_TN,
         w_XN.contiguous(),
         parts_STX,
@@ -39,12 +55,13 @@ def tau_parts(qkv_TN: Tensor, w_XN: Tensor, *, tanh_gelu: bool) -> Tensor:
         N=width,
         X=out,
         X_BLOCK=max(16, triton.next_power_of_2(out)),
-        PART=triton.cdiv(triton.cdiv(width, _COLUMNS), parts) * _COLUMNS,
-        ROWS=rows,
-        COLUMNS=_COLUMNS,
+        PART=triton.cdiv(triton.cdiv(width, cut.columns), parts) * cut.columns,
+        ROWS=cut.rows,
+        COLUMNS=cut.columns,
+        STAGES=cut.stages,
         TANH=tanh_gelu,
         PRECISION="ieee" if qkv_TN.dtype == torch.float32 else "tf32",  # matters only for float32
-        num_warps=4,
+        num_warps=cut.warps,
         **early.options(qkv_TN.device, count),
     )
     return parts_STX
@@ -63,6 +80,7 @@ def _parts(
     PART: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
+    STAGES: tl.constexpr,
     TANH: tl.constexpr,
     PRECISION: tl.constexpr,
     EARLY: tl.constexpr,
@@ -76,7 +94,7 @@ def _parts(
     w_ptrs = w_ptr + out[None, :] * N + column[:, None]
     early.wait(EARLY)
     sums = tl.zeros((ROWS, X_BLOCK), dtype=tl.float32)
-    for start in range(part * PART, (part + 1) * PART, COLUMNS):
+    for start in tl.range(part * PART, (part + 1) * PART, COLUMNS, num_stages=STAGES):
         inside = start + column < N
         x = tl.load(rows_ptrs + start, mask=(row < count)[:, None] & inside[None, :], other=0.0)
         w = tl.load(w_ptrs + start, mask=inside[:, None] & (out < X)[None, :], other=0.0)

@@ -1,9 +1,10 @@
 """A decode step of the text model with half as many matrix products, each of twice the size.
 
 Both parts of a block read the same norm and both end in the same sum. So the rows of qkv and fc1 make one product, and
-the columns of proj and fc2 another: fewer and longer reads of the weights, which is all that a decode does.
+the columns of proj and fc2 another: fewer and longer reads of the weights, which is all that a decode does. In a block
+with experts, the router joins the first product, and the sum adds up the experts.
 
-B rows, C model dim, F inner dim of the MLP, H heads, D head dim, S parts of a sum.
+B rows, C model dim, F inner dim of the MLP, E experts, H heads, D head dim, S parts of a sum.
 """
 
 from dataclasses import dataclass
@@ -12,21 +13,32 @@ import torch
 from torch import Tensor
 
 from stoop_worker.engine.tensors import KVView
+from stoop_worker.kernels import moe
 from stoop_worker.kernels.rotate_attend import rotate_attend
+from stoop_worker.kernels.rotate_write import Places
 from stoop_worker.kernels.skinny_linear import add_parts, add_parts_layer_norm, skinny_linear, split_linear
 from stoop_worker.models.blocks.layers import MLP, AnyLinear, LayerNorm, Linear, layer_norm
-from stoop_worker.models.moondream.weights import TextBlock, TextWeights
+from stoop_worker.models.moondream.tau import heat_of
+from stoop_worker.models.moondream.weights import MoE, Tau, TextBlock, TextWeights
 
 __all__ = ["MergedBlock", "merge", "step"]
+
+_MULTIPLE = 128  # of the first product's rows, so that the kernel's blocks divide them
 
 
 @dataclass(frozen=True, slots=True)
 class MergedBlock:
-    """`first` makes qkv and the MLP's inner values, (3C + F, C); `second` takes attention and MLP, (C, C + F)."""
+    """`first` makes qkv and the MLP's inner values, (3C + F, C); `second` takes attention and MLP, (C, C + F).
+
+    With experts, `first` makes qkv and the router's logits, then zeros up to a round number of rows, and `second` takes
+    attention alone.
+    """
 
     ln: LayerNorm
     first: Linear
     second: Linear
+    tau: Tau | None = None
+    experts: MoE | None = None
 
 
 def merge(weights: TextWeights) -> tuple[MergedBlock, ...]:
@@ -36,36 +48,60 @@ def merge(weights: TextWeights) -> tuple[MergedBlock, ...]:
 
 def step(x_BC: Tensor, kv: KVView, blocks: tuple[MergedBlock, ...], rotations_SF2: Tensor) -> Tensor:
     """Run the decoder on one position a sequence; returns hidden_BC like `text.forward`, rounded less often."""
-    inner = blocks[0].first.weight.shape[0] - 3 * x_BC.shape[1]
-    places = kv.positions_T, kv.slots_T, rotations_SF2
     # launched when all before has ended: what the step is given may be read from here on by kernels that start early
     normed_BC = layer_norm(x_BC, blocks[0].ln)
     for layer, block in enumerate(blocks):
-        joined_BM = x_BC.new_empty(x_BC.shape[0], x_BC.shape[1] + inner)
         made_BN = skinny_linear(normed_BC, block.first.weight, block.first.bias)
-        rotate_attend(made_BN, places, kv.pool[layer], kv.layout, out_BM=joined_BM)
+        joined_BM = _attend(made_BN, kv, layer, block, rotations_SF2)
+        experts = _experts(normed_BC, made_BN, block.experts)
         parts_SBC = split_linear(joined_BM, block.second.weight)
         if layer + 1 == len(blocks):
             break
-        norm = blocks[layer + 1].ln
-        x_BC, normed_BC = add_parts_layer_norm(x_BC, parts_SBC, block.second.bias, norm.weight, norm.bias)
-    return add_parts(x_BC, parts_SBC, blocks[-1].second.bias)
+        norm, bias_C = blocks[layer + 1].ln, block.second.bias
+        x_BC, normed_BC = add_parts_layer_norm(x_BC, parts_SBC, bias_C, norm.weight, norm.bias, experts=experts)
+    return add_parts(x_BC, parts_SBC, blocks[-1].second.bias, experts=experts)
+
+
+def _attend(made_BN: Tensor, kv: KVView, layer: int, block: MergedBlock, rotations_SF2: Tensor) -> Tensor:
+    """Return the second product's input: the heads' outputs, then the MLP's inner values if there are no experts."""
+    width, wanted = block.second.weight.shape
+    qkv_BN = made_BN[:, : 3 * width]
+    places = Places(kv.positions_T, rotations_SF2, kv.slots_T, heat=heat_of(qkv_BN, block.tau))
+    joined_BM = made_BN.new_empty(made_BN.shape[0], wanted)
+    rotate_attend(made_BN[:, : 2 * width + wanted], places, kv.pool[layer], kv.layout, out_BM=joined_BM)
+    return joined_BM
+
+
+def _experts(normed_BC: Tensor, made_BN: Tensor, experts: MoE | None) -> moe.ExpertOutputs | None:
+    """Return the outputs of the experts that the first product's logits choose; None without experts."""
+    if experts is None:
+        return None
+    start = 3 * normed_BC.shape[1]
+    routing = moe.route(made_BN[:, start : start + experts.router.weight.shape[0]], experts.chosen)
+    return moe.expert_outputs(normed_BC, routing, experts.up, experts.down)
 
 
 def _merge(block: TextBlock) -> MergedBlock:
-    assert isinstance(block.mlp, MLP), "experts are not merged"
-    qkv, proj, fc1, fc2 = map(_plain, (block.attn.qkv, block.attn.proj, block.mlp.fc1, block.mlp.fc2))
-    first = Linear(torch.cat((qkv.weight, fc1.weight)), torch.cat((qkv.bias, fc1.bias)))
-    second = Linear(torch.cat((proj.weight, fc2.weight), dim=1), proj.bias + fc2.bias)
-    rows, columns = qkv.weight.shape[0], proj.weight.shape[1]
-    for part, whole in (
-        (qkv.weight, first.weight[:rows]),
-        (fc1.weight, first.weight[rows:]),
-        (proj.weight, second.weight[:, :columns]),
-        (fc2.weight, second.weight[:, columns:]),
-    ):
-        part.set_(whole)  # type: ignore[call-overload]
-    return MergedBlock(block.ln, first, second)
+    qkv, proj = _plain(block.attn.qkv), _plain(block.attn.proj)
+    if isinstance(block.mlp, MLP):
+        fc1, fc2 = _plain(block.mlp.fc1), _plain(block.mlp.fc2)
+        second = Linear(torch.cat((proj.weight, fc2.weight), dim=1), proj.bias + fc2.bias)
+        columns = proj.weight.shape[1]
+        proj.weight.set_(second.weight[:, :columns])  # type: ignore[call-overload]
+        fc2.weight.set_(second.weight[:, columns:])  # type: ignore[call-overload]
+        return MergedBlock(block.ln, _stack(qkv, fc1), second, block.attn.tau)
+    return MergedBlock(block.ln, _stack(qkv, block.mlp.router), proj, block.attn.tau, block.mlp)
+
+
+def _stack(above: Linear, below: Linear) -> Linear:
+    """Return both as one product, with zeros below up to a multiple; their weights become views of its weight."""
+    rows, more = above.weight.shape[0], below.weight.shape[0]
+    zeros = -(rows + more) % _MULTIPLE
+    weight = torch.cat((above.weight, below.weight, below.weight.new_zeros(zeros, below.weight.shape[1])))
+    bias = torch.cat((above.bias, below.bias, below.bias.new_zeros(zeros)))
+    above.weight.set_(weight[:rows])  # type: ignore[call-overload]
+    below.weight.set_(weight[rows : rows + more])  # type: ignore[call-overload]
+    return Linear(weight, bias)
 
 
 def _plain(linear: AnyLinear) -> Linear:

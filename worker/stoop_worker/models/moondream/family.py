@@ -272,8 +272,5 @@ def _check_adapters(adapters: Adapters, model: Moondream, *, fp8_linears: bool) 
 def _fuses(model: Moondream, fused: bool | None) -> bool:
     if fused is not None:
         return fused
-    text = model.config.text
-    if text.moe is not None or text.tau is not None:
-        return False
-    taken = text.head_dim in HEAD_DIMS and model.dtype is not torch.float64
+    taken = model.config.text.head_dim in HEAD_DIMS and model.dtype is not torch.float64
     return model.device.type == "cuda" and has_triton() and taken

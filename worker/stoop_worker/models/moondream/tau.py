@@ -6,14 +6,13 @@ T rows (may stand for several leading dims), N columns of q, k and v.
 from torch import Tensor
 
 from stoop_worker.kernels.tau import Heat, scales, tau_parts, temper
-from stoop_worker.models.moondream.weights import Attention
+from stoop_worker.models.moondream.weights import Attention, Tau
 
 __all__ = ["heat_of", "tempered"]
 
 
-def heat_of(qkv_TN: Tensor, attention: Attention) -> Heat | None:
+def heat_of(qkv_TN: Tensor, tau: Tau | None) -> Heat | None:
     """Return the values that determine these rows' temperatures; None in Moondream 2, which has no temperatures."""
-    tau = attention.tau
     if tau is None:
         return None
     parts_STX = tau_parts(qkv_TN, tau.w, tanh_gelu=tau.rule.gelu == "tanh")
@@ -22,5 +21,5 @@ def heat_of(qkv_TN: Tensor, attention: Attention) -> Heat | None:
 
 def tempered(qkv_TN: Tensor, positions_T: Tensor, attention: Attention) -> Tensor:
     """Return the rows with q and v scaled."""
-    heat = heat_of(qkv_TN, attention)
+    heat = heat_of(qkv_TN, attention.tau)
     return qkv_TN if heat is None else temper(qkv_TN, scales(heat, positions_T))

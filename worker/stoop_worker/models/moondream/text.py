@@ -40,7 +40,7 @@ def forward(
         kv.on_progress()
         last = layer + 1 == len(weights.blocks)
         qkv_TN = corrections.correct(layer, "qkv", linear(rows, block.attn.qkv), rows)
-        attended_TC = _attend(kv, layer, qkv_TN, replace(places, heat=heat_of(qkv_TN, block.attn)))
+        attended_TC = _attend(kv, layer, qkv_TN, replace(places, heat=heat_of(qkv_TN, block.attn.tau)))
         if last and wanted_R is not None:
             # of the others only keys and values are of use from here on
             x_TC, attended_TC, rows = x_TC[wanted_R], attended_TC[wanted_R], select(rows, wanted_R)
