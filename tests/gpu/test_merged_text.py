@@ -1,7 +1,7 @@
 """A decode step whose kernels start early against one whose kernels do not, to the bit: a race would show.
 
-Moondream's sizes, with experts and without, a few layers. The lengths of a row grow from input to input: so what it reads of the pool is the
-same, whichever of the inputs ran before.
+Moondream's sizes, with experts and without, a few layers. The lengths of a row grow from input to input: so what it
+reads of the pool is the same, whichever of the inputs ran before.
 """
 
 from collections.abc import Iterator

@@ -101,6 +101,16 @@ def test_float8_weights_are_scaled_a_row(tokens: int) -> None:
     check(kernel.mixture(x, routing, up, down, cut=CUTS[0]), x, routing, up, down)
 
 
+def test_many_rows_are_quantised_for_float8_weights() -> None:
+    x, (up, down) = within(60, WIDTH, torch.float16), map(in_float8, experts(torch.float32))
+    routing = kernel.route(within(60, EXPERTS, torch.float16), CHOSEN)
+    found = kernel.mixture(x, routing, up, down, cut=CUTS[0]).double()
+    precise = Routing(routing.experts_TK, routing.weights_TK.double())
+    expected = reference.mixture(x.double(), precise, exact(up), exact(down))
+    error = float((found - expected).norm() / expected.norm())
+    assert 1e-3 < error < 5e-2, "three bits of a mantissa, and a scale a row"
+
+
 def test_all_tokens_may_choose_one_expert() -> None:
     x, (up, down) = within(40, WIDTH, torch.float32), experts(torch.float32)
     routing = Routing(torch.full((40, 1), 5, dtype=torch.int32), torch.ones(40, 1))

@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from stoop_worker.kernels import early
-from stoop_worker.kernels.moe.products import Cut, cut_for, down_product, up_product
+from stoop_worker.kernels.moe.products import Cut, computes_in_fp8, cut_for, down_product, up_product
 from stoop_worker.kernels.moe.routing import route, sort_pairs
 from stoop_worker.kernels.moe.weights import ExpertLinear, ExpertOutputs, Routing
 
@@ -33,11 +33,11 @@ def expert_outputs(
     x_TC: Tensor, routing: Routing, up: ExpertLinear, down: ExpertLinear, *, cut: Cut | None = None
 ) -> ExpertOutputs:
     """Compute `reference.expert_outputs` for at least one token."""
-    experts = up.weight_EOI.shape[0]
-    cut = cut or cut_for(routing.experts_TK.numel(), experts)
+    pairs, experts = routing.experts_TK.numel(), up.weight_EOI.shape[0]
+    cut, fp8 = cut or cut_for(pairs, experts), computes_in_fp8(pairs, up)
     order = sort_pairs(routing.experts_TK, experts)
-    inner_PF = up_product(x_TC, order, up, cut)
-    return ExpertOutputs(down_product(inner_PF, order, down, cut), routing.weights_TK)
+    inner_PF = up_product(x_TC, order, up, cut, fp8=fp8)
+    return ExpertOutputs(down_product(inner_PF, order, down, cut, fp8=fp8), routing.weights_TK)
 
 
 def combine(outputs: ExpertOutputs) -> Tensor:

@@ -16,10 +16,11 @@ import triton.language as tl
 from torch import Tensor
 
 from stoop_worker.kernels import early
+from stoop_worker.kernels.fp8 import quantise_rows
 from stoop_worker.kernels.moe.routing import Order
 from stoop_worker.kernels.moe.weights import ExpertLinear
 
-__all__ = ["Cut", "cut_for", "down_product", "up_product"]
+__all__ = ["Cut", "computes_in_fp8", "cut_for", "down_product", "up_product"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,35 +41,49 @@ class Cut:
 _DECODE = Cut(pairs=16, rows=64, columns=128, warps=4, stages=4)
 _BETWEEN = Cut(pairs=64, rows=64, columns=64, warps=4, stages=4)
 _PREFILL = Cut(pairs=128, rows=128, columns=64, warps=8, stages=3)
+_FEW, _SOME = 16, 96  # pairs an expert
 
 
 def cut_for(pairs: int, experts: int) -> Cut:
     """Return the split for a usual share of `pairs` pairs an expert: few pairs read weights, many compute."""
     share = pairs / experts
-    return _DECODE if share <= 16 else _BETWEEN if share <= 96 else _PREFILL
+    return _DECODE if share <= _FEW else _BETWEEN if share <= _SOME else _PREFILL
 
 
-def up_product(x_TC: Tensor, order: Order, up: ExpertLinear, cut: Cut) -> Tensor:
-    """Return gelu(a) * (g + 1) of every pair, in the order of `order`: (P, F) of the dtype of x."""
+def computes_in_fp8(pairs: int, up: ExpertLinear) -> bool:
+    """Return whether rows are quantised for float8 weights: where there are many, which compute more than they read."""
+    experts = up.weight_EOI.shape[0]
+    return up.scales_EO is not None and pairs > _FEW * experts
+
+
+def up_product(x_TC: Tensor, order: Order, up: ExpertLinear, cut: Cut, *, fp8: bool = False) -> Tensor:
+    """Return gelu(a) * (g + 1) of every pair, in the order of `order`: (P, F) of the dtype of x.
+
+    `fp8` quantises the rows of x for weights in float8.
+    """
     inner = up.weight_EOI.shape[1] // 2
     inner_PF = torch.empty((len(order.pairs_P), inner), dtype=x_TC.dtype, device=x_TC.device)
-    _launch(_up, x_TC, order, up, inner_PF, cut)
+    _launch(_up, quantise_rows(x_TC) if fp8 else (x_TC, None), order, up, inner_PF, cut)
     return inner_PF
 
 
-def down_product(inner_PF: Tensor, order: Order, down: ExpertLinear, cut: Cut) -> Tensor:
-    """Return W2[e] z of every pair, by pair: (P, C) of the dtype of z."""
+def down_product(inner_PF: Tensor, order: Order, down: ExpertLinear, cut: Cut, *, fp8: bool = False) -> Tensor:
+    """Return W2[e] z of every pair, by pair: (P, C) of the dtype of z; `fp8` as in `up_product`."""
     out_PC = torch.empty((len(order.pairs_P), down.weight_EOI.shape[1]), dtype=inner_PF.dtype, device=inner_PF.device)
-    _launch(_down, inner_PF, order, down, out_PC, cut)
+    _launch(_down, quantise_rows(inner_PF) if fp8 else (inner_PF, None), order, down, out_PC, cut)
     return out_PC
 
 
-def _launch(kernel: Any, x: Tensor, order: Order, weights: ExpertLinear, out: Tensor, cut: Cut) -> None:
+def _launch(
+    kernel: Any, scaled: tuple[Tensor, Tensor | None], order: Order, weights: ExpertLinear, out: Tensor, cut: Cut
+) -> None:
+    x, scales_T1 = scaled
     experts, _, width = weights.weight_EOI.shape
     pairs, rows = out.shape
     weight = weights.weight_EOI.contiguous()
     kernel[(triton.cdiv(rows, cut.rows), cut.tiles(pairs, experts))](
         x,
+        weight if scales_T1 is None else scales_T1,
         weight,
         weight if weights.scales_EO is None else weights.scales_EO,
         order.pairs_P,
@@ -85,6 +100,7 @@ def _launch(kernel: Any, x: Tensor, order: Order, weights: ExpertLinear, out: Te
         COLUMNS=min(cut.columns, max(16, triton.next_power_of_2(width))),
         STAGES=cut.stages,
         SCALED=weights.scales_EO is not None,
+        ROWS_SCALED=scales_T1 is not None,
         PRECISION="ieee" if x.dtype == torch.float32 else "tf32",  # matters only for float32
         num_warps=cut.warps,
         **early.options(x.device, pairs // order.chosen),
@@ -110,6 +126,7 @@ def _tile(starts_ptr, E: tl.constexpr, E_BLOCK: tl.constexpr, PAIRS: tl.constexp
 @triton.jit
 def _up(
     x_ptr,
+    row_scales_ptr,
     weight_ptr,
     scales_ptr,
     pairs_ptr,
@@ -126,6 +143,7 @@ def _up(
     COLUMNS: tl.constexpr,
     STAGES: tl.constexpr,
     SCALED: tl.constexpr,
+    ROWS_SCALED: tl.constexpr,
     PRECISION: tl.constexpr,
     EARLY: tl.constexpr,
 ):
@@ -154,6 +172,10 @@ def _up(
             scale_ptrs = scales_ptr + expert * 2 * N + row
             a *= tl.load(scale_ptrs, mask=row < N, other=0.0)[None, :]
             g *= tl.load(scale_ptrs + N, mask=row < N, other=0.0)[None, :]
+        if ROWS_SCALED:
+            row_scale = tl.load(row_scales_ptr + token, mask=place < last, other=0.0)[:, None]
+            a *= row_scale
+            g *= row_scale
         value = 0.5 * a * (1.0 + tl.erf(a * 0.7071067811865476)) * (g + 1.0)
         out_ptrs = out_ptr + place.to(tl.int64)[:, None] * N + row[None, :]
         tl.store(out_ptrs, value.to(out_ptr.dtype.element_ty), mask=(place < last)[:, None] & (row < N)[None, :])
@@ -162,6 +184,7 @@ def _up(
 @triton.jit
 def _down(
     x_ptr,
+    row_scales_ptr,
     weight_ptr,
     scales_ptr,
     pairs_ptr,
@@ -178,6 +201,7 @@ def _down(
     COLUMNS: tl.constexpr,
     STAGES: tl.constexpr,
     SCALED: tl.constexpr,
+    ROWS_SCALED: tl.constexpr,
     PRECISION: tl.constexpr,
     EARLY: tl.constexpr,
 ):
@@ -198,6 +222,8 @@ def _down(
             sums = tl.dot(x, weight, sums, input_precision=PRECISION)
         if SCALED:
             sums *= tl.load(scales_ptr + expert * N + row, mask=row < N, other=0.0)[None, :]
+        if ROWS_SCALED:
+            sums *= tl.load(row_scales_ptr + place, mask=place < last, other=0.0)[:, None]
         pair = tl.load(pairs_ptr + place, mask=place < last, other=0).to(tl.int64)
         out_ptrs = out_ptr + pair[:, None] * N + row[None, :]
         tl.store(out_ptrs, sums.to(out_ptr.dtype.element_ty), mask=(place < last)[:, None] & (row < N)[None, :])

@@ -89,7 +89,7 @@ def _layers(model: Moondream, x_TC: Tensor, prefix: int) -> Iterator[LayerStatis
     for layer, block in enumerate(model.weights.text.blocks):
         normed_TC = layer_norm(x_TC, block.ln)
         qkv_TN = linear(normed_TC, block.attn.qkv)
-        heat = heat_of(qkv_TN, block.attn)
+        heat = heat_of(qkv_TN, block.attn.tau)
         scales_TX = None if heat is None else scales(heat, positions_T)
         if scales_TX is not None:
             qkv_TN = temper(qkv_TN, scales_TX)
