@@ -12,9 +12,10 @@ from rich.console import Console
 from stoop_worker.errors import CheckpointError, ConfigError, ImageError, WorkerError
 from stoop_worker.images import Crops, ImageLimits, cut, load
 from stoop_worker.inspection.facts import Facts, facts_of
+from stoop_worker.inspection.headers import header_download
 from stoop_worker.inspection.show import show
 from stoop_worker.models.catalog import read_catalog
-from stoop_worker.models.loading.download import locate, snapshot
+from stoop_worker.models.loading.download import locate
 from stoop_worker.models.moondream.model import Moondream
 from stoop_worker.models.moondream.model import load as load_moondream
 from stoop_worker.models.moondream.statistics import LayerStatistics, prompt_statistics
@@ -35,6 +36,8 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Show a checkpoint's config, sizes and dtypes, and the memory that it needs.
+
+    From a repository it fetches the config and the headers of the weights, some 100 kB a file.
 
     For example: stoop inspect moondream2 --json
     """
@@ -61,13 +64,17 @@ def _inspected(
 ) -> tuple[Facts, list[LayerStatistics]]:
     source, _, revision = (checkpoint, "", "") if Path(checkpoint).exists() else checkpoint.partition("@")
     chosen = read_catalog().choose(source, revision or None)
-    found = locate(chosen.source, chosen.revision, snapshot)
-    facts = facts_of(found, dtype, max_context)
+    with header_download() as download:
+        found = locate(chosen.source, chosen.revision, download)
+        facts = facts_of(found, dtype, max_context)
     prompt, image = asked
     if prompt is None:
         return facts, []
     if facts.family != "moondream":
         raise ConfigError(f"--prompt measures a Moondream, and this is of the family {facts.family}")
+    if not Path(chosen.source).exists():
+        size = sum(facts.files.values()) / 1e9
+        typer.echo(f"stoop inspect: --prompt loads the whole model: {size:.2f} GB, downloaded unless cached", err=True)
     model = load_moondream(chosen.source, device="cpu", dtype=torch.float32, revision=chosen.revision)
     return facts, prompt_statistics(model, prompt, None if image is None else _cut(model, image))
 

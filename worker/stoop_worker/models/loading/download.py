@@ -1,7 +1,8 @@
 """Finds a model's files on this machine, or in a Hugging Face repository at a pinned revision."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from stoop_worker.errors import CheckpointError
 from stoop_worker.models.loading.checkpoint import weight_files
 from stoop_worker.models.loading.config_file import read_document
 
-__all__ = ["Download", "Source", "locate", "snapshot"]
+__all__ = ["Download", "Source", "hub_errors", "locate", "snapshot"]
 
 Download = Callable[[str, str, Sequence[str]], Path]
 """Takes a repository's id, a revision and patterns of file names; returns the folder that holds them."""
@@ -91,10 +92,18 @@ def snapshot(repository: str, revision: str, patterns: Sequence[str], *, licence
     The `licence` of the weights is named in the error if their owner has not yet let this user in.
     """
     import huggingface_hub  # slow to import, and not needed for a local folder
+
+    with hub_errors(repository, revision, licence=licence):
+        return Path(huggingface_hub.snapshot_download(repository, revision=revision, allow_patterns=list(patterns)))
+
+
+@contextmanager
+def hub_errors(repository: str, revision: str, *, licence: str | None = None) -> Iterator[None]:
+    """Raise a `CheckpointError` with the remedy in place of an error of Hugging Face or of the network."""
     from huggingface_hub.errors import GatedRepoError, HfHubHTTPError
 
     try:
-        return Path(huggingface_hub.snapshot_download(repository, revision=revision, allow_patterns=list(patterns)))
+        yield
     except GatedRepoError as error:
         terms = f" ({licence})" if licence else ""
         raise CheckpointError(
