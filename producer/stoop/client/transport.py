@@ -43,7 +43,7 @@ class Transport(Protocol):
     def subscribe(self, job_id: str) -> AbstractAsyncContextManager[AsyncIterator[bytes | None]]:
         """Yield packed events as they are published, from the moment the context is entered.
 
-        Yields None after a silence or a lost connection: then events may have been missed, read the log.
+        Yields None after a lost connection, and now and then in a silence: events may have been missed, read the log.
         """
 
     async def workers(self, partition: int = 0) -> list[WorkerRecord]:

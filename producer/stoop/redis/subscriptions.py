@@ -4,14 +4,14 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from redis.exceptions import RedisError, ResponseError
 
 from stoop.backoff import backoff
-from stoop.errors import ClientUnusable
+from stoop.errors import ClientUnusable, StoopError
 from stoop.redis.calls import explained, keeping_cancellation
 
 __all__ = ["Subscriptions"]
@@ -22,14 +22,26 @@ _CONFIRM_SECONDS = 10.0
 _PING_SECONDS = 10.0
 _BACKLOG = 256
 _FIRST_SECONDS, _LONGEST_SECONDS = 0.1, 5.0  # between two connections
+_ANYWAY_SECONDS = 15.0
+"""After so much silence a reader looks for itself, whatever the counts say."""
+
+_UNKNOWN: Final = object()
+
+Counts = Callable[[Sequence[str]], Awaitable[Sequence[object]]]
 
 
 @dataclass(slots=True, eq=False)
 class _Reader:
-    """One subscriber's unread messages; None marks a place where messages may have been lost."""
+    """One subscriber's unread messages; None marks a place where messages may have been lost.
 
-    silence: float
+    `count` is how many messages there had been when the reader last had to look for itself, or unknown. `spoken` says
+    whether a message came since the last check, and `quiet` counts the checks since then.
+    """
+
     unread: deque[bytes | None] = field(default_factory=deque)
+    count: object = _UNKNOWN
+    spoken: bool = False
+    quiet: int = 0
     news: asyncio.Event = field(default_factory=asyncio.Event)
     ended: bool = False
 
@@ -41,6 +53,16 @@ class _Reader:
         self.unread.append(packed)
         self.news.set()
 
+    def check(self, count: object, most_quiet: int) -> None:
+        """Take in the count of messages; look for lost ones if it changed in silence, or after a long silence."""
+        if self.spoken:
+            self.spoken, self.count, self.quiet = False, _UNKNOWN, 0
+            return
+        self.quiet += 1
+        if count is _UNKNOWN or count != self.count or self.quiet >= most_quiet:
+            self.count, self.quiet = count, 0
+            self.put(None)
+
     def end(self) -> None:
         self.ended = True
         self.news.set()
@@ -51,17 +73,17 @@ class _Reader:
                 yield self.unread.popleft()
                 continue
             self.news.clear()
-            try:
-                async with asyncio.timeout(self.silence):
-                    await self.news.wait()
-            except TimeoutError:
-                yield None
+            await self.news.wait()
 
 
 @dataclass(slots=True, eq=False)
 class _Channel:
-    """The readers of one channel; `confirmed` is set while the subscription is active in Redis."""
+    """The readers of one channel; `confirmed` is set while the subscription is active in Redis.
 
+    The messages of the channel are counted under `counter`.
+    """
+
+    counter: str
     confirmed: asyncio.Event = field(default_factory=asyncio.Event)
     readers: set[_Reader] = field(default_factory=set)
     refusal: Exception | None = None
@@ -71,13 +93,18 @@ class Subscriptions:
     """Subscribes to a channel while it has readers; reconnects for ever, with backoff, until closed.
 
     `make_connection` returns a new redis-py connection from outside the pool; `address` appears in messages.
-    After `silence` seconds without a message, a reader receives None.
+
+    Every `silence` seconds one call of `counts`, with the counters of all silent channels, returns how many messages
+    each has had. A reader receives None if its count changed though nothing came, and once in a longer silence. So a
+    thousand readers that wait cost little more than one.
     """
 
-    def __init__(self, make_connection: Callable[[], Any], address: str, *, silence: float) -> None:
+    def __init__(self, make_connection: Callable[[], Any], address: str, *, silence: float, counts: Counts) -> None:
         self._make_connection = make_connection
         self._address = address
         self._silence = silence
+        self._counts = counts
+        self._checking: asyncio.Task[None] | None = None
         self._channels: dict[str, _Channel] = {}
         self._connection: Any = None
         self._task: asyncio.Task[None] | None = None
@@ -85,12 +112,13 @@ class Subscriptions:
         self._closed = False
 
     @contextlib.asynccontextmanager
-    async def subscribe(self, name: str) -> AsyncIterator[AsyncIterator[bytes | None]]:
+    async def subscribe(self, name: str, counter: str) -> AsyncIterator[AsyncIterator[bytes | None]]:
         """Yield the channel's messages from now on, and None after a silence or if some may have been lost.
 
-        Raises `QueueUnavailable` if Redis does not confirm the subscription within 10 s.
+        The channel's messages are counted under `counter`. Raises `QueueUnavailable` if Redis does not confirm the
+        subscription within 10 s.
         """
-        reader, channel = _Reader(self._silence), self._channels.setdefault(name, _Channel())
+        reader, channel = _Reader(), self._channels.setdefault(name, _Channel(counter))
         channel.readers.add(reader)
         try:
             await self._confirmed(name, channel)
@@ -102,10 +130,11 @@ class Subscriptions:
     async def close(self) -> None:
         """Disconnect; every subscriber's iteration ends."""
         self._closed = True
-        task, self._task = self._task, None
-        if task:
+        tasks = [task for task in (self._task, self._checking) if task]
+        self._task = self._checking = None
+        for task in tasks:
             task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         for channel in self._channels.values():
             for reader in channel.readers:
                 reader.end()
@@ -115,6 +144,8 @@ class Subscriptions:
             raise ClientUnusable("this client is closed")
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="subscriptions")
+        if self._checking is None:
+            self._checking = asyncio.create_task(self._check_silences(), name="silences")
         if len(channel.readers) == 1:
             await self._send("SUBSCRIBE", name)
         try:
@@ -129,6 +160,28 @@ class Subscriptions:
         if not channel.readers and self._channels.get(name) is channel:
             del self._channels[name]
             await self._send("UNSUBSCRIBE", name)
+
+    async def _check_silences(self) -> None:
+        """Check while there are readers; the next reader starts another task."""
+        most_quiet = max(1, round(_ANYWAY_SECONDS / self._silence))
+        while self._channels:
+            await asyncio.sleep(self._silence)
+            channels = list(self._channels.values())
+            silent = [each for each in channels if any(not reader.spoken for reader in each.readers)]
+            found = dict(zip(silent, await self._counted(silent), strict=True))
+            for channel in channels:
+                for reader in channel.readers:
+                    reader.check(found.get(channel, _UNKNOWN), most_quiet)
+        self._checking = None
+
+    async def _counted(self, channels: Sequence[_Channel]) -> Sequence[object]:
+        if not channels:
+            return []
+        try:
+            return await self._counts([channel.counter for channel in channels])
+        except StoopError:
+            # each reader finds out for itself how long it can wait
+            return [_UNKNOWN] * len(channels)
 
     async def _send(self, *command: str) -> None:
         """Send if there is a connection; a new connection subscribes to all channels anyway."""
@@ -184,6 +237,7 @@ class Subscriptions:
         match message:
             case [b"message", bytes(name), bytes(packed)] if channel := self._channels.get(name.decode()):
                 for reader in channel.readers:
+                    reader.spoken = True
                     reader.put(packed)
             case [b"subscribe", bytes(name), int()] if channel := self._channels.get(name.decode()):
                 self._subscribed(channel)

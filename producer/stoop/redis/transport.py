@@ -28,6 +28,7 @@ DEFAULT_BOUND: Final = 1_000_000
 """Most jobs in a lane for which no bound is given; about 1 KB of Redis memory each."""
 
 _CHUNK = 128
+_COUNTED = 1000
 _LAST_SEQ = (1 << 63) - 3  # an entry's id is a number of 64 bits
 _COUNT = re.compile(rb"[0-9]{1,15}")  # other producers may write to a job's hash, so anything may be there
 _FLAG_TTL = 30 * 86_400_000
@@ -38,8 +39,9 @@ class RedisTransport:
     """The `Transport` on the Redis that a URL of `stoop_schemas.redis_url` names; connects at first use.
 
     `bounds` says how many jobs each lane holds, those in flight included; `tenant_bound` how many of them may be one
-    tenant's. An idempotency key is remembered for
-    `idempotency_ttl` seconds. A subscriber is given None after `silence` seconds without an event. With `keys` jobs are
+    tenant's. An idempotency key is remembered for `idempotency_ttl` seconds. Every `silence` seconds one call checks
+    all silent jobs for lost events; a subscriber is given None after the first check, and then when it missed events or
+    has heard nothing for 15 s. With `keys` jobs are
     signed. Every method raises `QueueUnavailable` when Redis cannot be reached, after a few tries, and `NotAQueue`
     when that holds something else.
     """
@@ -51,7 +53,7 @@ class RedisTransport:
         bounds: Mapping[str, int] | None = None,
         tenant_bound: int | None = None,
         idempotency_ttl: float = 86_400.0,
-        silence: float = 1.5,
+        silence: float = 1.0,
         keys: SigningKeys | None = None,
     ) -> None:
         self._keys = keys
@@ -60,7 +62,10 @@ class RedisTransport:
         self._idempotency_ttl = round(1000 * idempotency_ttl)
         # every call may be repeated: submit puts a job once, cancel asks for what is asked already, the rest reads
         self._calls = RedisCalls(url)
-        self._subscriptions = Subscriptions(self._calls.make_connection, self._calls.address, silence=silence)
+        self._counts = Script("stoop.redis", "counts")
+        self._subscriptions = Subscriptions(
+            self._calls.make_connection, self._calls.address, silence=silence, counts=self._counted
+        )
         self._submit = Script("stoop.redis", "submit")
         self._cancel = Script("stoop.redis", "cancel")
         self._forget = Script("stoop.redis", "forget")
@@ -105,7 +110,7 @@ class RedisTransport:
 
     def subscribe(self, job_id: str) -> AbstractAsyncContextManager[AsyncIterator[bytes | None]]:
         """Follow the job's channel; all subscriptions share one connection."""
-        return self._subscriptions.subscribe(names.events(job_id))
+        return self._subscriptions.subscribe(names.events(job_id), names.job(job_id))
 
     async def cancel(self, job_id: str) -> str | None:
         """Flag the job's hash, and notify the workers if the job runs."""
@@ -137,6 +142,18 @@ class RedisTransport:
         """Disconnect and end the subscriptions."""
         await self._subscriptions.close()
         await self._calls.close()
+
+    async def _counted(self, jobs: Sequence[str]) -> list[object]:
+        """Read the numbers of events in these jobs' hashes, the jobs of one partition in few calls."""
+        partitions: dict[str, list[str]] = {}
+        for key in jobs:
+            partitions.setdefault(key[: key.index("}")], []).append(key)
+        found: dict[str, object] = {}
+        for keys in partitions.values():
+            for i in range(0, len(keys), _COUNTED):
+                chunk = keys[i : i + _COUNTED]
+                found.update(zip(chunk, await self._calls.run(self._counts, chunk, []), strict=True))
+        return [found[key] for key in jobs]
 
     def _packed(self, job: Job) -> bytes:
         if self._keys is None:

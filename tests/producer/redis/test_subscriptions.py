@@ -1,8 +1,13 @@
 """What no real connection does at a wanted moment."""
 
 import asyncio
+import contextlib
+from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
+from stoop.errors import QueueUnavailable
 from stoop.redis.subscriptions import Subscriptions
 
 
@@ -31,17 +36,80 @@ class Forgetful:
         pass
 
 
+async def no_counts(counters: Sequence[str]) -> Sequence[object]:
+    return [None] * len(counters)
+
+
 async def test_it_closes_though_its_cancellation_was_lost() -> None:
-    subscriptions = Subscriptions(Forgetful, "here", silence=30.0)
-    async with subscriptions.subscribe("a"), asyncio.timeout(5):
+    subscriptions = Subscriptions(Forgetful, "here", silence=30.0, counts=no_counts)
+    async with subscriptions.subscribe("a", "count"), asyncio.timeout(5):
         await subscriptions.close()
 
 
 async def test_its_task_ends_though_the_cancellation_was_lost() -> None:
     before = asyncio.all_tasks()
-    subscriptions = Subscriptions(Forgetful, "here", silence=30.0)
-    async with subscriptions.subscribe("a"):
-        [following] = asyncio.all_tasks() - before
+    subscriptions = Subscriptions(Forgetful, "here", silence=30.0, counts=no_counts)
+    async with subscriptions.subscribe("a", "count"):
+        [following] = {task for task in asyncio.all_tasks() - before if task.get_name() == "subscriptions"}
         following.cancel()
         await asyncio.wait({following}, timeout=5)
         assert following.cancelled()
+
+
+class Counted:
+    """Counts that a test sets; `checked` waits for the next check to have ended."""
+
+    def __init__(self) -> None:
+        self.count: object = 1
+        self.asked: asyncio.Queue[Sequence[str]] = asyncio.Queue()
+
+    async def __call__(self, counters: Sequence[str]) -> Sequence[object]:
+        self.asked.put_nowait(counters)
+        if isinstance(self.count, Exception):
+            raise self.count
+        return [self.count] * len(counters)
+
+    async def checked(self) -> Sequence[str]:
+        """Wait until a whole check has passed; the next one then begins."""
+        await self.asked.get()
+        return await self.asked.get()
+
+
+async def test_many_silent_readers_cost_one_call_and_look_only_when_a_count_changes() -> None:
+    counted = Counted()
+    subscriptions = Subscriptions(Forgetful, "here", silence=0.01, counts=counted)
+    async with asyncio.timeout(20), contextlib.AsyncExitStack() as stack:
+        readers = [
+            await stack.enter_async_context(subscriptions.subscribe(f"channel-{i}", f"counter-{i}")) for i in range(50)
+        ]
+        for reader in readers:
+            assert await anext(reader) is None, "every reader looks once"
+        coming = [asyncio.ensure_future(anext(reader)) for reader in readers]
+        assert set(await counted.checked()) == {f"counter-{i}" for i in range(50)}, "one call for all"
+        await counted.checked()
+        assert not any(future.done() for future in coming), "nobody looks again while nothing changes"
+        for change in (2, None, QueueUnavailable("away")):
+            counted.count = change
+            assert await asyncio.gather(*coming) == [None] * 50
+            coming = [asyncio.ensure_future(anext(reader)) for reader in readers]
+        await subscriptions.close()
+        for future in coming:
+            future.cancel()
+        await asyncio.wait(coming)
+
+
+async def test_a_reader_looks_after_the_last_message_and_in_a_long_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted, connection = Counted(), Forgetful()
+    subscriptions = Subscriptions(lambda: connection, "here", silence=0.01, counts=counted)
+    async with asyncio.timeout(20), subscriptions.subscribe("a", "counter") as published:
+        assert await anext(published) is None
+        # a message behind this one may be lost before the next check, and the count never changes after that
+        connection.replies.put_nowait([b"message", b"a", b"one"])
+        assert await anext(published) == b"one"
+        assert await anext(published) is None
+        await subscriptions.close()
+    monkeypatch.setattr("stoop.redis.subscriptions._ANYWAY_SECONDS", 0.03)
+    patient = Subscriptions(Forgetful, "here", silence=0.01, counts=counted)
+    async with asyncio.timeout(20), patient.subscribe("a", "counter") as published:
+        assert [await anext(published) for _ in range(3)] == [None] * 3
+        await patient.close()

@@ -75,6 +75,23 @@ async def test_a_subscriber_whose_connection_was_cut_is_told_and_goes_on(
         assert await anext(published) == pack(QueuedEvent(id=job.id, seq=0))
 
 
+async def test_an_event_that_nobody_heard_is_found_by_its_count(queue: OnRedis) -> None:
+    jobs = [new_job(), new_job()]
+    transport = queue.transport(silence=0.02)
+    await transport.submit(jobs)
+    async with asyncio.timeout(SOON), transport.subscribe(jobs[0].id) as one, transport.subscribe(jobs[1].id) as other:
+        assert [await anext(one), await anext(other)] == [None, None]
+        found = asyncio.ensure_future(anext(other))
+        await queue.call("SET", names.job("x-0"), "no hash")  # whatever lies there, the others are counted
+        async with transport.subscribe("x-0") as odd:
+            assert await anext(odd) is None
+        await queue.call("HSET", names.job(jobs[0].id), "seq", 2)
+        assert await anext(one) is None
+        assert not found.done(), "only the reader whose count changed looks again"
+        found.cancel()
+        await asyncio.wait({found})
+
+
 async def test_a_subscriber_hears_again_after_a_restart_of_redis(queue: OnRedis, redis_server: EmbeddedRedis) -> None:
     transport, job = queue.transport(), new_job()
     async with transport.subscribe(job.id) as published, asyncio.timeout(SOON):
