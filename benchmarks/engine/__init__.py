@@ -6,6 +6,7 @@ engine_run.py       requests through the engine, as the worker sends them
 decode_rate.py      tokens a second while all requests decode
 workloads.py        the questions
 photos.py           photo-like JPEGs
+photo_requests.py   questions about photos, as requests
 image_processes.py  prepares images in other processes
 full_size.py        models with random weights
 check.py            compares answers with the plain model

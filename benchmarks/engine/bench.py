@@ -5,6 +5,7 @@ import ast
 import os
 import tempfile
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -12,16 +13,17 @@ from typing import Any
 import torch
 
 from benchmarks.engine.check import BOUNDS, Checked, check_engine
-from benchmarks.engine.engine_run import EngineRun, Photos
+from benchmarks.engine.engine_run import EngineRun
 from benchmarks.engine.full_size import DTYPES, open_model
-from benchmarks.engine.photos import Format, make_photos
+from benchmarks.engine.photo_requests import PhotoRequests
+from benchmarks.engine.photos import Format, Photos, make_photos
 from benchmarks.engine.workloads import Ask, photos_for
 from stoop_worker.engine.config import EngineConfig
 from stoop_worker.engine.engine import Engine
 from stoop_worker.models.moondream.family import MoondreamFamily
 from stoop_worker.models.moondream.model import Moondream
 
-__all__ = ["Bench", "add_flags", "photos_of"]
+__all__ = ["Bench", "add_flags", "photos_of", "settings_of"]
 
 _WORKER_NAMES = {"crop_budget": "encode_budget", "stall_crops": "stall_budget"}  # the worker's flags, as crops
 _FP8_LINEARS = "fp8_linears"  # said beside the engine's own settings, though it is the model's
@@ -75,12 +77,13 @@ class Bench:
         text = self.model.config.text
         return self.engine.stats.pages * self.engine.config.page_size // text.prefix_attn + 1
 
-    def run(self, photos: Photos) -> EngineRun:
+    def run(self, photos: Photos) -> EngineRun[Ask]:
         """Return the engine with these photos; `with` starts it."""
         geometry, on_device = self.model.config.vision.geometry, self.arguments.on_device
         # one for each of a worker's loading threads; on a CPU they would only share its few cores
         processes = min(8, os.cpu_count() or 1) if self.model.device.type == "cuda" else 0
-        return EngineRun(self.engine, geometry, photos, on_device=on_device, processes=processes)
+        requests = PhotoRequests(geometry, photos, on_device=on_device, processes=processes)
+        return EngineRun(self.engine, requests.request_of, on_exit=requests.close)
 
     def check(self, asks: Iterable[Ask], photos: Photos) -> Checked:
         """Check the answers to these questions; raise `WrongAnswers` if they are wrong."""
@@ -107,11 +110,15 @@ def _precision(settings: Mapping[str, Any], dtype: torch.dtype) -> str:
 
 
 def _settings(pairs: Iterable[str]) -> dict[str, Any]:
-    known = {_FP8_LINEARS, *(field.name for field in fields(EngineConfig))}
+    return settings_of(pairs, {_FP8_LINEARS, *(field.name for field in fields(EngineConfig))})
+
+
+def settings_of(pairs: Iterable[str], known: AbstractSet[str]) -> dict[str, Any]:
+    """Return the settings given as FIELD=VALUE; ends the program if a field is not one of `known`."""
     found: dict[str, Any] = {}
     for pair in pairs:
         said, _, value = pair.partition("=")
-        name = _WORKER_NAMES.get(said, said)
+        name = _WORKER_NAMES.get(said, said) if _WORKER_NAMES.get(said) in known else said
         if name not in known:
             raise SystemExit(f"--engine {pair}: there are {', '.join(sorted(known))}")
         try:

@@ -13,9 +13,10 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from benchmarks.engine.engine_run import Photos, to_request
 from benchmarks.engine.full_size import word_ids
 from benchmarks.engine.image_processes import prepare
+from benchmarks.engine.photo_requests import to_request
+from benchmarks.engine.photos import Photos
 from benchmarks.engine.plain_model import PlainModel
 from benchmarks.engine.workloads import Ask
 from stoop_worker.engine.engine import Engine

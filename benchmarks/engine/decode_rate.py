@@ -4,14 +4,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from statistics import fmean, median
+from typing import Protocol, TypeVar
 
-from benchmarks.engine.engine_run import EngineRun, Record
-from benchmarks.engine.workloads import Ask
+from benchmarks.engine.engine_run import Record
 from benchmarks.figures import Quantiles
 
-__all__ = ["DecodeRate", "decode_lines", "decode_rate", "steady"]
+__all__ = ["DecodeRate", "Together", "decode_lines", "decode_rate", "steady"]
 
 _ROUNDS = 3
+
+_Ask = TypeVar("_Ask")
+_Asked = TypeVar("_Asked", contravariant=True)
+
+
+class Together(Protocol[_Asked]):
+    """Runs requests that begin at once."""
+
+    def together(self, asks: Sequence[_Asked]) -> list[Record]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +35,7 @@ class DecodeRate:
     step: Quantiles | None
 
 
-def decode_rate(running: EngineRun, asks: Iterator[Ask], batch: int) -> DecodeRate:
+def decode_rate(running: Together[_Ask], asks: Iterator[_Ask], batch: int) -> DecodeRate:
     """Return the median of a few rounds, each with new requests."""
     rounds = [steady(running.together(list(islice(asks, batch)))) for _ in range(_ROUNDS)]
     middle = median(found.tokens_per_second for found in rounds)

@@ -1,8 +1,4 @@
-"""Sends requests through the engine as the worker does: JPEGs are loaded elsewhere, and the engine has its own thread.
-
-A worker loads JPEGs in another process than the engine's, and so do benchmarks that set `processes`. Threads in the
-engine's process would compete with it for the interpreter.
-"""
+"""Sends requests through the engine as the worker does: other threads prepare them, and the engine has its own."""
 
 import os
 import time
@@ -12,33 +8,25 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from random import Random
 from threading import Lock
-from typing import Any
+from typing import Generic, TypeVar
 
-from benchmarks.engine.image_processes import ImageProcesses, prepare
-from benchmarks.engine.photos import Format
-from benchmarks.engine.workloads import Ask
-from stoop_worker.engine.engine import Engine
 from stoop_worker.engine.request import Aborted, Finished, Output, Refused, Request
-from stoop_worker.engine.thread import EngineThread
-from stoop_worker.images import CropGeometry
+from stoop_worker.engine.thread import AnyEngine, EngineThread
 
-__all__ = ["EngineRun", "Photos", "Record", "prepare", "to_request"]
+__all__ = ["EngineRun", "Record", "RequestOf"]
 
-_IMAGE_THREADS = 8  # the most that a worker uses
+_THREADS = 8  # the most that load images in a worker
 _PATIENCE_SECONDS = 120.0
 
-Photos = dict[Format, list[bytes]]
-"""JPEGs by shape and number."""
+_Ask = TypeVar("_Ask")
 
-
-def to_request(name: str, ask: Ask, picture: Any) -> Request:
-    """Return a question as the engine's request; `picture` comes from `prepare`."""
-    return Request(name, ask.task, (picture,), ask.sampling)
+RequestOf = Callable[[str, _Ask], Request]
+"""Takes a request's id and a question, and returns the request; called in a thread beside the engine's."""
 
 
 @dataclass(slots=True)
 class Record:
-    """One request: seconds on one clock. `arrived` is when its JPEG was submitted, `output_times` when outputs came."""
+    """One request: seconds on one clock. `arrived` is when it was asked, `output_times` when outputs came."""
 
     arrived: float
     submitted: float = 0.0
@@ -50,17 +38,18 @@ class Record:
     output_times: list[float] = field(default_factory=list)
 
 
-class EngineRun:
-    """A started engine with many clients; `with` ends it. A request that does not complete ends the run."""
+class EngineRun(Generic[_Ask]):
+    """A started engine with many clients; `with` ends it. A request that does not complete ends the run.
+
+    `on_exit` is called after the last use of `request_of`.
+    """
 
     def __init__(
-        self, engine: Engine, geometry: CropGeometry, photos: Photos, *, on_device: bool = False, processes: int = 0
+        self, engine: AnyEngine, request_of: RequestOf[_Ask], *, on_exit: Callable[[], None] = lambda: None
     ) -> None:
-        self._geometry = geometry
-        self._photos = photos
-        self._on_device = on_device
-        self._pool = ThreadPoolExecutor(min(_IMAGE_THREADS, os.cpu_count() or 1), thread_name_prefix="images")
-        self._loaders = ImageProcesses(processes) if processes else None
+        self._request_of = request_of
+        self._on_exit = on_exit
+        self._pool = ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1), thread_name_prefix="requests")
         self._engine = EngineThread(engine, self._deliver, self._give_up)
         self._records: dict[int, Record] = {}
         self._in_flight = 0
@@ -68,17 +57,16 @@ class EngineRun:
         self._ends: SimpleQueue[int | BaseException] = SimpleQueue()  # numbers as they end; a fault ends all
         self.step_hook: Callable[[], None] | None = None  # called in the engine's thread after a step with outputs
 
-    def __enter__(self) -> "EngineRun":
+    def __enter__(self) -> "EngineRun[_Ask]":
         self._engine.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
-        if self._loaders is not None:
-            self._loaders.close()
+        self._on_exit()
         self._engine.stop()
 
-    def closed_loop(self, asks: Iterator[Ask], concurrency: int, *, most: int, seconds: float) -> list[Record]:
+    def closed_loop(self, asks: Iterator[_Ask], concurrency: int, *, most: int, seconds: float) -> list[Record]:
         """Keep `concurrency` requests in flight until `most` have ended or the time is over; return them in that order.
 
         Requests still in flight at the end are waited for, and left out.
@@ -98,19 +86,19 @@ class EngineRun:
         self._drain()
         return records
 
-    def together(self, asks: Sequence[Ask]) -> list[Record]:
-        """Ask everything at once, after the last photo is loaded; return the records in order."""
+    def together(self, asks: Sequence[_Ask]) -> list[Record]:
+        """Ask everything at once, after the last request is made; return the records in order."""
         with self._lock:
             self._records.clear()
-        pictures = list(self._pool.map(self._prepare, asks))
+        requests = list(self._pool.map(self._request_of, map(str, range(len(asks))), asks))
         now = time.perf_counter()
-        for number, (ask, picture) in enumerate(zip(asks, pictures, strict=True)):
+        for number, request in enumerate(requests):
             self._record(number, now)
-            self._submit(number, ask, picture)
+            self._submit(number, request)
         self._drain()
         return [self._records[number] for number in range(len(asks))]
 
-    def open_loop(self, asks: Iterator[Ask], rate: float, *, seconds: float, seed: int) -> tuple[list[Record], int]:
+    def open_loop(self, asks: Iterator[_Ask], rate: float, *, seconds: float, seed: int) -> tuple[list[Record], int]:
         """Let requests arrive at random, `rate` a second on average; return their records and how many were left.
 
         A request's latency counts from when it was due, even if its submission is late. The requests left at the end
@@ -129,30 +117,24 @@ class EngineRun:
         self._drain()
         return [self._records[number] for number in range(number)], left
 
-    def _ask(self, number: int, ask: Ask, arrived: float) -> None:
+    def _ask(self, number: int, ask: _Ask, arrived: float) -> None:
         self._record(number, arrived)
-        self._pool.submit(self._load_and_submit, number, ask)
+        self._pool.submit(self._make_and_submit, number, ask)
 
     def _record(self, number: int, arrived: float) -> None:
         with self._lock:
             self._records[number] = Record(arrived)
             self._in_flight += 1
 
-    def _prepare(self, ask: Ask) -> Any:
-        jpeg = self._photos[ask.shape][ask.photo % len(self._photos[ask.shape])]
-        if self._loaders is not None:
-            return self._loaders.prepare(jpeg, self._geometry, self._on_device)
-        return prepare(jpeg, self._geometry, self._on_device)
-
-    def _load_and_submit(self, number: int, ask: Ask) -> None:
+    def _make_and_submit(self, number: int, ask: _Ask) -> None:
         try:
-            self._submit(number, ask, self._prepare(ask))
+            self._submit(number, self._request_of(str(number), ask))
         except BaseException as error:  # the boundary of a pool's thread: the error must reach the run
             self._ends.put(error)
 
-    def _submit(self, number: int, ask: Ask, picture: Any) -> None:
+    def _submit(self, number: int, request: Request) -> None:
         self._records[number].submitted = time.perf_counter()
-        self._engine.submit(to_request(str(number), ask, picture))
+        self._engine.submit(request)
 
     def _deliver(self, outputs: Sequence[Output]) -> None:
         now = time.perf_counter()

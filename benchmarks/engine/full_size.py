@@ -8,7 +8,7 @@ length and consists of words of one token each, so that its text identifies the 
 
 import argparse
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import sqrt
 from pathlib import Path
@@ -35,7 +35,7 @@ from stoop_worker.models.moondream.config_parts import (
 from stoop_worker.models.moondream.model import Moondream, load
 from stoop_worker.models.moondream.shapes import tensor_shapes
 
-__all__ = ["DTYPES", "SIZES", "open_model", "random_moondream", "spell", "word_ids", "write_folder"]
+__all__ = ["DTYPES", "SIZES", "open_model", "random_moondream", "spell", "word_ids", "word_tokenizer", "write_folder"]
 
 DTYPES: Final = {"bf16": torch.bfloat16, "bfloat16": torch.bfloat16, "fp32": torch.float32, "float32": torch.float32}
 
@@ -106,7 +106,7 @@ def random_moondream(
 ) -> Moondream:
     """Draw a model on the device; the same seed gives the same weights on the same kind of device."""
     tensors = random_tensors(config, device=device, dtype=dtype, seed=seed, fp8_experts=fp8_experts)
-    return Moondream.of(config, tensors, _word_tokenizer(config.text.vocab_size), name="random")
+    return Moondream.of(config, tensors, word_tokenizer(config.text.vocab_size), name="random")
 
 
 def random_tensors(
@@ -165,15 +165,18 @@ def word_ids(answer: str) -> list[int]:
     return [sum((ord(letter) - ord("a")) * 26**place for place, letter in enumerate(word)) for word in answer.split()]
 
 
-def _word_tokenizer(vocab_size: int) -> Tokenizer:
-    """Return a tokenizer with one word per id; it splits input into bytes, so that a character is a token."""
+def word_tokenizer(vocab_size: int, controls: Sequence[str] = _CONTROL) -> Tokenizer:
+    """Return a tokenizer with one word per id; it splits input into bytes, so that a character is a token.
+
+    The ids of `controls` come first, then those of the bytes.
+    """
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    words = [f"Ġ{spell(token)}" for token in range(_WORDS, vocab_size)]
-    vocabulary = {spelling: number for number, spelling in enumerate([*_CONTROL, *alphabet, *words])}
+    words = [f"Ġ{spell(token)}" for token in range(len(controls) + len(alphabet), vocab_size)]
+    vocabulary = {spelling: number for number, spelling in enumerate([*controls, *alphabet, *words])}
     backend = tokenizers.Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
-    backend.add_special_tokens([tokenizers.AddedToken(spelling, special=True) for spelling in _CONTROL])
+    backend.add_special_tokens([tokenizers.AddedToken(spelling, special=True) for spelling in controls])
     return Tokenizer(backend.to_str())
 
 
@@ -182,7 +185,7 @@ def write_folder(folder: Path, size: str, *, device: str, dtype: torch.dtype, se
     config = SIZES[size.removesuffix(_FP8)]
     tensors = random_tensors(config, device=device, dtype=dtype, seed=seed, fp8_experts=size.endswith(_FP8))
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "tokenizer.json").write_text(_word_tokenizer(config.text.vocab_size).document(), encoding="utf-8")
+    (folder / "tokenizer.json").write_text(word_tokenizer(config.text.vocab_size).document(), encoding="utf-8")
     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / "model.safetensors")
     document = {"model_type": config.model_type, "stoop": {"name": "random", "untrained": True}, **config.document()}
     # last, so that a folder with a config is complete

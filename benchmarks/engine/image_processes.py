@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stoop_worker.engine_process.pixels import Layout, SharedPixels, map_segments
-from stoop_worker.images import CropGeometry, Crops, Image, ImageLimits, cut, load
+from stoop_worker.images import Crops, Image, ImageLimits, Preparation, load, made_ready
 
 __all__ = ["ImageProcesses", "prepare"]
 
@@ -18,16 +18,16 @@ _SEGMENTS = 256  # one for each request in flight under the largest load
 _SEGMENT_BYTES = 4 << 20
 
 _Pixels = npt.NDArray[np.uint8]
-_Task = tuple[bytes, CropGeometry, bool, int | None]
+_Task = tuple[bytes, Preparation, bool, int | None]
 """A JPEG, its crop geometry, whether the device cuts it, and the start of a free segment."""
 _Left = tuple[Layout, _Pixels | None]
 """The image's layout in its segment; the pixels themselves if it does not fit."""
 
 
-def prepare(jpeg: bytes, geometry: CropGeometry, on_device: bool) -> Crops | Image:
-    """Load a JPEG, and cut it into crops unless the device does so."""
+def prepare(jpeg: bytes, geometry: Preparation, on_device: bool) -> Crops | Image:
+    """Load a JPEG, and cut or resize it as the family wants, unless the device does so."""
     image = load(jpeg, ImageLimits())
-    return image if on_device else cut(image, geometry)
+    return image if on_device else made_ready(image, geometry)
 
 
 class ImageProcesses:
@@ -49,7 +49,7 @@ class ImageProcesses:
             line.recv()  # all have started before anything is timed
             self._lines.put(line)
 
-    def prepare(self, jpeg: bytes, geometry: CropGeometry, on_device: bool) -> Crops | Image:
+    def prepare(self, jpeg: bytes, geometry: Preparation, on_device: bool) -> Crops | Image:
         """Run `prepare` in a process; the segment is free again when the image is deleted."""
         segment = self._shared_pixels.empty((_SEGMENT_BYTES,))
         task: _Task = (jpeg, geometry, on_device, self._shared_pixels.start_of(segment))

@@ -82,7 +82,7 @@ def _ask(number: int) -> Ask:
     return Ask(Query(f"What is {number}?"), photo=0 if number % 2 else 1 + number // 2, shape=SMALL, tokens=2)
 
 
-def _watch(running: EngineRun, arguments: argparse.Namespace) -> list[Held]:
+def _watch(running: EngineRun[Ask], arguments: argparse.Namespace) -> list[Held]:
     asks = map(_ask, count())
     done, held = 0, []
     for upto in (arguments.requests // 10, arguments.requests // 2, arguments.requests):

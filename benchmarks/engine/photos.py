@@ -20,7 +20,7 @@ import numpy as np
 from PIL import Image as Pillow
 from PIL import ImageDraw
 
-__all__ = ["LARGE", "SMALL", "Format", "draw_photo", "make_photos"]
+__all__ = ["LARGE", "SMALL", "Format", "Photos", "draw_photo", "make_photos"]
 
 _GRAIN = 3.0  # standard deviation in levels
 _SHAPES = 24
@@ -35,6 +35,9 @@ class Format:
     height: int
     quality: int = 90
 
+
+Photos = dict[Format, list[bytes]]
+"""JPEGs by shape and number."""
 
 LARGE = Format(850, 600)
 SMALL = Format(300, 260)  # of one crop

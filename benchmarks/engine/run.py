@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import count, islice
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 from benchmarks.engine.bench import Bench, add_flags, photos_of
 from benchmarks.engine.decode_rate import DecodeRate, decode_lines, decode_rate
@@ -28,6 +28,8 @@ _MOST_RATES = 24
 _LONGER, _ANSWERED = 1.5, 0.95  # waits of the last quarter over the second one's; ends over arrivals
 _WARM_UP = 64
 _CHECKED = 6
+
+_Ask = TypeVar("_Ask")
 
 
 def main(argv: list[str] | None = None) -> dict[str, Any]:
@@ -88,7 +90,7 @@ def _needed(loads: list[int], arguments: argparse.Namespace) -> int:
 
 
 def _measure(
-    running: EngineRun, asks: Iterator[Ask], loads: list[int], arguments: argparse.Namespace
+    running: EngineRun[Ask], asks: Iterator[Ask], loads: list[int], arguments: argparse.Namespace
 ) -> tuple[list[Figures] | list[DecodeRate], list[str]]:
     """Return the figures, and a table of them."""
     most = min(max(loads), _WARM_UP)
@@ -105,7 +107,7 @@ def _measure(
     return found, lines(found)
 
 
-def closed_loop(running: EngineRun, asks: Iterator[Ask], load: int, *, requests: int, seconds: float) -> Figures:
+def closed_loop(running: EngineRun[_Ask], asks: Iterator[_Ask], load: int, *, requests: int, seconds: float) -> Figures:
     """Measure `requests` requests (at least twice the load) that end after the first `load` ones."""
     records = running.closed_loop(asks, load, most=load + max(requests, 2 * load), seconds=seconds)
     if len(records) <= load:
@@ -113,7 +115,7 @@ def closed_loop(running: EngineRun, asks: Iterator[Ask], load: int, *, requests:
     return summarise(records[load:], load, began=records[load - 1].ended)
 
 
-def _ramp(running: EngineRun, asks: Iterator[Ask], rate: float, seconds: float) -> Iterator[Figures]:
+def _ramp(running: EngineRun[Ask], asks: Iterator[Ask], rate: float, seconds: float) -> Iterator[Figures]:
     """Raise the rate until the engine falls behind."""
     for step in range(_MOST_RATES):
         records, left = running.open_loop(asks, rate, seconds=seconds, seed=step)

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.engine.bench import add_flags, photos_of
-from benchmarks.engine.engine_run import Photos, Record
-from benchmarks.engine.photos import Format
+from benchmarks.engine.engine_run import Record
+from benchmarks.engine.photos import Format, Photos
 from benchmarks.engine.workloads import WORKLOADS, Ask
 from benchmarks.figures import lines, machine, summarise, write_json
 from benchmarks.queue.processes import cpu_seconds, descendants

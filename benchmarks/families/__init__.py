@@ -1,0 +1,14 @@
+"""Speed of the families beside Moondream: models of full size with random weights, behind the product's engine.
+
+run.py         the command: checks a model's answers, then runs its workloads
+sizes.py       the config.json of each model, released and tiny
+languages.py   tokenizers and templates for random models
+checkpoint.py  random weights, and the folder from which the product loads them
+opened.py      a model behind its engine, and the same weights in transformers
+stepping.py    requests that begin at once
+check.py       compares answers with transformers
+figure.py      one line of the table of figures
+chats.py       the workloads of chat models
+"""
+
+__all__: list[str] = []

@@ -1,0 +1,95 @@
+"""Random weights, drawn on the device, and the folder from which the product loads them.
+
+The shapes are those of the model in transformers, whose parameters are set to what the checkpoint stores. So it serves
+as the reference for answers.
+"""
+
+import importlib
+import json
+import re
+from collections.abc import Mapping
+from math import sqrt
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from benchmarks.families.languages import CONTROLS, FIRST_WORD, write_language
+
+__all__ = ["random_reference", "write_folder"]
+
+_QUANTISED: Final = "quantization_config"
+_ATTENTION_GAIN: Final = sqrt(3)  # makes attention sharp enough for a wrong position to change the answers
+_GAINED: Final = re.compile(r"\b(q|k)_(proj|norm)\.weight$")
+_LAST_NORM: Final = re.compile(r"^model\.(language_model\.|decoder\.layer_)?norm\.weight$")
+_TABLE: Final = re.compile(r"(embed_\w+|pos_embed|\w+_embeddings)\.weight$")
+_LINEAR: Final = re.compile(r"layers\.\d+\.\w+\.\w+_proj\.weight$")
+_BYTE_SCALE: Final = 0.02  # of the bytes' embeddings: a tied head then never chooses one freely
+_BLOCK: Final = 128
+_E4M3_MAX: Final = 448
+
+
+def random_reference(document: Mapping[str, Any], *, device: str, dtype: torch.dtype, seed: int = 1) -> Any:
+    """Return the model in transformers, in float32, with random weights that `dtype` or float8 represents exactly."""
+    transformers: Any = importlib.import_module("transformers")
+    settings = {name: value for name, value in document.items() if name != _QUANTISED}
+    config = transformers.AutoConfig.for_model(**settings)
+    config._attn_implementation = "eager"
+    with torch.device(device):
+        model = getattr(transformers, document["architectures"][0])(config).eval()
+    random = torch.Generator(device).manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(_draw(name, parameter, random).to(dtype))
+            if _QUANTISED in document and _LINEAR.search(name):
+                parameter.copy_(_spread(*_quantised(parameter)))
+    return model
+
+
+def write_folder(folder: Path, document: Mapping[str, Any], model: Any, dtype: torch.dtype) -> None:
+    """Write a checkpoint with this model's weights."""
+    tensors: dict[str, Tensor] = {}
+    for name, parameter in model.named_parameters():
+        if _QUANTISED in document and _LINEAR.search(name):
+            tensors[name], tensors[f"{name}_scale_inv"] = _quantised(parameter.detach())
+        else:
+            tensors[name] = parameter.detach().to(dtype)
+    save_file(tensors, folder / "model.safetensors")
+    write_language(folder, document)
+    card = {"stoop": {"name": "random", "untrained": True}}
+    (folder / "config.json").write_text(json.dumps({**document, **card}))
+
+
+def _draw(name: str, like: Tensor, random: torch.Generator) -> Tensor:
+    values = torch.randn(like.shape, generator=random, device=like.device)
+    if _LAST_NORM.search(name):
+        return values  # of both signs, or a tied head repeats one token for ever
+    gain = _ATTENTION_GAIN if _GAINED.search(name) else 1.0
+    if like.dim() == 1:
+        return 0.1 * values + (0.0 if name.endswith("bias") else gain)
+    if _TABLE.search(name):
+        return _words_only(values) if "embed_tokens" in name else values
+    return values * (gain / sqrt(like[0].numel()))
+
+
+def _words_only(table_VC: Tensor) -> Tensor:
+    """Shrink the rows of tokens that a tied head must never choose."""
+    table_VC[: len(CONTROLS)] = 0
+    table_VC[len(CONTROLS) : FIRST_WORD] *= _BYTE_SCALE
+    return table_VC
+
+
+def _quantised(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the weight in float8 with the scale of each block; it gives the same again for what it gave."""
+    rows, columns = weight.shape
+    blocks = weight.float().view(rows // _BLOCK, _BLOCK, columns // _BLOCK, _BLOCK)
+    # powers of two, so that a quantised weight quantises to itself
+    scale = torch.exp2(torch.ceil(torch.log2(blocks.abs().amax(dim=(1, 3)) / _E4M3_MAX)))
+    quantised = (blocks / scale[:, None, :, None]).view(rows, columns)
+    return quantised.to(torch.float8_e4m3fn), scale
+
+
+def _spread(quantised: Tensor, scale: Tensor) -> Tensor:
+    return quantised.float() * scale.repeat_interleave(_BLOCK, 0).repeat_interleave(_BLOCK, 1)
