@@ -9,6 +9,7 @@ stepping.py    requests that begin at once
 check.py       compares answers with transformers
 figure.py      one line of the table of figures
 chats.py       the workloads of chat models
+pictures.py    the workloads of models that see
 """
 
 __all__: list[str] = []

@@ -1,6 +1,7 @@
 """Compares answers with transformers, by the regret that `benchmarks.engine.check` defines."""
 
 from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
 from typing import Any, Final
 
 import torch
@@ -74,7 +75,8 @@ def _regrets(
 ) -> list[float]:
     """Feed the answer after its prompt, and return the regret of each of its tokens."""
     ids_1T = torch.tensor([[*prompt, *chosen[:-1]]], device=reference.device)
-    kinds = {"mm_token_type_ids": (ids_1T == media_id).int()} if given else {}
+    taken = signature(reference.forward).parameters
+    kinds = {"mm_token_type_ids": (ids_1T == media_id).int()} if given and "mm_token_type_ids" in taken else {}
     found = reference(input_ids=ids_1T, attention_mask=torch.ones_like(ids_1T), **kinds, **given, use_cache=False)
     logits_TV = found.logits[0, len(prompt) - 1 :].float()
     spread_T = logits_TV[:, FIRST_WORD:].std(dim=1)

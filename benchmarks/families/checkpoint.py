@@ -28,6 +28,7 @@ _TABLE: Final = re.compile(r"(embed_\w+|pos_embed|\w+_embeddings)\.weight$")
 _LINEAR: Final = re.compile(r"layers\.\d+\.\w+\.\w+_proj\.weight$")
 _BYTE_SCALE: Final = 0.02  # of the bytes' embeddings: a tied head then never chooses one freely
 _BLOCK: Final = 128
+_PIXELS: Final = {"shortest_edge": 65_536, "longest_edge": 16_777_216}
 _E4M3_MAX: Final = 448
 
 
@@ -58,6 +59,9 @@ def write_folder(folder: Path, document: Mapping[str, Any], model: Any, dtype: t
             tensors[name] = parameter.detach().to(dtype)
     save_file(tensors, folder / "model.safetensors")
     write_language(folder, document)
+    if "vision_config" in document:
+        side = {"patch_size": 16, "merge_size": 2}
+        (folder / "preprocessor_config.json").write_text(json.dumps({"size": _PIXELS, **side}))
     card = {"stoop": {"name": "random", "untrained": True}}
     (folder / "config.json").write_text(json.dumps({**document, **card}))
 

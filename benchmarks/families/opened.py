@@ -15,6 +15,8 @@ from benchmarks.engine.bench import settings_of
 from benchmarks.engine.full_size import DTYPES
 from benchmarks.families.checkpoint import random_reference, write_folder
 from benchmarks.families.sizes import TINY, document_of
+from stoop_worker.engine.encoder import Encoder
+from stoop_worker.engine.model import Model
 from stoop_worker.engine.thread import AnyEngine
 from stoop_worker.engine_process.boot import boot
 from stoop_worker.engine_process.protocol import EngineSettings
@@ -29,11 +31,12 @@ _SETTINGS: Final = frozenset(field.name for field in fields(EngineSettings)) - {
 
 @dataclass(slots=True)
 class Opened:
-    """A model's engine, its config.json, and the `reference` for its answers, which is None after the check."""
+    """A model and its engine, its config.json, and the `reference` for its answers, which is None after the check."""
 
     name: str
     document: Mapping[str, Any]
     engine: AnyEngine
+    model: Model | Encoder
     reference: Any
     arguments: argparse.Namespace
 
@@ -44,7 +47,12 @@ class Opened:
 
     def length(self, tokens: int) -> int:
         """Return the length of a text that is `tokens` long for a model of full size; it is shorter for a tiny one."""
-        return -(-tokens // _TINY_SHARE) if self.name.endswith(TINY) else tokens
+        return -(-tokens // _TINY_SHARE) if self.is_tiny else tokens
+
+    @property
+    def is_tiny(self) -> bool:
+        """True if the model is for tests alone."""
+        return self.name.endswith(TINY)
 
     @property
     def precision(self) -> str:
@@ -66,8 +74,8 @@ def open_model(arguments: argparse.Namespace) -> Opened:
             torch.cuda.empty_cache()  # what drawing took would be missing from the engine's memory
         settings = {"max_context": _MAX_CONTEXT, **settings_of(arguments.engine, _SETTINGS)}
         named = str(dtype).removeprefix("torch.")
-        engine, _ = boot(EngineSettings(model=str(folder), device=arguments.device, dtype=named, **settings))
-    return Opened(arguments.model, document, engine, reference, arguments)
+        engine, model = boot(EngineSettings(model=str(folder), device=arguments.device, dtype=named, **settings))
+    return Opened(arguments.model, document, engine, model, reference, arguments)
 
 
 @contextmanager

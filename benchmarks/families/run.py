@@ -20,7 +20,7 @@ import torch
 
 from benchmarks.engine.check import Checked
 from benchmarks.engine.full_size import DTYPES
-from benchmarks.families import chats
+from benchmarks.families import chats, pictures
 from benchmarks.families.figure import Figure, table
 from benchmarks.families.opened import Opened, open_model
 from benchmarks.families.sizes import MODELS, TINY, document_of
@@ -39,6 +39,7 @@ class _Family(NamedTuple):
 _FAMILIES: Final[Mapping[str, _Family]] = {
     "llama": _Family(chats.check, chats.WORKLOADS),
     "qwen3": _Family(chats.check, chats.WORKLOADS),
+    "qwen3_vl": _Family(pictures.check, pictures.WORKLOADS),
 }
 """By the `model_type` of a config.json."""
 

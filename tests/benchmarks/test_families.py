@@ -10,6 +10,7 @@ from benchmarks.families.opened import open_model
 FIGURES = {
     "llama-1b-tiny": ["decode", "decode", "prompt-850", "prompt-850"],
     "qwen3-4b-fp8-tiny": ["decode", "decode", "prompt-850", "prompt-850"],
+    "qwen3-vl-4b-tiny": ["photo-3", "photo-3", "photo-30", "photo-30"],
 }
 
 
@@ -19,9 +20,9 @@ def words(model: str, *own: str) -> list[str]:
 
 
 @pytest.mark.parametrize("model", FIGURES)
-def test_every_workload_of_a_model_is_measured(model: str, tmp_path: Path) -> None:
+def test_every_workload_of_a_model_is_measured(model: str, photos: Path, tmp_path: Path) -> None:
     out = tmp_path / "figures.json"
-    document = run.main([*words(model), "--concurrency", "1,3", "--out", str(out)])
+    document = run.main([*words(model), "--concurrency", "1,3", "--photos", str(photos), "--out", str(out)])
     assert document["checked"]["same"] == document["checked"]["choices"] > 0
     assert [figure["workload"] for figure in document["figures"]] == FIGURES[model]
     assert {figure["load"] for figure in document["figures"]} <= {1, 3}
