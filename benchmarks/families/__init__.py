@@ -10,6 +10,7 @@ check.py       compares answers with transformers
 figure.py      one line of the table of figures
 chats.py       the workloads of chat models
 pictures.py    the workloads of models that see
+texts.py       the workloads of encoders
 """
 
 __all__: list[str] = []

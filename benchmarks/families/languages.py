@@ -5,9 +5,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.engine.full_size import word_tokenizer
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers, processors
 
-__all__ = ["CONTROLS", "FIRST_WORD", "write_language"]
+from benchmarks.engine.full_size import spell, word_tokenizer
+
+__all__ = ["CONTROLS", "WHISPER_CONTROLS", "words_of", "write_language"]
 
 CONTROLS: Final = (
     "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>",
@@ -15,8 +18,22 @@ CONTROLS: Final = (
 )  # fmt: skip
 """The control tokens of chat models, by their ids."""
 
-FIRST_WORD: Final = len(CONTROLS) + 256
-"""The first id of a word, after the control tokens and the bytes."""
+WHISPER_CONTROLS: Final = tuple(
+    f"<|{name}|>"
+    for name in (
+        *("endoftext", "startoftranscript", "en", *(f"l{number}" for number in range(99))),
+        *("translate", "transcribe", "startoflm", "startofprev", "nospeech", "notimestamps"),
+    )
+)
+"""The control tokens of a Whisper, in the order of their ids, which follow those of text."""
+
+_BYTES: Final = 256
+_STAMPS: Final = 1501
+_TEXT_CONTROLS: Final = {
+    "xlm-roberta": ("<s>", "<pad>", "</s>", "<unk>"),
+    "gemma3_text": ("<pad>", "<eos>", "<bos>", "<unk>"),
+}
+_FRAMINGS: Final = {"xlm-roberta": ("<s>", "</s>"), "gemma3_text": ("<bos>", "<eos>")}
 
 _TEMPLATE: Final = """
 {%- for message in messages %}
@@ -34,10 +51,39 @@ _TEMPLATE: Final = """
 """
 
 
+def words_of(document: Mapping[str, Any]) -> range:
+    """Return the ids that are words; the others are control tokens, bytes and times."""
+    size: int = document.get("text_config", document)["vocab_size"]
+    match document["model_type"]:
+        case "whisper":
+            return range(_BYTES, size - _STAMPS - len(WHISPER_CONTROLS))
+        case kind if kind in _TEXT_CONTROLS:
+            return range(len(_TEXT_CONTROLS[kind]), size)
+    return range(len(CONTROLS) + _BYTES, size)
+
+
 def write_language(folder: Path, document: Mapping[str, Any]) -> None:
-    """Write the tokenizer and the template of a chat model; the character of a prompt is a token."""
-    text = document.get("text_config", document)
-    (folder / "tokenizer.json").write_text(word_tokenizer(text["vocab_size"], CONTROLS).document(), encoding="utf-8")
+    """Write the tokenizer of a model and, for a chat model, its template; a character of a prompt is a token."""
+    words = words_of(document)
+    if document["model_type"] in _TEXT_CONTROLS:
+        (folder / "tokenizer.json").write_text(_text_tokenizer(document["model_type"], words), encoding="utf-8")
+        return
+    (folder / "tokenizer.json").write_text(word_tokenizer(words.stop, CONTROLS).document(), encoding="utf-8")
     (folder / "chat_template.jinja").write_text(_TEMPLATE, encoding="utf-8")
     ends = [CONTROLS.index("<|im_end|>"), CONTROLS.index("<|endoftext|>")]
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
+
+
+def _text_tokenizer(kind: str, words: range) -> str:
+    """Return a tokenizer with one piece a word, and the family's tokens around a text."""
+    controls = _TEXT_CONTROLS[kind]
+    pieces = [(each, 0.0) for each in controls] + [(f"▁{spell(token)}", -10.0) for token in words]
+    backend = tokenizers.Tokenizer(models.Unigram(pieces, unk_id=controls.index("<unk>")))
+    backend.pre_tokenizer = pre_tokenizers.Metaspace()
+    backend.decoder = decoders.Metaspace()
+    backend.add_special_tokens([tokenizers.AddedToken(each, special=True) for each in controls])
+    first, last = _FRAMINGS[kind]
+    backend.post_processor = processors.TemplateProcessing(
+        single=f"{first} $A {last}", special_tokens=[(each, controls.index(each)) for each in (first, last)]
+    )
+    return str(backend.to_str())

@@ -47,7 +47,7 @@ class Opened:
 
     def length(self, tokens: int) -> int:
         """Return the length of a text that is `tokens` long for a model of full size; it is shorter for a tiny one."""
-        return -(-tokens // _TINY_SHARE) if self.is_tiny else tokens
+        return max(8, tokens // _TINY_SHARE) if self.is_tiny else tokens
 
     @property
     def is_tiny(self) -> bool:
