@@ -44,7 +44,7 @@ def prompt(opened: Opened) -> list[Figure]:
         return closed(opened, running, "prompt-850", prompts(opened.length(_PROMPT[0]), _PROMPT[1], first=10_000))
 
 
-WORKLOADS: Final[Mapping[str, Callable[[Opened], list[Figure]]]] = {"decode": decode, "prompt": prompt}
+WORKLOADS: Final[Mapping[str, Callable[[Opened], list[Figure]]]] = {"decode": decode, "prompt-850": prompt}
 
 
 def prompts(tokens: int, answer: int, first: int = 0) -> Iterator[Ask]:

@@ -63,7 +63,7 @@ def vectors(opened: Opened, count: int, tokens: int) -> list[Figure]:
 WORKLOADS: Final[Mapping[str, Callable[[Opened], list[Figure]]]] = {
     "texts-512": partial(vectors, count=_TOGETHER, tokens=512),
     "texts-64": partial(vectors, count=_TOGETHER, tokens=64),
-    "text-32": partial(vectors, count=1, tokens=32),
+    "texts-32": partial(vectors, count=1, tokens=32),
 }
 
 
