@@ -11,6 +11,7 @@ figure.py      one line of the table of figures
 chats.py       the workloads of chat models
 pictures.py    the workloads of models that see
 texts.py       the workloads of encoders
+speech.py      the workload of Whisper
 """
 
 __all__: list[str] = []

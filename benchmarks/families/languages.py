@@ -68,10 +68,24 @@ def write_language(folder: Path, document: Mapping[str, Any]) -> None:
     if document["model_type"] in _TEXT_CONTROLS:
         (folder / "tokenizer.json").write_text(_text_tokenizer(document["model_type"], words), encoding="utf-8")
         return
+    if document["model_type"] == "whisper":
+        _write_whisper(folder, words)
+        return
     (folder / "tokenizer.json").write_text(word_tokenizer(words.stop, CONTROLS).document(), encoding="utf-8")
     (folder / "chat_template.jinja").write_text(_TEMPLATE, encoding="utf-8")
     ends = [CONTROLS.index("<|im_end|>"), CONTROLS.index("<|endoftext|>")]
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
+
+
+def _write_whisper(folder: Path, words: range) -> None:
+    """Write a tokenizer of bytes, words, control tokens and times; only the rules of times suppress anything."""
+    backend = tokenizers.Tokenizer.from_str(word_tokenizer(words.stop, ()).document())
+    backend.add_special_tokens([tokenizers.AddedToken(each, special=True) for each in WHISPER_CONTROLS])
+    stamps = [f"<|{0.02 * number:.2f}|>" for number in range(_STAMPS)]
+    backend.add_tokens([tokenizers.AddedToken(each, special=False) for each in stamps])
+    backend.save(str(folder / "tokenizer.json"))
+    rules = {"is_multilingual": True, "suppress_tokens": [], "begin_suppress_tokens": []}
+    (folder / "generation_config.json").write_text(json.dumps(rules))
 
 
 def _text_tokenizer(kind: str, words: range) -> str:

@@ -20,7 +20,7 @@ import torch
 
 from benchmarks.engine.check import Checked
 from benchmarks.engine.full_size import DTYPES
-from benchmarks.families import chats, pictures, texts
+from benchmarks.families import chats, pictures, speech, texts
 from benchmarks.families.figure import Figure, table
 from benchmarks.families.opened import Opened, open_model
 from benchmarks.families.sizes import MODELS, TINY, document_of
@@ -40,6 +40,7 @@ _FAMILIES: Final[Mapping[str, _Family]] = {
     "llama": _Family(chats.check, chats.WORKLOADS),
     "qwen3": _Family(chats.check, chats.WORKLOADS),
     "qwen3_vl": _Family(pictures.check, pictures.WORKLOADS),
+    "whisper": _Family(speech.check, speech.WORKLOADS),
     "xlm-roberta": _Family(texts.check, texts.WORKLOADS),
     "gemma3_text": _Family(texts.check, texts.WORKLOADS),
 }

@@ -89,12 +89,34 @@ _FP8: Final = {
     }
 }
 
+_WHISPER: Final = {
+    "architectures": ["WhisperForConditionalGeneration"],
+    "model_type": "whisper",
+    "activation_function": "gelu",
+    "d_model": 1280,
+    "num_mel_bins": 128,
+    "encoder_layers": 32,
+    "encoder_attention_heads": 20,
+    "encoder_ffn_dim": 5120,
+    "decoder_layers": 32,
+    "decoder_attention_heads": 20,
+    "decoder_ffn_dim": 5120,
+    "vocab_size": 51_866,
+    "max_source_positions": 1500,
+    "max_target_positions": 448,
+    "scale_embedding": False,
+    "tie_word_embeddings": True,
+    **dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"), 0),
+}
+
 MODELS: Final[Mapping[str, Mapping[str, Any]]] = {
     "llama-1b": {**_LLAMA, "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32, "head_dim": 64},
     "llama-3b": {**_LLAMA, "hidden_size": 3072, "num_hidden_layers": 28, "num_attention_heads": 24, "head_dim": 128},
     "qwen3-4b": _QWEN,
     "qwen3-4b-fp8": {**_QWEN, **_FP8},
     "qwen3-vl-4b": _QWEN_VL,
+    "whisper-large-v3": _WHISPER,
+    "whisper-large-v3-turbo": {**_WHISPER, "decoder_layers": 4},
     "bge-m3": {
         "architectures": ["XLMRobertaModel"],
         "model_type": "xlm-roberta",
@@ -147,6 +169,16 @@ _TINY_TEXT: Final = {
 _TINY_SIZES: Final[Mapping[str, Mapping[str, Any]]] = {
     "llama": _TINY_TEXT,
     "qwen3": _TINY_TEXT,
+    "whisper": {
+        "d_model": 64,
+        "encoder_layers": 2,
+        "encoder_attention_heads": 2,
+        "encoder_ffn_dim": 96,
+        "decoder_layers": 2,
+        "decoder_attention_heads": 2,
+        "decoder_ffn_dim": 96,
+        "vocab_size": 2265,
+    },
     "xlm-roberta": {
         "hidden_size": 64,
         "intermediate_size": 96,

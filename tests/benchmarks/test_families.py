@@ -12,6 +12,7 @@ FIGURES = {
     "qwen3-4b-fp8-tiny": ["decode", "decode", "prompt-850", "prompt-850"],
     "bge-m3-tiny": ["texts-512", "texts-64", "texts-32"],
     "embeddinggemma-tiny": ["texts-512", "texts-64", "texts-32"],
+    "whisper-large-v3-turbo-tiny": ["windows", "windows"],
     "qwen3-vl-4b-tiny": ["photo-3", "photo-3", "photo-30", "photo-30"],
 }
 

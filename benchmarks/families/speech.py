@@ -1,0 +1,94 @@
+"""The workload of Whisper: windows of 30 seconds, from their log-mel frames."""
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count, islice
+from typing import Final
+
+import numpy as np
+import torch
+
+from benchmarks.engine.check import Checked, WrongAnswers
+from benchmarks.engine.engine_run import EngineRun
+from benchmarks.engine.run import closed_loop
+from benchmarks.engine.workloads import Ask
+from benchmarks.families.check import TOKENS, regrets_of, summed_up
+from benchmarks.families.figure import Figure
+from benchmarks.families.languages import WHISPER_CONTROLS, words_of
+from benchmarks.families.opened import Opened
+from benchmarks.families.stepping import Stepping
+from stoop_worker.audio import Mel
+from stoop_worker.engine.request import Request, Transcribe
+
+__all__ = ["WORKLOADS", "check"]
+
+_SECONDS: Final = 30
+_TOKENS: Final = 100
+_CHECKED: Final = 3
+_MOST_WINDOWS: Final = 512  # further requests reuse them, after the cache has dropped them
+_START: Final = ("<|startoftranscript|>", "<|en|>", "<|transcribe|>")
+
+
+def check(opened: Opened) -> Checked:
+    """Compare the tokens of a few windows, which run together, with transformers."""
+    windows = _windows(opened, _CHECKED)
+    asks = islice(_asks(TOKENS), _CHECKED)
+    requests = [_request(f"check-{ask.photo}", ask, windows) for ask in asks]
+    regrets: list[float] = []
+    for request, answer in zip(requests, Stepping(opened.engine).answers(requests), strict=True):
+        assert answer.window is not None
+        if len(answer.window.tokens) != TOKENS:
+            raise WrongAnswers(f"a window has {len(answer.window.tokens)} tokens: {answer.window}")
+        regrets += _regrets(opened, request, answer.window.tokens)
+    return summed_up(opened, _CHECKED, regrets)
+
+
+def transcribe(opened: Opened) -> list[Figure]:
+    """Time windows with 100 tokens each."""
+    arguments = opened.arguments
+    windows = _windows(opened, min(_MOST_WINDOWS, max(opened.loads) + sum(_needed(opened, n) for n in opened.loads)))
+    asks = _asks(opened.length(_TOKENS))
+    figures = []
+    with EngineRun(opened.engine, lambda name, ask: _request(name, ask, windows)) as running:
+        running.together(list(islice(asks, max(opened.loads))))
+        for load in opened.loads:
+            wanted = _needed(opened, load) - 2 * load
+            found = closed_loop(running, asks, load, requests=wanted, seconds=arguments.seconds)
+            p50 = None if found.latency is None else found.latency.p50
+            speed = _SECONDS * found.requests_per_second
+            figures.append(Figure("windows", load, speed, "x real time", p50, {"figures": found}))
+    return figures
+
+
+WORKLOADS: Final[Mapping[str, Callable[[Opened], list[Figure]]]] = {"windows": transcribe}
+
+
+def _needed(opened: Opened, load: int) -> int:
+    requests = opened.arguments.requests
+    return 2 * load + max(8, min(requests, requests * load // 16))
+
+
+def _asks(tokens: int) -> Iterator[Ask]:
+    """Yield windows with timestamps, whose rules run beside the model."""
+    return (Ask(Transcribe("en"), photo=number, tokens=tokens) for number in count())
+
+
+def _windows(opened: Opened, count: int) -> list[Mel]:
+    """Return windows of noise, which all differ."""
+    noise = np.random.default_rng(1).standard_normal((opened.document["num_mel_bins"], 3000)).astype(np.float32)
+    return [Mel.of(np.roll(noise, 5 * number, axis=1)) for number in range(count)]
+
+
+def _request(name: str, ask: Ask, windows: list[Mel]) -> Request:
+    return Request(name, ask.task, (windows[ask.photo % len(windows)],), ask.sampling)
+
+
+@torch.inference_mode()
+def _regrets(opened: Opened, request: Request, chosen: tuple[int, ...]) -> list[float]:
+    """Return the regrets of the words; the rules set the first token, a timestamp."""
+    window, words, model = request.media[0], words_of(opened.document), opened.reference
+    assert isinstance(window, Mel)
+    start = [words.stop + WHISPER_CONTROLS.index(each) for each in _START]
+    ids = torch.tensor([[*start, *chosen[:-1]]], device=model.device)
+    frames = torch.from_numpy(window.frames)[None].to(model.device)
+    logits_TV = model(input_features=frames, decoder_input_ids=ids, use_cache=False).logits[0]
+    return regrets_of(logits_TV[len(start) :], chosen[1:], words)
