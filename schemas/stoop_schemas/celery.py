@@ -49,6 +49,8 @@ OPTIONS: Final = (
     "language",
     "prompt",
     "timestamps",
+    "vad",
+    "parallel",
     "settings",
     "stream",
     "deadline",

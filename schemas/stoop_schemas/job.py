@@ -81,7 +81,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `id` comes from the producer (`names.new_id` makes one) and names the job's keys.
     `image` is `s3://bucket/key[?versionId=...]`, `data:image/...;base64,...`, `https://...` (where the worker
     allows it) or absent for a query on text alone. `audio` is an address of the same kinds, with `data:audio/...` or
-    `data:video/...`. Without `reasoning` the model's default holds. `deadline` is in Unix
+    `data:video/...`; with `vad` its parts without speech are left out, and with `parallel` its windows are worked on at
+    the same time. Without `reasoning` the model's default holds. `deadline` is in Unix
     milliseconds. `custom_id` and `metadata` (at most 1 KiB) come back untouched in the result. `model` is a short name:
     the job then waits in a lane of that model (`names.model_lane`), and no other model answers it. `signature` comes
     last and is written by `stoop_schemas.signature`, over the bytes of all the rest.
@@ -110,6 +111,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     language: str | None = None
     prompt: str | None = None
     timestamps: Timestamps = Timestamps.SEGMENT
+    vad: bool = False
+    parallel: bool = False
     settings: Settings = Settings()
     stream: bool = False
     lane: str = "interactive"

@@ -125,7 +125,7 @@ BUILT_IN: Final[Mapping[str, SkillSpec]] = MappingProxyType(
                 fields=("audio",),
                 required=("audio",),
                 output="transcript",
-                options=("language", "prompt", "timestamps"),
+                options=("language", "prompt", "timestamps", "vad", "parallel"),
             ),
             SkillSpec(
                 name=Skill.TRANSLATE.value,
@@ -133,7 +133,7 @@ BUILT_IN: Final[Mapping[str, SkillSpec]] = MappingProxyType(
                 fields=("audio",),
                 required=("audio",),
                 output="transcript",
-                options=("language", "prompt", "timestamps"),
+                options=("language", "prompt", "timestamps", "vad", "parallel"),
                 runs=Skill.TRANSCRIBE.value,
             ),
         )

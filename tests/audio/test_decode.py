@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from stoop_worker.audio import AudioLimits, claimed_seconds, decode
+from stoop_worker.audio import AudioLimits, decode, packed_seconds
 from stoop_worker.errors import AudioTooLarge, AudioUndecodable
 from tests.audio.sounds import encoded, tone
 
@@ -38,6 +38,45 @@ def test_every_format_becomes_mono_at_16_khz(kind: str, codec: str, rate: int) -
     assert int(spectrum.argmax()) == 440
 
 
+@pytest.mark.parametrize(
+    ("kind", "codec"),
+    [
+        ("wav", "pcm_mulaw"),
+        ("flac", "flac"),
+        ("mp3", "libmp3lame"),
+        ("webm", "libopus"),
+        ("mp4", "aac"),
+        ("adts", "aac"),
+    ],
+)
+def test_the_packets_tell_the_length_of_a_file_without_its_decoding(kind: str, codec: str) -> None:
+    rate = 48_000 if codec == "libopus" else 16_000
+    assert packed_seconds(encoded(tone(20.0, rate=rate), kind, codec, rate=rate), LIMITS) == pytest.approx(20, abs=0.2)
+
+
+def test_the_packets_of_a_bomb_are_refused_before_any_is_decoded() -> None:
+    silence = encoded(np.zeros(70 * 16_000, dtype=np.int16), "flac", "flac")
+    with pytest.raises(AudioTooLarge, match="longer than 60 seconds"):
+        packed_seconds(silence, LIMITS)
+    with pytest.raises(AudioUndecodable):
+        packed_seconds(b"This is a text.\n" * 500, LIMITS)
+
+
+def test_decoding_ends_at_the_next_packet_if_the_check_says_so() -> None:
+    packets = 0
+
+    def check() -> None:
+        nonlocal packets
+        packets += 1
+        if packets == 3:
+            raise InterruptedError
+
+    file = encoded(tone(20.0), "flac", "flac")
+    with pytest.raises(InterruptedError):
+        decode(file, LIMITS, check)
+    assert packets == 3
+
+
 def test_channels_are_averaged() -> None:
     left = tone(1.0)
     stereo = np.stack((left, np.zeros_like(left)), axis=1).reshape(-1)
@@ -58,7 +97,7 @@ def test_the_header_decides_nothing() -> None:
     long = encoded(np.zeros(61 * 16_000, dtype=np.int16), "flac", "flac")
     modest = bytearray(long)
     modest[8 + 13 : 8 + 18] = bytes([modest[8 + 13] & 0xF0, 0, 0, 0x3E, 0x80])  # FLAC's total: one second
-    assert claimed_seconds(bytes(modest)) == pytest.approx(1.0, abs=0.1)
+    assert packed_seconds(bytes(modest), LIMITS) == pytest.approx(61.0, abs=0.1)
     with pytest.raises(AudioTooLarge, match="longer than 60 seconds"):
         decode(bytes(modest), LIMITS)
 

@@ -40,11 +40,12 @@ def test_the_loudest_frame_of_the_file_sets_the_floor_of_all() -> None:
 def test_a_window_after_the_end_of_the_audio_is_filled_with_zeros() -> None:
     found = record(encoded(tone(31.0)), AudioLimits(), MelGeometry(80))
     assert found.duration == 31.0 and found.count == 3100
-    first, last = found.window(0), found.window(3000)
+    first, last = found.window(0, found.count), found.window(3000, found.count)
     assert (first.content, last.content) == (3000, 100)
     assert np.array_equal(first.frames[:, -100:], found.frames[:, 2900:3000])
     assert np.array_equal(last.frames[:, :100], found.frames[:, 3000:])
     assert last.frames.shape == (80, 3000) and not last.frames[:, 100:].any()
+    assert found.window(0, 40).content == 40, "a span may end before its window"
 
 
 def test_silence_has_features_too() -> None:

@@ -56,6 +56,16 @@ def test_a_recording_in_the_store_becomes_a_transcript(town: Town, address: str)
     assert found["words"][2]["start"] == 60.0
 
 
+def test_all_windows_of_a_recording_at_once_give_the_same_transcript(town: Town, address: str) -> None:
+    with Client(town.config) as client:
+        in_turn = client.transcribe(address)["transcript"]
+        at_once = client.transcribe(address, parallel=True)["transcript"]
+        spoken = client.transcribe(address, parallel=True, vad=True)["transcript"]
+    assert at_once["text"] == spoken["text"] == in_turn["text"] == "Band 11. Band 54."
+    assert [each["id"] for each in at_once["segments"]] == [0, 1]
+    assert spoken["segments"][1]["start"] == pytest.approx(59.6, abs=0.1), "silence has no window"
+
+
 async def test_segments_arrive_while_the_recording_is_still_worked_on(town: Town, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     async with asyncio.timeout(SECONDS), AsyncClient(town.config) as client:

@@ -65,6 +65,16 @@ async def test_verbose_json_has_all_fields_and_words_when_asked(serving: Serving
         assert (answered.language, len(answered.words), answered.segments) == ("english", 2, None)
 
 
+async def test_a_recording_is_cut_by_voice_activity(serving: Serving) -> None:
+    pause = encoded(np.concatenate((tone(20.0), np.zeros(20 * 16_000, np.int16), tone(5.0, 3000.0))), "flac", "flac")
+    async with asyncio.timeout(SECONDS), official(serving) as client:
+        answered = await client.audio.transcriptions.create(
+            model="hearing", file=("a.flac", pause), response_format="verbose_json", chunking_strategy="auto"
+        )
+    assert answered.text == BOTH
+    assert [round(each.start) for each in answered.segments] == [0, 40], "the second window begins with the speech"
+
+
 async def test_a_translation_is_english(serving: Serving) -> None:
     # the client warns that it will lose this call
     async with asyncio.timeout(SECONDS), asking(serving) as http:
@@ -91,7 +101,7 @@ async def test_what_cannot_be_honoured_is_refused_by_its_name(serving: Serving) 
     file = {"file": ("a.flac", SHORT)}
     async with asyncio.timeout(SECONDS), asking(serving) as http:
         for route, data, files, status, code, param in (
-            ("transcriptions", {"chunking_strategy": "auto"}, file, 400, "unsupported_parameter", "chunking_strategy"),
+            ("transcriptions", {"chunking_strategy": "loud"}, file, 400, "invalid_value", "chunking_strategy"),
             ("transcriptions", {"response_format": "diarized_json"}, file, 400, "invalid_value", "response_format"),
             ("transcriptions", {"temperature": "2"}, file, 400, "invalid_value", "temperature"),
             ("transcriptions", {"stream": "true", "response_format": "srt"}, file, 400, "unsupported_value", "stream"),

@@ -1,13 +1,17 @@
 """Recordings from their addresses, within the budgets, with a code for each way to fail."""
 
+import asyncio
+import threading
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from stoop_worker import errors
-from stoop_worker.audio import AudioLimits, MelGeometry, recording_bytes
+from stoop_worker.audio import AudioLimits, Check, Cutting, MelGeometry, Span, recording_bytes
 from stoop_worker.engine_process.pixels import SharedPixels
 from stoop_worker.jobs.budget import Budget
 from stoop_worker.jobs.prepare import Budgets, WantedImage
@@ -55,18 +59,55 @@ async def test_a_recording_is_lent_the_memory_of_its_frames_alone_while_it_is_us
         assert studio.lent == (0, 0, ready.recording.frames.nbytes)
         assert ready.fetch_ms >= 0 < ready.audio_ms
     assert studio.lent == (0, 0, 0)
-    claimed = recording_bytes(2 * 1.05 + 30, MelGeometry(80))
-    assert studio.budgets.pixels.peak == pytest.approx(claimed, rel=0.01), "what a header of two seconds is worth"
+    packed = recording_bytes(2 * 1.05 + 30, MelGeometry(80))
+    assert studio.budgets.pixels.peak == pytest.approx(packed, rel=0.01), "what two seconds of packets are worth"
 
 
-async def test_a_header_that_claims_too_little_costs_a_second_decoding(studio: Studio) -> None:
-    long = bytearray(encoded(np.zeros(100 * 16_000, dtype=np.int16), "flac", "flac"))
-    long[21:26] = bytes([long[21] & 0xF0, 0, 0, 0x3E, 0x80])  # FLAC's number of samples: one second
+@pytest.mark.parametrize("header", [bytes([0, 0, 0x3E, 0x80]), bytes(4), bytes([0xFF, 0xFF, 0xFF, 0xFF])])
+async def test_a_header_that_lies_or_is_silent_costs_no_memory(studio: Studio, header: bytes) -> None:
+    long = bytearray(encoded(np.zeros(50 * 16_000, dtype=np.int16), "flac", "flac"))
+    long[22:26] = header  # FLAC's number of samples: one second, unknown, or three days
     studio.shelf.found = bytes(long)
+    async with studio.recordings.prepared(WANTED) as ready:
+        assert ready.recording.duration == 50.0
+    packed = recording_bytes(50 * 1.05 + 30, MelGeometry(80))
+    assert studio.budgets.pixels.peak == pytest.approx(packed, rel=0.01)
+    assert studio.lent == (0, 0, 0)
+
+
+async def test_packets_that_hold_more_than_they_say_cost_another_decoding(
+    studio: Studio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stoop_worker.jobs.recordings.packed_seconds", lambda *given: 1.0)
+    studio.shelf.found = encoded(np.zeros(100 * 16_000, dtype=np.int16), "flac", "flac")
     async with studio.recordings.prepared(WANTED) as ready:
         assert ready.recording.duration == 100.0
     assert studio.budgets.pixels.peak == recording_bytes(LIMITS.max_seconds, MelGeometry(80))
     assert studio.lent == (0, 0, 0)
+
+
+async def test_a_cancelled_caller_waits_for_no_more_than_a_moment_of_decoding(studio: Studio) -> None:
+    began, pieces = threading.Event(), 0
+
+    def allocate(shape: tuple[int, ...]) -> npt.NDArray[np.uint8]:
+        raise AssertionError("no window is cut")
+
+    class Counted(Cutting):
+        def cut(self, samples: object, frames: object, check: Check = lambda: None) -> tuple[Span, ...]:
+            nonlocal pieces
+            began.set()
+            while True:  # a detector that never ends by itself
+                pieces += 1
+                check()
+
+    studio.recordings = replace(studio.recordings, allocate=allocate)
+    context = studio.recordings.prepared(WANTED, Counted())
+    running = asyncio.create_task(context.__aenter__())
+    await asyncio.to_thread(began.wait)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert pieces and studio.lent == (0, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +141,7 @@ async def test_windows_lie_in_the_memory_that_the_engines_process_shares() -> No
             studio = Studio(pool)
             recordings = Recordings(studio.shelf, pool, LIMITS, MelGeometry(80), studio.budgets, shared.empty)
             async with recordings.prepared(WANTED) as ready:
-                window = ready.recording.window(100)
+                window = ready.recording.window(100, 200)
         assert shared.start_of(window.frames.view(np.uint8)) == 0
         assert window.content == 100 and not window.frames[:, 100:].any()
         assert np.array_equal(window.frames[:, :100], ready.recording.frames[:, 100:])

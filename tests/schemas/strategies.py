@@ -106,6 +106,8 @@ def any_jobs(draw: st.DrawFn) -> Job:
         language=draw(maybe(st.sampled_from(["en", "yue"]))) if hears else None,
         prompt=draw(maybe(text)) if hears else None,
         timestamps=draw(st.sampled_from(Timestamps)),
+        vad=draw(st.booleans()),
+        parallel=draw(st.booleans()),
         question=draw(text.filter(len)) if skill is Skill.QUERY else draw(maybe(text)),
         object=draw(text.filter(len)) if skill in (Skill.DETECT, Skill.POINT) else draw(maybe(text)),
         length=draw(st.sampled_from(CaptionLength)),

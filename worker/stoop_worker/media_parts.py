@@ -106,4 +106,5 @@ def _recordings(
     if importlib.util.find_spec("av") is None:
         raise ConfigError("a model of speech needs PyAV to decode audio: pip install 'stoop[audio]'")
     limits = AudioLimits(max_bytes=config.max_audio_bytes, max_seconds=config.max_audio_seconds)
-    return Recordings(fetcher, pool, limits, ready.preparation, budgets, shared_pixels.empty)
+    windows = max(1, config.permits_on(ready.device) // 2)
+    return Recordings(fetcher, pool, limits, ready.preparation, budgets, shared_pixels.empty, windows)

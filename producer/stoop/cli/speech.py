@@ -30,6 +30,8 @@ class _Format(StrEnum):
     VTT = "vtt"
 
 
+_FIELDS = ("language", "prompt", "timestamps", "vad", "parallel", "stream", "settings")
+
 _Audio = Annotated[str, typer.Argument(help="An audio file, or an s3://, https:// or data: address.")]
 
 
@@ -40,6 +42,10 @@ class _SpeechOptions(SkillOptions):
     language: Annotated[str | None, typer.Option(help="Code of the spoken language, such as en; else detected.")] = None
     prompt: Annotated[str | None, typer.Option(help="Words that the speech continues, such as names to spell.")] = None
     timestamps: Annotated[Timestamps, typer.Option(help="The times in the transcript.")] = Timestamps.SEGMENT
+    vad: Annotated[bool, typer.Option("--vad", help="Leave out the parts in which nobody speaks.")] = False
+    parallel: Annotated[
+        bool, typer.Option("--parallel", help="Work on all windows of a long recording at the same time.")
+    ] = False
     format: Annotated[_Format, typer.Option(help="The form of the transcript.")] = _Format.TXT
 
 
@@ -66,7 +72,7 @@ def _run(context: typer.Context, options: _SpeechOptions, skill: Skill, audio: s
     connect: type[Client] = context.obj or Client
     with exit_on_error(as_json=options.json):
         config = ProducerConfig().replace(lane=options.lane, job_model=options.model, timeout_seconds=options.timeout)
-        fields = {name: getattr(options, name) for name in ("language", "prompt", "timestamps", "stream", "settings")}
+        fields = {name: getattr(options, name) for name in _FIELDS}
         with connect(config) as client:
             job_id = client.submit(client.prepare(skill, audio=audio, **fields))
             if options.no_wait:

@@ -2,13 +2,28 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 if TYPE_CHECKING:
     from stoop.images.recording import AudioSource
     from stoop.images.source import ImageSource
 
-__all__ = ["SpeechMethods"]
+__all__ = ["SpeechMethods", "SpeechOptions"]
+
+
+class SpeechOptions(TypedDict, total=False):
+    """What a caller may ask of a transcript.
+
+    `language` is the code of the spoken language ("en"); without it the model detects it. A `prompt` may spell names.
+    `timestamps` is "none", "segment" (the default) or "word". With `vad` the parts without speech are left out. With
+    `parallel` all windows of a long recording are worked on at the same time, and do not know each other's text.
+    """
+
+    language: str | None
+    prompt: str | None
+    timestamps: str
+    vad: bool
+    parallel: bool
 
 
 class SpeechMethods(ABC):
@@ -30,30 +45,24 @@ class SpeechMethods(ABC):
         self,
         audio: "AudioSource",
         *,
-        language: str | None = None,
-        prompt: str | None = None,
-        timestamps: str = "segment",
         stream: bool = False,
         settings: Mapping[str, Any] | None = None,
+        **options: Unpack[SpeechOptions],
     ) -> dict[str, Any]:
         """Write down what is said: {"transcript": {"text", "language", "duration", "segments"[, "words"]}}.
 
-        With `stream` the answer is {"segments": an async iterator}, whose `transcript` is set at its end. `timestamps`
-        is "none", "segment" or "word". Without a `language` ("en") the model detects it. A `prompt` may spell names.
+        With `stream` the answer is {"segments": an async iterator}, whose `transcript` is set at its end. The other
+        options are `language`, `prompt`, `timestamps`, `vad` and `parallel`: see `SpeechOptions`.
         """
-        fields = {"language": language, "prompt": prompt, "timestamps": timestamps}
-        return await self.run("transcribe", audio=audio, stream=stream, settings=settings, **fields)
+        return await self.run("transcribe", audio=audio, stream=stream, settings=settings, **options)
 
     async def translate(
         self,
         audio: "AudioSource",
         *,
-        language: str | None = None,
-        prompt: str | None = None,
-        timestamps: str = "segment",
         stream: bool = False,
         settings: Mapping[str, Any] | None = None,
+        **options: Unpack[SpeechOptions],
     ) -> dict[str, Any]:
         """Write down in English what is said, like `transcribe`; `language` is the spoken one."""
-        fields = {"language": language, "prompt": prompt, "timestamps": timestamps}
-        return await self.run("translate", audio=audio, stream=stream, settings=settings, **fields)
+        return await self.run("translate", audio=audio, stream=stream, settings=settings, **options)

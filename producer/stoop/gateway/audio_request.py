@@ -18,7 +18,10 @@ from stoop_schemas.transcript import Timestamps
 __all__ = ["AUDIO_FIELDS", "AudioRequest", "read_audio"]
 
 _GRANULARITIES: Final = "timestamp_granularities[]"
-_FIELDS: Final = ("file", "model", "language", "prompt", "response_format", "temperature", "stream", _GRANULARITIES)
+_FIELDS: Final = (
+    *("file", "model", "language", "prompt", "response_format", "temperature", "stream", "chunking_strategy"),
+    _GRANULARITIES,
+)
 _ENGLISH_ONLY: Final = ("file", "model", "prompt", "response_format", "temperature")
 AUDIO_FIELDS: Final = {Skill.TRANSCRIBE: _FIELDS, Skill.TRANSLATE: _ENGLISH_ONLY}
 """The fields of the form of each skill."""
@@ -34,6 +37,7 @@ class _AudioForm(msgspec.Struct, frozen=True, kw_only=True):
     response_format: Literal["json", "text", "srt", "verbose_json", "vtt"] = "json"
     temperature: float = 0.0
     stream: bool = False
+    chunking_strategy: Literal["auto"] | None = None
 
 
 class AudioRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,13 +51,18 @@ class AudioRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ask(self) -> Ask:
-        """The request to the queue. Temperature 0 leaves the fallback to the worker, as OpenAI's service does."""
-        form = self.form
+        """The request to the queue. Temperature 0 leaves the fallback to the worker, as OpenAI's service does.
+
+        The strategy `auto` cuts the recording by voice activity, and works on the pieces at the same time.
+        """
+        form, cut = self.form, self.form.chunking_strategy == "auto"
         fields: dict[str, Any] = {
             "audio": self.audio,
             "language": form.language,
             "prompt": form.prompt,
             "timestamps": Timestamps.WORD if self.words else Timestamps.SEGMENT,
+            "vad": cut,
+            "parallel": cut,
             "stream": form.stream,
         }
         return Ask(self.skill, settings={"temperature": form.temperature or None}, model=form.model, fields=fields)

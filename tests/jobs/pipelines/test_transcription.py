@@ -1,13 +1,13 @@
 """The loop over the windows of a recording, with an engine that a test scripts."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from stoop_worker.audio import Recording
+from stoop_worker.audio import Recording, Span
 from stoop_worker.engine.request import (
     Finished,
     FinishReason,
@@ -19,6 +19,7 @@ from stoop_worker.engine.request import (
     Window,
     Word,
 )
+from stoop_worker.errors import AudioTooLarge
 from stoop_worker.jobs.pipelines import TEMPERATURES, Passage, Transcription, transcribe
 
 USAGE = Usage(10, 5, 1, prefill_time_ms=2.0, decode_time_ms=3.0, ttft_ms=4.0)
@@ -49,6 +50,7 @@ class Speaker:
         self.reason = reason
         self.requests: list[Request] = []
         self.told: list[Passage] = []
+        self.tell: Callable[[Passage], None] = self.told.append
 
     async def run(self, request: Request) -> Finished:
         self.requests.append(request)
@@ -57,11 +59,23 @@ class Speaker:
     async def hear(
         self, seconds: float, task: Transcribe | None = None, temperatures: tuple[float, ...] = TEMPERATURES
     ) -> Transcription:
+        return await self.hear_spans([(0.0, seconds)], task, temperatures=temperatures)
+
+    async def hear_spans(
+        self,
+        spans: Sequence[tuple[float, float]],
+        task: Transcribe | None = None,
+        *,
+        temperatures: tuple[float, ...] = TEMPERATURES,
+        at_once: int = 1,
+    ) -> Transcription:
+        """Hear parts of a recording that ends with the last of them."""
+        seconds = spans[-1][1]
         frames = np.arange(round(seconds * 100), dtype=np.float32)[None].repeat(2, axis=0)
         request = Request("job", task or Transcribe(), sampling=Sampling(temperature=0.0, top_p=1.0))
-        return await transcribe(
-            request, Recording(frames, seconds), temperatures, run=self.run, report=self.told.append
-        )
+        cut = tuple(Span(round(100 * start), round(100 * stop)) for start, stop in spans)
+        recording = Recording(frames, seconds, cut)
+        return await transcribe(request, recording, temperatures, run=self.run, report=self.tell, at_once=at_once)
 
     @property
     def starts(self) -> list[float]:
@@ -105,6 +119,120 @@ async def test_no_time_is_beyond_the_end_of_the_recording() -> None:
     speaker = Speaker(lambda request: replace(SPOKEN, segments=(Segment(0.5, 30.0, " Hallo.", (7,)),)))
     found = await speaker.hear(4.5)
     assert [(each.segment.start, each.segment.end) for each in found.passages] == [(0.5, 4.5)]
+
+
+async def test_a_segment_after_the_end_is_dropped_unless_it_holds_all_words() -> None:
+    late = (Segment(1.0, 2.0, " Ja.", (1,)), Segment(4.5, 6.0, " Nein.", (2,)), Segment(7.0, 9.0, " Danke.", (3,)))
+    speaker = Speaker(lambda request: replace(SPOKEN, segments=late))
+    assert [each.segment.text for each in (await speaker.hear(4.5)).passages] == [" Ja."]
+    found = await speaker.hear(0.5)
+    [only] = found.passages
+    assert (only.segment.start, only.segment.end, only.segment.text) == (0.0, 0.5, " Ja.")
+
+
+async def test_no_segment_of_a_part_reaches_over_its_end() -> None:
+    speaker = Speaker(lambda request: replace(SPOKEN, segments=(Segment(0.0, 30.0, " Hallo.", (7,)),)))
+    found = await speaker.hear_spans([(1.0, 5.0), (20.0, 24.0)])
+    assert [(each.segment.start, each.segment.end) for each in found.passages] == [(1.0, 5.0), (20.0, 24.0)]
+    assert speaker.starts == [100, 2000] and speaker.tasks[1].history, "parts in turn know each other's text"
+
+
+class Choir(Speaker):
+    """A speaker that answers a window only when the test says so; the others may wait at the same time."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer)
+        self.gates: dict[float, asyncio.Event] = {}
+        self.asked = asyncio.Condition()
+
+    async def run(self, request: Request) -> Finished:
+        start = float(request.media[0].frames[0, 0])  # type: ignore[union-attr]
+        gate = self.gates.setdefault(start, asyncio.Event())
+        async with self.asked:
+            self.requests.append(request)
+            self.asked.notify_all()
+        await gate.wait()
+        return Finished(request.id, self.reason, USAGE, window=self.answer(request))
+
+    async def open(self, start: float) -> None:
+        """Answer the window that begins at this frame, once it is there."""
+        async with self.asked:
+            await self.asked.wait_for(lambda: start in self.gates)
+        self.gates[start].set()
+
+    async def wait_for(self, count: int) -> None:
+        async with self.asked:
+            await self.asked.wait_for(lambda: len(self.requests) == count)
+
+
+PARTS = [(0.0, 20.0), (20.0, 45.0), (45.0, 60.0), (60.0, 70.0)]
+
+
+async def test_windows_are_heard_at_once_and_told_in_order() -> None:
+    choir = Choir(lambda request: SPOKEN)
+    hearing = asyncio.create_task(choir.hear_spans(PARTS, Transcribe(language="de"), at_once=3))
+    await choir.wait_for(3)
+    assert sorted(choir.starts) == [0, 2000, 4500], "the fourth waits for a permit"
+    await choir.open(4500)
+    await choir.wait_for(4)
+    await choir.open(0)
+    await choir.open(6000)
+    await choir.open(2000)
+    found = await hearing
+    assert [(each.number, each.segment.start, each.seek) for each in found.passages] == [
+        (0, 0.0, 0),
+        (1, 20.0, 2000),
+        (2, 45.0, 4500),
+        (3, 60.0, 6000),
+    ]
+    assert choir.told == list(found.passages) and found.text == "Hallo. Hallo. Hallo. Hallo."
+    assert len({request.id for request in choir.requests}) == 4 and found.usage.output_tokens == 20
+    assert {task.history for task in choir.tasks} == {()}
+
+
+async def test_a_passage_is_told_as_soon_as_everything_before_it_is() -> None:
+    choir = Choir(lambda request: SPOKEN)
+    told: asyncio.Queue[int] = asyncio.Queue()
+    choir.tell = lambda passage: told.put_nowait(passage.number)
+    hearing = asyncio.create_task(choir.hear_spans(PARTS, Transcribe(language="de"), at_once=4))
+    await choir.open(0)
+    assert await told.get() == 0
+    for start in (2000, 4500, 6000):
+        assert told.empty()
+        await choir.open(start)
+        await told.get()
+    await hearing
+
+
+async def test_the_first_window_finds_the_language_of_all() -> None:
+    choir = Choir(lambda request: SPOKEN)
+    hearing = asyncio.create_task(choir.hear_spans(PARTS, at_once=4))
+    await choir.wait_for(1)
+    for start, _ in PARTS:
+        await choir.open(100 * start)
+    assert (await hearing).language == "de"
+    assert [task.language for task in choir.tasks] == [None, "de", "de", "de"]
+
+
+async def test_an_error_in_one_window_ends_all_others() -> None:
+    class Broken(Exception):
+        pass
+
+    def answer(request: Request) -> Window:
+        raise Broken
+
+    choir = Choir(answer)
+    hearing = asyncio.create_task(choir.hear_spans(PARTS, Transcribe(language="de"), at_once=2))
+    await choir.open(2000)
+    with pytest.raises(Broken):
+        await hearing
+    assert not choir.gates[0].is_set(), "the first window had no answer yet"
+
+
+async def test_a_transcript_without_end_is_refused() -> None:
+    endless = replace(SPOKEN, segments=(Segment(0.0, 2.0, "Ha" * (1 << 20), (1,)),))
+    with pytest.raises(AudioTooLarge, match="more than 16 MiB: cut the recording into parts"):
+        await Speaker(lambda request: endless).hear(600.0)
 
 
 async def test_a_rest_of_less_than_a_tenth_of_a_second_holds_no_words() -> None:

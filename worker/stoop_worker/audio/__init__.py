@@ -2,24 +2,31 @@
 
 decode.py     decodes bytes to mono samples at 16 kHz within the worker's limits
 mel.py        log-mel features, and one window of them
+voice.py      voice activity: the parts in which somebody may speak
+span.py       parts of a recording, cut where it is quiet
 recording.py  a decoded file as features, cut into windows
 """
 
-from stoop_worker.audio.decode import SAMPLE_RATE, AudioLimits, claimed_seconds, decode
+from stoop_worker.audio.decode import SAMPLE_RATE, AudioLimits, Check, decode, packed_seconds
 from stoop_worker.audio.mel import FRAMES, FRAMES_PER_SECOND, Mel, MelGeometry, log_mel
-from stoop_worker.audio.recording import Recording, record, recording_bytes
+from stoop_worker.audio.recording import WHOLE, Cutting, Recording, record, recording_bytes
+from stoop_worker.audio.span import Span
 
 __all__ = [
     "FRAMES",
     "FRAMES_PER_SECOND",
     "SAMPLE_RATE",
+    "WHOLE",
     "AudioLimits",
+    "Check",
+    "Cutting",
     "Mel",
     "MelGeometry",
     "Recording",
-    "claimed_seconds",
+    "Span",
     "decode",
     "log_mel",
+    "packed_seconds",
     "record",
     "recording_bytes",
 ]

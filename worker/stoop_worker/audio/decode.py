@@ -4,25 +4,29 @@ PyAV brings FFmpeg's libraries along, so no ffmpeg need be installed. Formats th
 (playlists, for example) are not among those that it may open here.
 """
 
+import contextlib
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from stoop_worker.errors import AudioError, AudioTooLarge, AudioUndecodable
+from stoop_worker.errors import AudioTooLarge, AudioUndecodable
 
 if TYPE_CHECKING:
-    from av import AudioFrame, AudioResampler
+    from av import AudioFrame, AudioResampler, Packet
     from av.audio.stream import AudioStream
     from av.container import InputContainer
 
-__all__ = ["SAMPLE_RATE", "AudioLimits", "claimed_seconds", "decode"]
+__all__ = ["SAMPLE_RATE", "AudioLimits", "Check", "decode", "go_on", "packed_seconds"]
 
 SAMPLE_RATE: Final = 16_000
 """Samples of one second after decoding."""
+
+Check = Callable[[], None]
+"""Called every few milliseconds of a long piece of work; whatever it raises ends the work."""
 
 _SAMPLE_BYTES: Final = 2
 
@@ -36,6 +40,8 @@ _OPTIONS: Final = {"format_whitelist": _FORMATS, "codec_whitelist": ",".join(_CO
 _NAMES: Final = "MP3, M4A, MP4, WAV, FLAC, OGG, Opus, WebM, AAC, AIFF, AMR, CAF, WMA"
 _USUAL_RATE: Final = 2 * 48_000
 """Samples of a second of stereo, by which the work of decoding is bounded."""
+_FAR: Final = 1.1
+"""The share of the limit from which a length by packets alone is too long; below it, the decoded samples decide."""
 _LONGEST_FRAME: Final = 60
 """Seconds of one frame: a block of 65,535 samples at 5 Hz would become 210 million samples at once."""
 
@@ -48,7 +54,11 @@ class AudioLimits:
     max_seconds: float = 4 * 3600.0
 
 
-def decode(encoded: bytes, limits: AudioLimits) -> npt.NDArray[np.int16]:
+def go_on() -> None:
+    """Check nothing."""
+
+
+def decode(encoded: bytes, limits: AudioLimits, check: Check = go_on) -> npt.NDArray[np.int16]:
     """Decode the first audio stream of a file to mono samples at 16 kHz, int16; channels are averaged.
 
     Frames that are damaged are skipped, and a file that breaks off keeps what came before. Raises `AudioTooLarge` as
@@ -59,11 +69,11 @@ def decode(encoded: bytes, limits: AudioLimits) -> npt.NDArray[np.int16]:
     samples = bytearray()  # one array for each frame would take many times its samples where frames are short
     with _opened(encoded) as container:
         resampler = _Resampler()
-        for frame in _frames(container, _stream(container), limits):
+        for frame in _frames(container, _stream(container), limits, check):
             for piece in resampler.take(frame):
                 samples += piece.data
             if len(samples) > limits.max_seconds * SAMPLE_RATE * _SAMPLE_BYTES:
-                raise AudioTooLarge(f"the audio is longer than {limits.max_seconds:g} seconds: cut it into parts")
+                raise _too_long(limits)
         for piece in resampler.take(None):
             samples += piece.data
     if not samples:
@@ -71,15 +81,24 @@ def decode(encoded: bytes, limits: AudioLimits) -> npt.NDArray[np.int16]:
     return np.frombuffer(samples, dtype=np.int16)
 
 
-def claimed_seconds(encoded: bytes) -> float | None:
-    """Return the duration in the file's header, which may be wrong; None if there is none."""
-    import av
+def packed_seconds(encoded: bytes, limits: AudioLimits, check: Check = go_on) -> float:
+    """Return the length of the first audio stream by its packets, which are counted and not decoded.
 
-    try:
-        with _opened(encoded) as container:
-            return container.duration / av.time_base if container.duration else None
-    except AudioError:
-        return None
+    No header is believed, but a packet may still hold more than it says. Raises `AudioTooLarge` if the packets are
+    longer than the limit by far, and `AudioUndecodable` if there is no audio.
+    """
+    first = last = lasting = 0.0
+    with _opened(encoded) as container:
+        stream = _stream(container)
+        base = float(stream.time_base or 0)
+        for number, packet in enumerate(_packets(container, stream, check)):
+            lasting += (packet.duration or 0) * base
+            if packet.pts is not None:
+                last = packet.pts * base
+                first = first if number else last
+            if lasting > _FAR * limits.max_seconds:
+                raise _too_long(limits)
+    return lasting or max(0.0, last - first)
 
 
 def _opened(encoded: bytes) -> "InputContainer":
@@ -101,18 +120,27 @@ def _stream(container: "InputContainer") -> "AudioStream":
     return stream
 
 
-def _frames(container: "InputContainer", stream: "AudioStream", limits: AudioLimits) -> "Iterator[AudioFrame]":
+def _too_long(limits: AudioLimits) -> AudioTooLarge:
+    return AudioTooLarge(f"the audio is longer than {limits.max_seconds:g} seconds: cut it into parts")
+
+
+def _packets(container: "InputContainer", stream: "AudioStream", check: Check) -> "Iterator[Packet[AudioStream]]":
+    import av
+
+    packets = container.demux(stream)
+    with contextlib.suppress(av.FFmpegError, ValueError):  # the file breaks off there
+        for packet in packets:
+            check()
+            yield packet
+
+
+def _frames(
+    container: "InputContainer", stream: "AudioStream", limits: AudioLimits, check: Check
+) -> "Iterator[AudioFrame]":
     import av
 
     samples = 0
-    packets = container.demux(stream)
-    while True:
-        try:
-            packet = next(packets, None)
-        except (av.FFmpegError, ValueError):
-            return  # the file breaks off here
-        if packet is None:
-            return
+    for packet in _packets(container, stream, check):
         try:
             frames = packet.decode()
         except (av.FFmpegError, ValueError):

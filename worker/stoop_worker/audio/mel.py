@@ -14,6 +14,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from stoop_worker.audio.decode import Check, go_on
+
 __all__ = ["FRAMES", "FRAMES_PER_SECOND", "Mel", "MelGeometry", "Samples", "log_mel"]
 
 Samples = npt.NDArray[np.int16] | npt.NDArray[np.float32]
@@ -67,7 +69,7 @@ class Mel:
         return cls(frames=frames, digest=digest.digest(), content=content)
 
 
-def log_mel(samples: Samples, mels: int) -> npt.NDArray[np.float32]:
+def log_mel(samples: Samples, mels: int, check: Check = go_on) -> npt.NDArray[np.float32]:
     """Return the features of mono samples at 16 kHz, (mels, number of samples // 160) float32.
 
     Values are relative to the loudest of all frames, so a file is transformed as a whole. Both ends are reflected, as
@@ -77,6 +79,7 @@ def log_mel(samples: Samples, mels: int) -> npt.NDArray[np.float32]:
     features = np.empty((mels, count), dtype=np.float32)
     filters = _filters(mels)
     for start in range(0, count, _CHUNK):
+        check()
         stop = min(count, start + _CHUNK)
         power = _power(_piece(samples, start, stop))
         features[:, start:stop] = np.log10(np.maximum(power @ filters, _LEAST)).T

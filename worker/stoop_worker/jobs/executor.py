@@ -33,6 +33,7 @@ from stoop_worker.jobs.retry import after_failure
 from stoop_worker.jobs.translate import (
     Timings,
     completed,
+    cutting_of,
     ended,
     temperatures_of,
     to_event,
@@ -202,13 +203,15 @@ class Executor:
                     delivery, lambda seq: to_segment_event(job, passage, seq=seq, attempt=delivery.attempt)
                 )
 
-        async with recordings.prepared(WantedImage(job.audio, job.tenant, delivery.priority)) as ready:
+        wanted = WantedImage(job.audio, job.tenant, delivery.priority)
+        async with recordings.prepared(wanted, cutting_of(job)) as ready:
             found = await transcribe(
                 request,
                 ready.recording,
                 temperatures_of(job),
                 run=lambda each: self._finish(each, lambda output: None),
                 report=report,
+                at_once=recordings.windows if job.parallel else 1,
             )
         return outcomes.Completed(), transcribed(job, found, Timings(waited, ready.fetch_ms, ready.audio_ms))
 

@@ -56,12 +56,18 @@ class PreparerPort(Protocol):
         """
 
 
-async def on_thread(pool: Executor, work: Callable[[], _Value]) -> _Value:
-    """Do the work on a thread; a caller that is cancelled still waits for it, because it holds its memory."""
+async def on_thread(pool: Executor, work: Callable[[], _Value], interrupt: Callable[[], None] | None = None) -> _Value:
+    """Do the work on a thread.
+
+    A caller that is cancelled still waits for it, because it holds its memory; `interrupt` is called first and may end
+    the work early.
+    """
     running = asyncio.get_running_loop().run_in_executor(pool, work)
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
+        if interrupt is not None:
+            interrupt()
         await asyncio.wait({running})
         raise
 

@@ -1,14 +1,25 @@
 """Turns a job's audio address into a recording, within the budgets that images have too."""
 
 import contextlib
+import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeVar
 
 from stoop_worker import errors
-from stoop_worker.audio import AudioLimits, MelGeometry, Recording, claimed_seconds, record, recording_bytes
+from stoop_worker.audio import (
+    WHOLE,
+    AudioLimits,
+    Check,
+    Cutting,
+    MelGeometry,
+    Recording,
+    packed_seconds,
+    record,
+    recording_bytes,
+)
 from stoop_worker.errors import AudioError, AudioTooLarge, ImageError, WorkerError
 from stoop_worker.images import Allocate
 from stoop_worker.jobs.budget import Loan
@@ -17,8 +28,13 @@ from stoop_worker.jobs.prepare import Budgets, FetchPort, WantedImage, on_thread
 
 __all__ = ["PreparedRecording", "Recordings"]
 
+_Value = TypeVar("_Value")
+
 _SLACK: Final = (1.05, 30.0)
-"""What a header's duration is multiplied by, and the seconds that are added, before it is believed."""
+"""What a length by packets is multiplied by, and the seconds that are added, before it is believed."""
+
+_GROWTH: Final = 4
+"""What the length is multiplied by each time that it turns out to be too little."""
 
 _AS_AUDIO: Final[dict[type[ImageError], type[AudioError]]] = {
     errors.ImageNotFound: errors.AudioNotFound,
@@ -28,6 +44,10 @@ _AS_AUDIO: Final[dict[type[ImageError], type[AudioError]]] = {
     errors.ImageTimeout: errors.AudioTimeout,
     errors.ImageAddressInvalid: errors.AudioAddressInvalid,
 }
+
+
+class _Interrupted(Exception):
+    """Nobody waits for the work any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +63,8 @@ class PreparedRecording:
 class Recordings:
     """Fetches recordings and decodes them on a pool of threads, under the worker's limits.
 
-    Windows are cut into the memory that `allocate` returns, which the engine's process may share.
+    Windows are cut into the memory that `allocate` returns, which the engine's process may share. Of a recording whose
+    windows do not follow each other, the engine may have `windows` at a time.
     """
 
     fetcher: FetchPort
@@ -52,16 +73,17 @@ class Recordings:
     geometry: MelGeometry
     budgets: Budgets
     allocate: Allocate | None = None
+    windows: int = 8
 
     @contextlib.asynccontextmanager
-    async def prepared(self, wanted: WantedImage) -> AsyncIterator[PreparedRecording]:
+    async def prepared(self, wanted: WantedImage, cutting: Cutting = WHOLE) -> AsyncIterator[PreparedRecording]:
         """Yield the recording once it is ready; raises an `AudioError` or `StorageUnavailable`."""
         start = time.perf_counter()
         with await self._room(wanted) as room:
             encoded = await self._fetch(wanted)
             room.shrink(len(encoded))
             fetched = time.perf_counter()
-            recording, loan = await self._decode(encoded, wanted.priority)
+            recording, loan = await self._decode(encoded, cutting, wanted.priority)
             del encoded
         with loan:
             yield PreparedRecording(recording, 1000 * (fetched - start), 1000 * (time.perf_counter() - fetched))
@@ -76,26 +98,41 @@ class Recordings:
         except ImageError as error:
             raise _as_audio(error) from error
 
-    async def _decode(self, encoded: bytes, priority: int) -> tuple[Recording, Loan]:
-        """Decode within the memory for the duration that the header claims; with more only if that is too little."""
+    async def _decode(self, encoded: bytes, cutting: Cutting, priority: int) -> tuple[Recording, Loan]:
+        """Decode within the memory for the length that the packets claim; with more only if that is too little."""
         with await self.budgets.threads.borrow(1, priority):
-            claimed = await on_thread(self.pool, lambda: claimed_seconds(encoded))
-            believed = self.limits.max_seconds if claimed is None else _SLACK[0] * claimed + _SLACK[1]
-            if believed < self.limits.max_seconds:
+            packed = await self._on_thread(lambda check: packed_seconds(encoded, self.limits, check))
+            believed = _SLACK[0] * packed + _SLACK[1]
+            while believed < self.limits.max_seconds:
                 with contextlib.suppress(AudioTooLarge):
-                    return await self._decode_within(encoded, believed, priority)
-            return await self._decode_within(encoded, self.limits.max_seconds, priority)
+                    return await self._decode_within(encoded, cutting, believed, priority)
+                believed *= _GROWTH
+            return await self._decode_within(encoded, cutting, self.limits.max_seconds, priority)
 
-    async def _decode_within(self, encoded: bytes, seconds: float, priority: int) -> tuple[Recording, Loan]:
+    async def _decode_within(
+        self, encoded: bytes, cutting: Cutting, seconds: float, priority: int
+    ) -> tuple[Recording, Loan]:
         limits = replace(self.limits, max_seconds=seconds)
         loan = await self.budgets.pixels.borrow(recording_bytes(seconds, self.geometry), priority)
         try:
-            recording = await on_thread(self.pool, lambda: record(encoded, limits, self.geometry, self.allocate))
+            recording = await self._on_thread(
+                lambda check: record(encoded, limits, self.geometry, cutting, allocate=self.allocate, check=check)
+            )
         except BaseException:
             loan.close()
             raise
         loan.shrink(recording.frames.nbytes)
         return recording, loan
+
+    async def _on_thread(self, work: Callable[[Check], _Value]) -> _Value:
+        """Do the work on a thread; if the caller is cancelled, the work ends at its next check."""
+        interrupted = threading.Event()
+
+        def check() -> None:
+            if interrupted.is_set():
+                raise _Interrupted
+
+        return await on_thread(self.pool, lambda: work(check), interrupted.set)
 
 
 def _as_audio(error: ImageError) -> WorkerError:

@@ -29,12 +29,14 @@ from stoop_schemas.skill import (
 from stoop_schemas.skills import SkillSpec, spec_of
 from stoop_schemas.state import State
 from stoop_schemas.transcript import Timestamps, Transcript, TranscriptSegment, TranscriptWord
+from stoop_worker.audio import Cutting
 from stoop_worker.engine import request as engine
 from stoop_worker.jobs.pipelines import TEMPERATURES, Passage, Transcription
 
 __all__ = [
     "Timings",
     "completed",
+    "cutting_of",
     "ended",
     "temperatures_of",
     "to_event",
@@ -90,6 +92,11 @@ def to_speech_request(job: Job) -> engine.Request:
 def temperatures_of(job: Job) -> tuple[float, ...]:
     """Return the temperatures to try: the job's own alone, if it names one."""
     return TEMPERATURES if job.settings.temperature is None else (job.settings.temperature,)
+
+
+def cutting_of(job: Job) -> Cutting:
+    """Return the parts of its recording that a job wants to be heard."""
+    return Cutting(speech_only=job.vad, in_windows=job.parallel)
 
 
 def _task(job: Job) -> engine.Task:

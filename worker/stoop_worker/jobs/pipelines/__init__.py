@@ -2,6 +2,7 @@
 
 transcription.py  a recording, window by window, to its passages
 attempts.py       one window at rising temperatures, until its text is plausible
+script.py         the transcript while it grows, in the order of the recording
 passage.py        the values that the pipeline gives
 """
 

@@ -1,18 +1,20 @@
 """A recording, window by window, to its passages.
 
-The loop is that of Whisper's own `transcribe`: a window begins where the last whole segment of the one before ended,
-and the model reads what it wrote before. A window that needed a high temperature is not read again, because its errors
-would be repeated.
+The loop over the windows of a span is that of Whisper's own `transcribe`: a window begins where the last whole segment
+of the one before ended, and the model reads what it wrote before. A window that needed a high temperature is not read
+again, because its errors would be repeated. Spans that are heard at the same time do not know each other's text.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Final
 
-from stoop_worker.audio import FRAMES_PER_SECOND, Recording
-from stoop_worker.engine.request import Finished, FinishReason, Request, Segment, Transcribe, Usage, Word
+from stoop_worker.audio import FRAMES_PER_SECOND, Recording, Span
+from stoop_worker.engine.request import Request, Transcribe
 from stoop_worker.jobs.pipelines.attempts import Attempt, Run, is_silent, most_plausible
 from stoop_worker.jobs.pipelines.passage import Passage, Transcription
+from stoop_worker.jobs.pipelines.script import Place, Script
 
 __all__ = ["transcribe"]
 
@@ -36,92 +38,88 @@ async def transcribe(
     *,
     run: Run,
     report: Callable[[Passage], None],
+    at_once: int = 1,
 ) -> Transcription:
     """Write down a recording by many requests like this one, and call `report` with each passage once it is known.
 
-    The request's task is a `Transcribe`. Raises what `run` raises.
+    The request's task is a `Transcribe`. With `at_once` above 1, up to so many spans are heard at the same time, by
+    requests whose ids begin with this one's. Passages are reported in the order of the recording in any case. Raises
+    what `run` raises, and `AudioTooLarge` if there is more text than a transcript may have.
     """
     assert isinstance(request.task, Transcribe), "only speech is transcribed"
-    script = _Script(request.task, recording, report)
-    while recording.count - script.seek >= _SHORTEST:
-        mel = recording.window(script.seek)
-        asked = replace(request, task=script.task, media=(mel,))
-        script.take(await most_plausible(asked, temperatures, run, script.spent), mel.content)
+    script = Script(recording.duration, request.task.language, report)
+    hearing = _Hearing(request, recording, temperatures, run, script)
+    if at_once > 1:
+        await _hear_at_once(hearing, request.task, at_once)
+    else:
+        task = request.task
+        for number in range(len(recording.spans)):
+            task = await hearing.hear(number, task)
     return script.end()
 
 
-class _Script:
-    """What is known of a recording so far: the passages, and the task for the next window, at frame `seek`."""
+async def _hear_at_once(hearing: "_Hearing", task: Transcribe, most: int) -> None:
+    """Hear spans at the same time; without a language the first one alone, because its language is that of all."""
+    permits = asyncio.Semaphore(most)
+    alone = 1 if task.language is None else 0
 
-    def __init__(self, task: Transcribe, recording: Recording, report: Callable[[Passage], None]) -> None:
-        self.task = task
-        self.seek = 0
-        self._duration = recording.duration
-        self._report = report
-        self._passages: list[Passage] = []
-        self._usage: Usage | None = None
-        self._reason = FinishReason.STOP
+    async def hear(number: int) -> None:
+        async with permits:
+            await hearing.named(f"{hearing.request.id}/{number}").hear(number, known)
 
-    def spent(self, finished: Finished) -> None:
-        """Count an attempt, and keep the language that it found."""
-        self._usage = finished.usage if self._usage is None else _sum(self._usage, finished.usage)
-        if self.task.language is None and finished.window is not None:
-            self.task = replace(self.task, language=finished.window.language)
-
-    def take(self, attempt: Attempt, content: int) -> None:
-        """Keep the passages of a window of `content` frames, and move to the next one."""
-        window = attempt.window
-        if is_silent(window):
-            self.seek += content
-            return
-        if attempt.finished.reason is FinishReason.LENGTH:
-            self._reason = FinishReason.LENGTH
-        for segment, words in _with_words(window.segments, window.words):
-            passage = self._passage(attempt, segment, words)
-            self._passages.append(passage)
-            self._report(passage)
-        self._remember(attempt)
-        advance = round(window.advance * FRAMES_PER_SECOND)
-        self.seek += min(max(advance, _LEAST_ADVANCE), content) if advance > 0 else content
-
-    def end(self) -> Transcription:
-        """Return all passages."""
-        usage = self._usage or Usage(0, 0, 0, 0.0, 0.0, 0.0)
-        return Transcription(self.task.language or "", self._duration, tuple(self._passages), usage, self._reason)
-
-    def _passage(self, attempt: Attempt, segment: Segment, words: tuple[Word, ...]) -> Passage:
-        moved = replace(segment, start=self._time(segment.start), end=self._time(segment.end))
-        placed = tuple(replace(word, start=self._time(word.start), end=self._time(word.end)) for word in words)
-        return Passage(len(self._passages), self.seek, moved, placed, attempt.window, attempt.temperature)
-
-    def _time(self, seconds: float) -> float:
-        """Return a time of the window as one of the recording, which no time is beyond."""
-        return round(min(self.seek / FRAMES_PER_SECOND + seconds, self._duration), 3)
-
-    def _remember(self, attempt: Attempt) -> None:
-        if attempt.hottest > _TRUSTED:
-            self.task = replace(self.task, history=(), prompt=None)
-            return
-        fresh = (token for segment in attempt.window.segments for token in segment.tokens)
-        self.task = replace(self.task, history=(*self.task.history, *fresh)[-_HISTORY:])
+    spans = range(len(hearing.recording.spans))
+    for number in spans[:alone]:
+        await hearing.hear(number, task)
+    known = replace(task, language=hearing.script.language)
+    try:
+        async with asyncio.TaskGroup() as group:
+            for number in spans[alone:]:
+                group.create_task(hear(number))
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None
 
 
-def _with_words(segments: tuple[Segment, ...], words: tuple[Word, ...]) -> Iterator[tuple[Segment, tuple[Word, ...]]]:
-    """Give each segment the words that begin before the next one; the last has the rest."""
-    rest = words
-    for number, segment in enumerate(segments):
-        until = segments[number + 1].start if number + 1 < len(segments) else float("inf")
-        own = next((at for at, word in enumerate(rest) if word.start >= until), len(rest))
-        yield segment, rest[:own]
-        rest = rest[own:]
+@dataclass(frozen=True, slots=True)
+class _Hearing:
+    """Hears spans of one recording, and writes what it hears into the script."""
+
+    request: Request
+    recording: Recording
+    temperatures: tuple[float, ...]
+    run: Run
+    script: Script
+
+    def named(self, request_id: str) -> "_Hearing":
+        """Return one whose requests have another id."""
+        return replace(self, request=replace(self.request, id=request_id))
+
+    async def hear(self, number: int, task: Transcribe) -> Transcribe:
+        """Hear the span of this number, and return the task for one that follows it."""
+        span = self.recording.spans[number]
+        seek = span.start
+        while span.stop - seek >= _SHORTEST:
+            attempt, content = await self._attempt(seek, span, task)
+            task = replace(task, language=self.script.language)
+            if is_silent(attempt.window):
+                seek += content
+                continue
+            self.script.take(attempt, Place(number, seek, content, ends=seek + content == self.recording.count))
+            task = _after(task, attempt)
+            advance = round(attempt.window.advance * FRAMES_PER_SECOND)
+            seek += min(max(advance, _LEAST_ADVANCE), content) if advance > 0 else content
+        self.script.close(number)
+        return task
+
+    async def _attempt(self, seek: int, span: Span, task: Transcribe) -> tuple[Attempt, int]:
+        """Hear one window, and return the attempt that counts, and the frames that the window has of the recording."""
+        mel = self.recording.window(seek, span.stop)
+        asked = replace(self.request, task=task, media=(mel,))
+        return await most_plausible(asked, self.temperatures, self.run, self.script.spend), mel.content
 
 
-def _sum(one: Usage, other: Usage) -> Usage:
-    return Usage(
-        input_tokens=one.input_tokens + other.input_tokens,
-        output_tokens=one.output_tokens + other.output_tokens,
-        cached_tokens=one.cached_tokens + other.cached_tokens,
-        prefill_time_ms=one.prefill_time_ms + other.prefill_time_ms,
-        decode_time_ms=one.decode_time_ms + other.decode_time_ms,
-        ttft_ms=one.ttft_ms,
-    )
+def _after(task: Transcribe, attempt: Attempt) -> Transcribe:
+    """Return the task for the window after this attempt."""
+    if attempt.hottest > _TRUSTED:
+        return replace(task, history=(), prompt=None)
+    fresh = (token for segment in attempt.window.segments for token in segment.tokens)
+    return replace(task, history=(*task.history, *fresh)[-_HISTORY:])
