@@ -55,10 +55,13 @@ def test_the_options_reach_the_job(terminal: Terminal) -> None:
         "0.2",
         "--model",
         "whisper",
+        "--vad",
+        "--parallel",
     )
     assert terminal.run("transcribe", AUDIO, "--lane", "bulk", *options)[0] == 0
     [job] = terminal.transport.submitted
     assert (job.audio, job.language, job.prompt, job.timestamps) == (AUDIO, "de", "Falke", Timestamps.WORD)
+    assert job.vad and job.parallel
     assert (job.settings.temperature, job.model, job.lane) == (0.2, "whisper", "bulk")
 
 
