@@ -10,7 +10,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from stoop.exporter.reader import PartitionReading, Reading
-from stoop.operator import TenantStatus
+from stoop.operator import QueueStatus, TenantStatus
 from stoop_schemas.state import TERMINAL
 
 __all__ = ["METRICS", "OTHER_TENANTS", "QueueCollector"]
@@ -44,6 +44,9 @@ METRICS: Final = {
     "stoop_queue_delayed": _Declared("Jobs that wait for their next attempt", _PARTITION),
     "stoop_queue_quarantined": _Declared(
         "Jobs that lost their worker and run apart from others", ("kind", "partition")
+    ),
+    "stoop_queue_wanted_jobs": _Declared(
+        "Jobs that need a worker now or later: waiting in lanes that are not paused, in flight, delayed, quarantined"
     ),
     "stoop_queue_dead": _Declared("Dead letters that are kept", _PARTITION),
     "stoop_workers": _Declared("Workers whose lease runs", _PARTITION),
@@ -90,10 +93,17 @@ class QueueCollector(Collector):
             yield "stoop_redis_memory_bytes", (), reading.memory.used_bytes
             if reading.memory.limit_bytes:
                 yield "stoop_redis_memory_ratio", (), reading.memory.used_bytes / reading.memory.limit_bytes
+        yield "stoop_queue_wanted_jobs", (), sum(_wanted(partition.status) for partition in reading.partitions)
         for partition in reading.partitions:
             yield from _lanes(partition)
             yield from _counts(partition)
             yield from _top_tenants(partition, self._tenants)
+
+
+def _wanted(status: QueueStatus) -> int:
+    """Count for autoscalers; jobs in flight too, so that nobody stops the workers that run the last jobs."""
+    in_lanes = sum(lane.in_flight + (0 if lane.paused else lane.waiting) for lane in status.lanes)
+    return in_lanes + status.delayed + sum(status.quarantined.values())
 
 
 def _lanes(reading: PartitionReading) -> Iterator[_Sample]:
