@@ -17,6 +17,7 @@ PAGES: Final = {
     "producer/stoop/celery/README.md": "guides/celery.md",
     "schemas/README.md": "reference/wire.md",
     "deploy/README.md": "operate/deploy.md",
+    "deploy/kubernetes/README.md": "operate/kubernetes.md",
     "SECURITY.md": "operate/security.md",
     "CONTRIBUTING.md": "contribute/index.md",
     "producer/README.md": "contribute/producer.md",
