@@ -38,7 +38,8 @@ class Figures:
     """The figures of one load; `offered` is the requests in flight or, with `open_loop`, the arrivals a second.
 
     Latency runs from the JPEG's bytes to the last output. `cached_requests` found their photo in the prefix cache.
-    `left` requests were waiting or running when the arrivals ended.
+    `cached_share` is the part of all input tokens that the cache had. `left` requests were waiting or running when the
+    arrivals ended.
     """
 
     offered: float
@@ -52,6 +53,7 @@ class Figures:
     ttft: Quantiles | None
     inter_token: Quantiles | None
     left: int = 0
+    cached_share: float = 0.0
 
 
 def summarise(
@@ -71,6 +73,8 @@ def summarise(
         ttft=Quantiles.of([record.ttft for record in records]),
         inter_token=Quantiles.of([gap for record in records for gap in _gaps(record)]),
         left=left,
+        cached_share=sum(record.cached_tokens for record in records)
+        / max(1, sum(record.input_tokens for record in records)),
     )
 
 

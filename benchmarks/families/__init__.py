@@ -9,6 +9,7 @@ stepping.py    requests that begin at once
 check.py       compares answers with transformers
 figure.py      one line of the table of figures
 chats.py       the workloads of chat models
+forms.py       the workload of answers that follow a schema
 pictures.py    the workloads of models that see
 texts.py       the workloads of encoders
 speech.py      the workload of Whisper

@@ -2,6 +2,8 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 from itertools import count, islice
 from typing import Final
 
@@ -19,13 +21,13 @@ from benchmarks.families.figure import Figure
 from benchmarks.families.opened import Opened
 from stoop_worker.engine.encoder import Encoder
 from stoop_worker.engine.request import Chat, Message, Part, Request, images_of
-from stoop_worker.images import PatchRule, Preparation
+from stoop_worker.images import Image, PatchRule, Preparation
 
 __all__ = ["WORKLOADS", "check"]
 
 _PATCH, _MERGE = 16, 2
 _CHECKED: Final = 4
-_MOST_PHOTOS: Final = 512  # further questions reuse them, after the cache has dropped them
+_MOST_PHOTOS: Final = 256  # further questions reuse them, as other photos
 
 
 def check(opened: Opened) -> Checked:
@@ -57,9 +59,15 @@ def _answers(opened: Opened, tokens: int) -> list[Figure]:
     processes = min(8, os.cpu_count() or 1) if opened.arguments.device == "cuda" else 0
     photos = _photos(opened, shape, min(wanted, _MOST_PHOTOS))
     requests = PhotoRequests(_preparation(opened), photos, processes=processes)
-    with EngineRun(opened.engine, requests.request_of, on_exit=requests.close) as running:
-        # every workload asks about its photos in another order
-        return closed(opened, running, f"photo-{tokens}", _questions(shape, tokens, first=_CHECKED + 97 * tokens))
+    with EngineRun(opened.engine, partial(_request, requests), on_exit=requests.close) as running:
+        return closed(opened, running, f"photo-{tokens}", _questions(shape, tokens, first=10_000 * tokens))
+
+
+def _request(photos: PhotoRequests, name: str, ask: Ask) -> Request:
+    """Return a question about a photo that the cache does not know, although its pixels may be another one's."""
+    request = photos.request_of(name, ask)
+    images = images_of(request.media)
+    return replace(request, media=tuple(Image(each.pixels, b"%d %s" % (ask.photo, each.digest)) for each in images))
 
 
 def _questions(shape: Format, tokens: int, first: int = 0) -> Iterator[Ask]:

@@ -1,7 +1,7 @@
 """Measures a family's model of full size with random weights, behind the product's engine.
 
     python -m benchmarks.families.run llama-1b
-    python -m benchmarks.families.run qwen3-4b decode --concurrency 1,64 --engine fp8_cache=True
+    python -m benchmarks.families.run qwen3-4b --workloads decode --concurrency 1,64 --engine fp8_cache=True
 
 Without names it runs all workloads of the model. Nothing is timed unless the answers are those of transformers, which
 must be installed. A workload that fails does not stop the others. The last lines are a table; --out writes JSON.
@@ -20,7 +20,7 @@ import torch
 
 from benchmarks.engine.check import Checked
 from benchmarks.engine.full_size import DTYPES
-from benchmarks.families import chats, pictures, speech, texts
+from benchmarks.families import chats, forms, pictures, speech, texts
 from benchmarks.families.figure import Figure, table
 from benchmarks.families.opened import Opened, open_model
 from benchmarks.families.sizes import MODELS, TINY, document_of
@@ -36,9 +36,11 @@ class _Family(NamedTuple):
     workloads: Mapping[str, Callable[[Opened], list[Figure]]]
 
 
+_CHATS: Final = {**chats.WORKLOADS, **forms.WORKLOADS}
+
 _FAMILIES: Final[Mapping[str, _Family]] = {
-    "llama": _Family(chats.check, chats.WORKLOADS),
-    "qwen3": _Family(chats.check, chats.WORKLOADS),
+    "llama": _Family(chats.check, _CHATS),
+    "qwen3": _Family(chats.check, _CHATS),
     "qwen3_vl": _Family(pictures.check, pictures.WORKLOADS),
     "whisper": _Family(speech.check, speech.WORKLOADS),
     "xlm-roberta": _Family(texts.check, texts.WORKLOADS),
@@ -112,7 +114,7 @@ def arguments_of(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = [name + size for size in ("", TINY) for name in MODELS]
     parser.add_argument("model", choices=names, metavar="model", help=", ".join(names))
-    parser.add_argument("workloads", nargs="*", help="by default all of the model")
+    parser.add_argument("--workloads", nargs="*", default=[], help="by default all of the model")
     parser.add_argument("--concurrency", default="1,64", help="requests in flight, one load after another")
     parser.add_argument("--requests", type=int, default=384, help="for each load of a closed loop; fewer below 16")
     parser.add_argument("--seconds", type=float, default=20.0, help="most time for each closed loop")

@@ -1,0 +1,67 @@
+"""The workload of constrained answers: JSON by a schema against free text, in steps in which all requests decode."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from itertools import count, islice
+from statistics import median
+from typing import Final
+
+from benchmarks.engine.check import WrongAnswers
+from benchmarks.engine.decode_rate import steady
+from benchmarks.families.chats import prompts
+from benchmarks.families.figure import Figure
+from benchmarks.families.opened import Opened
+from benchmarks.families.stepping import Stepping
+from stoop_worker.engine.request import FinishReason, Grammar, Request
+
+__all__ = ["WORKLOADS"]
+
+_PROMPT, _TOKENS = 300, 128
+_ROUNDS: Final = 3
+_FIELDS: Final = ("name", "title", "city", "street", "colour", "reason", "summary", "comment")
+_MOST_CHARACTERS: Final = 60
+
+
+def constrained(opened: Opened) -> list[Figure]:
+    """Time free text and JSON by turns; the last figure is the ratio."""
+    _check(opened)
+    stepping, load = Stepping(opened.engine), max(opened.loads)
+    grammars = {"free-text": None, "json": _grammar(_FIELDS, _MOST_CHARACTERS)}
+    requests = {name: _requests(opened, name, grammar) for name, grammar in grammars.items()}
+    rates: dict[str, list[float]] = {name: [] for name in grammars}
+    for _ in range(_ROUNDS + 1):
+        for name, own in requests.items():
+            rates[name].append(steady(stepping.together(list(islice(own, load)))).tokens_per_second)
+    middle = {name: median(found[1:]) for name, found in rates.items()}  # the first ones warm it up
+    figures = [Figure(name, load, rate, "tok/s", details={"rates": rates[name]}) for name, rate in middle.items()]
+    return [*figures, Figure("json/free", load, middle["json"] / middle["free-text"], "ratio")]
+
+
+WORKLOADS: Final[Mapping[str, Callable[[Opened], list[Figure]]]] = {"json": constrained}
+
+
+def _check(opened: Opened) -> None:
+    """Raise `WrongAnswers` unless short answers are JSON by their schema."""
+    fields, most = _FIELDS[:2], 5
+    requests = islice(_requests(opened, "check-json", _grammar(fields, most), tokens=_TOKENS), 4)
+    for answer in Stepping(opened.engine).answers(list(requests)):
+        found = json.loads(answer.text) if answer.reason is FinishReason.STOP else {}
+        if tuple(found) != fields or not all(isinstance(each, str) and len(each) <= most for each in found.values()):
+            raise WrongAnswers(f"an answer does not follow its schema: {answer}")
+
+
+def _requests(opened: Opened, name: str, grammar: Grammar | None, tokens: int | None = None) -> Iterator[Request]:
+    asks = prompts(opened.length(_PROMPT) + 16, tokens or max(16, opened.length(_TOKENS)))
+    for number, ask in zip(count(), asks, strict=False):
+        yield Request(f"{name}-{number}", ask.task, (), replace(ask.sampling, grammar=grammar))
+
+
+def _grammar(fields: tuple[str, ...], most: int) -> Grammar:
+    schema = {
+        "type": "object",
+        "properties": {field: {"type": "string", "maxLength": most} for field in fields},
+        "required": list(fields),
+        "additionalProperties": False,
+    }
+    return Grammar(schema=json.dumps(schema))
