@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from stoop_worker.kernels.paged_attention.decode import Ranges
-from stoop_worker.kernels.rotate_attend import kernel, reference
-from stoop_worker.kernels.rotate_write import Places, rotation_table
+from stoop_worker.kernels.rotate_attend import groups, kernel, reference
+from stoop_worker.kernels.rotate_write import HeadNorms, Places, rotation_table
 from tests.kernels.test_paged_attention import HEAD_DIM, HEADS, NO_PAGE, Case, Sequence
 
 WIDTH, INNER = HEADS * HEAD_DIM, 1030
@@ -92,3 +92,91 @@ def test_a_float8_pool_is_read_as_it_was_stored() -> None:
     kernel.rotate_attend(made, places, pools[1], case.layout, out_BM=outs[1][:, :-3])
     torch.testing.assert_close(outs[1], outs[0], rtol=1e-4, atol=1e-4, equal_nan=True)
     assert torch.equal(pools[1].float().nan_to_num(0), pools[0].float().nan_to_num(0))
+
+
+def grouped_places(case: Case, *, axes: int, rotary: int) -> Places:
+    positions, slots, _ = places_of(case)
+    table = rotation_table(64, rotary, 10000.0, torch.device("cpu"))
+    if axes == 1:
+        return Places(positions, table, slots)
+    several = torch.stack((positions, positions // 2, positions // 3), dim=1)
+    return Places(several, table, slots, (torch.arange(rotary // 2) % 3).int())
+
+
+def grouped_rows(rows: int, group: int, dtype: torch.dtype) -> Tensor:
+    """Return rows of q, k and v in the midst of NaNs."""
+    width = (group + 2) * WIDTH
+    whole = torch.full((rows, width + 5), torch.nan, dtype=dtype)
+    whole[:, :width] = torch.randn(rows, width)
+    return whole[:, :width]
+
+
+@pytest.mark.parametrize(
+    ("ranges", "held", "group", "axes", "rotary", "normed", "dtype"),
+    [
+        (Ranges(1, block=16), 0, 4, 1, HEAD_DIM, False, torch.float16),
+        (Ranges(4, block=16), 1, 3, 1, HEAD_DIM, True, torch.float32),
+        (Ranges(4, block=16), 1, 2, 3, HEAD_DIM, True, torch.float16),
+        (Ranges(2, block=8), 2, 17, 1, HEAD_DIM // 2, True, torch.float32),
+        (Ranges(4, block=8), 1, 1, 3, HEAD_DIM // 2, False, torch.float32),
+    ],
+    ids=str,
+)
+def test_grouped_heads_do_what_the_others_do(
+    ranges: Ranges,
+    held: int,
+    group: int,
+    axes: int,
+    rotary: int,
+    normed: bool,
+    dtype: torch.dtype,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(groups, "_HELD", held)
+    case = Case([Sequence(context, 1, 0) for context in CONTEXTS], 4, dtype, seed=1)
+    places, qkv = grouped_places(case, axes=axes, rotary=rotary), grouped_rows(len(CONTEXTS), group, dtype)
+    norms = HeadNorms(torch.randn(HEAD_DIM).to(dtype), torch.randn(HEAD_DIM).to(dtype), 1e-6) if normed else None
+    pools = [case.pool.clone() for _ in range(2)]
+    for pool in pools:  # what is not yet stored must not be read
+        pool.view(2, -1, HEADS, HEAD_DIM)[:, places.slots_T] = torch.nan
+    expected = reference.rotate_attend_groups(qkv, places, pools[0], case.layout, norms=norms)
+    # twice: what is left behind by one call does not disturb the next
+    for _ in range(2):
+        found = groups.rotate_attend_groups(qkv, places, pools[1], case.layout, norms=norms, ranges=ranges)
+        for one, other in ((found, expected), (pools[1], pools[0])):
+            torch.testing.assert_close(one, other, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype], equal_nan=True)
+
+
+@pytest.mark.parametrize("splits", [1, 4])
+def test_a_padding_row_of_grouped_heads_gives_zero_and_stores_nothing(splits: int) -> None:
+    case = Case([Sequence(40, 1, 0), Sequence(5, 1, 0)], 4, torch.float32, seed=3)
+    places, qkv = grouped_places(case, axes=1, rotary=HEAD_DIM), grouped_rows(2, 2, torch.float32)
+    alone, pool = case.pool.clone(), case.pool.clone()
+    expected = reference.rotate_attend_groups(qkv, places, alone, case.layout)
+    case.layout.page_table_BP[1] = NO_PAGE
+    layout = replace(case.layout, context_lens_B=torch.tensor([40, 0], dtype=torch.int32))
+    places.positions[1], places.slots_T[1] = 0, -1
+    found = groups.rotate_attend_groups(qkv, places, pool, layout, ranges=Ranges(splits, block=8))
+    torch.testing.assert_close(found[0], expected[0])
+    assert torch.equal(found[1], torch.zeros(2 * WIDTH))
+    changed = (pool.nan_to_num(7) != case.pool.nan_to_num(7)).flatten(3).any(dim=3).nonzero()[:, 1:].unique(dim=0)
+    assert changed.tolist() == [list(divmod(int(places.slots_T[0]), 4))]
+
+
+def test_grouped_heads_read_a_float8_pool_as_it_was_stored() -> None:
+    case = Case([Sequence(context, 1, 0) for context in CONTEXTS], 4, torch.float32, seed=5)
+    # the interpreter rounds to float8 otherwise than torch: values that need no rounding, at position 0
+    qkv = grouped_rows(len(CONTEXTS), 2, torch.float32).to(torch.float8_e4m3fn).float()
+    places = replace(grouped_places(case, axes=1, rotary=HEAD_DIM), positions=torch.zeros(len(CONTEXTS)).long())
+    pools = [case.pool.to(torch.float8_e4m3fn) for _ in range(2)]
+    expected = reference.rotate_attend_groups(qkv, places, pools[0], case.layout)
+    found = groups.rotate_attend_groups(qkv, places, pools[1], case.layout)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    assert torch.equal(pools[1].float().nan_to_num(0), pools[0].float().nan_to_num(0))
+
+
+def test_no_rows_are_no_launch() -> None:
+    case = Case([Sequence(5, 1, 0)], 4, torch.float32, seed=3)
+    places = grouped_places(case, axes=1, rotary=HEAD_DIM)
+    none = replace(places, positions=places.positions[:0], slots_T=places.slots_T[:0])
+    assert groups.rotate_attend_groups(torch.zeros(0, 4 * WIDTH), none, case.pool, case.layout).shape == (0, 2 * WIDTH)

@@ -5,7 +5,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from stoop_worker.kernels.skinny_linear import add_parts, add_parts_layer_norm, skinny_linear, split_linear
+from stoop_worker.kernels.skinny_linear import (
+    add_parts,
+    add_parts_layer_norm,
+    add_parts_rms_norm,
+    gated_linear,
+    skinny_linear,
+    split_linear,
+)
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16]
 
@@ -46,6 +53,15 @@ def test_a_block_ends_in_a_sum_and_its_norm() -> None:
     torch.testing.assert_close(summed, expected)
     torch.testing.assert_close(normed, functional.layer_norm(expected, (7,), norm_weight, norm_bias, 1e-5))
     assert torch.equal(add_parts(x, parts, bias), summed)
+
+
+def test_a_pre_norm_mlp_is_a_gated_product_and_a_sum_with_the_next_norm() -> None:
+    x, normed, gates, ups, down, norm = draw(3, 7), draw(3, 7), draw(24, 7), draw(24, 7), draw(7, 24), draw(7)
+    inner = gated_linear(normed, torch.cat((gates, ups)))
+    torch.testing.assert_close(inner, functional.silu(normed @ gates.T) * (normed @ ups.T))
+    summed, following = add_parts_rms_norm(x, split_linear(inner, down), norm, epsilon=1e-5)
+    torch.testing.assert_close(summed, x + inner @ down.T)
+    torch.testing.assert_close(following, functional.rms_norm(x + inner @ down.T, (7,), norm, 1e-5))
 
 
 def test_what_is_added_is_rounded_once_before_it_is_added() -> None:

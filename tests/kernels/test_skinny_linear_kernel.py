@@ -117,6 +117,43 @@ def test_weighted_experts_join_the_sum() -> None:
     torch.testing.assert_close(sums.add_parts(x, parts, bias, experts=experts), alone)
 
 
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize(("rows", "width"), [(1, 2048), (3, 72), (17, 96), (0, 128)])
+@pytest.mark.parametrize("count", [1, 4])
+def test_parts_without_a_bias_and_their_rms_norm(count: int, rows: int, width: int, dtype: torch.dtype) -> None:
+    x, weight = (within(size, width, dtype) for size in (rows, 1))
+    parts = torch.randn(count, rows, width)
+    expected, expected_norm = reference.add_parts_rms_norm(x, parts, weight[0], epsilon=1e-5)
+    summed, normed = sums.add_parts_rms_norm(x, parts, weight[0], epsilon=1e-5)
+    assert torch.equal(summed, expected)
+    assert torch.equal(sums.add_parts(x, parts), expected)
+    torch.testing.assert_close(normed, expected_norm, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("cut", [Cut(64), Cut(32, columns=64)], ids=str)
+@pytest.mark.parametrize("rows", ROWS)
+def test_gated_linear(rows: int, cut: Cut, dtype: torch.dtype) -> None:
+    x, weight = within(rows, 256, dtype), within(256, 256, dtype) / 16
+    found = products.gated_linear(x, weight, cut=cut)
+    assert (found.dtype, found.shape) == (dtype, (rows, 128))
+    check(found, reference.gated_linear(x.double(), weight.double()), dtype)
+
+
+@pytest.mark.parametrize(("rows", "gates", "width"), [(3, 100, 256), (3, 128, 200), (17, 128, 256)])
+def test_other_sizes_of_gated_products_go_to_torch(rows: int, gates: int, width: int) -> None:
+    x, weight = within(rows, width, torch.float32), within(2 * gates, width, torch.float32) / 16
+    check(products.gated_linear(x, weight), reference.gated_linear(x.double(), weight.double()), torch.float32)
+
+
+@pytest.mark.parametrize(("width", "parts"), [(1024, 8), (1536, 4), (768, 2)])
+def test_a_product_has_as_many_parts_as_its_columns_allow(width: int, parts: int) -> None:
+    x, weight = within(3, width, torch.float16), within(64, width, torch.float16)
+    found = products.split_linear(x, weight)
+    assert len(found) == parts
+    check(found.sum(dim=0), reference.split_linear(x.double(), weight.double())[0], torch.float32)
+
+
 def test_parts_of_another_shape_are_refused() -> None:
     x, parts, bias = torch.randn(2, 16), torch.randn(4, 3, 16), torch.randn(16)
     with pytest.raises(ValueError, match="do not fit"):

@@ -15,6 +15,7 @@ and `kernel.py` (or the files named there) computes it with Triton. Files in CUD
     rotate_attend/    the same and attention in one launch, for single rows
     paged_attention/  attention over the paged KV pool
     vision_attention/ full attention within each crop
+    row_linear/       products of one row, with the norm, gating or sum beside them
     skinny_linear/    products of few rows with large weights
     moe/              a mixture of experts
     swiglu/           the gated activation of an MLP

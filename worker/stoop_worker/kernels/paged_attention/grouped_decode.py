@@ -16,13 +16,14 @@ import triton.language as tl
 from torch import Tensor
 
 from stoop_worker.kernels import early
-from stoop_worker.kernels.paged_attention.decode import LOWEST, Ranges, add_up, ranges_for, scratch
+from stoop_worker.kernels.paged_attention.decode import LOWEST, Ranges, ranges_for, scratch
 from stoop_worker.kernels.paged_attention.layout import PagedLayout
 
-__all__ = ["decode_groups", "group_ranges"]
+__all__ = ["decode_groups", "end_groups", "group_ranges", "heads_at_once", "queries_of", "take_group"]
 
 _LEAST_QUERIES = 16
 _MOST_SPLITS = 32
+_VALUES_AT_ONCE = 16384
 
 
 def group_ranges(batch: int, key_heads: int, positions: int, q_BHD: Tensor) -> Ranges:
@@ -67,7 +68,8 @@ def decode_groups(
         log2(e) * (head_dim**-0.5 if scale is None else scale),
         K=key_heads,
         G=group,
-        QUERIES=max(_LEAST_QUERIES, triton.next_power_of_2(group)),
+        QUERIES=queries_of(group),
+        HEADS=heads_at_once(group, head_dim, ranges.splits),
         D=head_dim,
         PAGE=layout.page_size,
         SPLITS=ranges.splits,
@@ -77,6 +79,16 @@ def decode_groups(
         **early.options(q_BHD.device, batch),
     )
     return out_BM[:, : heads * head_dim].view(q_BHD.shape)
+
+
+def queries_of(group: int) -> int:
+    """Return the rows of a program's products, for `group` query heads per key head."""
+    return max(_LEAST_QUERIES, triton.next_power_of_2(group))
+
+
+def heads_at_once(group: int, head_dim: int, splits: int) -> int:
+    """Return how many heads of a group have their ranges combined at once: as many as the registers hold."""
+    return max(1, min(triton.next_power_of_2(group), _VALUES_AT_ONCE // (splits * head_dim)))
 
 
 @triton.jit
@@ -97,6 +109,7 @@ def _decode_groups(
     K: tl.constexpr,
     G: tl.constexpr,
     QUERIES: tl.constexpr,
+    HEADS: tl.constexpr,
     D: tl.constexpr,
     PAGE: tl.constexpr,
     SPLITS: tl.constexpr,
@@ -119,10 +132,8 @@ def _decode_groups(
         return
     member = tl.arange(0, QUERIES)
     channel = tl.arange(0, D)
-    real = member < G
-    inside = real[:, None]
     place = (key_head * G + member)[:, None] * D + channel[None, :]
-    q = tl.load(q_ptr + row * q_stride + place, mask=inside, other=0.0)
+    q = tl.load(q_ptr + row * q_stride + place, mask=(member < G)[:, None], other=0.0)
     top, total, mixed = _read(
         q,
         keys_ptr + key_head * D,
@@ -138,25 +149,94 @@ def _decode_groups(
         BLOCK,
         STAGES,
     )
-    target_ptr = out_ptr + row * out_stride
+    end_groups(
+        top,
+        total,
+        mixed,
+        out_ptr + row * out_stride + key_head * G * D,
+        parts_ptr,
+        sums_ptr,
+        arrivals_ptr,
+        row * K + key_head,
+        split,
+        active,
+        G,
+        QUERIES,
+        HEADS,
+        D,
+        SPLITS,
+    )
+
+
+@triton.jit
+def end_groups(
+    top,
+    total,
+    mixed,
+    target_ptr,
+    parts_ptr,
+    sums_ptr,
+    arrivals_ptr,
+    pair,
+    split,
+    active,
+    G: tl.constexpr,
+    QUERIES: tl.constexpr,
+    HEADS: tl.constexpr,
+    D: tl.constexpr,
+    SPLITS: tl.constexpr,
+):
+    """Store a program's mixtures; the last program of a pair (a key head of a row) to end combines all its ranges."""
+    member = tl.arange(0, QUERIES)
+    channel = tl.arange(0, D)
+    real = member < G
+    inside = real[:, None]
     if active == 1:
         mixed = mixed / tl.maximum(total, 1e-30)[:, None]
-        tl.store(target_ptr + place, mixed.to(out_ptr.dtype.element_ty), mask=inside)
+        place = member[:, None] * D + channel[None, :]
+        tl.store(target_ptr + place, mixed.to(target_ptr.dtype.element_ty), mask=inside)
     else:
-        pair = (row * K + key_head) * G  # the group's first head, counted over all rows
-        part = (pair + member) * SPLITS + split
+        part = (pair * G + member) * SPLITS + split
         tl.store(parts_ptr + part[:, None] * D + channel[None, :], mixed, mask=inside)
         tl.store(sums_ptr + part * 2, top, mask=real)
         tl.store(sums_ptr + part * 2 + 1, total, mask=real)
         # every thread has written before one of them announces it
         tl.debug_barrier()
-        ended = tl.atomic_add(arrivals_ptr + row * K + key_head, 1, sem="acq_rel")
+        ended = tl.atomic_add(arrivals_ptr + pair, 1, sem="acq_rel")
         if ended == active - 1:
-            for of_group in range(G):
-                its = (pair + of_group) * SPLITS
-                its_target_ptr = target_ptr + (key_head * G + of_group) * D + channel
-                add_up(parts_ptr + its * D, sums_ptr + its * 2, its_target_ptr, active, D, SPLITS)
-            tl.store(arrivals_ptr + row * K + key_head, 0)
+            its = pair * G * SPLITS
+            _add_up_groups(parts_ptr + its * D, sums_ptr + its * 2, target_ptr, active, G, HEADS, D, SPLITS)
+            tl.store(arrivals_ptr + pair, 0)
+
+
+@triton.jit
+def _add_up_groups(
+    parts_ptr,
+    sums_ptr,
+    target_ptr,
+    active,
+    G: tl.constexpr,
+    HEADS: tl.constexpr,
+    D: tl.constexpr,
+    SPLITS: tl.constexpr,
+):
+    """Store the softmax over all ranges of a group's heads, some heads at once, so that their reads overlap."""
+    split = tl.arange(0, SPLITS)[None, :]
+    channel = tl.arange(0, D)
+    for first in tl.static_range(0, G, HEADS):
+        head = first + tl.arange(0, HEADS)
+        there = (head < G)[:, None] & (split < active)
+        part = head[:, None] * SPLITS + split
+        # bypass the nearest cache, which may hold older values
+        tops = tl.load(sums_ptr + part * 2, mask=there, other=LOWEST, cache_modifier=".cg")
+        totals = tl.load(sums_ptr + part * 2 + 1, mask=there, other=0.0, cache_modifier=".cg")
+        source = part[:, :, None] * D + channel[None, None, :]
+        mixed = tl.load(parts_ptr + source, mask=there[:, :, None], other=0.0, cache_modifier=".cg")
+        share = tl.exp2(tops - tl.max(tops, 1)[:, None])
+        whole = tl.sum(totals * share, 1)
+        mix = tl.sum(mixed * share[:, :, None], 1) / tl.maximum(whole, 1e-30)[:, None]
+        place = head[:, None] * D + channel[None, :]
+        tl.store(target_ptr + place, mix.to(target_ptr.dtype.element_ty), mask=(head < G)[:, None])
 
 
 @triton.jit
@@ -189,12 +269,18 @@ def _read(
         source = slot[:, None] * (K * D) + channel[None, :]
         k = tl.load(keys_ptr + source).to(q.dtype)
         v = tl.load(values_ptr + source).to(q.dtype)
-        score = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
-        score = tl.where((start + place < last)[None, :], score, float("-inf"))
-        higher = tl.maximum(top, tl.max(score, 1))
-        decay = tl.exp2(top - higher)
-        weight = tl.exp2(score - higher[:, None])
-        total = total * decay + tl.sum(weight, 1)
-        mixed = tl.dot(weight.to(q.dtype), v, mixed * decay[:, None], input_precision="ieee")
-        top = higher
+        top, total, mixed = take_group(q, k, v, start + place < last, scale, top, total, mixed)
     return top, total, mixed
+
+
+@triton.jit
+def take_group(q, k, v, there, scale, top, total, mixed):
+    """Return the running softmaxes of all queries with a block of positions more; k and v have q's dtype."""
+    score = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
+    score = tl.where(there[None, :], score, float("-inf"))
+    higher = tl.maximum(top, tl.max(score, 1))
+    decay = tl.exp2(top - higher)
+    weight = tl.exp2(score - higher[:, None])
+    total = total * decay + tl.sum(weight, 1)
+    mixed = tl.dot(weight.to(q.dtype), v, mixed * decay[:, None], input_precision="ieee")
+    return higher, total, mixed

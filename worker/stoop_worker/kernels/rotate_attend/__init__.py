@@ -1,16 +1,23 @@
-"""The steps between the two products of a decode's layer: rotation, the write to the KV pool, attention and GELU."""
+"""The steps between two products of a decode's layer.
+
+    rotate_attend           rotation, the write to the KV pool, attention, and the GELU of a parallel block
+    rotate_attend_groups    norms of the heads, rotation, the write to the KV pool, and attention of grouped heads
+"""
 
 from torch import Tensor
 
 from stoop_worker.kernels.backend import uses_kernel
 from stoop_worker.kernels.paged_attention import HEAD_DIMS, PagedLayout
 from stoop_worker.kernels.rotate_attend import reference
-from stoop_worker.kernels.rotate_write import Places
+from stoop_worker.kernels.rotate_write import HeadNorms, Places
 
-__all__ = ["MOST_ROWS", "rotate_attend"]
+__all__ = ["MOST_GROUP_ROWS", "MOST_ROWS", "rotate_attend", "rotate_attend_groups"]
 
 MOST_ROWS = 1
 """With more rows, two launches are faster than one."""
+
+MOST_GROUP_ROWS = 4
+"""The same for grouped heads."""
 
 
 def rotate_attend(
@@ -29,3 +36,14 @@ def rotate_attend(
         kernel.rotate_attend(made_BN, places, pool, layout, out_BM=out_BM)
     else:
         reference.rotate_attend(made_BN, places, pool, layout, out_BM=out_BM)
+
+
+def rotate_attend_groups(
+    qkv_BN: Tensor, places: Places, pool: Tensor, layout: PagedLayout, *, norms: HeadNorms | None = None
+) -> Tensor:
+    """Store the rows' keys and values, and return the heads' outputs; see `reference.rotate_attend_groups`."""
+    if qkv_BN.shape[0] <= MOST_GROUP_ROWS and pool.shape[4] in HEAD_DIMS and uses_kernel(qkv_BN):
+        from stoop_worker.kernels.rotate_attend import groups
+
+        return groups.rotate_attend_groups(qkv_BN, places, pool, layout, norms=norms)
+    return reference.rotate_attend_groups(qkv_BN, places, pool, layout, norms=norms)

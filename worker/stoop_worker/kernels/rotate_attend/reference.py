@@ -1,15 +1,15 @@
 """The steps between the two products of a decode's layer, one after another.
 
-B rows, one a sequence; H heads, D head dim, C = H D, F frequencies, S positions, M columns of the second product's
-input. One layer's pool is (2, pages, page size, H, D).
+B rows, one a sequence; H query heads, K key heads, D head dim, C = H D, F frequencies, S positions, M columns of the
+second product's input, N = (H + 2 K) D. One layer's pool is (2, pages, page size, K, D).
 """
 
 from torch import Tensor
 
 from stoop_worker.kernels.paged_attention import PagedLayout, paged_attention
-from stoop_worker.kernels.rotate_write import Places, rotate_write_gelu
+from stoop_worker.kernels.rotate_write import HeadNorms, Places, rotate_write, rotate_write_gelu
 
-__all__ = ["rotate_attend"]
+__all__ = ["rotate_attend", "rotate_attend_groups"]
 
 
 def rotate_attend(
@@ -27,3 +27,11 @@ def rotate_attend(
     """
     q_BHD = rotate_write_gelu(made_BN, places, pool, out_TM=out_BM)
     paged_attention(q_BHD, pool, layout, out_TM=out_BM)
+
+
+def rotate_attend_groups(
+    qkv_BN: Tensor, places: Places, pool: Tensor, layout: PagedLayout, *, norms: HeadNorms | None = None
+) -> Tensor:
+    """Return o_BC: `rotate_write`, then attention of the rotated queries; row b is sequence b's last position."""
+    q_BHD = rotate_write(qkv_BN, places, pool, norms=norms)
+    return paged_attention(q_BHD, pool, layout).flatten(1)

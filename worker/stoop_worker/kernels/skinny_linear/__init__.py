@@ -10,7 +10,7 @@ from stoop_worker.kernels.backend import uses_kernel
 from stoop_worker.kernels.moe import ExpertOutputs
 from stoop_worker.kernels.skinny_linear import reference
 
-__all__ = ["add_parts", "add_parts_layer_norm", "skinny_linear", "split_linear"]
+__all__ = ["add_parts", "add_parts_layer_norm", "add_parts_rms_norm", "gated_linear", "skinny_linear", "split_linear"]
 
 _HALVES = (torch.float16, torch.bfloat16)
 
@@ -22,6 +22,15 @@ def skinny_linear(x_BC: Tensor, weight_NC: Tensor, bias_N: Tensor) -> Tensor:
 
         return products.skinny_linear(x_BC, weight_NC, bias_N)
     return reference.skinny_linear(x_BC, weight_NC, bias_N)
+
+
+def gated_linear(x_BC: Tensor, weight_NC: Tensor) -> Tensor:
+    """Return silu(gate) * up of a product with a weight of gates and ups; see `reference.gated_linear`."""
+    if x_BC.dtype in _HALVES and uses_kernel(x_BC, weight_NC):
+        from stoop_worker.kernels.skinny_linear import products
+
+        return products.gated_linear(x_BC, weight_NC)
+    return reference.gated_linear(x_BC, weight_NC)
 
 
 def split_linear(x_BK: Tensor, weight_NK: Tensor) -> Tensor:
@@ -36,12 +45,14 @@ def split_linear(x_BK: Tensor, weight_NK: Tensor) -> Tensor:
     return reference.split_linear(x_BK, weight_NK)
 
 
-def add_parts(x_BC: Tensor, parts_SBC: Tensor, added_bias_C: Tensor, *, experts: ExpertOutputs | None = None) -> Tensor:
-    """Return sum_BC = x + (all parts + bias + the weighted sum of experts), in x's dtype.
+def add_parts(
+    x_BC: Tensor, parts_SBC: Tensor, added_bias_C: Tensor | None = None, *, experts: ExpertOutputs | None = None
+) -> Tensor:
+    """Return sum_BC = x + (all parts + any bias + the weighted sum of experts), in x's dtype.
 
     `reference.add_parts` defines the rounding.
     """
-    if uses_kernel(x_BC, parts_SBC, added_bias_C):
+    if uses_kernel(x_BC, parts_SBC):
         from stoop_worker.kernels.skinny_linear import sums
 
         return sums.add_parts(x_BC, parts_SBC, added_bias_C, experts=experts)
@@ -63,3 +74,14 @@ def add_parts_layer_norm(
 
         return sums.add_parts_layer_norm(x_BC, parts_SBC, added_bias_C, weight_C, bias_C, experts=experts)
     return reference.add_parts_layer_norm(x_BC, parts_SBC, added_bias_C, weight_C, bias_C, experts=experts)
+
+
+def add_parts_rms_norm(
+    x_BC: Tensor, parts_SBC: Tensor, weight_C: Tensor, *, epsilon: float
+) -> tuple[Tensor, Tensor]:
+    """Return sum_BC as by `add_parts`, and its RMS norm, both in x's dtype."""
+    if uses_kernel(x_BC, parts_SBC, weight_C):
+        from stoop_worker.kernels.skinny_linear import sums
+
+        return sums.add_parts_rms_norm(x_BC, parts_SBC, weight_C, epsilon=epsilon)
+    return reference.add_parts_rms_norm(x_BC, parts_SBC, weight_C, epsilon=epsilon)

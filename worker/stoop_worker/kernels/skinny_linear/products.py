@@ -6,7 +6,7 @@ A program takes a block of the weight's rows, and all or one part of its columns
 of two of at least 16, are the columns of its dot. Torch computes the products whose weight the cut does not divide.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -17,8 +17,9 @@ from torch.nn import functional
 
 from stoop_worker.kernels import early
 from stoop_worker.kernels.skinny_linear import reference
+from stoop_worker.kernels.swiglu.kernel import swiglu
 
-__all__ = ["MOST_ROWS", "MOST_SPLIT_ROWS", "Cut", "skinny_linear", "split_linear"]
+__all__ = ["MOST_ROWS", "MOST_SPLIT_ROWS", "Cut", "gated_linear", "skinny_linear", "split_linear"]
 
 MOST_ROWS = 16
 """With more rows, the library's product is faster."""
@@ -32,7 +33,7 @@ _LEAST_ROWS = 16
 class Cut:
     """The split of the work: blocks of the weight's rows and columns, both powers of two, and parts of the columns.
 
-    If a kernel starts early, a program reads its first `held` blocks of columns before the rows are ready.
+    With gating a program takes `rows` gates and their ups. If a kernel starts early, a program reads its first `held` blocks of columns before the rows are ready.
     """
 
     rows: int
@@ -50,6 +51,7 @@ class Cut:
 
 _WHOLE, _WHOLE_OF_ONE = Cut(rows=128, held=1), Cut(rows=64, held=2)
 _SPLIT, _SPLIT_OF_ONE = Cut(rows=64, parts=8, stages=3, held=1), Cut(rows=64, parts=4, stages=6, held=1)
+_GATED = Cut(rows=64, stages=3, held=1)
 
 
 def skinny_linear(x_BC: Tensor, weight_NC: Tensor, bias_N: Tensor, *, cut: Cut | None = None) -> Tensor:
@@ -60,19 +62,38 @@ def skinny_linear(x_BC: Tensor, weight_NC: Tensor, bias_N: Tensor, *, cut: Cut |
     if not 0 < x_BC.shape[0] <= MOST_ROWS or not cut.divides(weight_NC):
         return functional.linear(x_BC, weight_NC, bias_N)
     y_BN = torch.empty((x_BC.shape[0], weight_NC.shape[0]), dtype=x_BC.dtype, device=x_BC.device)
-    _launch(x_BC, weight_NC, bias_N, y_BN, cut=cut)
+    _launch(x_BC, weight_NC, y_BN, cut=cut, bias_N=bias_N)
     return y_BN
+
+
+def gated_linear(x_BC: Tensor, weight_NC: Tensor, *, cut: Cut | None = None) -> Tensor:
+    """Compute `reference.gated_linear`; rows of `x_BC` may be strided. A given `cut` takes up to 64 rows."""
+    most = MOST_ROWS if cut is None else MOST_SPLIT_ROWS
+    cut = cut or _GATED
+    gates = weight_NC.shape[0] // 2
+    if not 0 < x_BC.shape[0] <= most or gates % cut.rows or not cut.divides(weight_NC):
+        return swiglu(functional.linear(x_BC, weight_NC))
+    y_BF = torch.empty((x_BC.shape[0], gates), dtype=x_BC.dtype, device=x_BC.device)
+    _launch(x_BC, weight_NC, y_BF, cut=cut, gated=True)
+    return y_BF
 
 
 def split_linear(x_BK: Tensor, weight_NK: Tensor, *, cut: Cut | None = None) -> Tensor:
     """Compute `reference.split_linear`, in the cut's number of parts; rows of `x_BK` may be strided."""
-    cut = cut or (_SPLIT_OF_ONE if x_BK.shape[0] == 1 else _SPLIT)
+    cut = cut or _split_of(x_BK.shape[0], weight_NK)
     if not 0 < x_BK.shape[0] <= MOST_SPLIT_ROWS or not cut.divides(weight_NK):
         return _one_part(x_BK, weight_NK)
     shape = (cut.parts, x_BK.shape[0], weight_NK.shape[0])
     parts_SBN = torch.empty(shape, dtype=torch.float32, device=x_BK.device)
-    _launch(x_BK, weight_NK, None, parts_SBN, cut=cut)
+    _launch(x_BK, weight_NK, parts_SBN, cut=cut)
     return parts_SBN
+
+
+def _split_of(count: int, weight_NK: Tensor) -> Cut:
+    """Return the usual split, in fewer parts if the columns need it."""
+    usual = _SPLIT_OF_ONE if count == 1 else _SPLIT
+    fewer = (replace(usual, parts=parts) for parts in (8, 4, 2) if parts <= usual.parts)
+    return next((cut for cut in fewer if cut.divides(weight_NK)), usual)
 
 
 def _one_part(x_BK: Tensor, weight_NK: Tensor) -> Tensor:
@@ -81,10 +102,12 @@ def _one_part(x_BK: Tensor, weight_NK: Tensor) -> Tensor:
     return reference.split_linear(x_BK, weight_NK)
 
 
-def _launch(x_BK: Tensor, weight_NK: Tensor, bias_N: Tensor | None, y: Tensor, *, cut: Cut) -> None:
+def _launch(
+    x_BK: Tensor, weight_NK: Tensor, y: Tensor, *, cut: Cut, bias_N: Tensor | None = None, gated: bool = False
+) -> None:
     if x_BK.stride(1) != 1:
         x_BK = x_BK.contiguous()
-    count, (out, width) = x_BK.shape[0], weight_NK.shape
+    count, out, width = x_BK.shape[0], y.shape[-1], weight_NK.shape[1]
     launch = early.options(x_BK.device, count)
     kernel: Any = _product
     kernel[(out // cut.rows, cut.parts)](
@@ -103,6 +126,7 @@ def _launch(x_BK: Tensor, weight_NK: Tensor, bias_N: Tensor | None, y: Tensor, *
         STAGES=cut.stages,
         HELD=min(cut.held, width // (cut.parts * cut.columns)) if launch["EARLY"] else 0,
         BIAS=bias_N is not None,
+        GATED=gated,
         PRECISION="ieee" if x_BK.dtype == torch.float32 else "tf32",  # matters only for float32
         num_warps=cut.warps,
         **launch,
@@ -126,6 +150,7 @@ def _product(
     STAGES: tl.constexpr,
     HELD: tl.constexpr,
     BIAS: tl.constexpr,
+    GATED: tl.constexpr,
     PRECISION: tl.constexpr,
     EARLY: tl.constexpr,
 ):
@@ -137,6 +162,7 @@ def _product(
     inside = batch[None, :] < count
     weight_ptrs = weight_ptr + first.to(tl.int64) * weight_stride + part * PART
     weight_ptrs += row[:, None] * weight_stride + column[None, :]
+    up_ptrs = weight_ptrs + tl.cast(weight_stride, tl.int64) * N
     x_ptrs = x_ptr + part * PART + batch[None, :] * x_stride + column[:, None]
 
     early.let_next_start(EARLY)
@@ -146,13 +172,20 @@ def _product(
     early.wait(EARLY)
 
     sums = tl.zeros((ROWS, PADDED), dtype=tl.float32)
+    ups = tl.zeros((ROWS, PADDED), dtype=tl.float32)
     for tile in tl.static_range(HELD):
         x = tl.load(x_ptrs + tile * COLUMNS, mask=inside, other=0.0)
         sums = tl.dot(held[tile], x, sums, input_precision=PRECISION)
+        if GATED:
+            ups = tl.dot(tl.load(up_ptrs + tile * COLUMNS), x, ups, input_precision=PRECISION)
     for start in tl.range(HELD * COLUMNS, PART, COLUMNS, num_stages=STAGES):
         weight = tl.load(weight_ptrs + start)
         x = tl.load(x_ptrs + start, mask=inside, other=0.0)
         sums = tl.dot(weight, x, sums, input_precision=PRECISION)
+        if GATED:
+            ups = tl.dot(tl.load(up_ptrs + start), x, ups, input_precision=PRECISION)
+    if GATED:
+        sums = sums * tl.sigmoid(sums) * ups
     if BIAS:
         sums += tl.load(bias_ptr + first + row).to(tl.float32)[:, None]
 

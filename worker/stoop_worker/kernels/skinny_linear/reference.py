@@ -1,6 +1,6 @@
 """Products of few rows, whole or in parts for the next step to add up.
 
-B rows, C model dim, K columns of a product's input, N of its output, S parts of a sum over K.
+B rows, C model dim, K columns of a product's input, N of its output, S parts of a sum over K, F gates.
 """
 
 import torch
@@ -10,13 +10,24 @@ from torch.nn import functional
 from stoop_worker.kernels.layer_norm.reference import layer_norm
 from stoop_worker.kernels.moe import ExpertOutputs
 from stoop_worker.kernels.moe.reference import combine
+from stoop_worker.kernels.rms_norm.reference import rms_norm
+from stoop_worker.kernels.swiglu.reference import swiglu
 
-__all__ = ["add_parts", "add_parts_layer_norm", "skinny_linear", "split_linear"]
+__all__ = ["add_parts", "add_parts_layer_norm", "add_parts_rms_norm", "gated_linear", "skinny_linear", "split_linear"]
 
 
 def skinny_linear(x_BC: Tensor, weight_NC: Tensor, bias_N: Tensor) -> Tensor:
     """Return y_BN = x W^T + b in x's dtype, summed in at least float32."""
     return functional.linear(x_BC, weight_NC, bias_N)
+
+
+def gated_linear(x_BC: Tensor, weight_NC: Tensor) -> Tensor:
+    """Return silu(x G^T) * (x U^T), (B, F), in x's dtype, where the 2 F rows of the weight are G, then U.
+
+    It is computed in at least float32, and rounded once.
+    """
+    wide = torch.promote_types(x_BC.dtype, torch.float32)
+    return swiglu(functional.linear(x_BC.to(wide), weight_NC.to(wide))).to(x_BC.dtype)
 
 
 def split_linear(x_BK: Tensor, weight_NK: Tensor) -> Tensor:
@@ -25,15 +36,18 @@ def split_linear(x_BK: Tensor, weight_NK: Tensor) -> Tensor:
     return functional.linear(x_BK.to(wide), weight_NK.to(wide))[None]
 
 
-def add_parts(x_BC: Tensor, parts_SBC: Tensor, added_bias_C: Tensor, *, experts: ExpertOutputs | None = None) -> Tensor:
-    """Return sum_BC: the parts from first to last, the bias and the weighted experts, rounded to x's dtype; then x.
+def add_parts(
+    x_BC: Tensor, parts_SBC: Tensor, added_bias_C: Tensor | None = None, *, experts: ExpertOutputs | None = None
+) -> Tensor:
+    """Return sum_BC: the parts from first to last, any bias and the weighted experts, rounded to x's dtype; then x.
 
     The last sum is rounded again.
     """
     added_BC = parts_SBC[0]
     for part_BC in parts_SBC[1:]:
         added_BC = added_BC + part_BC
-    added_BC = added_BC + added_bias_C.to(added_BC.dtype)
+    if added_bias_C is not None:
+        added_BC = added_BC + added_bias_C.to(added_BC.dtype)
     if experts is not None:
         added_BC = added_BC + combine(experts)
     return x_BC + added_BC.to(x_BC.dtype)
@@ -51,3 +65,11 @@ def add_parts_layer_norm(
     """Return sum_BC as by `add_parts`, and the layer norm of the rounded sum."""
     sum_BC = add_parts(x_BC, parts_SBC, added_bias_C, experts=experts)
     return sum_BC, layer_norm(sum_BC, weight_C, bias_C)
+
+
+def add_parts_rms_norm(
+    x_BC: Tensor, parts_SBC: Tensor, weight_C: Tensor, *, epsilon: float
+) -> tuple[Tensor, Tensor]:
+    """Return sum_BC as by `add_parts` without a bias, and the RMS norm of the rounded sum."""
+    sum_BC = add_parts(x_BC, parts_SBC)
+    return sum_BC, rms_norm(sum_BC, weight_C, epsilon=epsilon)

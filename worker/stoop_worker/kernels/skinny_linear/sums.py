@@ -13,7 +13,7 @@ from stoop_worker.kernels import early
 from stoop_worker.kernels.layer_norm.reference import EPSILON
 from stoop_worker.kernels.moe import ExpertOutputs
 
-__all__ = ["add_parts", "add_parts_layer_norm"]
+__all__ = ["add_parts", "add_parts_layer_norm", "add_parts_rms_norm"]
 
 _ROW_WARPS, _ONE_ROW_WARPS = 8, 16
 
@@ -21,7 +21,7 @@ _ROW_WARPS, _ONE_ROW_WARPS = 8, 16
 def add_parts(
     x_BC: Tensor,
     parts_SBC: Tensor,
-    added_bias_C: Tensor,
+    added_bias_C: Tensor | None = None,
     *,
     experts: ExpertOutputs | None = None,
     row_warps: int | None = None,
@@ -31,7 +31,7 @@ def add_parts(
     `row_warps` overrides the number of warps that share a row.
     """
     sum_BC = torch.empty_like(x_BC, memory_format=torch.contiguous_format)
-    _launch(_Terms(x_BC, parts_SBC, added_bias_C, experts), None, sum_BC, sum_BC, row_warps=row_warps)
+    _launch(_Terms(x_BC, parts_SBC, added_bias_C, experts), None, (sum_BC, sum_BC), row_warps)
     return sum_BC
 
 
@@ -48,54 +48,69 @@ def add_parts_layer_norm(
     """Compute `reference.add_parts_layer_norm`; `row_warps` overrides the number of warps that share a row."""
     sum_BC, normed_BC = (torch.empty_like(x_BC, memory_format=torch.contiguous_format) for _ in range(2))
     terms = _Terms(x_BC, parts_SBC, added_bias_C, experts)
-    _launch(terms, (weight_C, bias_C), sum_BC, normed_BC, row_warps=row_warps)
+    _launch(terms, _Norm(weight_C, bias_C, EPSILON), (sum_BC, normed_BC), row_warps)
+    return sum_BC, normed_BC
+
+
+def add_parts_rms_norm(
+    x_BC: Tensor, parts_SBC: Tensor, weight_C: Tensor, *, epsilon: float, row_warps: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """Compute `reference.add_parts_rms_norm`; `row_warps` overrides the number of warps that share a row."""
+    sum_BC, normed_BC = (torch.empty_like(x_BC, memory_format=torch.contiguous_format) for _ in range(2))
+    _launch(_Terms(x_BC, parts_SBC), _Norm(weight_C, None, epsilon), (sum_BC, normed_BC), row_warps)
     return sum_BC, normed_BC
 
 
 class _Terms(NamedTuple):
     x_BC: Tensor
     parts_SBC: Tensor
-    added_bias_C: Tensor
-    experts: ExpertOutputs | None
+    added_bias_C: Tensor | None = None
+    experts: ExpertOutputs | None = None
 
 
-def _launch(
-    terms: _Terms,
-    norm: tuple[Tensor, Tensor] | None,
-    sum_BC: Tensor,
-    normed_BC: Tensor,
-    *,
-    row_warps: int | None,
-) -> None:
-    x_BC, parts_SBC, added_bias_C = (term.contiguous() for term in terms[:3])
+class _Norm(NamedTuple):
+    """A layer norm, or an RMS norm if there is no bias."""
+
+    weight_C: Tensor
+    bias_C: Tensor | None
+    epsilon: float
+
+
+def _launch(terms: _Terms, norm: _Norm | None, into: tuple[Tensor, Tensor], row_warps: int | None) -> None:
+    x_BC, parts_SBC = terms.x_BC.contiguous(), terms.parts_SBC.contiguous()
     found_PC, weights_BK = (x_BC, x_BC[:, :0]) if terms.experts is None else terms.experts
     if parts_SBC.shape[1:] != x_BC.shape:
         raise ValueError(f"parts of {tuple(parts_SBC.shape[1:])} do not fit rows of {tuple(x_BC.shape)}")
     count, width = x_BC.shape
     if count == 0:
         return
-    weight_C, bias_C = (added_bias_C, added_bias_C) if norm is None else (part.contiguous() for part in norm)
+    weight_C, bias_C = (None, None) if norm is None else (norm.weight_C, norm.bias_C)
     kernel: Any = _add_parts
     kernel[(count,)](
         x_BC,
         parts_SBC,
-        added_bias_C,
+        _or(terms.added_bias_C, x_BC),
         found_PC,
         weights_BK,
-        weight_C,
-        bias_C,
-        sum_BC,
-        normed_BC,
+        _or(weight_C, x_BC),
+        _or(bias_C, x_BC),
+        *into,
         x_BC.numel(),
-        EPSILON=EPSILON,
+        0.0 if norm is None else norm.epsilon,
         C=width,
         BLOCK=triton.next_power_of_2(width),
         PARTS=len(parts_SBC),
         EXPERTS=weights_BK.shape[1],
+        ADDED_BIAS=terms.added_bias_C is not None,
         NORM=norm is not None,
+        CENTRED=bias_C is not None,
         num_warps=row_warps or (_ONE_ROW_WARPS if count == 1 else _ROW_WARPS),
         **early.options(x_BC.device, count),
     )
+
+
+def _or(given: Tensor | None, unread: Tensor) -> Tensor:
+    return unread if given is None else given.contiguous()
 
 
 @triton.jit
@@ -110,12 +125,14 @@ def _add_parts(
     sum_ptr,
     normed_ptr,
     part_stride,
-    EPSILON: tl.constexpr,
+    epsilon,
     C: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     EXPERTS: tl.constexpr,
+    ADDED_BIAS: tl.constexpr,
     NORM: tl.constexpr,
+    CENTRED: tl.constexpr,
     EARLY: tl.constexpr,
 ):
     start = tl.program_id(0).to(tl.int64) * C
@@ -124,15 +141,19 @@ def _add_parts(
     dtype = x_ptr.dtype.element_ty
 
     early.let_next_start(EARLY)
-    added_bias = tl.load(added_bias_ptr + column, mask=inside, other=0.0).to(tl.float32)
-    weight = tl.load(weight_ptr + column, mask=inside, other=0.0).to(tl.float32)
-    bias = tl.load(bias_ptr + column, mask=inside, other=0.0).to(tl.float32)
+    if ADDED_BIAS:
+        added_bias = tl.load(added_bias_ptr + column, mask=inside, other=0.0).to(tl.float32)
+    if NORM:
+        weight = tl.load(weight_ptr + column, mask=inside, other=0.0).to(tl.float32)
+    if CENTRED:
+        bias = tl.load(bias_ptr + column, mask=inside, other=0.0).to(tl.float32)
     early.wait(EARLY)
 
     added = tl.load(parts_ptr + start + column, mask=inside, other=0.0)
     for part in tl.static_range(1, PARTS):
         added += tl.load(parts_ptr + part * part_stride + start + column, mask=inside, other=0.0)
-    added += added_bias
+    if ADDED_BIAS:
+        added += added_bias
     if EXPERTS > 0:
         row = tl.program_id(0).to(tl.int64)
         mixed = tl.zeros((BLOCK,), dtype=tl.float32)
@@ -147,7 +168,9 @@ def _add_parts(
 
     if NORM:
         normed = rounded.to(tl.float32)
-        mean = tl.sum(normed, axis=0) / C
-        normed = tl.where(inside, normed - mean, 0.0)
-        scale = 1.0 / tl.sqrt(tl.sum(normed * normed, axis=0) / C + EPSILON)
-        tl.store(normed_ptr + start + column, (normed * scale * weight + bias).to(dtype), mask=inside)
+        if CENTRED:
+            normed = tl.where(inside, normed - tl.sum(normed, axis=0) / C, 0.0)
+        normed *= 1.0 / tl.sqrt(tl.sum(normed * normed, axis=0) / C + epsilon) * weight
+        if CENTRED:
+            normed += bias
+        tl.store(normed_ptr + start + column, normed.to(dtype), mask=inside)

@@ -18,7 +18,7 @@ from stoop_worker.errors import ConfigError
 from stoop_worker.kernels.rotate_write import Places
 from stoop_worker.models.blocks.rope import frequencies, rotations
 from stoop_worker.models.blocks.token_embedding import embed_tokens
-from stoop_worker.models.decoder import text
+from stoop_worker.models.decoder import decode_text, text
 from stoop_worker.models.decoder.model import Decoder, load_decoder
 from stoop_worker.models.decoder.prompt import chat_ids, text_messages
 from stoop_worker.models.decoder.skill import ChatSkill
@@ -50,10 +50,15 @@ def check_request(request: Request) -> None:
 
 
 class DecoderFamily:
-    """A loaded decoder, for one engine and contexts of up to `max_context`."""
+    """A loaded decoder, for one engine and contexts of up to `max_context`.
 
-    def __init__(self, model: Decoder, *, max_context: int = 32_768) -> None:
+    `fused` decodes in fewer launches; it is on by default where the kernels for it run.
+    """
+
+    def __init__(self, model: Decoder, *, max_context: int = 32_768, fused: bool | None = None) -> None:
         config = model.config
+        runs_well = decode_text.runs_well(model.device, model.dtype, config.head_dim)
+        self._fused = runs_well if fused is None else fused
         self._model = model
         context = min(config.max_context, max_context)
         self._rotations_SF2 = rotations(
@@ -104,17 +109,21 @@ class DecoderFamily:
 
     def forward(self, x_TC: Tensor, kv: KVView, given: Given | None, wanted_R: Tensor | None) -> Tensor:
         """Run the decoder."""
-        model, places = self._model, Places(kv.positions_T, self._rotations_SF2, kv.slots_T)
-        return text.forward(x_TC, kv, places, model.weights, wanted_R=wanted_R)
+        return text.forward(x_TC, kv, self._places(kv), self._model.weights, wanted_R=wanted_R)
 
     def step(self, x_BC: Tensor, kv: KVView) -> Tensor:
         """Run the decoder on one position per sequence."""
-        return self.forward(x_BC, kv, None, None)
+        if not self._fused:
+            return self.forward(x_BC, kv, None, None)
+        return decode_text.step(x_BC, kv, self._places(kv), self._model.weights)
 
     def read(self, hidden_RC: Tensor, reads: HeadReads, last: LastHeads) -> Tensor:
         """Sample tokens."""
         logits_RV = text.logits(hidden_RC, self._model.weights)
         return reads.keep(sample_tokens(logits_RV, reads.sampling), None, last)
+
+    def _places(self, kv: KVView) -> Places:
+        return Places(kv.positions_T, self._rotations_SF2, kv.slots_T)
 
     def _skill(self, request: Request) -> ChatSkill:
         language = self._model.language

@@ -39,10 +39,10 @@ def open_model(found: Source, options: LoadOptions, download: Download) -> "Qwen
 
 
 class QwenVLFamily(DecoderFamily):
-    """A loaded Qwen3-VL, for one engine and contexts of up to `max_context`."""
+    """A loaded Qwen3-VL, for one engine and contexts of up to `max_context`; `fused` as in `DecoderFamily`."""
 
-    def __init__(self, model: QwenVL, *, max_context: int = 32_768) -> None:
-        super().__init__(model.decoder, max_context=max_context)
+    def __init__(self, model: QwenVL, *, max_context: int = 32_768, fused: bool | None = None) -> None:
+        super().__init__(model.decoder, max_context=max_context, fused=fused)
         self._config = model.config
         self._vision = model.vision
         self._axis_F = axis_of_frequencies(model.config.sections).to(self.device)
@@ -82,8 +82,10 @@ class QwenVLFamily(DecoderFamily):
         deep: list[Tensor] = []
         if given is not None:
             x_TC, deep = self._place(x_TC, given)
-        places = Places(kv.positions_T, self._rotations_SF2, kv.slots_T, self._axis_F)
-        return text.forward(x_TC, kv, places, self._model.weights, wanted_R=wanted_R, deep=deep)
+        return text.forward(x_TC, kv, self._places(kv), self._model.weights, wanted_R=wanted_R, deep=deep)
+
+    def _places(self, kv: KVView) -> Places:
+        return Places(kv.positions_T, self._rotations_SF2, kv.slots_T, self._axis_F)
 
     def _place(self, x_TC: Tensor, given: Given) -> tuple[Tensor, list[Tensor]]:
         """Put the embeddings into their rows; return also the features of each set, 0 where there is no image."""
