@@ -1,4 +1,4 @@
-"""The kernel for products of one row against its reference; what it does not write is NaN, and what it must not read."""
+"""The kernel for products of one row against its reference; outputs and what lies beside the inputs are NaN."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -83,12 +83,12 @@ def decode_groups(
 
 def queries_of(group: int) -> int:
     """Return the rows of a program's products, for `group` query heads per key head."""
-    return max(_LEAST_QUERIES, triton.next_power_of_2(group))
+    return max(_LEAST_QUERIES, 1 << (group - 1).bit_length())
 
 
 def heads_at_once(group: int, head_dim: int, splits: int) -> int:
     """Return how many heads of a group have their ranges combined at once: as many as the registers hold."""
-    return max(1, min(triton.next_power_of_2(group), _VALUES_AT_ONCE // (splits * head_dim)))
+    return max(1, min(1 << (group - 1).bit_length(), _VALUES_AT_ONCE // (splits * head_dim)))
 
 
 @triton.jit

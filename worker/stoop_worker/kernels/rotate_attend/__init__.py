@@ -1,7 +1,7 @@
 """The steps between two products of a decode's layer.
 
-    rotate_attend           rotation, the write to the KV pool, attention, and the GELU of a parallel block
-    rotate_attend_groups    norms of the heads, rotation, the write to the KV pool, and attention of grouped heads
+rotate_attend           rotation, the write to the KV pool, attention, and the GELU of a parallel block
+rotate_attend_groups    norms of the heads, rotation, the write to the KV pool, and attention of grouped heads
 """
 
 from torch import Tensor

@@ -143,14 +143,14 @@ def _rotate_attend_groups(
     context = tl.load(contexts_ptr + row)
     slot = tl.load(slots_ptr + row).to(tl.int64)
     pair = channel // 2
-    turns = channel < 2 * F
+    rotated = channel < 2 * F
     if AXES > 0:
-        position = tl.load(positions_ptr + row * AXES + tl.load(axis_ptr + pair, mask=turns, other=0))
+        position = tl.load(positions_ptr + row * AXES + tl.load(axis_ptr + pair, mask=rotated, other=0))
     else:
         position = tl.load(positions_ptr + row)
     rotation_ptr = rotations_ptr + position * (2 * F) + 2 * pair
-    cos = tl.load(rotation_ptr, mask=turns, other=0.0)
-    sin = tl.load(rotation_ptr + 1, mask=turns, other=0.0)
+    cos = tl.load(rotation_ptr, mask=rotated, other=0.0)
+    sin = tl.load(rotation_ptr + 1, mask=rotated, other=0.0)
     blocks = tl.maximum(tl.cdiv(context, BLOCK), 1)
     each = tl.cdiv(blocks, SPLITS)
     active = tl.cdiv(blocks, each)
@@ -233,10 +233,10 @@ def _rotated(
 ):
     """Return the first COUNT heads, the first 2 F of their D channels rotated, in the source's dtype; then zeros."""
     channel = tl.arange(0, D)[None, :]
-    turns = channel < 2 * F
+    rotated = channel < 2 * F
     inside = (head < COUNT)[:, None]
-    first = tl.where(turns, channel // 2, channel)
-    second = tl.where(turns, F + channel // 2, channel)
+    first = tl.where(rotated, channel // 2, channel)
+    second = tl.where(rotated, F + channel // 2, channel)
     real = tl.load(source_ptr + head[:, None] * D + first, mask=inside, other=0.0).to(tl.float32)
     imaginary = tl.load(source_ptr + head[:, None] * D + second, mask=inside, other=0.0).to(tl.float32)
     if NORMS:
@@ -246,5 +246,6 @@ def _rotated(
         dtype = source_ptr.dtype.element_ty
         real = (real * scale * tl.load(norm_ptr + first).to(tl.float32)).to(dtype).to(tl.float32)
         imaginary = (imaginary * scale * tl.load(norm_ptr + second).to(tl.float32)).to(dtype).to(tl.float32)
-    value = tl.where(channel % 2 == 0, real * cos[None, :] - imaginary * sin[None, :], real * sin[None, :] + imaginary * cos[None, :])
-    return tl.where(turns, value, real).to(source_ptr.dtype.element_ty)
+    cos, sin = cos[None, :], sin[None, :]
+    value = tl.where(channel % 2 == 0, real * cos - imaginary * sin, real * sin + imaginary * cos)
+    return tl.where(rotated, value, real).to(source_ptr.dtype.element_ty)

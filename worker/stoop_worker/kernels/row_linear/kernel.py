@@ -135,15 +135,15 @@ def _row_product(
     for tile in tl.static_range(HELD):
         x, squares = _input(x_ptr, norm_ptr, squares, tile * COLUMNS + column, NORM)
         if GATED:
-            made += held[2 * tile].to(tl.float32) * x[None, :]
-            ups += held[2 * tile + 1].to(tl.float32) * x[None, :]
+            made = _grown(made, held[2 * tile], x)
+            ups = _grown(ups, held[2 * tile + 1], x)
         else:
-            made += held[tile].to(tl.float32) * x[None, :]
+            made = _grown(made, held[tile], x)
     for start in tl.range(HELD * COLUMNS, C, COLUMNS, num_stages=STAGES):
         x, squares = _input(x_ptr, norm_ptr, squares, start + column, NORM)
-        made += tl.load(weight_ptrs + start).to(tl.float32) * x[None, :]
+        made = _grown(made, tl.load(weight_ptrs + start), x)
         if GATED:
-            ups += tl.load(up_ptrs + start).to(tl.float32) * x[None, :]
+            ups = _grown(ups, tl.load(up_ptrs + start), x)
 
     scale = 1.0
     if NORM:
@@ -164,3 +164,9 @@ def _input(x_ptr, norm_ptr, squares, column, NORM: tl.constexpr):
         squares += x * x
         x *= tl.load(norm_ptr + column).to(tl.float32)
     return x, squares
+
+
+@triton.jit
+def _grown(sums, weight, x):
+    """Return the sums with the products of some more columns."""
+    return sums + weight.to(tl.float32) * x[None, :]

@@ -76,9 +76,7 @@ def add_parts_layer_norm(
     return reference.add_parts_layer_norm(x_BC, parts_SBC, added_bias_C, weight_C, bias_C, experts=experts)
 
 
-def add_parts_rms_norm(
-    x_BC: Tensor, parts_SBC: Tensor, weight_C: Tensor, *, epsilon: float
-) -> tuple[Tensor, Tensor]:
+def add_parts_rms_norm(x_BC: Tensor, parts_SBC: Tensor, weight_C: Tensor, *, epsilon: float) -> tuple[Tensor, Tensor]:
     """Return sum_BC as by `add_parts`, and its RMS norm, both in x's dtype."""
     if uses_kernel(x_BC, parts_SBC, weight_C):
         from stoop_worker.kernels.skinny_linear import sums

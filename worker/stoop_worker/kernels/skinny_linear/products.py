@@ -33,7 +33,8 @@ _LEAST_ROWS = 16
 class Cut:
     """The split of the work: blocks of the weight's rows and columns, both powers of two, and parts of the columns.
 
-    With gating a program takes `rows` gates and their ups. If a kernel starts early, a program reads its first `held` blocks of columns before the rows are ready.
+    With gating a program takes `rows` gates and their ups. If a kernel starts early, a program reads its first `held`
+    blocks of columns before the rows are ready; with gating only those of the gates.
     """
 
     rows: int

@@ -67,9 +67,7 @@ def add_parts_layer_norm(
     return sum_BC, layer_norm(sum_BC, weight_C, bias_C)
 
 
-def add_parts_rms_norm(
-    x_BC: Tensor, parts_SBC: Tensor, weight_C: Tensor, *, epsilon: float
-) -> tuple[Tensor, Tensor]:
+def add_parts_rms_norm(x_BC: Tensor, parts_SBC: Tensor, weight_C: Tensor, *, epsilon: float) -> tuple[Tensor, Tensor]:
     """Return sum_BC as by `add_parts` without a bias, and the RMS norm of the rounded sum."""
     sum_BC = add_parts(x_BC, parts_SBC)
     return sum_BC, rms_norm(sum_BC, weight_C, epsilon=epsilon)

@@ -14,7 +14,7 @@ from stoop_worker.kernels.paged_attention import HEAD_DIMS
 from stoop_worker.kernels.rms_norm import rms_norm
 from stoop_worker.kernels.rotate_attend import rotate_attend_groups
 from stoop_worker.kernels.rotate_write import Places
-from stoop_worker.kernels.row_linear import RowNorm, row_linear
+from stoop_worker.kernels.row_linear import RowNorm, row_linear, takes
 from stoop_worker.kernels.skinny_linear import add_parts, add_parts_rms_norm, gated_linear, split_linear
 from stoop_worker.models.decoder.weights import DecoderWeights
 
@@ -31,7 +31,14 @@ def step(x_BC: Tensor, kv: KVView, places: Places, weights: DecoderWeights) -> T
 
     The first launch starts when all before has ended, so later ones that start early may read the step's inputs.
     """
-    return (_one_row if len(x_BC) == 1 else _several_rows)(x_BC, kv, places, weights)
+    return (_one_row if _suits_one_row(x_BC, weights) else _several_rows)(x_BC, kv, places, weights)
+
+
+def _suits_one_row(x_BC: Tensor, weights: DecoderWeights) -> bool:
+    """Return whether there is one row, and on a GPU a kernel for each of its products."""
+    block = weights.blocks[0]
+    products = block.qkv, block.out, block.gate_up, block.down
+    return len(x_BC) == 1 and (not x_BC.is_cuda or all(takes(x_BC, weight) for weight in products))
 
 
 def _one_row(x_1C: Tensor, kv: KVView, places: Places, weights: DecoderWeights) -> Tensor:

@@ -1,0 +1,92 @@
+"""Times a decoder's layers in one decode step, bfloat16, captured: fewer launches against the plain ones.
+
+A row's time is that of one layer. The library's side is the step as it runs with `fused=False`.
+"""
+
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from benchmarks.kernels.paged_attention import layout_of
+from benchmarks.kernels.row import Row, check, microseconds_captured
+from stoop_worker.engine.tensors import KVView
+from stoop_worker.kernels.paged_attention import PagedLayout
+from stoop_worker.kernels.rotate_attend import groups, reference
+from stoop_worker.kernels.rotate_write import HeadNorms, Places, rotation_table
+from stoop_worker.models.decoder import decode_text, text
+from stoop_worker.models.decoder.weights import Block, DecoderWeights
+
+__all__ = ["rows"]
+
+CONTEXT, LAYERS = 960, 8
+SIZES = {
+    "Llama 3.2 1B": (2048, 8192, 32, 8, 64, False),
+    "Qwen3-4B": (2560, 9728, 32, 8, 128, True),
+}
+"""Model dim, inner dim of the MLP, query heads, key heads, head dim, and whether heads have norms."""
+
+COUNTS = [1, 2, 4, 8, 16, 32, 64]
+
+
+def made(*shape: int, scale: float = 1.0) -> Tensor:
+    return torch.randn(*shape, device="cuda", dtype=torch.bfloat16) * scale
+
+
+def block(name: str) -> Block:
+    dim, inner, heads, key_heads, head_dim, normed = SIZES[name]
+    return Block(
+        norm=made(dim),
+        qkv=made((heads + 2 * key_heads) * head_dim, dim, scale=dim**-0.5),
+        out=made(dim, heads * head_dim, scale=(heads * head_dim) ** -0.5),
+        head_norms=HeadNorms(made(head_dim), made(head_dim), 1e-6) if normed else None,
+        mlp_norm=made(dim),
+        gate_up=made(2 * inner, dim, scale=dim**-0.5),
+        down=made(dim, inner, scale=inner**-0.5),
+    )
+
+
+def places_of(layout: PagedLayout, head_dim: int) -> Places:
+    positions = layout.context_lens_B.long() - 1
+    pages = layout.page_table_BP.gather(1, (positions // layout.page_size)[:, None])[:, 0].long()
+    table = rotation_table(CONTEXT + 1, head_dim, 500000.0, torch.device("cuda"))
+    return Places(positions, table, pages * layout.page_size + positions % layout.page_size)
+
+
+def step(name: str, count: int) -> Row:
+    dim, _, _, key_heads, head_dim, _ = SIZES[name]
+    layout = layout_of(count, 1, CONTEXT, 0)
+    pool = made(LAYERS, 2, layout.page_table_BP.numel(), layout.page_size, key_heads, head_dim)
+    places, x, none = places_of(layout, head_dim), made(count, dim), made(1, dim)
+    kv = KVView(places.positions, places.slots_T, layout, pool, lambda: None)
+    weights = DecoderWeights(none, tuple(block(name) for _ in range(LAYERS)), none[0], none, 1e-6)
+    check(decode_text.step(x, kv, places, weights), text.forward(x, kv, places, weights), 3e-2)
+    ours_us, plain_us = (
+        microseconds_captured([partial(call, x, kv, places, weights)]) / LAYERS
+        for call in (decode_text.step, text.forward)
+    )
+    return Row(f"a layer of {name}", f"{count} x {CONTEXT}", ours_us, plain_us, "plain step", "")
+
+
+def between(name: str, count: int) -> Row:
+    """Time the steps between qkv and out, in one launch against two."""
+    _, _, heads, key_heads, head_dim, normed = SIZES[name]
+    layout = layout_of(count, 1, CONTEXT, 0)
+    pool = made(LAYERS, 2, layout.page_table_BP.numel(), layout.page_size, key_heads, head_dim)
+    qkv = made(count, (heads + 2 * key_heads) * head_dim)
+    norms = HeadNorms(made(head_dim), made(head_dim), 1e-6) if normed else None
+    given = qkv, places_of(layout, head_dim)
+    calls = groups.rotate_attend_groups, reference.rotate_attend_groups
+    check(calls[0](*given, pool[0], layout, norms=norms), calls[1](*given, pool[0], layout, norms=norms), 1e-2)
+    ours_us, two_us = (
+        microseconds_captured([partial(call, *given, layer, layout, norms=norms) for layer in pool]) for call in calls
+    )
+    return Row(f"rotate, write, attend, {name}", f"{count} x {CONTEXT}", ours_us, two_us, "two launches", "")
+
+
+def rows() -> list[Row]:
+    """Return a layer of each model, and its part between two products."""
+    return [
+        *(step(name, count) for name in SIZES for count in COUNTS),
+        *(between(name, count) for name in SIZES for count in COUNTS[:5]),
+    ]

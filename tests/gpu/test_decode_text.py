@@ -1,0 +1,190 @@
+"""A decoder's step in fewer launches: as the plain one computes, and as without kernels that start early.
+
+The sizes of Llama 3.2 1B and of Qwen3-4B, a few layers. The lengths of a row grow from input to input, so it reads the
+same of the pool whichever of the inputs ran before.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+from stoop_worker.engine.tensors import KVView
+from stoop_worker.kernels import early
+from stoop_worker.kernels.paged_attention import PagedLayout
+from stoop_worker.kernels.rotate_write import HeadNorms, Places, rotation_table
+from stoop_worker.models.decoder import decode_text, text
+from stoop_worker.models.decoder.weights import Block, DecoderWeights
+
+PAGE, LAYERS = 16, 3
+ROWS = [1, 2, 4, 5, 16, 17, 64, 65]
+INPUTS, ROUNDS, LONGEST = 5, 40, 960
+
+
+class Sizes(NamedTuple):
+    dim: int
+    inner: int
+    heads: int
+    key_heads: int
+    head_dim: int
+    normed: bool
+
+
+SIZES = {"llama": Sizes(2048, 8192, 32, 8, 64, False), "qwen3": Sizes(2560, 9728, 32, 8, 128, True)}
+
+
+class Input(NamedTuple):
+    """The values that change from step to step: rows, their positions and slots, the lengths after them."""
+
+    x_BC: Tensor
+    positions_B: Tensor
+    slots_B: Tensor
+    contexts_B: Tensor
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A step at fixed places, and inputs to be copied there."""
+
+    kv: KVView
+    places: Places
+    place: Input
+    inputs: list[Input]
+    weights: DecoderWeights
+
+    def feed(self, number: int) -> None:
+        for place, value in zip(self.place, self.inputs[number], strict=True):
+            place.copy_(value)
+
+    def step(self) -> Tensor:
+        return decode_text.step(self.place.x_BC, self.kv, self.places, self.weights)
+
+    def plain(self) -> Tensor:
+        return text.forward(self.place.x_BC, self.kv, self.places, self.weights)
+
+
+def randn(*shape: int, scale: float = 1.0) -> Tensor:
+    return (scale * torch.randn(*shape, device="cuda")).bfloat16()
+
+
+def block_of(sizes: Sizes) -> Block:
+    def linear(out: int, width: int) -> Tensor:
+        return randn(out, width, scale=width**-0.5)
+
+    def norm(width: int) -> Tensor:
+        return 1 + randn(width, scale=0.1)
+
+    joined = sizes.heads * sizes.head_dim
+    return Block(
+        norm=norm(sizes.dim),
+        qkv=linear(joined + 2 * sizes.key_heads * sizes.head_dim, sizes.dim),
+        out=linear(sizes.dim, joined),
+        head_norms=HeadNorms(norm(sizes.head_dim), norm(sizes.head_dim), 1e-6) if sizes.normed else None,
+        mlp_norm=norm(sizes.dim),
+        gate_up=linear(2 * sizes.inner, sizes.dim),
+        down=linear(sizes.dim, sizes.inner),
+    )
+
+
+@pytest.fixture(scope="module", params=SIZES)
+def model(request: pytest.FixtureRequest) -> tuple[Sizes, DecoderWeights]:
+    torch.manual_seed(0)
+    sizes = SIZES[request.param]
+    none = randn(1, sizes.dim)
+    return sizes, DecoderWeights(none, tuple(block_of(sizes) for _ in range(LAYERS)), none[0], none, 1e-5)
+
+
+@pytest.fixture(params=ROWS)
+def chain(request: pytest.FixtureRequest, model: tuple[Sizes, DecoderWeights]) -> Chain:
+    rows, (sizes, weights) = request.param, model
+    torch.manual_seed(rows)
+    pages = LONGEST // PAGE
+    table_BP = torch.randperm(rows * pages, device="cuda").int().view(rows, pages)
+    shortest_B = torch.randint(1, LONGEST // 2, (rows,), device="cuda")
+    inputs = []
+    for number in range(INPUTS):
+        positions_B = shortest_B + number * (LONGEST // 2 // INPUTS)
+        pages_B = table_BP.gather(1, (positions_B // PAGE)[:, None])[:, 0].long()
+        slots_B = pages_B * PAGE + positions_B % PAGE
+        inputs.append(Input(randn(rows, sizes.dim), positions_B, slots_B, (positions_B + 1).int()))
+    place = Input(*(value.clone() for value in inputs[0]))
+    layout = PagedLayout(
+        cu_seqlens_B1=torch.arange(rows + 1, dtype=torch.int32, device="cuda"),
+        context_lens_B=place.contexts_B,
+        page_table_BP=table_BP,
+        prefix_lens_B=torch.zeros_like(place.contexts_B),
+        cu_seqlens=(),
+        context_lens=(),
+        prefix_lens=(),
+        page_size=PAGE,
+    )
+    pool = randn(LAYERS, 2, rows * pages, PAGE, sizes.key_heads, sizes.head_dim)
+    table_SF2 = rotation_table(LONGEST, sizes.head_dim, 500000.0, torch.device("cuda"))
+    kv = KVView(place.positions_B, place.slots_B, layout, pool, lambda: None)
+    return Chain(kv, Places(place.positions_B, table_SF2, place.slots_B), place, inputs, weights)
+
+
+def one_after_another(chain: Chain) -> list[Tensor]:
+    """Return the outputs where no kernel starts early."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(early, "launches_early", lambda device: False)
+        found = []
+        for number in range(INPUTS):
+            chain.feed(number)
+            found.append(chain.step().clone())
+    return found
+
+
+def worst(found: Tensor, expected: Tensor) -> Tensor:
+    """Return the largest error of a row, as a share of the row's norm."""
+    return ((found.double() - expected.double()).norm(dim=1) / expected.double().norm(dim=1)).amax()
+
+
+def test_a_step_is_the_plain_one(chain: Chain) -> None:
+    for number in range(INPUTS):
+        chain.feed(number)
+        expected = chain.plain().clone()
+        assert worst(chain.step(), expected) < 2e-2
+
+
+# a sum's order may differ between the two, and so a few values' rounding; a race would put another step's values there
+NEARLY = 2e-3
+
+
+def test_a_captured_step_has_no_races(chain: Chain) -> None:
+    expected = one_after_another(chain)
+    chain.step()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = chain.step()
+    errors = []
+    for turn in range(ROUNDS):
+        number = 3 * turn % INPUTS
+        chain.feed(number)
+        graph.replay()
+        graph.replay()  # right behind the first
+        errors.append(worst(found, expected[number]))
+    assert torch.stack(errors).amax() < NEARLY
+
+
+def test_a_step_that_is_not_captured_has_no_races(chain: Chain) -> None:
+    expected = one_after_another(chain)
+    errors = []
+    for turn in range(ROUNDS):
+        number = 3 * turn % INPUTS
+        chain.feed(number)
+        errors.append(worst(chain.step(), expected[number]))
+    assert torch.stack(errors).amax() < NEARLY
+
+
+def test_the_step_of_one_row_runs_in_its_kernels(model: tuple[Sizes, DecoderWeights]) -> None:
+    from stoop_worker.kernels.row_linear import takes
+
+    sizes, weights = model
+    block = weights.blocks[0]
+    for weight in (block.qkv, block.out, block.gate_up, block.down):
+        assert takes(randn(1, weight.shape[1]), weight)
+    assert decode_text.runs_well(torch.device("cuda"), torch.bfloat16, sizes.head_dim)
