@@ -95,7 +95,8 @@ def test_a_float8_pool_is_read_as_it_was_stored() -> None:
 
 
 def grouped_places(case: Case, *, axes: int, rotary: int) -> Places:
-    positions, slots, _ = places_of(case)
+    placed = places_of(case)
+    positions, slots = placed.positions, placed.slots_T
     table = rotation_table(64, rotary, 10000.0, torch.device("cpu"))
     if axes == 1:
         return Places(positions, table, slots)

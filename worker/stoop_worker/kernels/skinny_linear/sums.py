@@ -155,13 +155,7 @@ def _add_parts(
     if ADDED_BIAS:
         added += added_bias
     if EXPERTS > 0:
-        row = tl.program_id(0).to(tl.int64)
-        mixed = tl.zeros((BLOCK,), dtype=tl.float32)
-        for rank in tl.static_range(EXPERTS):
-            share = tl.load(shares_ptr + row * EXPERTS + rank).to(tl.float32)
-            found = tl.load(found_ptr + (row * EXPERTS + rank) * C + column, mask=inside, other=0.0)
-            mixed += share * found.to(tl.float32)
-        added += mixed
+        added += _mixed(found_ptr, shares_ptr, column, C, BLOCK, EXPERTS)
     x = tl.load(x_ptr + start + column, mask=inside, other=0.0).to(tl.float32)
     rounded = (x + added.to(dtype).to(tl.float32)).to(dtype)
     tl.store(sum_ptr + start + column, rounded, mask=inside)
@@ -174,3 +168,15 @@ def _add_parts(
         if CENTRED:
             normed += bias
         tl.store(normed_ptr + start + column, normed.to(dtype), mask=inside)
+
+
+@triton.jit
+def _mixed(found_ptr, shares_ptr, column, C: tl.constexpr, BLOCK: tl.constexpr, EXPERTS: tl.constexpr):
+    """Return the weighted sum of the experts that this program's row chose."""
+    row = tl.program_id(0).to(tl.int64)
+    mixed = tl.zeros((BLOCK,), dtype=tl.float32)
+    for rank in tl.static_range(EXPERTS):
+        share = tl.load(shares_ptr + row * EXPERTS + rank).to(tl.float32)
+        found = tl.load(found_ptr + (row * EXPERTS + rank) * C + column, mask=column < C, other=0.0)
+        mixed += share * found.to(tl.float32)
+    return mixed
