@@ -1,14 +1,22 @@
-"""Brings pages that live beside the code into the site, and points their links at each other."""
+"""Brings pages that live beside the code into the site, and those made from the code; points links at each other."""
 
 import os
 import re
+import sys
 from pathlib import Path, PurePosixPath
 from typing import Final
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
+from stoop.gateway.openapi import document
+from stoop.gateway.routes import ROUTES
+
 ROOT: Final = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))  # MkDocs runs this file by its path
+
+from docs.http_reference import http_reference  # noqa: E402
+from docs.messages import messages_page  # noqa: E402
 
 PAGES: Final = {
     "producer/stoop/gateway/README.md": "guides/gateway.md",
@@ -40,6 +48,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         for picture in pictures(source, text):
             files.append(File.generated(config, f"pictures/{picture.name}", content=(ROOT / picture).read_bytes()))
         files.append(File.generated(config, page, content=moved(text, source, page)))
+    files.append(File.generated(config, "reference/http.md", content=http_reference(document(ROUTES))))
+    files.append(File.generated(config, "operate/messages.md", content=messages_page(ROOT)))
     return files
 
 

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from tests.project.modules import ROOT
+from tests.project.modules import ROOT, VERSION
 
 FILES = ["deploy/worker.Dockerfile", "deploy/producer.Dockerfile"]
 INSTRUCTIONS = {"ARG", "FROM", "WORKDIR", "RUN", "COPY", "ENV", "VOLUME", "USER", "ENTRYPOINT", "CMD"}
@@ -84,10 +84,10 @@ def build_wheels(file: str, folder: Path) -> list[set[str]]:
 )
 def test_it_builds_of_what_it_copies(file: str, packages: set[str], tmp_path: Path) -> None:
     around, whole = build_wheels(file, tmp_path)
-    assert {name.split("/")[0] for name in around} == {"stoop-0.1.0.dist-info"}
+    assert {name.split("/")[0] for name in around} == {f"stoop-{VERSION}.dist-info"}
     assert {name.split("/")[0] for name in whole} == {
         *(name.split("/")[1] for name in packages),
-        "stoop-0.1.0.dist-info",
+        f"stoop-{VERSION}.dist-info",
     }
     assert {"stoop/redis/scripts/submit.lua", "stoop_schemas/json/job.schema.json"} <= whole
     # what Python reads beside its modules

@@ -1,13 +1,15 @@
 """The product's modules, as their source says them."""
 
 import ast
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeGuard
 
-__all__ = ["ROOT", "Function", "Module", "modules"]
+__all__ = ["ROOT", "VERSION", "Function", "Module", "modules"]
 
 ROOT = Path(__file__).parents[2]
+VERSION: str = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
 PACKAGES = ("schemas/stoop_schemas", "producer/stoop", "worker/stoop_worker")
 
 

@@ -1,21 +1,38 @@
 """The documentation site: it builds, loads nothing from elsewhere, and its tables are complete."""
 
+import ast
 import json
 import os
 import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from docs.messages import message_of, messages_page
+from stoop.errors import IdempotencyConflict, QueueFull
 from stoop_schemas.failure import RETRYABLE, FailureCode
+from stoop_schemas.job import Job, check
+from stoop_schemas.skill import Skill
+from stoop_worker.engine.config import EngineConfig
 from tests.project.modules import ROOT
 
 pytest.importorskip("mkdocs")
 
+EMPTY = Job(id="1", skill=Skill.QUERY)
+
 _LOADED = re.compile(r"<(?:script|link|img|iframe|source)[^>]*?(?:src|href)=[\"']?(?:https?:)?//[^>]*>")
+
+
+def refusal(call: Callable[[], object]) -> Exception:
+    try:
+        call()
+    except Exception as error:
+        return error
+    raise AssertionError("nothing was refused")
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +49,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_site_is_whole(site: Path) -> None:
     pages = {page.relative_to(site).as_posix(): page.read_text(encoding="utf-8") for page in site.rglob("*.html")}
     assert {"index.html", "start/web.html", "reference/python.html", "reference/wire.html"} <= set(pages)
+    assert "the queue is full: submit again in …" in pages["operate/messages.html"]
+    assert "POST /v1/chat/completions" in pages["reference/http.html"]
     assert "cancel_on_exit" in pages["reference/python.html"], "signatures of the client"
     assert {name: _LOADED.findall(text) for name, text in pages.items() if _LOADED.search(text)} == {}
 
@@ -40,6 +59,30 @@ def test_the_site_is_whole(site: Path) -> None:
 def test_a_search_finds(site: Path, words: str) -> None:
     index = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))
     assert any(words.lower() in entry["text"].lower() for entry in index["docs"])
+
+
+@pytest.mark.parametrize(
+    "error",
+    [QueueFull(3), IdempotencyConflict("1"), refusal(lambda: EngineConfig(page_size=0)), refusal(lambda: check(EMPTY))],
+)
+def test_a_message_is_on_the_page_of_messages(error: Exception) -> None:
+    listed = re.findall(r"^- (?:`` (.+?) ``|`(.+?)`)", messages_page(ROOT), re.MULTILINE)
+    patterns = [".*".join(map(re.escape, (one or other).split("…"))) for one, other in listed]
+    assert any(re.fullmatch(each, str(error), re.DOTALL) for each in patterns if len(each) > 20), error
+
+
+def test_every_sentence_that_is_raised_is_on_the_page_of_messages() -> None:
+    page = messages_page(ROOT)
+    raised = {
+        text
+        for package in ("schemas/stoop_schemas", "producer/stoop", "worker/stoop_worker")
+        for path in (ROOT / package).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call)
+        if (text := message_of(node.exc)) and any(letter.isalpha() for letter in text)
+    }
+    assert len(raised) > 400
+    assert {text for text in raised if text not in page} == set()
 
 
 def test_every_model_of_the_catalog_has_a_row() -> None:

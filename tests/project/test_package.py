@@ -1,6 +1,7 @@
 """What `pip install` brings: the three packages with all they read at run time, and no more."""
 
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.project.modules import ROOT
+from tests.project.modules import ROOT, VERSION
 
 PACKAGES = {"schemas": "stoop_schemas", "producer": "stoop", "worker": "stoop_worker"}
 
@@ -55,7 +56,7 @@ def test_the_wheel_has_every_file_of_the_packages(wheel: set[str]) -> None:
 
 
 def test_the_wheel_has_nothing_else(wheel: set[str]) -> None:
-    assert {name.split("/")[0] for name in wheel} == {*PACKAGES.values(), "stoop-0.1.0.dist-info"}
+    assert {name.split("/")[0] for name in wheel} == {*PACKAGES.values(), f"stoop-{VERSION}.dist-info"}
 
 
 def test_the_sdist_builds_the_same_wheel(wheel: set[str], tmp_path: Path) -> None:
@@ -106,3 +107,8 @@ def test_the_extras_build_on_each_other() -> None:
     assert "stoop[worker]" in extras["demo"]
     assert "stoop[exporter]" in extras["gateway"]
     assert "stoop[demo]" in extras["test"]
+
+
+def test_the_changelog_begins_with_this_version() -> None:
+    first = re.search(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert first is not None and first[1] == VERSION
