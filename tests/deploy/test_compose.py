@@ -11,7 +11,9 @@ from jsonschema import Draft202012Validator
 from pydantic_settings import BaseSettings
 
 from stoop.config import ProducerConfig
+from stoop.exporter.options import ExporterOptions
 from stoop.gateway.options import ServeOptions
+from stoop_schemas.tracing import traces_wanted
 from stoop_worker.config import WorkerConfig
 from tests.project.modules import ROOT
 
@@ -20,12 +22,14 @@ SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 START = (ROOT / "deploy" / "redis" / "start.sh").read_text(encoding="utf-8")
 SCHEMA = Draft202012Validator(json.loads(Path(__file__).with_name("compose.schema.json").read_text(encoding="utf-8")))
 WORKERS = ["worker", "worker-gpu"]
+MONITORING = ROOT / "deploy" / "monitoring"
 CONFIGS: dict[str, type[BaseSettings]] = {
     **dict.fromkeys(["producer", "gateway"], ProducerConfig),
     **dict.fromkeys(WORKERS, WorkerConfig),
 }
 
 # What AWS clients look at by themselves.
+OTEL_VARIABLES = {"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_TRACES_SAMPLER", "OTEL_TRACES_SAMPLER_ARG"}
 AWS_VARIABLES = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_PROFILE"}
 
 
@@ -88,7 +92,14 @@ def test_it_has_the_services_a_user_needs() -> None:
         "worker-gpu",
         "producer",
         "gateway",
+        "exporter",
+        "prometheus",
+        "grafana",
+        "collector",
     }
+    for service in ("exporter", "prometheus", "grafana"):
+        assert SERVICES[service]["profiles"] == ["monitoring"]
+    assert SERVICES["collector"]["profiles"] == ["traces"]
     assert SERVICES["redis-acl"]["profiles"] == ["acl"]
     assert SERVICES["worker"]["profiles"] == ["cpu"]
     assert SERVICES["worker-gpu"]["profiles"] == ["gpu"]
@@ -113,22 +124,27 @@ def test_every_volume_is_used() -> None:
     assert set(COMPOSE["volumes"]) <= used
 
 
-def serve_variables() -> set[str]:
-    """The variables that are options of `stoop serve`."""
-    hints = get_type_hints(ServeOptions, include_extras=True)
-    return {hint.__metadata__[0].envvar for hint in hints.values()}
+def option_variables(options: type) -> set[str]:
+    """The variables that are options of a command."""
+    hints = get_type_hints(options, include_extras=True)
+    return {hint.__metadata__[0].envvar for hint in hints.values() if hasattr(hint, "__metadata__")}
+
+
+OPTIONS = {"gateway": option_variables(ServeOptions), "exporter": option_variables(ExporterOptions)}
 
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_every_variable_is_one_that_is_read(service: str) -> None:
     for name in settings(service):
         if name.startswith("STOOP_"):
-            configured = {f"STOOP_{field.upper()}" for field in CONFIGS[service].model_fields}
-            assert name in configured | (serve_variables() if service == "gateway" else set())
+            configured = {f"STOOP_{field.upper()}" for field in CONFIGS.get(service, ProducerConfig).model_fields}
+            assert name in configured | OPTIONS.get(service, set())
         elif service == "redis-acl":
             assert name.removesuffix("_PASSWORD") in START
+        elif service == "grafana":
+            assert name.startswith("GF_")
         else:
-            assert name in AWS_VARIABLES
+            assert name in AWS_VARIABLES | OTEL_VARIABLES
 
 
 @pytest.mark.parametrize("service", CONFIGS)
@@ -146,7 +162,7 @@ def test_the_addresses_are_those_of_services(service: str) -> None:
         assert host is not None and host[1] in SERVICES[service]["depends_on"]
 
 
-@pytest.mark.parametrize("service", CONFIGS)
+@pytest.mark.parametrize("service", [*CONFIGS, "exporter", "prometheus", "collector"])
 def test_what_we_build_runs_with_few_rights(service: str) -> None:
     described = SERVICES[service]
     assert described["read_only"] is True
@@ -179,9 +195,48 @@ def test_ports_are_open_to_this_machine_alone(service: str) -> None:
     assert all(port.startswith("127.0.0.1:") for port in SERVICES[service].get("ports", []))
 
 
-@pytest.mark.parametrize("service", ["redis", "object-store"])
+@pytest.mark.parametrize("service", [name for name, one in SERVICES.items() if "build" not in one])
 def test_images_of_others_are_of_one_version(service: str) -> None:
-    assert re.fullmatch(r"[\w/-]+:\d+\.\d+[\w.-]*", SERVICES[service]["image"])
+    assert re.fullmatch(r"[\w/-]+:v?\d+\.\d+[\w.-]*", SERVICES[service]["image"])
+
+
+@pytest.mark.parametrize("name", ["prometheus", "grafana"])
+def test_what_monitoring_reads_is_mounted_where_it_looks(name: str) -> None:
+    mounted = mounts(name)
+    if name == "prometheus":
+        assert "--config.file=/etc/prometheus/prometheus.yml" in SERVICES[name]["command"]
+        assert (ROOT / mounted["/etc/prometheus"] / "alerts.yml").is_file()
+        return
+    [provider] = yaml.safe_load((MONITORING / "grafana/provisioning/dashboards/stoop.yml").read_text())["providers"]
+    board = Path(settings(name)["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"])
+    assert board.parent.as_posix() == provider["options"]["path"]
+    assert (ROOT / mounted[provider["options"]["path"]] / board.name).is_file()
+    assert (ROOT / mounted["/etc/grafana/provisioning"] / "datasources").is_dir()
+
+
+def test_prometheus_scrapes_ports_that_services_have() -> None:
+    jobs = yaml.safe_load((MONITORING / "prometheus.yml").read_text())["scrape_configs"]
+    targets = {target for job in jobs for one in job.get("static_configs", []) for target in one["targets"]}
+    targets |= {
+        f"{name}:{one['port']}" for job in jobs for one in job.get("dns_sd_configs", []) for name in one["names"]
+    }
+    [source] = yaml.safe_load((MONITORING / "grafana/provisioning/datasources/prometheus.yml").read_text())[
+        "datasources"
+    ]
+    assert source["url"] == "http://prometheus:9090"
+    assert targets == {f"worker:{settings('worker')['STOOP_METRICS_PORT']}", "exporter:9091", "gateway:8000"}
+    assert settings("worker-gpu")["STOOP_METRICS_PORT"] == settings("worker")["STOOP_METRICS_PORT"]
+    assert SERVICES["worker-gpu"]["networks"]["default"]["aliases"] == ["worker"]
+    assert ExporterOptions().port == 9091 and ServeOptions().port == 8000
+
+
+def test_traces_are_off_until_somebody_names_the_collector() -> None:
+    for service in ("gateway", *WORKERS):
+        assert not traces_wanted(settings(service))
+        assert COMPOSE["x-traces"]["OTEL_EXPORTER_OTLP_ENDPOINT"] == "${OTEL_EXPORTER_OTLP_ENDPOINT:-}"
+    text = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
+    named = re.search(r"OTEL_EXPORTER_OTLP_ENDPOINT=http://([\w-]+):(\d+)", text)
+    assert named is not None and named[2] in SERVICES[named[1]]["expose"]
 
 
 def test_the_bucket_is_made_and_named_alike() -> None:

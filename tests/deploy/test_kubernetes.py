@@ -5,7 +5,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import kubernetes_validate
 import pytest
@@ -19,7 +19,7 @@ from stoop.exporter.options import ExporterOptions
 from stoop.gateway.options import ServeOptions
 from stoop_worker.config import WorkerConfig
 from tests.deploy.kustomization import Object, build, containers_of, key_of, pod_of
-from tests.deploy.test_compose import AWS_VARIABLES, COMPOSE
+from tests.deploy.test_compose import AWS_VARIABLES, COMPOSE, option_variables
 from tests.project.modules import ROOT
 
 FOLDER = ROOT / "deploy" / "kubernetes"
@@ -39,16 +39,11 @@ PODS = {key: one for key, one in OBJECTS.items() if pod_of(one) is not None}
 EVERYTHING = {key_of(one): one for one in OBJECTS.values()}
 
 
-def variables_of(options: type) -> set[str]:
-    hints = get_type_hints(options, include_extras=True)
-    return {hint.__metadata__[0].envvar for hint in hints.values() if hasattr(hint, "__metadata__")}
-
-
 PRODUCER = {f"STOOP_{name.upper()}" for name in ProducerConfig.model_fields}
 READ = {
     "worker": {f"STOOP_{name.upper()}" for name in WorkerConfig.model_fields} | AWS_VARIABLES,
-    "gateway": PRODUCER | variables_of(ServeOptions) | AWS_VARIABLES,
-    "exporter": PRODUCER | variables_of(ExporterOptions),
+    "gateway": PRODUCER | option_variables(ServeOptions) | AWS_VARIABLES,
+    "exporter": PRODUCER | option_variables(ExporterOptions),
     "redis": {f"{role}_PASSWORD" for role in ("PRODUCER", "READER", "CLIENT", "WORKER", "OPERATOR")},
 }
 
