@@ -54,7 +54,7 @@ def _clock(seconds: float, point: str) -> str:
 
 
 def _line(text: str) -> str:
-    """Return the text of a cue, without what would end it: an arrow, or an empty line."""
+    """Return the text of a cue, without an arrow or an empty line, which would end it."""
     return " ".join(text.split()).replace("-->", "->")
 
 

@@ -6,7 +6,7 @@ settings.py       the rules for a job's settings
 chat.py           the messages of a chat, in OpenAI's form
 response_format.py  the form of an answer's text
 texts.py          the limits of texts to embed and to rank
-transcript.py     the words of a recording, and what a job may ask of them
+transcript.py     the words of a recording, and the options of a transcript
 skills.py         the table of skills: each one's inputs and answers
 event.py          the events of a running job
 result.py         the result that is kept after a job has ended

@@ -1,4 +1,4 @@
-"""The words of a recording as they travel, and what a job may ask of them."""
+"""The words of a recording on the wire, and the options of a transcript."""
 
 import re
 from enum import StrEnum

@@ -17,7 +17,7 @@ _RECENT_SECONDS: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """The names of a row in messages: in the plural, in rates, and in flight. `reads` if its cost is what is read."""
+    """A row's names in messages: in the plural, in rates, and in flight. `reads` if the tokens read are its cost."""
 
     plural: str
     short: str

@@ -32,7 +32,7 @@ _START_SECONDS = 1800.0
 
 @dataclass(frozen=True)
 class UpOptions:
-    """What runs, and where it is reached."""
+    """The services to run, and their addresses."""
 
     model: Annotated[str | None, typer.Option(help="Model folder or name; by default the bundled demo model.")] = None
     device: Annotated[str, typer.Option(help="cpu, or cuda for a worker on a GPU.")] = "cpu"

@@ -73,5 +73,5 @@ class SegmentStream:
 
 
 def _spoken(segment: dict[str, Any]) -> tuple[Any, ...]:
-    """Return what a reader relies on: probabilities differ a little from one batch or GPU to another."""
+    """Return the fields that a reader relies on: probabilities differ a little from one batch or GPU to another."""
     return segment["start"], segment["end"], segment["text"]

@@ -12,7 +12,7 @@ __all__ = ["SpeechMethods", "SpeechOptions"]
 
 
 class SpeechOptions(TypedDict, total=False):
-    """What a caller may ask of a transcript.
+    """The options of a transcript.
 
     `language` is the code of the spoken language ("en"); without it the model detects it. A `prompt` may spell names.
     `timestamps` is "none", "segment" (the default) or "word". With `vad` the parts without speech are left out. With

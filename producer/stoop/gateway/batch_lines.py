@@ -33,7 +33,7 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class BatchLine:
-    """One line of the input: its number, its caller's id, and what it asks; `problem` if it asks nothing."""
+    """One line of the input: its number, its caller's id, and its request; `problem` if it has none."""
 
     number: int
     custom_id: str | None
@@ -78,7 +78,7 @@ class BatchLine:
 
 
 def read_line(packed: bytes, number: int, endpoint: str) -> BatchLine:
-    """Read one line, OpenAI's or Moondream's `{"id", "skill", "image", …}`; what is wrong with it is its `problem`."""
+    """Read one line, OpenAI's or Moondream's `{"id", "skill", "image", …}`; a fault in it becomes its `problem`."""
     try:
         found = msgspec.json.decode(packed)
         if isinstance(found, dict) and "skill" in found:

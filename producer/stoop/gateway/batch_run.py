@@ -56,7 +56,7 @@ class BatchRunner:
         await self._lock.aclose()
 
     async def serve(self) -> None:
-        """Run batches whenever there are some; what goes wrong is logged, and tried again at the next look."""
+        """Run batches whenever there are some; an error is logged, and the next look tries again."""
         while True:
             try:
                 await self._look()

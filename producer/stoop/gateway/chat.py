@@ -54,7 +54,7 @@ async def answer_chat(call: Call) -> Response:
 
 
 async def chat_ask(models: Models, body: ChatRequest) -> Ask:
-    """Return what a body asks for. Raises an `ApiError` (400, 404)."""
+    """Return the job that a body asks for. Raises an `ApiError` (400, 404)."""
     check_chat(body)
     if body.skill is None:
         served = await models.skills(body.model)

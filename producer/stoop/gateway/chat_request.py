@@ -1,4 +1,4 @@
-"""OpenAI's chat request: what is read, what is ignored without harm, and what is refused by its name.
+"""OpenAI's chat request: the parameters that are read, ignored without harm, or refused by their names.
 
 A parameter that changes an answer is never ignored: a caller that asks for a tool call must not receive prose instead.
 """

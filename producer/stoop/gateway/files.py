@@ -146,7 +146,7 @@ class ObjectFolder:
 
 
 def file_key(tenant: str | None, file_id: str) -> str:
-    """Return the key of a file's content; raise an `ApiError` (404) for what is no id."""
+    """Return the key of a file's content; raise an `ApiError` (404) unless it is an id."""
     if not _NAME.fullmatch(file_id):
         raise ApiError(404, "file_not_found", "there is no such file")
     return f"{owner_folder(tenant)}files/{file_id}"

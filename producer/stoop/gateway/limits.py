@@ -1,4 +1,4 @@
-"""The limits of API keys. A request beyond them is refused with the time to wait; every answer tells what is left."""
+"""The limits of API keys. A request beyond them is refused with the time to wait; answers have the allowance left."""
 
 import asyncio
 import contextlib
@@ -74,7 +74,7 @@ def _only_one(batch_id: str) -> Limits:
 
 
 def limits_of(key: ApiKey) -> Limits | None:
-    """Return the limits of a key, or None; keys of one tenant share what they have used."""
+    """Return the limits of a key, or None; keys of one tenant share their allowance."""
     if not (key.requests_per_minute or key.tokens_per_minute or key.concurrent):
         return None
     return Limits(

@@ -144,7 +144,7 @@ async def answer_skill(call: Call, skill: str) -> Response:
 
 
 async def skill_ask(skill: str, body: SkillRequest) -> Ask:
-    """Return what a body asks for. Raises an `ApiError` (400)."""
+    """Return the job that a body asks for. Raises an `ApiError` (400)."""
     fields = {name: getattr(body, name, None) for name in _FIELDS}
     if isinstance(body, GazeRequest):
         fields["spatial_refs"] = [body.eye]

@@ -30,7 +30,7 @@ class RequestSpans:
 
     @contextlib.contextmanager
     def serving(self, scope: Scope) -> Iterator["Span | None"]:
-        """Make the request's span the current one, so that what its job sends belongs to it."""
+        """Make the request's span the current one, so that the messages of its job belong to it."""
         if not self.exported or scope["path"] in _QUIET:
             yield None
             return

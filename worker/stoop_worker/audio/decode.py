@@ -61,8 +61,8 @@ def go_on() -> None:
 def decode(encoded: bytes, limits: AudioLimits, check: Check = go_on) -> npt.NDArray[np.int16]:
     """Decode the first audio stream of a file to mono samples at 16 kHz, int16; channels are averaged.
 
-    Frames that are damaged are skipped, and a file that breaks off keeps what came before. Raises `AudioTooLarge` as
-    soon as a limit is passed, and `AudioUndecodable` if there is no audio.
+    Frames that are damaged are skipped, and a file that breaks off keeps the audio before that. Raises `AudioTooLarge`
+    as soon as a limit is passed, and `AudioUndecodable` if there is no audio.
     """
     if len(encoded) > limits.max_bytes:
         raise AudioTooLarge(f"the audio has {len(encoded)} bytes: at most {limits.max_bytes}")

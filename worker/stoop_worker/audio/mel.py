@@ -1,8 +1,8 @@
 """Log-mel features as Whisper takes them, and one window of them.
 
 The steps are those of the Whisper paper (Radford et al., 2022, https://arxiv.org/abs/2212.04356) and its code: frames
-of 25 ms every 10 ms, a periodic Hann window, the power spectrum, Slaney's mel filters from 0 to 8 kHz, and a logarithm
-of which the upper 8 decades are kept.
+of 25 ms every 10 ms, a periodic Hann window, the power spectrum, Slaney's mel filters from 0 to 8 kHz, and the upper 8
+decades of a logarithm.
 """
 
 import functools

@@ -29,8 +29,8 @@ class Span:
 def in_windows(frames: npt.NDArray[np.float32], spans: Sequence[Span]) -> tuple[Span, ...]:
     """Return spans of a window at most that cover these: long ones are cut where they are quiet, short ones joined.
 
-    `frames` are the log-mel features, (mels, number of frames). What lies between two joined spans belongs to the new
-    one.
+    `frames` are the log-mel features, (mels, number of frames). The frames between two joined spans belong to
+    the new one.
     """
     found: list[Span] = []
     for piece in (piece for span in spans for piece in _cut(frames, span)):

@@ -1,12 +1,12 @@
 """The engine turns requests into outputs in one thread, without the wire and without asyncio.
 
     request.py       requests and outputs: the engine's border to the rest of the worker
-    task.py          what a request may ask for
+    task.py          the tasks of requests
     media.py         the media of a request
     window.py        the transcript of a window of speech
     engine.py        the engine: one step at a time
     batch_engine.py  the engine of models that read whole texts and write none
-    encoder.py       the port that a family of such models implements
+    encoder.py       the port that a family of encoders implements
     text_cache.py    values of texts, kept for reuse
     thread.py        an engine in its own thread
     config.py        its limits and budgets

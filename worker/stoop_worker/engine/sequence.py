@@ -40,7 +40,7 @@ class MediaSpan:
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """The inputs of one request; each takes one index, except that a medium takes as many as it is wide.
+    """The inputs of one request; each takes one index, except that a medium takes its width.
 
     While `pending_input` is set there is one more index: its input is a head value that is still on the device, in the
     sequence's `seat`, and the skill has not seen it. `rollbacks` counts mispredicted look-aheads. The indices

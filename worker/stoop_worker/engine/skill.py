@@ -69,7 +69,7 @@ class Skill(Protocol):
 
     @property
     def rule(self) -> tuple[int, ...]:
-        """What the family's `read` needs to know of the sequence: as many numbers as its spec says, usually none."""
+        """The facts about the sequence that the family's `read` needs: `spec.rule` numbers, usually none."""
 
     @property
     def greedy(self) -> bool:

@@ -35,7 +35,7 @@ _FLOAT_BYTES = 4
 class Layout:
     """The fields of `Crops`, `Image` or `Mel` other than the values, and their shape; only `Crops` have a tiling.
 
-    The values are float32 if `sound` is set, of which `content` frames are audio, and otherwise bytes. They begin at
+    The values are float32 if `sound` is set, with `content` frames of audio, and otherwise bytes. They begin at
     byte `start` of the segments' memory, or of the file that comes with the request.
     """
 

@@ -56,7 +56,7 @@ def merge(texts: Mapping[str, str]) -> list[Metric]:
 
 
 def fetch(member: Member, path: str) -> bytes | None:
-    """Return what a worker answers at `path` of its metrics port, or None if it does not or answers an error."""
+    """Return a worker's answer at `path` of its metrics port; None without an answer, or for an error."""
     if member.port is None or not member.running:
         return None
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))

@@ -1,4 +1,4 @@
-"""The environment of each worker: the parent's settings, and what differs between workers."""
+"""The environment of each worker: the parent's settings, and those that differ between workers."""
 
 import os
 from collections.abc import Mapping

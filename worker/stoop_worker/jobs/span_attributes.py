@@ -39,12 +39,12 @@ def delivered(delivery: Delivery, lane: str, attempt: int, worker: str) -> Attri
 
 
 def operation(skill: str) -> str:
-    """Return the conventions' name for what a skill does."""
+    """Return the conventions' name for the operation of a skill."""
     return _OPERATIONS.get(Skill(skill), "generate_content") if skill in set(Skill) else skill
 
 
 def answered(job: Job, result: Result, model: str) -> Attributes:
-    """Return the attributes of the engine's work for a job: what was asked of it, and what it took."""
+    """Return the attributes of the engine's work for a job: the settings asked for, and the tokens used."""
     settings = {name: getattr(job.settings, name) for name in _SETTINGS}
     spent = result.metrics
     found = {

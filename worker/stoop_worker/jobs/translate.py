@@ -85,7 +85,7 @@ def _grammar(settings: Settings) -> engine.Grammar | None:
 
 
 def to_speech_request(job: Job) -> engine.Request:
-    """Build the request of which every window of a recording is a copy. A window has at most 224 tokens."""
+    """Build the request that every window of a recording copies. A window has at most 224 tokens."""
     return to_request(job, (), _SPEECH)
 
 

@@ -22,7 +22,7 @@ class Outputs:
         self._soon(lambda: self._hand_out(outputs))
 
     def end(self) -> None:
-        """Tell every caller that the engine has ended; any thread may call it."""
+        """End every caller's outputs after the engine has ended; any thread may call it."""
         self._soon(self._end)
 
     async def follow(self, engine: EngineThread, request: Request) -> AsyncGenerator[Output, None]:

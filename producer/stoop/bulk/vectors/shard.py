@@ -1,4 +1,4 @@
-"""The lines of a shard: one text's vector each, as they stand in a results file."""
+"""The lines of a shard: one text's vector each, in the form of a results file."""
 
 from collections.abc import Iterator
 from pathlib import Path

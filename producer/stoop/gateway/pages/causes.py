@@ -83,7 +83,7 @@ async def list_causes(call: "Call") -> Response:
 
 
 def pattern_of(message: str) -> str:
-    """Return the message without what differs from job to job: addresses, quoted text, ids and numbers."""
+    """Return the message without the parts that differ between jobs: addresses, quoted text, ids and numbers."""
     return _VARYING.sub(lambda found: f"‹{found.lastgroup}›", message)[:_MESSAGE]
 
 

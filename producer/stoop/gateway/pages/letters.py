@@ -58,7 +58,7 @@ class LetterPage(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """How many letters were chosen, and what became of them: `gone` were there no more, `lives` run again already."""
+    """The number of letters chosen, and their fates: `gone` were there no more, `lives` run again already."""
 
     matched: int
     redriven: int = 0

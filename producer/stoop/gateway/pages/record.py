@@ -34,7 +34,7 @@ class Attempt(msgspec.Struct, frozen=True):
 class JobRecord(msgspec.Struct, frozen=True):
     """A job as the queue stores it: the fields of its record, its attempts, and its dead letter if it has one.
 
-    `job` is the text of a job that waits or runs, as it came; the queue forgets it when the job ends.
+    `job` is the unchanged text of a job that waits or runs; the queue forgets it when the job ends.
     """
 
     id: str
@@ -73,7 +73,7 @@ async def list_held(call: Call) -> Response:
 
 
 def attempts_of(record: Mapping[str, str]) -> list[Attempt]:
-    """Return the attempts that a job's record tells of; its times of a single attempt are the job's own."""
+    """Return the attempts in a job's record; its times of a single attempt are the job's own."""
     number = int(record["attempt"]) if re.fullmatch(r"[0-9]{1,9}", record.get("attempt", "")) else 0
     return [_attempt(record, each) for each in range(max(1, number - _MOST_ATTEMPTS + 1), number + 1)]
 

@@ -116,7 +116,7 @@ class Grammars:
 
 
 def _used(kept: OrderedDict[Grammar, _Kept], grammar: Grammar) -> _Kept | None:
-    """Return what is kept for a grammar, and note that it was used last."""
+    """Return the value kept for a grammar, and note that it was used last."""
     if grammar in kept:
         kept.move_to_end(grammar)
     return kept.get(grammar)

@@ -1,4 +1,4 @@
-"""What a transcription gives: passages as they are found, and all of them at the end."""
+"""The outputs of a transcription: passages as they are found, and all of them at the end."""
 
 from dataclasses import dataclass
 

@@ -1,7 +1,7 @@
 """A recording, window by window, to its passages.
 
 The loop over the windows of a span is that of Whisper's own `transcribe`: a window begins where the last whole segment
-of the one before ended, and the model reads what it wrote before. A window that needed a high temperature is not read
+of the one before ended, and the model reads its text from before. A window that needed a high temperature is not read
 again, because its errors would be repeated. Spans that are heard at the same time do not know each other's text.
 """
 
@@ -42,8 +42,8 @@ async def transcribe(
 ) -> Transcription:
     """Write down a recording by many requests like this one, and call `report` with each passage once it is known.
 
-    The request's task is a `Transcribe`. With `at_once` above 1, up to so many spans are heard at the same time, by
-    requests whose ids begin with this one's. Passages are reported in the order of the recording in any case. Raises
+    The request's task is a `Transcribe`. With `at_once` above 1, up to that number of spans are heard at the same time,
+    by requests whose ids begin with this one's. Passages are reported in the order of the recording in any case. Raises
     what `run` raises, and `AudioTooLarge` if there is more text than a transcript may have.
     """
     assert isinstance(request.task, Transcribe), "only speech is transcribed"
@@ -81,7 +81,7 @@ async def _hear_at_once(hearing: "_Hearing", task: Transcribe, most: int) -> Non
 
 @dataclass(frozen=True, slots=True)
 class _Hearing:
-    """Hears spans of one recording, and writes what it hears into the script."""
+    """Hears spans of one recording, and writes their text into the script."""
 
     request: Request
     recording: Recording

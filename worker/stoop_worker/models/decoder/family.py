@@ -44,7 +44,7 @@ def check_options(options: LoadOptions) -> None:
 
 
 def check_request(request: Request) -> None:
-    """Raise `RequestInvalid` if the request asks for what this family lacks."""
+    """Raise `RequestInvalid` if the request asks for an adapter, which this family lacks."""
     if request.adapter is not None:
         raise RequestInvalid(f"this model has no adapters: leave `adapter` out, which was {request.adapter!r}")
 

@@ -15,7 +15,7 @@ _UNKNOWN = "<unk>"
 class TextIds:
     """Tokenizes texts, and puts the file's own first and last token around each. `most` is the longest text in ids.
 
-    `specials` are the ids that stand for no text: those of control tokens, and of what the tokenizer does not know.
+    `specials` are the ids that stand for no text: those of control tokens, and the one for unknown text.
     The spelling of a control token in a text never becomes one.
     """
 

@@ -60,7 +60,7 @@ class ModelConfig:
 
     @property
     def model_type(self) -> str:
-        """The `model_type` in the config.json of such a model."""
+        """The `model_type` in the model's config.json."""
         return MOONDREAM2 if self.text.moe is None and self.text.tau is None else MOONDREAM3
 
     def document(self) -> dict[str, Any]:

@@ -46,7 +46,7 @@ class Spread:
 class LayerStatistics:
     """One layer: the scales of the heads' queries and values (Moondream 3), and the lengths of keys and values.
 
-    `largest` is the largest magnitude among keys and values: a cache in float8 clamps what is over 448.
+    `largest` is the largest magnitude among keys and values: a cache in float8 clamps values over 448.
     """
 
     layer: int

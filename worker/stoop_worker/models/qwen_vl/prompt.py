@@ -59,7 +59,7 @@ def _input(image: Media, rule: PatchRule) -> MediaInput:
 def positions_of(inputs: Sequence[Input], media: Sequence[Media], rule: PatchRule) -> Positions:
     """Number the positions: a token is one further on every axis; an image spreads over height and width.
 
-    What comes after an image begins behind its longer side.
+    The text after an image begins behind its longer side.
     """
     left = iter(images_of(media))
     places: list[npt.NDArray[np.int64]] = []

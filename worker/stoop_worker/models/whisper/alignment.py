@@ -1,4 +1,4 @@
-"""Where in a window each id is heard: a second pass over the text, and the attention of some heads.
+"""The place in a window of each id: a second pass over the text, and the attention of some heads.
 
 T ids, S states, C model dim, H heads, D head dim, A alignment heads, V vocabulary.
 """
@@ -59,7 +59,7 @@ def _times(matrix_TS: npt.NDArray[np.float64]) -> tuple[float, ...]:
 def _evened(attention_ATS: Tensor) -> Tensor:
     """Return the mean of the heads' attention, (T, S).
 
-    Each state's is made to stand out from what all ids give it, and smoothed by a median over the states around it.
+    Each state's attention is normalised over all ids, and smoothed by a median over the states around it.
     """
     shares_ATS = attention_ATS.float().softmax(dim=-1)
     spread_A1S, mean_A1S = torch.std_mean(shares_ATS, dim=1, keepdim=True, correction=0)

@@ -1,4 +1,4 @@
-"""The sizes of a Whisper, from its config.json, and what its generation_config.json adds."""
+"""The sizes of a Whisper, from its config.json and its generation_config.json."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -79,7 +79,7 @@ class WhisperFamily:
         self.dtype = model.dtype
 
     def prepare(self, request: Request) -> Prepared:
-        """Lay out the window, what was said before it, and the start of the transcript."""
+        """Lay out the window, the text before it, and the start of the transcript."""
         model = self._model
         prompt = build_prompt(request, model.config, model.vocabulary, model.tokenizer)
         skill = TranscribeSkill(

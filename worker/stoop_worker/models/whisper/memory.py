@@ -73,7 +73,7 @@ def token_rows(layout: PagedLayout, config: WhisperConfig, device: torch.device)
 
 
 def reach(layout: PagedLayout, config: WhisperConfig) -> Reach:
-    """Return what the rows of a batch attend to, if all of them are tokens."""
+    """Return the places that the rows of a batch attend to, if all of them are tokens."""
     size, contexts_B = layout.page_size, layout.context_lens_B
     states_B = torch.where(contexts_B > 0, config.states, 0).to(torch.int32)
     sequences = len(layout.context_lens)

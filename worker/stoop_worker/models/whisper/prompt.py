@@ -14,14 +14,14 @@ __all__ = ["Prompt", "build_prompt", "task_ids"]
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The `inputs` to compute before anything is drawn, the last of which is the start of the transcript."""
+    """The `inputs` to compute before anything is drawn; the last is the start of the transcript."""
 
     inputs: tuple[Input, ...]
     task: Transcribe
 
 
 def build_prompt(request: Request, config: WhisperConfig, vocabulary: Vocabulary, tokenizer: Tokenizer) -> Prompt:
-    """Lay out the window, what was said before it, and the start; raises `RequestInvalid`."""
+    """Lay out the window, the text before it, and the start; raises `RequestInvalid`."""
     task = request.task
     assert isinstance(task, Transcribe), "the engine refuses every other task"
     if request.adapter is not None:

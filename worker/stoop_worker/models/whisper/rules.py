@@ -19,7 +19,7 @@ NONE = -1
 
 
 class Mode(IntEnum):
-    """What is drawn: a language, text, or text with timestamps."""
+    """The kind of the next id: a language, text, or text with timestamps."""
 
     LANGUAGE = 0
     TEXT = 1
@@ -27,7 +27,7 @@ class Mode(IntEnum):
 
 
 class Rule(NamedTuple):
-    """What was drawn so far: the `last` id, the one `before` it, and the last timestamp; or `NONE`.
+    """The ids drawn so far: the `last` id, the one `before` it, and the last timestamp; or `NONE`.
 
     With `pending` 1, one more id was drawn than these, which is still in the row's seat.
     """

@@ -29,7 +29,7 @@ class Cut:
 def cut(tokens: Sequence[int], vocabulary: Vocabulary, tokenizer: Tokenizer) -> Cut:
     """Cut drawn ids, without the end, where two timestamps follow each other.
 
-    What comes after the last such pair is left to the next window, unless it ends with a timestamp of its own: then
+    The text after the last pair is left to the next window, unless it ends with a timestamp of its own: then
     nothing was said after it. Without any pair all is one segment.
     """
     stamps = [vocabulary.is_stamp(token) for token in tokens]

@@ -117,7 +117,7 @@ def _languages(tokenizer: Tokenizer, first: int, after: int) -> dict[str, int]:
 
 
 def _non_speech(tokenizer: Tokenizer) -> set[int]:
-    """Return the ids of what is written but not said: brackets, quotes, notes, and a dash or quote before a word."""
+    """Return the ids of unspoken signs: brackets, quotes, notes, and a dash or quote before a word."""
     found = {tokenizer.tokenize(" -")[0], tokenizer.tokenize(" '")[0]}
     for symbol in (*_SYMBOLS, *_NOTES):
         for ids in (tokenizer.tokenize(symbol), tokenizer.tokenize(f" {symbol}")):

@@ -48,7 +48,7 @@ class GemmaConfig:
 
 
 def read_config(document: Mapping[str, Any]) -> GemmaConfig:
-    """Read the sizes; raises `CheckpointError` for a field that is missing, or asks for what this code does not do."""
+    """Read the sizes; raises `CheckpointError` for a field that is missing, or has an unsupported value."""
     for name, accepted in _REQUIRED.items():
         if document.get(name) not in accepted:
             raise CheckpointError(f"config: {name} is {document.get(name)!r}, and this family has only {accepted[0]!r}")

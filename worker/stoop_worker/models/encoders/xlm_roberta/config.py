@@ -35,7 +35,7 @@ class XLMRobertaConfig:
 
 
 def read_config(document: Mapping[str, Any]) -> XLMRobertaConfig:
-    """Read the sizes; raises `CheckpointError` for a field that is missing, or asks for what this code does not do."""
+    """Read the sizes; raises `CheckpointError` for a field that is missing, or has an unsupported value."""
     for name, accepted in _REQUIRED.items():
         if document.get(name, accepted) != accepted:
             raise CheckpointError(f"config: {name} is {document[name]!r}, and this family has only {accepted!r}")

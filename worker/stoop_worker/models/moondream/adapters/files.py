@@ -38,7 +38,7 @@ Pairs = Mapping[Place, tuple[Tensor, Tensor]]
 
 
 def read_pairs(path: Path, text: TextConfig) -> Pairs:
-    """Read an adapter that fits this text model. A damaged file raises what it likes, also from its reader."""
+    """Read an adapter that fits this text model. A damaged file may raise any exception, also from its reader."""
     return _pairs(_read(path), text)
 
 
