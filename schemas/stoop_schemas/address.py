@@ -7,7 +7,7 @@ from typing import Final
 __all__ = ["OBJECT_PATTERN", "ObjectAddress", "is_object", "object_address", "parse_object"]
 
 OBJECT_PATTERN: Final = r"s3://[^/]+/[\s\S]"
-"""How an address begins that names a bucket and a key, whatever they are: for Python and for JSON Schema."""
+"""The beginning of every address that names a bucket and a key: for Python and for JSON Schema."""
 
 # no `:`, because a name with one could be an access point of another account
 _OBJECT: Final = re.compile(

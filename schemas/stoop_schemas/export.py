@@ -1,8 +1,8 @@
 """Export the contract as JSON Schema for other languages: `python -m stoop_schemas.export` writes the folder `json`.
 
-Unknown fields are allowed, as the codec allows them. What JSON Schema cannot say stays with `job.check` alone:
-the sizes of `metadata`, of a schema for an answer, and of a lane's name with its model's, that the corners of a box are
-in order, that an answer has one form, and that the least number of pixels is not over the most.
+Unknown fields are allowed, as the codec allows them. `job.check` alone has the rules that JSON Schema cannot express:
+the sizes of `metadata`, of a schema for an answer, and of a lane's name with its model's; the order of a box's corners;
+one form for an answer; and a least number of pixels that is not over the most.
 """
 
 import inspect
@@ -38,7 +38,7 @@ from stoop_schemas.transcript import AUDIO_SCHEMES, LANGUAGE_PATTERN
 __all__ = ["FOLDER", "export", "render"]
 
 FOLDER: Final = Path(__file__).with_name("json")
-"""Where the exported schemas live."""
+"""The folder of the exported schemas."""
 
 _Schema = dict[str, Any]
 

@@ -52,13 +52,13 @@ DEFAULT_LANES: Final = ("interactive", "bulk")
 GROUP: Final = "workers"
 CONTROL: Final = "stoop:control"
 QUARANTINES: Final = ("small", "alone")
-"""Where a job runs after its worker died under it: first in a small batch, then alone."""
+"""The lanes of jobs whose worker died under them: they run in a small batch first, then alone."""
 
 RESERVED: Final = "quarantine:"
 """The prefix of the lanes into which only the workers put jobs."""
 
 IMAGE_PREFIX: Final = "uploads/"
-"""Where the client puts images it uploads, unless its configuration says otherwise: `<bucket>/uploads/<sha256>`."""
+"""The client's folder for uploaded images, unless its configuration names another: `<bucket>/uploads/<sha256>`."""
 
 _GENERATED: Final = re.compile(r"[0-9a-f]{32}-([0-9]{1,5})")
 _QUARANTINE: Final = re.compile(rf"(?:(.+):)?{RESERVED}({'|'.join(QUARANTINES)})")

@@ -46,7 +46,7 @@ class SkillSpec:
     result: Callable[[Output], Output] | None = None
 
     def takes(self, field: str) -> bool:
-        """Say whether the skill reads this field of a job."""
+        """Return whether the skill reads this field of a job."""
         return field in self.fields or field in self.options
 
     def prompt_for(self, fields: Mapping[str, Any]) -> str | None:

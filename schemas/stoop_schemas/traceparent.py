@@ -9,7 +9,7 @@ _FORM: Final = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a
 
 
 def is_traceparent(text: str | None) -> bool:
-    """Say whether the text is a well-formed `traceparent` of version 00."""
+    """Return whether the text is a well-formed `traceparent` of version 00."""
     return text is not None and _FORM.fullmatch(text) is not None
 
 

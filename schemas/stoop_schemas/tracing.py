@@ -27,7 +27,7 @@ class TracesUnavailable(Exception):
 
 
 def traces_wanted(variables: Mapping[str, str]) -> bool:
-    """Say whether the variables ask for traces: they name an endpoint or the exporter `otlp`."""
+    """Return whether the variables ask for traces: they name an endpoint or the exporter `otlp`."""
     if variables.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return False
     exporter = variables.get("OTEL_TRACES_EXPORTER", "").strip().lower()
@@ -35,7 +35,7 @@ def traces_wanted(variables: Mapping[str, str]) -> bool:
 
 
 def captures_content(variables: Mapping[str, str]) -> bool:
-    """Say whether spans shall have questions and answers."""
+    """Return whether spans shall have questions and answers."""
     return variables.get("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "").strip().lower() == "true"
 
 

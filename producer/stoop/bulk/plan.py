@@ -38,7 +38,7 @@ _OUTPUT_TOKENS: Final = {
     "point": 8,
     "chat": 150,
 }
-"""What such an answer has on ordinary photographs, about."""
+"""The tokens of each answer on ordinary photographs, about."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ def sending(jobs: Sequence[Job]) -> Iterator[Sequence[Job]]:
 
 
 def _traces() -> bool:
-    """Say whether this program has set up traces; other libraries may have imported OpenTelemetry without that."""
+    """Return whether this program has set up traces; other libraries may have imported OpenTelemetry without that."""
     api = sys.modules.get("opentelemetry.trace")
     return api is not None and not isinstance(api.get_tracer_provider(), api.ProxyTracerProvider)
 

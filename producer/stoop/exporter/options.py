@@ -21,7 +21,7 @@ def _option(variable: str, help_text: str, **more: Any) -> Any:
 
 @dataclass(frozen=True)
 class ExporterOptions:
-    """Where the exporter listens, and the part of the queue that it reads."""
+    """The exporter's address, and the part of the queue that it reads."""
 
     host: Annotated[str, _option("EXPORTER_HOST", "Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, _option("EXPORTER_PORT", "Port; 0 takes a free one.", min=0, max=65535)] = 9091

@@ -1,8 +1,8 @@
 """Runs batches: any gateway goes on with any batch, and the death of one loses nothing and repeats no answer.
 
 A batch is run part by part. A part's lines become jobs whose ids follow from the batch and the line, so that the queue
-knows them again; when all of them have ended, the part is stored. Whoever runs the batch renews a lock in Redis; when
-it is gone, another gateway goes on behind the last stored part.
+knows them again; when all of them have ended, the part is stored. The gateway that runs the batch renews a lock in
+Redis; once the lock is gone, another gateway goes on behind the last stored part.
 """
 
 import asyncio

@@ -82,7 +82,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_open(self) -> bool:
-        """Say whether there is something left to do."""
+        """Return whether there is something left to do."""
         return self.status in ("validating", "in_progress", "finalizing", "cancelling")
 
 

@@ -53,7 +53,7 @@ class Call:
         self.note(tokens=tokens)
 
     def may(self, scope: Scope) -> bool:
-        """Say whether the caller's key has the scope."""
+        """Return whether the caller's key has the scope."""
         return self.key.opens(scope)
 
     def closes(self, close: Callable[[], object]) -> None:
@@ -62,7 +62,7 @@ class Call:
 
     @property
     def keeps_job(self) -> bool:
-        """Say whether the job goes on after its caller has left, because the caller can come back for it."""
+        """Return whether the job goes on after its caller has left, because the caller can come back for it."""
         return self.idempotency_key is not None or self.wants_no_wait
 
     @property
@@ -77,7 +77,7 @@ class Call:
 
     @property
     def wants_no_wait(self) -> bool:
-        """Say whether the caller wants the job's id at once, by `Prefer: respond-async`."""
+        """Return whether the caller wants the job's id at once, by `Prefer: respond-async`."""
         preferences = (self.header("prefer") or "").lower().split(",")
         return "respond-async" in (each.strip() for each in preferences)
 

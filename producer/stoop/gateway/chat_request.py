@@ -32,7 +32,7 @@ _LOW_PIXELS: Final = 512 * 512  # the size to which OpenAI shrinks an image of l
 
 
 class ImageUrl(msgspec.Struct, frozen=True):
-    """Where an image is, and in which `detail` the model sees it."""
+    """The address of an image, and the `detail` in which the model sees it."""
 
     url: str
     detail: Literal["auto", "low", "high", "original"] | None = None

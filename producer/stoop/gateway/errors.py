@@ -70,7 +70,7 @@ _CODES: Final[Mapping[FailureCode, str]] = {
     FailureCode.UNSUPPORTED_MODEL: "model_not_found",
     FailureCode.CONTEXT_OVERFLOW: "context_length_exceeded",
 }
-"""Where OpenAI has a code of its own; elsewhere the code is the failure's."""
+"""OpenAI's own codes; for all other failures the code is the failure's."""
 
 
 class ApiError(Exception):

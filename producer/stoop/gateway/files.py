@@ -74,7 +74,7 @@ class ObjectFolder:
         return await self._call(lambda s3: s3.get_object(Bucket=bucket, Key=key)["Body"].read())
 
     async def copy_to(self, key: str, file: IO[bytes]) -> bool:
-        """Append an object to a file; say whether it is there."""
+        """Append an object to a file; return whether it is there."""
         bucket = self._bucket
 
         def copy(s3: "S3Client") -> bool:

@@ -56,11 +56,11 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     id: Annotated[str, _NAME] = ""
 
     def opens(self, scope: Scope) -> bool:
-        """Say whether the key gives this right."""
+        """Return whether the key gives this right."""
         return scope in self.scopes or (scope is Scope.METRICS and Scope.OPERATOR in self.scopes)
 
     def is_expired(self, now: datetime) -> bool:
-        """Say whether the key's time is over."""
+        """Return whether the key's time is over."""
         return self.expires is not None and now >= self.expires
 
 

@@ -18,7 +18,7 @@ def _option(variable: str, help_text: str, **more: Any) -> Any:
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """Where the gateway listens, whom it serves, and its bounds. Sizes are in bytes, times in seconds."""
+    """The gateway's address, its callers, and its bounds. Sizes are in bytes, times in seconds."""
 
     host: Annotated[str, _option("GATEWAY_HOST", "Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, _option("GATEWAY_PORT", "Port; 0 takes a free one.", min=0, max=65535)] = 8000

@@ -32,7 +32,7 @@ AppStatus.enable_automatic_graceful_drain = False
 
 
 class Frames(Protocol):
-    """How one API writes a stream: the `data` of its events."""
+    """One API's way to write a stream: the `data` of its events."""
 
     def opening(self) -> Iterable[str]:
         """Return the data before the first piece."""

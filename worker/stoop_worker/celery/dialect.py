@@ -33,7 +33,7 @@ _ID: Final = re.compile(NAME_PATTERN)
 _TIMEOUT_SECONDS: Final = 10.0
 _LAST_SECONDS: Final = 3.0
 _FLAG_TTL: Final = 30 * 86_400_000
-"""How long a revoked task that the queue does not know yet stays revoked, in milliseconds.
+"""The milliseconds for which a revoked task stays revoked if the queue does not know it yet.
 
 The queue knows a task in a lane only once a worker has claimed it, so the flag must outlast a long pause or a deep
 backlog. It must expire all the same, because tasks of other workers are flagged too and nobody clears those flags.

@@ -30,7 +30,7 @@ _MOST_WAITING: Final = 1024
 _TIMEOUT_SECONDS: Final = 10.0
 _TRIES: Final = 5
 _RECOUNT_SECONDS: Final = 30.0
-"""How long to wait before counting a chord's part again.
+"""The wait before a chord's part is counted again.
 
 A worker may have died after it counted the last part and before it sent the chord's body.
 """

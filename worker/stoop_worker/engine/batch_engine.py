@@ -164,7 +164,7 @@ class BatchEngine:
             )
 
     def _choose(self, now: float) -> dict[Text, list[tuple[TextRequest, int]]]:
-        """Take the values of texts seen before, and return the texts to run with those who want them."""
+        """Take the values of texts seen before, and return the texts to run, with the requests that need them."""
         batch: dict[Text, list[tuple[TextRequest, int]]] = {}
         room = self.config.token_budget
         for waiting in self._waiting:

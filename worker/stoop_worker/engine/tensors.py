@@ -100,7 +100,7 @@ class FedRows:
 
 @dataclass(frozen=True, slots=True)
 class PenaltyRows:
-    """What R rows' tokens lose: `presences_R` for each token sampled before, and `frequencies_R` for each time.
+    """The losses of R rows' tokens: `presences_R` for each token sampled before, and `frequencies_R` for each time.
 
     Both are float64. `counts_SV` (int32) says how often each seat's sequence has sampled each of V tokens.
     """

@@ -22,7 +22,7 @@ BAD_CONFIGURATION = 2
 
 @dataclass(frozen=True, slots=True)
 class Restarts:
-    """When a failed worker is started again; times are in seconds.
+    """The rule for starting a failed worker again; times are in seconds.
 
     The wait doubles from `first` to `longest`. After `most` failures in a row the worker is given up; one that ran for
     `healthy` begins to count anew.

@@ -22,8 +22,8 @@ def environment_of(
 ) -> dict[str, str]:
     """Return the environment of worker `index` of `count`; `flags` are those of the parent's command line.
 
-    Threads whose number nobody chose are shared, so that the workers together use each core once. So is the size of the
-    adapter cache.
+    Numbers of threads that are not set, and the size of the adapter cache, are divided among the workers, so that
+    together they use each core once.
     """
     given = {name: _text(value) for name, value in flags.items() if value is not None}
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -31,10 +31,10 @@ __all__ = ["PreparedRecording", "Recordings"]
 _Value = TypeVar("_Value")
 
 _SLACK: Final = (1.05, 30.0)
-"""What a length by packets is multiplied by, and the seconds that are added, before it is believed."""
+"""The factor for a length by packets, and the seconds added to it, before it is believed."""
 
 _GROWTH: Final = 4
-"""What the length is multiplied by each time that it turns out to be too little."""
+"""The factor for a length that turned out to be too little."""
 
 _AS_AUDIO: Final[dict[type[ImageError], type[AudioError]]] = {
     errors.ImageNotFound: errors.AudioNotFound,

@@ -40,7 +40,7 @@ class Cause(msgspec.Struct, frozen=True):
 
 
 class Causes(msgspec.Struct, frozen=True):
-    """The causes of the `seen` newest dead letters, the most frequent first; `total` is how many there are."""
+    """The causes of the `seen` newest dead letters, the most frequent first; `total` counts all letters."""
 
     causes: list[Cause]
     seen: int

@@ -12,7 +12,8 @@ __all__ = ["Choice"]
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """Which letters: those named, those that a filter finds, or `all`. With `dry_run` they are only counted.
+    """The letters that a request means: those named, those that a filter finds, or `all`. With `dry_run` they are only
+    counted.
 
     The filter is a cause (`code`, and `message` as in its group), or a `search`, or both.
     """
@@ -26,7 +27,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def filters(self) -> bool:
-        """Say whether the choice has a filter."""
+        """Return whether the choice has a filter."""
         return any(each is not None for each in (self.code, self.message, self.search))
 
     def covered(self, letters: Iterable[DeadLetter]) -> Iterator[DeadLetter]:

@@ -95,7 +95,7 @@ def _no_bucket(noun: str) -> ApiError:
 
 
 def _may_read(call: Call, address: str) -> bool:
-    """Say whether to show the object: within the allowed buckets, or within the own one if none is named."""
+    """Return whether to show the object: within the allowed buckets, or within the own one if none is named."""
     config = call.gateway.client.config
     try:
         found = parse_object(address)

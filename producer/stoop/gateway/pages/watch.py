@@ -16,7 +16,7 @@ __all__ = ["QueueView", "QueueWatch"]
 
 _SECONDS: Final = 1.0
 _LANES_SECONDS: Final = 300.0
-"""How long the list of lanes is used that only a look at every key gives."""
+"""The age, in seconds, up to which a list of lanes is used: making it reads every key."""
 
 
 class QueueView(msgspec.Struct, frozen=True, kw_only=True):

@@ -25,10 +25,10 @@ class TokenCounts:
         self._counted: dict[int, tuple[int, int]] = {}  # by seat: the sequence's arrival, and its rollbacks by then
 
     def renew(self, sequences: Several[Sequence], *, prefilled: bool) -> bool:
-        """Count anew where the counts on the device are not those of the sequences; return whether any has penalties.
+        """Count anew where the counts on the device are wrong; return whether any sequence has penalties.
 
-        They are another's if the sequence is new in its seat, and then it is `prefilled`; they have a token too many
-        after a rollback. Call it before each step, outside of a captured one.
+        The counts of a seat belong to another sequence if this one is new there, and then it is `prefilled`. After a
+        rollback they have a token too many. Call it before each step, outside of a captured one.
         """
         penalised = [sequence for sequence in sequences if has_penalties(sequence)]
         for sequence in penalised:

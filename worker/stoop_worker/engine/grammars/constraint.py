@@ -32,5 +32,5 @@ class Constraint:
 
 
 def ends_text(constraint: Constraint | None, token: int) -> bool:
-    """Take a token of a text; return whether the text's constraint, if it has one, lets none follow."""
+    """Take a token of a text; return True if the text's constraint allows none to follow."""
     return constraint is not None and not constraint.take(token)

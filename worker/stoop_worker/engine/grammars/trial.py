@@ -75,7 +75,7 @@ def _started() -> subprocess.Popen[str]:
 
 
 def _answer(process: subprocess.Popen[str], line: str | None = None) -> str | None:
-    """Send a line, if there is one, and return the next answer; None, once the process has ended, if there is none."""
+    """Send a line, if there is one, and return the next answer; None if the process has ended without one."""
     assert process.stdin is not None and process.stdout is not None
     last_resort = Timer(_LAST_RESORT_SECONDS, process.kill)
     last_resort.daemon = True

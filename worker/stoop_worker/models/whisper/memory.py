@@ -24,7 +24,7 @@ __all__ = ["Reach", "TokenRows", "reach", "token_rows"]
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What rows of tokens attend to: the tokens up to their `own`, and the `states` of the window."""
+    """The places that rows of tokens attend to: the tokens up to their `own`, and the `states` of the window."""
 
     own: PagedLayout
     states: PagedLayout

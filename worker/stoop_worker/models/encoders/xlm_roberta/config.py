@@ -58,7 +58,7 @@ def read_config(document: Mapping[str, Any]) -> XLMRobertaConfig:
 
 
 def _scores(document: Mapping[str, Any]) -> bool:
-    """Say whether the model has a head that scores pairs; raises `CheckpointError` if it has another head."""
+    """Return whether the model has a head that scores pairs; raises `CheckpointError` if it has another head."""
     architectures = document.get("architectures")
     if architectures == ["XLMRobertaModel"]:
         return False
