@@ -1,4 +1,4 @@
-"""`stoop worker --gpus 0,1`: two real workers under one parent, of which one is killed, and one drain for both."""
+"""`stoop worker --gpus 0,1`: two real workers under one parent. One is killed, then the parent; one drain ends both."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ SECONDS = 60.0
 async def parent(folder: Path, variables: Mapping[str, object]) -> AsyncIterator[asyncio.subprocess.Process]:
     path = os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])
     given = {f"STOOP_{name.upper()}": str(value) for name, value in variables.items()}
-    with (folder / "parent.log").open("w") as log:
+    with (folder / "parent.log").open("a") as log:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "tests.support.scripted_gpus"),
             env={**os.environ, "PYTHONPATH": path, **given},
@@ -33,7 +33,7 @@ async def parent(folder: Path, variables: Mapping[str, object]) -> AsyncIterator
         yield process
     finally:
         if process.returncode is None:
-            process.kill()  # its workers end with it
+            process.kill()  # its workers drain
             await process.wait()
 
 
@@ -56,7 +56,9 @@ def values(text: str, name: str) -> dict[str, float]:
     return found
 
 
-async def test_two_workers_one_of_which_is_killed_and_one_drain(tmp_path: Path, redis_url: str) -> None:
+async def test_a_worker_is_killed_then_the_parent_of_both_and_one_drain_ends_all(
+    tmp_path: Path, redis_url: str
+) -> None:
     port, ready = free_ports(3), tmp_path / "ready"
     settings: dict[str, Any] = {
         "redis_url": redis_url,
@@ -66,11 +68,15 @@ async def test_two_workers_one_of_which_is_killed_and_one_drain(tmp_path: Path, 
         "metrics_port": port,
         "ready_file": ready,
         "log_format": "json",
+        "drain_seconds": SECONDS,
     }
     operator = RedisOperator(redis_url)
 
     async def ask(path: str) -> tuple[int, str]:
         return await asyncio.to_thread(get, f"http://127.0.0.1:{port}/{path}")
+
+    def logged(event: str) -> int:
+        return (tmp_path / "parent.log").read_text().count(event)
 
     async def counted(name: str) -> float:
         return sum(values((await ask("metrics"))[1], name).values())
@@ -92,8 +98,25 @@ async def test_two_workers_one_of_which_is_killed_and_one_drain(tmp_path: Path, 
         await live_pids(operator, 2, without=killed)
         assert await counted("stoop_gpu_worker_restarts_total") == 1
 
-        process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(process.wait(), SECONDS) == 0
+        # as many as both workers hold, so that neither ends before these do
+        endless = await ground.submit(*["wait"] * 8)
+        while sum(int(worker.facts["in_flight"]) for worker in await operator.workers()) < 8:
+            await asyncio.sleep(0.05)
+        orphans = await live_pids(operator, 2)
+        process.kill()
+        await process.wait()
+        async with parent(tmp_path, settings) as second:
+            async with asyncio.timeout(SECONDS):
+                while logged("a worker waits for its port") < 2:
+                    await asyncio.sleep(0.05)
+                await asyncio.gather(*map(ground.client.cancel, endless))
+                while set(await live_pids(operator, 2)) & set(orphans):
+                    await asyncio.sleep(0.05)
+            assert {result.status for result in await ground.results(await ground.submit("a"))} == {State.COMPLETED}
+            assert logged("a GPU is left without a worker") == 0
+
+            second.send_signal(signal.SIGTERM)
+            assert await asyncio.wait_for(second.wait(), SECONDS) == 0
         assert await operator.workers() == []
         assert not ready.exists()
     await operator.close()

@@ -10,6 +10,7 @@ import signal
 import sys
 
 from stoop_worker.config import read_config
+from stoop_worker.gpu_workers.program import tie_to
 from stoop_worker.logs import configure_logs
 from stoop_worker.main import serve
 
@@ -19,8 +20,11 @@ _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
 
 def main() -> None:
-    """Serve until told to stop; killed when the test that started it ends."""
-    ctypes.CDLL(None, use_errno=True).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+    """Serve until told to stop; killed when the test that started it ends, or drained with `--gpus`."""
+    if len(sys.argv) > 1:
+        tie_to(int(sys.argv[1]))  # the parent of several workers, with which this one drains
+    else:
+        ctypes.CDLL(None, use_errno=True).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     if os.getppid() == 1:
         sys.exit("the test ended before its worker began")
     config = read_config({"model": "scripted"})

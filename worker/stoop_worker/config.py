@@ -193,6 +193,7 @@ class WorkerConfig(BaseSettings):
     metrics_port: int | None = Field(
         default=None, ge=1, le=65_535, description="port of /metrics, /healthz, /readyz, /startupz; off by default"
     )
+    metrics_host: str = Field(default="", description="address of that port; by default all of this host's")
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="lowest level logged")
     log_format: Literal["auto", "console", "json"] = Field(default="auto", description="auto: console on a terminal")
 

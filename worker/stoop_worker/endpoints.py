@@ -42,8 +42,8 @@ class _Silent(WSGIRequestHandler):
 
 
 @contextlib.contextmanager
-def serving(port: int | None, registry: CollectorRegistry, health: Probes) -> Iterator[int | None]:
-    """Answer on this port (0: any free one) and yield it; without one do nothing.
+def serving(port: int | None, registry: CollectorRegistry, health: Probes, *, host: str = "") -> Iterator[int | None]:
+    """Answer on this port (0: any free one) and yield it; without one do nothing. An empty `host` means all addresses.
 
     Raises `ConfigError` if the port cannot be had.
     """
@@ -51,9 +51,9 @@ def serving(port: int | None, registry: CollectorRegistry, health: Probes) -> It
         yield None
         return
     try:
-        server = make_server("", port, _application(registry, health), _Server, _Silent)
+        server = make_server(host, port, _application(registry, health), _Server, _Silent)
     except OSError as error:
-        raise ConfigError(f"--metrics-port (STOOP_METRICS_PORT): port {port}: {error.strerror}") from error
+        raise ConfigError(f"--metrics-port (STOOP_METRICS_PORT): {host}:{port}: {error.strerror}") from error
     thread = Thread(target=server.serve_forever, name="metrics", daemon=True)
     thread.start()
     try:

@@ -93,7 +93,7 @@ async def _serve(config: WorkerConfig, program: Sequence[str]) -> None:
     health = Health(engine, outage, lease=config.lease_seconds, ready_file=config.ready_file)
     health_task = asyncio.create_task(health.run(), name="health")
     try:
-        with serving(config.metrics_port, metrics.registry, health):
+        with serving(config.metrics_port, metrics.registry, health, host=config.metrics_host):
             ready = await shutdown.unless_asked(engine.start())
             if ready is None:
                 return

@@ -2,8 +2,11 @@
 
 import asyncio
 import os
+import socket
 import sys
 from pathlib import Path
+
+from structlog.testing import capture_logs
 
 from stoop_worker.gpu_workers.devices import Device
 from stoop_worker.gpu_workers.member import Member, Restarts
@@ -69,6 +72,33 @@ async def test_a_stop_drains_and_starts_nothing_again(tmp_path: Path) -> None:
     one.stop()
     assert await running == 0
     assert (starts(tmp_path), one.given_up, one.ready) == (1, False, False)
+
+
+async def test_a_worker_starts_when_its_port_is_free(tmp_path: Path) -> None:
+    with capture_logs() as logs, socket.create_server(("127.0.0.1", 0)) as taken:
+        one = member(tmp_path, "wait")
+        one.port = taken.getsockname()[1]
+        running = asyncio.create_task(one.run())
+        async with asyncio.timeout(60):
+            while not any("waits for its port" in line["event"] for line in logs):
+                await asyncio.sleep(0.01)
+        assert not (tmp_path / "notes").exists()
+    await until_ready(one)
+    one.stop()
+    assert (await running, one.given_up) == (0, False)
+
+
+async def test_a_stop_ends_the_wait_for_a_port_and_patience_ends_it_too(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        for patience, code in ((3600.0, 0), (0.0, 2)):
+            one = member(tmp_path, "2")
+            one.port, one.patience = taken.getsockname()[1], patience
+            running = asyncio.create_task(one.run())
+            if patience:
+                await asyncio.sleep(0)
+                one.stop()
+            assert await running == code
+    assert starts(tmp_path) == 1
 
 
 async def test_a_stop_ends_the_wait_for_another_start(tmp_path: Path) -> None:

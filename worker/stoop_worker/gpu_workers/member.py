@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import signal
+import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,12 +13,17 @@ import structlog
 from stoop_worker.gpu_workers.devices import Device
 from stoop_worker.jobs.backoff import Backoff
 
-__all__ = ["BAD_CONFIGURATION", "Member", "Restarts"]
+__all__ = ["BAD_CONFIGURATION", "LOOPBACK", "Member", "Restarts"]
 
 log = structlog.get_logger(__name__)
 
 BAD_CONFIGURATION = 2
 """The exit code of a worker whose configuration must change first."""
+
+LOOPBACK = "127.0.0.1"
+"""The address on which a worker serves its metrics to the parent."""
+
+_LOOK_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +42,18 @@ class Restarts:
 
 @dataclass(slots=True)
 class Member:
-    """The worker of one device; `run` keeps it running until `stop`."""
+    """The worker of one device; `run` keeps it running until `stop`.
+
+    Each start waits at most `patience` seconds for `port`: the worker of a parent that was killed keeps its port, and
+    its GPU, until it has drained.
+    """
 
     device: Device
     command: Sequence[str]
     environment: Mapping[str, str]
     ready_file: Path
     port: int | None = None
+    patience: float = 60.0
     restarts: Restarts = field(default_factory=Restarts)
     restarted: int = 0
     given_up: bool = False
@@ -63,6 +74,8 @@ class Member:
         """Keep the worker running; return the exit code with which it drained or was given up."""
         backoff, failures = Backoff(self.restarts.first, self.restarts.longest), 0
         while True:
+            if not await self._has_port():
+                return 0
             seconds, code = await self._run_once()
             if self._stopping.is_set():
                 return code
@@ -88,6 +101,25 @@ class Member:
         """End a worker that is stuck; it is started again."""
         log.error("a worker is stuck: it is ended", gpu=self.device.name)
         self._send(signal.SIGKILL)
+
+    async def _has_port(self) -> bool:
+        """Wait for the port; False if `stop` came first."""
+        until = asyncio.get_running_loop().time() + self.patience
+        if not self._port_is_free():
+            log.warning("a worker waits for its port", gpu=self.device.name, port=self.port)
+        while not self._port_is_free() and asyncio.get_running_loop().time() < until:
+            if await self._is_stopped_within(_LOOK_SECONDS):
+                return False
+        return True
+
+    def _port_is_free(self) -> bool:
+        if self.port is None:
+            return True
+        try:
+            socket.create_server((LOOPBACK, self.port)).close()
+        except OSError:
+            return False
+        return True
 
     async def _run_once(self) -> tuple[float, int]:
         """Run the process to its end; return its seconds and its exit code."""

@@ -9,7 +9,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from stoop_worker.gpu_workers.member import Member
+from stoop_worker.gpu_workers.member import LOOPBACK, Member
 
 __all__ = ["MergedMetrics", "fetch", "merge"]
 
@@ -61,7 +61,7 @@ def fetch(member: Member, path: str) -> bytes | None:
         return None
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(f"http://127.0.0.1:{member.port}{path}", timeout=_FETCH_SECONDS) as response:
+        with opener.open(f"http://{LOOPBACK}:{member.port}{path}", timeout=_FETCH_SECONDS) as response:
             body: bytes = response.read()
             return body
     except (OSError, HTTPException):  # the second if it ends in the middle of its answer

@@ -28,6 +28,8 @@ log = structlog.get_logger(__name__)
 PROGRAM = (sys.executable, "-m", "stoop_worker.gpu_workers.program")
 """The command line of one worker; the parent's process id and the GPU's name follow."""
 
+_LATE_SECONDS = 20.0  # a worker that drains ends at the latest so long after its grace
+
 
 def serve_gpus(
     config: WorkerConfig,
@@ -66,7 +68,8 @@ def _members(
         ready_file = folder / f"{index}.ready"
         environment = environment_of(config, flags, device, index=index, count=len(devices), ready_file=ready_file)
         command = [*program, str(os.getpid()), device.name]
-        members.append(Member(device, command, environment, ready_file, port_of(config, index)))
+        port, patience = port_of(config, index), config.drain_seconds + _LATE_SECONDS
+        members.append(Member(device, command, environment, ready_file, port, patience))
     return members
 
 
@@ -79,7 +82,7 @@ async def _serve(config: WorkerConfig, members: Sequence[Member]) -> list[int]:
     registry = CollectorRegistry()
     registry.register(MergedMetrics(members))
     health = GroupHealth(members, fetch, config.ready_file)
-    with serving(config.metrics_port, registry, health):
+    with serving(config.metrics_port, registry, health, host=config.metrics_host):
         watching = asyncio.create_task(health.run(), name="health")
         try:
             shutdown.on_signals(stop_all, stop_all)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from stoop_worker.config import WorkerConfig
 from stoop_worker.gpu_workers.devices import Device
+from stoop_worker.gpu_workers.member import LOOPBACK
 
 __all__ = ["environment_of", "port_of"]
 
@@ -31,6 +32,7 @@ def environment_of(
     own = {
         "gpus": "",
         "ready_file": str(ready_file),
+        "metrics_host": LOOPBACK,  # the parent alone asks for them
         "metrics_port": _text(port_of(config, index) or ""),
         "image_threads": _text(config.image_threads or min(share, _MOST_IMAGE_THREADS)),
         # a worker keeps the adapters that it uses, and knows nothing of those that another uses
