@@ -133,7 +133,11 @@ def _lines(out: Path, report: Report) -> list[str]:
 
 
 def _counted(counts: dict[str, int]) -> str:
-    return ", ".join(f"{count:,} {kind}" for kind, count in counts.items() if count)
+    return ", ".join(f"{count:,} {_kind(kind, count)}" for kind, count in counts.items() if count)
+
+
+def _kind(plural: str, count: int) -> str:
+    return plural if count != 1 else plural.removesuffix("es" if plural == "boxes" else "s")
 
 
 def _read(path: Path) -> bytes:

@@ -21,7 +21,7 @@ from stoop.demo.worker_process import find_model, kept_running, running_worker
 from stoop.gateway.options import ServeOptions
 from stoop.gateway.server import serve
 
-__all__ = ["UpOptions", "up", "write_environment"]
+__all__ = ["UpOptions", "up", "welcome", "write_environment"]
 
 _PICTURE = "up/shapes.png"
 _QUESTION = "How many shapes are there?"
@@ -88,21 +88,28 @@ def _serve(redis: EmbeddedRedis, s3: EmbeddedS3, options: UpOptions, model: str,
     s3.client().put_object(Bucket=s3.bucket, Key=_PICTURE, Body=picture.encoded, ContentType="image/png")
     served = replace(ServeOptions(), host=options.host, port=options.port, keys=options.keys, open=options.keys is None)
     image = f"s3://{s3.bucket}/{_PICTURE}"
-    serve(config, served, on_listening=lambda address: typer.echo(_welcome(address, image, model, variables), err=True))
+
+    def greet(address: str) -> None:
+        typer.echo(welcome(address, image, model, variables, keys=not served.open), err=True)
+
+    serve(config, served, on_listening=greet)
 
 
-def _welcome(address: str, image: str, model: str, variables: Path) -> str:
+def welcome(address: str, image: str, model: str, variables: Path, *, keys: bool) -> str:
+    """Return the commands to try first; with `keys` they send the caller's, which a shell holds in $KEY."""
+    header = ' -H "Authorization: Bearer $KEY"' if keys else ""
     body = f'{{"image_url": "{image}", "question": "{_QUESTION}"}}'
+    key = "$KEY" if keys else "none"
     python = (
-        f"from openai import OpenAI; print(OpenAI(base_url='{address}/v1', api_key='none').chat.completions.create("
+        f"from openai import OpenAI; print(OpenAI(base_url='{address}/v1', api_key='{key}').chat.completions.create("
         f"model='{model}', messages=[{{'role': 'user', 'content': [{{'type': 'text', 'text': '{_QUESTION}'}},"
         f" {{'type': 'image_url', 'image_url': {{'url': '{image}'}}}}]}}]).choices[0].message.content)"
     )
-    curl = f"curl {address}/v1/query -H 'Content-Type: application/json' -d {shlex.quote(body)}"
+    curl = f"curl {address}/v1/query -H 'Content-Type: application/json'{header} -d {shlex.quote(body)}"
     lines = [
-        f"Open {address} in a browser, or try:",
+        f"Open {address} in a browser, or try{', with an API key in $KEY' if keys else ''}:",
         curl,
-        f'python -c "{python}"',
+        f'pip install openai; python -c "{python}"',
         f"For stoop's commands and clients in another shell: source {shlex.quote(str(variables))}",
         "Ctrl-C ends everything.",
     ]

@@ -2,7 +2,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from stoop.cli.up import write_environment
+from stoop.cli.up import welcome, write_environment
 from stoop.demo.embedded import EmbeddedRedis, EmbeddedS3
 
 
@@ -28,3 +28,18 @@ def test_another_shell_reaches_the_servers_by_sourcing_a_file(tmp_path: Path) ->
         check=True,
     )
     assert sourced.stdout.splitlines() == [redis.url, s3.bucket, s3.endpoint, s3.access_key, s3.secret_key, "my demo"]
+
+
+def test_the_commands_to_try_carry_a_key_if_the_gateway_asks_for_one(tmp_path: Path) -> None:
+    shown = {keys: welcome("http://here", "s3://stoop/a.png", "demo", tmp_path, keys=keys) for keys in (True, False)}
+    for keys, text in shown.items():
+        [curl] = [line for line in text.splitlines() if line.startswith("curl ")]
+        # the shell puts the key in
+        sent = subprocess.run(
+            ["bash", "-c", f"curl() {{ printf '%s\\n' \"$@\"; }}; KEY=sk-1; {curl}"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        assert ("Authorization: Bearer sk-1" in sent) is keys
+        assert ("api_key='$KEY'" in text) is keys
