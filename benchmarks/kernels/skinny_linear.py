@@ -109,15 +109,12 @@ def other_sums(count: int) -> list[Row]:
     given = [(made(count, WIDTH), *(made(WIDTH) for _ in range(3))) for _ in range(LAYERS)]
     library_us = microseconds_captured([partial(add_layer_norm, x, (x,), *norm) for x, _, *norm in given])
     found = []
-    for parts, warps in product((4, 8, 10), (4, 8)):
+    for parts in (4, 8, 10):
         many = [torch.randn(parts, count, WIDTH, device="cuda") for _ in given]
         us = microseconds_captured(
-            [
-                partial(sums.add_parts_layer_norm, x, each, *rest, row_warps=warps)
-                for (x, *rest), each in zip(given, many, strict=True)
-            ]
+            [partial(sums.add_parts_layer_norm, x, each, *rest) for (x, *rest), each in zip(given, many, strict=True)]
         )
         moved = f"{(4 * parts + 6) * count * WIDTH / us / 1e6:.2f} TB/s"
-        shape = f"{count} rows, {parts} parts, {warps} warps"
+        shape = f"{count} rows, {parts} parts"
         found.append(Row("add parts, layer norm", shape, us, library_us, "add, layer norm", moved))
     return found

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from stoop_worker.kernels.moe import kernel, reference
-from stoop_worker.kernels.moe.products import Cut, cut_for
+from stoop_worker.kernels.moe.products import Cut, cuts_for
 from stoop_worker.kernels.moe.routing import sort_pairs
 from stoop_worker.kernels.moe.weights import ExpertLinear, Routing
 
@@ -124,7 +124,8 @@ def test_no_tokens_are_no_launch() -> None:
 
 @pytest.mark.parametrize(("tokens", "pairs"), [(1, 16), (64, 16), (256, 64), (3000, 128)])
 def test_few_tokens_take_small_tiles_and_many_take_large_ones(tokens: int, pairs: int) -> None:
-    assert cut_for(8 * tokens, 64).pairs == pairs
+    cuts = cuts_for(8 * tokens, 64)
+    assert cuts.up.pairs == cuts.down.pairs == pairs
 
 
 @pytest.mark.parametrize("counts", [[1] * 64, [16] * 64, [17] * 64, [0] * 63 + [1000], [1000, 0, 1]])

@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from stoop_worker.kernels import early
-from stoop_worker.kernels.moe.products import Cut, computes_in_fp8, cut_for, down_product, up_product
+from stoop_worker.kernels.moe.products import Cut, Cuts, computes_in_fp8, cuts_for, down_product, up_product
 from stoop_worker.kernels.moe.routing import route, sort_pairs
 from stoop_worker.kernels.moe.weights import ExpertLinear, ExpertOutputs, Routing
 
@@ -34,10 +34,11 @@ def expert_outputs(
 ) -> ExpertOutputs:
     """Compute `reference.expert_outputs` for at least one token."""
     pairs, experts = routing.experts_TK.numel(), up.weight_EOI.shape[0]
-    cut, fp8 = cut or cut_for(pairs, experts), computes_in_fp8(pairs, up)
+    fp8 = computes_in_fp8(pairs, up)
+    cuts = cuts_for(pairs, experts, fp8=fp8) if cut is None else Cuts(cut, cut)
     order = sort_pairs(routing.experts_TK, experts)
-    inner_PF = up_product(x_TC, order, up, cut, fp8=fp8)
-    return ExpertOutputs(down_product(inner_PF, order, down, cut, fp8=fp8), routing.weights_TK)
+    inner_PF = up_product(x_TC, order, up, cuts.up, fp8=fp8)
+    return ExpertOutputs(down_product(inner_PF, order, down, cuts.down, fp8=fp8), routing.weights_TK)
 
 
 def combine(outputs: ExpertOutputs) -> Tensor:

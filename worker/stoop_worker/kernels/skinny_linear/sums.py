@@ -24,14 +24,10 @@ def add_parts(
     added_bias_C: Tensor | None = None,
     *,
     experts: ExpertOutputs | None = None,
-    row_warps: int | None = None,
 ) -> Tensor:
-    """Compute `reference.add_parts`, without experts to the bit.
-
-    `row_warps` overrides the number of warps that share a row.
-    """
+    """Compute `reference.add_parts`, without experts to the bit."""
     sum_BC = torch.empty_like(x_BC, memory_format=torch.contiguous_format)
-    _launch(_Terms(x_BC, parts_SBC, added_bias_C, experts), None, (sum_BC, sum_BC), row_warps)
+    _launch(_Terms(x_BC, parts_SBC, added_bias_C, experts), None, (sum_BC, sum_BC))
     return sum_BC
 
 
@@ -43,21 +39,18 @@ def add_parts_layer_norm(
     bias_C: Tensor,
     *,
     experts: ExpertOutputs | None = None,
-    row_warps: int | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Compute `reference.add_parts_layer_norm`; `row_warps` overrides the number of warps that share a row."""
+    """Compute `reference.add_parts_layer_norm`."""
     sum_BC, normed_BC = (torch.empty_like(x_BC, memory_format=torch.contiguous_format) for _ in range(2))
     terms = _Terms(x_BC, parts_SBC, added_bias_C, experts)
-    _launch(terms, _Norm(weight_C, bias_C, EPSILON), (sum_BC, normed_BC), row_warps)
+    _launch(terms, _Norm(weight_C, bias_C, EPSILON), (sum_BC, normed_BC))
     return sum_BC, normed_BC
 
 
-def add_parts_rms_norm(
-    x_BC: Tensor, parts_SBC: Tensor, weight_C: Tensor, *, epsilon: float, row_warps: int | None = None
-) -> tuple[Tensor, Tensor]:
-    """Compute `reference.add_parts_rms_norm`; `row_warps` overrides the number of warps that share a row."""
+def add_parts_rms_norm(x_BC: Tensor, parts_SBC: Tensor, weight_C: Tensor, *, epsilon: float) -> tuple[Tensor, Tensor]:
+    """Compute `reference.add_parts_rms_norm`."""
     sum_BC, normed_BC = (torch.empty_like(x_BC, memory_format=torch.contiguous_format) for _ in range(2))
-    _launch(_Terms(x_BC, parts_SBC), _Norm(weight_C, None, epsilon), (sum_BC, normed_BC), row_warps)
+    _launch(_Terms(x_BC, parts_SBC), _Norm(weight_C, None, epsilon), (sum_BC, normed_BC))
     return sum_BC, normed_BC
 
 
@@ -76,7 +69,7 @@ class _Norm(NamedTuple):
     epsilon: float
 
 
-def _launch(terms: _Terms, norm: _Norm | None, into: tuple[Tensor, Tensor], row_warps: int | None) -> None:
+def _launch(terms: _Terms, norm: _Norm | None, into: tuple[Tensor, Tensor]) -> None:
     x_BC, parts_SBC = terms.x_BC.contiguous(), terms.parts_SBC.contiguous()
     found_PC, weights_BK = (x_BC, x_BC[:, :0]) if terms.experts is None else terms.experts
     if parts_SBC.shape[1:] != x_BC.shape:
@@ -104,7 +97,7 @@ def _launch(terms: _Terms, norm: _Norm | None, into: tuple[Tensor, Tensor], row_
         ADDED_BIAS=terms.added_bias_C is not None,
         NORM=norm is not None,
         CENTRED=bias_C is not None,
-        num_warps=row_warps or (_ONE_ROW_WARPS if count == 1 else _ROW_WARPS),
+        num_warps=_ONE_ROW_WARPS if count == 1 else _ROW_WARPS,
         **early.options(x_BC.device, count),
     )
 

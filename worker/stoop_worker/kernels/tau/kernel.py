@@ -29,7 +29,7 @@ class Cut:
     stages: int = 3
 
 
-_FEW, _MIDDLE, _MANY = Cut(16, 128, 48), Cut(16, 128, 24), Cut(64, 128, 12)
+_FEW, _MIDDLE, _MANY = Cut(16, 128, 48, stages=1), Cut(64, 64, 48), Cut(64, 128, 12)
 
 
 def cut_for(count: int) -> Cut:
