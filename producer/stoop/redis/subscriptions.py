@@ -27,7 +27,7 @@ _ANYWAY_SECONDS = 15.0
 
 _UNKNOWN: Final = object()
 
-Counts = Callable[[Sequence[str]], Awaitable[Sequence[object]]]
+_Counts = Callable[[Sequence[str]], Awaitable[Sequence[object]]]
 
 
 @dataclass(slots=True, eq=False)
@@ -99,7 +99,7 @@ class Subscriptions:
     thousand readers that wait cost little more than one.
     """
 
-    def __init__(self, make_connection: Callable[[], Any], address: str, *, silence: float, counts: Counts) -> None:
+    def __init__(self, make_connection: Callable[[], Any], address: str, *, silence: float, counts: _Counts) -> None:
         self._make_connection = make_connection
         self._address = address
         self._silence = silence
