@@ -6,10 +6,20 @@ from typing import Any
 
 import typer
 
-__all__ = ["read_response_format"]
+__all__ = ["form_option"]
 
 
-def read_response_format(given: str) -> dict[str, Any]:
+def form_option(panel: str | None = None) -> Any:
+    """Return the option `--response-format`, shown in this panel of the help."""
+    return typer.Option(
+        parser=_read,
+        metavar="json|FILE",
+        help="Answer in JSON: any object, or by the JSON schema in a file.",
+        rich_help_panel=panel,
+    )
+
+
+def _read(given: str) -> dict[str, Any]:
     """Return the response format of `json`, or of a file with a JSON schema; raise `typer.BadParameter`."""
     if given == "json":
         return {"type": "json_object"}

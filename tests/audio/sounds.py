@@ -1,12 +1,13 @@
 """Sounds and the files that hold them, made by the library that the product decodes with."""
 
 import io
+from pathlib import Path
 
 import av
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["encoded", "tone"]
+__all__ = ["encoded", "tone", "write_recordings"]
 
 
 def tone(seconds: float, hertz: float = 440.0, rate: int = 16_000) -> npt.NDArray[np.int16]:
@@ -43,3 +44,16 @@ def encoded(
         for piece in [*resampler.resample(frame), *resampler.resample(None), None]:
             container.mux(stream.encode(piece))
     return written.getvalue()
+
+
+def write_recordings(folder: Path, *, count: int, bad: int, long: int = 0) -> None:
+    """Write `count` recordings, each of a tone of its own: `bad` broken files, `long` of 32 seconds, others short.
+
+    A broken file is, in turn, a text, a few bytes of a header, or empty.
+    """
+    folder.mkdir()
+    for number in range(count):
+        seconds = 32.0 if number >= count - long else 1.0 + number % 5
+        whole = encoded(tone(seconds, 200.0 + 7 * number), "flac", "flac")
+        broken = (b"this is no recording", whole[:30], b"")[number % 3]
+        (folder / f"talk-{number:04}.flac").write_bytes(broken if number < bad else whole)

@@ -18,8 +18,8 @@ from stoop.config import ProducerConfig
 from stoop.demo.embedded import EmbeddedS3, embedded_redis
 from stoop.demo.worker_process import running_worker
 from stoop_schemas.event import SegmentEvent
-from tests.audio.sounds import encoded, tone
-from tests.bulk.folder import lines
+from tests.audio.sounds import encoded, tone, write_recordings
+from tests.bulk.folder import lines, rows
 from tests.examples.conftest import Town, new_town
 from tests.support.hearing_worker import hearing_worker
 from tests.support.tiny_whisper import write_whisper
@@ -129,14 +129,39 @@ def test_celery_sends_a_recording(town: Town, address: str) -> None:
 def test_a_bulk_run_transcribes_the_recordings_under_a_prefix(town: Town, tmp_path: Path) -> None:
     for name, body in (("a.mp3", TALK), ("b.mp3", b"no audio at all"), ("c.txt", b"no recording")):
         town.s3.client().put_object(Bucket=town.s3.bucket, Key=f"shelf/{name}", Body=body)
-    prefix = f"s3://{town.s3.bucket}/shelf/"
-    asked = ("--skill", "transcribe", "--match", "*.mp3", "--out", str(tmp_path / "out"), "--json")
+    prefix, out = f"s3://{town.s3.bucket}/shelf/", tmp_path / "out"
+    asked = ("--skill", "transcribe", "--language", "en", "--vad", "--out", str(out), "--json")
     code, _, errors = BulkProcess([prefix, *asked], town.variables).finish()
     assert code == 0, errors
-    [found] = lines(tmp_path / "out", "results-*")
-    [failed] = lines(tmp_path / "out", "errors*")
+    [found] = lines(out, "results-*")
+    [failed] = lines(out, "errors*")
     assert found["output"]["transcript"]["text"] == "Band 11. Band 54."
+    assert found["output"]["transcript"]["language"] == "en"
     assert (failed["row"], failed["failure"]["code"]) == (f"{prefix}b.mp3", "audio_undecodable")
+    with Client(town.config) as client:
+        assert client.stored_result(found["job"]) is None, "it leaves Redis once it is on disk"
+    ran = CliRunner().invoke(app, ["export", str(out), "--format", "vtt", "--out", str(tmp_path / "vtt")])
+    assert ran.exit_code == 0, ran.output
+    [subtitles] = (tmp_path / "vtt").rglob("*.*")
+    assert subtitles.name == "a.vtt" and subtitles.read_text().startswith("WEBVTT\n\n00:00:00.000 --> ")
+
+
+def test_a_killed_run_over_recordings_is_resumed_with_each_row_once(town: Town, tmp_path: Path) -> None:
+    folder, out, gate = tmp_path / "talks", tmp_path / "out", tmp_path / "gate"
+    write_recordings(folder, count=12, bad=3, long=2)
+    environment = {**town.variables, "STOOP_BUCKET": town.s3.bucket}
+    # the second window of the long ones waits for the gate, so no run ends before its kill
+    arguments = [str(folder), "--skill", "transcribe", "--prompt", f"until {gate}", "--out", str(out)]
+    for ended in (4, 10):
+        run = BulkProcess(arguments, environment)
+        assert run.wait_until(ended) <= 10
+        run.kill()
+    gate.touch()
+    code, _, errors = BulkProcess(arguments, environment).finish()
+    assert code == 0, errors
+    assert sorted(rows(out)) == sorted(path.name for path in folder.iterdir())
+    assert [line["failure"]["code"] for line in lines(out, "errors.jsonl")] == 3 * ["audio_undecodable"]
+    assert len(lines(out, "results-*")) == 9
 
 
 @pytest.fixture(scope="module")

@@ -9,14 +9,15 @@ import typer
 
 from stoop.bulk.row import Ask
 from stoop.bulk.sources.objects import read_objects
-from stoop.form_option import read_response_format
+from stoop.form_option import form_option
 from stoop.skill_argument import known_skill
 from stoop_schemas.skill import CaptionLength, Settings
 from stoop_schemas.skills import skills
+from stoop_schemas.transcript import Timestamps
 
 __all__ = ["BulkOptions"]
 
-_FIELDS = ("question", "length", "model")
+_FIELDS = ("question", "length", "model", "language", "prompt", "timestamps", "vad", "parallel")
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,11 @@ class BulkOptions:
         None
     )
     length: Annotated[CaptionLength | None, typer.Option(help="Length of the caption (caption).")] = None
+    language: Annotated[str | None, typer.Option(help="Code of the spoken language (transcribe, translate).")] = None
+    prompt: Annotated[str | None, typer.Option(help="Words that the speech continues (transcribe, translate).")] = None
+    timestamps: Annotated[Timestamps | None, typer.Option(help="The times in a transcript: segment by default.")] = None
+    vad: Annotated[bool | None, typer.Option("--vad", help="Leave out the parts in which nobody speaks.")] = None
+    parallel: Annotated[bool | None, typer.Option("--parallel", help="Work on all windows of a file at once.")] = None
     reasoning: Annotated[
         bool | None, typer.Option("--reasoning/--no-reasoning", help="Let the model think first (query).")
     ] = None
@@ -57,14 +63,7 @@ class BulkOptions:
         float | None, typer.Option(help="Make tokens that the answer has already less likely.")
     ] = None
     frequency_penalty: Annotated[float | None, typer.Option(help="The same, for each time that it has them.")] = None
-    response_format: Annotated[
-        Any,
-        typer.Option(
-            parser=read_response_format,
-            metavar="json|FILE",
-            help="Answer in JSON: any object, or by the JSON schema in a file.",
-        ),
-    ] = None
+    response_format: Annotated[Any, form_option()] = None
     regex: Annotated[str | None, typer.Option(help="Answer with a text that this regular expression matches.")] = None
     min_pixels: Annotated[int | None, typer.Option(help="Enlarge smaller images to this many pixels (Qwen3-VL).")] = (
         None

@@ -21,7 +21,7 @@ from stoop.bulk.run import Limits, Run
 from stoop.bulk.sources import Source
 from stoop.bulk.sources.folder import Folder
 from stoop.bulk.sources.prefix import Prefix
-from stoop.bulk.sources.source import SUFFIXES
+from stoop.bulk.sources.source import AUDIO_SUFFIXES
 from stoop.client.build_job import build_job
 from stoop.errors import ConfigError
 from stoop_schemas.skill import Skill
@@ -76,8 +76,9 @@ def check_source(source: Source) -> None:
     where = source.facts["source"]
     if not isinstance(source, Folder | Prefix):
         raise ConfigError(f"{where} has no rows")
-    wanted = f"are like {source.match!r}" if source.match else f"end in {', '.join(SUFFIXES)}"
-    raise ConfigError(f"there is no image in {where}: looked for names that {wanted}; --match looks for others")
+    wanted = f"are like {source.match!r}" if source.match else f"end in {', '.join(source.suffixes)}"
+    kind = "recording" if source.suffixes is AUDIO_SUFFIXES else "image"
+    raise ConfigError(f"there is no {kind} in {where}: looked for names that {wanted}; --match looks for others")
 
 
 async def run_session(plan: SessionPlan, client: Client, console: Console, *, every: float = 10.0) -> Summary:

@@ -16,10 +16,12 @@ from stoop.bulk.options import BulkOptions
 from stoop.bulk.output.output_folder import Identity
 from stoop.bulk.output.summary import Summary, print_summary, read_speed
 from stoop.bulk.plan import Plan, Speed, make_plan, print_plan, probe
+from stoop.bulk.row import in_its_field
 from stoop.bulk.run import Limits
 from stoop.bulk.session import SessionPlan, check_ask, check_source, run_session
 from stoop.bulk.sources import Source, open_source
 from stoop.bulk.sources.objects import EachObject
+from stoop.bulk.sources.source import AUDIO_SUFFIXES, SUFFIXES
 from stoop.cli.exit_codes import FAILED, exit_on_error
 from stoop.cli.skill_options import with_options
 from stoop.client.async_client import AsyncClient
@@ -50,7 +52,9 @@ def bulk(
         if options.out is not None and options.out.exists() and not options.out.is_dir():
             raise ConfigError(f"{options.out} is a file: give a folder")
         config = ProducerConfig()
-        rows = open_source(source, config, column=options.column, match=options.match)
+        hears = options.skill is not None and "audio" in in_its_field(options.skill, None)
+        suffixes = AUDIO_SUFFIXES if hears else SUFFIXES
+        rows = open_source(source, config, column=options.column, match=options.match, suffixes=suffixes)
         check_ask(rows, options.ask, options.objects)
         check_source(rows)
         most = options.rows
@@ -60,7 +64,8 @@ def bulk(
         if options.out is None or options.dry_run:
             _show_plan(asyncio.run(_plan(rows, identity, lambda: connect(config), options, most)), options)
             return
-        limits = Limits(options.in_flight, read_budget(options.max_failures), most)
+        # transcripts are long, so their answers leave Redis as soon as they are on disk
+        limits = Limits(options.in_flight, read_budget(options.max_failures), most, forget=hears)
         plan = SessionPlan(rows, options.ask, options.lane, options.out, identity, limits, options.retry_failed)
         try:
             summary = asyncio.run(_run(plan, lambda: connect(config), options))

@@ -44,7 +44,7 @@ def export(
     images: _Images = None,
     json: AsJson = False,
 ) -> None:
-    """Write results as COCO, YOLO, Label Studio, FiftyOne, CVAT, Parquet or WebDataset.
+    """Write results as COCO, YOLO, Label Studio, FiftyOne, CVAT, Parquet or WebDataset, transcripts as subtitles.
 
     Rows without an answer are left out and counted. An image that is missing is listed in OUT.errors.jsonl, and the
     rest is written: the exit code is 1 then. COCO and Label Studio write a folder, or one file if OUT ends in .json.

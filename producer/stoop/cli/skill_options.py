@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from stoop.form_option import read_response_format
+from stoop.form_option import form_option
 from stoop_schemas.skill import Settings
 
 __all__ = ["SkillOptions", "with_options"]
@@ -43,15 +43,7 @@ class SkillOptions:
     stop: Annotated[list[str] | None, _sampling("End the answer before this text; may be given again.")] = None
     presence_penalty: Annotated[float | None, _sampling("Make tokens that the answer has already less likely.")] = None
     frequency_penalty: Annotated[float | None, _sampling("The same, for each time that it has them.")] = None
-    response_format: Annotated[
-        Any,
-        typer.Option(
-            parser=read_response_format,
-            metavar="json|FILE",
-            help="Answer in JSON: any object, or by the JSON schema in a file.",
-            rich_help_panel="Sampling",
-        ),
-    ] = None
+    response_format: Annotated[Any, form_option("Sampling")] = None
     regex: Annotated[str | None, _sampling("Answer with a text that this regular expression matches.")] = None
     min_pixels: Annotated[int | None, _sampling("Enlarge smaller images to this many pixels (Qwen3-VL).")] = None
     max_pixels: Annotated[int | None, _sampling("Shrink larger images to this many pixels (Qwen3-VL).")] = None

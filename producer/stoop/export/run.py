@@ -13,10 +13,12 @@ from stoop.errors import ConfigError
 from stoop.export.formats.dataset import Dataset
 from stoop.export.formats.parquet import write_parquet
 from stoop.export.formats.registry import FORMATS, Format, FormatName, Sizes
+from stoop.export.formats.transcripts import write_transcripts
 from stoop.export.gathered import Gathered
 from stoop.export.images import open_images
 from stoop.export.report import Report
 from stoop.export.rows import BadLine, Row, read_rows
+from stoop.subtitles import FORMATS as TRANSCRIPTS
 
 if TYPE_CHECKING:
     from stoop.config import ProducerConfig
@@ -42,12 +44,15 @@ def export(
     In both cases `out` does not exist.
     """
     wanted, out = FORMATS.get(name), out.expanduser().absolute()
-    check_out(out, name, wanted)
+    is_transcript = name in TRANSCRIPTS
+    check_out(out, name, wanted, transcripts=is_transcript)
     report = Report(out.with_name(f"{out.name}.errors.jsonl"))
     watch(report)
     with closing(open_images(images, config)) as found, staged(out) as staging, closing(report):
         report.errors_file.unlink(missing_ok=True)
-        if wanted is None:
+        if is_transcript:
+            write_transcripts(_read_all(sources), name, report, staging / out.name)
+        elif wanted is None:
             write_parquet(_read_all(sources), found, report, staging / out.name)
         else:
             with closing(Gathered(staging / "rows.db")) as gathered:
@@ -59,9 +64,13 @@ def export(
     return report
 
 
-def check_out(out: Path, name: str, wanted: Format | None) -> None:
-    """Check before any work that `out` is free and fits the format; `None` is Parquet. Raises `ConfigError`."""
-    suffix, folder = (".parquet", False) if wanted is None else (wanted.suffix, wanted.folder)
+def check_out(out: Path, name: str, wanted: Format | None, *, transcripts: bool = False) -> None:
+    """Check before any work that `out` is free and fits the format. Raises `ConfigError`.
+
+    `None` is Parquet, or a format of `transcripts`, which make a folder.
+    """
+    other = (None, True) if transcripts else (".parquet", False)
+    suffix, folder = other if wanted is None else (wanted.suffix, wanted.folder)
     if not folder and out.suffix != suffix:
         raise ConfigError(f"{name} is one file: give --out a name that ends in {suffix}")
     is_folder = folder and out.suffix != suffix

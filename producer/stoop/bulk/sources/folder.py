@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stoop.bulk.row import Row
-from stoop.bulk.sources.source import is_image
+from stoop.bulk.sources.source import SUFFIXES, is_wanted
 from stoop.errors import ConfigError
 from stoop_schemas.failure import Failure, FailureCode
 
@@ -15,7 +15,8 @@ __all__ = ["Folder"]
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """Every image under `root`, named by its path relative to `root`; `match` is a pattern for that path.
+    """Every image under `root`, named by its path relative to `root`; `match` is a pattern for that path, without which
+    the `suffixes` decide.
 
     Hidden files and folders are skipped, and links to folders are not followed. A folder below `root` that cannot
     be read is a row with a problem, named by its path and a slash.
@@ -23,6 +24,7 @@ class Folder:
 
     root: Path
     match: str | None = None
+    suffixes: tuple[str, ...] = SUFFIXES
 
     @property
     def facts(self) -> dict[str, str | None]:
@@ -47,7 +49,7 @@ class Folder:
                     name = stem + entry.name
                     if entry.is_dir(follow_symlinks=False):
                         inner.append((folder / entry.name, name + "/"))
-                    elif is_image(name, self.match) and entry.is_file():
+                    elif is_wanted(name, self.match, self.suffixes) and entry.is_file():
                         yield _row(entry, name)
         except OSError as error:
             problem = f"cannot read the folder {folder}: {error.strerror or error}"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stoop.bulk.row import Row
-from stoop.bulk.sources.source import is_image
+from stoop.bulk.sources.source import SUFFIXES, is_wanted
 from stoop.errors import ConfigError, UploadFailed
 from stoop.images.store import connect_store
 from stoop_schemas.address import object_address
@@ -23,13 +23,14 @@ _ATTEMPTS = 5  # several, because a failed page ends the whole run
 class Prefix:
     """Every image whose key begins with `prefix`; keys are listed a thousand at a time during reading.
 
-    `match` is a pattern for the part of a key after the prefix's last slash.
+    `match` is a pattern for the part of a key after the prefix's last slash; without one the `suffixes` decide.
     """
 
     bucket: str
     prefix: str
     config: "ProducerConfig"
     match: str | None = None
+    suffixes: tuple[str, ...] = SUFFIXES
 
     @property
     def facts(self) -> dict[str, str | None]:
@@ -40,7 +41,7 @@ class Prefix:
         """List the keys in their order. Raises `UploadFailed` if the store refuses or does not answer."""
         cut = self.prefix.rfind("/") + 1
         for key, size in self._keys():
-            if is_image(key[cut:], self.match) and not key.endswith("/"):
+            if is_wanted(key[cut:], self.match, self.suffixes) and not key.endswith("/"):
                 yield _row(self.bucket, key, size)
 
     def count(self) -> int:
@@ -81,11 +82,13 @@ def _row(bucket: str, key: str, size: int) -> Row:
     return Row(address, image=address, bytes=size)
 
 
-def read_prefix(address: str, config: "ProducerConfig", match: str | None) -> Prefix:
+def read_prefix(
+    address: str, config: "ProducerConfig", match: str | None, suffixes: tuple[str, ...] = SUFFIXES
+) -> Prefix:
     """Parse `s3://bucket/prefix`; the prefix may be empty."""
     bucket, _, prefix = address.removeprefix("s3://").partition("/")
     if not bucket:
         raise ConfigError(f"{address} names no bucket: give s3://bucket/prefix")
     if prefix.endswith((".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".pq")):
         raise ConfigError(f"{address} is a file of rows: download it, and give its path")
-    return Prefix(bucket, prefix, config, match)
+    return Prefix(bucket, prefix, config, match, suffixes)

@@ -12,9 +12,13 @@ from stoop.errors import ConfigError
 from stoop.images.source import is_address
 from stoop_schemas.failure import FailureCode, Rejected
 
-__all__ = ["SUFFIXES", "Source", "file_facts", "image_at", "is_image"]
+__all__ = ["AUDIO_SUFFIXES", "SUFFIXES", "Source", "file_facts", "image_at", "is_wanted"]
 
 SUFFIXES: Final = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff")
+AUDIO_SUFFIXES: Final = (
+    *(".aac", ".aif", ".aiff", ".amr", ".caf", ".flac", ".m4a", ".mp3", ".mp4", ".mpeg", ".mpga", ".oga", ".ogg"),
+    *(".opus", ".wav", ".webm", ".wma"),
+)
 _SAMPLE: Final = 1 << 16
 _WHOLE: Final = 1 << 30  # bytes: a second or two to read
 
@@ -33,9 +37,9 @@ class Source(Protocol):
         """Count the rows, which may take a while."""
 
 
-def is_image(name: str, match: str | None) -> bool:
-    """Return whether the name matches the pattern or, without a pattern, has the suffix of an image."""
-    return fnmatchcase(name, match) if match else name.lower().endswith(SUFFIXES)
+def is_wanted(name: str, match: str | None, suffixes: tuple[str, ...]) -> bool:
+    """Return whether the name matches the pattern or, without a pattern, has one of the suffixes."""
+    return fnmatchcase(name, match) if match else name.lower().endswith(suffixes)
 
 
 def image_at(image: str, folder: Path) -> str | Path:

@@ -9,6 +9,7 @@ cvat.py          CVAT for images
 fiftyone.py      FiftyOne
 label_studio.py  Label Studio
 parquet.py       Parquet
+transcripts.py   txt, JSON, srt and vtt of recordings
 webdataset.py    WebDataset
 yolo.py          YOLO
 json_file.py     writes JSON piece by piece

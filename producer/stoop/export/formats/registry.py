@@ -37,6 +37,10 @@ class FormatName(StrEnum):
     CVAT = "cvat"
     PARQUET = "parquet"
     WEBDATASET = "webdataset"
+    TXT = "txt"
+    JSON = "json"
+    SRT = "srt"
+    VTT = "vtt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,4 +65,4 @@ FORMATS: Final[Mapping[FormatName, Format]] = MappingProxyType(
         FormatName.WEBDATASET: Format(write_webdataset, Sizes.UNUSED, distinct=sample_key),
     }
 )
-"""Those that are about images; Parquet, which is about results, is written by `stoop.export.formats.parquet`."""
+"""Those that are about images. Parquet is about results, and the formats of `stoop.subtitles` about transcripts."""
