@@ -2,7 +2,7 @@
 
 import re
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypedDict
 
 import msgspec
 
@@ -12,6 +12,7 @@ from stoop_schemas.failure import FailureCode, Rejected
 __all__ = [
     "AUDIO_SCHEMES",
     "LANGUAGE_PATTERN",
+    "SpeechOptions",
     "Timestamps",
     "Transcript",
     "TranscriptSegment",
@@ -50,6 +51,21 @@ class Timestamps(StrEnum):
     NONE = "none"
     SEGMENT = "segment"
     WORD = "word"
+
+
+class SpeechOptions(TypedDict, total=False):
+    """The options of a transcript.
+
+    `language` is the code of the spoken language ("en"); without it the model detects it. A `prompt` may spell names.
+    `timestamps` is "none", "segment" (the default) or "word". With `vad` the parts without speech are left out. With
+    `parallel` all windows of a long recording are worked on at the same time, and do not know each other's text.
+    """
+
+    language: str | None
+    prompt: str | None
+    timestamps: str
+    vad: bool
+    parallel: bool
 
 
 class TranscriptWord(msgspec.Struct, frozen=True):

@@ -2,28 +2,15 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
+
+from stoop_schemas.transcript import SpeechOptions
 
 if TYPE_CHECKING:
     from stoop.images.recording import AudioSource
     from stoop.images.source import ImageSource
 
-__all__ = ["SpeechMethods", "SpeechOptions"]
-
-
-class SpeechOptions(TypedDict, total=False):
-    """The options of a transcript.
-
-    `language` is the code of the spoken language ("en"); without it the model detects it. A `prompt` may spell names.
-    `timestamps` is "none", "segment" (the default) or "word". With `vad` the parts without speech are left out. With
-    `parallel` all windows of a long recording are worked on at the same time, and do not know each other's text.
-    """
-
-    language: str | None
-    prompt: str | None
-    timestamps: str
-    vad: bool
-    parallel: bool
+__all__ = ["SpeechMethods"]
 
 
 class SpeechMethods(ABC):

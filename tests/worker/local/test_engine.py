@@ -26,6 +26,7 @@ from tests.support.tiny_encoder import GEMMA, RERANKER, write_encoder
 from tests.support.tiny_model import write_checkpoint
 
 PIXELS = np.random.default_rng(1).integers(0, 256, (40, 60, 3), dtype=np.uint8)
+METHODS = ["query", "caption", "detect", "point", "gaze", "chat", "embed", "rerank", "transcribe", "translate", "run"]
 SHORT = {"max_tokens": 4, "temperature": 0.0, "max_objects": 2}
 
 
@@ -46,7 +47,7 @@ def png() -> bytes:
     return written.getvalue()
 
 
-@pytest.mark.parametrize("method", ["query", "caption", "detect", "point", "gaze", "chat", "embed", "rerank", "run"])
+@pytest.mark.parametrize("method", METHODS)
 def test_a_method_takes_what_the_client_s_takes(method: str) -> None:
     ours, theirs = (inspect.signature(getattr(kind, method)).parameters for kind in (LocalEngine, AsyncClient))
     # the client's point has an argument that no model takes

@@ -41,6 +41,7 @@ __all__ = [
     "temperatures_of",
     "to_event",
     "to_request",
+    "to_segment",
     "to_segment_event",
     "to_speech_request",
     "transcribed",
@@ -182,6 +183,12 @@ def to_segment_event(job: Job, passage: Passage, *, seq: int, attempt: int) -> e
     """Build the event with this number from one passage of a recording."""
     words = _words(passage) if job.timestamps is Timestamps.WORD else None
     return events.SegmentEvent(id=job.id, seq=seq, attempt=attempt, segment=_segment(passage), words=words)
+
+
+def to_segment(job: Job, passage: Passage) -> dict[str, Any]:
+    """Return a passage as the client's stream of segments has it, with its `words` if the job asks for them."""
+    segment: dict[str, Any] = msgspec.to_builtins(_segment(passage))
+    return segment | ({"words": msgspec.to_builtins(_words(passage))} if job.timestamps is Timestamps.WORD else {})
 
 
 def _segment(passage: Passage) -> TranscriptSegment:

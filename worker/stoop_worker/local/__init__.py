@@ -11,9 +11,12 @@ images.py          a path, bytes, a Pillow image or an array as the engine's inp
 outputs.py         brings the outputs from the engine's thread to the callers
 command_engine.py  the engine of `stoop schedule --local`
 stream.py          the text of an answer, piece by piece
+speech.py          a recording, and its segments as they come
+speech_methods.py  the methods for recordings
 """
 
 from stoop_worker.local.engine import LocalEngine
+from stoop_worker.local.speech import LocalSegments
 from stoop_worker.local.stream import LocalText
 
-__all__ = ["LocalEngine", "LocalText"]
+__all__ = ["LocalEngine", "LocalSegments", "LocalText"]

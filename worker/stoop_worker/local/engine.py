@@ -2,7 +2,8 @@
 
 import asyncio
 import base64
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,32 +18,43 @@ from stoop_schemas.result import Result
 from stoop_schemas.skills import TEXT_OUTPUTS, spec_of
 from stoop_worker.audio import MelGeometry
 from stoop_worker.engine.encoder import Values
-from stoop_worker.engine.request import Finished, Media, Output, Refused, Sampling
+from stoop_worker.engine.request import Finished, Media, Output, Refused, Request, Sampling
 from stoop_worker.engine.thread import EngineThread
 from stoop_worker.engine_process.boot import boot
 from stoop_worker.engine_process.protocol import EngineSettings
 from stoop_worker.errors import ConfigError
 from stoop_worker.figures import Figures
 from stoop_worker.images import PixelLimits
-from stoop_worker.jobs.translate import Timings, completed, to_request
+from stoop_worker.jobs.pipelines import Passage, transcribe
+from stoop_worker.jobs.translate import (
+    Timings,
+    completed,
+    temperatures_of,
+    to_request,
+    to_speech_request,
+    transcribed,
+)
 from stoop_worker.local.images import media_of
 from stoop_worker.local.outputs import Outputs
+from stoop_worker.local.speech import AudioSource, LocalSegments, recording_of
+from stoop_worker.local.speech_methods import SpeechMethods
 from stoop_worker.local.stream import LocalText
 from stoop_worker.models.catalog import read_catalog
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from stoop_worker.engine.encoder import Encoder
-    from stoop_worker.engine.model import Model
+    from stoop_worker.engine.encoder import Encoder, EncoderSpec
+    from stoop_worker.engine.model import Model, Spec
     from stoop_worker.local.images import ImageSource
 
 __all__ = ["LocalEngine"]
 
 _HERE = "data:image/"  # stands in a job for an image that is passed beside it
+_SOUND_HERE = "data:audio/"
 
 
-class LocalEngine:
+class LocalEngine(SpeechMethods):
     """A model of a short name, folder, file or repository, loaded for as long as the context is open.
 
     `sampling` are defaults for settings; the model's own hold otherwise. Further keywords are those of
@@ -174,7 +186,10 @@ class LocalEngine:
         **asked: Any,
     ) -> dict[str, Any]:
         """Run any skill by its name, and return its answer as its own method would."""
-        job = _job(skill, image, settings, asked)
+        audio = asked.get("audio")
+        job = _job(skill, image, settings, asked if audio is None else {**asked, "audio": _SOUND_HERE})
+        if audio is not None and isinstance(self._spec.preparation, MelGeometry):
+            return await self._hear(job, audio, self._spec.preparation, stream=stream)
         output = spec_of(skill).output
         if stream and output in TEXT_OUTPUTS:
             return {output: LocalText(self._follow(job, image), lambda finished: _completed(job, finished))}
@@ -194,6 +209,29 @@ class LocalEngine:
                 return _completed(job, output)
         raise AssertionError("a request ends in Finished, or raises")
 
+    async def _hear(self, job: Job, audio: AudioSource, geometry: MelGeometry, *, stream: bool) -> dict[str, Any]:
+        async def hear(report: Callable[[Passage], None]) -> Result:
+            recording = await recording_of(audio, job, geometry)
+            at_once = self._settings.max_batch if job.parallel else 1
+            request, temperatures = to_speech_request(job), temperatures_of(job)
+            found = await transcribe(request, recording, temperatures, run=self._end, report=report, at_once=at_once)
+            return transcribed(job, found, Timings())
+
+        if stream:
+            return {"segments": LocalSegments(hear, job)}
+        answer: dict[str, Any] = msgspec.to_builtins((await hear(lambda passage: None)).output)
+        return answer
+
+    async def _end(self, request: Request) -> Finished:
+        """Run one request, and return its end; raises `Rejected`."""
+        async with aclosing(self._outputs.follow(self._thread, request)) as outputs:
+            async for output in outputs:
+                if isinstance(output, Refused):
+                    raise Rejected(FailureCode(output.refusal.value), output.message)
+                if isinstance(output, Finished):
+                    return output
+        raise AssertionError("a request ends in Finished, or raises")
+
     async def _follow(self, job: Job, image: "ImageSource | None") -> AsyncGenerator[Output, None]:
         media = await asyncio.to_thread(self._media, job, image)
         outputs = self._outputs.follow(self._thread, to_request(job, media, self._sampling))
@@ -206,13 +244,17 @@ class LocalEngine:
             await outputs.aclose()
 
     def _media(self, job: Job, image: "ImageSource | None") -> list[Media]:
-        assert self._model is not None, "the engine runs within its context"
-        preparation = self._model.spec.preparation
+        preparation = self._spec.preparation
         if isinstance(preparation, MelGeometry):
             return []  # a model of speech sees nothing, and refuses the task
         sources: list[Any] = job.images if image is None else [image]
         pixels = PixelLimits(job.settings.min_pixels, job.settings.max_pixels)
         return [media_of(source, preparation, pixels) for source in sources]
+
+    @property
+    def _spec(self) -> "Spec | EncoderSpec":
+        assert self._model is not None, "the engine runs within its context"
+        return self._model.spec
 
     def _start(self) -> None:
         engine, self._model = boot(self._settings)

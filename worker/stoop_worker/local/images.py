@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from stoop_worker.errors import ImageAddressInvalid, ImageNotFound, ImageUndecodable
+from stoop_worker.errors import ImageAddressInvalid, ImageNotFound, ImageUndecodable, WorkerError
 from stoop_worker.images import ANY_PIXELS, Crops, Image, ImageLimits, PixelLimits, Preparation, load, made_ready
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     ImageSource: TypeAlias = "str | Path | bytes | PillowImage | npt.NDArray[np.uint8]"
 
-__all__ = ["media_of"]
+__all__ = ["inline", "media_of"]
 
 
 def media_of(source: "ImageSource", preparation: Preparation, pixels: PixelLimits = ANY_PIXELS) -> Crops | Image:
@@ -31,7 +31,7 @@ def _image(source: Any) -> Image:
     if isinstance(source, bytes | bytearray | memoryview):
         return load(bytes(source), ImageLimits())
     if isinstance(source, str) and source.startswith("data:"):
-        return load(_inline(source), ImageLimits())
+        return load(inline(source, ImageUndecodable), ImageLimits())
     if isinstance(source, str | Path):
         return load(_read(source), ImageLimits())
     if hasattr(source, "convert"):
@@ -54,8 +54,9 @@ def _read(source: str | Path) -> bytes:
         raise ImageNotFound(f"cannot read {source}: {error.strerror}") from error
 
 
-def _inline(address: str) -> bytes:
+def inline(address: str, error: type[WorkerError]) -> bytes:
+    """Return the bytes that a `data:` address holds; raises `error` if it holds none."""
     try:
         return base64.b64decode(address.partition(";base64,")[2], validate=True)
-    except (ValueError, binascii.Error) as error:
-        raise ImageUndecodable("the data: address is not base64") from error
+    except (ValueError, binascii.Error) as cause:
+        raise error("the data: address is not base64") from cause

@@ -1,0 +1,89 @@
+"""A recording in this process: read and decoded, and its transcript, whole or segment by segment."""
+
+import asyncio
+import importlib.util
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import msgspec
+
+from stoop_schemas.job import Job
+from stoop_schemas.result import Result
+from stoop_worker.audio import AudioLimits, MelGeometry, Recording, record
+from stoop_worker.errors import AudioAddressInvalid, AudioNotFound, AudioUndecodable, ConfigError
+from stoop_worker.jobs.pipelines import Passage
+from stoop_worker.jobs.translate import cutting_of, to_segment
+from stoop_worker.local.images import inline
+
+__all__ = ["AudioSource", "Hear", "LocalSegments", "recording_of"]
+
+AudioSource: TypeAlias = "str | Path | bytes"
+"""A path, a `data:` address, or the bytes of an audio file."""
+
+Hear = Callable[[Callable[[Passage], None]], Awaitable[Result]]
+"""Hears a recording, and calls its argument with each passage."""
+
+
+async def recording_of(source: AudioSource, job: Job, geometry: MelGeometry) -> Recording:
+    """Read, decode and cut a recording in a thread; raises an `AudioError`, or `ConfigError` without PyAV.
+
+    If the caller is cancelled, the thread ends at its next check.
+    """
+    if importlib.util.find_spec("av") is None:
+        raise ConfigError("a model of speech needs PyAV to decode audio: pip install 'stoop[audio]'")
+    left = threading.Event()
+
+    def check() -> None:
+        if left.is_set():
+            raise InterruptedError
+
+    try:
+        return await asyncio.to_thread(
+            lambda: record(_encoded(source), AudioLimits(), geometry, cutting_of(job), check=check)
+        )
+    finally:
+        left.set()
+
+
+def _encoded(source: AudioSource) -> bytes:
+    if isinstance(source, bytes | bytearray | memoryview):
+        return bytes(source)
+    if isinstance(source, str) and source.startswith("data:"):
+        return inline(source, AudioUndecodable)
+    if "://" in str(source):
+        raise AudioAddressInvalid(f"{source}: without a queue a recording is a path or bytes")
+    try:
+        return Path(source).expanduser().read_bytes()
+    except OSError as error:
+        raise AudioNotFound(f"cannot read {source}: {error.strerror}") from error
+
+
+class LocalSegments:
+    """The segments of one transcript as they come, each a dict with its `words` if asked for; iterate it once.
+
+    `transcript` is the whole transcript once the stream has ended.
+    """
+
+    def __init__(self, hear: Hear, job: Job) -> None:
+        self.transcript: dict[str, Any] | None = None
+        self._job = job
+        self._found: asyncio.Queue[Passage | None] = asyncio.Queue()
+        self._hearing = asyncio.ensure_future(hear(self._found.put_nowait))
+        self._hearing.add_done_callback(lambda _: self._found.put_nowait(None))
+
+    def __aiter__(self) -> "LocalSegments":
+        return self
+
+    async def __anext__(self) -> dict[str, Any]:
+        passage = None if self.transcript is not None else await self._found.get()
+        if passage is not None:
+            return to_segment(self._job, passage)
+        self.transcript = msgspec.to_builtins((await self._hearing).output)["transcript"]
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        """Stop hearing; idempotent."""
+        self._hearing.cancel()
+        await asyncio.wait({self._hearing})
