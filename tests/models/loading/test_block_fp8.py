@@ -8,11 +8,17 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from stoop_worker.engine.config import EngineConfig
+from stoop_worker.engine.engine import Engine
+from stoop_worker.engine.request import Chat, Finished, Message, Request, Sampling
 from stoop_worker.errors import CheckpointError
+from stoop_worker.kernels.block_fp8 import BlockFp8
+from stoop_worker.kernels.block_fp8 import dense as as_dense
 from stoop_worker.models.decoder.family import DecoderFamily
 from stoop_worker.models.families import load_model
 from stoop_worker.models.loading.block_fp8 import dequantised
 from stoop_worker.models.loading.options import LoadOptions
+from tests.engine.micro import drain, ending
 from tests.support.tiny_decoder import QWEN3, write_decoder
 
 BLOCK = 128
@@ -47,8 +53,8 @@ def write_quantised(folder: Path, scale_dtype: torch.dtype = torch.float32) -> d
     return dense
 
 
-def load(folder: Path, dtype: torch.dtype = torch.float32) -> DecoderFamily:
-    model = load_model(folder, LoadOptions(torch.device("cpu"), dtype))
+def load(folder: Path, dtype: torch.dtype = torch.float32, *, kept: bool | None = None) -> DecoderFamily:
+    model = load_model(folder, LoadOptions(torch.device("cpu"), dtype, block_fp8=kept))
     assert isinstance(model, DecoderFamily)
     return model
 
@@ -60,6 +66,33 @@ def test_a_float8_checkpoint_is_its_dequantised_self(tmp_path: Path, scale_dtype
     parts = [dense[f"model.layers.1.self_attn.{part}_proj.weight"] for part in "qkv"]
     assert torch.equal(block.qkv, torch.cat(parts))
     assert torch.equal(block.down, dense["model.layers.1.mlp.down_proj.weight"])
+
+
+def test_weights_that_stay_in_float8_are_joined_where_blocks_are_whole(tmp_path: Path) -> None:
+    dense = write_quantised(tmp_path)
+    block = load(tmp_path, kept=True)._model.weights.blocks[1]
+    assert isinstance(block.qkv, BlockFp8) and isinstance(block.down, BlockFp8)
+    assert (block.qkv.values_NC.dtype, block.qkv.side) == (torch.float8_e4m3fn, BLOCK)
+    parts = [dense[f"model.layers.1.self_attn.{part}_proj.weight"] for part in "qkv"]
+    assert torch.equal(as_dense(block.qkv, torch.float32), torch.cat(parts))
+    assert torch.equal(as_dense(block.down, torch.float32), dense["model.layers.1.mlp.down_proj.weight"])
+    # a block of 128 rows would have gates and ups
+    halves = [dense[f"model.layers.1.mlp.{part}_proj.weight"] for part in ("gate", "up")]
+    assert isinstance(block.gate_up, Tensor) and torch.equal(block.gate_up, torch.cat(halves))
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_model_in_float8_writes_what_its_dequantised_self_writes(tmp_path: Path, fused: bool) -> None:
+    write_quantised(tmp_path)
+    written = []
+    for kept in (True, False):
+        family = DecoderFamily(load(tmp_path, kept=kept)._model, fused=fused)
+        chat = Chat((Message("user", ("the cat sat",)),))
+        request = Request("a", chat, (), Sampling(temperature=0.0, max_tokens=30))
+        end = ending(drain(Engine(family, EngineConfig(max_context=256, max_batch=2)), [request]), "a")
+        assert isinstance(end, Finished) and end.usage.output_tokens > 1
+        written.append(end.text)
+    assert written[0] == written[1]
 
 
 def test_scales_are_not_rounded_to_the_models_dtype(tmp_path: Path) -> None:

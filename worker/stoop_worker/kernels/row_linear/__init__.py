@@ -3,21 +3,22 @@
     row_linear(x_BC, weight_NC, *, norm=None, added_to_BN=None, gated=False) -> y_BN
 
 A norm before the product, and the gating or the sum after it, are part of the same launch. B rows, C columns of the
-input, N of the output; letters as in `reference`.
+input, N of the output; letters as in `reference`. The weight is a tensor or a `BlockFp8`.
 """
 
 from torch import Tensor
 
 from stoop_worker.kernels.backend import uses_kernel
+from stoop_worker.kernels.block_fp8 import Weight, values_of
 from stoop_worker.kernels.row_linear import reference
 from stoop_worker.kernels.row_linear.reference import RowNorm
 
 __all__ = ["RowNorm", "row_linear", "takes"]
 
 
-def takes(x_BC: Tensor, weight_NC: Tensor) -> bool:
+def takes(x_BC: Tensor, weight_NC: Weight) -> bool:
     """Return whether the kernel computes this product: one row of 16-bit floats, and sizes that its blocks divide."""
-    if x_BC.shape[0] != 1 or x_BC.element_size() != 2 or not uses_kernel(x_BC, weight_NC):
+    if x_BC.shape[0] != 1 or x_BC.element_size() != 2 or not uses_kernel(x_BC, values_of(weight_NC)):
         return False
     from stoop_worker.kernels.row_linear import kernel
 
@@ -26,7 +27,7 @@ def takes(x_BC: Tensor, weight_NC: Tensor) -> bool:
 
 def row_linear(
     x_BC: Tensor,
-    weight_NC: Tensor,
+    weight_NC: Weight,
     *,
     norm: RowNorm | None = None,
     added_to_BN: Tensor | None = None,

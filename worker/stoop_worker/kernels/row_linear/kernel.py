@@ -16,6 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from stoop_worker.kernels import early
+from stoop_worker.kernels.block_fp8 import BlockFp8, Weight, values_of
 from stoop_worker.kernels.row_linear.reference import RowNorm
 
 __all__ = ["Cut", "cut_for", "divides", "row_linear"]
@@ -37,25 +38,27 @@ class Cut:
 
 
 _PLAIN, _GATED = Cut(), Cut(rows=8)
+_PLAIN_FP8, _GATED_FP8 = Cut(stages=6, held=4), Cut(rows=8, stages=6)  # half the bytes a block
 
 
-def divides(weight_NC: Tensor, *, gated: bool = False) -> bool:
+def divides(weight_NC: Weight) -> bool:
     """Return whether the weight's rows are contiguous, and blocks divide it evenly."""
-    cut = _GATED if gated else _PLAIN
     out, width = weight_NC.shape
-    return weight_NC.stride(1) == 1 and out % (2 * cut.rows) == 0 and width % 128 == 0
+    whole = isinstance(weight_NC, Tensor) or (weight_NC.side % _PLAIN.rows == 0 and width % weight_NC.side == 0)
+    return whole and values_of(weight_NC).stride(1) == 1 and out % _PLAIN.rows == 0 and width % 128 == 0
 
 
-def cut_for(weight_NC: Tensor, *, gated: bool) -> Cut:
-    """Choose the split for a weight, from its shape only."""
-    cut = _GATED if gated else _PLAIN
+def cut_for(weight_NC: Weight, *, gated: bool) -> Cut:
+    """Choose the split for a weight, from its shape and dtype only."""
+    plain, with_gates = (_PLAIN_FP8, _GATED_FP8) if isinstance(weight_NC, BlockFp8) else (_PLAIN, _GATED)
+    cut = with_gates if gated else plain
     columns = next(columns for columns in (512, 256, 128) if weight_NC.shape[1] % columns == 0)
     return replace(cut, columns=columns)
 
 
 def row_linear(
     x_1C: Tensor,
-    weight_NC: Tensor,
+    weight_NC: Weight,
     *,
     norm: RowNorm | None = None,
     added_to_BN: Tensor | None = None,
@@ -64,9 +67,10 @@ def row_linear(
 ) -> Tensor:
     """Compute `reference.row_linear` for one row."""
     cut = cut or cut_for(weight_NC, gated=gated)
-    made, width = weight_NC.shape
+    values, (made, width) = values_of(weight_NC), weight_NC.shape
+    scales, side = (x_1C, 0) if isinstance(weight_NC, Tensor) else (weight_NC.scales.contiguous(), weight_NC.side)
     out = made // 2 if gated else made
-    if x_1C.shape != (1, width) or out % cut.rows or width % cut.columns or weight_NC.stride(1) != 1:
+    if x_1C.shape != (1, width) or out % cut.rows or width % cut.columns or values.stride(1) != 1 or side % cut.rows:
         raise ValueError(f"{cut} does not fit rows of {tuple(x_1C.shape)} and a weight of {tuple(weight_NC.shape)}")
     x_1C = x_1C.contiguous()
     y_1N = torch.empty((1, out), dtype=x_1C.dtype, device=x_1C.device)
@@ -75,10 +79,11 @@ def row_linear(
     kernel[(out // cut.rows,)](
         x_1C,
         x_1C if norm is None else norm.weight_C.contiguous(),
-        weight_NC,
+        values,
+        scales,
         x_1C if added_to_BN is None else added_to_BN.contiguous(),
         y_1N,
-        weight_NC.stride(0),
+        values.stride(0),
         0.0 if norm is None else norm.epsilon,
         C=width,
         N=out,
@@ -89,6 +94,8 @@ def row_linear(
         NORM=norm is not None,
         GATED=gated,
         ADD=added_to_BN is not None,
+        SIDE=side,
+        SCALES=scales.shape[1],
         num_warps=cut.warps,
         **launch,
     )
@@ -100,6 +107,7 @@ def _row_product(
     x_ptr,
     norm_ptr,
     weight_ptr,
+    scales_ptr,
     added_to_ptr,
     y_ptr,
     weight_stride,
@@ -113,6 +121,8 @@ def _row_product(
     NORM: tl.constexpr,
     GATED: tl.constexpr,
     ADD: tl.constexpr,
+    SIDE: tl.constexpr,
+    SCALES: tl.constexpr,
     EARLY: tl.constexpr,
 ):
     first = tl.program_id(0) * ROWS
@@ -120,6 +130,11 @@ def _row_product(
     column = tl.arange(0, COLUMNS)
     weight_ptrs = weight_ptr + first.to(tl.int64) * weight_stride + row[:, None] * weight_stride + column[None, :]
     up_ptrs = weight_ptrs + tl.cast(weight_stride, tl.int64) * N
+
+    up_scales_ptr = scales_ptr
+    if SIDE > 0:
+        up_scales_ptr = scales_ptr + (N + first) // SIDE * SCALES
+        scales_ptr += first // SIDE * SCALES
 
     early.let_next_start(EARLY)
     held = ()
@@ -135,19 +150,17 @@ def _row_product(
     for tile in tl.static_range(HELD):
         x, squares = _input(x_ptr, norm_ptr, squares, tile * COLUMNS + column, NORM)
         if GATED:
-            made = _grown(made, held[2 * tile], x)
-            ups = _grown(ups, held[2 * tile + 1], x)
+            made = _grown(made, held[2 * tile], x, scales_ptr, tile * COLUMNS + column, SIDE)
+            ups = _grown(ups, held[2 * tile + 1], x, up_scales_ptr, tile * COLUMNS + column, SIDE)
         else:
-            made = _grown(made, held[tile], x)
+            made = _grown(made, held[tile], x, scales_ptr, tile * COLUMNS + column, SIDE)
     for start in tl.range(HELD * COLUMNS, C, COLUMNS, num_stages=STAGES):
         x, squares = _input(x_ptr, norm_ptr, squares, start + column, NORM)
-        made = _grown(made, tl.load(weight_ptrs + start), x)
+        made = _grown(made, tl.load(weight_ptrs + start), x, scales_ptr, start + column, SIDE)
         if GATED:
-            ups = _grown(ups, tl.load(up_ptrs + start), x)
+            ups = _grown(ups, tl.load(up_ptrs + start), x, up_scales_ptr, start + column, SIDE)
 
-    scale = 1.0
-    if NORM:
-        scale = 1.0 / tl.sqrt(tl.sum(squares, 0) / C + epsilon)
+    scale = _factor(squares, epsilon, C, NORM)
     y = tl.sum(made, 1) * scale
     if GATED:
         y = y * tl.sigmoid(y) * (tl.sum(ups, 1) * scale)
@@ -167,6 +180,17 @@ def _input(x_ptr, norm_ptr, squares, column, NORM: tl.constexpr):
 
 
 @triton.jit
-def _grown(sums, weight, x):
-    """Return the sums with the products of some more columns."""
+def _grown(sums, weight, x, scales_ptr, column, SIDE: tl.constexpr):
+    """Return the sums with the products of some more columns, whose blocks have scales if they have a SIDE."""
+    if SIDE > 0:
+        x *= tl.load(scales_ptr + column // SIDE)
     return sums + weight.to(tl.float32) * x[None, :]
+
+
+@triton.jit
+def _factor(squares, epsilon, C: tl.constexpr, NORM: tl.constexpr):
+    """Return the norm's factor of the whole product."""
+    scale = 1.0
+    if NORM:
+        scale = 1.0 / tl.sqrt(tl.sum(squares, 0) / C + epsilon)
+    return scale

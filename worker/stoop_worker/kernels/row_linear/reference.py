@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from stoop_worker.kernels.block_fp8.reference import Weight
+from stoop_worker.kernels.block_fp8.reference import wide as widened
 from stoop_worker.kernels.rms_norm.reference import rms_norm
 from stoop_worker.kernels.swiglu.reference import swiglu
 
@@ -25,7 +27,7 @@ class RowNorm:
 
 def row_linear(
     x_BC: Tensor,
-    weight_NC: Tensor,
+    weight_NC: Weight,
     *,
     norm: RowNorm | None = None,
     added_to_BN: Tensor | None = None,
@@ -39,7 +41,7 @@ def row_linear(
     rows_BC = x_BC.to(wide)
     if norm is not None:
         rows_BC = rms_norm(rows_BC, norm.weight_C, epsilon=norm.epsilon)
-    y_BN = functional.linear(rows_BC, weight_NC.to(wide))
+    y_BN = functional.linear(rows_BC, widened(weight_NC, wide))
     if gated:
         y_BN = swiglu(y_BN)
     if added_to_BN is not None:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from stoop_worker.kernels.backend import uses_kernel
+from stoop_worker.kernels.block_fp8 import Weight, values_of
 from stoop_worker.kernels.moe import ExpertOutputs
 from stoop_worker.kernels.skinny_linear import reference
 
@@ -24,21 +25,21 @@ def skinny_linear(x_BC: Tensor, weight_NC: Tensor, bias_N: Tensor) -> Tensor:
     return reference.skinny_linear(x_BC, weight_NC, bias_N)
 
 
-def gated_linear(x_BC: Tensor, weight_NC: Tensor) -> Tensor:
+def gated_linear(x_BC: Tensor, weight_NC: Weight) -> Tensor:
     """Return silu(gate) * up of a product with a weight of gates and ups; see `reference.gated_linear`."""
-    if x_BC.dtype in _HALVES and uses_kernel(x_BC, weight_NC):
+    if x_BC.dtype in _HALVES and uses_kernel(x_BC, values_of(weight_NC)):
         from stoop_worker.kernels.skinny_linear import products
 
         return products.gated_linear(x_BC, weight_NC)
     return reference.gated_linear(x_BC, weight_NC)
 
 
-def split_linear(x_BK: Tensor, weight_NK: Tensor) -> Tensor:
+def split_linear(x_BK: Tensor, weight_NK: Weight) -> Tensor:
     """Return parts_SBN, float32 (float64 for float64), whose sum over S is x W^T; any B, but fast for at most 64.
 
     The number of parts depends on all shapes; `add_parts` and `add_parts_layer_norm` take any number.
     """
-    if x_BK.dtype in _HALVES and uses_kernel(x_BK, weight_NK):
+    if x_BK.dtype in _HALVES and uses_kernel(x_BK, values_of(weight_NK)):
         from stoop_worker.kernels.skinny_linear import products
 
         return products.split_linear(x_BK, weight_NK)

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from stoop_worker.kernels import early
+from stoop_worker.kernels.block_fp8 import BlockFp8, Weight, dense, values_of
 from stoop_worker.kernels.skinny_linear import reference
 from stoop_worker.kernels.swiglu.kernel import swiglu
 
@@ -44,53 +45,69 @@ class Cut:
     stages: int = 4
     held: int = 0
 
-    def divides(self, weight_NK: Tensor) -> bool:
-        """Return whether the weight is contiguous and the blocks divide it evenly."""
+    def divides(self, weight_NK: Weight) -> bool:
+        """Return whether the weight is contiguous and the blocks divide it evenly, as they do blocks with scales."""
         out, width = weight_NK.shape
-        return out % self.rows == 0 and width % (self.columns * self.parts) == 0 and weight_NK.stride(1) == 1
+        if isinstance(weight_NK, BlockFp8):
+            side = weight_NK.side
+            if side % self.rows or side % self.columns or width % (side * self.parts):
+                return False
+        return out % self.rows == 0 and width % (self.columns * self.parts) == 0 and values_of(weight_NK).stride(1) == 1
 
 
 _WHOLE, _WHOLE_OF_ONE = Cut(rows=128, held=1), Cut(rows=64, held=2)
 _SPLIT, _SPLIT_OF_ONE = Cut(rows=64, parts=8, stages=3, held=1), Cut(rows=64, parts=4, stages=6, held=1)
 _GATED = Cut(rows=64, stages=3, held=1)
+_WHOLE_FP8 = Cut(rows=64, held=2)
 
 
-def skinny_linear(x_BC: Tensor, weight_NC: Tensor, bias_N: Tensor, *, cut: Cut | None = None) -> Tensor:
+def skinny_linear(x_BC: Tensor, weight_NC: Weight, bias_N: Tensor | None = None, *, cut: Cut | None = None) -> Tensor:
     """Compute `reference.skinny_linear`; rows of `x_BC` may be strided."""
+    if isinstance(weight_NC, BlockFp8):
+        cut = cut or _WHOLE_FP8
     cut = cut or (_WHOLE_OF_ONE if x_BC.shape[0] == 1 else _WHOLE)
     if cut.parts != 1:
         raise ValueError(f"a whole product has one part, not {cut.parts}: use split_linear")
-    if not 0 < x_BC.shape[0] <= MOST_ROWS or not cut.divides(weight_NC):
-        return functional.linear(x_BC, weight_NC, bias_N)
+    if not 0 < x_BC.shape[0] <= _most_rows(weight_NC) or not cut.divides(weight_NC):
+        return functional.linear(x_BC, _dense(weight_NC, x_BC.dtype), bias_N)
     y_BN = torch.empty((x_BC.shape[0], weight_NC.shape[0]), dtype=x_BC.dtype, device=x_BC.device)
     _launch(x_BC, weight_NC, y_BN, cut=cut, bias_N=bias_N)
     return y_BN
 
 
-def gated_linear(x_BC: Tensor, weight_NC: Tensor, *, cut: Cut | None = None) -> Tensor:
+def _most_rows(weight_NC: Weight) -> int:
+    """Return up to how many rows the kernel is faster than the library, which has no product with float8 weights."""
+    return MOST_ROWS if isinstance(weight_NC, Tensor) else MOST_SPLIT_ROWS
+
+
+def _dense(weight_NC: Weight, dtype: torch.dtype) -> Tensor:
+    return weight_NC if isinstance(weight_NC, Tensor) else dense(weight_NC, dtype)
+
+
+def gated_linear(x_BC: Tensor, weight_NC: Weight, *, cut: Cut | None = None) -> Tensor:
     """Compute `reference.gated_linear`; rows of `x_BC` may be strided. A given `cut` takes up to 64 rows."""
-    most = MOST_ROWS if cut is None else MOST_SPLIT_ROWS
+    most = _most_rows(weight_NC) if cut is None else MOST_SPLIT_ROWS
     cut = cut or _GATED
     gates = weight_NC.shape[0] // 2
     if not 0 < x_BC.shape[0] <= most or gates % cut.rows or not cut.divides(weight_NC):
-        return swiglu(functional.linear(x_BC, weight_NC))
+        return swiglu(functional.linear(x_BC, _dense(weight_NC, x_BC.dtype)))
     y_BF = torch.empty((x_BC.shape[0], gates), dtype=x_BC.dtype, device=x_BC.device)
     _launch(x_BC, weight_NC, y_BF, cut=cut, gated=True)
     return y_BF
 
 
-def split_linear(x_BK: Tensor, weight_NK: Tensor, *, cut: Cut | None = None) -> Tensor:
+def split_linear(x_BK: Tensor, weight_NK: Weight, *, cut: Cut | None = None) -> Tensor:
     """Compute `reference.split_linear`, in the cut's number of parts; rows of `x_BK` may be strided."""
     cut = cut or _split_of(x_BK.shape[0], weight_NK)
     if not 0 < x_BK.shape[0] <= MOST_SPLIT_ROWS or not cut.divides(weight_NK):
-        return _one_part(x_BK, weight_NK)
+        return _one_part(x_BK, _dense(weight_NK, x_BK.dtype))
     shape = (cut.parts, x_BK.shape[0], weight_NK.shape[0])
     parts_SBN = torch.empty(shape, dtype=torch.float32, device=x_BK.device)
     _launch(x_BK, weight_NK, parts_SBN, cut=cut)
     return parts_SBN
 
 
-def _split_of(count: int, weight_NK: Tensor) -> Cut:
+def _split_of(count: int, weight_NK: Weight) -> Cut:
     """Return the usual split, in fewer parts if the columns need it."""
     usual = _SPLIT_OF_ONE if count == 1 else _SPLIT
     fewer = (replace(usual, parts=parts) for parts in (8, 4, 2) if parts <= usual.parts)
@@ -104,21 +121,24 @@ def _one_part(x_BK: Tensor, weight_NK: Tensor) -> Tensor:
 
 
 def _launch(
-    x_BK: Tensor, weight_NK: Tensor, y: Tensor, *, cut: Cut, bias_N: Tensor | None = None, gated: bool = False
+    x_BK: Tensor, weight_NK: Weight, y: Tensor, *, cut: Cut, bias_N: Tensor | None = None, gated: bool = False
 ) -> None:
     if x_BK.stride(1) != 1:
         x_BK = x_BK.contiguous()
     count, out, width = x_BK.shape[0], y.shape[-1], weight_NK.shape[1]
+    stored = values_of(weight_NK)
+    scales, side = (stored, 0) if isinstance(weight_NK, Tensor) else (weight_NK.scales.contiguous(), weight_NK.side)
     launch = early.options(x_BK.device, count)
     kernel: Any = _product
     kernel[(out // cut.rows, cut.parts)](
         x_BK,
-        weight_NK,
-        weight_NK if bias_N is None else bias_N.contiguous(),
+        stored,
+        scales,
+        stored if bias_N is None else bias_N.contiguous(),
         y,
         count,
         x_BK.stride(0),
-        weight_NK.stride(0),
+        stored.stride(0),
         N=out,
         PART=width // cut.parts,
         PADDED=max(_LEAST_ROWS, triton.next_power_of_2(count)),
@@ -128,6 +148,8 @@ def _launch(
         HELD=min(cut.held, width // (cut.parts * cut.columns)) if launch["EARLY"] else 0,
         BIAS=bias_N is not None,
         GATED=gated,
+        SIDE=side,
+        SCALES=scales.shape[1],
         PRECISION="ieee" if x_BK.dtype == torch.float32 else "tf32",  # matters only for float32
         num_warps=cut.warps,
         **launch,
@@ -138,6 +160,7 @@ def _launch(
 def _product(
     x_ptr,
     weight_ptr,
+    scales_ptr,
     bias_ptr,
     y_ptr,
     count,
@@ -152,6 +175,8 @@ def _product(
     HELD: tl.constexpr,
     BIAS: tl.constexpr,
     GATED: tl.constexpr,
+    SIDE: tl.constexpr,
+    SCALES: tl.constexpr,
     PRECISION: tl.constexpr,
     EARLY: tl.constexpr,
 ):
@@ -166,6 +191,11 @@ def _product(
     up_ptrs = weight_ptrs + tl.cast(weight_stride, tl.int64) * N
     x_ptrs = x_ptr + part * PART + batch[None, :] * x_stride + column[:, None]
 
+    up_scales_ptr = scales_ptr
+    if SIDE > 0:
+        up_scales_ptr = scales_ptr + (N + first) // SIDE * SCALES + part * (PART // SIDE)
+        scales_ptr += first // SIDE * SCALES + part * (PART // SIDE)
+
     early.let_next_start(EARLY)
     held = ()
     for tile in tl.static_range(HELD):
@@ -176,15 +206,15 @@ def _product(
     ups = tl.zeros((ROWS, PADDED), dtype=tl.float32)
     for tile in tl.static_range(HELD):
         x = tl.load(x_ptrs + tile * COLUMNS, mask=inside, other=0.0)
-        sums = tl.dot(held[tile], x, sums, input_precision=PRECISION)
+        sums = _grown(sums, held[tile], x, scales_ptr, tile * COLUMNS, SIDE, PRECISION)
         if GATED:
-            ups = tl.dot(tl.load(up_ptrs + tile * COLUMNS), x, ups, input_precision=PRECISION)
+            ups = _grown(ups, tl.load(up_ptrs + tile * COLUMNS), x, up_scales_ptr, tile * COLUMNS, SIDE, PRECISION)
     for start in tl.range(HELD * COLUMNS, PART, COLUMNS, num_stages=STAGES):
         weight = tl.load(weight_ptrs + start)
         x = tl.load(x_ptrs + start, mask=inside, other=0.0)
-        sums = tl.dot(weight, x, sums, input_precision=PRECISION)
+        sums = _grown(sums, weight, x, scales_ptr, start, SIDE, PRECISION)
         if GATED:
-            ups = tl.dot(tl.load(up_ptrs + start), x, ups, input_precision=PRECISION)
+            ups = _grown(ups, tl.load(up_ptrs + start), x, up_scales_ptr, start, SIDE, PRECISION)
     if GATED:
         sums = sums * tl.sigmoid(sums) * ups
     if BIAS:
@@ -192,3 +222,14 @@ def _product(
 
     place = (part * count + batch[None, :]) * N + first + row[:, None]
     tl.store(y_ptr + place, sums.to(y_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _grown(sums, weight, x, scales_ptr, column, SIDE: tl.constexpr, PRECISION: tl.constexpr):
+    """Return the sums with the products of a block of columns, times the block's scale if blocks have a SIDE."""
+    if SIDE > 0:
+        made = tl.dot(weight.to(x.dtype), x, input_precision=PRECISION)
+        sums += made * tl.load(scales_ptr + column // SIDE)
+    else:
+        sums = tl.dot(weight, x, sums, input_precision=PRECISION)
+    return sums

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from stoop_worker.kernels.block_fp8.reference import Weight
+from stoop_worker.kernels.block_fp8.reference import wide as widened
 from stoop_worker.kernels.layer_norm.reference import layer_norm
 from stoop_worker.kernels.moe import ExpertOutputs
 from stoop_worker.kernels.moe.reference import combine
@@ -21,19 +23,19 @@ def skinny_linear(x_BC: Tensor, weight_NC: Tensor, bias_N: Tensor) -> Tensor:
     return functional.linear(x_BC, weight_NC, bias_N)
 
 
-def gated_linear(x_BC: Tensor, weight_NC: Tensor) -> Tensor:
+def gated_linear(x_BC: Tensor, weight_NC: Weight) -> Tensor:
     """Return silu(x G^T) * (x U^T), (B, F), in x's dtype, where the 2 F rows of the weight are G, then U.
 
     It is computed in at least float32, and rounded once.
     """
     wide = torch.promote_types(x_BC.dtype, torch.float32)
-    return swiglu(functional.linear(x_BC.to(wide), weight_NC.to(wide))).to(x_BC.dtype)
+    return swiglu(functional.linear(x_BC.to(wide), widened(weight_NC, wide))).to(x_BC.dtype)
 
 
-def split_linear(x_BK: Tensor, weight_NK: Tensor) -> Tensor:
+def split_linear(x_BK: Tensor, weight_NK: Weight) -> Tensor:
     """Return x W^T as one part, parts_1BN, in at least float32."""
     wide = torch.promote_types(x_BK.dtype, torch.float32)
-    return functional.linear(x_BK.to(wide), weight_NK.to(wide))[None]
+    return functional.linear(x_BK.to(wide), widened(weight_NK, wide))[None]
 
 
 def add_parts(

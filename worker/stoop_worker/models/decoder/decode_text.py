@@ -6,10 +6,10 @@ B rows, one a sequence; C model dim, F inner dim of the MLP.
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear
 
 from stoop_worker.engine.tensors import KVView
 from stoop_worker.kernels.backend import has_triton
+from stoop_worker.kernels.block_fp8 import linear
 from stoop_worker.kernels.paged_attention import HEAD_DIMS
 from stoop_worker.kernels.rms_norm import rms_norm
 from stoop_worker.kernels.rotate_attend import rotate_attend_groups

@@ -10,7 +10,7 @@ from stoop_worker.engine.grammars.grammars import Grammars
 from stoop_worker.errors import CheckpointError
 from stoop_worker.models.decoder.config import DecoderConfig, read_decoder_config
 from stoop_worker.models.decoder.weights import DecoderWeights, check_shapes, present_name
-from stoop_worker.models.loading.block_fp8 import dense_shapes, dequantise, is_scale, read_block
+from stoop_worker.models.loading.block_fp8 import dense_shapes, is_scale, read_block, read_quantised
 from stoop_worker.models.loading.chat_prompt import ChatPrompt
 from stoop_worker.models.loading.chat_template import ChatTemplate
 from stoop_worker.models.loading.checkpoint import read_checkpoint
@@ -74,9 +74,10 @@ def load_decoder(found: Source, options: LoadOptions) -> Decoder:
     )
     name, untrained = found.identity(document)
     digest = digest_of(document, tensors, found.weights, "norm.weight")
+    tensors, quantised = read_quantised(tensors, block, options)
     return Decoder(
         config=config,
-        weights=DecoderWeights.of(dequantise(tensors, block, options.dtype), config),
+        weights=DecoderWeights.of(tensors, config, quantised),
         language=language,
         name=name,
         digest=digest,

@@ -5,11 +5,13 @@ C model dim, F inner dim of the MLP, D head dim, V vocabulary. Linear weights ar
 
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from stoop_worker.errors import CheckpointError
+from stoop_worker.kernels.block_fp8 import BlockFp8, Weight, dense, joined
 from stoop_worker.kernels.rotate_write import HeadNorms
 from stoop_worker.models.decoder.config import DecoderConfig
 from stoop_worker.models.loading.checkpoint import check_exactly
@@ -24,12 +26,12 @@ class Block:
     """One layer. `qkv` makes the heads of q, then of k, then of v; `gate_up` makes the gates, then the ups."""
 
     norm: Tensor
-    qkv: Tensor
-    out: Tensor
+    qkv: Weight
+    out: Weight
     head_norms: HeadNorms | None
     mlp_norm: Tensor
-    gate_up: Tensor
-    down: Tensor
+    gate_up: Weight
+    down: Weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +45,18 @@ class DecoderWeights:
     epsilon: float
 
     @classmethod
-    def of(cls, tensors: MutableMapping[str, Tensor], config: DecoderConfig) -> "DecoderWeights":
-        """Take the tensors, by their present names, out of the mapping, so that merging holds one layer twice."""
+    def of(
+        cls,
+        tensors: MutableMapping[str, Tensor],
+        config: DecoderConfig,
+        quantised: MutableMapping[str, BlockFp8] | None = None,
+    ) -> "DecoderWeights":
+        """Take the tensors, by their present names, out of the mappings, so that merging holds one layer twice."""
+        given = _Given(tensors, quantised or {})
         embeddings = tensors.pop("embed_tokens.weight")
         return cls(
             embeddings=embeddings,
-            blocks=tuple(_block(tensors, f"layers.{layer}.", config) for layer in range(config.layers)),
+            blocks=tuple(_block(given, f"layers.{layer}.", config) for layer in range(config.layers)),
             norm=tensors.pop("norm.weight"),
             head=_head(tensors, embeddings, config),
             epsilon=config.epsilon,
@@ -92,20 +100,43 @@ def _shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
     return shapes if config.tied else {**shapes, "lm_head.weight": (config.vocab_size, dim)}
 
 
-def _block(tensors: MutableMapping[str, Tensor], prefix: str, config: DecoderConfig) -> Block:
+class _Given(NamedTuple):
+    """The tensors of a checkpoint, and its weights that stay in float8, by their present names."""
+
+    tensors: MutableMapping[str, Tensor]
+    quantised: MutableMapping[str, BlockFp8]
+
+    def linear(self, *names: str) -> Weight:
+        """Take weights out, and return one with the rows of all."""
+        if all(f"{name}.weight" in self.quantised for name in names):
+            parts = [self.quantised.pop(f"{name}.weight") for name in names]
+            whole = parts[0] if len(parts) == 1 else joined(parts)
+            return torch.cat([dense(part, self._dtype) for part in parts]) if whole is None else whole
+        taken = [self._dense(f"{name}.weight") for name in names]
+        return taken[0] if len(taken) == 1 else torch.cat(taken)
+
+    def _dense(self, name: str) -> Tensor:
+        return dense(self.quantised.pop(name), self._dtype) if name in self.quantised else self.tensors.pop(name)
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        return self.tensors["norm.weight"].dtype
+
+
+def _block(given: _Given, prefix: str, config: DecoderConfig) -> Block:
     def take(name: str) -> Tensor:
-        return tensors.pop(f"{prefix}{name}.weight")
+        return given.tensors.pop(f"{prefix}{name}.weight")
 
     return Block(
         norm=take("input_layernorm"),
-        qkv=torch.cat([take(f"self_attn.{part}_proj") for part in "qkv"]),
-        out=take("self_attn.o_proj"),
+        qkv=given.linear(*(f"{prefix}self_attn.{part}_proj" for part in "qkv")),
+        out=given.linear(f"{prefix}self_attn.o_proj"),
         head_norms=HeadNorms(take("self_attn.q_norm"), take("self_attn.k_norm"), config.epsilon)
         if config.head_norms
         else None,
         mlp_norm=take("post_attention_layernorm"),
-        gate_up=torch.cat([take("mlp.gate_proj"), take("mlp.up_proj")]),
-        down=take("mlp.down_proj"),
+        gate_up=given.linear(f"{prefix}mlp.gate_proj", f"{prefix}mlp.up_proj"),
+        down=given.linear(f"{prefix}mlp.down_proj"),
     )
 
 

@@ -2,7 +2,8 @@
 
 A quantised `name.weight` (out, in) is float8_e4m3fn, and `name.weight_scale_inv` beside it has one scale for each
 block, the last of which may be partial. Despite its name, the scale is multiplied: weight = q * scale. The files of
-Qwen3-*-FP8 and Qwen3-VL-*-FP8 are of this form. Their weights are converted to the model's dtype at load.
+Qwen3-*-FP8 and Qwen3-VL-*-FP8 are of this form. Their weights stay as they are where kernels multiply with them, and
+are converted to the model's dtype elsewhere.
 """
 
 from collections.abc import Mapping
@@ -12,14 +13,19 @@ import torch
 from torch import Tensor
 
 from stoop_worker.errors import CheckpointError
+from stoop_worker.kernels.backend import has_triton
+from stoop_worker.kernels.block_fp8 import BlockFp8
+from stoop_worker.models.loading.options import LoadOptions
 
-__all__ = ["Block", "dense_shapes", "dequantise", "dequantised", "is_scale", "read_block"]
+__all__ = ["Block", "dense_shapes", "dequantised", "is_scale", "keeps_float8", "read_block", "read_quantised"]
 
 Block = tuple[int, int]
 """Rows and columns of a block."""
 
 _SCALE: Final = ".weight_scale_inv"
 _EXPONENT_BIAS: Final = 127
+_USUAL_SIDE: Final = 128
+_FLOAT8_CAPABILITY: Final = (8, 9)
 
 
 def read_block(document: Mapping[str, Any]) -> Block | None:
@@ -57,27 +63,50 @@ def dense_shapes(shapes: Mapping[str, tuple[int, ...]], block: Block | None) -> 
     return {name: shape for name, shape in shapes.items() if not is_scale(name)}
 
 
-def dequantise(tensors: dict[str, Tensor], block: Block | None, dtype: torch.dtype) -> dict[str, Tensor]:
-    """Return the tensors with every quantised weight in `dtype`, and without the scales; raises `CheckpointError`."""
+def keeps_float8(options: LoadOptions, block: Block | None) -> bool:
+    """Return whether quantised weights stay in float8: as the options say, or where the kernels for them run."""
+    if block is None or block[0] != block[1] or block[0] & (block[0] - 1):
+        return False
+    if options.block_fp8 is not None:
+        return options.block_fp8
+    if options.device.type != "cuda" or not has_triton() or options.dtype.itemsize != 2:
+        return False
+    return block[0] == _USUAL_SIDE and torch.cuda.get_device_capability(options.device) >= _FLOAT8_CAPABILITY
+
+
+def read_quantised(
+    tensors: dict[str, Tensor], block: Block | None, options: LoadOptions
+) -> tuple[dict[str, Tensor], dict[str, BlockFp8]]:
+    """Take the scales and their weights out of the tensors; raises `CheckpointError` for a scale or weight alone.
+
+    Returns the tensors, where a weight that is not kept in float8 is in the options' dtype, and the weights that are.
+    """
+    kept: dict[str, BlockFp8] = {}
+    keep = keeps_float8(options, block)
     for name in [name for name in tensors if is_scale(name)]:
         weight, scale = tensors[_weight_of(name)], tensors.pop(name)
         if weight.dtype is not torch.float8_e4m3fn:
             raise CheckpointError(f"the checkpoint has the scale {name}, but its weight is {weight.dtype}")
         assert block is not None, "the shapes were checked"
-        tensors[_weight_of(name)] = dequantised(weight, scale, block).to(dtype)
+        if keep:
+            kept[_weight_of(name)] = BlockFp8(tensors.pop(_weight_of(name)), _floats(scale), block[0])
+        else:
+            tensors[_weight_of(name)] = dequantised(weight, scale, block).to(options.dtype)
     left = [name for name, tensor in tensors.items() if tensor.dtype is torch.float8_e4m3fn]
     if left:
         raise CheckpointError(f"the checkpoint has float8 tensors without a scale: {', '.join(sorted(left)[:8])}")
-    return tensors
+    return tensors, kept
 
 
 def dequantised(weight: Tensor, scale: Tensor, block: Block) -> Tensor:
     """Return q * scale in float32; scales are floats, or exponents of 8 bits, which stand for 2^(b - 127)."""
-    if scale.dtype is torch.uint8:
-        scale = torch.exp2(scale.float() - _EXPONENT_BIAS)
     rows, columns = weight.shape
-    spread = scale.float().repeat_interleave(block[0], 0)[:rows].repeat_interleave(block[1], 1)[:, :columns]
+    spread = _floats(scale).repeat_interleave(block[0], 0)[:rows].repeat_interleave(block[1], 1)[:, :columns]
     return weight.float() * spread
+
+
+def _floats(scale: Tensor) -> Tensor:
+    return torch.exp2(scale.float() - _EXPONENT_BIAS) if scale.dtype is torch.uint8 else scale.float()
 
 
 def _weight_of(scale: str) -> str:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from stoop_worker.models.decoder.model import Decoder, read_language
 from stoop_worker.models.decoder.weights import DecoderWeights, check_shapes
-from stoop_worker.models.loading.block_fp8 import dense_shapes, dequantise, is_scale, read_block
+from stoop_worker.models.loading.block_fp8 import dense_shapes, is_scale, read_block, read_quantised
 from stoop_worker.models.loading.checkpoint import read_checkpoint
 from stoop_worker.models.loading.config_file import read_document
 from stoop_worker.models.loading.digest import digest_of
@@ -39,12 +39,12 @@ def load_qwen_vl(found: Source, options: LoadOptions) -> QwenVL:
 
     tensors = read_checkpoint(found.weights, present_name, check, options, exact=is_scale)
     digest = digest_of(document, tensors, found.weights, "norm.weight")
-    tensors = dequantise(tensors, block, options.dtype)
+    tensors, quantised = read_quantised(tensors, block, options)
     vision = VisionWeights.of(tensors, config.vision)
     name, untrained = found.identity(document)
     decoder = Decoder(
         config=config.text,
-        weights=DecoderWeights.of(tensors, config.text),
+        weights=DecoderWeights.of(tensors, config.text, quantised),
         language=language,
         name=name,
         digest=digest,
