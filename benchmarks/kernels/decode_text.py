@@ -11,6 +11,7 @@ from torch import Tensor
 from benchmarks.kernels.paged_attention import layout_of
 from benchmarks.kernels.row import Row, check, microseconds_captured
 from stoop_worker.engine.tensors import KVView
+from stoop_worker.kernels.block_fp8 import BlockFp8, Weight
 from stoop_worker.kernels.paged_attention import PagedLayout
 from stoop_worker.kernels.rotate_attend import groups, reference
 from stoop_worker.kernels.rotate_write import HeadNorms, Places, rotation_table
@@ -24,7 +25,11 @@ SIZES = {
     "Llama 3.2 1B": (2048, 8192, 32, 8, 64, False),
     "Qwen3-4B": (2560, 9728, 32, 8, 128, True),
 }
-"""Model dim, inner dim of the MLP, query heads, key heads, head dim, and whether heads have norms."""
+FLOAT8 = ", float8"
+"""Model dim, inner dim of the MLP, query heads, key heads, head dim, and whether heads have norms.
+
+With `FLOAT8` behind its name, a model's weights are in float8 with a scale for each block.
+"""
 
 COUNTS = [1, 2, 4, 8, 16, 32, 64]
 
@@ -33,17 +38,28 @@ def made(*shape: int, scale: float = 1.0) -> Tensor:
     return torch.randn(*shape, device="cuda", dtype=torch.bfloat16) * scale
 
 
+def weight(name: str, out: int, width: int) -> Weight:
+    if name.endswith(FLOAT8):
+        scales = torch.full((out // 128, width // 128), width**-0.5, device="cuda")
+        return BlockFp8(made(out, width).to(torch.float8_e4m3fn), scales, 128)
+    return made(out, width, scale=width**-0.5)
+
+
 def block(name: str) -> Block:
-    dim, inner, heads, key_heads, head_dim, normed = SIZES[name]
+    dim, inner, heads, key_heads, head_dim, normed = sizes_of(name)
     return Block(
         norm=made(dim),
-        qkv=made((heads + 2 * key_heads) * head_dim, dim, scale=dim**-0.5),
-        out=made(dim, heads * head_dim, scale=(heads * head_dim) ** -0.5),
+        qkv=weight(name, (heads + 2 * key_heads) * head_dim, dim),
+        out=weight(name, dim, heads * head_dim),
         head_norms=HeadNorms(made(head_dim), made(head_dim), 1e-6) if normed else None,
         mlp_norm=made(dim),
-        gate_up=made(2 * inner, dim, scale=dim**-0.5),
-        down=made(dim, inner, scale=inner**-0.5),
+        gate_up=weight(name, 2 * inner, dim),
+        down=weight(name, dim, inner),
     )
+
+
+def sizes_of(name: str) -> tuple[int, int, int, int, int, bool]:
+    return SIZES[name.removesuffix(FLOAT8)]
 
 
 def places_of(layout: PagedLayout, head_dim: int) -> Places:
@@ -54,7 +70,7 @@ def places_of(layout: PagedLayout, head_dim: int) -> Places:
 
 
 def step(name: str, count: int) -> Row:
-    dim, _, _, key_heads, head_dim, _ = SIZES[name]
+    dim, _, _, key_heads, head_dim, _ = sizes_of(name)
     layout = layout_of(count, 1, CONTEXT, 0)
     pool = made(LAYERS, 2, layout.page_table_BP.numel(), layout.page_size, key_heads, head_dim)
     places, x, none = places_of(layout, head_dim), made(count, dim), made(1, dim)
@@ -70,7 +86,7 @@ def step(name: str, count: int) -> Row:
 
 def between(name: str, count: int) -> Row:
     """Time the steps between qkv and out, in one launch against two."""
-    _, _, heads, key_heads, head_dim, normed = SIZES[name]
+    _, _, heads, key_heads, head_dim, normed = sizes_of(name)
     layout = layout_of(count, 1, CONTEXT, 0)
     pool = made(LAYERS, 2, layout.page_table_BP.numel(), layout.page_size, key_heads, head_dim)
     qkv = made(count, (heads + 2 * key_heads) * head_dim)
@@ -87,6 +103,6 @@ def between(name: str, count: int) -> Row:
 def rows() -> list[Row]:
     """Return a layer of each model, and its part between two products."""
     return [
-        *(step(name, count) for name in SIZES for count in COUNTS),
+        *(step(name, count) for name in (*SIZES, "Qwen3-4B" + FLOAT8) for count in COUNTS),
         *(between(name, count) for name in SIZES for count in COUNTS[:5]),
     ]

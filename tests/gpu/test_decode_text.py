@@ -13,6 +13,7 @@ from torch import Tensor
 
 from stoop_worker.engine.tensors import KVView
 from stoop_worker.kernels import early
+from stoop_worker.kernels.block_fp8 import BlockFp8, Weight
 from stoop_worker.kernels.paged_attention import PagedLayout
 from stoop_worker.kernels.rotate_write import HeadNorms, Places, rotation_table
 from stoop_worker.models.decoder import decode_text, text
@@ -30,9 +31,14 @@ class Sizes(NamedTuple):
     key_heads: int
     head_dim: int
     normed: bool
+    float8: bool = False
 
 
-SIZES = {"llama": Sizes(2048, 8192, 32, 8, 64, False), "qwen3": Sizes(2560, 9728, 32, 8, 128, True)}
+SIZES = {
+    "llama": Sizes(2048, 8192, 32, 8, 64, False),
+    "qwen3": Sizes(2560, 9728, 32, 8, 128, True),
+    "qwen3-fp8": Sizes(2560, 9728, 32, 8, 128, True, float8=True),
+}
 
 
 class Input(NamedTuple):
@@ -70,7 +76,10 @@ def randn(*shape: int, scale: float = 1.0) -> Tensor:
 
 
 def block_of(sizes: Sizes) -> Block:
-    def linear(out: int, width: int) -> Tensor:
+    def linear(out: int, width: int) -> Weight:
+        if sizes.float8:
+            scales = (0.5 + torch.rand(out // 128, width // 128, device="cuda")) * width**-0.5
+            return BlockFp8(randn(out, width).to(torch.float8_e4m3fn), scales, 128)
         return randn(out, width, scale=width**-0.5)
 
     def norm(width: int) -> Tensor:

@@ -4,6 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from stoop_worker.kernels.block_fp8 import BlockFp8, dense, linear
+from stoop_worker.kernels.block_fp8 import reference as blocks
 from stoop_worker.kernels.row_linear import RowNorm, reference, row_linear
 from stoop_worker.kernels.skinny_linear import add_parts_rms_norm, products
 from stoop_worker.kernels.skinny_linear import reference as few
@@ -65,3 +67,37 @@ def test_a_down_product_has_several_parts(dim: int, inner: int) -> None:
     summed, normed = add_parts_rms_norm(residual, parts, norm, epsilon=1e-6)
     assert error(summed, exact) < 1e-2
     assert error(normed, torch.nn.functional.rms_norm(exact, (dim,), norm.double(), 1e-6)) < 1e-2
+
+
+def in_float8(out: int, width: int) -> BlockFp8:
+    scales = (0.5 + torch.rand(out // 128, width // 128, device="cuda")) * width**-0.5
+    return BlockFp8(randn(out, width).to(torch.float8_e4m3fn), scales, 128)
+
+
+@pytest.mark.parametrize("dtype", BOUND)
+def test_one_row_with_weights_in_float8(dtype: torch.dtype) -> None:
+    x, gate_up, down, norm = randn(1, 2560, dtype=dtype), in_float8(19456, 2560), in_float8(2560, 9728), randn(2560)
+    steps = RowNorm(norm.to(dtype), 1e-6)
+    found = row_linear(x, gate_up, norm=steps, gated=True)
+    assert error(found, reference.row_linear(x.float(), gate_up, norm=steps, gated=True)) < BOUND[dtype]
+    ended = row_linear(found, down, added_to_BN=x)
+    assert error(ended, reference.row_linear(found.float(), down, added_to_BN=x)) < BOUND[dtype]
+
+
+@pytest.mark.parametrize("dtype", BOUND)
+@pytest.mark.parametrize("rows", [2, 16, 17, 64, 65, 300])
+def test_any_number_of_rows_with_weights_in_float8(rows: int, dtype: torch.dtype) -> None:
+    x, inner = randn(rows, 2560, dtype=dtype), randn(rows, 9728, dtype=dtype)
+    qkv, gate_up, down = in_float8(6144, 2560), in_float8(19456, 2560), in_float8(2560, 9728)
+    assert error(linear(x, qkv), x.double() @ blocks.dense(qkv, torch.float64).T) < BOUND[dtype] * 2
+    gated = few.gated_linear(x.float(), gate_up)
+    assert error(products.gated_linear(x, gate_up), gated) < BOUND[dtype] * 3
+    summed = products.split_linear(inner, down).sum(dim=0)
+    bound = 1e-4 if rows <= 64 else BOUND[dtype] * 2  # for many rows the weight is rounded
+    assert error(summed, inner.double() @ blocks.dense(down, torch.float64).T) < bound
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_a_weight_in_float8_is_converted(dtype: torch.dtype) -> None:
+    weight = in_float8(6144, 2560)
+    assert torch.equal(dense(weight, dtype), blocks.dense(weight, dtype))
