@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from stoop_worker.kernels.block_fp8 import BlockFp8, dense, linear
+from stoop_worker.kernels.block_fp8 import BlockFp8, dense
 from stoop_worker.kernels.block_fp8 import reference as blocks
 from stoop_worker.kernels.row_linear import RowNorm, reference, row_linear
-from stoop_worker.kernels.skinny_linear import add_parts_rms_norm, products
+from stoop_worker.kernels.skinny_linear import add_parts_rms_norm, linear, products
 from stoop_worker.kernels.skinny_linear import reference as few
 from stoop_worker.kernels.skinny_linear.products import Cut
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from stoop_worker.kernels.block_fp8 import BlockFp8, dense, joined, linear
+from stoop_worker.kernels.block_fp8 import BlockFp8, dense, joined
+from stoop_worker.kernels.skinny_linear import linear
 
 SIDE = 4
 

@@ -6,7 +6,7 @@ and `kernel.py` (or the files named there) computes it with Triton. Files in CUD
     backend.py        decides whether a kernel or the reference runs
     early.py          starts a kernel before the previous one has ended
     hopper/           compiles and launches CUDA C++ on Hopper
-    block_fp8/        linear layers whose weights stay in float8, with a scale a block
+    block_fp8/        weights in float8 with a scale for each block
     fp8/              linear layers in fp8, and rows quantised for them
     layer_norm/       layer norm, with the sums before it or the rounding to fp8 after it
     rms_norm/         RMS norm, with the sums before it

@@ -5,13 +5,22 @@ Torch computes float32 rows on every device, because the kernels of the products
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from stoop_worker.kernels.backend import uses_kernel
-from stoop_worker.kernels.block_fp8 import Weight, values_of
+from stoop_worker.kernels.block_fp8 import Weight, dense, values_of
 from stoop_worker.kernels.moe import ExpertOutputs
 from stoop_worker.kernels.skinny_linear import reference
 
-__all__ = ["add_parts", "add_parts_layer_norm", "add_parts_rms_norm", "gated_linear", "skinny_linear", "split_linear"]
+__all__ = [
+    "add_parts",
+    "add_parts_layer_norm",
+    "add_parts_rms_norm",
+    "gated_linear",
+    "linear",
+    "skinny_linear",
+    "split_linear",
+]
 
 _HALVES = (torch.float16, torch.bfloat16)
 
@@ -23,6 +32,20 @@ def skinny_linear(x_BC: Tensor, weight_NC: Tensor, bias_N: Tensor) -> Tensor:
 
         return products.skinny_linear(x_BC, weight_NC, bias_N)
     return reference.skinny_linear(x_BC, weight_NC, bias_N)
+
+
+def linear(x_TC: Tensor, weight_NC: Weight) -> Tensor:
+    """Return y_TN = x W^T in x's dtype, for any number of rows.
+
+    A weight in float8 is multiplied with few rows as it is read; for many rows it is converted to their dtype first.
+    """
+    if isinstance(weight_NC, Tensor):
+        return functional.linear(x_TC, weight_NC)
+    if x_TC.dtype in _HALVES and uses_kernel(x_TC):
+        from stoop_worker.kernels.skinny_linear import products
+
+        return products.skinny_linear(x_TC, weight_NC)
+    return functional.linear(x_TC, dense(weight_NC, x_TC.dtype))
 
 
 def gated_linear(x_BC: Tensor, weight_NC: Weight) -> Tensor:

@@ -9,13 +9,12 @@ from torch import Tensor
 
 from stoop_worker.engine.tensors import KVView
 from stoop_worker.kernels.backend import has_triton
-from stoop_worker.kernels.block_fp8 import linear
 from stoop_worker.kernels.paged_attention import HEAD_DIMS
 from stoop_worker.kernels.rms_norm import rms_norm
 from stoop_worker.kernels.rotate_attend import rotate_attend_groups
 from stoop_worker.kernels.rotate_write import Places
 from stoop_worker.kernels.row_linear import RowNorm, row_linear, takes
-from stoop_worker.kernels.skinny_linear import add_parts, add_parts_rms_norm, gated_linear, split_linear
+from stoop_worker.kernels.skinny_linear import add_parts, add_parts_rms_norm, gated_linear, linear, split_linear
 from stoop_worker.models.decoder.weights import DecoderWeights
 
 __all__ = ["runs_well", "step"]

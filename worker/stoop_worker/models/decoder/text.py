@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from stoop_worker.engine.tensors import KVView
-from stoop_worker.kernels.block_fp8 import linear
 from stoop_worker.kernels.paged_attention import paged_attention
 from stoop_worker.kernels.rms_norm import add_rms_norm, rms_norm
 from stoop_worker.kernels.rotate_write import Places, rotate_write
+from stoop_worker.kernels.skinny_linear import linear
 from stoop_worker.kernels.swiglu import swiglu
 from stoop_worker.models.decoder.weights import DecoderWeights
 
