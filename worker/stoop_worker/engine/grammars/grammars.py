@@ -80,7 +80,9 @@ class Grammars:
         try:
             tokens = self._vocabulary.result()
         except ValueError as error:
-            raise RequestInvalid(f"this model's tokenizer gives answers no form: {error}") from error
+            raise RequestInvalid(
+                f"this model cannot follow a schema or a regular expression, because of its tokenizer: {error}"
+            ) from error
         try:
             source = _source(grammar)
         except ValueError as error:
