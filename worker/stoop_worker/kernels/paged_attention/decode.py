@@ -31,12 +31,16 @@ LOWEST = tl.constexpr(-1e30)
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """The split of the work: `splits` ranges, `block` positions read at once; both are powers of two."""
+    """The split of the work: `splits` ranges, `block` positions read at once; both are powers of two.
+
+    `registers` bounds those of a thread, so that more programs fit on the device.
+    """
 
     splits: int
     block: int = 32
     warps: int = 2
     stages: int = 3
+    registers: int | None = None
 
 
 _ONE_RANGE = Ranges(1)

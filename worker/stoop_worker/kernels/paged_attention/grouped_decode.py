@@ -7,6 +7,7 @@ so that keys and values are read once. The products need 16 queries: rows of zer
 program of a key head to end combines the ranges.
 """
 
+from dataclasses import replace
 from math import e, log2
 from typing import Any
 
@@ -30,6 +31,8 @@ def group_ranges(batch: int, key_heads: int, positions: int, q_BHD: Tensor) -> R
     """Choose the ranges for `batch` sequences of at most `positions`, from shapes only: a graph captures them."""
     bytes_of_key = q_BHD.shape[2] * q_BHD.element_size()
     ranges = Ranges(1, block=64 if bytes_of_key <= 128 else 32, warps=4, stages=3 if bytes_of_key <= 256 else 2)
+    if q_BHD.element_size() == 2:  # eight programs on a multiprocessor, so that all of a full grid run at once
+        ranges = replace(ranges, registers=64)
     return ranges_for(batch, key_heads, positions, ranges, most=_MOST_SPLITS)
 
 
@@ -76,6 +79,8 @@ def decode_groups(
         BLOCK=ranges.block,
         STAGES=ranges.stages,
         num_warps=ranges.warps,
+        # a float8 pool needs more of them, to convert its values
+        **({"maxnreg": ranges.registers} if ranges.registers and pool.dtype == q_BHD.dtype else {}),
         **early.options(q_BHD.device, batch),
     )
     return out_BM[:, : heads * head_dim].view(q_BHD.shape)
