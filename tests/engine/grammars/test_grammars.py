@@ -2,8 +2,8 @@
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import numpy as np
@@ -149,19 +149,19 @@ def test_expressions_that_unfold_without_end_stop_at_their_bound(grammars: Gramm
         assert text.take(letter)
 
 
-def test_a_vocabulary_is_read_behind_the_load_of_a_model(tokenizer: Tokenizer, ends: list[int]) -> None:
-    go_on = Event()
+def test_the_vocabulary_is_read_once_with_the_first_grammar(tokenizer: Tokenizer, ends: list[int]) -> None:
+    reads: list[int] = []
 
     def document() -> str:
-        assert go_on.wait(20)
+        reads.append(1)
         return tokenizer.document()
 
-    grammars = Grammars(document, size=VOCABULARY, ends=ends)  # does not wait, nor do requests without a grammar
+    grammars = Grammars(document, size=VOCABULARY, ends=ends)
     assert grammars.knows(None) and grammars.start(None) is None
-    assert not grammars.knows(Grammar(regex="ab"))
-    go_on.set()
-    assert grammars.start(Grammar(regex="ab")) is not None
-    assert grammars.knows(Grammar(regex="ab"))
+    assert not grammars.knows(Grammar(regex="ab")) and not reads
+    with ThreadPoolExecutor(2) as threads:
+        assert all(threads.map(grammars.start, [Grammar(regex="ab"), Grammar(regex="cd")]))
+    assert grammars.knows(Grammar(regex="ab")) and reads == [1]
 
 
 def test_a_panic_of_the_library_refuses_grammars_alone() -> None:

@@ -2,9 +2,9 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from functools import partial
 from queue import LifoQueue
-from threading import Lock, Thread
+from threading import Lock
 from typing import Final, TypeVar
 
 from llguidance import LLMatcher, LLTokenizer
@@ -30,15 +30,15 @@ _Kept = TypeVar("_Kept")
 class Grammars:
     """Starts constraints for a model with the tokens of a tokenizer.json; any thread may do so.
 
-    `document` returns the contents of the file. A thread reads them, which takes seconds for a large vocabulary and
-    holds the interpreter's lock: make this object before the weights are read, and the two overlap. `size` is the
-    model's number of ids. The ids `ends` may come only where a text is complete. With a tokenizer whose tokens are not
-    known as bytes, every grammar is refused.
+    `document` returns the contents of the file, which the first grammar reads: that takes seconds for a large
+    vocabulary. `size` is the model's number of ids. The ids `ends` may come only where a text is complete. With a
+    tokenizer whose tokens are not known as bytes, every grammar is refused.
     """
 
     def __init__(self, document: Callable[[], str], *, size: int, ends: Sequence[int]) -> None:
-        self._vocabulary: Future[LLTokenizer] = Future()
-        Thread(target=self._read, args=(document, size, list(ends)), name="vocabulary").start()
+        self._read = partial(_read, document, size, list(ends))
+        self._reading = Lock()  # guards the vocabulary
+        self._vocabulary: LLTokenizer | str | None = None  # or the reason that there is none
         self._trials: LifoQueue[Trial] = LifoQueue()
         for _ in range(COMPILERS):
             self._trials.put(Trial())
@@ -68,21 +68,21 @@ class Grammars:
         with self._lock:
             return Constraint(matcher.deep_copy())
 
-    def _read(self, document: Callable[[], str], size: int, ends: list[int]) -> None:
-        try:
-            self._vocabulary.set_result(LLTokenizer(document(), n_vocab=size, eos_token=ends))
-        except BaseException as error:  # a panic of the library too: the model itself runs
-            self._vocabulary.set_exception(ValueError(str(error)))
+    def _tokens(self) -> LLTokenizer:
+        with self._reading:
+            if self._vocabulary is None:
+                self._vocabulary = self._read()
+            if isinstance(self._vocabulary, str):
+                raise RequestInvalid(
+                    "this model cannot follow a schema or a regular expression, because of its tokenizer: "
+                    f"{self._vocabulary}"
+                )
+            return self._vocabulary
 
     def _compile(self, grammar: Grammar) -> tuple[LLMatcher | None, str | None]:
         if len(grammar.schema or grammar.regex or "") > MOST_CHARACTERS:
             return None, f"it is longer than {MOST_CHARACTERS} characters: shorten it"
-        try:
-            tokens = self._vocabulary.result()
-        except ValueError as error:
-            raise RequestInvalid(
-                f"this model cannot follow a schema or a regular expression, because of its tokenizer: {error}"
-            ) from error
+        tokens = self._tokens()
         try:
             source = _source(grammar)
         except ValueError as error:
@@ -115,6 +115,14 @@ class Grammars:
             for kept in (self._compiled, self._refused):
                 while len(kept) > _KEPT:
                     kept.popitem(last=False)
+
+
+def _read(document: Callable[[], str], size: int, ends: list[int]) -> LLTokenizer | str:
+    """Return the vocabulary, or the reason that there is none."""
+    try:
+        return LLTokenizer(document(), n_vocab=size, eos_token=ends)
+    except BaseException as error:  # a panic of the library too: the model itself runs
+        return str(error)
 
 
 def _used(kept: OrderedDict[Grammar, _Kept], grammar: Grammar) -> _Kept | None:
