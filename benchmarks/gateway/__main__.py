@@ -3,6 +3,7 @@
     python -m benchmarks.gateway latency [--count 300]
     python -m benchmarks.gateway ramp [--seconds 5] [--most 256] [--stream] [--p95-ms 500] --out ramp
     python -m benchmarks.gateway streams [--count 1000]
+    python -m benchmarks.gateway memory [--count 100000]
     python -m benchmarks.gateway pages [--count 10000]      needs Chromium
 
 `ramp` writes `ramp.json` and `ramp.html`. Load generator, worker, Redis and gateway share the machine.
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gateway.latency import measure_latency
+from benchmarks.gateway.memory import measure_memory
 from benchmarks.gateway.ramp import Thresholds, measure_ramp
 from benchmarks.gateway.ramp_report import write_page
 from benchmarks.gateway.stack import Stack, running_stack
@@ -26,7 +28,7 @@ __all__ = ["main"]
 def main(argv: list[str] | None = None) -> None:
     """Measure, print JSON, and write the report of a ramp."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["latency", "ramp", "streams", "pages"])
+    parser.add_argument("what", choices=["latency", "ramp", "streams", "memory", "pages"])
     parser.add_argument("--count", type=int)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--most", type=int, default=256)
@@ -49,6 +51,8 @@ async def _measure(stack: Stack, arguments: argparse.Namespace) -> dict[str, Any
         return await measure_latency(stack, arguments.count or 300)
     if arguments.what == "streams":
         return await measure_streams(stack, arguments.count or 1000)
+    if arguments.what == "memory":
+        return await measure_memory(stack, arguments.count or 100_000)
     if arguments.what == "pages":
         from benchmarks.gateway.pages import measure_pages  # the others need no browser
 

@@ -12,11 +12,14 @@ from stoop_schemas.skills import TEXT_OUTPUTS, spec_of
 
 __all__ = ["check_settings"]
 
+_NONE: Final = Settings()
 _ADAPTER: Final = re.compile(ADAPTER_PATTERN)
 
 
 def check_settings(settings: Settings, skill: str) -> None:
     """Raise `Rejected` for settings that a job of this skill may not have."""
+    if settings == _NONE:
+        return
     stops = settings.stop or []
     if len(stops) > STOPS_LIMIT or not all(0 < len(stop) <= STOP_LIMIT for stop in stops):
         raise _invalid(f"settings.stop takes up to {STOPS_LIMIT} strings of 1 to {STOP_LIMIT} characters")

@@ -263,7 +263,7 @@ class AsyncClient(SpeechMethods, JobClient):
         return {"lane": self.config.lane, "model": self.config.job_model}
 
     async def _answer(self, job: Job) -> dict[str, Any]:
-        return answer(await self.result(await self.submit(job)))
+        return answer(await self.submit_and_wait(job))
 
     async def _text(self, job: Job) -> TextStream:
         job_id = await self.submit(job)

@@ -7,7 +7,7 @@ skipped.
 """
 
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Final
 
 from stoop.client.outage import OUTAGE_SECONDS, Outage
@@ -36,7 +36,7 @@ from stoop_schemas.failure import Failure, FailureCode, Rejected
 from stoop_schemas.result import Result
 from stoop_schemas.state import State
 
-__all__ = ["SILENCE_SECONDS", "completed", "ending", "follow", "stored", "wait"]
+__all__ = ["SILENCE_SECONDS", "completed", "ending", "follow", "listen", "stored", "wait"]
 
 SILENCE_SECONDS: Final = 30.0
 """After so long without an event `follow` asks whether the queue still knows the job, and goes on if it does."""
@@ -93,24 +93,37 @@ async def wait(transport: Transport, job_id: str, *, patience: float = OUTAGE_SE
     Raises `NotFound` for an id that a client made and the queue does not know, and `QueueUnavailable` when Redis is not
     there, or goes away and stays away for `patience` seconds.
     """
-    outage = Outage(patience)
     async with transport.subscribe(job_id) as published:
         packed = await transport.result(job_id)
         if packed is not None:
             return _result(packed)
         if names.is_generated(job_id):
             await _check_known(transport, job_id)
-        async for message in published:
-            # the result is stored together with the terminal event, so no other event is a reason to look
-            if message is None or isinstance(_event(message), TerminalEvent | UnknownEvent):
-                try:
-                    packed = await transport.result(job_id)
-                    outage.end()
-                except QueueUnavailable as error:
-                    outage.check(error)
-                    continue
-                if packed is not None:
-                    return _result(packed)
+        return await listen(transport, job_id, published, patience=patience)
+
+
+async def listen(
+    transport: Transport, job_id: str, published: AsyncIterator[bytes | None], *, patience: float = OUTAGE_SECONDS
+) -> Result:
+    """Return the job's result from its channel, to which the caller subscribed before the job could end.
+
+    Raises `QueueUnavailable` as `wait` does.
+    """
+    outage = Outage(patience)
+    async for message in published:
+        event = None if message is None else _event(message)
+        if isinstance(event, FinishedEvent):
+            return event.result
+        # the result is stored together with the terminal event, so no other event is a reason to look
+        if event is None or isinstance(event, TerminalEvent | UnknownEvent):
+            try:
+                packed = await transport.result(job_id)
+                outage.end()
+            except QueueUnavailable as error:
+                outage.check(error)
+                continue
+            if packed is not None:
+                return _result(packed)
     raise _ended(job_id)
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 
 from stoop.client import events
 from stoop.client.build_job import checked, within
@@ -13,7 +13,7 @@ from stoop.client.sending import sending
 from stoop.client.submission import submit_each
 from stoop.client.transport import Transport
 from stoop.client.unserved import UnservedLanes
-from stoop.errors import ClientUnusable, InvalidJob, StoopError, TimedOut
+from stoop.errors import ClientUnusable, InvalidJob, QueueUnavailable, StoopError, TimedOut
 from stoop_schemas.allowed import AllowedBuckets
 from stoop_schemas.event import Event, TerminalEvent
 from stoop_schemas.failure import Rejected
@@ -24,6 +24,7 @@ from stoop_schemas.state import State
 __all__ = ["JobClient"]
 
 _STATE_SECONDS = 2.0
+_LISTEN_SECONDS = 1.0
 
 
 class JobClient:
@@ -126,15 +127,34 @@ class JobClient:
         `timeout` is in seconds; without one it is the config's `timeout_seconds`. A job that timed out goes on, unless
         `cancel_on_exit`. Raises `NotFound` at once for an id that a client made and the queue does not know.
         """
-        seconds = self._timeout_seconds if timeout is None else timeout
         async with self._left_or_ended(job_id, cancel_on_exit) as ended:
+            return await self._in_time(job_id, events.wait(self._queue, job_id), timeout, ended)
+
+    async def submit_and_wait(
+        self,
+        job: Job,
+        timeout: float | None = None,
+        *,
+        cancel_on_exit: bool | None = None,
+        on_submitted: Callable[[str], object] = lambda job_id: None,
+    ) -> Result:
+        """Do what `submit` and `result` do, in fewer calls: it listens before it submits, so it misses nothing.
+
+        `on_submitted` gets the job's id. Raises the errors of both.
+        """
+        async with contextlib.AsyncExitStack() as stack:
+            ended = await stack.enter_async_context(self._left_or_ended(job.id, cancel_on_exit))
+            published = await self._listening(stack, job.id)
             try:
-                async with asyncio.timeout(seconds):
-                    result = await events.wait(self._queue, job_id)
-            except TimeoutError:
-                raise await self._timed_out(job_id, seconds) from None
+                job_id = await self.submit(job)
+            except StoopError:
+                ended()
+                raise
+            on_submitted(job_id)
+            if published is not None and job_id == job.id:
+                return await self._in_time(job_id, events.listen(self._queue, job_id, published), timeout, ended)
             ended()
-        return events.completed(result)
+        return await self.result(job_id, timeout, cancel_on_exit=cancel_on_exit)
 
     async def stored_result(self, job_id: str) -> Result | None:
         """Return the result that the queue holds now, whatever its status; None if there is none (yet, or any more)."""
@@ -187,6 +207,27 @@ class JobClient:
         if self._loop is not loop:
             raise ClientUnusable("this client belongs to another event loop: make one in each asyncio.run()")
         return self._transport
+
+    async def _listening(self, stack: contextlib.AsyncExitStack, job_id: str) -> AsyncIterator[bytes | None] | None:
+        """Subscribe to a job until the stack ends; None if that takes long: submitting tells sooner what is wrong."""
+        try:
+            async with asyncio.timeout(_LISTEN_SECONDS):
+                return await stack.enter_async_context(self._queue.subscribe(job_id))
+        except (TimeoutError, QueueUnavailable):
+            return None
+
+    async def _in_time(
+        self, job_id: str, waiting: Awaitable[Result], timeout: float | None, ended: Callable[[], None]
+    ) -> Result:
+        """Return the result that `waiting` returns in time, if the job completed; call `ended` once it has ended."""
+        seconds = self._timeout_seconds if timeout is None else timeout
+        try:
+            async with asyncio.timeout(seconds):
+                result = await waiting
+        except TimeoutError:
+            raise await self._timed_out(job_id, seconds) from None
+        ended()
+        return events.completed(result)
 
     async def _put(self, jobs: Sequence[Job]) -> list[str]:
         try:

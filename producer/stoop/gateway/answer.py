@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
 from starlette.responses import Response
 
 from stoop.gateway.call import Call
-from stoop.gateway.submission import accepted, submit
+from stoop.gateway.submission import accepted, note_job, submit
 from stoop_schemas.job import Job
 from stoop_schemas.result import Result
 
@@ -17,15 +18,19 @@ __all__ = ["answer_job", "json_response", "result_of"]
 
 async def answer_job(call: Call, job: Job, write: Callable[[Result], Any]) -> Response:
     """Submit the job, wait for its result, and return `write(result)` as JSON. Raises `StoopError` or `ApiError`."""
-    job_id = await submit(call, job)
     if call.wants_no_wait:
-        return accepted(call, job_id)
-    return json_response(call, write(await result_of(call, job_id)))
+        return accepted(call, await submit(call, job))
+    return json_response(call, write(await result_of(call, job)))
 
 
-async def result_of(call: Call, job_id: str) -> Result:
-    """Wait for the result. The job is cancelled if the caller leaves, unless the caller can come back for it."""
-    waiting = call.gateway.client.result(job_id, cancel_on_exit=not call.keeps_job)
+async def result_of(call: Call, job: Job) -> Result:
+    """Submit the job and wait for its result. It is cancelled if the caller leaves and cannot come back for it.
+
+    Raises `StoopError` or `ApiError`.
+    """
+    waiting = call.gateway.client.submit_and_wait(
+        job, cancel_on_exit=not call.keeps_job, on_submitted=partial(note_job, call, job)
+    )
     result = await call.unless_left(asyncio.create_task(waiting))
     call.spent(result)
     return result

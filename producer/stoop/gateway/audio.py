@@ -37,10 +37,9 @@ async def _answer(call: Call, skill: Skill) -> Response:
     job = await prepare(call, request.ask)
     if request.form.stream:
         return await stream_job(call, job, _Frames())
-    job_id = await submit(call, job)
     if call.wants_no_wait:
-        return accepted(call, job_id)
-    return _written(call, request, _transcript_of(await result_of(call, job_id)))
+        return accepted(call, await submit(call, job))
+    return _written(call, request, _transcript_of(await result_of(call, job)))
 
 
 def _written(call: Call, request: AudioRequest, transcript: Transcript) -> Response:

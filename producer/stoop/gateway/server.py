@@ -1,5 +1,6 @@
 """Runs the gateway under uvicorn, until SIGTERM or Ctrl-C."""
 
+import gc
 import logging
 import signal
 import socket
@@ -45,6 +46,10 @@ def serve(config: ProducerConfig, options: ServeOptions, *, on_listening: Callab
     for number in (signal.SIGINT, signal.SIGTERM):
         # uvicorn raises the signal again when it has drained, but a gateway that has drained has ended well
         signal.signal(number, lambda *_: None)
+    # everything until here stays, and the requests leave few circles behind: looking for them took a tenth of the time
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 50, 50)
     _Server(settings, gateway).run([listening])
 
 

@@ -18,7 +18,7 @@ from stoop_schemas.names import model_lane
 if TYPE_CHECKING:
     from stoop.gateway.gateway import Gateway
 
-__all__ = ["Ask", "accepted", "job_of", "prepare", "submit"]
+__all__ = ["Ask", "accepted", "job_of", "note_job", "prepare", "submit"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +58,17 @@ async def job_of(gateway: "Gateway", key: ApiKey, ask: Ask, **fields: Any) -> Jo
 async def submit(call: Call, job: Job) -> str:
     """Put the job into its lane and return its id: that of the first one, if the idempotency key was seen before."""
     job_id = await call.gateway.client.submit(job)
+    note_job(call, job, job_id)
+    return job_id
+
+
+def note_job(call: Call, job: Job, job_id: str) -> None:
+    """Put what is known of a submitted job into the headers of the answer and the access log."""
     call.headers["x-stoop-job-id"] = job_id
     call.headers["x-stoop-lane"] = model_lane(job.lane, job.model)
     if job_id != job.id:
         call.headers["idempotent-replayed"] = "true"
     call.note(job=job_id, skill=job.skill, lane=job.lane)
-    return job_id
 
 
 def accepted(call: Call, job_id: str) -> Response:

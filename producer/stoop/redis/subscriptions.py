@@ -106,6 +106,7 @@ class Subscriptions:
         self._counts = counts
         self._checking: asyncio.Task[None] | None = None
         self._channels: dict[str, _Channel] = {}
+        self._left: set[str] = set()
         self._connection: Any = None
         self._task: asyncio.Task[None] | None = None
         self._trouble: Exception = TimeoutError("no reply in time")
@@ -125,7 +126,10 @@ class Subscriptions:
             yield reader.messages()
         finally:
             channel.readers.discard(reader)
-            await self._leave(name, channel)
+            if not channel.readers and self._channels.get(name) is channel:
+                del self._channels[name]
+                # many are left by one command, at the next check
+                self._left.add(name)
 
     async def close(self) -> None:
         """Disconnect; every subscriber's iteration ends."""
@@ -147,6 +151,7 @@ class Subscriptions:
         if self._checking is None:
             self._checking = asyncio.create_task(self._check_silences(), name="silences")
         if len(channel.readers) == 1:
+            self._left.discard(name)
             await self._send("SUBSCRIBE", name)
         try:
             async with asyncio.timeout(_CONFIRM_SECONDS):
@@ -156,16 +161,14 @@ class Subscriptions:
         if channel.refusal:
             raise explained(channel.refusal, self._address) from channel.refusal
 
-    async def _leave(self, name: str, channel: _Channel) -> None:
-        if not channel.readers and self._channels.get(name) is channel:
-            del self._channels[name]
-            await self._send("UNSUBSCRIBE", name)
-
     async def _check_silences(self) -> None:
-        """Check while there are readers; the next reader starts another task."""
+        """Check while there are readers, and unsubscribe where there are none; the next reader starts another task."""
         most_quiet = max(1, round(_ANYWAY_SECONDS / self._silence))
-        while self._channels:
+        while self._channels or self._left:
             await asyncio.sleep(self._silence)
+            left, self._left = self._left, set()
+            if left:
+                await self._send("UNSUBSCRIBE", *left)
             channels = list(self._channels.values())
             silent = [each for each in channels if any(not reader.spoken for reader in each.readers)]
             found = dict(zip(silent, await self._counted(silent), strict=True))
