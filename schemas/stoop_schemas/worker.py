@@ -11,13 +11,15 @@ class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One worker, as it was when it last renewed its lease.
 
     `name` is the short name that jobs use for its model; a worker without one answers only jobs that name no model. A
-    worker answers those only if `serves_default`. `model` is the loaded model. `max_context` is in tokens, `started_at`
-    in Unix milliseconds by Redis's clock. The speeds are those since the renewal before.
+    worker answers those only if `serves_default`. `model` is the loaded model, and `device` is cpu or cuda.
+    `max_context` is in tokens, `started_at` in Unix milliseconds by Redis's clock. The speeds are those since the
+    renewal before.
     """
 
     name: str | None = None
     serves_default: bool = True
     model: str | None = None
+    device: str = ""
     skills: tuple[str, ...] = ()
     max_context: int | None = None
     lanes: tuple[str, ...] = ()

@@ -35,7 +35,7 @@ def test_a_worker_tells_its_model_with_its_skills_and_sizes() -> None:
     assert (record.name, record.serves_default, record.model) == ("moondream2", True, READY.model)
     assert record.lanes == ("interactive", "bulk", "moondream2:interactive", "moondream2:bulk")
     assert (record.skills, record.max_context) == (("query", "caption"), 2048)
-    assert (record.max_batch, record.permits) == (8, 16)
+    assert (record.max_batch, record.permits, record.device) == (8, 16, READY.device)
 
 
 def test_an_entry_comes_back_as_it_was_told() -> None:

@@ -75,6 +75,7 @@ def describe(config: WorkerConfig, ready: Ready, permits: int) -> WorkerRecord:
         name=config.name,
         serves_default=config.serve_default,
         model=ready.model,
+        device=ready.device,
         skills=tuple(spec.name for spec in skills().values() if (spec.runs or spec.name) in ready.skills),
         max_context=ready.max_context,
         lanes=config.served_lanes,

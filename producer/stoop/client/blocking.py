@@ -114,6 +114,18 @@ class Client:
         """See `AsyncClient.result`."""
         return self._wait(self._client.result(job_id, timeout, cancel_on_exit=cancel_on_exit))
 
+    def submit_and_wait(
+        self,
+        job: Job,
+        timeout: float | None = None,
+        *,
+        cancel_on_exit: bool | None = None,
+        on_submitted: Callable[[str], object] = lambda job_id: None,
+    ) -> Result:
+        """See `AsyncClient.submit_and_wait`; `on_submitted` is called in the client's own thread."""
+        waiting = self._client.submit_and_wait(job, timeout, cancel_on_exit=cancel_on_exit, on_submitted=on_submitted)
+        return self._wait(waiting)
+
     def stored_result(self, job_id: str) -> Result | None:
         """See `AsyncClient.stored_result`."""
         return self._wait(self._client.stored_result(job_id))

@@ -11,6 +11,7 @@ import pytest
 
 from stoop.demo.child_server import ChildServer
 from stoop.demo.pictures import Picture
+from tests.audio.sounds import encoded, tone
 from tests.examples.conftest import Town
 from tests.examples.telling_child import words
 from tests.gateway.conftest import SECONDS, Begin, Serving
@@ -202,6 +203,20 @@ async def test_axe_finds_nothing(painter: tuple[Town, Picture, str], painting: S
             await expect(page.locator("#live")).to_have_text("Live")
             await page.get_by_text("Question, picture and answer").click()
             await check(axe, page)
+
+
+async def test_axe_finds_nothing_beside_a_recording(hearing: tuple[Town, Serving], browsing: Browsing) -> None:
+    axe = pytest.importorskip("axe_playwright_python.async_playwright").Axe()
+    async with asyncio.timeout(SECONDS), browsing(bypass_csp=True) as page:
+        await page.goto(hearing[1].address)
+        file = {"name": "tone.wav", "mimeType": "audio/wav", "buffer": encoded(tone(2.0))}
+        await page.set_input_files("#sound-file", file)
+        await page.get_by_role("button", name="Ask").click()
+        await expect(page.locator("#segments li")).to_have_count(1)
+        await expect(page.locator("#metrics")).to_contain_text("tokens out")
+        await check(axe, page)
+        await page.set_viewport_size({"width": 390, "height": 844})
+        await check(axe, page)
 
 
 async def check(axe: Any, page: Any) -> None:

@@ -109,7 +109,7 @@ function workerRow(worker, now) {
   const process = [worker.host, worker.pid && `process ${worker.pid}`, worker.version].filter(Boolean).join(", ");
   return row([
     h("td", {}, worker.worker, h("div", { class: "dim" }, process)),
-    h("td", { class: "long" }, model),
+    h("td", { class: "long" }, h("div", {}, model, h("div", { class: "dim" }, worker.device ?? ""))),
     h("td", { class: "long" }, (worker.lanes ?? []).join(", ")),
     number(`${worker.in_flight ?? "?"} of ${worker.permits ?? "?"}`),
     number(short(worker.generated_tokens_per_second ?? 0)),
