@@ -1,5 +1,6 @@
 """Every metric of the gateway, for Prometheus: requests by route and status, and how long their callers wait."""
 
+import functools
 from importlib.metadata import version
 from typing import Final
 
@@ -41,17 +42,21 @@ class HttpMetrics:
         about.labels("gateway", version("stoop")).set(1)
         for kind in _LIMITED:
             self._limited.labels(kind)
+        # routes and statuses are few, and finding a metric by its labels takes longer than counting
+        self._requests_of = functools.cache(self._requests.labels)
+        self._seconds_of = functools.cache(self._seconds.labels)
+        self._first_byte_of = functools.cache(self._first_byte.labels)
 
     def begun(self, route: object, seconds: float, *, streams: bool) -> None:
         """Count a status that was sent, `seconds` after its request."""
-        self._first_byte.labels(_label(route)).observe(seconds)
+        self._first_byte_of(_label(route)).observe(seconds)
         if streams:
             self._streams.inc()
 
     def ended(self, route: object, status: int, seconds: float, *, code: object, streamed: bool) -> None:
         """Count a request that has ended. `code` is that of its error, or None."""
-        self._requests.labels(_label(route), str(status)).inc()
-        self._seconds.labels(_label(route)).observe(seconds)
+        self._requests_of(_label(route), str(status)).inc()
+        self._seconds_of(_label(route)).observe(seconds)
         if code in _LIMITED:
             self._limited.labels(str(code)).inc()
         if streamed:

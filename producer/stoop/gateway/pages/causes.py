@@ -27,6 +27,8 @@ _VARYING: Final = re.compile(
     r"|(?P<id>\b(?=[0-9a-f-]*[0-9])[0-9a-f][0-9a-f-]{7,}\b)"
     r"|(?P<n>\d+(?:[.,]\d+)*)"
 )
+_ZEROS: Final = str.maketrans("12456789", "00000000")
+"""The 3 stays, because it is part of s3://."""
 
 
 class Cause(msgspec.Struct, frozen=True):
@@ -91,9 +93,11 @@ def _grouped(letters: Sequence[DeadLetter]) -> list[Cause]:
     groups: dict[tuple[str, str], list[int]] = {}
     patterns: dict[str, str] = {}
     for letter in letters:
-        pattern = patterns.get(letter.message)
+        # no digit is left in a pattern, so messages that differ in digits alone share one search
+        zeros = letter.message.translate(_ZEROS)
+        pattern = patterns.get(zeros)
         if pattern is None:
-            pattern = patterns[letter.message] = pattern_of(letter.message)
+            pattern = patterns[zeros] = pattern_of(zeros)
         groups.setdefault((letter.code, pattern), []).append(letter.at)
     causes = [Cause(code, message, len(times), max(times), min(times)) for (code, message), times in groups.items()]
     return sorted(causes, key=lambda cause: (-cause.count, cause.code, cause.message))
