@@ -1,9 +1,12 @@
 """Shared by all tests. Imports nothing that a bare GPU machine lacks: the fixtures import what they need."""
 
+import atexit
 import contextlib
+import gc
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ import pytest
 from tests.support.servers import redis_server, redis_url, s3
 
 __all__ = [
+    "pytest_collection",
     "pytest_collection_modifyitems",
     "pytest_xdist_auto_num_workers",
     "redis_server",
@@ -47,6 +51,19 @@ def seed() -> None:
     """Give each test the same random tensors every time, in whatever order the tests run."""
     if torch := sys.modules.get("torch"):
         torch.manual_seed(0)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Keep the garbage collector away from what the tests import: it would walk millions of objects again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+        # some libraries complain if anything of theirs outlives the interpreter
+        atexit.register(gc.unfreeze)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

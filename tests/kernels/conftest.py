@@ -9,6 +9,7 @@ import os
 import torch
 
 from stoop_worker.kernels.backend import has_triton
+from tests.support.interpreter import patch_once
 
 __all__: list[str] = []
 
@@ -16,5 +17,6 @@ collect_ignore_glob: list[str] = []
 
 if has_triton() and not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
+    patch_once()
 else:
     collect_ignore_glob.append("test_*_kernel.py")

@@ -1,6 +1,7 @@
 """The product's modules, as their source says them."""
 
 import ast
+import functools
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,6 +79,7 @@ def modules() -> list[Module]:
     return [_read(path) for path in paths]
 
 
+@functools.cache
 def _read(path: Path) -> Module:
     text = path.read_text(encoding="utf-8")
     return Module(path.relative_to(ROOT).as_posix(), text, ast.parse(text))

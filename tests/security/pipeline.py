@@ -162,7 +162,7 @@ def _furnish(web: Web, cases: Sequence[Case]) -> None:
 
 
 def _https(web: Web) -> HttpsFetcher:
-    config = HttpsConfig(hosts=("*.example",), max_bytes=1 << 20, timeout=1.0, connect_timeout=5.0, read_timeout=5.0)
+    config = HttpsConfig(hosts=("*.example",), max_bytes=1 << 20, timeout=3.0, connect_timeout=5.0, read_timeout=5.0)
     return HttpsFetcher(config, resolve=web.resolve, backend=web, trust=web.trust)
 
 

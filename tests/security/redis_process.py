@@ -25,16 +25,18 @@ __all__ = [
 ]
 
 _READY = "eady to accept connections"
-# these, and those 10000 above for the bus of a Cluster, lie below the ports that systems give to outgoing connections
+# these, and those of the bus of a Cluster, lie below the ports that systems give to outgoing connections
 _PORTS = range(10_000, 20_000)
+_TO_BUS = 10_000
 
 
 def free_port() -> int:
-    """Find a port that nobody listens on, at random, because other tests look for one at the same time."""
+    """Find a port whose bus port is free too, at random, because other tests look for one at the same time."""
     for _ in range(1000):
         port = random.choice(_PORTS)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
+        with socket.socket() as own, socket.socket() as bus, contextlib.suppress(OSError):
+            own.bind(("127.0.0.1", port))
+            bus.bind(("127.0.0.1", port + _TO_BUS))
             return port
     raise AssertionError("no port is free")
 
@@ -139,7 +141,7 @@ def running_sentinel(folder: Path, master: str, port: int) -> Iterator[int]:
 
 
 def _server(folder: Path, port: int, *options: str) -> list[str]:
-    fixed = ["--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--save", ""]
+    fixed = ["--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--save", "", "--hz", "100"]
     return [redis_program(), *fixed, *options]
 
 

@@ -132,6 +132,7 @@ def _start_redis(executable: str, folder: Path, port: int) -> EmbeddedRedis:
         "appendonly": "yes",
         "save": "",
         "maxmemory-policy": "noeviction",
+        "hz": "100",  # a read that blocks for 1 ms returns after at most 10 ms; with the default of 10, after 100 ms
     }
     child = ChildServer(
         name="redis-server",
