@@ -24,6 +24,7 @@ class QuerySkill:
     heads = Head.TOKEN
     suppressed: tuple[int, ...] = ()
     rule: tuple[int, ...] = ()
+    finishes_late = False
     greedy = False
     constraint = None
 

@@ -40,6 +40,8 @@ class Engine:
         self._arrivals = count()
         self._totals = Totals()
         self._progress = 0
+        self.defer: Callable[[Callable[[], list[Output]]], None] | None = None
+        """Takes the end of a sequence that would delay a step; without it, the step waits."""
 
     @property
     def max_context(self) -> int:
@@ -204,7 +206,14 @@ class Engine:
         usage = sequence.usage(now)
         image_hit = bool(sequence.spans) and usage.cached_tokens >= sequence.spans[-1].end
         self._totals = self._totals.with_finished(usage, image_hit=image_hit)
-        return list(sequence.skill.finish(reason, usage))
+
+        def finish() -> list[Output]:
+            return list(sequence.skill.finish(reason, usage))
+
+        if self.defer is None or not sequence.skill.finishes_late:
+            return finish()
+        self.defer(finish)
+        return []
 
     def _take_outbox(self) -> list[Output]:
         outputs, self._outbox = self._outbox, []

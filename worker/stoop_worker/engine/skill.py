@@ -90,5 +90,9 @@ class Skill(Protocol):
     def advance(self, found: HeadValues) -> Advance:
         """Take the next head values; never called again after it returned a reason to end."""
 
+    @property
+    def finishes_late(self) -> bool:
+        """True if `finish` takes longer than a step; another thread may then call it while other sequences run."""
+
     def finish(self, reason: FinishReason, usage: Usage) -> Sequence[Output]:
         """End the sequence, even in mid-text; return the outputs still held back, then `Finished`."""

@@ -21,7 +21,7 @@ AnyEngine = Engine | BatchEngine
 """The engines that a thread can run. Each takes only the prepared requests that it made itself."""
 
 _Message = Any
-"""A prepared or aborted request, the id of a request to abort, or an error raised while preparing a request."""
+"""A prepared or aborted request, the id of a request to abort, the outputs of a late end, or another thread's error."""
 
 _IDLE_SECONDS = 0.25  # the period of an idle loop, whose `progress` shows that it is alive
 _GATHER_SECONDS = 0.001  # on a GPU the step before is still running for most of this time
@@ -33,7 +33,8 @@ class EngineThread:
     The submitting thread prepares each request, so that a long prompt delays no step. Requests whose grammars must be
     compiled wait for threads of their own, so that they delay no other request. A step waits at most `gather_seconds`
     for requests that submitting threads are preparing. Otherwise one that follows an answer at once would often miss a
-    step by a few microseconds. The engine's thread calls `deliver`. It calls `on_end` once, after a fault has ended the
+    step by a few microseconds. Sequences whose end takes long are finished by a thread of their own; an abort finds
+    such a request ended. The engine's thread calls `deliver`. It calls `on_end` once, after a fault has ended the
     loop; `alive` is then False and `fault` is set. `stop` does not call `on_end`.
     """
 
@@ -57,6 +58,9 @@ class EngineThread:
         self._compiling: dict[str, Future[None]] = {}  # by id: those that are prepared by `_compilers`
         self._compilers = ThreadPoolExecutor(COMPILERS, thread_name_prefix="compiler")
         self._aborted: set[str] = set()  # of those that are being prepared
+        self._finisher = ThreadPoolExecutor(1, thread_name_prefix="finisher")
+        if isinstance(engine, Engine):
+            engine.defer = self._defer
         self._stopping = False
         self._ended = False
         self._checked = False  # True once the pages were checked after the last work; used only by the engine's thread
@@ -101,6 +105,7 @@ class EngineThread:
             self._changed.notify()
         if self._thread.ident is not None:
             self._thread.join()
+        self._finisher.shutdown(wait=False, cancel_futures=True)
         self._end()
 
     def submit(self, request: Request) -> None:
@@ -143,6 +148,18 @@ class EngineThread:
                 self._aborted.remove(request.id)
                 self._send(request.id)
 
+    def _defer(self, finish: Callable[[], list[Output]]) -> None:
+        self._finisher.submit(self._finish, finish)
+
+    def _finish(self, finish: Callable[[], list[Output]]) -> None:
+        message: _Message
+        try:
+            message = finish()
+        except Exception as error:  # a bug: it must end the engine's thread, as it would in a step
+            message = error
+        with self._changed:
+            self._send(message)
+
     def _send(self, message: _Message) -> None:
         self._mailbox.append(message)
         self._changed.notify()
@@ -179,6 +196,8 @@ class EngineThread:
         match message:
             case str():
                 self._engine.abort(message)
+            case list():
+                self._deliver_outputs(message)
             case Exception():
                 raise message
             case _:

@@ -19,6 +19,7 @@ class ChatSkill:
     suppressed: tuple[int, ...] = ()
     greedy = False
     rule: tuple[int, ...] = ()
+    finishes_late = False
 
     def __init__(
         self, request: Request, *, ends: Sequence[int], tokenizer: Tokenizer, constraint: Constraint | None = None

@@ -90,6 +90,11 @@ class TranscribeSkill:
         before, last = (NONE, NONE, *self._tokens)[-2:]
         return Lookahead(heads=self.heads, rule=Rule(self._mode, before, last, self._stamp, pending=1))
 
+    @property
+    def finishes_late(self) -> bool:
+        """Words need the window's states again, and a path through a matrix."""
+        return self._task.words
+
     def advance(self, found: HeadValues) -> Advance:
         """Take the language, or the next id."""
         assert found.token is not None

@@ -42,6 +42,7 @@ class SpatialSkill:
     greedy = True
     suppressed: tuple[int, ...] = ()
     rule: tuple[int, ...] = ()
+    finishes_late = False
     constraint = None
 
     def __init__(self, request: Request, *, ids: TokenizerConfig) -> None:

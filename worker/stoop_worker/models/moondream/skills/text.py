@@ -31,6 +31,7 @@ class TextSkill:
 
     greedy = False
     rule: tuple[int, ...] = ()
+    finishes_late = False
 
     def __init__(
         self, request: Request, *, ids: TokenizerConfig, tokenizer: Tokenizer, constraint: Constraint | None = None
