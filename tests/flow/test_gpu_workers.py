@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from stoop.operator.redis_operator import RedisOperator
+from stoop_schemas import names
 from stoop_schemas.state import State
 from tests.flow.scripted import floor
 from tests.support.servers import free_ports
@@ -100,8 +101,9 @@ async def test_a_worker_is_killed_then_the_parent_of_both_and_one_drain_ends_all
 
         # as many as both workers hold, so that neither ends before these do
         endless = await ground.submit(*["wait"] * 8)
-        while sum(int(worker.facts["in_flight"]) for worker in await operator.workers()) < 8:
-            await asyncio.sleep(0.05)
+        async with asyncio.timeout(SECONDS):
+            while {await ground.redis.hget(names.job(job), "state") for job in endless} != {b"running"}:
+                await asyncio.sleep(0.05)
         orphans = await live_pids(operator, 2)
         process.kill()
         await process.wait()

@@ -5,8 +5,10 @@ Its settings are in the environment. It drains if the parent dies, because the n
 
 import ctypes
 import os
+import select
 import signal
 import sys
+import threading
 
 import structlog
 
@@ -21,11 +23,31 @@ _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
 
 def tie_to(parent: int) -> None:
-    """Get SIGTERM when the parent dies; end at once if it is dead already."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGTERM)
+    """Get SIGTERM once when the parent ends; end at once if it has ended already."""
+    if hasattr(os, "pidfd_open"):
+        try:
+            watching = threading.Thread(target=_drain_after, args=(os.pidfd_open(parent),), daemon=True, name="parent")
+            watching.start()
+        except ProcessLookupError:
+            sys.exit(1)
+        except OSError:  # an old kernel, or a sandbox that forbids it
+            _die_with_parent()
     if os.getppid() != parent:
         sys.exit(1)
+
+
+def _drain_after(parent: int) -> None:
+    """Wait for the end of the process with this descriptor, then ask this process to drain."""
+    select.select([parent], [], [])
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _die_with_parent() -> None:
+    """Let the kernel send the signal: once for each thread of the parent that was this process's parent in turn.
+
+    A second signal ends a drain, so this is the second choice.
+    """
+    ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGTERM)
 
 
 def main() -> None:
