@@ -164,16 +164,29 @@ class HeadReads:
 class PackedTexts:
     """N texts, packed one after another: text n has the rows from `starts[n]` to `starts[n + 1]`.
 
-    `ids_T` and `positions_T` are int64; each text's positions count from 0. `firsts_N` are the rows where texts start.
+    `ids_T` and `positions_T` are int64; each text's positions count from 0. `starts_N1` (int32) are the same starts on
+    the device. In captured work only they are known, and `starts` is None: then some texts may be empty, their values
+    are read by nobody, and rows behind the last text hold anything. No text is longer than `longest`.
     `kinds` are the kinds of vectors that each text wants. The model calls `on_progress` before each layer.
     """
 
     ids_T: Tensor
     positions_T: Tensor
-    firsts_N: Tensor
-    starts: tuple[int, ...]
+    starts_N1: Tensor
+    starts: tuple[int, ...] | None
+    longest: int
     kinds: tuple[tuple[VectorKind, ...], ...]
     on_progress: Callable[[], None]
+
+    @property
+    def firsts_N(self) -> Tensor:
+        """The rows where texts start, that of an empty one too."""
+        return self.starts_N1[:-1].clamp(max=len(self.ids_T) - 1)
+
+    @property
+    def bounds(self) -> tuple[int, ...]:
+        """The starts on the host; on a CUDA device work that was captured must not ask for them."""
+        return tuple(self.starts_N1.tolist()) if self.starts is None else self.starts
 
 
 @dataclass(frozen=True, slots=True)

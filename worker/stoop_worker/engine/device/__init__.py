@@ -13,6 +13,7 @@
     sampler.py           logits to token ids
     penalties.py         counts of the tokens that sequences with penalties have sampled
     text_runner.py       packs texts and runs an encoder over them
+    captured_texts.py    small batches of texts, each size as one graph
     kv_cache.py          the memory of keys and values
     static_buffers.py    arrays at fixed addresses
     upload.py            host values to the device, a whole batch in one copy

@@ -1,4 +1,4 @@
-"""Packs texts one behind another, without padding, and runs an encoder over them. T tokens, N texts."""
+"""Packs texts one behind another, and runs an encoder over them. T tokens, N texts."""
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
@@ -6,24 +6,35 @@ from itertools import accumulate
 import numpy as np
 import torch
 
+from stoop_worker.engine.device.captured_texts import CapturedTexts
 from stoop_worker.engine.device.upload import Upload
 from stoop_worker.engine.encoder import Encoder, Text, Values
+from stoop_worker.engine.graphs import Graphs
 from stoop_worker.engine.tensors import PackedTexts
 
 __all__ = ["TextRunner"]
 
 
 class TextRunner:
-    """Runs texts through an encoder, and waits for their values."""
+    """Runs texts through an encoder, and waits for their values; small batches run as CUDA graphs after `warm_up`."""
 
     def __init__(self, model: Encoder, *, on_progress: Callable[[], None]) -> None:
         self._model = model
         self._on_progress = on_progress
+        self._captured: CapturedTexts | None = None
+
+    @torch.inference_mode()
+    def warm_up(self) -> None:
+        """Capture the usual batches, if the device can."""
+        if _can_capture(self._model):
+            self._captured = CapturedTexts(self._model, Graphs())
 
     @torch.inference_mode()
     def run(self, texts: Sequence[Text]) -> list[Values]:
         """Return the values of each text."""
-        found = self._model.encode_texts(self._lay_out(texts))
+        found = None if self._captured is None else self._captured.run(texts)
+        if found is None:
+            found = self._model.encode_texts(self._lay_out(texts))
         assert len(found.counts) == len(texts)
         ends = list(accumulate(found.counts))
         assert found.values.shape == (ends[-1],)
@@ -35,10 +46,16 @@ class TextRunner:
         packed = PackedTexts(
             ids_T=upload.to_device(np.concatenate([np.array(text.ids) for text in texts]), torch.int64),
             positions_T=upload.to_device(np.concatenate([np.arange(len(text.ids)) for text in texts]), torch.int64),
-            firsts_N=upload.to_device(starts[:-1], torch.int64),
+            starts_N1=upload.to_device(starts, torch.int32),
             starts=starts,
+            longest=max(len(text.ids) for text in texts),
             kinds=tuple(text.kinds for text in texts),
             on_progress=self._on_progress,
         )
         upload.send()
         return packed
+
+
+def _can_capture(model: Encoder) -> bool:
+    # attention over texts of any length in one launch takes these dtypes alone
+    return model.device.type == "cuda" and model.dtype in (torch.float16, torch.bfloat16)

@@ -1,12 +1,12 @@
 """embeddinggemma over packed texts. T tokens, N texts, C model dim, H heads, K key heads, D head dim, F frequencies."""
 
-from itertools import pairwise
-
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding, gelu, linear, normalize
 
 from stoop_worker.engine.tensors import PackedTexts, TextValues
+from stoop_worker.kernels.rms_norm import add_rms_norm, rms_norm
+from stoop_worker.kernels.rotate_write import HeadNorms, Places, rotate_write
 from stoop_worker.models.blocks.packed_attention import packed_attention
 from stoop_worker.models.blocks.rope import frequencies, rotations
 from stoop_worker.models.encoders.gemma.config import GemmaConfig
@@ -30,7 +30,8 @@ class GemmaNetwork:
     def __call__(self, packed: PackedTexts) -> TextValues:
         """Run the layers, average each text's hidden states, and run the layers over the mean."""
         hidden_TC = self._hidden(packed).float()
-        mean_NC = torch.stack([hidden_TC[start:end].mean(0) for start, end in pairwise(packed.starts)])
+        # the starts are trusted, because checking them would wait for the device
+        mean_NC = torch.segment_reduce(hidden_TC, "mean", offsets=packed.starts_N1.long(), axis=0, unsafe=True)
         for dense in self._weights.denses:
             mean_NC = linear(mean_NC, dense)
         return TextValues.of_rows(normalize(mean_NC, dim=-1))
@@ -40,39 +41,37 @@ class GemmaNetwork:
         weights, config = self._weights, self._config
         x_TC = embedding(packed.ids_T, weights.words)
         # the factor itself is rounded to the dtype, as in the model's training
-        x_TC = x_TC * torch.tensor(config.dim**0.5, dtype=x_TC.dtype, device=x_TC.device)
-        places = {theta: table_SF2[packed.positions_T] for theta, table_SF2 in self._rotations.items()}
+        x_TC = x_TC * torch.tensor(config.dim**0.5, dtype=x_TC.dtype)
+        rows_TC = self._norm(x_TC, weights.blocks[0].norms[0])
         for layer, block in enumerate(weights.blocks):
             packed.on_progress()
-            before, after, before_mlp, after_mlp = block.norms
-            attended_TC = self._attend(self._norm(x_TC, before), layer, packed, places[config.thetas[layer]])
-            x_TC = x_TC + self._norm(linear(attended_TC, block.out), after)
-            x_TC = x_TC + self._norm(_mlp(self._norm(x_TC, before_mlp), block), after_mlp)
-        return self._norm(x_TC, weights.norm)
+            _, after, before_mlp, after_mlp = block.norms
+            following = weights.norm if layer + 1 == config.layers else weights.blocks[layer + 1].norms[0]
+            attended_TC = self._attend(rows_TC, layer, packed)
+            x_TC, rows_TC = self._add(x_TC, self._norm(linear(attended_TC, block.out), after), before_mlp)
+            x_TC, rows_TC = self._add(x_TC, self._norm(_mlp(rows_TC, block), after_mlp), following)
+        return rows_TC
 
-    def _attend(self, x_TC: Tensor, layer: int, packed: PackedTexts, places_TF2: Tensor) -> Tensor:
+    def _attend(self, rows_TC: Tensor, layer: int, packed: PackedTexts) -> Tensor:
+        """Return the heads' outputs side by side. Rotated channels are in another order, the same for q and k."""
         config, block = self._config, self._weights.blocks[layer]
-        made_TXD = linear(x_TC, block.qkv).view(len(x_TC), -1, config.head_dim)
-        keys = config.heads + config.key_heads
-        q_THD = _rotate(self._norm(made_TXD[:, : config.heads], block.q_norm), places_TF2)
-        k_TKD = _rotate(self._norm(made_TXD[:, config.heads : keys], block.k_norm), places_TF2)
-        v_TKD = made_TXD[:, keys:]
+        made_TN = linear(rows_TC, block.qkv)
+        # one page with a slot for each token
+        kv_2TKD = made_TN.new_empty(2, 1, len(made_TN), config.key_heads, config.head_dim)
+        slots_T = torch.arange(len(made_TN), device=made_TN.device)
+        places = Places(packed.positions_T, self._rotations[config.thetas[layer]], slots_T)
+        norms = HeadNorms(block.q_norm, block.k_norm, config.epsilon)
+        q_THD = rotate_write(made_TN, places, kv_2TKD, norms=norms)
+        k_TKD, v_TKD = kv_2TKD[:, 0]
         window = config.windows[layer]
-        return packed_attention(q_THD, k_TKD, v_TKD, packed.starts, scale=config.scale, window=window).flatten(1)
+        return packed_attention(q_THD, k_TKD, v_TKD, packed, scale=config.scale, window=window).flatten(1)
 
     def _norm(self, x_TC: Tensor, weight_C: Tensor) -> Tensor:
-        """Divide each row by its root mean square and multiply it by 1 + weight, in float32 until the end."""
-        x = x_TC.float()
-        normed = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self._config.epsilon)
-        return (normed * (1 + weight_C.float())).to(x_TC.dtype)
+        return rms_norm(x_TC, weight_C, epsilon=self._config.epsilon)
 
-
-def _rotate(x_THD: Tensor, places_TF2: Tensor) -> Tensor:
-    """Rotate channel i together with channel i + D / 2."""
-    cos_TXF, sin_TXF = places_TF2[:, None, :, 0], places_TF2[:, None, :, 1]
-    low_THF, high_THF = x_THD.float().chunk(2, dim=-1)
-    rotated = (low_THF * cos_TXF - high_THF * sin_TXF, high_THF * cos_TXF + low_THF * sin_TXF)
-    return torch.cat(rotated, dim=-1).to(x_THD.dtype)
+    def _add(self, x_TC: Tensor, added_TC: Tensor, weight_C: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the sum and its norm."""
+        return add_rms_norm(x_TC, (added_TC,), weight_C, epsilon=self._config.epsilon)
 
 
 def _mlp(x_TC: Tensor, block: Block) -> Tensor:

@@ -21,7 +21,8 @@ _NORMS = ("input_layernorm", "post_attention_layernorm", "pre_feedforward_layern
 class Block:
     """One layer. `qkv` makes the heads of q, then of k, then of v; `gate_up` makes the gates, then the ups.
 
-    The norms are those before and after the attention, and before and after the MLP.
+    The norms are those before and after the attention, and before and after the MLP. All weights of norms are float32,
+    and the 1 is added that a file leaves out.
     """
 
     norms: tuple[Tensor, ...]
@@ -48,7 +49,7 @@ class GemmaWeights:
         return cls(
             words=tensors.pop("embed_tokens.weight"),
             blocks=tuple(_block(tensors, f"layers.{layer}.") for layer in range(config.layers)),
-            norm=tensors.pop("norm.weight"),
+            norm=_of_norm(tensors.pop("norm.weight")),
             denses=denses,
         )
 
@@ -84,11 +85,15 @@ def _block(tensors: _Tensors, prefix: str) -> Block:
         return tensors.pop(f"{prefix}{name}.weight")
 
     return Block(
-        norms=tuple(map(take, _NORMS)),
+        norms=tuple(_of_norm(take(name)) for name in _NORMS),
         qkv=torch.cat([take(f"self_attn.{part}_proj") for part in "qkv"]),
-        q_norm=take("self_attn.q_norm"),
-        k_norm=take("self_attn.k_norm"),
+        q_norm=_of_norm(take("self_attn.q_norm")),
+        k_norm=_of_norm(take("self_attn.k_norm")),
         out=take("self_attn.o_proj"),
         gate_up=torch.cat([take("mlp.gate_proj"), take("mlp.up_proj")]),
         down=take("mlp.down_proj"),
     )
+
+
+def _of_norm(weight: Tensor) -> Tensor:
+    return 1 + weight.to(torch.promote_types(weight.dtype, torch.float32))
