@@ -16,7 +16,7 @@ from stoop_worker.engine.graphs import Graphs
 from stoop_worker.engine.request import VectorKind
 from stoop_worker.engine.tensors import PackedTexts, TextValues
 
-__all__ = ["CapturedTexts", "TextShape"]
+__all__ = ["CapturedTexts", "TextShape", "shapes"]
 
 _MOST_TOKENS = 8192  # larger batches keep a GPU busy for longer than their launches take
 _MOST_TEXTS, _LONGEST = 128, 512

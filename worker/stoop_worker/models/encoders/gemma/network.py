@@ -56,10 +56,10 @@ class GemmaNetwork:
         """Return the heads' outputs side by side. Rotated channels are in another order, the same for q and k."""
         config, block = self._config, self._weights.blocks[layer]
         made_TN = linear(rows_TC, block.qkv)
-        # one page with a slot for each token
+        # one page with room for all tokens
         kv_2TKD = made_TN.new_empty(2, 1, len(made_TN), config.key_heads, config.head_dim)
-        slots_T = torch.arange(len(made_TN), device=made_TN.device)
-        places = Places(packed.positions_T, self._rotations[config.thetas[layer]], slots_T)
+        rows_T = torch.arange(len(made_TN), device=made_TN.device)
+        places = Places(packed.positions_T, self._rotations[config.thetas[layer]], rows_T)
         norms = HeadNorms(block.q_norm, block.k_norm, config.epsilon)
         q_THD = rotate_write(made_TN, places, kv_2TKD, norms=norms)
         k_TKD, v_TKD = kv_2TKD[:, 0]
