@@ -11,7 +11,7 @@ PROCESSES ?= auto
 unexport PYTHONDONTWRITEBYTECODE
 PYTEST = $(BIN)/pytest -q --numprocesses $(PROCESSES) --dist worksteal
 
-.PHONY: help demo test coverage chaos clients check bench bench-engine gpu images docs dist clean
+.PHONY: help demo test coverage chaos clients check bench bench-engine gpu images images-flow docs dist clean
 
 help: ## show what can be made
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +51,9 @@ gpu: ## run the tests that need a CUDA device, with the Python that has one (PYT
 
 images: ## build the container images with docker, podman or buildah (ENGINE=… EXTRA=gpu BASE=debian PIP=host)
 	@deploy/images.sh
+
+images-flow: .venv/.test ## run the demo's jobs in containers of the images that were built (ENGINE=docker)
+	STOOP_IMAGES=$(or $(ENGINE),docker) $(BIN)/pytest -q -p no:cacheprovider tests/deploy/test_built_images.py
 
 docs: .venv/.test ## build the documentation site into build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
