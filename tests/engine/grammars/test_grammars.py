@@ -47,9 +47,9 @@ def started(grammars: Grammars, grammar: Grammar) -> Constraint:
     return constraint
 
 
-def allowed(*constraints: Constraint) -> list[set[int]]:
+def allowed(*constraints: Constraint, masks: Masks | None = None) -> list[set[int]]:
     masks_NW = np.zeros((len(constraints), -(-VOCABULARY // 32)), dtype=np.int32)
-    Masks().fill(constraints, masks_NW)
+    (masks or Masks()).fill(constraints, masks_NW)
     bits = np.unpackbits(masks_NW.view(np.uint8), axis=1, bitorder="little")
     return [set(np.flatnonzero(row).tolist()) for row in bits]
 
@@ -73,7 +73,20 @@ def test_an_expression_allows_the_next_characters_and_the_ends_only_where_it_is_
 
 def test_masks_of_several_texts_are_those_of_each_alone(grammars: Grammars) -> None:
     texts = [started(grammars, Grammar(regex=letter + "x*")) for letter in "abcdefgh"]
-    assert allowed(*texts) == [allowed(text)[0] for text in texts]
+    alone, masks = [allowed(text)[0] for text in texts], Masks()
+    for _ in range(200):  # in all of its ways
+        assert allowed(*texts, masks=masks) == alone
+
+
+def test_strings_of_every_length_end_at_their_limit(grammars: Grammars, tokenizer: Tokenizer) -> None:
+    letter, quote = (tokenizer.tokenize(each)[0] for each in 'a"')
+    for most in (1, 2, 5, 7, 12):
+        text = started(grammars, json_schema({"type": "string", "maxLength": most}))
+        assert text.take(quote)
+        for _ in range(most):
+            assert letter in allowed(text)[0]
+            assert text.take(letter)
+        assert allowed(text) == [{quote}]
 
 
 def test_texts_of_one_grammar_do_not_follow_each_other(grammars: Grammars, tokenizer: Tokenizer) -> None:

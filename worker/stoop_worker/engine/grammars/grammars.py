@@ -23,6 +23,13 @@ _KEPT: Final = 64
 _WHITESPACE: Final = r"[ \t]?|\n[ \t]{0,32}"
 """The longest space between two parts of JSON: models left free are known to write spaces until their limit."""
 
+_PIECES: Final = (
+    r"[\x20\x0A\x0D\x09]+",
+    *(rf'[^"\\\x00-\x1F\x7F]{{1,{most}}}' for most in (1, 2, 3, 4, 5, 6, 8, 10, 14, 30)),
+    r'[^"\\\x00-\x1F\x7F]+',
+)
+"""Sets of tokens that a mask takes or leaves as a whole; the short ones serve strings close to their `maxLength`."""
+
 
 _Kept = TypeVar("_Kept")
 
@@ -120,7 +127,7 @@ class Grammars:
 def _read(document: Callable[[], str], size: int, ends: list[int]) -> LLTokenizer | str:
     """Return the vocabulary, or the reason that there is none."""
     try:
-        return LLTokenizer(document(), n_vocab=size, eos_token=ends)
+        return LLTokenizer(document(), n_vocab=size, eos_token=ends, slices=list(_PIECES))
     except BaseException as error:  # a panic of the library too: the model itself runs
         return str(error)
 
