@@ -28,7 +28,7 @@ class Masks:
     """
 
     def __init__(self) -> None:
-        self._ways: tuple[_Way, ...] = _in_turn, _Parallel(_FEW), _Parallel()
+        self._ways: tuple[_Way, ...] = _compute_each, _Parallel(_FEW), _Parallel()
         self._seconds = [deque[float](maxlen=_REMEMBERED) for _ in self._ways]  # of one mask
         self._fills = 0
 
@@ -36,7 +36,7 @@ class Masks:
         """Write the mask of each text to its row; in a broken constraint only the ends of a text may come."""
         assert masks_NW.flags.c_contiguous and len(masks_NW) >= len(constraints)
         if len(constraints) <= 1:
-            _in_turn(constraints, masks_NW)
+            _compute_each(constraints, masks_NW)
             return
         way, started = self._choose(), perf_counter()
         self._ways[way](constraints, masks_NW)
@@ -66,7 +66,7 @@ class _Parallel:
         self._executor.unsafe_compute_mask_ptr(rows, masks_NW.ctypes.data, masks_NW[0].nbytes, len(masks_NW))
 
 
-def _in_turn(constraints: Sequence[Constraint], masks_NW: npt.NDArray[np.int32]) -> None:
+def _compute_each(constraints: Sequence[Constraint], masks_NW: npt.NDArray[np.int32]) -> None:
     start, size = masks_NW.ctypes.data, masks_NW.strides[0]
     for row, constraint in enumerate(constraints):
         constraint.matcher.unsafe_compute_mask_ptr(start + row * size, size)
