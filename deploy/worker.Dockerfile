@@ -9,8 +9,9 @@ WORKDIR /src
 RUN python -m venv /opt/stoop
 # What we depend on changes less often than what we write: it is installed first, around empty packages.
 COPY pyproject.toml README.md LICENSE ./
-# An empty folder stands for the demo's model: no demo runs in here.
+# Empty folders stand for the demo's models: no demo runs in here.
 RUN mkdir -p schemas/stoop_schemas producer/stoop worker/stoop_worker deploy/demo_model/model \
+    deploy/demo_hearing/model deploy/demo_hearing/recordings deploy/demo_embedding/model \
     && /opt/stoop/bin/pip install --no-cache-dir ".[${EXTRA},otel]"
 COPY schemas schemas
 COPY producer producer

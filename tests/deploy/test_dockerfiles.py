@@ -95,7 +95,7 @@ def test_it_builds_of_what_it_copies(file: str, packages: set[str], tmp_path: Pa
         path.relative_to((ROOT / name).parent).as_posix() for name in packages for path in (ROOT / name).rglob("*.cu")
     }
     assert sources <= whole
-    assert not any(name.startswith("stoop/demo/model/") for name in whole), "the demo's model is not needed there"
+    assert not any(name.startswith("stoop/demo/demo_") for name in whole), "the demo's models are not needed there"
 
 
 def test_every_dockerfile_is_tested() -> None:

@@ -17,7 +17,8 @@ from stoop.cli.skill_options import with_options
 from stoop.config import ProducerConfig
 from stoop.demo.embedded import EmbeddedRedis, EmbeddedS3, embedded_redis, embedded_s3
 from stoop.demo.pictures import draw_pictures
-from stoop.demo.worker_process import find_model, kept_running, running_worker
+from stoop.demo.recordings import find_recordings
+from stoop.demo.worker_process import BUNDLED, EMBEDS, HEARS, SEES, find_model, kept_running, running_worker
 from stoop.gateway.options import ServeOptions
 from stoop.gateway.server import serve
 
@@ -25,7 +26,7 @@ __all__ = ["UpOptions", "up", "welcome", "write_environment"]
 
 _PICTURE = "up/shapes.png"
 _QUESTION = "How many shapes are there?"
-_DEMO = "demo"
+_TEXT = "There are two red circles."
 _START_SECONDS = 1800.0
 """The first start of a large model downloads it."""
 
@@ -34,7 +35,10 @@ _START_SECONDS = 1800.0
 class UpOptions:
     """The services to run, and their addresses."""
 
-    model: Annotated[str | None, typer.Option(help="Model folder or name; by default the bundled demo model.")] = None
+    model: Annotated[
+        str | None,
+        typer.Option(help="Model folder or name; the bundled ones are demo (default), demo-hearing, demo-embedding."),
+    ] = None
     device: Annotated[str, typer.Option(help="cpu, or cuda for a worker on a GPU.")] = "cpu"
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8000
@@ -98,17 +102,12 @@ def _serve(redis: EmbeddedRedis, s3: EmbeddedS3, options: UpOptions, model: str,
 def welcome(address: str, image: str, model: str, variables: Path, *, keys: bool) -> str:
     """Return the commands to try first; with `keys` they send the caller's, which a shell holds in $KEY."""
     header = ' -H "Authorization: Bearer $KEY"' if keys else ""
-    body = f'{{"image_url": "{image}", "question": "{_QUESTION}"}}'
     key = "$KEY" if keys else "none"
-    python = (
-        f"from openai import OpenAI; print(OpenAI(base_url='{address}/v1', api_key='{key}').chat.completions.create("
-        f"model='{model}', messages=[{{'role': 'user', 'content': [{{'type': 'text', 'text': '{_QUESTION}'}},"
-        f" {{'type': 'image_url', 'image_url': {{'url': '{image}'}}}}]}}]).choices[0].message.content)"
-    )
-    curl = f"curl {address}/v1/query -H 'Content-Type: application/json'{header} -d {shlex.quote(body)}"
+    path, fields, call = _example(image, model)
+    python = f"from openai import OpenAI; print(OpenAI(base_url='{address}/v1', api_key='{key}').{call})"
     lines = [
         f"Open {address} in a browser, or try{', with an API key in $KEY' if keys else ''}:",
-        curl,
+        f"curl {address}{path}{header} {fields}",
         f'pip install openai; python -c "{python}"',
         f"For stoop's commands and clients in another shell: source {shlex.quote(str(variables))}",
         "Ctrl-C ends everything.",
@@ -116,10 +115,32 @@ def welcome(address: str, image: str, model: str, variables: Path, *, keys: bool
     return "\n" + "\n\n".join(lines) + "\n"
 
 
+def _example(image: str, model: str) -> tuple[str, str, str]:
+    """Return a first request for the model: its path, the rest of its curl command, and a call of OpenAI's client."""
+    json = "-H 'Content-Type: application/json' -d "
+    if model == HEARS:
+        file = str(find_recordings()[0].path)
+        call = f"audio.transcriptions.create(model='{model}', file=open('{file}', 'rb')).text"
+        return "/v1/audio/transcriptions", f"-F model={model} -F {shlex.quote(f'file=@{file}')}", call
+    if model == EMBEDS:
+        body = f'{{"model": "{model}", "input": ["{_TEXT}"]}}'
+        call = f"embeddings.create(model='{model}', input='{_TEXT}').data[0].embedding"
+        return "/v1/embeddings", json + shlex.quote(body), call
+    body = f'{{"image_url": "{image}", "question": "{_QUESTION}"}}'
+    call = (
+        f"chat.completions.create(model='{model}', messages=[{{'role': 'user', 'content': [{{'type': 'text',"
+        f" 'text': '{_QUESTION}'}}, {{'type': 'image_url', 'image_url': {{'url': '{image}'}}}}]}}])"
+        ".choices[0].message.content"
+    )
+    return "/v1/query", json + shlex.quote(body), call
+
+
 def _name(model: str | None) -> str | None:
     """Return the short name of a model in a folder, which has none of its own; None for a model of the catalog."""
     if model is None:
-        return _DEMO
+        return SEES
+    if model in BUNDLED and not Path(model).exists():
+        return model
     if not Path(model).is_dir():
         return None
     return re.sub(r"[^A-Za-z0-9._-]+", "-", Path(model).resolve().name).strip("-._")[:64] or None

@@ -4,6 +4,8 @@ run.py             the demo from start to end
 burst.py           the jobs
 pictures.py        the pictures, drawn with known contents
 check.py           checks each answer against its picture
+recordings.py      speech with known words
+neighbours.py      texts with known meanings
 board.py           the live display of every job, and the final table
 montage.py         all pictures with their answers on one sheet
 embedded.py        a Redis and an S3 server as child processes; the tests use them too

@@ -1,23 +1,27 @@
 """The demo from start to end. It always removes every process and file that it made, except the drawings."""
 
 import asyncio
+import contextlib
 import json
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console
 
 from stoop.client.async_client import AsyncClient
+from stoop.client.blocking import Client
 from stoop.config import ProducerConfig
 from stoop.demo.board import Board, Line
 from stoop.demo.burst import DemoJob, plan_burst
 from stoop.demo.child_server import ChildServer
 from stoop.demo.embedded import EmbeddedRedis, EmbeddedS3, embedded_redis, embedded_s3
 from stoop.demo.montage import draw_montage
+from stoop.demo.neighbours import find_nearest, found_table
 from stoop.demo.pictures import Picture, draw_pictures
-from stoop.demo.worker_process import LANE, ended_early, find_model, running_worker
+from stoop.demo.recordings import find_recordings, hear, heard_table
+from stoop.demo.worker_process import EMBEDS, HEARS, LANE, ended_early, find_model, running_worker
 from stoop.draw import draw_output
 from stoop_schemas.job import Job
 from stoop_schemas.state import State
@@ -39,7 +43,7 @@ def run_demo(out: Path, model: str | None = None, *, console: Console | None = N
     Returns whether every job completed and, with a trained model, nine of ten answers are right.
     """
     console = console or _console()
-    model = find_model(model)
+    everything, model = model is None, find_model(model)
     pictures = draw_pictures(_PICTURES, _SEED)
     board = Board(plan_burst(pictures), console)
     with tempfile.TemporaryDirectory(prefix="stoop-demo-") as name:
@@ -49,7 +53,8 @@ def run_demo(out: Path, model: str | None = None, *, console: Console | None = N
             console.print(f"Redis at {redis.url}, S3 at {s3.endpoint}; starting a worker on the CPU …", markup=False)
             with running_worker(folder, model, redis, s3) as worker:
                 seconds = asyncio.run(_run_burst(board, worker, _config(redis, s3)))
-    console.print(board.table())
+            console.print(board.table())
+            rest = [*_hear(folder, redis, s3, console), *_embed(folder, redis, s3, console)] if everything else []
     _write_drawings(board, out)
     completed = sum(line.state is State.COMPLETED for line in board.lines)
     right = sum(line.is_right for line in board.lines)
@@ -62,7 +67,33 @@ def run_demo(out: Path, model: str | None = None, *, console: Console | None = N
         console.print("This model is untrained, so its answers are noise. The demo shows only that jobs run.")
         return completed == count
     console.print(f"{right} of {count} answers are right.")
-    return completed == count and right >= _LEAST_RIGHT * count
+    if rest:
+        console.print(f"{sum(rest)} of {len(rest)} recordings and texts are right.")
+    return completed == count and right >= _LEAST_RIGHT * count and sum(rest) >= _LEAST_RIGHT * len(rest)
+
+
+def _hear(folder: Path, redis: EmbeddedRedis, s3: EmbeddedS3, console: Console) -> list[bool]:
+    """Transcribe the recordings by a worker of their own; return whether each is right."""
+    with _client(folder / HEARS, HEARS, redis, s3) as client:
+        heard = hear(client, find_recordings())
+    console.print(heard_table(heard))
+    return [each.is_right for each in heard]
+
+
+def _embed(folder: Path, redis: EmbeddedRedis, s3: EmbeddedS3, console: Console) -> list[bool]:
+    """Embed the texts by a worker of their own; return whether each nearest sentence is right."""
+    with _client(folder / EMBEDS, EMBEDS, redis, s3) as client:
+        found = find_nearest(client)
+    console.print(found_table(found))
+    return [each.is_right for each in found]
+
+
+@contextlib.contextmanager
+def _client(folder: Path, model: str, redis: EmbeddedRedis, s3: EmbeddedS3) -> Iterator[Client]:
+    """Run a worker with a bundled model, and connect to it."""
+    folder.mkdir()
+    with running_worker(folder, find_model(model), redis, s3), Client(_config(redis, s3)) as client:
+        yield client
 
 
 def _console() -> Console:

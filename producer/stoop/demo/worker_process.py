@@ -12,24 +12,47 @@ from stoop.demo.child_server import ChildServer, EmbeddedServerError
 from stoop.demo.embedded import EmbeddedRedis, EmbeddedS3
 from stoop.errors import ConfigError
 
-__all__ = ["LANE", "ended_early", "find_model", "kept_running", "running_worker"]
+__all__ = [
+    "BUNDLED",
+    "EMBEDS",
+    "HEARS",
+    "LANE",
+    "SEES",
+    "bundled",
+    "ended_early",
+    "find_model",
+    "kept_running",
+    "running_worker",
+]
 
 _POLL_SECONDS = 0.25
 _PAUSE_SECONDS = 5.0
+
+SEES, HEARS, EMBEDS = "demo", "demo-hearing", "demo-embedding"
+"""The short names of the bundled models."""
+
+BUNDLED = {SEES: "demo_model", HEARS: "demo_hearing", EMBEDS: "demo_embedding"}
+"""The folders of the bundled models."""
 
 LANE = "demo"
 """The demo's own lane: on a shared Redis, no other worker takes its jobs, and its worker takes no others."""
 
 
 def find_model(model: str | None) -> str:
-    """Return the model to run: the requested one, or the folder that ships with the clone or the wheel."""
-    if model is not None:
-        return model
+    """Return the model to run: the requested one, or the folder of a bundled one, by default `SEES`."""
+    name = SEES if model is None else model
+    if name not in BUNDLED or Path(name).exists():
+        return name
+    folder = bundled(f"{BUNDLED[name]}/model")
+    if not (folder / "config.json").is_file():
+        raise ConfigError("the demo's models are missing: run from a clone, or give --model FOLDER")
+    return str(folder)
+
+
+def bundled(name: str) -> Path:
+    """Return a folder that ships with the wheel or the clone, such as "demo_model/model"."""
     here = Path(__file__).resolve().parent
-    for folder in (here / "model", here.parents[2] / "deploy" / "demo_model" / "model"):
-        if (folder / "config.json").is_file():
-            return str(folder)
-    raise ConfigError("the demo's model is missing: run from a clone, or give --model FOLDER")
+    return here / name if (here / name).exists() else here.parents[2] / "deploy" / name
 
 
 @contextlib.contextmanager
