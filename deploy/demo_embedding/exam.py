@@ -46,7 +46,7 @@ def figures(model: Path) -> Figures:
 
     "same" is the share of other sentences, in the same language, whose nearest first sentence of all held-out meanings
     is their own; "German" the share of German sentences whose nearest English one is their translation; "subject" the
-    share whose nearest one of another meaning has their subject.
+    share whose nearest one of another meaning has their subject, of those for which there is one.
     """
     meanings = [meaning for meaning in all_meanings() if meaning.is_held_out]
     first = vectors(model, [meaning.english[0] for meaning in meanings])
@@ -65,8 +65,10 @@ def _own(cosines: _Vectors) -> float:
 
 
 def _alike(meanings: Sequence[Meaning], nearest: Sequence[int]) -> float:
-    pairs = zip(meanings, nearest, strict=True)
-    return sum(one.features[0] == meanings[other].features[0] for one, other in pairs) / len(meanings)
+    subjects = [meaning.features[0] for meaning in meanings]
+    pairs = zip(subjects, nearest, strict=True)
+    alike = [one == subjects[other] for one, other in pairs if subjects.count(one) > 1]
+    return sum(alike) / len(alike)
 
 
 def main() -> None:

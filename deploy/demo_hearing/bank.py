@@ -9,6 +9,7 @@ import argparse
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -68,6 +69,7 @@ _VOICES = [
 ]
 HELD_OUT_VOICES = ["m5", "f5", "Annie", "steph2", "john", "norbert", "klatt3"]
 _MELS = 80
+_RATE = 16_000
 _TEXTS = 20_000  # sentences that the tokenizer is trained on
 _GERMAN = 0.4
 
@@ -127,6 +129,17 @@ def _starts(text: str, offsets: list[tuple[int, int]], words: Iterable[tuple[int
     return found
 
 
+def _checked(starts: list[int], size: int) -> list[int]:
+    """Return the starts of words in a clip, or none if they cannot be right: espeak-ng's are sometimes late."""
+    first = min(starts)
+    if first > 0.1 * _RATE and max(starts) < size - 200:
+        starts = [start - first for start in starts]
+    bounds = [*sorted(set(starts)), size]
+    lengths = [after - before for before, after in pairwise(bounds)]
+    sound = bounds[0] <= 0.1 * _RATE and min(lengths) >= 0.03 * _RATE and max(lengths) <= _RATE
+    return starts if sound else []
+
+
 def make(folder: Path, megabytes: float, seed: int) -> None:
     """Speak sentences until their file is nearly full, and write all files."""
     from deploy.demo_hearing.lessons import FIXED, is_held_out, sentence
@@ -139,7 +152,7 @@ def make(folder: Path, megabytes: float, seed: int) -> None:
     clips: list[Clip] = []
     parts: list[npt.NDArray[np.float32]] = []
     offset, most, rate = 0, megabytes * 1e6, 4200.0
-    while offset / 16_000 * rate < most:
+    while offset / _RATE * rate < most:
         lesson = random.choice(FIXED) if random.random() < 0.02 else sentence(random)
         if is_held_out(lesson):
             continue
@@ -153,7 +166,7 @@ def make(folder: Path, megabytes: float, seed: int) -> None:
                 offset,
                 len(spoken.samples),
                 encoded.ids,
-                _starts(text, encoded.offsets, spoken.starts),
+                _checked(_starts(text, encoded.offsets, spoken.starts), len(spoken.samples)),
                 tokenizer.encode(f" {lesson.english}", add_special_tokens=False).ids,
             )
         )
@@ -169,7 +182,7 @@ def make(folder: Path, megabytes: float, seed: int) -> None:
     (folder / "clips.json").write_text(json.dumps(document, separators=(",", ":")))
     (folder / "speech.bin").write_bytes(pack(np.concatenate(parts)))
     tokenizer.save(str(folder / "tokenizer.json"), pretty=False)
-    print(f"{len(clips)} clips, {offset / 16_000 / 3600:.2f} hours")
+    print(f"{len(clips)} clips, {offset / _RATE / 3600:.2f} hours")
 
 
 def main() -> None:

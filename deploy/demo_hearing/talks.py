@@ -31,7 +31,6 @@ _FILES = (
     ("numbers.mp3", "libmp3lame", "mp3", "en", 5, None),
     ("german.opus", "libopus", "ogg", "de", 4, None),
     ("german-noisy.opus", "libopus", "ogg", "de", 4, 12.0),
-    ("two-windows.opus", "libopus", "ogg", "en", 22, None),
 )
 _BITS = 20_000
 
@@ -64,14 +63,14 @@ def draw_talk(voices: Voices, random: Random, language: str, count: int) -> Talk
         lesson = sentence(random)
         if not is_held_out(lesson):
             continue
-        pause = np.zeros(round(random.uniform(0.15, 0.9) * RATE), np.float32)
+        silence = np.zeros(round(random.uniform(0.15, 0.9) * RATE), np.float32)
         text = lesson.german if language == "de" else lesson.english
         spoken = say(voices, text, language, (variant,), random).samples
-        at += len(pause) / RATE
+        at += len(silence) / RATE
         times.append((round(at, 2), round(at + len(spoken) / RATE, 2)))
         at += len(spoken) / RATE
         lessons.append(lesson)
-        parts += [pause, spoken * (0.4 / np.abs(spoken).max())]
+        parts += [silence, spoken * (0.4 / np.abs(spoken).max())]
     return Talk(language, lessons, times, np.concatenate([*parts, np.zeros(RATE // 3, np.float32)]))
 
 

@@ -1,5 +1,6 @@
 """`stoop up` as somebody types it: it starts everything, its own advice works, and Ctrl-C ends everything."""
 
+import contextlib
 import json
 import os
 import re
@@ -7,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,10 +19,48 @@ SECONDS = 120
 
 
 def test_everything_starts_answers_and_ends(tmp_path: Path) -> None:
+    with _up(tmp_path / "kept") as (process, written):
+        address, command = _advice(written)
+        assert command[1] == f"{address}/v1/query"
+        headers = dict([command[command.index("-H") + 1].split(": ")])
+        body = command[command.index("-d") + 1]
+        with httpx.Client(base_url=address, timeout=SECONDS, trust_env=False) as http:
+            answer = http.post(command[1], content=body, headers=headers)
+            assert answer.status_code == 200 and answer.json()["answer"].isdecimal(), answer.text
+            assert "script" in http.get("/").text
+        [redis] = re.findall(r"Redis at redis://127\.0\.0\.1:(\d+)", "".join(written))
+        children = _children(process.pid)
+        assert len(children) >= 3, "Redis, S3 and a worker"
+        process.send_signal(signal.SIGINT)
+        assert process.stderr is not None
+        rest = process.stderr.read()  # to its end, which is the end of every process that has the pipe
+        assert process.wait(SECONDS) == 0, rest
+        assert "Traceback" not in rest
+        assert not [pid for pid in children if Path(f"/proc/{pid}/cmdline").exists()]
+        assert json.loads(body)["image_url"].startswith("s3://") and redis
+
+
+def test_the_bundled_whisper_hears_over_http(tmp_path: Path) -> None:
+    with _up(tmp_path / "kept", "--model", "demo-hearing") as (_, written):
+        address, command = _advice(written)
+        assert command[1] == f"{address}/v1/audio/transcriptions"
+        model, file = (command[at + 1] for at, word in enumerate(command) if word == "-F")
+        recording = Path(file.removeprefix("file=@"))
+        said = {talk["file"]: talk["text"] for talk in json.loads((recording.parent / "talks.json").read_text())}
+        with httpx.Client(timeout=SECONDS, trust_env=False) as http:
+            fields = dict([model.split("=")])
+            answer = http.post(command[1], data=fields, files={"file": (recording.name, recording.read_bytes())})
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["text"] == said[recording.name]
+
+
+@contextlib.contextmanager
+def _up(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
+    """Run `stoop up`; give the process, and the lines that it wrote until it was ready."""
     settings = {name: value for name, value in os.environ.items() if not name.startswith("STOOP_")}
     path = os.pathsep.join(filter(None, sys.path))
     process = subprocess.Popen(
-        [sys.executable, "-m", "stoop", "up", "--port", "0", "--folder", str(tmp_path / "kept")],
+        [sys.executable, "-m", "stoop", "up", "--port", "0", "--folder", str(folder), *options],
         stderr=subprocess.PIPE,
         text=True,
         env={**settings, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"},
@@ -33,27 +73,21 @@ def test_everything_starts_answers_and_ends(tmp_path: Path) -> None:
             written.append(line)
             if line.startswith("Ctrl-C"):
                 break
-        [address] = re.findall(r"^Open (http://127\.0\.0\.1:\d+) in a browser", "".join(written), re.MULTILINE)
-        [command] = [shlex.split(line) for line in written if line.startswith("curl ")]
-        assert command[1] == f"{address}/v1/query"
-        headers = dict([command[command.index("-H") + 1].split(": ")])
-        body = command[command.index("-d") + 1]
-        with httpx.Client(base_url=address, timeout=SECONDS, trust_env=False) as http:
-            answer = http.post(command[1], content=body, headers=headers)
-            assert answer.status_code == 200 and answer.json()["answer"].isdecimal(), answer.text
-            assert "script" in http.get("/").text
-        [redis] = re.findall(r"Redis at redis://127\.0\.0\.1:(\d+)", "".join(written))
-        children = _children(process.pid)
-        assert len(children) >= 3, "Redis, S3 and a worker"
-        process.send_signal(signal.SIGINT)
-        rest = process.stderr.read()  # to its end, which is the end of every process that has the pipe
-        assert process.wait(SECONDS) == 0, rest
-        assert "Traceback" not in rest
-        assert not [pid for pid in children if Path(f"/proc/{pid}/cmdline").exists()]
-        assert json.loads(body)["image_url"].startswith("s3://") and redis
+        yield process, written
     finally:
-        process.kill()
-        process.communicate()
+        process.send_signal(signal.SIGINT)
+        try:
+            process.communicate(timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+
+
+def _advice(written: list[str]) -> tuple[str, list[str]]:
+    """Return the address and the curl command, as words."""
+    [address] = re.findall(r"^Open (http://127\.0\.0\.1:\d+) in a browser", "".join(written), re.MULTILINE)
+    [command] = [shlex.split(line) for line in written if line.startswith("curl ")]
+    return address, command
 
 
 def _children(pid: int) -> list[str]:

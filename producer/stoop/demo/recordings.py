@@ -50,15 +50,18 @@ def find_recordings() -> list[Recording]:
     return [Recording(folder / talk["file"], talk["language"], talk["text"], talk["english"]) for talk in talks]
 
 
-def hear(client: Client, recordings: Sequence[Recording]) -> list[Heard]:
-    """Transcribe every recording, and also translate those in another language than English."""
+def hear(client: Client, recordings: Sequence[Recording], folder: str) -> list[Heard]:
+    """Transcribe every recording of a folder in the store, and also translate those in another language than English.
+
+    The folder is an address such as "s3://bucket/demo".
+    """
     found = []
     for recording in recordings:
         skills = {"transcribe": recording.text}
         if recording.language != "en":
             skills["translate"] = recording.english
         for skill, expected in skills.items():
-            answer = client.run(skill, audio=recording.path)["transcript"]
+            answer = client.run(skill, audio=f"{folder}/{recording.path.name}")["transcript"]
             found.append(Heard(recording, skill, expected, answer["text"], answer["language"]))
     return found
 

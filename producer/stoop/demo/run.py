@@ -35,6 +35,7 @@ _POLL_SECONDS = 0.25
 _PLAIN_WIDTH = 170
 _LEAST_RIGHT = 0.9
 _MONTAGE = "montage.png"
+_FOLDER = "demo"  # of the bucket
 
 
 def run_demo(out: Path, model: str | None = None, *, console: Console | None = None) -> bool:
@@ -74,8 +75,11 @@ def run_demo(out: Path, model: str | None = None, *, console: Console | None = N
 
 def _hear(folder: Path, redis: EmbeddedRedis, s3: EmbeddedS3, console: Console) -> list[bool]:
     """Transcribe the recordings by a worker of their own; return whether each is right."""
+    recordings, store = find_recordings(), s3.client()
+    for each in recordings:
+        store.put_object(Bucket=s3.bucket, Key=f"{_FOLDER}/{each.path.name}", Body=each.path.read_bytes())
     with _client(folder / HEARS, HEARS, redis, s3) as client:
-        heard = hear(client, find_recordings())
+        heard = hear(client, recordings, f"s3://{s3.bucket}/{_FOLDER}")
     console.print(heard_table(heard))
     return [each.is_right for each in heard]
 
@@ -109,7 +113,7 @@ def _upload(pictures: Sequence[Picture], s3: EmbeddedS3) -> None:
 
 
 def _key(picture: Picture) -> str:
-    return f"demo/{picture.name}.png"
+    return f"{_FOLDER}/{picture.name}.png"
 
 
 def _config(redis: EmbeddedRedis, s3: EmbeddedS3) -> ProducerConfig:

@@ -41,6 +41,7 @@ def test_every_job_completes_and_nothing_is_left_behind(tmp_path: Path) -> None:
     assert "29 of 29 jobs completed" in out.getvalue()
     assert "jobs/s" in out.getvalue()
     assert "29 of 29 answers are right" in out.getvalue()
+    assert "17 of 17 recordings and texts are right" in out.getvalue()
     assert len(list((tmp_path / "out").glob("*.png"))) == 29, "one for each job with an image, and the montage"
     assert left_behind(tmp_path) == []
 
@@ -51,6 +52,11 @@ def test_a_worker_that_cannot_start_is_told_with_its_own_words(tmp_path: Path) -
     assert left_behind(tmp_path) == []
 
 
-def test_the_model_comes_along() -> None:
-    assert (Path(find_model(None)) / "config.json").is_file()
+def test_the_models_come_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert find_model(None) == find_model("demo")
+    for name in ("demo", "demo-hearing", "demo-embedding"):
+        assert (Path(find_model(name)) / "config.json").is_file()
     assert find_model("other") == "other"
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "demo-hearing").mkdir()
+    assert find_model("demo-hearing") == "demo-hearing", "a folder of the caller's wins"
