@@ -28,8 +28,14 @@ __all__ = [
 _POLL_SECONDS = 0.25
 _PAUSE_SECONDS = 5.0
 
-SEES, HEARS, EMBEDS = "demo", "demo-hearing", "demo-embedding"
-"""The short names of the bundled models."""
+SEES = "demo"
+"""The short name of the bundled model that sees."""
+
+HEARS = "demo-hearing"
+"""The short name of the bundled Whisper."""
+
+EMBEDS = "demo-embedding"
+"""The short name of the bundled embedder."""
 
 BUNDLED = {SEES: "demo_model", HEARS: "demo_hearing", EMBEDS: "demo_embedding"}
 """The folders of the bundled models."""
