@@ -28,7 +28,7 @@ _TOGETHER: Final = 64
 _ROUNDS: Final = {1: 50, _TOGETHER: 7}
 _NUMBERS: Final = count()
 
-_BOUNDS: Final = {"float32": 1 - 1e-5, "bfloat16": 0.98, "fp8": 0.95}
+_BOUNDS: Final = {"float32": 1 - 1e-5, "bfloat16": 0.995, "fp8": 0.95}
 """The least cosine with the vector of transformers."""
 
 
