@@ -266,21 +266,6 @@ def test_a_request_that_is_being_prepared_holds_up_no_other_and_can_be_aborted()
     assert inbox.ends[1] == Aborted("slow")
 
 
-def test_a_step_waits_a_moment_for_a_request_that_is_being_prepared() -> None:
-    engine, inbox = Preparing(), Inbox()
-    thread = EngineThread(engine, inbox.deliver, gather_seconds=SECONDS)
-    slow = Thread(target=thread.submit, args=(Request("slow", Query("what?"), (), Sampling(max_tokens=1)),))
-    slow.start()
-    assert engine.entered.wait(SECONDS)
-    thread.submit(Request("quick", Query("what?"), (), Sampling(max_tokens=1)))
-    thread.start()
-    engine.go_on.set()
-    inbox.wait_for(lambda: len(inbox.ends) == 2)
-    slow.join(SECONDS)
-    thread.stop()
-    assert thread.stats.totals.steps == 1
-
-
 def test_requests_whose_grammars_compile_hold_up_no_other_and_can_be_aborted_before_and_meanwhile() -> None:
     engine, inbox = Preparing(), Inbox()
     thread = EngineThread(engine, inbox.deliver)

@@ -53,7 +53,7 @@ def write_quantised(folder: Path, scale_dtype: torch.dtype = torch.float32) -> d
     return dense
 
 
-def load(folder: Path, dtype: torch.dtype = torch.float32, *, kept: bool | None = None) -> DecoderFamily:
+def load(folder: Path, dtype: torch.dtype = torch.float32, *, kept: bool = False) -> DecoderFamily:
     model = load_model(folder, LoadOptions(torch.device("cpu"), dtype, block_fp8=kept))
     assert isinstance(model, DecoderFamily)
     return model

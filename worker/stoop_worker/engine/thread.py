@@ -4,7 +4,6 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Condition, Thread
-from time import monotonic
 from typing import Any
 
 from stoop_worker.engine.batch_engine import BatchEngine
@@ -24,37 +23,27 @@ _Message = Any
 """A prepared or aborted request, the id of a request to abort, the outputs of a late end, or another thread's error."""
 
 _IDLE_SECONDS = 0.25  # the period of an idle loop, whose `progress` shows that it is alive
-_GATHER_SECONDS = 0.001  # on a GPU the step before is still running for most of this time
 
 
 class EngineThread:
     """Steps the engine while there is work; implements `EnginePort`.
 
     The submitting thread prepares each request, so that a long prompt delays no step. Requests whose grammars must be
-    compiled wait for threads of their own, so that they delay no other request. A step waits at most `gather_seconds`
-    for requests that submitting threads are preparing. Otherwise one that follows an answer at once would often miss a
-    step by a few microseconds. Sequences whose end takes long are finished by a thread of their own; an abort finds
-    such a request ended. The engine's thread calls `deliver`. It calls `on_end` once, after a fault has ended the
-    loop; `alive` is then False and `fault` is set. `stop` does not call `on_end`.
+    compiled wait for threads of their own, so that they delay no other request. Sequences whose end takes long are
+    finished by a thread of their own; an abort finds such a request ended. The engine's thread calls `deliver`. It
+    calls `on_end` once, after a fault has ended the loop; `alive` is then False and `fault` is set. `stop` does not
+    call `on_end`.
     """
 
-    def __init__(
-        self,
-        engine: AnyEngine,
-        deliver: Deliver,
-        on_end: Callable[[], None] | None = None,
-        *,
-        gather_seconds: float = _GATHER_SECONDS,
-    ) -> None:
+    def __init__(self, engine: AnyEngine, deliver: Deliver, on_end: Callable[[], None] | None = None) -> None:
         self._engine = engine  # after the start, other threads read its progress and prepare requests
         self._deliver = deliver
         self._on_end = on_end
-        self._gather_seconds = gather_seconds
         self._thread = Thread(target=self._loop, name="engine", daemon=True)
         self._changed = Condition()  # guards the mailbox, the ids, and the two flags
         self._mailbox: deque[_Message] = deque()
         self._in_flight: set[str] = set()
-        self._preparing: dict[str, float] = {}  # the time at which the preparation began, by id, in that order
+        self._preparing: set[str] = set()  # those that submitting threads prepare
         self._compiling: dict[str, Future[None]] = {}  # by id: those that are prepared by `_compilers`
         self._compilers = ThreadPoolExecutor(COMPILERS, thread_name_prefix="compiler")
         self._aborted: set[str] = set()  # of those that are being prepared
@@ -119,7 +108,7 @@ class EngineThread:
             if self._engine.compiles(request):
                 self._compiling[request.id] = self._compilers.submit(self._prepare, request)
                 return
-            self._preparing[request.id] = monotonic()
+            self._preparing.add(request.id)
         self._prepare(request)
 
     def abort(self, request_id: str) -> None:
@@ -141,7 +130,7 @@ class EngineThread:
         except Exception as error:  # a bug: it must end the engine's thread, not the caller's
             prepared = error
         with self._changed:
-            self._preparing.pop(request.id, None)
+            self._preparing.discard(request.id)
             self._compiling.pop(request.id, None)
             self._send(prepared)
             if request.id in self._aborted:
@@ -208,19 +197,9 @@ class EngineThread:
         with self._changed:
             if self._engine.idle and not self._mailbox and not self._stopping:
                 self._changed.wait(_IDLE_SECONDS)
-            self._gather()
             messages = list(self._mailbox)
             self._mailbox.clear()
             return messages
-
-    def _gather(self) -> None:
-        """Wait for requests whose preparation has just begun; the caller holds `_changed`."""
-        if not self._preparing or (self._engine.idle and not self._mailbox):
-            return
-        now, newest = monotonic(), next(reversed(self._preparing.values()))
-        until = min(now, newest) + self._gather_seconds
-        while self._preparing and not self._stopping and (left := until - monotonic()) > 0:
-            self._changed.wait(left)
 
     def _deliver_outputs(self, outputs: list[Output]) -> None:
         with self._changed:

@@ -51,6 +51,7 @@ def boot(
         settings.max_context,
         _adapters(settings),
         on_read=reading.on_read,
+        block_fp8=settings.block_fp8,
     )
     began = time.perf_counter()
     model = load_model(

@@ -33,6 +33,7 @@ class EngineSettings:
     stall_crops: int = 27
     prefix_cache: bool = True
     fp8_linears: bool = False
+    block_fp8: bool = False
     fp8_cache: bool = False
     adapters: Path | None = None
     resident_adapters: int | None = None

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from stoop_worker.errors import CheckpointError
-from stoop_worker.kernels.backend import has_triton
 from stoop_worker.kernels.block_fp8 import BlockFp8
 from stoop_worker.models.loading.options import LoadOptions
 
@@ -24,8 +23,6 @@ Block = tuple[int, int]
 
 _SCALE: Final = ".weight_scale_inv"
 _EXPONENT_BIAS: Final = 127
-_USUAL_SIDE: Final = 128
-_FLOAT8_CAPABILITY: Final = (8, 9)
 
 
 def read_block(document: Mapping[str, Any]) -> Block | None:
@@ -64,14 +61,8 @@ def dense_shapes(shapes: Mapping[str, tuple[int, ...]], block: Block | None) -> 
 
 
 def keeps_float8(options: LoadOptions, block: Block | None) -> bool:
-    """Return whether quantised weights stay in float8: as the options say, or where the kernels for them run."""
-    if block is None or block[0] != block[1] or block[0] & (block[0] - 1):
-        return False
-    if options.block_fp8 is not None:
-        return options.block_fp8
-    if options.device.type != "cuda" or not has_triton() or options.dtype.itemsize != 2:
-        return False
-    return block[0] == _USUAL_SIDE and torch.cuda.get_device_capability(options.device) >= _FLOAT8_CAPABILITY
+    """Return whether quantised weights stay in float8: if the options say so and the blocks are squares."""
+    return options.block_fp8 and block is not None and block[0] == block[1] and not block[0] & (block[0] - 1)
 
 
 def read_quantised(

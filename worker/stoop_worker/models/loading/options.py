@@ -35,8 +35,7 @@ class LoadOptions:
 
     `fp8_linears` computes the large products in float8, if the family supports it. `max_context` is the longest context
     that will be served; a family need not prepare for longer ones. `on_read` is called after each tensor of the
-    checkpoint. `block_fp8` keeps block-wise float8 weights as they are stored; None does so where the kernels for them
-    run, and False converts them to `dtype`.
+    checkpoint. `block_fp8` keeps block-wise float8 weights as they are stored, instead of converting them to `dtype`.
     """
 
     device: torch.device
@@ -45,4 +44,4 @@ class LoadOptions:
     max_context: int = 32_768
     adapters: AdapterOptions | None = None
     on_read: OnRead = ignore_progress
-    block_fp8: bool | None = None
+    block_fp8: bool = False
