@@ -15,7 +15,7 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
-__all__ = ["has_triton", "launches_early", "uses_kernel"]
+__all__ = ["has_triton", "launches_early", "runs_flash", "uses_kernel"]
 
 _DTYPES = frozenset({torch.bfloat16, torch.float16, torch.float32, torch.uint8, torch.float8_e4m3fn})
 
@@ -34,6 +34,14 @@ def uses_kernel(first: Tensor, *others: Tensor) -> bool:
     if not first.is_cuda or first.dtype not in _DTYPES or not has_triton():
         return False
     return not (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (first, *others)))
+
+
+@cache
+def runs_flash(device: torch.device, dtype: torch.dtype) -> bool:
+    """Return whether torch's flash attention takes tensors of `dtype` on `device` (NVIDIA, from Ampere on)."""
+    if device.type != "cuda" or dtype not in (torch.float16, torch.bfloat16):
+        return False
+    return torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 @cache

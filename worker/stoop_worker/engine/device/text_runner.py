@@ -11,6 +11,7 @@ from stoop_worker.engine.device.upload import Upload
 from stoop_worker.engine.encoder import Encoder, Text, Values
 from stoop_worker.engine.graphs import Graphs
 from stoop_worker.engine.tensors import PackedTexts
+from stoop_worker.kernels.backend import runs_flash
 
 __all__ = ["TextRunner"]
 
@@ -57,5 +58,5 @@ class TextRunner:
 
 
 def _can_capture(model: Encoder) -> bool:
-    # attention over texts of any length in one launch takes these dtypes alone
-    return model.device.type == "cuda" and model.dtype in (torch.float16, torch.bfloat16)
+    # only this attention takes texts of any length in one launch
+    return runs_flash(model.device, model.dtype)

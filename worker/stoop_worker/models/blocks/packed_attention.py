@@ -7,17 +7,16 @@ from torch import Tensor
 from torch.nn import functional
 
 from stoop_worker.engine.tensors import PackedTexts
+from stoop_worker.kernels.backend import runs_flash
 
 __all__ = ["packed_attention"]
-
-_FLASH_DTYPES = (torch.float16, torch.bfloat16)
 
 
 def packed_attention(
     q_THD: Tensor, k_TKD: Tensor, v_TKD: Tensor, packed: PackedTexts, *, scale: float, window: int | None = None
 ) -> Tensor:
     """Let every token attend to all tokens of its text, or to those at most `window` away; returns o_THD."""
-    if q_THD.is_cuda and q_THD.dtype in _FLASH_DTYPES and not _plain(packed, window):
+    if runs_flash(q_THD.device, q_THD.dtype) and not _plain(packed, window):
         return _flash(q_THD, k_TKD, v_TKD, packed, scale=scale, window=window)
     return _by_length(q_THD, k_TKD, v_TKD, packed, scale=scale, window=window)
 

@@ -21,6 +21,7 @@ __all__ = ["Block", "dense_shapes", "dequantised", "is_scale", "keeps_float8", "
 Block = tuple[int, int]
 """Rows and columns of a block."""
 
+_LAYERS: Final = "layers."
 _SCALE: Final = ".weight_scale_inv"
 _EXPONENT_BIAS: Final = 127
 
@@ -79,7 +80,7 @@ def read_quantised(
         if weight.dtype is not torch.float8_e4m3fn:
             raise CheckpointError(f"the checkpoint has the scale {name}, but its weight is {weight.dtype}")
         assert block is not None, "the shapes were checked"
-        if keep:
+        if keep and _LAYERS in name:  # no other part of a model has products for them
             kept[_weight_of(name)] = BlockFp8(tensors.pop(_weight_of(name)), _floats(scale), block[0])
         else:
             tensors[_weight_of(name)] = dequantised(weight, scale, block).to(options.dtype)
