@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from itertools import count
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from benchmarks.engine.bench import add_flags
@@ -36,13 +37,14 @@ from stoop.demo.check import is_right
 from stoop.demo.embedded import EmbeddedRedis, EmbeddedS3, embedded_redis, embedded_s3
 from stoop.demo.pictures import Picture, draw_pictures
 from stoop.demo.worker_process import find_model
-from stoop_schemas.result import Result
+from stoop_schemas.result import Metrics, Result
 
 __all__ = ["distinct", "main"]
 
 _WARM_UP = 3
 _TOKENS = 8  # of an answer with random weights, which never ends by itself
 _PAUSE = 1.0  # mean seconds between interactive jobs, which then meet all phases of a step
+_STAGES = ("queue", "fetch", "image", "engine", "prefill", "decode")  # "engine": the wait for a step
 
 
 def main(argv: list[str] | None = None) -> dict[str, Any]:
@@ -105,6 +107,23 @@ def distinct(jpeg: bytes, number: int) -> bytes:
     return jpeg[:2] + b"\xff\xfe" + (2 + len(comment)).to_bytes(2) + comment + jpeg[2:]
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The latency of one interactive job in seconds, and the times that its worker tells."""
+
+    seconds: float
+    metrics: Metrics
+
+    @property
+    def stages(self) -> dict[str, float]:
+        """Milliseconds of each stage; the rest is spent in Redis and in this process."""
+        metrics = self.metrics
+        waited = metrics.ttft_ms - metrics.prefill_time_ms
+        before = (metrics.queue_time_ms, metrics.fetch_time_ms, metrics.image_time_ms, waited)
+        spent = (*before, metrics.prefill_time_ms, metrics.decode_time_ms)
+        return {**dict(zip(_STAGES, spent, strict=True)), "rest": 1e3 * self.seconds - sum(spent)}
+
+
 @dataclass(slots=True)
 class _Run:
     """One worker, first idle and then busy."""
@@ -130,11 +149,13 @@ class _Run:
             for task in flood:
                 task.cancel()
             await asyncio.gather(*flood, return_exceptions=True)
-        idle_times, busy_times = Quantiles.of(idle), Quantiles.of(busy)
+        idle_times, busy_times = (Quantiles.of([each.seconds for each in asked]) for asked in (idle, busy))
         assert idle_times and busy_times
         return {
             "idle": asdict(idle_times),
             "busy": asdict(busy_times),
+            "idle_stages_ms": _stages(idle),
+            "busy_stages_ms": _stages(busy),
             "p95_ratio": busy_times.p95 / idle_times.p95,
             "bulk_per_second_alone": alone,
             "bulk_per_second": beside,
@@ -157,9 +178,9 @@ class _Run:
             await asyncio.sleep(0.1)
         return (self.bulk_ended - before) / (time.perf_counter() - began)
 
-    async def _ask(self, client: AsyncClient, pictures: list[Picture]) -> list[float]:
-        """Ask about one picture after the other; return the latency of each answer, in seconds."""
-        spent: list[float] = []
+    async def _ask(self, client: AsyncClient, pictures: list[Picture]) -> list[_Asked]:
+        """Ask about one picture after the other."""
+        asked: list[_Asked] = []
         pauses = random.Random(7)
         for picture in pictures:
             errand = DemoJob(
@@ -170,10 +191,10 @@ class _Run:
             job = await client.prepare(errand.skill, image, lane="interactive", settings=settings, **errand.fields)
             began = time.perf_counter()
             result = await client.result(await client.submit(job))
-            spent.append(time.perf_counter() - began)
+            asked.append(_Asked(time.perf_counter() - began, result.metrics))
             self._check(errand, result)
             await asyncio.sleep(pauses.uniform(0, 2 * _PAUSE))
-        return spent
+        return asked
 
     def _check(self, errand: DemoJob, result: Result) -> None:
         right = is_right(errand, result.output) if self.trained else result.metrics.output_tokens == _TOKENS
@@ -198,10 +219,18 @@ class _Run:
             self.bulk_ended += 1
 
 
+def _stages(asked: list[_Asked]) -> dict[str, float]:
+    """Return the median of each stage."""
+    return {name: median(each.stages[name] for each in asked) for name in (*_STAGES, "rest")}
+
+
 def _print(document: dict[str, Any]) -> None:
     print(f"{'interactive, ms':<18}{'p50':>9}{'p95':>9}{'p99':>9}")
     for name in ("idle", "busy"):
         print(f"{name:<18}" + "".join(f"{document[name][each]:>9.0f}" for each in ("p50", "p95", "p99")))
+    print(f"{'median, ms':<18}" + "".join(f"{name:>9}" for name in (*_STAGES, "rest")))
+    for name in ("idle", "busy"):
+        print(f"{name:<18}" + "".join(f"{spent:>9.0f}" for spent in document[f"{name}_stages_ms"].values()))
     print(
         f"p95 is {document['p95_ratio']:.1f} times that of the idle worker; bulk jobs/s: "
         f"{document['bulk_per_second']:.2f} beside them, {document['bulk_per_second_alone']:.2f} without"
