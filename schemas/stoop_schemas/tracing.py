@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.trace import Span
 
-__all__ = ["INSTALL", "TracesUnavailable", "captures_content", "exporting", "traces_wanted"]
+__all__ = ["INSTALL", "TracesUnavailable", "captures_content", "exporting", "mark_failed", "traces_wanted"]
 
 INSTALL: Final = "pip install 'stoop[otel]'"
 """The command that installs the packages that `exporting` needs."""
@@ -37,6 +38,17 @@ def traces_wanted(variables: Mapping[str, str]) -> bool:
 def captures_content(variables: Mapping[str, str]) -> bool:
     """Return whether spans shall have questions and answers."""
     return variables.get("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "").strip().lower() == "true"
+
+
+def mark_failed(span: "Span", kind: str) -> None:
+    """Give a span the status of a failure. Its `error.type` is `kind`: a code, or the type of an exception.
+
+    An exception's text stays out of the span, because it may quote the caller.
+    """
+    from opentelemetry.trace import Status, StatusCode
+
+    span.set_attribute("error.type", kind)
+    span.set_status(Status(StatusCode.ERROR))
 
 
 @contextlib.contextmanager

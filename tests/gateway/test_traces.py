@@ -1,6 +1,7 @@
 """Traces from the request through the queue to the end of the job, as a real collector receives them."""
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -84,6 +85,11 @@ async def test_a_killed_workers_job_is_one_trace_with_two_attempts(
     assert not any(secret in body for body in collector.received for secret in (b"tell 4", b"word-0"))
 
 
+def run_without_variables(program: str) -> subprocess.CompletedProcess[str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
+    return subprocess.run([sys.executable, "-c", program], env=kept, capture_output=True, text=True)
+
+
 # a process of its own, in which OpenTelemetry is not installed
 WITHOUT_PACKAGES = """
 import asyncio, os, sys
@@ -114,10 +120,46 @@ serve(OTEL_EXPORTER_OTLP_PROTOCOL="grpc")
 
 
 def test_without_the_variables_nothing_of_opentelemetry_is_needed_and_with_them_its_lack_is_a_warning() -> None:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
-    done = subprocess.run([sys.executable, "-c", WITHOUT_PACKAGES], env=kept, capture_output=True, text=True)
+    done = run_without_variables(WITHOUT_PACKAGES)
     assert done.returncode == 0, done.stderr
     *quiet, installs, protocols = done.stdout.split("variables:")[1:]
     assert [len(text.splitlines()) for text in quiet] == [1, 1, 1]
     assert installs.count("pip install 'stoop[otel]'") == 2, "one from the gateway, one from the worker"
     assert protocols.count("set http/protobuf") == 2
+
+
+# a process of its own, because a process has one provider of traces
+FAILING = """
+import contextlib, sys
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import set_tracer_provider
+from stoop.client.sending import sending
+from stoop.errors import QueueUnavailable
+from stoop.gateway.traces import RequestSpans
+from stoop_schemas.job import Job
+
+exporter = InMemorySpanExporter()
+provider = TracerProvider()
+provider.add_span_processor(SimpleSpanProcessor(exporter))
+set_tracer_provider(provider)
+spans = RequestSpans()
+spans.exported = True
+with contextlib.suppress(QueueUnavailable), sending([Job(id="a", skill="query")]):
+    raise QueueUnavailable("planted text")
+with contextlib.suppress(OSError), spans.serving({"path": "/", "method": "GET", "scheme": "http", "headers": []}):
+    raise OSError("planted text")
+print(*[span.to_json(indent=None) for span in exporter.get_finished_spans()], sep="\\n")
+"""
+
+
+def test_the_spans_of_a_failed_send_and_a_failed_request_have_the_type_of_the_error_and_not_its_text() -> None:
+    pytest.importorskip("opentelemetry.sdk")
+    done = run_without_variables(FAILING)
+    assert done.returncode == 0, done.stderr
+    assert "planted" not in done.stdout
+    sent, request = (json.loads(line) for line in done.stdout.splitlines())
+    assert (sent["name"], request["name"]) == ("send interactive", "GET")
+    assert [span["status"] for span in (sent, request)] == [{"status_code": "ERROR"}] * 2
+    assert [span["attributes"]["error.type"] for span in (sent, request)] == ["QueueUnavailable", "OSError"]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image as Pillow
+from structlog.testing import capture_logs
 
 from stoop_schemas.codec import pack, unpack_event, unpack_result
 from stoop_schemas.event import DeltaEvent, ObjectEvent, StartedEvent
@@ -33,13 +34,14 @@ from stoop_worker.engine.request import (
 from stoop_worker.images import CropGeometry, ImageLimits
 from stoop_worker.jobs import outcome as outcomes
 from stoop_worker.jobs.adapters import AdapterCache
+from stoop_worker.jobs.broker import Delivery
 from stoop_worker.jobs.budget import Budget
 from stoop_worker.jobs.executor import Executor
 from stoop_worker.jobs.prepare import Budgets, ImagePreparer, Images
 from stoop_worker.jobs.publisher import Identity, Publisher
 from stoop_worker.jobs.relay import Relay
 from stoop_worker.jobs.retry import STORE_FIRST_SECONDS
-from stoop_worker.metrics import Metrics
+from stoop_worker.metrics import Ending, Metrics
 from tests.support.engine import ScriptedEngine
 from tests.support.recording_broker import RecordingBroker, delivery
 
@@ -359,3 +361,20 @@ async def test_a_job_s_adapter_is_in_the_folder_before_the_engine_sees_the_job(b
     assert len(bench.engine.requests) == 1
     await bench.run(job(id="c"))
     assert bench.outcome == outcomes.Completed()
+
+
+class BrokenSpans:
+    """Tracing with a defect."""
+
+    async def record(self, delivery: Delivery, ending: Ending, ran: float, read: Callable[[], Job | None]) -> None:
+        raise RuntimeError("no span")
+
+
+async def test_a_defect_of_tracing_is_logged_as_that_and_leaves_the_settlement_alone(bench: Bench) -> None:
+    bench.executor = replace(bench.executor, spans=BrokenSpans())
+    with capture_logs() as logs:
+        result = await bench.run(job())
+    assert result.status == State.COMPLETED
+    assert [line["event"] for line in logs if line["log_level"] == "error"] == [
+        "a settled delivery could not be traced"
+    ]

@@ -13,6 +13,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, Sampler
 
+from stoop_schemas.chat import ImagePart, ImageURL, Message, Role, TextPart
 from stoop_schemas.codec import pack, unpack_job
 from stoop_schemas.failure import Failure, FailureCode
 from stoop_schemas.job import Job
@@ -103,6 +104,62 @@ async def test_content_is_in_the_spans_only_if_it_is_asked_for() -> None:
     [asked] = json.loads(str(generate.attributes["gen_ai.input.messages"]))
     assert asked == {"role": "user", "parts": [{"type": "text", "content": "planted question"}]}
     assert "planted answer" in str(generate.attributes["gen_ai.output.messages"])
+
+
+INLINE = f"data:image/png;base64,{'A' * 200_000}"
+HEARD = f"data:audio/wav;base64,{'A' * 200_000}"
+
+
+@pytest.mark.parametrize(
+    ("fields", "shown"),
+    [
+        ({"image": INLINE}, ["data:image/png (200022 characters)", "planted question"]),
+        ({"image": "s3://b/cat.png"}, ["s3://b/cat.png", "planted question"]),
+        ({"skill": "transcribe", "question": None, "audio": HEARD}, ["data:audio/wav (200022 characters)"]),
+        (
+            {
+                "skill": "chat",
+                "question": None,
+                "messages": [
+                    Message(Role.SYSTEM, "planted rule"),
+                    Message(Role.USER, [TextPart("planted text"), ImagePart(ImageURL(INLINE))]),
+                ],
+            },
+            ["planted rule", "planted text", "data:image/png (200022 characters)"],
+        ),
+    ],
+)
+async def test_content_has_the_type_and_size_of_a_file_inside_the_job(fields: dict[str, Any], shown: list[str]) -> None:
+    bench = Bench(content=True)
+    await bench.record(job(**fields), ended())
+    [generate] = [span for span in bench.exporter.get_finished_spans() if "moondream2" in span.name]
+    assert generate.attributes is not None
+    asked = str(generate.attributes["gen_ai.input.messages"])
+    assert json.loads(asked)
+    assert all(text in asked for text in shown)
+    assert "AAAA" not in str(bench)
+
+
+async def test_content_of_any_length_is_cut_at_a_bound() -> None:
+    bench = Bench(content=True)
+    talk = [Message(Role.USER, "planted " + "é" * 50_000)]
+    told = Result(id="a", status=State.COMPLETED, output=Output(answer="told " + "é" * 50_000), metrics=SPENT)
+    await bench.record(job(skill="chat", question=None, messages=talk), ended(result=told))
+    [generate] = bench.named("chat")
+    assert generate.attributes is not None
+    for name, text in {"input": "planted é", "output": "told é"}.items():
+        value = str(generate.attributes[f"gen_ai.{name}.messages"])
+        assert text in value and value.endswith("bytes)")
+        assert 8000 < len(value.encode()) <= 8192
+
+
+async def test_a_message_without_a_bottom_is_traced_as_the_dead_letter_that_it_is(bench: Bench) -> None:
+    packed = b'{"a":' + b"[" * 5000 + b"]" * 5000 + b"}"
+    failed = Result(id="a", status=State.FAILED, failure=Failure.of(FailureCode.MALFORMED, "planted message"))
+    await bench.spans.record(delivery("a", packed), ended("dead", failed), 0.1, lambda: None)
+    [process] = bench.named("process")
+    assert process.attributes is not None
+    assert process.attributes["error.type"] == "malformed" and not process.status.is_ok
 
 
 async def test_a_retry_is_a_failed_attempt_of_the_same_trace(bench: Bench) -> None:

@@ -13,6 +13,7 @@ import msgspec
 from stoop_schemas import names
 from stoop_schemas.job import Job
 from stoop_schemas.traceparent import is_traceparent, traceparent_of
+from stoop_schemas.tracing import mark_failed
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -59,9 +60,18 @@ def _span(job: Job) -> Iterator["Span"]:
         "stoop.skill": job.skill,
     }
     with get_tracer("stoop.client").start_as_current_span(
-        f"send {lane}", parent, SpanKind.PRODUCER, attributes, record_exception=False
+        f"send {lane}",
+        parent,
+        SpanKind.PRODUCER,
+        attributes,
+        record_exception=False,
+        set_status_on_exception=False,  # that status would have the exception's text
     ) as span:
-        yield span
+        try:
+            yield span
+        except Exception as error:
+            mark_failed(span, type(error).__qualname__)
+            raise
 
 
 def _traced(job: Job, span: "Span") -> Job:

@@ -9,7 +9,7 @@ import structlog
 from starlette.types import Scope
 
 from stoop_schemas.traceparent import traceparent_of
-from stoop_schemas.tracing import TracesUnavailable, exporting, traces_wanted
+from stoop_schemas.tracing import TracesUnavailable, exporting, mark_failed, traces_wanted
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -41,18 +41,25 @@ class RequestSpans:
         parent = TraceContextTextMapPropagator().extract(headers)
         attributes = {"http.request.method": scope["method"], "url.scheme": scope["scheme"]}
         with get_tracer("stoop.gateway").start_as_current_span(
-            scope["method"], parent, SpanKind.SERVER, attributes, record_exception=False
+            scope["method"],
+            parent,
+            SpanKind.SERVER,
+            attributes,
+            record_exception=False,
+            set_status_on_exception=False,  # that status would have the exception's text
         ) as span:
             context = span.get_span_context()
             traceparent = traceparent_of(context.trace_id, context.span_id, context.trace_flags)
             scope.setdefault("state", {})["traceparent"] = traceparent
-            yield span
+            try:
+                yield span
+            except Exception as error:
+                mark_failed(span, type(error).__qualname__)
+                raise
 
     @staticmethod
     def end(span: "Span", method: str, status: int, facts: dict[str, object]) -> None:
         """Name the span by its route, never by its path, and add the facts of the access log."""
-        from opentelemetry.trace import Status, StatusCode
-
         route = facts.get("route")
         if route:
             span.update_name(f"{method} {route}")
@@ -62,8 +69,7 @@ class RequestSpans:
             if name in facts:
                 span.set_attribute(f"stoop.{name}", str(facts[name]))
         if status >= 500:
-            span.set_attribute("error.type", str(facts.get("code") or status))
-            span.set_status(Status(StatusCode.ERROR))
+            mark_failed(span, str(facts.get("code") or status))
 
 
 @contextlib.contextmanager

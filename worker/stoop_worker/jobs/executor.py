@@ -123,7 +123,13 @@ class Executor:
         self.metrics.settled(ending)
         log_end(delivery, ending)
         if self.spans is not None:
-            await self.spans.record(delivery, ending, ran, lambda: self._read(delivery))
+            await self._trace(self.spans, delivery, ending, ran)
+
+    async def _trace(self, spans: Spans, delivery: Delivery, ending: Ending, ran: float) -> None:
+        try:
+            await spans.record(delivery, ending, ran, lambda: self._read(delivery))
+        except Exception:  # the delivery is settled, so nobody may take this for a settlement that failed
+            log.exception("a settled delivery could not be traced")
 
     async def _run_or_break_off(self, delivery: Delivery, broken_off: "asyncio.Future[Outcome]") -> _End:
         run = asyncio.create_task(self._answer(delivery))

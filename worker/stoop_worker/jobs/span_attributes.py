@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from stoop_schemas import names
+from stoop_schemas.chat import Message
 from stoop_schemas.job import Job
 from stoop_schemas.result import Result
 from stoop_schemas.skill import Skill
@@ -20,6 +21,8 @@ __all__ = ["Attributes", "answered", "content", "delivered", "operation"]
 Attributes = dict[str, Any]
 
 _OPERATIONS: Final = {Skill.CHAT: "chat", Skill.EMBED: "embeddings"}
+_CONTENT_LIMIT: Final = 8 << 10  # bytes; the exporter's queue holds 2,048 spans
+_MEDIA_TYPE_LIMIT: Final = 64  # characters
 _SETTINGS: Final = ("temperature", "top_p", "top_k", "max_tokens", "seed", "presence_penalty", "frequency_penalty")
 
 
@@ -63,15 +66,44 @@ def answered(job: Job, result: Result, model: str) -> Attributes:
 
 
 def content(job: Job, result: Result) -> Attributes:
-    """Return the caller's text and the answer, as JSON. Only for operators who ask for content."""
+    """Return the caller's text and the answer, as JSON. Only for operators who ask for content.
+
+    Each attribute has at most 8 KiB; a longer one is cut. Files inside the job (`data:`) are left out.
+    """
     question = job.question or job.object or job.query
-    parts: list[Attributes] = [{"type": "uri", "uri": image} for image in job.images]
+    addresses = job.images if job.audio is None else [*job.images, job.audio]
+    parts: list[Attributes] = [{"type": "uri", "uri": _without_file(address)} for address in addresses]
     if question:
         parts.append({"type": "text", "content": question})
-    asked = msgspec.to_builtins(job.messages) if job.messages else [{"role": "user", "parts": parts}]
+    asked = [_shown(message) for message in job.messages or []] or [{"role": "user", "parts": parts}]
     output = {name: value for name, value in msgspec.to_builtins(result.output).items() if value is not None}
     answer = [{"role": "assistant", "parts": [{"type": "text", "content": json.dumps(output, ensure_ascii=False)}]}]
     return {
-        "gen_ai.input.messages": json.dumps(asked, ensure_ascii=False),
-        "gen_ai.output.messages": json.dumps(answer, ensure_ascii=False),
+        "gen_ai.input.messages": _cut(json.dumps(asked, ensure_ascii=False)),
+        "gen_ai.output.messages": _cut(json.dumps(answer, ensure_ascii=False)),
     }
+
+
+def _shown(message: Message) -> Attributes:
+    shown: Attributes = msgspec.to_builtins(message)
+    parts = [] if isinstance(message.content, str) else shown["content"]
+    for part in parts:
+        if "image_url" in part:
+            part["image_url"]["url"] = _without_file(part["image_url"]["url"])
+    return shown
+
+
+def _without_file(address: str) -> str:
+    """Return an address; of a `data:` address, which is the file itself, only the type and the size."""
+    if not address.startswith("data:"):
+        return address
+    media_type = address.partition(",")[0].partition(";")[0][:_MEDIA_TYPE_LIMIT]
+    return f"{media_type} ({len(address)} characters)"
+
+
+def _cut(text: str) -> str:
+    packed = text.encode()
+    if len(packed) <= _CONTENT_LIMIT:
+        return text
+    note = f"… (cut, of {len(packed)} bytes)"
+    return packed[: _CONTENT_LIMIT - len(note.encode())].decode(errors="ignore") + note

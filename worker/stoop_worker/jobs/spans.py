@@ -16,8 +16,6 @@ from opentelemetry.trace import (
     Span,
     SpanContext,
     SpanKind,
-    Status,
-    StatusCode,
     TraceFlags,
     set_span_in_context,
 )
@@ -26,6 +24,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from stoop_schemas.job import Job
 from stoop_schemas.result import Result
 from stoop_schemas.traceparent import is_traceparent
+from stoop_schemas.tracing import mark_failed
 from stoop_worker.jobs import span_attributes as attributes
 from stoop_worker.jobs.broker import Delivery
 from stoop_worker.jobs.publisher import Identity
@@ -123,8 +122,8 @@ class JobSpans:
         for attempt in reversed(lost):
             span = self._begin(f"process {lane}", parent, attempt.claimed_at * _MS, SpanKind.CONSUMER)
             span.set_attributes(attributes.delivered(delivery, lane, attempt.attempt, attempt.worker))
-            span.set_attributes({"stoop.outcome": "lost", "error.type": "worker_lost"})
-            span.set_status(Status(StatusCode.ERROR))
+            span.set_attribute("stoop.outcome", "lost")
+            mark_failed(span, "worker_lost")
             span.end(attempt.lost_at * _MS)
 
     def _add_queue(self, delivery: Delivery, parent: Context, lost: list[LostAttempt]) -> None:
@@ -155,12 +154,11 @@ def _traceparent(delivery: Delivery, read: Callable[[], Job | None]) -> str | No
     else:
         try:
             found = msgspec.json.decode(delivery.packed, type=_Traced).traceparent
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             found = None
     return found if is_traceparent(found) else None
 
 
 def _set_status(span: Span, ending: Ending) -> None:
     if ending.outcome in _FAILED:
-        span.set_attribute("error.type", ending.code or ending.outcome)
-        span.set_status(Status(StatusCode.ERROR))
+        mark_failed(span, ending.code or ending.outcome)
