@@ -175,6 +175,20 @@ async def test_an_engine_that_is_lost_with_a_window_sends_the_job_to_the_quarant
     assert stage.outcome == outcomes.Crashed()
 
 
+async def test_all_jobs_together_have_no_more_windows_than_the_worker_allows(stage: Stage) -> None:
+    stage.engine.answer = None
+    jobs = [job(id=name, parallel=True, language="de") for name in "abcd"]
+    running = [
+        asyncio.create_task(stage.executor.execute(delivery(each.id, pack(each)), stage.broken_off)) for each in jobs
+    ]
+    for answered in range(12):  # three windows of each job, and eight at a time
+        await stage.engine.submitted.wait_for(min(answered + 8, 12))
+        assert len(stage.engine.requests) - answered <= 8
+        stage.engine.deliver(spoken(stage.engine.requests[answered]))
+    await asyncio.gather(*running)
+    assert [each.outcome for each in stage.broker.settlements] == [outcomes.Completed()] * 4
+
+
 async def test_a_worker_without_speech_leaves_the_refusal_to_its_engine(stage: Stage) -> None:
     stage.engine.answer = lambda request: [
         Refused(request.id, Refusal.UNSUPPORTED_SKILL, "this model cannot transcribe")

@@ -23,7 +23,7 @@ from stoop_worker.metrics import Metrics
 __all__ = ["running_media", "store_of"]
 
 _MOST_THREADS = 8
-_RESERVED_SHARE = 8  # one byte of this number is reserved for the first lane
+_RESERVED_SHARE = 8  # one byte or window of this number is reserved for the first lane
 
 
 @contextlib.contextmanager
@@ -106,5 +106,6 @@ def _recordings(
     if importlib.util.find_spec("av") is None:
         raise ConfigError("a model of speech needs PyAV to decode audio: pip install 'stoop[audio]'")
     limits = AudioLimits(max_bytes=config.max_audio_bytes, max_seconds=config.max_audio_seconds)
-    windows = max(1, config.permits_on(ready.device) // 2)
+    count = max(1, config.permits_on(ready.device) // 2)
+    windows = Budget(count, reserved=count // _RESERVED_SHARE)
     return Recordings(fetcher, pool, limits, ready.preparation, budgets, shared_pixels.empty, windows)

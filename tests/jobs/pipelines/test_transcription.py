@@ -20,7 +20,8 @@ from stoop_worker.engine.request import (
     Word,
 )
 from stoop_worker.errors import AudioTooLarge
-from stoop_worker.jobs.pipelines import TEMPERATURES, Passage, Transcription, transcribe
+from stoop_worker.jobs.budget import Budget
+from stoop_worker.jobs.pipelines import TEMPERATURES, Passage, Transcription, Windows, transcribe
 
 USAGE = Usage(10, 5, 1, prefill_time_ms=2.0, decode_time_ms=3.0, ttft_ms=4.0)
 SPOKEN = Window(
@@ -68,14 +69,17 @@ class Speaker:
         *,
         temperatures: tuple[float, ...] = TEMPERATURES,
         at_once: int = 1,
+        windows: Budget | None = None,
+        priority: int = 0,
     ) -> Transcription:
         """Hear parts of a recording that ends with the last of them."""
         seconds = spans[-1][1]
         frames = np.arange(round(seconds * 100), dtype=np.float32)[None].repeat(2, axis=0)
-        request = Request("job", task or Transcribe(), sampling=Sampling(temperature=0.0, top_p=1.0))
+        request = Request("job", task or Transcribe(), sampling=Sampling(temperature=0.0, top_p=1.0), priority=priority)
         cut = tuple(Span(round(100 * start), round(100 * stop)) for start, stop in spans)
         recording = Recording(frames, seconds, cut)
-        return await transcribe(request, recording, temperatures, run=self.run, report=self.tell, at_once=at_once)
+        allowed = Windows(windows or Budget(at_once), at_once > 1)
+        return await transcribe(request, recording, temperatures, run=self.run, report=self.tell, windows=allowed)
 
     @property
     def starts(self) -> list[float]:
@@ -144,14 +148,18 @@ class Choir(Speaker):
         super().__init__(answer)
         self.gates: dict[float, asyncio.Event] = {}
         self.asked = asyncio.Condition()
+        self.running = self.most = 0
 
     async def run(self, request: Request) -> Finished:
         start = float(request.media[0].frames[0, 0])  # type: ignore[union-attr]
         gate = self.gates.setdefault(start, asyncio.Event())
         async with self.asked:
             self.requests.append(request)
+            self.running += 1
+            self.most = max(self.most, self.running)
             self.asked.notify_all()
         await gate.wait()
+        self.running -= 1
         return Finished(request.id, self.reason, USAGE, window=self.answer(request))
 
     async def open(self, start: float) -> None:
@@ -188,6 +196,44 @@ async def test_windows_are_heard_at_once_and_told_in_order() -> None:
     assert choir.told == list(found.passages) and found.text == "Hallo. Hallo. Hallo. Hallo."
     assert len({request.id for request in choir.requests}) == 4 and found.usage.output_tokens == 20
     assert {task.history for task in choir.tasks} == {()}
+
+
+@pytest.mark.parametrize("at_once", [1, 4])
+async def test_all_recordings_together_have_the_windows_of_one_budget(at_once: int) -> None:
+    windows = Budget(2)
+    choir = Choir(lambda request: SPOKEN)
+    german = Transcribe(language="de")
+    hearings = [
+        asyncio.create_task(choir.hear_spans(PARTS, german, at_once=at_once, windows=windows)) for _ in range(3)
+    ]
+    for start, _ in PARTS:
+        await choir.open(100 * start)
+    assert [(await hearing).text for hearing in hearings] == ["Hallo. Hallo. Hallo. Hallo."] * 3
+    assert choir.most == windows.peak == 2 and windows.lent == 0
+
+
+async def test_recordings_take_turns_however_many_spans_each_has() -> None:
+    windows = Budget(1)
+    choir = Choir(lambda request: SPOKEN)
+    german = Transcribe(language="de")
+    first = asyncio.create_task(choir.hear_spans(PARTS, german, at_once=4, windows=windows))
+    await choir.wait_for(1)
+    second = asyncio.create_task(choir.hear_spans([(70.0, 75.0)], german, windows=windows))
+    for start in (0, 2000, 4500, 6000, 7000):
+        choir.gates.setdefault(start, asyncio.Event()).set()
+    await asyncio.gather(first, second)
+    assert choir.starts == [0, 2000, 7000, 4500, 6000], "only one window of the first recording was there before"
+
+
+async def test_windows_that_end_early_are_given_back() -> None:
+    windows = Budget(2)
+    choir = Choir(lambda request: SPOKEN)
+    hearing = asyncio.create_task(choir.hear_spans(PARTS, Transcribe(language="de"), at_once=4, windows=windows))
+    await choir.wait_for(2)
+    hearing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await hearing
+    assert windows.lent == 0
 
 
 async def test_a_passage_is_told_as_soon_as_everything_before_it_is() -> None:

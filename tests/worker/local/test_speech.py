@@ -80,6 +80,13 @@ async def test_each_bad_recording_has_its_error(engine: LocalEngine, tmp_path: P
         [each async for each in (await engine.transcribe(b"none", stream=True))["segments"]]
 
 
+async def test_a_stream_that_failed_fails_again_instead_of_waiting(engine: LocalEngine) -> None:
+    stream = (await engine.transcribe(b"none", stream=True))["segments"]
+    for _ in range(3):
+        with pytest.raises(AudioUndecodable):
+            await anext(stream)
+
+
 async def test_a_model_that_sees_hears_nothing(tmp_path: Path) -> None:
     seeing = write_checkpoint(tmp_path / "tiny")
     async with LocalEngine(seeing, device="cpu", max_batch=2, threads=1) as engine:

@@ -24,7 +24,7 @@ from stoop_worker.jobs.adapters import AdapterCache
 from stoop_worker.jobs.broker import Delivery
 from stoop_worker.jobs.end_line import log_end, waited_ms
 from stoop_worker.jobs.outcome import Outcome, code_of
-from stoop_worker.jobs.pipelines import Passage, transcribe
+from stoop_worker.jobs.pipelines import Passage, Windows, transcribe
 from stoop_worker.jobs.prepare import Images, WantedImage
 from stoop_worker.jobs.publisher import Publisher
 from stoop_worker.jobs.recordings import Recordings
@@ -217,7 +217,7 @@ class Executor:
                 temperatures_of(job),
                 run=lambda each: self._finish(each, lambda output: None),
                 report=report,
-                at_once=recordings.windows if job.parallel else 1,
+                windows=Windows(recordings.windows, job.parallel),
             )
         return outcomes.Completed(), transcribed(job, found, Timings(waited, ready.fetch_ms, ready.audio_ms))
 

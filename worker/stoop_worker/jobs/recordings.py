@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
 from stoop_worker import errors
@@ -22,7 +22,7 @@ from stoop_worker.audio import (
 )
 from stoop_worker.errors import AudioError, AudioTooLarge, ImageError, WorkerError
 from stoop_worker.images import Allocate
-from stoop_worker.jobs.budget import Loan
+from stoop_worker.jobs.budget import Budget, Loan
 from stoop_worker.jobs.fetch.address import is_inline
 from stoop_worker.jobs.prepare import Budgets, FetchPort, WantedImage, on_thread
 
@@ -63,8 +63,8 @@ class PreparedRecording:
 class Recordings:
     """Fetches recordings and decodes them on a pool of threads, under the worker's limits.
 
-    Windows are cut into the memory that `allocate` returns, which the engine's process may share. Of a recording whose
-    windows do not follow each other, the engine may have `windows` at a time.
+    Windows are cut into the memory that `allocate` returns, which the engine's process may share. `windows` bounds the
+    number of windows that exist at the same time, those of all recordings together: each takes memory and descriptors.
     """
 
     fetcher: FetchPort
@@ -73,7 +73,7 @@ class Recordings:
     geometry: MelGeometry
     budgets: Budgets
     allocate: Allocate | None = None
-    windows: int = 8
+    windows: Budget = field(default_factory=lambda: Budget(8))
 
     @contextlib.asynccontextmanager
     async def prepared(self, wanted: WantedImage, cutting: Cutting = WHOLE) -> AsyncIterator[PreparedRecording]:

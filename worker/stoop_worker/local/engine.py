@@ -25,7 +25,8 @@ from stoop_worker.engine_process.protocol import EngineSettings
 from stoop_worker.errors import ConfigError
 from stoop_worker.figures import Figures
 from stoop_worker.images import PixelLimits
-from stoop_worker.jobs.pipelines import Passage, transcribe
+from stoop_worker.jobs.budget import Budget
+from stoop_worker.jobs.pipelines import Passage, Windows, transcribe
 from stoop_worker.jobs.translate import (
     Timings,
     completed,
@@ -78,6 +79,7 @@ class LocalEngine(SpeechMethods):
 
     async def __aenter__(self) -> "LocalEngine":
         self._outputs = Outputs(asyncio.get_running_loop())
+        self._windows = Budget(self._settings.max_batch)
         await asyncio.to_thread(self._start)
         return self
 
@@ -212,9 +214,15 @@ class LocalEngine(SpeechMethods):
     async def _hear(self, job: Job, audio: AudioSource, geometry: MelGeometry, *, stream: bool) -> dict[str, Any]:
         async def hear(report: Callable[[Passage], None]) -> Result:
             recording = await recording_of(audio, job, geometry)
-            at_once = self._settings.max_batch if job.parallel else 1
             request, temperatures = to_speech_request(job), temperatures_of(job)
-            found = await transcribe(request, recording, temperatures, run=self._end, report=report, at_once=at_once)
+            found = await transcribe(
+                request,
+                recording,
+                temperatures,
+                run=self._end,
+                report=report,
+                windows=Windows(self._windows, job.parallel),
+            )
             return transcribed(job, found, Timings())
 
         if stream:

@@ -77,7 +77,8 @@ class LocalSegments:
         return self
 
     async def __anext__(self) -> dict[str, Any]:
-        passage = None if self.transcript is not None else await self._found.get()
+        over = self._hearing.done() and self._found.empty()
+        passage = None if over else await self._found.get()
         if passage is not None:
             return to_segment(self._job, passage)
         self.transcript = msgspec.to_builtins((await self._hearing).output)["transcript"]

@@ -8,6 +8,6 @@ passage.py        the values that the pipeline gives
 
 from stoop_worker.jobs.pipelines.attempts import TEMPERATURES
 from stoop_worker.jobs.pipelines.passage import Passage, Transcription
-from stoop_worker.jobs.pipelines.transcription import transcribe
+from stoop_worker.jobs.pipelines.transcription import Windows, transcribe
 
-__all__ = ["TEMPERATURES", "Passage", "Transcription", "transcribe"]
+__all__ = ["TEMPERATURES", "Passage", "Transcription", "Windows", "transcribe"]
