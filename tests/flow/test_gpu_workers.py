@@ -27,7 +27,7 @@ async def parent(folder: Path, variables: Mapping[str, object]) -> AsyncIterator
     with (folder / "parent.log").open("a") as log:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "tests.support.scripted_gpus"),
-            env={**os.environ, "PYTHONPATH": path, **given},
+            env={**os.environ, "PYTHONPATH": path, "TMPDIR": str(folder), **given},
             stderr=log,
         )
     try:
@@ -64,7 +64,7 @@ async def test_a_worker_is_killed_then_the_parent_of_both_and_one_drain_ends_all
     settings: dict[str, Any] = {
         "redis_url": redis_url,
         "gpus": "0,1",
-        "lease_seconds": 2,
+        "lease_seconds": 10,  # so that a busy machine costs no worker its lease
         "permits": 4,
         "metrics_port": port,
         "ready_file": ready,
@@ -107,9 +107,12 @@ async def test_a_worker_is_killed_then_the_parent_of_both_and_one_drain_ends_all
         orphans = await live_pids(operator, 2)
         process.kill()
         await process.wait()
-        async with parent(tmp_path, settings) as second:
+        waiting = "a worker of another parent has its GPU"
+        waited = logged(waiting)
+        without_port = {name: value for name, value in settings.items() if name != "metrics_port"}
+        async with parent(tmp_path, without_port) as second:
             async with asyncio.timeout(SECONDS):
-                while logged("a worker waits for its port") < 2:
+                while logged(waiting) < waited + 2:
                     await asyncio.sleep(0.05)
                 await asyncio.gather(*map(ground.client.cancel, endless))
                 while set(await live_pids(operator, 2)) & set(orphans):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from structlog.testing import capture_logs
 
+from stoop_worker.gpu_workers.device_lock import DeviceLock, lock_path
 from stoop_worker.gpu_workers.devices import Device
 from stoop_worker.gpu_workers.member import Member, Restarts
 
@@ -27,6 +28,7 @@ sys.exit(int(sys.argv[2]))
 
 
 def member(folder: Path, *does: str, restarts: Restarts = QUICK) -> Member:
+    folder.mkdir(exist_ok=True)
     command = [sys.executable, "-c", PROGRAM, str(folder / "notes"), *does, str(folder / "ready")]
     return Member(Device("0", "0"), command, os.environ, folder / "ready", restarts=restarts)
 
@@ -80,7 +82,7 @@ async def test_a_worker_starts_when_its_port_is_free(tmp_path: Path) -> None:
         one.port = taken.getsockname()[1]
         running = asyncio.create_task(one.run())
         async with asyncio.timeout(60):
-            while not any("waits for its port" in line["event"] for line in logs):
+            while not any("port" in line.get("reason", "") for line in logs):
                 await asyncio.sleep(0.01)
         assert not (tmp_path / "notes").exists()
     await until_ready(one)
@@ -88,17 +90,63 @@ async def test_a_worker_starts_when_its_port_is_free(tmp_path: Path) -> None:
     assert (await running, one.given_up) == (0, False)
 
 
-async def test_a_stop_ends_the_wait_for_a_port_and_patience_ends_it_too(tmp_path: Path) -> None:
+async def test_a_worker_starts_when_the_worker_of_an_earlier_parent_has_left_its_gpu(tmp_path: Path) -> None:
+    earlier, later = member(tmp_path / "earlier", "wait"), member(tmp_path / "later", "wait")
+    for one in (earlier, later):
+        one.lock = DeviceLock(tmp_path / "lock")
+    draining = asyncio.create_task(earlier.run())
+    await until_ready(earlier)
+    with capture_logs() as logs:
+        waiting = asyncio.create_task(later.run())
+        async with asyncio.timeout(60):
+            while not any("GPU" in line.get("reason", "") for line in logs):
+                await asyncio.sleep(0.01)
+    assert not (tmp_path / "later" / "notes").exists()
+    earlier.stop()
+    assert await draining == 0
+    await until_ready(later)
+    later.stop()
+    assert (await waiting, starts(tmp_path / "later"), later.given_up) == (0, 1, False)
+
+
+async def test_a_stop_ends_the_wait_for_a_port(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        for patience, code in ((3600.0, 0), (0.0, 2)):
-            one = member(tmp_path, "2")
-            one.port, one.patience = taken.getsockname()[1], patience
-            running = asyncio.create_task(one.run())
-            if patience:
-                await asyncio.sleep(0)
-                one.stop()
-            assert await running == code
+        one = member(tmp_path, "2")
+        one.port, one.patience, one.lock = taken.getsockname()[1], 3600.0, DeviceLock(tmp_path / "lock")
+        running = asyncio.create_task(one.run())
+        await asyncio.sleep(0)
+        one.stop()
+        assert await asyncio.wait_for(running, 60) == 0
+    assert not (tmp_path / "notes").exists()
+    assert DeviceLock(tmp_path / "lock").take(), "it keeps no lock"
+
+
+async def test_a_failure_without_its_gpu_or_its_port_is_tried_again(tmp_path: Path) -> None:
+    lock = DeviceLock(tmp_path / "lock")
+    assert lock.take()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        for folder, held, port in (("gpu", lock.path, None), ("port", tmp_path / "free", taken.getsockname()[1])):
+            one = member(tmp_path / folder, "2")
+            one.lock, one.port, one.patience = DeviceLock(held), port, 0.0
+            assert await one.run() == 2
+            assert (starts(tmp_path / folder), one.given_up) == (3, True)
+    lock.close()
+
+
+async def test_a_lock_file_that_cannot_be_opened_holds_up_nothing(tmp_path: Path) -> None:
+    one = member(tmp_path, "2")
+    one.lock = DeviceLock(tmp_path / "absent" / "lock")
+    with capture_logs() as logs:
+        assert await one.run() == 2
     assert starts(tmp_path) == 1
+    assert any("cannot be opened" in line["event"] for line in logs)
+
+
+def test_each_gpu_and_each_model_has_a_lock_of_its_own() -> None:
+    gpus = [Device("0", "0"), Device("1", "MIG-GPU-1a2b/1/0")]
+    paths = {lock_path(gpu, model) for gpu in gpus for model in ("a/b", "c")}
+    assert len(paths) == 4
+    assert len({path.parent for path in paths}) == 1
 
 
 async def test_a_stop_ends_the_wait_for_another_start(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import structlog
 
+from stoop_worker.gpu_workers.device_lock import DeviceLock
 from stoop_worker.gpu_workers.devices import Device
 from stoop_worker.jobs.backoff import Backoff
 
@@ -44,8 +45,9 @@ class Restarts:
 class Member:
     """The worker of one device; `run` keeps it running until `stop`.
 
-    Each start waits at most `patience` seconds for `port`: the worker of a parent that was killed keeps its port, and
-    its GPU, until it has drained.
+    Each start waits at most `patience` seconds for `lock` and `port`: the worker of a parent that was killed keeps its
+    GPU and its port until it has drained. A worker that starts without them is tried again if it fails, even with
+    `BAD_CONFIGURATION`, because the GPU's memory or the port may be free later.
     """
 
     device: Device
@@ -54,6 +56,7 @@ class Member:
     ready_file: Path
     port: int | None = None
     patience: float = 60.0
+    lock: DeviceLock | None = None
     restarts: Restarts = field(default_factory=Restarts)
     restarted: int = 0
     given_up: bool = False
@@ -74,7 +77,9 @@ class Member:
         """Keep the worker running; return the exit code with which it drained or was given up."""
         backoff, failures = Backoff(self.restarts.first, self.restarts.longest), 0
         while True:
-            if not await self._has_port():
+            free = await self._is_free()
+            if self._stopping.is_set():
+                self._close_lock()
                 return 0
             seconds, code = await self._run_once()
             if self._stopping.is_set():
@@ -84,7 +89,7 @@ class Member:
                 failures = 0
                 backoff.reset()
             failures += 1
-            if code == BAD_CONFIGURATION or failures >= self.restarts.most:
+            if (code == BAD_CONFIGURATION and free) or failures >= self.restarts.most:
                 self.given_up = True
                 log.error("a GPU is left without a worker", gpu=self.device.name, failures=failures)
                 return code
@@ -102,15 +107,25 @@ class Member:
         log.error("a worker is stuck: it is ended", gpu=self.device.name)
         self._send(signal.SIGKILL)
 
-    async def _has_port(self) -> bool:
-        """Wait for the port; False if `stop` came first."""
-        until = asyncio.get_running_loop().time() + self.patience
-        if not self._port_is_free():
-            log.warning("a worker waits for its port", gpu=self.device.name, port=self.port)
-        while not self._port_is_free() and asyncio.get_running_loop().time() < until:
-            if await self._is_stopped_within(_LOOK_SECONDS):
+    async def _is_free(self) -> bool:
+        """Wait for the GPU and the port; return False if `stop` came first, or `patience` has run out."""
+        until, said = asyncio.get_running_loop().time() + self.patience, ""
+        while (reason := self._reason_to_wait()) is not None:
+            if reason != said:
+                log.warning("a worker waits to start", gpu=self.device.name, reason=reason)
+                said = reason
+            if asyncio.get_running_loop().time() >= until or await self._is_stopped_within(_LOOK_SECONDS):
                 return False
         return True
+
+    def _reason_to_wait(self) -> str | None:
+        if self.lock is not None and not self.lock.take():
+            return "a worker of another parent has its GPU"
+        return None if self._port_is_free() else f"port {self.port} is taken"
+
+    def _close_lock(self) -> None:
+        if self.lock is not None:
+            self.lock.close()
 
     def _port_is_free(self) -> bool:
         if self.port is None:
@@ -125,10 +140,17 @@ class Member:
         """Run the process to its end; return its seconds and its exit code."""
         now = asyncio.get_running_loop().time
         began = now()
-        # in a session of its own, so that Ctrl-C reaches the parent alone, which passes it on once
-        self._process = await asyncio.create_subprocess_exec(
-            *self.command, env=dict(self.environment), stdin=asyncio.subprocess.DEVNULL, start_new_session=True
-        )
+        try:
+            # in a session of its own, so that Ctrl-C reaches the parent alone, which passes it on once
+            self._process = await asyncio.create_subprocess_exec(
+                *self.command,
+                env=dict(self.environment),
+                stdin=asyncio.subprocess.DEVNULL,
+                start_new_session=True,
+                pass_fds=self.lock.descriptors if self.lock is not None else (),
+            )
+        finally:
+            self._close_lock()  # the worker alone holds it from here on
         if self._stopping.is_set():
             self._send(signal.SIGTERM)
         code = await self._process.wait()

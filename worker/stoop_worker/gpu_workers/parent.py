@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from stoop_worker.config import WorkerConfig
 from stoop_worker.endpoints import serving
 from stoop_worker.errors import ConfigError, PartEnded
+from stoop_worker.gpu_workers.device_lock import DeviceLock, lock_path
 from stoop_worker.gpu_workers.devices import Device, find_devices
 from stoop_worker.gpu_workers.health import GroupHealth
 from stoop_worker.gpu_workers.member import BAD_CONFIGURATION, Member, Restarts
@@ -69,7 +70,8 @@ def _members(
         environment = environment_of(config, flags, device, index=index, count=len(devices), ready_file=ready_file)
         command = [*program, str(os.getpid()), device.name]
         port, patience = port_of(config, index), config.drain_seconds + _LATE_SECONDS
-        members.append(Member(device, command, environment, ready_file, port, patience))
+        lock = DeviceLock(lock_path(device, config.model))
+        members.append(Member(device, command, environment, ready_file, port, patience, lock))
     return members
 
 
