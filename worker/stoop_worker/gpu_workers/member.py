@@ -109,11 +109,11 @@ class Member:
 
     async def _is_free(self) -> bool:
         """Wait for the GPU and the port; return False if `stop` came first, or `patience` has run out."""
-        until, said = asyncio.get_running_loop().time() + self.patience, ""
+        until, logged = asyncio.get_running_loop().time() + self.patience, ""
         while (reason := self._reason_to_wait()) is not None:
-            if reason != said:
+            if reason != logged:
                 log.warning("a worker waits to start", gpu=self.device.name, reason=reason)
-                said = reason
+                logged = reason
             if asyncio.get_running_loop().time() >= until or await self._is_stopped_within(_LOOK_SECONDS):
                 return False
         return True
