@@ -4,6 +4,7 @@ All tests of the contract run here once more, the workers as `worker` and the ca
 newer is tried with both files.
 """
 
+import asyncio
 import hashlib
 import re
 import subprocess
@@ -158,6 +159,25 @@ async def test_a_reader_reads_and_cannot_submit_or_cancel(queue: WithRoles, port
         for writing in (reader.submit([new_job()]), reader.cancel(job.id)):
             with pytest.raises(QueueUnavailable, match="refuses this client"):
                 await writing
+    finally:
+        await reader.close()
+
+
+async def test_a_reader_checks_a_silent_stream_by_its_count(queue: WithRoles, port: int) -> None:
+    async def counts() -> int:
+        stats: dict[str, Any] = await queue.call("INFO", "commandstats")
+        return int(stats.get("cmdstat_hget", {}).get("calls", 0))
+
+    reader = RedisTransport(url(port, "reader"), silence=0.01)
+    try:
+        async with asyncio.timeout(20), reader.subscribe("quiet") as published:
+            assert await anext(published) is None, "it looks once"
+            looking = asyncio.ensure_future(anext(published))
+            before = await counts()
+            while await counts() < before + 3:
+                assert not looking.done(), "it looks again only if the count changes"
+            await queue.call("HSET", names.job("quiet"), "seq", 1)
+            assert await looking is None
     finally:
         await reader.close()
 

@@ -21,6 +21,7 @@ _MOVING = "TRYAGAIN"
 _MOVING_SECONDS = 10.0
 _AGAIN_SECONDS = 0.1
 
+_OTHER_TYPE = "WRONGTYPE"
 _PAGE = 5000
 
 
@@ -63,6 +64,21 @@ class RedisCalls:
                     raise explained(error, self.address) from error
             await asyncio.sleep(_AGAIN_SECONDS)
 
+    async def read_each(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
+        """Run commands that read one key each in one round trip; return their replies, None for a key of another type.
+
+        Needs the rights of the commands alone, which a script does not. In a Cluster the keys may lie in any slot.
+        """
+        pipe: Any = self._redis.pipeline(transaction=False)
+        for command in commands:
+            pipe.execute_command(*command)
+        with keeping_cancellation():
+            try:
+                replies = await pipe.execute(raise_on_error=False)
+            except (RedisError, RedisClusterException, OSError) as error:
+                raise explained(error, self.address) from error
+        return [self._read(reply) for reply in replies]
+
     async def run(self, script: Script, keys: Sequence[str], args: Sequence[Any]) -> Any:
         """Run a script, sending its text only where Redis does not have it."""
         try:
@@ -81,6 +97,13 @@ class RedisCalls:
     async def close(self) -> None:
         """Disconnect; idempotent."""
         await close(self._redis)
+
+    def _read(self, reply: Any) -> Any:
+        if not isinstance(reply, Exception):
+            return reply
+        if _OTHER_TYPE in str(reply):
+            return None
+        raise explained(reply, self.address) from reply
 
     async def _try(self, *command: Any) -> Any:
         with keeping_cancellation():

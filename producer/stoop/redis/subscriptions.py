@@ -148,7 +148,7 @@ class Subscriptions:
             raise ClientUnusable("this client is closed")
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="subscriptions")
-        if self._checking is None:
+        if self._checking is None or self._checking.done():
             self._checking = asyncio.create_task(self._check_silences(), name="silences")
         if len(channel.readers) == 1:
             self._left.discard(name)
@@ -166,25 +166,34 @@ class Subscriptions:
         most_quiet = max(1, round(_ANYWAY_SECONDS / self._silence))
         while self._channels or self._left:
             await asyncio.sleep(self._silence)
-            left, self._left = self._left, set()
-            if left:
-                await self._send("UNSUBSCRIBE", *left)
             channels = list(self._channels.values())
-            silent = [each for each in channels if any(not reader.spoken for reader in each.readers)]
-            found = dict(zip(silent, await self._counted(silent), strict=True))
+            try:
+                await self._leave()
+                found = await self._counted(channels)
+            except Exception:
+                # all readers depend on this task, so it survives every fault
+                log.exception("the silent streams cannot be checked together, so each reads its own log")
+                found = {}
             for channel in channels:
                 for reader in channel.readers:
                     reader.check(found.get(channel, _UNKNOWN), most_quiet)
         self._checking = None
 
-    async def _counted(self, channels: Sequence[_Channel]) -> Sequence[object]:
-        if not channels:
-            return []
+    async def _leave(self) -> None:
+        left, self._left = self._left, set()
+        if left:
+            await self._send("UNSUBSCRIBE", *left)
+
+    async def _counted(self, channels: Sequence[_Channel]) -> dict[_Channel, object]:
+        """Return the counts of the silent channels."""
+        silent = [channel for channel in channels if any(not reader.spoken for reader in channel.readers)]
+        if not silent:
+            return {}
         try:
-            return await self._counts([channel.counter for channel in channels])
+            return dict(zip(silent, await self._counts([channel.counter for channel in silent]), strict=True))
         except StoopError:
             # each reader finds out for itself how long it can wait
-            return [_UNKNOWN] * len(channels)
+            return {}
 
     async def _send(self, *command: str) -> None:
         """Send if there is a connection; a new connection subscribes to all channels anyway."""

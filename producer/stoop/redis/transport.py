@@ -62,7 +62,6 @@ class RedisTransport:
         self._idempotency_ttl = round(1000 * idempotency_ttl)
         # every call may be repeated: submit puts a job once, cancel asks for what is asked already, the rest reads
         self._calls = RedisCalls(url)
-        self._counts = Script("stoop.redis", "counts")
         self._subscriptions = Subscriptions(
             self._calls.make_connection, self._calls.address, silence=silence, counts=self._counted
         )
@@ -144,16 +143,11 @@ class RedisTransport:
         await self._calls.close()
 
     async def _counted(self, jobs: Sequence[str]) -> list[object]:
-        """Read the numbers of events in these jobs' hashes, the jobs of one partition in few calls."""
-        partitions: dict[str, list[str]] = {}
-        for key in jobs:
-            partitions.setdefault(key[: key.index("}")], []).append(key)
-        found: dict[str, object] = {}
-        for keys in partitions.values():
-            for i in range(0, len(keys), _COUNTED):
-                chunk = keys[i : i + _COUNTED]
-                found.update(zip(chunk, await self._calls.run(self._counts, chunk, []), strict=True))
-        return [found[key] for key in jobs]
+        """Read the numbers of events in these jobs' hashes, 1,000 in a round trip. A user may do so who only reads."""
+        counts: list[object] = []
+        for i in range(0, len(jobs), _COUNTED):
+            counts += await self._calls.read_each([("HGET", key, "seq") for key in jobs[i : i + _COUNTED]])
+        return counts
 
     def _packed(self, job: Job) -> bytes:
         if self._keys is None:

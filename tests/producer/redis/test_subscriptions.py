@@ -74,6 +74,11 @@ class Counted:
         await self.asked.get()
         return await self.asked.get()
 
+    def forget(self) -> None:
+        """Forget the checks so far. None is under way: nothing suspends a check between its call and its end."""
+        while not self.asked.empty():
+            self.asked.get_nowait()
+
 
 async def test_many_silent_readers_cost_one_call_and_look_only_when_a_count_changes() -> None:
     counted = Counted()
@@ -84,6 +89,7 @@ async def test_many_silent_readers_cost_one_call_and_look_only_when_a_count_chan
         ]
         for reader in readers:
             assert await anext(reader) is None, "every reader looks once"
+        counted.forget()  # while the readers subscribed, the checks asked for fewer
         coming = [asyncio.ensure_future(anext(reader)) for reader in readers]
         assert set(await counted.checked()) == {f"counter-{i}" for i in range(50)}, "one call for all"
         await counted.checked()
@@ -96,6 +102,32 @@ async def test_many_silent_readers_cost_one_call_and_look_only_when_a_count_chan
         for future in coming:
             future.cancel()
         await asyncio.wait(coming)
+
+
+async def test_a_fault_in_one_check_does_not_end_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    counted = Counted()
+    subscriptions = Subscriptions(Forgetful, "here", silence=0.01, counts=counted)
+    async with asyncio.timeout(20), subscriptions.subscribe("a", "counter") as published:
+        assert await anext(published) is None
+        counted.count = ValueError("unforeseen")
+        assert await anext(published) is None, "the reader looks for itself"
+        assert "unforeseen" in caplog.text
+        counted.count = 2
+        counted.forget()
+        await counted.checked()
+        await subscriptions.close()
+
+
+async def test_the_next_reader_starts_the_checks_again_if_they_ended() -> None:
+    before = asyncio.all_tasks()
+    subscriptions = Subscriptions(Forgetful, "here", silence=0.01, counts=no_counts)
+    async with asyncio.timeout(20), subscriptions.subscribe("a", "counter"):
+        [checking] = {task for task in asyncio.all_tasks() - before if task.get_name() == "silences"}
+        checking.cancel()
+        await asyncio.wait({checking})
+        async with subscriptions.subscribe("b", "counter") as published:
+            assert await anext(published) is None
+        await subscriptions.close()
 
 
 async def test_a_reader_looks_after_the_last_message_and_in_a_long_silence(monkeypatch: pytest.MonkeyPatch) -> None:
