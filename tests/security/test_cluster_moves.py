@@ -10,6 +10,7 @@ import pytest
 import redis
 
 from stoop.errors import QueueUnavailable
+from stoop.redis.calls import RedisCalls
 from stoop.redis.transport import RedisTransport
 from stoop_schemas import names
 from tests.contract.queues import new_job
@@ -104,6 +105,19 @@ async def test_reading_goes_on_while_the_keys_move(move: Move, transport: RedisT
             assert await transport.result(ids[0]) is None
     move.end()
     assert await transport.state(ids[0]) == "queued"
+
+
+async def test_many_keys_are_read_at_once_while_they_move(move: Move, transport: RedisTransport) -> None:
+    ids = await transport.submit([new_job() for _ in range(64)])
+    calls = RedisCalls(f"redis+cluster://127.0.0.1:{move.source.port}")
+    reads = [("HGET", names.job(job_id), "state") for job_id in ids]
+    move.begin()
+    async with asyncio.timeout(SOON):
+        while await asyncio.to_thread(move.step, 10):
+            assert await calls.read_each(reads) == [b"queued"] * 64
+        move.end()
+        assert await calls.read_each(reads) == [b"queued"] * 64
+    await calls.close()
 
 
 async def test_what_writes_waits_for_the_keys_and_is_done_once(move: Move, transport: RedisTransport) -> None:
