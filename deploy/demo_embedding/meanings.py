@@ -56,7 +56,7 @@ class Meaning:
 
     @property
     def is_held_out(self) -> bool:
-        """Whether it is kept out of the training, as one of six is."""
+        """True for one meaning in six, which is kept out of the training."""
         return zlib.crc32(" ".join(self.features).encode()) % 6 == 0
 
 

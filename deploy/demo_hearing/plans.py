@@ -1,4 +1,4 @@
-"""What is said in a window, when, and what is to be written down."""
+"""Plans of windows: the sentences, their times, and the text that the model must write."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

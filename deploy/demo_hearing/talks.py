@@ -46,7 +46,7 @@ class Talk:
 
     @property
     def text(self) -> str:
-        """What is said."""
+        """The sentences, in the language of the talk."""
         return " ".join(each.german if self.language == "de" else each.english for each in self.lessons)
 
     @property

@@ -1,4 +1,4 @@
-"""What the demo's Whisper is trained on."""
+"""The speech that trains the demo's Whisper."""
 
 from random import Random
 

@@ -1,4 +1,4 @@
-"""What a weight in float8 with a scale for each block is, wherever it runs."""
+"""Weights in float8 with a scale for each block: the reference and the kernel against plain torch."""
 
 import pytest
 import torch

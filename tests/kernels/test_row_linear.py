@@ -1,4 +1,4 @@
-"""What a product with the steps around it is, wherever it runs."""
+"""Products with a norm before and a sum or a gate after them, against plain torch."""
 
 import pytest
 import torch

@@ -20,7 +20,7 @@ _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
 
 def main() -> None:
-    """Serve until told to stop; killed when the test that started it ends, or drained with `--gpus`."""
+    """Serve until a signal. Its end follows that of the test that started it; with `--gpus` it drains first."""
     if len(sys.argv) > 1:
         tie_to(int(sys.argv[1]))  # the parent of several workers, with which this one drains
     else:

@@ -75,7 +75,7 @@ async def test_a_plain_page_of_another_origin_follows_a_job_through_a_cut_connec
         seen = await page.evaluate("seen")
         assert [event["seq"] for event in seen] == list(range(len(seen))), "each event once"
         assert [event["id"] for event in seen] == [str(event["seq"]) for event in seen]
-        # the browser comes once more, is told that there is no more, and stops
+        # the browser connects once more, gets 204, and stops
         await page.wait_for_function(_CLOSED)
 
 

@@ -22,7 +22,7 @@ ASKED = {"language": "en", "settings": {"temperature": 0.0, "max_tokens": 12}}
 
 
 def spoken(segments: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    """What a reader sees: log-probabilities differ a little from one run to another."""
+    """Return segments without their log-probabilities, which differ a little from one run to another."""
     return [(each["id"], each["start"], each["end"], each["text"]) for each in segments]
 
 

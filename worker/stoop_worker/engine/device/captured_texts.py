@@ -9,14 +9,15 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from stoop_worker.engine.device.upload import Upload
+from stoop_worker.engine.device.upload import ToDevice, Upload
 from stoop_worker.engine.encoder import Encoder, Text
 from stoop_worker.engine.graphs import Graphs
 from stoop_worker.engine.request import VectorKind
 from stoop_worker.engine.tensors import PackedTexts, TextValues
 
-__all__ = ["CapturedTexts", "TextShape", "shapes"]
+__all__ = ["CapturedTexts", "TextShape", "send_rows", "shapes"]
 
 _MOST_TOKENS = 8192  # larger batches keep a GPU busy for longer than their launches take
 _MOST_TEXTS, _LONGEST = 128, 512
@@ -35,6 +36,12 @@ def shapes(longest: int) -> list[TextShape]:
     """Return the shapes to capture, smallest first, for a model whose texts have up to `longest` tokens."""
     sizes = [32 << power for power in range((_MOST_TOKENS // 32).bit_length())]
     return [TextShape(size, min(_MOST_TEXTS, max(4, size // 8)), min(size, _LONGEST, longest)) for size in sizes]
+
+
+def send_rows(texts: Sequence[Text], to_device: ToDevice) -> tuple[Tensor, Tensor]:
+    """Return ids_T and positions_T of texts one behind another, both int64, on the device."""
+    ids_T = to_device(np.concatenate([np.array(text.ids) for text in texts]), torch.int64)
+    return ids_T, to_device(np.concatenate([np.arange(len(text.ids)) for text in texts]), torch.int64)
 
 
 class CapturedTexts:
@@ -73,13 +80,9 @@ class CapturedTexts:
         starts = np.full(shape.texts + 1, sum(len(text.ids) for text in texts))
         starts[: len(texts)] = (0, *accumulate(len(text.ids) for text in texts[:-1]))
         upload = Upload(self._model.device)
-        filled = [
-            (self._ids_T, upload.to_device(np.concatenate([np.array(text.ids) for text in texts]), torch.int64)),
-            (self._positions_T, upload.to_device(np.concatenate([np.arange(len(t.ids)) for t in texts]), torch.int64)),
-            (self._starts_N1, upload.to_device(starts, torch.int32)),
-        ]
+        sent = (*send_rows(texts, upload.to_device), upload.to_device(starts, torch.int32))
         upload.send()
-        for target, values in filled:
+        for target, values in zip((self._ids_T, self._positions_T, self._starts_N1), sent, strict=True):
             target[: len(values)] = values
 
     def _packed(self, shape: TextShape) -> PackedTexts:

@@ -6,7 +6,7 @@ from itertools import accumulate
 import numpy as np
 import torch
 
-from stoop_worker.engine.device.captured_texts import CapturedTexts
+from stoop_worker.engine.device.captured_texts import CapturedTexts, send_rows
 from stoop_worker.engine.device.upload import Upload
 from stoop_worker.engine.encoder import Encoder, Text, Values
 from stoop_worker.engine.graphs import Graphs
@@ -44,9 +44,10 @@ class TextRunner:
     def _lay_out(self, texts: Sequence[Text]) -> PackedTexts:
         starts = (0, *accumulate(len(text.ids) for text in texts))
         upload = Upload(self._model.device)
+        ids_T, positions_T = send_rows(texts, upload.to_device)
         packed = PackedTexts(
-            ids_T=upload.to_device(np.concatenate([np.array(text.ids) for text in texts]), torch.int64),
-            positions_T=upload.to_device(np.concatenate([np.arange(len(text.ids)) for text in texts]), torch.int64),
+            ids_T=ids_T,
+            positions_T=positions_T,
             starts_N1=upload.to_device(starts, torch.int32),
             starts=starts,
             longest=max(len(text.ids) for text in texts),

@@ -2,8 +2,8 @@
 
 A quantised `name.weight` (out, in) is float8_e4m3fn, and `name.weight_scale_inv` beside it has one scale for each
 block, the last of which may be partial. Despite its name, the scale is multiplied: weight = q * scale. The files of
-Qwen3-*-FP8 and Qwen3-VL-*-FP8 are of this form. Their weights stay as they are where kernels multiply with them, and
-are converted to the model's dtype elsewhere.
+Qwen3-*-FP8 and Qwen3-VL-*-FP8 are of this form. Their weights are converted to the model's dtype, unless
+`LoadOptions.block_fp8` keeps those of the layers as they are.
 """
 
 from collections.abc import Mapping
