@@ -26,7 +26,7 @@ import numpy as np
 from PIL import Image as Pillow
 
 from benchmarks.figures import machine, write_json
-from benchmarks.queue.lane_latency import distinct
+from benchmarks.queue.flood import distinct
 from benchmarks.queue.processes import descendants
 from stoop import AsyncClient
 from stoop.config import ProducerConfig

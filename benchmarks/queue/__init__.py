@@ -3,6 +3,7 @@
 throughput.py      jobs a second by permits
 through_queue.py   the share of the engine's own rate
 lane_latency.py    interactive latency beside bulk jobs
+flood.py           bulk captions from processes of their own
 depth.py           costs and waits as the queue gets deeper
 celery_dialect.py  CPU time of jobs from Celery
 bench.py           a Redis, a client, and a worker without an engine

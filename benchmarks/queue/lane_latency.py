@@ -18,9 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
-from itertools import count
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -29,6 +27,7 @@ from benchmarks.engine.bench import add_flags
 from benchmarks.engine.full_size import SIZES
 from benchmarks.engine.photos import Format, make_photos
 from benchmarks.figures import Quantiles, machine, write_json
+from benchmarks.queue.flood import Flood, flood
 from benchmarks.queue.worker import model_folder, pairs, queue_worker
 from stoop import AsyncClient
 from stoop.config import ProducerConfig
@@ -39,7 +38,7 @@ from stoop.demo.pictures import Picture, draw_pictures
 from stoop.demo.worker_process import find_model
 from stoop_schemas.result import Metrics, Result
 
-__all__ = ["distinct", "main"]
+__all__ = ["main"]
 
 _WARM_UP = 3
 _TOKENS = 8  # of an answer with random weights, which never ends by itself
@@ -101,12 +100,6 @@ def _config(redis: EmbeddedRedis, s3: EmbeddedS3) -> ProducerConfig:
     return ProducerConfig(redis_url=redis.url, bucket=s3.bucket, s3_path_style=True, timeout_seconds=1200)
 
 
-def distinct(jpeg: bytes, number: int) -> bytes:
-    """Return the same picture with a numbered comment, so that its bytes are in no cache."""
-    comment = f"{number:012}".encode()
-    return jpeg[:2] + b"\xff\xfe" + (2 + len(comment)).to_bytes(2) + comment + jpeg[2:]
-
-
 @dataclass(frozen=True, slots=True)
 class _Asked:
     """The latency of one interactive job in seconds, and the times that its worker tells."""
@@ -133,22 +126,18 @@ class _Run:
     photos: list[bytes]
     pictures: list[Picture]
     trained: bool
-    numbers: Iterator[int] = field(default_factory=count)
-    bulk_ended: int = 0
 
     async def go(self, asks: int, bulk: int, seconds: float) -> dict[str, Any]:
         async with AsyncClient(self.config) as client:
             await self._ask(client, self.pictures[:_WARM_UP])
             idle = await self._ask(client, self.pictures[_WARM_UP : _WARM_UP + asks])
-            flood = [asyncio.create_task(self._keep_asking(client)) for _ in range(bulk)]
-            await self._settle_in(flood, seconds)
-            alone = await self._bulk_rate(seconds / 2)
-            before, began = self.bulk_ended, time.perf_counter()
-            busy = await self._ask(client, self.pictures[_WARM_UP + asks :])
-            beside = (self.bulk_ended - before) / (time.perf_counter() - began)
-            for task in flood:
-                task.cancel()
-            await asyncio.gather(*flood, return_exceptions=True)
+            with flood(self.config, self.s3, self.photos, jobs=bulk, tokens=4 * _TOKENS) as captions:
+                await _settle_in(captions, seconds)
+                alone = await _bulk_rate(captions, seconds / 2)
+                before, began = captions.ended, time.perf_counter()
+                busy = await self._ask(client, self.pictures[_WARM_UP + asks :])
+                beside = (captions.ended - before) / (time.perf_counter() - began)
+                captions.check()
         idle_times, busy_times = (Quantiles.of([each.seconds for each in asked]) for asked in (idle, busy))
         assert idle_times and busy_times
         return {
@@ -160,23 +149,6 @@ class _Run:
             "bulk_per_second_alone": alone,
             "bulk_per_second": beside,
         }
-
-    async def _settle_in(self, flood: list["asyncio.Task[None]"], seconds: float) -> None:
-        """Wait until the first bulk job has ended, and a quarter of `seconds` more, until the worker is full."""
-        while not self.bulk_ended:
-            await asyncio.wait(flood, timeout=0.1, return_when=asyncio.FIRST_EXCEPTION)
-            for task in flood:
-                if task.done():
-                    task.result()
-        await asyncio.sleep(seconds / 4)
-
-    async def _bulk_rate(self, seconds: float) -> float:
-        """Count bulk jobs for `seconds`, or until the first one has ended if that takes longer."""
-        before, began = self.bulk_ended, time.perf_counter()
-        await asyncio.sleep(seconds)
-        while self.bulk_ended == before:
-            await asyncio.sleep(0.1)
-        return (self.bulk_ended - before) / (time.perf_counter() - began)
 
     async def _ask(self, client: AsyncClient, pictures: list[Picture]) -> list[_Asked]:
         """Ask about one picture after the other."""
@@ -203,20 +175,22 @@ class _Run:
                 f"{errand.subject} of {errand.picture} was answered with {result}, so the times are not valid"
             )
 
-    async def _keep_asking(self, client: AsyncClient) -> None:
-        """Keep one bulk job in flight, each about a new image."""
-        store = self.s3.client()
-        while True:
-            number = next(self.numbers)
-            key = f"bulk/{number}.jpg"
-            body = distinct(self.photos[number % len(self.photos)], number)
-            await asyncio.to_thread(store.put_object, Bucket=self.s3.bucket, Key=key, Body=body)
-            settings = {"temperature": 0.0, "max_tokens": 4 * _TOKENS}
-            image = f"s3://{self.config.bucket}/{key}"
-            job = await client.prepare("caption", image, lane="bulk", settings=settings)
-            await client.result(await client.submit(job))
-            await asyncio.to_thread(store.delete_object, Bucket=self.s3.bucket, Key=key)
-            self.bulk_ended += 1
+
+async def _settle_in(captions: Flood, seconds: float) -> None:
+    """Wait until the first bulk job has ended, and a quarter of `seconds` more, until the worker is full."""
+    while not captions.ended:
+        captions.check()
+        await asyncio.sleep(0.1)
+    await asyncio.sleep(seconds / 4)
+
+
+async def _bulk_rate(captions: Flood, seconds: float) -> float:
+    """Count bulk jobs for `seconds`, or until the first one has ended if that takes longer."""
+    before, began = captions.ended, time.perf_counter()
+    await asyncio.sleep(seconds)
+    while captions.ended == before:
+        await asyncio.sleep(0.1)
+    return (captions.ended - before) / (time.perf_counter() - began)
 
 
 def _stages(asked: list[_Asked]) -> dict[str, float]:
