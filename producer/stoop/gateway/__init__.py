@@ -16,6 +16,7 @@ key_options.py    the options of `stoop keys new`
 errors.py         from failures to HTTP
 body.py           reads bodies within their bounds
 images.py         the image of a request
+ask.py            the content of a request to the queue
 submission.py     from a request to a job in its lane
 job_ids.py        ids that show a job's tenant
 answer.py         a plain answer
@@ -23,6 +24,7 @@ stream.py         a streamed answer
 follower.py       follows one job
 pieces.py         a job's events as pieces of text
 moondream.py      Moondream's routes
+moondream_answer.py  an answer in Moondream's shape
 chat_request.py   OpenAI's chat request, and the parameters it refuses
 chat.py           OpenAI's chat completions
 texts.py          embeddings and rerank

@@ -15,7 +15,7 @@ from starlette.routing import Route as StarletteRoute
 from stoop.errors import StoopError
 from stoop.gateway.access_log import AccessLog
 from stoop.gateway.call import Call, CallerLeft
-from stoop.gateway.errors import ApiError, error_response, from_stoop
+from stoop.gateway.errors import ApiError, from_stoop
 from stoop.gateway.gateway import Gateway
 from stoop.gateway.keys import OPEN
 from stoop.gateway.openapi import document
@@ -96,7 +96,7 @@ def _cors(gateway: Gateway) -> list[Middleware]:
 
 async def _refused(request: Request, error: ApiError) -> Response:
     request.state.facts["code"] = error.code
-    response = error_response(error)
+    response = Response(error.body, error.status, error.headers, media_type="application/json")
     for name, value in request.state.headers.items():
         response.headers.setdefault(name, value)
     return response

@@ -6,11 +6,11 @@ from typing import Any, Final, Literal
 import msgspec
 from starlette.datastructures import FormData, UploadFile
 
+from stoop.gateway.ask import Ask
 from stoop.gateway.body import convert_body
 from stoop.gateway.call import Call
 from stoop.gateway.errors import ApiError
 from stoop.gateway.forms import read_form
-from stoop.gateway.submission import Ask
 from stoop_schemas.job import IMAGE_LIMIT
 from stoop_schemas.skill import Skill
 from stoop_schemas.transcript import Timestamps

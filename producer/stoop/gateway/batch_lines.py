@@ -7,14 +7,16 @@ from typing import Any, Final
 import msgspec
 
 from stoop.errors import StoopError
+from stoop.gateway.ask import Ask
 from stoop.gateway.body import convert_body
 from stoop.gateway.chat import chat_ask, completion
 from stoop.gateway.chat_request import ChatRequest
 from stoop.gateway.errors import ApiError, from_stoop
 from stoop.gateway.job_ids import job_id_from
 from stoop.gateway.models import Models
-from stoop.gateway.moondream import BODIES, skill_ask, whole_answer
-from stoop.gateway.submission import Ask, job_of
+from stoop.gateway.moondream import BODIES, skill_ask
+from stoop.gateway.moondream_answer import whole_answer
+from stoop.gateway.submission import job_of
 from stoop_schemas.job import Job
 from stoop_schemas.result import Result
 

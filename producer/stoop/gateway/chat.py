@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from stoop.client.build_job import answer
 from stoop.gateway.answer import answer_job
+from stoop.gateway.ask import Ask
 from stoop.gateway.body import read_json
 from stoop.gateway.call import Call
 from stoop.gateway.chat_request import ChatRequest, check_chat, conversation, most_pixels, one_question
@@ -19,7 +20,7 @@ from stoop.gateway.images import image_of
 from stoop.gateway.models import Models
 from stoop.gateway.pieces import Piece
 from stoop.gateway.stream import stream_job
-from stoop.gateway.submission import Ask, prepare
+from stoop.gateway.submission import prepare
 from stoop_schemas.job import Job
 from stoop_schemas.response_format import TextFormat
 from stoop_schemas.result import Result

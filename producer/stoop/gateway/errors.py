@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import Final
 
 import msgspec
-from starlette.responses import Response
 
 from stoop.errors import (
     AudioUnreadable,
@@ -32,7 +31,7 @@ from stoop.errors import (
 )
 from stoop_schemas.failure import Failure, FailureCode
 
-__all__ = ["ApiError", "error_response", "from_stoop"]
+__all__ = ["ApiError", "from_stoop"]
 
 _TYPES: Final[Mapping[int, str]] = {
     401: "authentication_error",
@@ -120,11 +119,6 @@ class ApiError(Exception):
         if self.job_id is not None:
             headers["x-stoop-job-id"] = self.job_id
         return headers
-
-
-def error_response(error: ApiError) -> Response:
-    """Return the error as a response."""
-    return Response(error.body, error.status, error.headers, media_type="application/json")
 
 
 def from_stoop(error: StoopError, job_id: str | None = None) -> ApiError:

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from stoop.errors import QueueUnavailable, StoopError
 from stoop.gateway.answer import json_response
+from stoop.gateway.ask import Ask
 from stoop.gateway.body import read_json
 from stoop.gateway.call import Call
 from stoop.gateway.chat_request import Message, conversation
@@ -20,7 +21,7 @@ from stoop.gateway.job_ids import is_of
 from stoop.gateway.keys import Scope
 from stoop.gateway.moondream import Sampling as SkillSampling
 from stoop.gateway.stream import event_stream
-from stoop.gateway.submission import Ask, accepted, prepare, submit
+from stoop.gateway.submission import accepted, prepare, submit
 from stoop_schemas.event import Event, FinishedEvent, TerminalEvent
 from stoop_schemas.result import Result
 from stoop_schemas.skill import CaptionLength, SpatialRef

@@ -14,6 +14,7 @@ from stoop.gateway import (
     jobs,
     model_routes,
     moondream,
+    moondream_answer,
     texts,
 )
 from stoop.gateway.documents import show_docs, show_openapi
@@ -35,7 +36,7 @@ def _skill(name: str, body: type, summary: str, *, streams: bool = False) -> Rou
         summary=summary,
         tag="Moondream",
         body=body,
-        answer=moondream.MoondreamAnswer,
+        answer=moondream_answer.MoondreamAnswer,
         statuses=(200, 202),
         streams=streams,
     )

@@ -1,12 +1,11 @@
 """From a request to a job in its lane: the key gives the tenant and bounds lane and model, headers give the rest."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from starlette.responses import Response
 
+from stoop.gateway.ask import Ask
 from stoop.gateway.call import Call
 from stoop.gateway.errors import ApiError
 from stoop.gateway.job_ids import new_job_id
@@ -18,19 +17,7 @@ from stoop_schemas.names import model_lane
 if TYPE_CHECKING:
     from stoop.gateway.gateway import Gateway
 
-__all__ = ["Ask", "accepted", "job_of", "note_job", "prepare", "submit"]
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """The content of a request to the queue. `fields` are further fields of `stoop_schemas.job.Job`."""
-
-    skill: str
-    image: str | bytes | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    model: str | None = None
-    lane: str | None = None
-    fields: Mapping[str, Any] = field(default_factory=dict)
+__all__ = ["accepted", "job_of", "note_job", "prepare", "submit"]
 
 
 async def prepare(call: Call, ask: Ask) -> Job:

@@ -8,10 +8,11 @@ from starlette.responses import Response
 
 from stoop.client.vectors import read_vector
 from stoop.gateway.answer import answer_job
+from stoop.gateway.ask import Ask
 from stoop.gateway.body import read_json
 from stoop.gateway.call import Call
 from stoop.gateway.errors import ApiError
-from stoop.gateway.submission import Ask, prepare
+from stoop.gateway.submission import prepare
 from stoop_schemas.result import Result
 from stoop_schemas.skill import Skill, VectorKind
 

@@ -1,0 +1,28 @@
+"""The content of a request to the queue, whatever the protocol it came by."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from stoop_schemas.skill import Skill
+
+__all__ = ["Ask", "is_gaze"]
+
+_GAZE: Final = "gaze"
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a caller asks for. `fields` are further fields of `stoop_schemas.job.Job`."""
+
+    skill: str
+    image: str | bytes | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    model: str | None = None
+    lane: str | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+def is_gaze(skill: str, object: str | None, spatial_refs: object) -> bool:
+    """Return whether a request means a gaze: by its skill, or as Moondream asks, by pointing at "gaze" from a place."""
+    return skill == Skill.GAZE or (skill == Skill.POINT and object == _GAZE and bool(spatial_refs))
