@@ -2,13 +2,16 @@
 
 throughput.py      jobs a second by permits
 through_queue.py   the share of the engine's own rate
+several_gpus.py    one GPU against all of a host, and the death of one
 lane_latency.py    interactive latency beside bulk jobs
 flood.py           bulk captions from processes of their own
 depth.py           costs and waits as the queue gets deeper
 celery_dialect.py  CPU time of jobs from Celery
 bench.py           a Redis, a client, and a worker without an engine
 worker.py          a worker process for the benchmarks
-processes.py       CPU time of processes
+closed_loop.py     keeps jobs in flight, and records each
+kill_one.py        kills a worker that holds jobs, and follows them
+processes.py       CPU time and cores of processes
 """
 
 __all__: list[str] = []

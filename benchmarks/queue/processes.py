@@ -1,10 +1,13 @@
-"""The CPU time of processes, from /proc."""
+"""The CPU time of processes, from /proc, and the cores that they may use."""
 
+import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-__all__ = ["cpu_seconds", "descendants"]
+__all__ = ["cpu_seconds", "descendants", "on_cores", "shares"]
+
+_LEAST_CORES = 4
 
 
 def descendants(process: int) -> list[int]:
@@ -24,6 +27,29 @@ def cpu_seconds(processes: Iterable[int]) -> float:
         fields = _fields(Path(f"/proc/{process}/stat"))
         ticks += int(fields[11]) + int(fields[12])
     return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def shares(cores: Sequence[int], workers: int) -> tuple[list[int], list[list[int]]]:
+    """Return the cores for the load and those for each worker: a quarter, and equal parts of the rest.
+
+    With fewer than four cores for a worker, all share all.
+    """
+    if len(cores) < _LEAST_CORES * workers:
+        return list(cores), [list(cores)] * workers
+    own = len(cores) // 4
+    size = (len(cores) - own) // workers
+    return list(cores[:own]), [list(cores[own + size * part : own + size * (part + 1)]) for part in range(workers)]
+
+
+@contextlib.contextmanager
+def on_cores(cores: Iterable[int]) -> Iterator[None]:
+    """Keep this thread, and what it starts, on these cores."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def _fields(path: Path) -> list[str]:

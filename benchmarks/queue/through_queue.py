@@ -13,8 +13,6 @@ import json
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from itertools import count
@@ -22,17 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.engine.bench import add_flags, photos_of
-from benchmarks.engine.engine_run import Record
 from benchmarks.engine.photos import Format, Photos
-from benchmarks.engine.workloads import WORKLOADS, Ask
+from benchmarks.engine.workloads import WORKLOADS
 from benchmarks.figures import lines, machine, summarise, write_json
+from benchmarks.queue.closed_loop import ClosedLoop
 from benchmarks.queue.processes import cpu_seconds, descendants
 from benchmarks.queue.worker import model_folder, pairs, queue_worker
-from stoop import AsyncClient
 from stoop.config import ProducerConfig
 from stoop.demo.embedded import EmbeddedRedis, EmbeddedS3, embedded_redis, embedded_s3
-from stoop_schemas.job import Job
-from stoop_worker.engine.request import Caption, Detect, Query
 
 __all__ = ["main"]
 
@@ -52,9 +47,16 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
         with embedded_redis(folder / "redis") as redis, embedded_s3(folder / "s3") as s3:
             _upload(photos, s3)
             with queue_worker(arguments, folder, (redis, s3), _flags(arguments, model)) as worker:
-                run = _Run(_config(redis, s3), map(workload.ask, count()), worker.process.pid if worker.process else 0)
-                found = asyncio.run(run.go(load, max(arguments.requests, 2 * load), arguments.seconds))
-    (engine,) = direct["figures"]
+                front = worker.process.pid if worker.process else 0
+                engines = descendants(front)
+                loop = ClosedLoop(
+                    _config(redis, s3),
+                    map(workload.ask, count()),
+                    image_of=lambda ask: f"s3://{s3.bucket}/{_key(ask.shape, ask.photo)}",
+                    cpu=lambda: (cpu_seconds([front]), cpu_seconds(engines)),
+                )
+                run = asyncio.run(loop.go(load, max(arguments.requests, 2 * load), arguments.seconds))
+    (engine,), figures, jobs = direct["figures"], summarise(run.records, load, began=run.began), len(run.records)
     document = {
         "kind": "queue",
         "workload": workload.name,
@@ -62,8 +64,11 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
         "dtype": arguments.dtype,
         "machine": machine(arguments.device),
         "engine_direct": engine,
-        **found,
-        "share_of_engine": found["figures"][0]["requests_per_second"] / engine["requests_per_second"],
+        "figures": [asdict(figures)],
+        "front_cpu_ms_per_job": 1e3 * run.cpu[0] / jobs,
+        "engine_cpu_ms_per_job": 1e3 * run.cpu[1] / jobs,
+        "table": lines([figures]),
+        "share_of_engine": figures.requests_per_second / engine["requests_per_second"],
     }
     write_json(document, arguments.out, f"queue-{workload.name}")
     _print(document)
@@ -134,82 +139,6 @@ def _key(shape: Format, number: int) -> str:
 
 def _config(redis: EmbeddedRedis, s3: EmbeddedS3) -> ProducerConfig:
     return ProducerConfig(redis_url=redis.url, bucket=s3.bucket, s3_path_style=True, lane=_LANE, timeout_seconds=600)
-
-
-class _Run:
-    """One closed loop through the queue; `worker` is the process id of the worker's front."""
-
-    def __init__(self, config: ProducerConfig, asks: Iterator[Ask], worker: int) -> None:
-        self._config = config
-        self._asks = asks
-        self._worker = worker
-        self._ended: list[Record] = []
-        self._engines: list[int] = []
-
-    async def go(self, load: int, requests: int, seconds: float) -> dict[str, Any]:
-        """Warm up with `load` jobs, then measure `requests` jobs."""
-        self._engines = descendants(self._worker)
-        most, until = load + requests, time.perf_counter() + seconds
-        async with AsyncClient(self._config) as client, asyncio.TaskGroup() as group:
-            for _ in range(load):
-                group.create_task(self._keep_asking(client, most, until))
-            await self._wait_for(load, until)
-            before, began = self._cpu(), self._ended[-1].ended
-            await self._wait_for(most, until)
-            after, measured = self._cpu(), self._ended[load:most]
-        figures = summarise(measured, load, began=began)
-        jobs = len(measured)
-        return {
-            "figures": [asdict(figures)],
-            "front_cpu_ms_per_job": 1e3 * (after[0] - before[0]) / jobs,
-            "engine_cpu_ms_per_job": 1e3 * (after[1] - before[1]) / jobs,
-            "table": lines([figures]),
-        }
-
-    async def _keep_asking(self, client: AsyncClient, most: int, until: float) -> None:
-        """Keep one job in flight."""
-        while len(self._ended) < most and time.perf_counter() < until:
-            ask = next(self._asks)
-            job = await self._job(client, ask)
-            record = Record(arrived=time.perf_counter())
-            result = await client.result(await client.submit(job))
-            record.ended = time.perf_counter()
-            cost = result.metrics
-            record.tokens, record.cached_tokens, record.ttft = (
-                cost.output_tokens,
-                cost.cached_tokens,
-                cost.ttft_ms / 1e3,
-            )
-            if record.tokens != _tokens(ask):
-                raise SystemExit(f"{ask} was answered with {record.tokens} tokens")
-            self._ended.append(record)
-
-    async def _job(self, client: AsyncClient, ask: Ask) -> Job:
-        task = ask.task
-        if isinstance(task, Caption):
-            fields: dict[str, Any] = {"length": task.length}
-        else:
-            fields = {"question": task.question} if isinstance(task, Query) else {"object": task.object}
-        settings = {"temperature": 0.0, "max_tokens": ask.tokens, "max_objects": ask.objects}
-        image = f"s3://{self._config.bucket}/{_key(ask.shape, ask.photo)}"
-        return await client.prepare(type(task).__name__.lower(), image, settings=settings, **fields)
-
-    async def _wait_for(self, ended: int, until: float) -> None:
-        while len(self._ended) < ended and time.perf_counter() < until:
-            await asyncio.sleep(0.002)
-        if not self._ended:
-            raise SystemExit("no job has ended: raise --seconds")
-
-    def _cpu(self) -> tuple[float, float]:
-        """Return the CPU seconds of the front and of the engine."""
-        return cpu_seconds([self._worker]), cpu_seconds(self._engines)
-
-
-def _tokens(ask: Ask) -> int:
-    """Return the number of tokens, coordinates and sizes of the whole answer."""
-    if isinstance(ask.task, Query | Caption):
-        return ask.tokens
-    return ask.objects * (3 if isinstance(ask.task, Detect) else 2)
 
 
 def _print(document: dict[str, Any]) -> None:
