@@ -3,7 +3,8 @@
     row.py  one line of the table, and its timing
 
 Every other module times the kernels of the same name; `gemm` times the products in fp8, `grouped_attention` paged
-attention with fewer key heads, `flashinfer` paged attention against FlashInfer, and `wide_sampling` large vocabularies.
+attention with fewer key heads, `moondream_layer` a layer of Moondream 3's decode, `flashinfer` paged attention against
+FlashInfer, and `wide_sampling` large vocabularies.
 """
 
 __all__: list[str] = []

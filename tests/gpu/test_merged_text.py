@@ -16,6 +16,7 @@ from stoop_worker.engine.tensors import KVView
 from stoop_worker.kernels import early
 from stoop_worker.kernels.backend import launches_early
 from stoop_worker.kernels.moe import ExpertLinear
+from stoop_worker.kernels.moe import kernel as moe_kernel
 from stoop_worker.kernels.paged_attention import PagedLayout
 from stoop_worker.kernels.rotate_write import rotation_table
 from stoop_worker.models.blocks.layers import LayerNorm, Linear
@@ -28,6 +29,7 @@ WIDTH, INNER, HEADS, HEAD_DIM, PAGE, LAYERS = 2048, 8192, 32, 64, 16, 3
 EXPERTS, CHOSEN, EXPERT_INNER = 64, 8, 1024
 ROWS = [1, 2, 16, 17, 64, 65]
 INPUTS, ROUNDS, LONGEST = 5, 40, 960
+BESIDE = {"in line": 0, "beside": 64}  # up to how many rows attend beside their experts
 
 
 class Input(NamedTuple):
@@ -48,13 +50,14 @@ class Chain:
     place: Input
     inputs: list[Input]
     blocks: tuple[MergedBlock, ...]
+    most_beside: int
 
     def feed(self, number: int) -> None:
         for place, value in zip(self.place, self.inputs[number], strict=True):
             place.copy_(value)
 
     def step(self) -> Tensor:
-        return merged_text.step(self.place.x_BC, self.kv, self.blocks, self.rotations_SF2)
+        return merged_text.step(self.place.x_BC, self.kv, self.blocks, self.rotations_SF2, most_beside=self.most_beside)
 
 
 def randn(*shape: int, scale: float = 1.0) -> Tensor:
@@ -91,7 +94,7 @@ def with_experts() -> MergedBlock:
     )
 
 
-def chain_of(rows: int, blocks: tuple[MergedBlock, ...]) -> Chain:
+def chain_of(rows: int, blocks: tuple[MergedBlock, ...], most_beside: int) -> Chain:
     torch.manual_seed(rows)
     pages = LONGEST // PAGE
     table_BP = torch.randperm(rows * pages, device="cuda").int().view(rows, pages)
@@ -116,7 +119,7 @@ def chain_of(rows: int, blocks: tuple[MergedBlock, ...]) -> Chain:
     pool = torch.randn(LAYERS, 2, rows * pages, PAGE, HEADS, HEAD_DIM, device="cuda").bfloat16()
     table_SF2 = rotation_table(LONGEST, HEAD_DIM // 2, 10000.0, torch.device("cuda"))
     kv = KVView(place.positions_B, place.slots_B, layout, pool, lambda: None)
-    return Chain(kv, table_SF2, place, inputs, blocks)
+    return Chain(kv, table_SF2, place, inputs, blocks, most_beside)
 
 
 def one_after_another(chain: Chain) -> list[Tensor]:
@@ -135,8 +138,15 @@ def in_turn() -> Iterator[int]:
 
 
 @pytest.fixture(params=ROWS)
-def chain(request: pytest.FixtureRequest, blocks: tuple[MergedBlock, ...]) -> Chain:
-    return chain_of(request.param, blocks)
+def rows(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
+@pytest.fixture(params=BESIDE)
+def chain(request: pytest.FixtureRequest, rows: int, blocks: tuple[MergedBlock, ...]) -> Chain:
+    if BESIDE[request.param] and blocks[0].experts is None:
+        pytest.skip("nothing runs beside attention")
+    return chain_of(rows, blocks, BESIDE[request.param])
 
 
 def test_kernels_start_early_from_hopper_on() -> None:
@@ -166,3 +176,13 @@ def test_a_step_that_is_not_captured_is_the_same_to_the_bit(chain: Chain) -> Non
         chain.feed(number)
         differing += (chain.step() != expected[number]).any()
     assert differing == 0
+
+
+def test_few_rows_choose_the_same_experts_without_a_sort(rows: int, blocks: tuple[MergedBlock, ...]) -> None:
+    if blocks[0].experts is None:
+        pytest.skip("there are no experts")
+    found, plain = chain_of(rows, blocks, BESIDE["beside"]), chain_of(rows, blocks, 0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(moe_kernel.expert_outputs.__kwdefaults__, "most_unsorted", 0)
+        expected = plain.step().clone()
+    torch.testing.assert_close(found.step(), expected, rtol=0, atol=0.05)

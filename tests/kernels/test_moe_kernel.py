@@ -94,6 +94,30 @@ def test_a_mixture_agrees_with_the_reference(tokens: int, cut: Cut, dtype: torch
     check(kernel.mixture(x, routing, up, down, cut=cut), x, routing, up, down)
 
 
+@pytest.mark.parametrize("most_unsorted", [0, 1, 16])
+@pytest.mark.parametrize("tokens", [1, 2, 16])
+def test_few_tokens_find_their_experts_with_and_without_a_sort(tokens: int, most_unsorted: int) -> None:
+    x, (up, down) = within(tokens, WIDTH, torch.float32), experts(torch.float32)
+    logits = within(tokens, EXPERTS, torch.float32)
+    found = kernel.expert_outputs(x, logits, CHOSEN, up, down, most_unsorted=most_unsorted)
+    expected = reference.expert_outputs(x, logits, CHOSEN, up, down)
+    torch.testing.assert_close(found.weights_TK, expected.weights_TK)
+    torch.testing.assert_close(found.found_PC, expected.found_PC, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    "logits",
+    [[0.0] * EXPERTS, [torch.nan] * EXPERTS, [1.0, torch.nan, float("-inf"), 1.0, 2.0, 2.0]],
+    ids=["equal", "no numbers", "mixed"],
+)
+def test_one_token_chooses_alike_whether_a_kernel_runs_before_or_not(logits: list[float]) -> None:
+    x, (up, down) = within(1, WIDTH, torch.float32), experts(torch.float32)
+    given = x, torch.tensor([logits]), CHOSEN, up, down
+    found, expected = (kernel.expert_outputs(*given, most_unsorted=most) for most in (1, 0))
+    assert torch.equal(found.found_PC, expected.found_PC)
+    torch.testing.assert_close(found.weights_TK, expected.weights_TK)
+
+
 @pytest.mark.parametrize("tokens", [1, 20])
 def test_float8_weights_are_scaled_a_row(tokens: int) -> None:
     x, (up, down) = within(tokens, WIDTH, torch.float16), map(in_float8, experts(torch.float32))

@@ -4,10 +4,12 @@
 This is CUDA's programmatic dependent launch: a kernel's programs may start once every program of the previous kernel
 has called `let_next_start`. `wait` returns when the previous kernel has ended and its writes are visible. Before that,
 a program must not read a value that an earlier kernel writes, nor write one that it reads. Every program calls `wait`,
-even if it has nothing to do. A kernel therefore ends after the previous one, and so after every earlier one.
+even if it has nothing to do. A kernel therefore ends after the previous one, and so after every earlier one. A kernel
+behind two others is launched plainly: it starts when both have ended.
 
 A program may read these before `wait`: weights, the inputs of a step, and anything else that was written before an
-earlier kernel which was not launched early.
+earlier kernel which was not launched early. If the previous kernel's programs call `let_next_start` only after their
+own `wait`, that includes everything written before the previous kernel.
 """
 
 from typing import Any
@@ -25,10 +27,13 @@ MOST_ROWS = 16
 """With more rows, a kernel's programs fill the device for longer, and programs that start early get in their way."""
 
 
-def options(device: torch.device, rows: int) -> dict[str, Any]:
-    """Return the launch options for `rows` rows on `device`, for a kernel with the constexpr EARLY."""
+def options(device: torch.device, rows: int, *, plainly: bool = False) -> dict[str, Any]:
+    """Return the launch options for `rows` rows on `device`, for a kernel with the constexpr EARLY.
+
+    A kernel that is launched `plainly` does not start early, but the next one may.
+    """
     if rows <= MOST_ROWS and launches_early(device):
-        return {"EARLY": True, "launch_pdl": True}
+        return {"EARLY": True, "launch_pdl": not plainly}
     return {"EARLY": False}
 
 

@@ -2,7 +2,8 @@
 # ruff: noqa: PLR0913
 """The mixture of experts in four launches: sort the pairs, two products over all experts, and the weighted sum.
 
-T tokens, K experts chosen for a token, P = T K pairs, C model dim.
+Few tokens need no sort, and one token needs no choice beforehand. T tokens, E experts, K chosen for a token, P = T K
+pairs, C model dim.
 """
 
 from typing import Any
@@ -15,35 +16,61 @@ from torch import Tensor
 from stoop_worker.kernels import early
 from stoop_worker.kernels.moe.products import Cut, Cuts, computes_in_fp8, cuts_for, down_product, up_product
 from stoop_worker.kernels.moe.routing import route, sort_pairs
+from stoop_worker.kernels.moe.tiles import MOST_UNSORTED, Tiles, chosen, ranked, sorted_pairs
 from stoop_worker.kernels.moe.weights import ExpertLinear, ExpertOutputs, Routing
 
 __all__ = ["combine", "expert_outputs", "mixture", "route"]
 
 _BLOCK = 1024
+_UNSORTED = 0  # tokens whose pairs are not sorted
 
 
 def mixture(x_TC: Tensor, routing: Routing, up: ExpertLinear, down: ExpertLinear, *, cut: Cut | None = None) -> Tensor:
     """Compute `reference.mixture`; rows of x may be strided, their columns are contiguous."""
     if x_TC.shape[0] == 0:
         return torch.empty_like(x_TC)
-    return combine(expert_outputs(x_TC, routing, up, down, cut=cut))
+    tiles = _tiles(routing.experts_TK, up, most_unsorted=_UNSORTED)
+    return combine(ExpertOutputs(_outputs(x_TC, tiles, up, down, cut), routing.weights_TK))
 
 
 def expert_outputs(
-    x_TC: Tensor, routing: Routing, up: ExpertLinear, down: ExpertLinear, *, cut: Cut | None = None
+    x_TC: Tensor,
+    logits_TE: Tensor,
+    count: int,
+    up: ExpertLinear,
+    down: ExpertLinear,
+    *,
+    most_unsorted: int = _UNSORTED,
 ) -> ExpertOutputs:
-    """Compute `reference.expert_outputs` for at least one token."""
-    pairs, experts = routing.experts_TK.numel(), up.weight_EOI.shape[0]
-    fp8 = computes_in_fp8(pairs, up)
-    cuts = cuts_for(pairs, experts, fp8=fp8) if cut is None else Cuts(cut, cut)
-    order = sort_pairs(routing.experts_TK, experts)
-    inner_PF = up_product(x_TC, order, up, cuts.up, fp8=fp8)
-    return ExpertOutputs(down_product(inner_PF, order, down, cuts.down, fp8=fp8), routing.weights_TK)
+    """Compute `reference.expert_outputs` for at least one token; rows of x and of the logits may be strided.
+
+    The pairs of more than `most_unsorted` tokens are sorted; it is at most `MOST_UNSORTED`.
+    """
+    if len(x_TC) == 1 <= most_unsorted:
+        tiles = ranked(logits_TE, count)
+        return ExpertOutputs(_outputs(x_TC, tiles, up, down), tiles.second)
+    routing = route(logits_TE, count)
+    tiles = _tiles(routing.experts_TK, up, most_unsorted=most_unsorted)
+    return ExpertOutputs(_outputs(x_TC, tiles, up, down), routing.weights_TK)
+
+
+def _tiles(experts_TK: Tensor, up: ExpertLinear, *, most_unsorted: int) -> Tiles:
+    if len(experts_TK) <= most_unsorted:
+        assert most_unsorted <= MOST_UNSORTED, "an expert's tokens must fit into one tile"
+        return chosen(experts_TK)
+    return sorted_pairs(sort_pairs(experts_TK, up.weight_EOI.shape[0]))
+
+
+def _outputs(x_TC: Tensor, tiles: Tiles, up: ExpertLinear, down: ExpertLinear, cut: Cut | None = None) -> Tensor:
+    fp8 = computes_in_fp8(tiles.pairs, up)
+    cuts = cuts_for(tiles.pairs, up.weight_EOI.shape[0], fp8=fp8) if cut is None else Cuts(cut, cut)
+    inner_PF = up_product(x_TC, tiles, up, cuts.up, fp8=fp8)
+    return down_product(inner_PF, tiles, down, cuts.down, fp8=fp8)
 
 
 def combine(outputs: ExpertOutputs) -> Tensor:
     """Return the weighted sum of each token's pairs, summed in float32 in the order of its experts."""
-    found_PC, weights_TK = outputs
+    found_PC, weights_TK = outputs.found_PC, outputs.weights_TK
     (tokens, chosen), width = weights_TK.shape, found_PC.shape[1]
     out_TC = torch.empty((tokens, width), dtype=found_PC.dtype, device=found_PC.device)
     kernel: Any = _combine

@@ -1,6 +1,6 @@
 # mypy: disable-error-code="import-untyped, no-untyped-call, no-untyped-def, untyped-decorator"
 # ruff: noqa: PLR0913
-"""The products of all experts in one launch each, over pairs that are sorted by expert.
+"""The products of all experts in one launch each.
 
 T tokens, E experts, K chosen for a token, P = T K pairs, C model dim, F inner dim of an expert. A program takes a tile
 of one expert's pairs and a block of its weight's rows. The number of tiles is known on the device alone, so the grid
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from stoop_worker.kernels import early
 from stoop_worker.kernels.fp8 import quantise_rows
-from stoop_worker.kernels.moe.routing import Order
+from stoop_worker.kernels.moe.tiles import SORTED, Tiles, tile_of
 from stoop_worker.kernels.moe.weights import ExpertLinear
 
 __all__ = ["Cut", "Cuts", "computes_in_fp8", "cuts_for", "down_product", "up_product"]
@@ -25,13 +25,18 @@ __all__ = ["Cut", "Cuts", "computes_in_fp8", "cuts_for", "down_product", "up_pro
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The split of the work: pairs of a tile, rows of the weight and columns at a time, all powers of two."""
+    """The split of the work: pairs of a tile, rows of the weight and columns at a time, all powers of two.
+
+    In the second product a program that knows its expert reads its first `held` blocks of columns before the inner
+    values are ready, if it starts early.
+    """
 
     pairs: int
     rows: int
     columns: int
     warps: int
     stages: int
+    held: int = 0
 
     def tiles(self, pairs: int, experts: int) -> int:
         """Return the most tiles that `pairs` pairs can need."""
@@ -46,7 +51,7 @@ class Cuts(NamedTuple):
 
 
 # the fastest of a sweep on an H200, at Moondream 3's sizes
-_ONE = Cuts(up=Cut(pairs=16, rows=32, columns=128, warps=4, stages=6), down=Cut(16, 32, 256, 4, 3))
+_ONE = Cuts(up=Cut(pairs=16, rows=32, columns=128, warps=4, stages=6), down=Cut(16, 32, 256, 4, 3, held=1))
 _DECODE = Cuts(up=Cut(16, 32, 128, 4, 4), down=Cut(16, 64, 128, 4, 4))
 _BETWEEN = Cuts(up=Cut(64, 64, 64, 4, 4), down=Cut(64, 64, 64, 4, 4))
 _SHORT_PREFILL = Cuts(up=Cut(128, 64, 64, 8, 3), down=Cut(128, 128, 64, 8, 3))
@@ -74,71 +79,61 @@ def computes_in_fp8(pairs: int, up: ExpertLinear) -> bool:
     return up.scales_EO is not None and pairs > _FEW * experts
 
 
-def up_product(x_TC: Tensor, order: Order, up: ExpertLinear, cut: Cut, *, fp8: bool = False) -> Tensor:
-    """Return gelu(a) * (g + 1) of every pair, in the order of `order`: (P, F) of the dtype of x.
+def up_product(x_TC: Tensor, tiles: Tiles, up: ExpertLinear, cut: Cut, *, fp8: bool = False) -> Tensor:
+    """Return gelu(a) * (g + 1) of every pair, in the order of sorted pairs if they are: (P, F) of the dtype of x.
 
     `fp8` quantises the rows of x for weights in float8.
     """
     inner = up.weight_EOI.shape[1] // 2
-    inner_PF = torch.empty((len(order.pairs_P), inner), dtype=x_TC.dtype, device=x_TC.device)
-    _launch(_up, quantise_rows(x_TC) if fp8 else (x_TC, None), order, up, inner_PF, cut)
+    inner_PF = torch.empty((tiles.pairs, inner), dtype=x_TC.dtype, device=x_TC.device)
+    _launch(_up, quantise_rows(x_TC) if fp8 else (x_TC, None), tiles, up, inner_PF, cut)
     return inner_PF
 
 
-def down_product(inner_PF: Tensor, order: Order, down: ExpertLinear, cut: Cut, *, fp8: bool = False) -> Tensor:
+def down_product(inner_PF: Tensor, tiles: Tiles, down: ExpertLinear, cut: Cut, *, fp8: bool = False) -> Tensor:
     """Return W2[e] z of every pair, by pair: (P, C) of the dtype of z; `fp8` as in `up_product`."""
-    out_PC = torch.empty((len(order.pairs_P), down.weight_EOI.shape[1]), dtype=inner_PF.dtype, device=inner_PF.device)
-    _launch(_down, quantise_rows(inner_PF) if fp8 else (inner_PF, None), order, down, out_PC, cut)
+    out_PC = torch.empty((tiles.pairs, down.weight_EOI.shape[1]), dtype=inner_PF.dtype, device=inner_PF.device)
+    _launch(_down, quantise_rows(inner_PF) if fp8 else (inner_PF, None), tiles, down, out_PC, cut)
     return out_PC
 
 
 def _launch(
-    kernel: Any, scaled: tuple[Tensor, Tensor | None], order: Order, weights: ExpertLinear, out: Tensor, cut: Cut
+    kernel: Any, scaled: tuple[Tensor, Tensor | None], tiles: Tiles, weights: ExpertLinear, out: Tensor, cut: Cut
 ) -> None:
     x, scales_T1 = scaled
     experts, _, width = weights.weight_EOI.shape
     pairs, rows = out.shape
     weight = weights.weight_EOI.contiguous()
-    kernel[(triton.cdiv(rows, cut.rows), cut.tiles(pairs, experts))](
+    columns = min(cut.columns, max(16, triton.next_power_of_2(width)))
+    in_order = tiles.kind == SORTED.value
+    kernel[(triton.cdiv(rows, cut.rows), cut.tiles(pairs, experts) if in_order else min(pairs, experts))](
         x,
         weight if scales_T1 is None else scales_T1,
         weight,
         weight if weights.scales_EO is None else weights.scales_EO,
-        order.pairs_P,
-        order.starts_E1,
+        tiles.first,
+        tiles.second,
         out,
         x.stride(0),
-        K=order.chosen,
+        P=0 if in_order else pairs,
+        K=tiles.chosen,
+        K_BLOCK=triton.next_power_of_2(tiles.chosen),
         E=experts,
         E_BLOCK=triton.next_power_of_2(experts),
+        KIND=tiles.kind,
         N=rows,
         WIDTH=width,
         PAIRS=cut.pairs,
         ROWS=cut.rows,
-        COLUMNS=min(cut.columns, max(16, triton.next_power_of_2(width))),
+        COLUMNS=columns,
         STAGES=cut.stages,
+        HELD=0 if in_order else min(cut.held, triton.cdiv(width, columns)),
         SCALED=weights.scales_EO is not None,
         ROWS_SCALED=scales_T1 is not None,
         PRECISION="ieee" if x.dtype == torch.float32 else "tf32",  # matters only for float32
         num_warps=cut.warps,
-        **early.options(x.device, pairs // order.chosen),
+        **early.options(x.device, pairs // tiles.chosen),
     )
-
-
-@triton.jit
-def _tile(starts_ptr, E: tl.constexpr, E_BLOCK: tl.constexpr, PAIRS: tl.constexpr):
-    """Return this program's expert, and its places [first, last); the expert is E if there is no tile."""
-    tile = tl.program_id(1)
-    expert = tl.arange(0, E_BLOCK)
-    start = tl.load(starts_ptr + expert, mask=expert < E, other=0)
-    end = tl.load(starts_ptr + expert + 1, mask=expert < E, other=0)
-    tiles = tl.cdiv(end - start, PAIRS)
-    upto = tl.cumsum(tiles, axis=0)
-    mine = tl.sum(((upto <= tile) & (expert < E)).to(tl.int32), axis=0)
-    here = expert == mine
-    first = tl.sum(tl.where(here, start + (tile - upto + tiles) * PAIRS, 0), axis=0)
-    last = tl.sum(tl.where(here, end, 0), axis=0)
-    return mine, first, last
 
 
 @triton.jit
@@ -147,32 +142,36 @@ def _up(
     row_scales_ptr,
     weight_ptr,
     scales_ptr,
-    pairs_ptr,
-    starts_ptr,
+    first_ptr,
+    second_ptr,
     out_ptr,
     x_stride,
+    P: tl.constexpr,
     K: tl.constexpr,
+    K_BLOCK: tl.constexpr,
     E: tl.constexpr,
     E_BLOCK: tl.constexpr,
+    KIND: tl.constexpr,
     N: tl.constexpr,
     WIDTH: tl.constexpr,
     PAIRS: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     STAGES: tl.constexpr,
+    HELD: tl.constexpr,
     SCALED: tl.constexpr,
     ROWS_SCALED: tl.constexpr,
     PRECISION: tl.constexpr,
     EARLY: tl.constexpr,
 ):
-    early.let_next_start(EARLY)
+    # in this order, so that the next kernel may read the choice of experts before its own wait
     early.wait(EARLY)
-    expert, first, last = _tile(starts_ptr, E, E_BLOCK, PAIRS)
+    early.let_next_start(EARLY)
+    expert, pair, inner, there = tile_of(first_ptr, second_ptr, P, K, K_BLOCK, E, E_BLOCK, PAIRS, KIND, True)
     if expert < E:
-        place = first + tl.arange(0, PAIRS)
         row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
         column = tl.arange(0, COLUMNS)
-        token = tl.load(pairs_ptr + place, mask=place < last, other=0).to(tl.int64) // K
+        token = pair // K
         x_ptrs = x_ptr + token[:, None] * x_stride + column[None, :]
         a_ptrs = weight_ptr + (expert.to(tl.int64) * 2 * N + row[None, :]) * WIDTH + column[:, None]
         g_ptrs = a_ptrs + N * WIDTH
@@ -180,7 +179,7 @@ def _up(
         g = tl.zeros((PAIRS, ROWS), dtype=tl.float32)
         for start in tl.range(0, WIDTH, COLUMNS, num_stages=STAGES):
             inside = start + column < WIDTH
-            x = tl.load(x_ptrs + start, mask=(place < last)[:, None] & inside[None, :], other=0.0)
+            x = tl.load(x_ptrs + start, mask=there[:, None] & inside[None, :], other=0.0)
             of_weight = inside[:, None] & (row < N)[None, :]
             a_weight = tl.load(a_ptrs + start, mask=of_weight, other=0.0).to(x.dtype)
             g_weight = tl.load(g_ptrs + start, mask=of_weight, other=0.0).to(x.dtype)
@@ -191,12 +190,12 @@ def _up(
             a *= tl.load(scale_ptrs, mask=row < N, other=0.0)[None, :]
             g *= tl.load(scale_ptrs + N, mask=row < N, other=0.0)[None, :]
         if ROWS_SCALED:
-            row_scale = tl.load(row_scales_ptr + token, mask=place < last, other=0.0)[:, None]
+            row_scale = tl.load(row_scales_ptr + token, mask=there, other=0.0)[:, None]
             a *= row_scale
             g *= row_scale
         value = 0.5 * a * (1.0 + tl.erf(a * 0.7071067811865476)) * (g + 1.0)
-        out_ptrs = out_ptr + place.to(tl.int64)[:, None] * N + row[None, :]
-        tl.store(out_ptrs, value.to(out_ptr.dtype.element_ty), mask=(place < last)[:, None] & (row < N)[None, :])
+        out_ptrs = out_ptr + inner[:, None] * N + row[None, :]
+        tl.store(out_ptrs, value.to(out_ptr.dtype.element_ty), mask=there[:, None] & (row < N)[None, :])
 
 
 @triton.jit
@@ -205,43 +204,57 @@ def _down(
     row_scales_ptr,
     weight_ptr,
     scales_ptr,
-    pairs_ptr,
-    starts_ptr,
+    first_ptr,
+    second_ptr,
     out_ptr,
     x_stride,
+    P: tl.constexpr,
     K: tl.constexpr,
+    K_BLOCK: tl.constexpr,
     E: tl.constexpr,
     E_BLOCK: tl.constexpr,
+    KIND: tl.constexpr,
     N: tl.constexpr,
     WIDTH: tl.constexpr,
     PAIRS: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     STAGES: tl.constexpr,
+    HELD: tl.constexpr,
     SCALED: tl.constexpr,
     ROWS_SCALED: tl.constexpr,
     PRECISION: tl.constexpr,
     EARLY: tl.constexpr,
 ):
     early.let_next_start(EARLY)
-    early.wait(EARLY)
-    expert, first, last = _tile(starts_ptr, E, E_BLOCK, PAIRS)
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    column = tl.arange(0, COLUMNS)
+    if KIND == SORTED:
+        early.wait(EARLY)
+    # otherwise `_up` let this kernel start when the choice of experts was there
+    expert, pair, inner, there = tile_of(first_ptr, second_ptr, P, K, K_BLOCK, E, E_BLOCK, PAIRS, KIND, False)
+    weight_ptrs = weight_ptr + (expert.to(tl.int64) * N + row[None, :]) * WIDTH + column[:, None]
+    held = ()
+    for block in tl.static_range(HELD):
+        of_weight = (expert < E) & (block * COLUMNS + column < WIDTH)[:, None] & (row < N)[None, :]
+        held = held + (tl.load(weight_ptrs + block * COLUMNS, mask=of_weight, other=0.0),)  # type: ignore[assignment]  # noqa: RUF005
+    if KIND != SORTED:
+        early.wait(EARLY)
     if expert < E:
-        place = first + tl.arange(0, PAIRS)
-        row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-        column = tl.arange(0, COLUMNS)
-        x_ptrs = x_ptr + place.to(tl.int64)[:, None] * x_stride + column[None, :]
-        weight_ptrs = weight_ptr + (expert.to(tl.int64) * N + row[None, :]) * WIDTH + column[:, None]
+        x_ptrs = x_ptr + inner[:, None] * x_stride + column[None, :]
         sums = tl.zeros((PAIRS, ROWS), dtype=tl.float32)
-        for start in tl.range(0, WIDTH, COLUMNS, num_stages=STAGES):
+        for block in tl.static_range(HELD):
+            inside = block * COLUMNS + column < WIDTH
+            x = tl.load(x_ptrs + block * COLUMNS, mask=there[:, None] & inside[None, :], other=0.0)
+            sums = tl.dot(x, held[block].to(x.dtype), sums, input_precision=PRECISION)
+        for start in tl.range(HELD * COLUMNS, WIDTH, COLUMNS, num_stages=STAGES):
             inside = start + column < WIDTH
-            x = tl.load(x_ptrs + start, mask=(place < last)[:, None] & inside[None, :], other=0.0)
+            x = tl.load(x_ptrs + start, mask=there[:, None] & inside[None, :], other=0.0)
             weight = tl.load(weight_ptrs + start, mask=inside[:, None] & (row < N)[None, :], other=0.0).to(x.dtype)
             sums = tl.dot(x, weight, sums, input_precision=PRECISION)
         if SCALED:
             sums *= tl.load(scales_ptr + expert * N + row, mask=row < N, other=0.0)[None, :]
         if ROWS_SCALED:
-            sums *= tl.load(row_scales_ptr + place, mask=place < last, other=0.0)[:, None]
-        pair = tl.load(pairs_ptr + place, mask=place < last, other=0).to(tl.int64)
+            sums *= tl.load(row_scales_ptr + inner, mask=there, other=0.0)[:, None]
         out_ptrs = out_ptr + pair[:, None] * N + row[None, :]
-        tl.store(out_ptrs, sums.to(out_ptr.dtype.element_ty), mask=(place < last)[:, None] & (row < N)[None, :])
+        tl.store(out_ptrs, sums.to(out_ptr.dtype.element_ty), mask=there[:, None] & (row < N)[None, :])

@@ -71,7 +71,7 @@ class _Norm(NamedTuple):
 
 def _launch(terms: _Terms, norm: _Norm | None, into: tuple[Tensor, Tensor]) -> None:
     x_BC, parts_SBC = terms.x_BC.contiguous(), terms.parts_SBC.contiguous()
-    found_PC, weights_BK = (x_BC, x_BC[:, :0]) if terms.experts is None else terms.experts
+    found_PC, weights_BK, joined = terms.experts or (x_BC, x_BC[:, :0], False)
     if parts_SBC.shape[1:] != x_BC.shape:
         raise ValueError(f"parts of {tuple(parts_SBC.shape[1:])} do not fit rows of {tuple(x_BC.shape)}")
     count, width = x_BC.shape
@@ -98,7 +98,7 @@ def _launch(terms: _Terms, norm: _Norm | None, into: tuple[Tensor, Tensor]) -> N
         NORM=norm is not None,
         CENTRED=bias_C is not None,
         num_warps=_ONE_ROW_WARPS if count == 1 else _ROW_WARPS,
-        **early.options(x_BC.device, count),
+        **early.options(x_BC.device, count, plainly=joined),
     )
 
 

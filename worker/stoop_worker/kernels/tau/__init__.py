@@ -18,10 +18,10 @@ from stoop_worker.kernels.tau.reference import scales, temper
 __all__ = ["Heat", "scales", "tau_parts", "temper"]
 
 
-def tau_parts(qkv_TN: Tensor, w_XN: Tensor, *, tanh_gelu: bool) -> Tensor:
-    """Return gelu(qkv) W^T in parts; see `reference.tau_parts`."""
+def tau_parts(qkv_TN: Tensor, w_XN: Tensor, *, tanh_gelu: bool, plainly: bool = False) -> Tensor:
+    """Return gelu(qkv) W^T in parts; see `reference.tau_parts`. Launched `plainly`, the kernel does not start early."""
     if uses_kernel(qkv_TN, w_XN):
         from stoop_worker.kernels.tau import kernel
 
-        return kernel.tau_parts(qkv_TN, w_XN, tanh_gelu=tanh_gelu)
+        return kernel.tau_parts(qkv_TN, w_XN, tanh_gelu=tanh_gelu, plainly=plainly)
     return reference.tau_parts(qkv_TN, w_XN, tanh_gelu=tanh_gelu)

@@ -37,7 +37,9 @@ def cut_for(count: int) -> Cut:
     return _FEW if count <= early.MOST_ROWS else _MIDDLE if count <= 256 else _MANY
 
 
-def tau_parts(qkv_TN: Tensor, w_XN: Tensor, *, tanh_gelu: bool, cut: Cut | None = None) -> Tensor:
+def tau_parts(
+    qkv_TN: Tensor, w_XN: Tensor, *, tanh_gelu: bool, plainly: bool = False, cut: Cut | None = None
+) -> Tensor:
     """Compute `reference.tau_parts` in several parts; rows may be strided, their columns are contiguous."""
     (count, width), out = qkv_TN.shape, w_XN.shape[0]
     cut = cut or cut_for(count)
@@ -62,7 +64,7 @@ def tau_parts(qkv_TN: Tensor, w_XN: Tensor, *, tanh_gelu: bool, cut: Cut | None 
         TANH=tanh_gelu,
         PRECISION="ieee" if qkv_TN.dtype == torch.float32 else "tf32",  # matters only for float32
         num_warps=cut.warps,
-        **early.options(qkv_TN.device, count),
+        **early.options(qkv_TN.device, count, plainly=plainly),
     )
     return parts_STX
 

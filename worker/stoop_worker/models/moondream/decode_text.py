@@ -7,6 +7,7 @@ with experts, the router joins the first product, and the sum adds up the expert
 B rows, C model dim, F inner dim of the MLP, E experts, H heads, D head dim, S parts of a sum.
 """
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from stoop_worker.engine.tensors import KVView
 from stoop_worker.kernels import moe
+from stoop_worker.kernels.branch import branch, join
 from stoop_worker.kernels.rotate_attend import rotate_attend
 from stoop_worker.kernels.rotate_write import Places
 from stoop_worker.kernels.skinny_linear import add_parts, add_parts_layer_norm, skinny_linear, split_linear
@@ -21,7 +23,10 @@ from stoop_worker.models.blocks.layers import MLP, AnyLinear, LayerNorm, Linear,
 from stoop_worker.models.moondream.tau import heat_of
 from stoop_worker.models.moondream.weights import MoE, Tau, TextBlock, TextWeights
 
-__all__ = ["MergedBlock", "merge", "step"]
+__all__ = ["MOST_BESIDE", "MergedBlock", "merge", "step"]
+
+MOST_BESIDE = 0
+"""Up to so many rows attend beside their experts."""
 
 _MULTIPLE = 128  # of the first product's rows, so that the kernel's blocks divide them
 
@@ -46,15 +51,31 @@ def merge(weights: TextWeights) -> tuple[MergedBlock, ...]:
     return tuple(_merge(block) for block in weights.blocks)
 
 
-def step(x_BC: Tensor, kv: KVView, blocks: tuple[MergedBlock, ...], rotations_SF2: Tensor) -> Tensor:
-    """Run the decoder on one position a sequence; returns hidden_BC like `text.forward`, rounded less often."""
+def step(
+    x_BC: Tensor,
+    kv: KVView,
+    blocks: tuple[MergedBlock, ...],
+    rotations_SF2: Tensor,
+    *,
+    most_beside: int = MOST_BESIDE,
+) -> Tensor:
+    """Run the decoder on one position a sequence; returns hidden_BC like `text.forward`, rounded less often.
+
+    On a GPU, up to `most_beside` rows attend while their experts compute.
+    """
+    aside = x_BC.is_cuda and len(x_BC) <= most_beside
     # launched when all before has ended: what the step is given may be read from here on by kernels that start early
     normed_BC = layer_norm(x_BC, blocks[0].ln)
     for layer, block in enumerate(blocks):
         made_BN = skinny_linear(normed_BC, block.first.weight, block.first.bias)
-        joined_BM = _attend(made_BN, kv, layer, block, rotations_SF2)
+        branched = aside and block.experts is not None
+        with branch(x_BC.device) if branched else nullcontext():
+            joined_BM = _attend(made_BN, kv, layer, block, rotations_SF2, branched=branched)
+            parts_SBC = split_linear(joined_BM, block.second.weight)
         experts = _experts(normed_BC, made_BN, block.experts)
-        parts_SBC = split_linear(joined_BM, block.second.weight)
+        if branched and experts is not None:
+            join(x_BC.device)
+            experts = experts._replace(joined=True)
         if layer + 1 == len(blocks):
             break
         norm, bias_C = blocks[layer + 1].ln, block.second.bias
@@ -62,11 +83,13 @@ def step(x_BC: Tensor, kv: KVView, blocks: tuple[MergedBlock, ...], rotations_SF
     return add_parts(x_BC, parts_SBC, blocks[-1].second.bias, experts=experts)
 
 
-def _attend(made_BN: Tensor, kv: KVView, layer: int, block: MergedBlock, rotations_SF2: Tensor) -> Tensor:
+def _attend(
+    made_BN: Tensor, kv: KVView, layer: int, block: MergedBlock, rotations_SF2: Tensor, *, branched: bool
+) -> Tensor:
     """Return the second product's input: the heads' outputs, then the MLP's inner values if there are no experts."""
     width, wanted = block.second.weight.shape
     qkv_BN = made_BN[:, : 3 * width]
-    places = Places(kv.positions_T, rotations_SF2, kv.slots_T, heat=heat_of(qkv_BN, block.tau))
+    places = Places(kv.positions_T, rotations_SF2, kv.slots_T, heat=heat_of(qkv_BN, block.tau, plainly=branched))
     joined_BM = made_BN.new_empty(made_BN.shape[0], wanted)
     rotate_attend(made_BN[:, : 2 * width + wanted], places, kv.pool[layer], kv.layout, out_BM=joined_BM)
     return joined_BM
@@ -77,8 +100,8 @@ def _experts(normed_BC: Tensor, made_BN: Tensor, experts: MoE | None) -> moe.Exp
     if experts is None:
         return None
     start = 3 * normed_BC.shape[1]
-    routing = moe.route(made_BN[:, start : start + experts.router.weight.shape[0]], experts.chosen)
-    return moe.expert_outputs(normed_BC, routing, experts.up, experts.down)
+    logits_BE = made_BN[:, start : start + experts.router.weight.shape[0]]
+    return moe.expert_outputs(normed_BC, logits_BE, experts.chosen, experts.up, experts.down)
 
 
 def _merge(block: TextBlock) -> MergedBlock:

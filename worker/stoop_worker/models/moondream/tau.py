@@ -11,11 +11,14 @@ from stoop_worker.models.moondream.weights import Attention, Tau
 __all__ = ["heat_of", "tempered"]
 
 
-def heat_of(qkv_TN: Tensor, tau: Tau | None) -> Heat | None:
-    """Return the values that determine these rows' temperatures; None in Moondream 2, which has no temperatures."""
+def heat_of(qkv_TN: Tensor, tau: Tau | None, *, plainly: bool = False) -> Heat | None:
+    """Return the values that determine these rows' temperatures; None in Moondream 2, which has no temperatures.
+
+    Launched `plainly`, the kernel does not start early.
+    """
     if tau is None:
         return None
-    parts_STX = tau_parts(qkv_TN, tau.w, tanh_gelu=tau.rule.gelu == "tanh")
+    parts_STX = tau_parts(qkv_TN, tau.w, tanh_gelu=tau.rule.gelu == "tanh", plainly=plainly)
     return Heat(parts_STX, tau.alpha, rounded_positions=tau.rule.position_dtype == "bfloat16")
 
 
