@@ -8,6 +8,7 @@ import contextlib
 import io
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -16,19 +17,17 @@ import numpy.typing as npt
 from stoop_worker.errors import AudioTooLarge, AudioUndecodable
 
 if TYPE_CHECKING:
-    from av import AudioFrame, AudioResampler, Packet
+    from av import AudioFifo, AudioFrame, AudioResampler, Packet
     from av.audio.stream import AudioStream
     from av.container import InputContainer
 
-__all__ = ["SAMPLE_RATE", "AudioLimits", "Check", "decode", "go_on", "packed_seconds"]
+__all__ = ["SAMPLE_RATE", "AudioLimits", "Check", "decode", "decoded", "go_on", "packed_seconds"]
 
 SAMPLE_RATE: Final = 16_000
 """Samples of one second after decoding."""
 
 Check = Callable[[], None]
 """Called every few milliseconds of a long piece of work; whatever it raises ends the work."""
-
-_SAMPLE_BYTES: Final = 2
 
 _FORMATS: Final = "aac,aiff,amr,asf,au,caf,flac,matroska,mov,mp3,mpeg,mpegts,ogg,w64,wav"
 _CODECS: Final = (
@@ -42,6 +41,8 @@ _USUAL_RATE: Final = 2 * 48_000
 """Samples of a second of stereo, by which the work of decoding is bounded."""
 _FAR: Final = 1.1
 """The share of the limit from which a length by packets alone is too long; below it, the decoded samples decide."""
+_BLOCK: Final = 1 << 17
+"""Samples that are resampled by one call."""
 _LONGEST_FRAME: Final = 60
 """Seconds of one frame: a block of 65,535 samples at 5 Hz would become 210 million samples at once."""
 
@@ -64,21 +65,27 @@ def decode(encoded: bytes, limits: AudioLimits, check: Check = go_on) -> npt.NDA
     Frames that are damaged are skipped, and a file that breaks off keeps the audio before that. Raises `AudioTooLarge`
     as soon as a limit is passed, and `AudioUndecodable` if there is no audio.
     """
-    if len(encoded) > limits.max_bytes:
-        raise AudioTooLarge(f"the audio has {len(encoded)} bytes: at most {limits.max_bytes}")
     samples = bytearray()  # one array for each frame would take many times its samples where frames are short
-    with _opened(encoded) as container:
-        resampler = _Resampler()
-        for frame in _frames(container, _stream(container), limits, check):
-            for piece in resampler.take(frame):
-                samples += piece.data
-            if len(samples) > limits.max_seconds * SAMPLE_RATE * _SAMPLE_BYTES:
-                raise _too_long(limits)
-        for piece in resampler.take(None):
-            samples += piece.data
+    for piece in decoded(encoded, limits, check):
+        samples += piece.data
     if not samples:
         raise AudioUndecodable("the file has no audio that can be decoded")
     return np.frombuffer(samples, dtype=np.int16)
+
+
+def decoded(encoded: bytes, limits: AudioLimits, check: Check = go_on) -> Iterator[npt.NDArray[np.int16]]:
+    """Yield the samples that `decode` returns in pieces of seconds, while later ones are not decoded yet."""
+    if len(encoded) > limits.max_bytes:
+        raise AudioTooLarge(f"the audio has {len(encoded)} bytes: at most {limits.max_bytes}")
+    count = 0
+    with _opened(encoded) as container:
+        resampler = _Resampler()
+        for frame in chain(_frames(container, _stream(container), limits, check), (None,)):
+            for piece in resampler.take(frame):
+                count += len(piece)
+                if count > limits.max_seconds * SAMPLE_RATE:
+                    raise _too_long(limits)
+                yield piece
 
 
 def packed_seconds(encoded: bytes, limits: AudioLimits, check: Check = go_on) -> float:
@@ -155,10 +162,14 @@ def _frames(
 
 
 class _Resampler:
-    """Turns frames into mono samples at 16 kHz, also where the form of the frames changes within a file."""
+    """Turns frames into mono samples at 16 kHz, also where the form of the frames changes within a file.
+
+    Frames are joined to blocks first: a call for each of their few hundred samples would take most of the time.
+    """
 
     def __init__(self) -> None:
         self._form: tuple[int, str, str] | None = None
+        self._joined: AudioFifo | None = None
         self._resampler: AudioResampler | None = None
 
     def take(self, frame: "AudioFrame | None") -> list[npt.NDArray[np.int16]]:
@@ -168,7 +179,7 @@ class _Resampler:
         try:
             return [_samples(each) for each in self._resampled(frame)]
         except (av.FFmpegError, ValueError):  # a damaged frame may claim a form that does not exist
-            self._form = self._resampler = None
+            self._form = self._joined = self._resampler = None
             return []
 
     def _resampled(self, frame: "AudioFrame | None") -> "list[AudioFrame]":
@@ -177,10 +188,22 @@ class _Resampler:
         form = None if frame is None else (frame.sample_rate, frame.layout.name, frame.format.name)
         left: list[AudioFrame] = []
         if form != self._form:
-            left = self._resampler.resample(None) if self._resampler else []
+            left = self._rest()
             self._form = form
+            self._joined = av.AudioFifo() if form else None
             self._resampler = av.AudioResampler(format="s16", layout="mono", rate=SAMPLE_RATE) if form else None
-        return left + (self._resampler.resample(frame) if self._resampler else [])
+        if frame is None or self._joined is None or self._resampler is None:
+            return left
+        frame.pts = None  # a gap in the times is not filled up
+        self._joined.write(frame)
+        return left + (self._resampler.resample(self._joined.read()) if self._joined.samples >= _BLOCK else [])
+
+    def _rest(self) -> "list[AudioFrame]":
+        """Return the samples that were held back."""
+        if self._joined is None or self._resampler is None:
+            return []
+        block = self._joined.read()
+        return (self._resampler.resample(block) if block else []) + self._resampler.resample(None)
 
 
 def _samples(frame: "AudioFrame") -> npt.NDArray[np.int16]:
