@@ -150,6 +150,21 @@ async def test_a_lane_at_its_bound_is_full(queue: QueueUnderTest, broker: Broker
     await transport.submit([new_job()])
 
 
+async def test_jobs_that_tasks_submit_at_once_are_put_or_refused_one_by_one(queue: QueueUnderTest) -> None:
+    transport, first = queue.transport(bounds={"interactive": 3}), new_job(idempotency_key="a key")
+    await transport.submit([first])
+    repeated, other = new_job(idempotency_key="a key"), new_job(idempotency_key="a key", question="What else?")
+    elsewhere, more = new_job(lane="bulk"), [new_job() for _ in range(4)]
+    calls = [transport.submit([job]) for job in (repeated, other, elsewhere, *more)]
+    replies = await asyncio.gather(*calls, return_exceptions=True)
+    assert replies[0] == [first.id]
+    assert isinstance(replies[1], IdempotencyConflict)
+    assert replies[2] == [elsewhere.id]
+    assert sum(isinstance(reply, QueueFull) for reply in replies[3:]) == 2
+    assert sum(reply == [job.id] for reply, job in zip(replies[3:], more, strict=True)) == 2
+    assert await queue.depth("interactive") == 3
+
+
 async def test_a_job_that_is_there_finds_no_lane_full(queue: QueueUnderTest) -> None:
     transport, job = queue.transport(bounds={"interactive": 1}), new_job()
     await transport.submit([job])

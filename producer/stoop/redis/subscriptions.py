@@ -3,16 +3,15 @@
 import asyncio
 import contextlib
 import logging
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from redis.exceptions import RedisError, ResponseError
 
 from stoop.backoff import backoff
 from stoop.errors import ClientUnusable, StoopError
 from stoop.redis.calls import explained, keeping_cancellation
+from stoop.redis.readers import UNKNOWN, Channel, Reader
 
 __all__ = ["Subscriptions"]
 
@@ -20,73 +19,11 @@ log = logging.getLogger(__name__)
 
 _CONFIRM_SECONDS = 10.0
 _PING_SECONDS = 10.0
-_BACKLOG = 256
 _FIRST_SECONDS, _LONGEST_SECONDS = 0.1, 5.0  # between two connections
 _ANYWAY_SECONDS = 15.0
 """After so much silence a reader looks for itself, whatever the counts say."""
 
-_UNKNOWN: Final = object()
-
 _Counts = Callable[[Sequence[str]], Awaitable[Sequence[object]]]
-
-
-@dataclass(slots=True, eq=False)
-class _Reader:
-    """One subscriber's unread messages; None marks a place where messages may have been lost.
-
-    `count` is how many messages there had been when the reader last had to look for itself, or unknown. `spoken` says
-    whether a message came since the last check, and `quiet` counts the checks since then.
-    """
-
-    unread: deque[bytes | None] = field(default_factory=deque)
-    count: object = _UNKNOWN
-    spoken: bool = False
-    quiet: int = 0
-    news: asyncio.Event = field(default_factory=asyncio.Event)
-    ended: bool = False
-
-    def put(self, packed: bytes | None) -> None:
-        if len(self.unread) >= _BACKLOG:
-            # the reader is too slow: it finds the dropped messages in the log
-            self.unread.clear()
-            packed = None
-        self.unread.append(packed)
-        self.news.set()
-
-    def check(self, count: object, most_quiet: int) -> None:
-        """Take in the count of messages; look for lost ones if it changed in silence, or after a long silence."""
-        if self.spoken:
-            self.spoken, self.count, self.quiet = False, _UNKNOWN, 0
-            return
-        self.quiet += 1
-        if count is _UNKNOWN or count != self.count or self.quiet >= most_quiet:
-            self.count, self.quiet = count, 0
-            self.put(None)
-
-    def end(self) -> None:
-        self.ended = True
-        self.news.set()
-
-    async def messages(self) -> AsyncIterator[bytes | None]:
-        while not self.ended:
-            if self.unread:
-                yield self.unread.popleft()
-                continue
-            self.news.clear()
-            await self.news.wait()
-
-
-@dataclass(slots=True, eq=False)
-class _Channel:
-    """The readers of one channel; `confirmed` is set while the subscription is active in Redis.
-
-    The messages of the channel are counted under `counter`.
-    """
-
-    counter: str
-    confirmed: asyncio.Event = field(default_factory=asyncio.Event)
-    readers: set[_Reader] = field(default_factory=set)
-    refusal: Exception | None = None
 
 
 class Subscriptions:
@@ -105,9 +42,12 @@ class Subscriptions:
         self._silence = silence
         self._counts = counts
         self._checking: asyncio.Task[None] | None = None
-        self._channels: dict[str, _Channel] = {}
+        self._channels: dict[str, Channel] = {}
+        self._joining: set[str] = set()
         self._left: set[str] = set()
+        self._sending: set[asyncio.Task[None]] = set()
         self._connection: Any = None
+        self._heard_at = 0.0
         self._task: asyncio.Task[None] | None = None
         self._trouble: Exception = TimeoutError("no reply in time")
         self._closed = False
@@ -119,7 +59,7 @@ class Subscriptions:
         The channel's messages are counted under `counter`. Raises `QueueUnavailable` if Redis does not confirm the
         subscription within 10 s.
         """
-        reader, channel = _Reader(), self._channels.setdefault(name, _Channel(counter))
+        reader, channel = Reader(), self._channels.setdefault(name, Channel(counter))
         channel.readers.add(reader)
         try:
             await self._confirmed(name, channel)
@@ -134,7 +74,7 @@ class Subscriptions:
     async def close(self) -> None:
         """Disconnect; every subscriber's iteration ends."""
         self._closed = True
-        tasks = [task for task in (self._task, self._checking) if task]
+        tasks = [task for task in (self._task, self._checking, *self._sending) if task]
         self._task = self._checking = None
         for task in tasks:
             task.cancel()
@@ -143,7 +83,7 @@ class Subscriptions:
             for reader in channel.readers:
                 reader.end()
 
-    async def _confirmed(self, name: str, channel: _Channel) -> None:
+    async def _confirmed(self, name: str, channel: Channel) -> None:
         if self._closed:
             raise ClientUnusable("this client is closed")
         if self._task is None:
@@ -152,7 +92,7 @@ class Subscriptions:
             self._checking = asyncio.create_task(self._check_silences(), name="silences")
         if len(channel.readers) == 1:
             self._left.discard(name)
-            await self._send("SUBSCRIBE", name)
+            self._join(name)
         try:
             async with asyncio.timeout(_CONFIRM_SECONDS):
                 await channel.confirmed.wait()
@@ -160,6 +100,20 @@ class Subscriptions:
             raise explained(self._trouble, self._address) from None
         if channel.refusal:
             raise explained(channel.refusal, self._address) from channel.refusal
+
+    def _join(self, name: str) -> None:
+        """Subscribe to a channel, by one command with all that get their first reader in this turn of the loop."""
+        if not self._joining:
+            asyncio.get_running_loop().call_soon(self._join_all)
+        self._joining.add(name)
+
+    def _join_all(self) -> None:
+        joining, self._joining = self._joining & self._channels.keys(), set()
+        if not joining:
+            return
+        sending = asyncio.create_task(self._send("SUBSCRIBE", *joining))
+        self._sending.add(sending)
+        sending.add_done_callback(self._sending.discard)
 
     async def _check_silences(self) -> None:
         """Check while there are readers, and unsubscribe where there are none; the next reader starts another task."""
@@ -176,7 +130,7 @@ class Subscriptions:
                 found = {}
             for channel in channels:
                 for reader in channel.readers:
-                    reader.check(found.get(channel, _UNKNOWN), most_quiet)
+                    reader.check(found.get(channel, UNKNOWN), most_quiet)
         self._checking = None
 
     async def _leave(self) -> None:
@@ -184,7 +138,7 @@ class Subscriptions:
         if left:
             await self._send("UNSUBSCRIBE", *left)
 
-    async def _counted(self, channels: Sequence[_Channel]) -> dict[_Channel, object]:
+    async def _counted(self, channels: Sequence[Channel]) -> dict[Channel, object]:
         """Return the counts of the silent channels."""
         silent = [channel for channel in channels if any(not reader.spoken for reader in channel.readers)]
         if not silent:
@@ -212,7 +166,10 @@ class Subscriptions:
             try:
                 with keeping_cancellation():
                     await connection.connect()
+                # redis-py would make a task to time each command, and a timer for each reply
+                connection.socket_timeout = None
                 self._connection, failures = connection, 0
+                self._joining.clear()
                 if self._channels:
                     await self._send("SUBSCRIBE", *self._channels)
                 await self._read(connection)
@@ -226,24 +183,38 @@ class Subscriptions:
             failures += 1
 
     async def _read(self, connection: Any) -> None:
+        """Read until the connection breaks. Only a ping reveals one that died silently."""
+        loop = asyncio.get_running_loop()
+        since = self._heard_at = loop.time()
         asked = False
-        while not self._closed:
+        reading = asyncio.create_task(self._dispatch_all(connection))
+        try:
+            while not self._closed:
+                await asyncio.wait({reading}, timeout=since + _PING_SECONDS - loop.time())
+                if reading.done():
+                    reading.result()
+                elif self._heard_at > since:
+                    since, asked = self._heard_at, False
+                elif asked:
+                    raise OSError("no answer to a ping")
+                else:
+                    since, asked = loop.time(), True
+                    await connection.send_command("PING", check_health=False)
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+
+    async def _dispatch_all(self, connection: Any) -> None:
+        now, task = asyncio.get_running_loop().time, asyncio.current_task()
+        # redis-py may lose a cancellation
+        while task and not task.cancelling():
             try:
-                with keeping_cancellation():
-                    message = await connection.read_response(timeout=_PING_SECONDS, disconnect_on_error=False)
+                message = await connection.read_response(disconnect_on_error=False)
             except ResponseError as error:
                 self._refused(error)
                 continue
-            if message is not None:
-                asked = False
-                self._dispatch(message)
-            elif asked:
-                raise OSError("no answer to a ping")
-            else:
-                # only a ping reveals a connection that died silently
-                asked = True
-                with keeping_cancellation():
-                    await connection.send_command("PING", check_health=False)
+            self._heard_at = now()
+            self._dispatch(message)
 
     def _dispatch(self, message: Any) -> None:
         match message:
@@ -254,7 +225,7 @@ class Subscriptions:
             case [b"subscribe", bytes(name), int()] if channel := self._channels.get(name.decode()):
                 self._subscribed(channel)
 
-    def _subscribed(self, channel: _Channel) -> None:
+    def _subscribed(self, channel: Channel) -> None:
         if channel.confirmed.is_set():
             # this is a new subscription, so messages since the old one may be lost
             for reader in channel.readers:

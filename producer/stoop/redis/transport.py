@@ -12,6 +12,7 @@ import msgspec
 
 from stoop.errors import IdempotencyConflict, InvalidJob, QueueFull
 from stoop.redis.calls import RedisCalls, Script
+from stoop.redis.joint_submission import JointSubmission
 from stoop.redis.subscriptions import Subscriptions
 from stoop_schemas import names
 from stoop_schemas.codec import pack
@@ -65,6 +66,7 @@ class RedisTransport:
         self._subscriptions = Subscriptions(
             self._calls.make_connection, self._calls.address, silence=silence, counts=self._counted
         )
+        self._joint = JointSubmission(self._put, _chunks)
         self._submit = Script("stoop.redis", "submit")
         self._cancel = Script("stoop.redis", "cancel")
         self._forget = Script("stoop.redis", "forget")
@@ -72,12 +74,16 @@ class RedisTransport:
     async def submit(self, jobs: Sequence[Job]) -> list[str]:
         """Put jobs into their lanes, 128 to a call, each call's all or none; return their ids.
 
+        A single job shares its call with those that other tasks submit just then, and is put or refused by itself.
         Raises `InvalidJob`, `QueueFull` or `IdempotencyConflict`. The same jobs may be submitted again after an
         error: those that are there are not put twice.
         """
-        chunks = _chunks([_checked(job) for job in jobs])
+        for job in jobs:
+            _check(job)
+        if len(jobs) == 1:
+            return [await self._joint.submit(jobs[0])]
         ids = [""] * len(jobs)
-        for chunk in chunks:
+        for chunk in _chunks(jobs):
             replies = await self._put([jobs[i] for i in chunk])
             for i, job_id in zip(chunk, replies, strict=True):
                 ids[i] = job_id
@@ -139,6 +145,7 @@ class RedisTransport:
 
     async def close(self) -> None:
         """Disconnect and end the subscriptions."""
+        await self._joint.close()
         await self._subscriptions.close()
         await self._calls.close()
 
@@ -177,9 +184,9 @@ class RedisTransport:
         return [job_id.decode() for job_id in rest]
 
 
-def _checked(job: Job) -> Job:
+def _check(job: Job) -> None:
     try:
-        return check(job)
+        check(job)
     except Rejected as error:
         raise InvalidJob(error.failure) from error
 

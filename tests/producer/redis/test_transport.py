@@ -301,6 +301,24 @@ async def test_a_client_holds_the_bounds_it_is_configured_with(redis_url: str) -
             await client.submit(new_job())
 
 
+async def test_what_tasks_subscribe_to_and_submit_at_once_is_one_call_of_each(queue: OnRedis) -> None:
+    transport = queue.transport()
+    jobs = [new_job() for _ in range(100)]
+    async with asyncio.timeout(SOON), contextlib.AsyncExitStack() as stack:
+        # it is connected, and Redis knows the script from here on
+        await stack.enter_async_context(transport.subscribe("any"))
+        await transport.submit([new_job()])
+        await queue.call("CONFIG", "RESETSTAT")
+        entering = (stack.enter_async_context(transport.subscribe(job.id)) for job in jobs)
+        published = await asyncio.gather(*entering)
+        assert await asyncio.gather(*(transport.submit([job]) for job in jobs)) == [[job.id] for job in jobs]
+        for job, events in zip(jobs, published, strict=True):
+            assert await anext(events) == pack(QueuedEvent(id=job.id, seq=0))
+        calls = await queue.call("INFO", "commandstats")
+    assert (calls["cmdstat_subscribe"]["calls"], calls["cmdstat_evalsha"]["calls"]) == (1, 1)
+    assert await queue.depth("interactive") == 101
+
+
 async def test_submitting_looks_at_no_tenant_but_its_own(queue: OnRedis) -> None:
     transport = queue.transport()
     await transport.submit([new_job(tenant=f"t{i}") for i in range(500)])
