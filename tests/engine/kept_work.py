@@ -1,12 +1,13 @@
-"""Work that is kept and called again, in place of CUDA graphs."""
+"""Work that is kept and called again, in place of CUDA graphs, and the attention of such prefills on a CPU."""
 
 from collections.abc import Callable, Hashable
 
 from torch import Tensor
 
 from stoop_worker.engine.graphs import Graphs
+from stoop_worker.kernels.paged_attention import PagedLayout, reference
 
-__all__ = ["KeptWork"]
+__all__ = ["KeptWork", "attention"]
 
 
 class KeptWork(Graphs):
@@ -27,3 +28,13 @@ class KeptWork(Graphs):
         self.replayed.append(key)
         # on a device what follows it has read its values before it runs again; here a view would change
         return self.kept[key]().clone()
+
+
+def attention(q_THD: Tensor, pool: Tensor, layout: PagedLayout, *, scale: float | None = None) -> Tensor:
+    """Attend as on a GPU: only the kernel, in Triton's interpreter, does what a captured prefill's tensors say."""
+    scale = q_THD.shape[2] ** -0.5 if scale is None else scale
+    if layout.cu_seqlens or q_THD.shape[0] == layout.context_lens_B.shape[0]:
+        return reference.paged_attention(q_THD, pool, layout, scale=scale)
+    from stoop_worker.kernels.paged_attention.prefill import prefill
+
+    return prefill(q_THD, pool, layout, scale=scale)

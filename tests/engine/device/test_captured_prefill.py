@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from torch import Tensor
 
 from stoop_worker.engine.config import EngineConfig
 from stoop_worker.engine.device import runner
@@ -17,10 +16,9 @@ from stoop_worker.engine.engine import Engine
 from stoop_worker.engine.request import Caption, Detect, Finished, Point, Query, Request, Sampling, SpatialRef, Task
 from stoop_worker.images import Crops
 from stoop_worker.kernels.backend import has_triton
-from stoop_worker.kernels.paged_attention import PagedLayout, reference
 from stoop_worker.models.moondream import text as paged_text
 from stoop_worker.models.moondream.family import MoondreamFamily
-from tests.engine.kept_work import KeptWork
+from tests.engine.kept_work import KeptWork, attention
 from tests.engine.micro import MICRO, crops_of, drain, ending, media_of, micro_moondream, small_engine
 
 interpreted = pytest.mark.skipif(torch.cuda.is_available() or not has_triton(), reason="needs Triton's interpreter")
@@ -79,15 +77,6 @@ def pair(warm: Pair) -> Pair:
 
 def images(shape: PrefillShape, width: int = MICRO.text.prefix_attn) -> int:
     return shape.given // width
-
-
-def attention(q_THD: Tensor, pool: Tensor, layout: PagedLayout) -> Tensor:
-    scale = q_THD.shape[2] ** -0.5
-    if layout.cu_seqlens or q_THD.shape[0] == layout.context_lens_B.shape[0]:
-        return reference.paged_attention(q_THD, pool, layout, scale=scale)
-    from stoop_worker.kernels.paged_attention.prefill import prefill
-
-    return prefill(q_THD, pool, layout, scale=scale)
 
 
 def ask(number: int, task: Task, image: Crops | None) -> Request:

@@ -75,8 +75,12 @@ class CapturedPrefill:
 
     def _run(self, shape: PrefillShape) -> Tensor:
         rows, model = self._buffers.on_device(shape), self._model
-        x_TC = model.feed(FedRows(rows.ids_T), self._last)
-        given = Given(rows.rows_N, self.given_NC[: len(rows.rows_N)], shape.positions)
+        ids_T, given = rows.ids_T, None
+        if model.spec.media_width or model.spec.values:
+            given = Given(rows.rows_N, self.given_NC[: len(rows.rows_N)], shape.positions)
+        else:
+            ids_T = ids_T[: shape.positions]  # nothing is given, so no row takes its padding
+        x_TC = model.feed(FedRows(ids_T), self._last)
         kv = self._cache.at(rows.positions_T, rows.slots_T, rows.layout)
         hidden_BC = model.forward(x_TC, kv, given, rows.rows_B)
         return self._read_BV[: shape.sequences].copy_(model.read(hidden_BC, rows.reads, self._last))

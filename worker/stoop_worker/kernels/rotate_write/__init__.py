@@ -25,6 +25,7 @@ __all__ = ["HeadNorms", "Places", "rotate_write", "rotate_write_gelu", "rotation
 
 def rotate_write(qkv_TN: Tensor, places: Places, pool: Tensor, *, norms: HeadNorms | None = None) -> Tensor:
     """Return the rotated q_THD; see `reference.rotate_write`."""
+    _check_rows(qkv_TN, places)
     if uses_kernel(qkv_TN):
         from stoop_worker.kernels.rotate_write import kernel
 
@@ -34,8 +35,18 @@ def rotate_write(qkv_TN: Tensor, places: Places, pool: Tensor, *, norms: HeadNor
 
 def rotate_write_gelu(qkvf_TN: Tensor, places: Places, pool: Tensor, *, out_TM: Tensor) -> Tensor:
     """Return the rotated q_THD and fill the last columns of `out_TM`; see `reference.rotate_write_gelu`."""
+    _check_rows(qkvf_TN, places)
     if uses_kernel(qkvf_TN):
         from stoop_worker.kernels.rotate_write import kernel
 
         return kernel.rotate_write_gelu(qkvf_TN, places, pool, out_TM=out_TM)
     return reference.rotate_write_gelu(qkvf_TN, places, pool, out_TM=out_TM)
+
+
+def _check_rows(rows_TN: Tensor, places: Places) -> None:
+    """Raise `ValueError` unless each row has a place: a kernel would read another array's memory as its slot."""
+    if not len(rows_TN) == len(places.positions) == len(places.slots_T):
+        raise ValueError(
+            f"{len(rows_TN)} rows have {len(places.positions)} positions and {len(places.slots_T)} slots: "
+            "each row needs one of each"
+        )
