@@ -9,6 +9,7 @@ photos.py           photo-like JPEGs
 photo_requests.py   questions about photos, as requests
 image_processes.py  prepares images in other processes
 full_size.py        models with random weights
+random_adapters.py  LoRA adapters with random weights
 check.py            compares answers with the plain model
 plain_model.py      Moondream in plain torch
 memory.py           memory over many requests

@@ -4,9 +4,10 @@ import argparse
 import ast
 import os
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,11 @@ from benchmarks.engine.engine_run import EngineRun
 from benchmarks.engine.full_size import DTYPES, open_model
 from benchmarks.engine.photo_requests import PhotoRequests
 from benchmarks.engine.photos import Format, Photos, make_photos
+from benchmarks.engine.random_adapters import adapter_names, write_adapters
 from benchmarks.engine.workloads import Ask, photos_for
 from stoop_worker.engine.config import EngineConfig
 from stoop_worker.engine.engine import Engine
+from stoop_worker.models.moondream.adapters import AdapterBank, read_adapters
 from stoop_worker.models.moondream.family import MoondreamFamily
 from stoop_worker.models.moondream.model import Moondream
 
@@ -40,6 +43,10 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--engine", nargs="*", default=[], metavar="FIELD=VALUE", help="fields of EngineConfig, and fp8_linears"
     )
+    parser.add_argument(
+        "--adapters", type=int, default=0, help="random LoRA adapters, which the questions take in turn"
+    )
+    parser.add_argument("--adapter-rank", type=int, default=16)
     parser.add_argument("--on-device", action="store_true", help="give the engine whole images, not crops")
     parser.add_argument("--precision", choices=BOUNDS, help="bounds of the check; by default those of the dtype")
     parser.add_argument("--photos", type=Path, default=Path(tempfile.gettempdir()) / "stoop-photos", help="folder")
@@ -60,7 +67,8 @@ class Bench:
         """Open the model and build the engine."""
         model = open_model(arguments.model, device=arguments.device, dtype=DTYPES[arguments.dtype])
         settings = _settings(arguments.engine)
-        family = MoondreamFamily(model, fp8_linears=settings.pop(_FP8_LINEARS, False))
+        adapters = _adapters(model, arguments.adapters, arguments.adapter_rank)
+        family = MoondreamFamily(model, fp8_linears=settings.pop(_FP8_LINEARS, False), adapters=adapters)
         engine = Engine(family, EngineConfig(**settings))
         engine.warm_up()
         return cls(model, engine, arguments)
@@ -68,7 +76,7 @@ class Bench:
     @property
     def settings(self) -> dict[str, Any]:
         """The settings, for the file of figures."""
-        kept = ("model", "device", "dtype", "on_device")
+        kept = ("model", "device", "dtype", "on_device", "adapters", "adapter_rank")
         return {**{name: getattr(self.arguments, name) for name in kept}, "engine": _settings(self.arguments.engine)}
 
     @property
@@ -76,6 +84,11 @@ class Bench:
         """The largest number of images that the prefix cache can hold."""
         text = self.model.config.text
         return self.engine.stats.pages * self.engine.config.page_size // text.prefix_attn + 1
+
+    def adapted(self, asks: Iterator[Ask]) -> Iterator[Ask]:
+        """Return the questions, each with the next adapter."""
+        names = adapter_names(self.arguments.adapters) or [None]
+        return (replace(ask, adapter=name) for ask, name in zip(asks, cycle(names), strict=False))
 
     def run(self, photos: Photos) -> EngineRun[Ask]:
         """Return the engine with these photos; `with` starts it."""
@@ -94,6 +107,14 @@ class Bench:
         )
         print(f"checked: {checked}", flush=True)
         return checked
+
+
+def _adapters(model: Moondream, count: int, rank: int) -> AdapterBank:
+    if not count:
+        return AdapterBank()
+    with tempfile.TemporaryDirectory(prefix="stoop-adapters-") as folder:
+        write_adapters(Path(folder), model.config.text, count=count, rank=rank)
+        return read_adapters(Path(folder), model.config.text, device=model.device, dtype=model.dtype)
 
 
 def photos_of(asks: Iterable[Ask], folder: Path, *, most: int) -> Photos:

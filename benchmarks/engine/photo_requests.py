@@ -38,4 +38,4 @@ class PhotoRequests:
 
 def to_request(name: str, ask: Ask, picture: Any) -> Request:
     """Return a question as the engine's request; `picture` comes from `prepare`."""
-    return Request(name, ask.task, (picture,), ask.sampling)
+    return Request(name, ask.task, (picture,), ask.sampling, adapter=ask.adapter)

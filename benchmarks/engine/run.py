@@ -3,6 +3,7 @@
     python -m benchmarks.engine.run direct --concurrency 1,4,16,64,256 --requests 400
     python -m benchmarks.engine.run direct --open-loop --rate 20 --rate-seconds 10
     python -m benchmarks.engine.run decode --concurrency 1,64
+    python -m benchmarks.engine.run decode --concurrency 64 --adapters 8
 
 Nothing is timed unless the answers are right. The first `concurrency` requests warm each closed loop up. They are left
 out, like the requests in flight at its end. The last lines are a table; --out writes JSON.
@@ -42,7 +43,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     most = bench.held_images + 2 * max(loads)
     photos = photos_of(map(workload.ask, range(_needed(loads, arguments))), arguments.photos, most=most)
     checked = bench.check(map(workload.ask, range(_CHECKED)), photos)
-    asks = map(workload.ask, count(_CHECKED))
+    asks = bench.adapted(map(workload.ask, count(_CHECKED)))
     with bench.run(photos) as running:
         found, table = _measure(running, asks, loads, arguments)
     if not workload.repeats and any(getattr(figures, "cached_requests", 0) for figures in found):

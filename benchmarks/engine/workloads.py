@@ -16,13 +16,17 @@ __all__ = ["WORKLOADS", "Ask", "Workload", "photos_for"]
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A task about photo number `photo` of a shape; `tokens` of text, or that many `objects`, are the whole answer."""
+    """A task about photo number `photo` of a shape; `tokens` of text, or that many `objects`, are the whole answer.
+
+    `adapter` names one of the engine's.
+    """
 
     task: Task
     photo: int
     shape: Format = LARGE
     tokens: int = 1
     objects: int = 1
+    adapter: str | None = None
 
     @property
     def sampling(self) -> Sampling:

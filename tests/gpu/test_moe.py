@@ -1,11 +1,13 @@
 """A mixture of experts and the temperature of attention as compiled kernels, at the sizes of Moondream 3."""
 
+from dataclasses import fields
+
 import pytest
 import torch
 from torch import Tensor
 
 from stoop_worker.kernels import moe, tau
-from stoop_worker.kernels.moe import ExpertLinear, Routing, reference
+from stoop_worker.kernels.moe import ExpertAdapter, ExpertLinear, Routing, reference
 from stoop_worker.kernels.moe.routing import sort_pairs
 from stoop_worker.kernels.rotate_write import Places, rotate_write, rotation_table
 from stoop_worker.kernels.rotate_write import reference as plain_rotate
@@ -90,6 +92,36 @@ def test_float8_experts_agree_with_the_reference(tokens: int) -> None:
     routing = moe.route(randn(tokens, EXPERTS), CHOSEN)
     bound = 1e-2 if tokens <= 128 else 5e-2  # more rows are quantised, too
     assert error(moe.mixture(x, routing, up, down), reference.mixture(x, routing, up, down)) < bound
+
+
+def adapters(tokens: int, count: int, rank: int) -> ExpertAdapter:
+    """Return `count` adapters side by side, behind an empty one; token t has the adapter t modulo their number."""
+    columns = rank * (count + 1)
+    mask = torch.eye(count + 1, device="cuda").repeat_interleave(rank, dim=1).bfloat16()
+    mask[0] = 0
+    return ExpertAdapter(
+        randn(EXPERTS, columns, WIDTH) / WIDTH**0.5,
+        randn(EXPERTS, columns, 2 * INNER) / rank**0.5,
+        randn(EXPERTS, columns, INNER) / INNER**0.5,
+        randn(EXPERTS, columns, WIDTH) / rank**0.5,
+        mask[torch.arange(tokens, device="cuda") % (count + 1)],
+    )
+
+
+def in_floats(adapter: ExpertAdapter) -> ExpertAdapter:
+    return ExpertAdapter(*(getattr(adapter, each.name).float() for each in fields(adapter)))
+
+
+@pytest.mark.parametrize(("count", "rank"), [(1, 2), (8, 4), (8, 16)])
+@pytest.mark.parametrize("tokens", [1, 8, 64, 750, 3000])
+def test_adapters_correct_both_products(tokens: int, count: int, rank: int) -> None:
+    x, (up, down), adapter = randn(tokens, WIDTH), experts(torch.bfloat16), adapters(tokens, count, rank)
+    routing = moe.route(randn(tokens, EXPERTS), CHOSEN)
+    precise = Routing(routing.experts_TK, routing.weights_TK.float())
+    plain = [ExpertLinear(weights.weight_EOI.float()) for weights in (up, down)]
+    expected = reference.mixture(x.float(), precise, *plain, in_floats(adapter))
+    assert error(expected, reference.mixture(x.float(), precise, *plain)) > 0.1 or tokens == 1
+    assert error(moe.mixture(x, routing, up, down, adapter), expected) < 1e-2
 
 
 def test_one_expert_may_take_all_tokens() -> None:

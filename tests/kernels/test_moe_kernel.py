@@ -1,6 +1,7 @@
 """The kernels for experts against their references; what they do not write is NaN, and what they must not read."""
 
 from collections.abc import Iterator
+from dataclasses import fields
 
 import pytest
 import torch
@@ -8,12 +9,14 @@ from torch import Tensor
 
 from stoop_worker.kernels.moe import kernel, reference
 from stoop_worker.kernels.moe.products import Cut, cuts_for
-from stoop_worker.kernels.moe.routing import sort_pairs
-from stoop_worker.kernels.moe.weights import ExpertLinear, Routing
+from stoop_worker.kernels.moe.routing import Order, sort_pairs
+from stoop_worker.kernels.moe.tiles import sorted_pairs
+from stoop_worker.kernels.moe.weights import ExpertAdapter, ExpertLinear, Routing
 
 # the interpreter's dot takes no bfloat16
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 5e-3}
 WIDTH, INNER, EXPERTS, CHOSEN = 48, 40, 6, 2
+PAIRS = 16
 CUTS = [Cut(16, 16, 16, 4, 2), Cut(16, 32, 64, 4, 2), Cut(32, 64, 32, 4, 2)]
 
 
@@ -95,7 +98,7 @@ def test_a_mixture_agrees_with_the_reference(tokens: int, cut: Cut, dtype: torch
 
 
 @pytest.mark.parametrize("most_unsorted", [0, 1, 16])
-@pytest.mark.parametrize("tokens", [1, 2, 16])
+@pytest.mark.parametrize("tokens", [1, 2, 8])
 def test_few_tokens_find_their_experts_with_and_without_a_sort(tokens: int, most_unsorted: int) -> None:
     x, (up, down) = within(tokens, WIDTH, torch.float32), experts(torch.float32)
     logits = within(tokens, EXPERTS, torch.float32)
@@ -116,6 +119,35 @@ def test_one_token_chooses_alike_whether_a_kernel_runs_before_or_not(logits: lis
     found, expected = (kernel.expert_outputs(*given, most_unsorted=most) for most in (1, 0))
     assert torch.equal(found.found_PC, expected.found_PC)
     torch.testing.assert_close(found.weights_TK, expected.weights_TK)
+
+
+def adapter_of(ranks: int, tokens: int, dtype: torch.dtype) -> ExpertAdapter:
+    """Return adapters in columns of two, one for each token, and one token without."""
+    mask = torch.zeros(tokens, ranks)
+    for token in range(1, tokens):
+        first = 2 * (token % (ranks // 2))
+        mask[token, first : first + 2] = 1
+    a = torch.randn(EXPERTS, ranks, WIDTH) / WIDTH**0.5, torch.randn(EXPERTS, ranks, 2 * INNER)
+    b = torch.randn(EXPERTS, ranks, INNER) / INNER**0.5, torch.randn(EXPERTS, ranks, WIDTH)
+    return ExpertAdapter(*(each.to(dtype) for each in (*a, *b)), mask.to(dtype))
+
+
+def in_doubles(adapter: ExpertAdapter) -> ExpertAdapter:
+    return ExpertAdapter(*(getattr(adapter, each.name).double() for each in fields(adapter)))
+
+
+@pytest.mark.parametrize(("tokens", "ranks", "most_unsorted"), [(1, 6, 16), (5, 6, 16), (5, 80, 0), (41, 6, 0)])
+def test_adapters_correct_both_products(
+    tokens: int, ranks: int, most_unsorted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernel, "_UNSORTED", most_unsorted)
+    x, (up, down) = within(tokens, WIDTH, torch.float32), experts(torch.float32)
+    routing = kernel.route(within(tokens, EXPERTS, torch.float32), CHOSEN)
+    adapter = adapter_of(ranks, tokens, torch.float32)
+    found = kernel.mixture(x, routing, up, down, adapter, cut=CUTS[1])
+    precise = Routing(routing.experts_TK, routing.weights_TK.double())
+    expected = reference.mixture(x.double(), precise, exact(up), exact(down), in_doubles(adapter))
+    torch.testing.assert_close(found.double(), expected, rtol=5e-5, atol=5e-5)
 
 
 @pytest.mark.parametrize("tokens", [1, 20])
@@ -154,6 +186,6 @@ def test_few_tokens_take_small_tiles_and_many_take_large_ones(tokens: int, pairs
 
 @pytest.mark.parametrize("counts", [[1] * 64, [16] * 64, [17] * 64, [0] * 63 + [1000], [1000, 0, 1]])
 def test_the_grid_has_room_for_every_split_of_the_pairs(counts: list[int]) -> None:
-    cut = Cut(16, 64, 64, 4, 2)
-    needed = sum(-(-count // cut.pairs) for count in counts)
-    assert needed <= cut.tiles(sum(counts), len(counts))
+    needed = sum(-(-count // PAIRS) for count in counts)
+    order = Order(torch.empty(sum(counts), dtype=torch.int32), torch.empty(0), 1)
+    assert needed <= sorted_pairs(order).most(PAIRS, len(counts))

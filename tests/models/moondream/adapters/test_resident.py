@@ -105,14 +105,6 @@ def test_a_rank_over_the_limit_is_refused_with_the_flag(tmp_path: Path) -> None:
         places.take("wide")
 
 
-def test_experts_are_refused_where_they_cannot_run(tmp_path: Path) -> None:
-    config, adapters, spell = CASES["moondream3"]
-    save_file(spell(adapters["cats"]), tmp_path / "cats.safetensors")
-    places = ResidentAdapters(tmp_path, config.text, count=1, rank=4, like=LIKE, experts=False)
-    with pytest.raises(Exception, match="adapters of experts run on a CPU only"):
-        places.take("cats")
-
-
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no such folder"):
         ResidentAdapters(tmp_path / "none", MICRO.text, count=1, rank=4, like=LIKE)

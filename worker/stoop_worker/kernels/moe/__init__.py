@@ -12,6 +12,7 @@ weights.py    the values above
 routing.py    the kernels that choose experts and sort tokens by expert
 tiles.py      which expert and which tokens a program takes
 products.py   the products of all experts in one launch
+corrections.py what adapters add to them
 kernel.py     the whole mixture
 reference.py  both functions in plain torch
 """
@@ -37,11 +38,11 @@ def route(logits_TE: Tensor, count: int) -> Routing:
 def mixture(
     x_TC: Tensor, routing: Routing, up: ExpertLinear, down: ExpertLinear, adapter: ExpertAdapter | None = None
 ) -> Tensor:
-    """Return the weighted sum of the chosen experts' outputs; see `reference.mixture`. No kernel has adapters."""
-    if adapter is None and uses_kernel(x_TC):
+    """Return the weighted sum of the chosen experts' outputs; see `reference.mixture`."""
+    if uses_kernel(x_TC):
         from stoop_worker.kernels.moe import kernel
 
-        return kernel.mixture(x_TC, routing, up, down)
+        return kernel.mixture(x_TC, routing, up, down, adapter)
     return reference.mixture(x_TC, routing, up, down, adapter)
 
 

@@ -14,10 +14,18 @@ import triton.language as tl
 from torch import Tensor
 
 from stoop_worker.kernels import early
-from stoop_worker.kernels.moe.products import Cut, Cuts, computes_in_fp8, cuts_for, down_product, up_product
+from stoop_worker.kernels.moe.corrections import correction
+from stoop_worker.kernels.moe.products import (
+    Cut,
+    Cuts,
+    computes_in_fp8,
+    cuts_for,
+    down_product,
+    up_product,
+)
 from stoop_worker.kernels.moe.routing import route, sort_pairs
 from stoop_worker.kernels.moe.tiles import MOST_UNSORTED, Tiles, chosen, ranked, sorted_pairs
-from stoop_worker.kernels.moe.weights import ExpertLinear, ExpertOutputs, Routing
+from stoop_worker.kernels.moe.weights import ExpertAdapter, ExpertLinear, ExpertOutputs, Routing
 
 __all__ = ["combine", "expert_outputs", "mixture", "route"]
 
@@ -25,12 +33,20 @@ _BLOCK = 1024
 _UNSORTED = 0  # tokens whose pairs are not sorted
 
 
-def mixture(x_TC: Tensor, routing: Routing, up: ExpertLinear, down: ExpertLinear, *, cut: Cut | None = None) -> Tensor:
+def mixture(
+    x_TC: Tensor,
+    routing: Routing,
+    up: ExpertLinear,
+    down: ExpertLinear,
+    adapter: ExpertAdapter | None = None,
+    *,
+    cut: Cut | None = None,
+) -> Tensor:
     """Compute `reference.mixture`; rows of x may be strided, their columns are contiguous."""
     if x_TC.shape[0] == 0:
         return torch.empty_like(x_TC)
     tiles = _tiles(routing.experts_TK, up, most_unsorted=_UNSORTED)
-    return combine(ExpertOutputs(_outputs(x_TC, tiles, up, down, cut), routing.weights_TK))
+    return combine(ExpertOutputs(_outputs(x_TC, tiles, up, down, cut, adapter), routing.weights_TK))
 
 
 def expert_outputs(
@@ -61,11 +77,25 @@ def _tiles(experts_TK: Tensor, up: ExpertLinear, *, most_unsorted: int) -> Tiles
     return sorted_pairs(sort_pairs(experts_TK, up.weight_EOI.shape[0]))
 
 
-def _outputs(x_TC: Tensor, tiles: Tiles, up: ExpertLinear, down: ExpertLinear, cut: Cut | None = None) -> Tensor:
+def _outputs(
+    x_TC: Tensor,
+    tiles: Tiles,
+    up: ExpertLinear,
+    down: ExpertLinear,
+    cut: Cut | None = None,
+    adapter: ExpertAdapter | None = None,
+) -> Tensor:
     fp8 = computes_in_fp8(tiles.pairs, up)
     cuts = cuts_for(tiles.pairs, up.weight_EOI.shape[0], fp8=fp8) if cut is None else Cuts(cut, cut)
-    inner_PF = up_product(x_TC, tiles, up, cuts.up, fp8=fp8)
-    return down_product(inner_PF, tiles, down, cuts.down, fp8=fp8)
+    if adapter is None:
+        inner_PF = up_product(x_TC, tiles, up, cuts.up, fp8=fp8)
+        return down_product(inner_PF, tiles, down, cuts.down, fp8=fp8)
+    assert adapter.mask_TK is not None, "a mixture needs to know each token's adapter"
+    a_b_up, a_b_down = (adapter.up_a_EKC, adapter.up_b_EKN), (adapter.down_a_EKF, adapter.down_b_EKC)
+    corrected = correction(x_TC, tiles, *a_b_up, adapter.mask_TK, of_tokens=True)
+    inner_PF = up_product(x_TC, tiles, up, cuts.up, fp8=fp8, corrected=corrected)
+    corrected = correction(inner_PF, tiles, *a_b_down, adapter.mask_TK, of_tokens=False)
+    return down_product(inner_PF, tiles, down, cuts.down, fp8=fp8, corrected=corrected)
 
 
 def combine(outputs: ExpertOutputs) -> Tensor:

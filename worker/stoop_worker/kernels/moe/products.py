@@ -17,6 +17,7 @@ from torch import Tensor
 
 from stoop_worker.kernels import early
 from stoop_worker.kernels.fp8 import quantise_rows
+from stoop_worker.kernels.moe.corrections import Correction, block_of, corrected_sums
 from stoop_worker.kernels.moe.tiles import SORTED, Tiles, tile_of
 from stoop_worker.kernels.moe.weights import ExpertLinear
 
@@ -37,10 +38,6 @@ class Cut:
     warps: int
     stages: int
     held: int = 0
-
-    def tiles(self, pairs: int, experts: int) -> int:
-        """Return the most tiles that `pairs` pairs can need."""
-        return pairs // self.pairs + min(pairs, experts)
 
 
 class Cuts(NamedTuple):
@@ -79,55 +76,76 @@ def computes_in_fp8(pairs: int, up: ExpertLinear) -> bool:
     return up.scales_EO is not None and pairs > _FEW * experts
 
 
-def up_product(x_TC: Tensor, tiles: Tiles, up: ExpertLinear, cut: Cut, *, fp8: bool = False) -> Tensor:
+def up_product(
+    x_TC: Tensor, tiles: Tiles, up: ExpertLinear, cut: Cut, *, fp8: bool = False, corrected: Correction | None = None
+) -> Tensor:
     """Return gelu(a) * (g + 1) of every pair, in the order of sorted pairs if they are: (P, F) of the dtype of x.
 
     `fp8` quantises the rows of x for weights in float8.
     """
     inner = up.weight_EOI.shape[1] // 2
     inner_PF = torch.empty((tiles.pairs, inner), dtype=x_TC.dtype, device=x_TC.device)
-    _launch(_up, quantise_rows(x_TC) if fp8 else (x_TC, None), tiles, up, inner_PF, cut)
+    _launch(_up, _Rows.of(x_TC, fp8, corrected), tiles, up, inner_PF, cut)
     return inner_PF
 
 
-def down_product(inner_PF: Tensor, tiles: Tiles, down: ExpertLinear, cut: Cut, *, fp8: bool = False) -> Tensor:
+def down_product(
+    inner_PF: Tensor,
+    tiles: Tiles,
+    down: ExpertLinear,
+    cut: Cut,
+    *,
+    fp8: bool = False,
+    corrected: Correction | None = None,
+) -> Tensor:
     """Return W2[e] z of every pair, by pair: (P, C) of the dtype of z; `fp8` as in `up_product`."""
     out_PC = torch.empty((tiles.pairs, down.weight_EOI.shape[1]), dtype=inner_PF.dtype, device=inner_PF.device)
-    _launch(_down, quantise_rows(inner_PF) if fp8 else (inner_PF, None), tiles, down, out_PC, cut)
+    _launch(_down, _Rows.of(inner_PF, fp8, corrected), tiles, down, out_PC, cut)
     return out_PC
 
 
-def _launch(
-    kernel: Any, scaled: tuple[Tensor, Tensor | None], tiles: Tiles, weights: ExpertLinear, out: Tensor, cut: Cut
-) -> None:
-    x, scales_T1 = scaled
+class _Rows(NamedTuple):
+    x: Tensor
+    scales_T1: Tensor | None
+    corrected: Correction | None
+
+    @classmethod
+    def of(cls, x: Tensor, fp8: bool, corrected: Correction | None) -> "_Rows":
+        if not fp8:
+            return cls(x, None, corrected)
+        values, scales_T1 = quantise_rows(x)
+        return cls(values, scales_T1, corrected)
+
+
+def _launch(kernel: Any, given: _Rows, tiles: Tiles, weights: ExpertLinear, out: Tensor, cut: Cut) -> None:
+    x, scales_T1, corrected = given
     experts, _, width = weights.weight_EOI.shape
     pairs, rows = out.shape
     weight = weights.weight_EOI.contiguous()
     columns = min(cut.columns, max(16, triton.next_power_of_2(width)))
-    in_order = tiles.kind == SORTED.value
-    kernel[(triton.cdiv(rows, cut.rows), cut.tiles(pairs, experts) if in_order else min(pairs, experts))](
+    thin_PR, b_ERO = corrected or (out, out)
+    ranks = thin_PR.shape[1] if corrected else 0
+    kernel[(triton.cdiv(rows, cut.rows), tiles.most(cut.pairs, experts))](
         x,
         weight if scales_T1 is None else scales_T1,
         weight,
         weight if weights.scales_EO is None else weights.scales_EO,
         tiles.first,
         tiles.second,
+        thin_PR,
+        b_ERO.contiguous(),
         out,
         x.stride(0),
-        P=0 if in_order else pairs,
-        K=tiles.chosen,
-        K_BLOCK=triton.next_power_of_2(tiles.chosen),
-        E=experts,
-        E_BLOCK=triton.next_power_of_2(experts),
-        KIND=tiles.kind,
+        **tiles.constants(experts),
+        R=ranks,
+        R_BLOCK=block_of(ranks),
         N=rows,
         WIDTH=width,
         PAIRS=cut.pairs,
         ROWS=cut.rows,
         COLUMNS=columns,
         STAGES=cut.stages,
-        HELD=0 if in_order else min(cut.held, triton.cdiv(width, columns)),
+        HELD=0 if tiles.kind == SORTED.value else min(cut.held, triton.cdiv(width, columns)),
         SCALED=weights.scales_EO is not None,
         ROWS_SCALED=scales_T1 is not None,
         PRECISION="ieee" if x.dtype == torch.float32 else "tf32",  # matters only for float32
@@ -144,6 +162,8 @@ def _up(
     scales_ptr,
     first_ptr,
     second_ptr,
+    thin_ptr,
+    b_ptr,
     out_ptr,
     x_stride,
     P: tl.constexpr,
@@ -152,6 +172,8 @@ def _up(
     E: tl.constexpr,
     E_BLOCK: tl.constexpr,
     KIND: tl.constexpr,
+    R: tl.constexpr,
+    R_BLOCK: tl.constexpr,
     N: tl.constexpr,
     WIDTH: tl.constexpr,
     PAIRS: tl.constexpr,
@@ -193,6 +215,10 @@ def _up(
             row_scale = tl.load(row_scales_ptr + token, mask=there, other=0.0)[:, None]
             a *= row_scale
             g *= row_scale
+        if R > 0:
+            b_ptr += expert.to(tl.int64) * R * 2 * N
+            a = corrected_sums(a, thin_ptr, b_ptr, inner, there, row, 2 * N, N, R, R_BLOCK, PRECISION)
+            g = corrected_sums(g, thin_ptr, b_ptr + N, inner, there, row, 2 * N, N, R, R_BLOCK, PRECISION)
         value = 0.5 * a * (1.0 + tl.erf(a * 0.7071067811865476)) * (g + 1.0)
         out_ptrs = out_ptr + inner[:, None] * N + row[None, :]
         tl.store(out_ptrs, value.to(out_ptr.dtype.element_ty), mask=there[:, None] & (row < N)[None, :])
@@ -206,6 +232,8 @@ def _down(
     scales_ptr,
     first_ptr,
     second_ptr,
+    thin_ptr,
+    b_ptr,
     out_ptr,
     x_stride,
     P: tl.constexpr,
@@ -214,6 +242,8 @@ def _down(
     E: tl.constexpr,
     E_BLOCK: tl.constexpr,
     KIND: tl.constexpr,
+    R: tl.constexpr,
+    R_BLOCK: tl.constexpr,
     N: tl.constexpr,
     WIDTH: tl.constexpr,
     PAIRS: tl.constexpr,
@@ -256,5 +286,8 @@ def _down(
             sums *= tl.load(scales_ptr + expert * N + row, mask=row < N, other=0.0)[None, :]
         if ROWS_SCALED:
             sums *= tl.load(row_scales_ptr + inner, mask=there, other=0.0)[:, None]
+        if R > 0:
+            b_ptr += expert.to(tl.int64) * R * N
+            sums = corrected_sums(sums, thin_ptr, b_ptr, inner, there, row, N, N, R, R_BLOCK, PRECISION)
         out_ptrs = out_ptr + pair[:, None] * N + row[None, :]
         tl.store(out_ptrs, sums.to(out_ptr.dtype.element_ty), mask=there[:, None] & (row < N)[None, :])

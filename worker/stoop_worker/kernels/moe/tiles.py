@@ -36,6 +36,23 @@ class Tiles(NamedTuple):
     pairs: int
     chosen: int
 
+    def most(self, rows: int, experts: int) -> int:
+        """Return the most tiles of `rows` pairs that there can be."""
+        if self.kind == SORTED.value:
+            return self.pairs // rows + min(self.pairs, experts)
+        return min(self.pairs, experts)
+
+    def constants(self, experts: int) -> dict[str, int]:
+        """Return the constants of `tile_of`."""
+        return {
+            "P": 0 if self.kind == SORTED.value else self.pairs,  # the sorted are the same kernel for any number
+            "K": self.chosen,
+            "K_BLOCK": triton.next_power_of_2(self.chosen),
+            "E": experts,
+            "E_BLOCK": triton.next_power_of_2(experts),
+            "KIND": self.kind,
+        }
+
 
 def sorted_pairs(order: Order) -> Tiles:
     """Return the tiles of sorted pairs."""

@@ -63,8 +63,8 @@ def _adapters(options: AdapterOptions | None, model: Moondream) -> Adapters:
     text = model.config.text
     if options.resident is None:
         return read_adapters(options.folder, text, device=model.device, dtype=model.dtype)
-    like, experts = model.weights.text.wte, model.device.type != "cuda"
-    return ResidentAdapters(options.folder, text, count=options.resident, rank=options.rank, like=like, experts=experts)
+    like = model.weights.text.wte
+    return ResidentAdapters(options.folder, text, count=options.resident, rank=options.rank, like=like)
 
 
 class MoondreamFamily:
@@ -85,7 +85,7 @@ class MoondreamFamily:
     ) -> None:
         self._model = model
         self._adapters: Adapters = AdapterBank() if adapters is None else adapters
-        _check_adapters(self._adapters, model, fp8_linears=fp8_linears)
+        _check_adapters(self._adapters, fp8_linears=fp8_linears)
         fused = False if self._adapters else fused
         self._weights = in_fp8(model.weights) if fp8_linears else model.weights
         config = model.config
@@ -262,11 +262,9 @@ def _spec(model: Moondream) -> Spec:
     )
 
 
-def _check_adapters(adapters: Adapters, model: Moondream, *, fp8_linears: bool) -> None:
+def _check_adapters(adapters: Adapters, *, fp8_linears: bool) -> None:
     if adapters and fp8_linears:
         raise ConfigError("--adapters correct products of the checkpoint's own dtype: leave --fp8-linears off")
-    if adapters and model.device.type == "cuda" and adapters.corrects_experts:
-        raise ConfigError("adapters of experts run on a CPU only: use --device cpu, or adapters of the other layers")
 
 
 def _fuses(model: Moondream, fused: bool | None) -> bool:

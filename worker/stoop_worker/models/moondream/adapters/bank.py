@@ -34,11 +34,6 @@ class AdapterBank:
     def __bool__(self) -> bool:
         return bool(self.loaded)
 
-    @property
-    def corrects_experts(self) -> bool:
-        """True if an adapter corrects experts."""
-        return any(block.experts for block in self.blocks)
-
     def take(self, adapter: str | None) -> Loaded:
         """Return an adapter's number and key; number 0 stands for none; raises `RequestInvalid`."""
         if adapter is None:

@@ -40,10 +40,6 @@ class AdapterPositions(Positions):
 class Adapters(Protocol):
     """The adapters of a worker; false if there are none."""
 
-    @property
-    def corrects_experts(self) -> bool:
-        """True if a mixture of experts may be corrected."""
-
     def __bool__(self) -> bool: ...
 
     def take(self, adapter: str | None) -> Loaded:

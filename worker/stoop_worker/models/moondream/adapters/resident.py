@@ -36,19 +36,16 @@ class ResidentAdapters:
     """The adapters `<id>.safetensors` and `<id>.pt` of a folder, `count` of them on the model's device at a time.
 
     `rank` is the largest rank of an adapter; each expert has its share of it, rank // experts per token. A file that
-    changes is read again only after its adapter has left its place. Without `experts` an adapter of experts is refused.
+    changes is read again only after its adapter has left its place.
     """
 
-    def __init__(
-        self, folder: Path, text: TextConfig, *, count: int, rank: int, like: Tensor, experts: bool = True
-    ) -> None:
+    def __init__(self, folder: Path, text: TextConfig, *, count: int, rank: int, like: Tensor) -> None:
         if not folder.is_dir():
             raise ConfigError(f"--adapters {folder}: there is no such folder")
         moe = text.moe
         self._folder, self._text = folder, text
         self.ranks = (rank, max(1, rank // moe.experts_per_token) if moe else 1)
         self._count = count
-        self.corrects_experts = experts and moe is not None
         self.blocks = tuple(self._empty_block(layer, like) for layer in range(text.n_layers))
         self._resident: OrderedDict[str, _Resident] = OrderedDict()  # the one used longest ago first
         self._reading = Lock()  # one request at a time looks for a place
@@ -106,8 +103,6 @@ class ResidentAdapters:
             rank, most = a.shape[-2], self.ranks[a.ndim == 3]
             if rank > most:
                 raise ValueError(f"layer {layer}, {name} has rank {rank}, over {most}: see --adapter-rank")
-            if a.ndim == 3 and not self.corrects_experts:
-                raise ValueError("adapters of experts run on a CPU only")
 
     def _free_number(self) -> int:
         """Return a number that no request uses, and forget the adapter that has it."""
@@ -142,7 +137,7 @@ class ResidentAdapters:
         moe = self._text.moe
         mixed = moe is not None and layer >= moe.start_layer
         linears = {name: Adapter(*self._empty(layer, name, like)) for name in (_PLAIN[:2] if mixed else _PLAIN)}
-        if not (mixed and self.corrects_experts):
+        if not mixed:
             return BlockAdapters(linears)
         return BlockAdapters(linears, ExpertAdapter(*self._empty(layer, "up", like), *self._empty(layer, "down", like)))
 
