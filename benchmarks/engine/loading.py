@@ -1,8 +1,10 @@
-"""Measures the time and the host memory of reading a checkpoint of a few hundred megabytes, made on the fly.
+"""Measures the time and the host memory of reading a checkpoint, by default one of 512 MB that is made on the fly.
 
-    python -m benchmarks.engine.loading --megabytes 512
-    python -m benchmarks.engine.loading --model /models/moondream3 --device cuda
+    python -m benchmarks.engine.loading --megabytes 2048
+    python -m benchmarks.engine.loading --model /models/moondream3 --device cuda --dtypes bf16
+    python -m benchmarks.engine.loading --size full3 --scratch /dev/shm --device cuda --dtypes bf16
 
+With `--size` it makes a random Moondream of that size first, drawn on the device: "full3" takes 18.5 GB in `--scratch`.
 Each case runs in a process of its own. Its peak is the largest resident size minus the size before the reading;
 `of_weights` divides that by the size of the weights as they are loaded: 1.0 means that the host never held them twice.
 """
@@ -37,16 +39,19 @@ def main(arguments: list[str] | None = None) -> None:
     if options.measure:
         print(json.dumps(_measured(Path(options.measure), options.device, options.dtype)))
         return
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory(dir=options.scratch) as scratch:
         folder = Path(options.model or scratch)
-        if not options.model:
+        if options.size:
+            _make(folder, options.size, options.device)
+        elif not options.model:
             write_checkpoint(folder, options.megabytes)
-        cases = [_in_process(folder, options.device, dtype) for dtype in _DTYPES]
-    print("dtype  weights MB  seconds  peak MB  of weights  anonymous MB")
+        cases = [_in_process(folder, options.device, dtype) for dtype in options.dtypes]
+    print("dtype  weights MB  seconds  GB/s  peak MB  of weights  anonymous MB  device MB")
     for case in cases:
         print(
-            f"{case['dtype']:5}  {case['weights'] / _MB:10.0f}  {case['seconds']:7.2f}  {case['peak'] / _MB:7.0f}"
-            f"  {case['of_weights']:10.2f}  {case['anonymous'] / _MB:12.0f}"
+            f"{case['dtype']:5}  {case['weights'] / _MB:10.0f}  {case['seconds']:7.2f}"
+            f"  {case['weights'] / case['seconds'] / 1e9:4.1f}  {case['peak'] / _MB:7.0f}"
+            f"  {case['of_weights']:10.2f}  {case['anonymous'] / _MB:12.0f}  {case['device_peak'] / _MB:9.0f}"
         )
     if options.out:
         write_json(options.out, {"machine": machine(), "device": options.device, "cases": cases})
@@ -63,6 +68,12 @@ def write_checkpoint(folder: Path, megabytes: int) -> None:
         save_file({name: torch.randn(_TENSOR).bfloat16() for name in part}, folder / file)
         weight_map |= dict.fromkeys(part, file)
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+
+
+def _make(folder: Path, size: str, device: str) -> None:
+    """Write a random Moondream, in a process that frees its device memory when it ends."""
+    command = (sys.executable, "-m", "benchmarks.engine.full_size", str(folder), "--size", size, "--device", device)
+    subprocess.run(command, check=True)
 
 
 def _in_process(folder: Path, device: str, dtype: str) -> dict[str, Any]:
@@ -95,6 +106,7 @@ def _measured(folder: Path, device: str, dtype: str) -> dict[str, Any]:
         "peak": peak,
         "of_weights": round(peak / weights, 3),
         "anonymous": after["RssAnon"] - before["RssAnon"],
+        "device_peak": torch.cuda.max_memory_allocated() if device != "cpu" else 0,
     }
 
 
@@ -108,6 +120,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--megabytes", type=int, default=512, help="size of the checkpoint that is made")
     parser.add_argument("--model", help="folder of a checkpoint to read instead")
+    parser.add_argument("--size", help="a size of benchmarks.engine.full_size, to be made first")
+    parser.add_argument("--scratch", help="folder for the checkpoint that is made; by default the system's")
+    parser.add_argument("--dtypes", nargs="+", choices=_DTYPES, default=list(_DTYPES))
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, help="JSON file for the figures")
     parser.add_argument("--dtype", choices=_DTYPES, default="bf16", help=argparse.SUPPRESS)
