@@ -43,7 +43,10 @@ def decode_rate(running: Together[_Ask], asks: Iterator[_Ask], batch: int) -> De
 
 
 def steady(records: Sequence[Record]) -> DecodeRate:
-    """Return the rate from the last request's first token to the first request's end."""
+    """Return the rate from the last request's first token to the first request's end.
+
+    Every step gives each request a token, even if its text, such as part of a character, waits for the next one.
+    """
     began, ended = max(record.output_times[0] for record in records), min(record.ended for record in records)
     times = [[stamp for stamp in record.output_times if began <= stamp <= ended] for record in records]
     stamps = sorted({stamp for own in times for stamp in own})
@@ -58,7 +61,7 @@ def steady(records: Sequence[Record]) -> DecodeRate:
         steps=len(stamps) - 1,
         mean_context=fmean(contexts),
         seconds=stamps[-1] - stamps[0],
-        tokens_per_second=sum(len(own) - (own[0] == stamps[0]) for own in times) / (stamps[-1] - stamps[0]),
+        tokens_per_second=len(records) * (len(stamps) - 1) / (stamps[-1] - stamps[0]),
         step=Quantiles.of([later - earlier for earlier, later in pairwise(stamps)]),
     )
 

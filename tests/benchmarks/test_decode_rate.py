@@ -19,3 +19,8 @@ def test_only_the_time_in_which_all_decode_counts() -> None:
 def test_requests_that_never_decode_together_have_no_rate() -> None:
     with pytest.raises(SystemExit, match="max_batch"):
         steady([record(1.0, 2.0), record(3.0, 4.0)])
+
+
+def test_a_token_whose_text_waits_for_the_next_one_counts() -> None:
+    found = steady([record(1.0, 2.0, 3.0), record(1.0, 3.0)])
+    assert found.tokens_per_second == 2.0

@@ -23,8 +23,9 @@ class EngineConfig:
     `stall_budget` replaces the latter while a sequence decodes, and so bounds how long a decode waits for media. One
     medium runs even if it exceeds a budget by itself. `memory_reserve` is the fraction of a GPU left for activations
     and graphs.
-    While a request of an earlier priority runs, later ones prefill only after every `yield_steps` steps, and then one
-    medium at most. A sixteenth of the batch stays free for the first priority.
+    While a request of an earlier priority runs, later ones prefill only after every `yield_steps` steps, and
+    then one medium at most: a prefill takes as long as a dozen other steps or more. A sixteenth of the batch stays free
+    for the first priority.
     `lookahead` starts each step before the last one's head values are known, so that a GPU never waits for the host; it
     wastes a row if a request ends unexpectedly. None turns it on only for a GPU. `fp8_cache` keeps keys and values in
     float8 (e4m3): more of them fit, at lower precision.
@@ -37,7 +38,7 @@ class EngineConfig:
     token_budget: int = 8192
     encode_budget: int = 64
     stall_budget: int = 27
-    yield_steps: int = 4
+    yield_steps: int = 16
     prefix_cache: bool = True
     memory_reserve: float = 0.15
     lookahead: bool | None = None

@@ -28,9 +28,8 @@ __all__ = ["boot"]
 
 log = structlog.get_logger(__name__)
 
-# Positions in one step: a GPU is efficient with large steps; on a CPU a large step delays every output. Then the
-# steps between two prefills of later priorities: on a CPU a prefill takes as long as dozens of other steps.
-_BUDGETS = {"cuda": (8192, 4), "cpu": (2048, 16)}
+# Positions in one step: a GPU is efficient with large steps; on a CPU a large step delays every output.
+_TOKEN_BUDGETS = {"cuda": 8192, "cpu": 2048}
 
 
 def boot(
@@ -107,27 +106,24 @@ def _choose_dtype(settings: EngineSettings, device: torch.device) -> torch.dtype
 
 
 def _engine_config(settings: EngineSettings, model: Model) -> EngineConfig:
-    tokens, yield_steps = _BUDGETS[model.device.type]
     return EngineConfig(
         page_size=settings.page_size,
         pages=settings.pages,
         max_batch=settings.max_batch,
         max_context=settings.max_context,
-        token_budget=settings.token_budget or tokens,
+        token_budget=settings.token_budget or _TOKEN_BUDGETS[model.device.type],
         encode_budget=settings.crop_budget or model.spec.encode_budget,
         stall_budget=settings.stall_crops,
-        yield_steps=yield_steps,
         prefix_cache=settings.prefix_cache,
         fp8_cache=settings.fp8_cache,
     )
 
 
 def _batch_config(settings: EngineSettings, model: Encoder) -> EngineConfig:
-    tokens, _ = _BUDGETS[model.device.type]
     return EngineConfig(
         max_batch=settings.max_batch,
         max_context=settings.max_context,
-        token_budget=settings.token_budget or tokens,
+        token_budget=settings.token_budget or _TOKEN_BUDGETS[model.device.type],
         prefix_cache=settings.prefix_cache,
     )
 
