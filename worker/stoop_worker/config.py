@@ -86,6 +86,9 @@ class WorkerConfig(BaseSettings):
     prefix_cache: bool = Field(default=True, description="keep the KV of images and prompts for reuse")
     fp8_linears: bool = Field(default=False, description="compute images and prompts in float8: quicker, less exact")
     fp8_cache: bool = Field(default=False, description="keep the KV cache in float8: twice as many tokens, less exact")
+    attention: Literal["auto", "triton", "flashinfer"] = Field(
+        default="auto", description="kernels of attention; auto: the fastest of those that are installed and run here"
+    )
     adapters: AdapterPlace | None = Field(
         default=None,
         description="LoRA adapters: a folder of <id>.safetensors and <id>.pt, or an address with {id} in it"

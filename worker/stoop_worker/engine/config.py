@@ -1,13 +1,19 @@
 """The engine's limits and budgets, checked once when they are made."""
 
 from dataclasses import dataclass
+from typing import Final
 
 import torch
 
 from stoop_worker.engine.spec import KVSpec, Spec
 from stoop_worker.errors import ConfigError
 
-__all__ = ["EngineConfig", "KVMemory", "check_float8", "count_bytes", "page_bytes"]
+__all__ = ["ATTENTION", "FLASHINFER", "TRITON", "EngineConfig", "KVMemory", "check_float8", "count_bytes", "page_bytes"]
+
+TRITON: Final = "triton"
+FLASHINFER: Final = "flashinfer"
+ATTENTION: Final = ("auto", TRITON, FLASHINFER)
+"""The values of `attention`."""
 
 _CPU_CONTEXTS = 8
 _MOST_CONTEXTS = 1024  # more would only lengthen the list of free pages
@@ -28,7 +34,7 @@ class EngineConfig:
     for the first priority.
     `lookahead` starts each step before the last one's head values are known, so that a GPU never waits for the host; it
     wastes a row if a request ends unexpectedly. None turns it on only for a GPU. `fp8_cache` keeps keys and values in
-    float8 (e4m3): more of them fit, at lower precision.
+    float8 (e4m3): more of them fit, at lower precision. `attention` chooses the backend of attention.
     """
 
     page_size: int = 16
@@ -43,6 +49,7 @@ class EngineConfig:
     memory_reserve: float = 0.15
     lookahead: bool | None = None
     fp8_cache: bool = False
+    attention: str = "auto"
 
     def __post_init__(self) -> None:
         for name in ("page_size", "max_batch", "max_context", "encode_budget", "stall_budget"):
@@ -53,6 +60,8 @@ class EngineConfig:
                 f"token_budget is {self.token_budget}: make it larger than max_batch, {self.max_batch}, "
                 "or a full batch leaves no room for a prompt"
             )
+        if self.attention not in ATTENTION:
+            raise ConfigError(f"attention is {self.attention!r}: choose one of {', '.join(ATTENTION)}")
         if not 0 <= self.memory_reserve < 1:
             raise ConfigError(f"memory_reserve is {self.memory_reserve}: make it at least 0 and less than 1")
 

@@ -7,6 +7,7 @@ from time import perf_counter
 
 from stoop_worker.engine.checks import check_request
 from stoop_worker.engine.config import EngineConfig, KVMemory
+from stoop_worker.engine.device.attention_choice import AttentionChoice
 from stoop_worker.engine.device.heads import PendingHeads
 from stoop_worker.engine.device.runner import Runner
 from stoop_worker.engine.inputs import MediaInput
@@ -47,6 +48,11 @@ class Engine:
     def max_context(self) -> int:
         """The longest sequence, in tokens."""
         return self.memory.max_context
+
+    @property
+    def attention(self) -> AttentionChoice:
+        """The backends of attention, and why they were chosen."""
+        return self._runner.attention
 
     @property
     def idle(self) -> bool:

@@ -28,7 +28,8 @@ class Spec:
     no media. `encode_budget`: the highest cost of media that one step should encode on this device. `preparation`: the
     way the front cuts or resizes images, or makes frames of sound; None leaves images as they are. `deep`: sets of
     features beside a medium's embeddings, for the first layers. `rule`: the numbers of a skill's `rule`. `sampling`:
-    the makers' defaults, by the names of `Sampling`.
+    the makers' defaults, by the names of `Sampling`. `query_heads`: heads of queries; None if rows attend by other page
+    lists than the batch's, so that no library can plan their attention.
     """
 
     kv: KVSpec
@@ -45,6 +46,7 @@ class Spec:
     deep: int = 0
     rule: int = 0
     sampling: Mapping[str, float] = field(default_factory=dict)
+    query_heads: int | None = None
 
     @property
     def given_dim(self) -> int:

@@ -8,7 +8,7 @@ import structlog
 import torch
 
 from stoop_worker.engine.batch_engine import BatchEngine
-from stoop_worker.engine.config import EngineConfig, page_bytes
+from stoop_worker.engine.config import FLASHINFER, EngineConfig, page_bytes
 from stoop_worker.engine.encoder import Encoder
 from stoop_worker.engine.engine import Engine
 from stoop_worker.engine.model import Model
@@ -17,9 +17,7 @@ from stoop_worker.engine.thread import AnyEngine
 from stoop_worker.engine_process.protocol import EngineSettings, Loading
 from stoop_worker.engine_process.reading import Reading
 from stoop_worker.errors import ConfigError
-from stoop_worker.kernels.backend import has_triton
 from stoop_worker.kernels.hopper import is_hopper
-from stoop_worker.kernels.paged_attention import HEAD_DIMS
 from stoop_worker.models.families import load_model
 from stoop_worker.models.loading.download import snapshot
 from stoop_worker.models.loading.options import AdapterOptions, LoadOptions
@@ -81,6 +79,7 @@ def _build_engine(settings: EngineSettings, model: Model | Encoder) -> AnyEngine
         return BatchEngine(model, _batch_config(settings, model))
     engine = Engine(model, _engine_config(settings, model))
     _log_memory(settings, engine, model)
+    _log_attention(engine, model)
     return engine
 
 
@@ -116,6 +115,7 @@ def _engine_config(settings: EngineSettings, model: Model) -> EngineConfig:
         stall_budget=settings.stall_crops,
         prefix_cache=settings.prefix_cache,
         fp8_cache=settings.fp8_cache,
+        attention=settings.attention,
     )
 
 
@@ -141,13 +141,20 @@ def _log_memory(settings: EngineSettings, engine: Engine, model: Model) -> None:
         dtype=str(memory.dtype),
         why="asked for" if settings.pages else f"fits {model.device.type}",
         prefix_cache=settings.prefix_cache,
-        attention="triton" if _has_kernel(model) else "reference",
-        hopper_kernels=is_hopper(model.device),
     )
 
 
-def _has_kernel(model: Model) -> bool:
-    return has_triton() and model.device.type == "cuda" and model.spec.kv.head_dim in HEAD_DIMS
+def _log_attention(engine: Engine, model: Model) -> None:
+    choice = engine.attention
+    log.info(
+        "attention chosen",
+        prefill=choice.prefill,
+        decode=choice.decode,
+        why=choice.why,
+        hopper_kernels=is_hopper(model.device),
+    )
+    if FLASHINFER in (choice.prefill, choice.decode):
+        log.info("FlashInfer compiles its kernels now, unless an earlier start has: this takes up to minutes")
 
 
 def _warm_up(engine: AnyEngine, model: Model | Encoder) -> None:

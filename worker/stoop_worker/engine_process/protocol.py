@@ -35,6 +35,7 @@ class EngineSettings:
     fp8_linears: bool = False
     block_fp8: bool = False
     fp8_cache: bool = False
+    attention: str = "auto"
     adapters: Path | None = None
     resident_adapters: int | None = None
     adapter_rank: int = 32

@@ -9,7 +9,7 @@ from torch import Tensor
 from stoop_worker.engine.config import EngineConfig, KVMemory
 from stoop_worker.engine.device.heads import is_plain
 from stoop_worker.engine.device.kv_cache import KVCache
-from stoop_worker.engine.device.prefill_buffers import MOST_VALUES, PrefillBuffers
+from stoop_worker.engine.device.prefill_buffers import MOST_VALUES, PrefillBuffers, StaticPrefill
 from stoop_worker.engine.device.prefill_shapes import PrefillShape, prefill_shapes
 from stoop_worker.engine.device.varlen import Varlen
 from stoop_worker.engine.graphs import Graphs
@@ -50,7 +50,9 @@ class CapturedPrefill:
         """Capture all shapes."""
         for shape in sorted(self._shapes, key=lambda shape: -shape.positions):
             self._buffers.fill(shape, None)  # the capture runs on padding only
-            self._graphs.capture(shape, lambda shape=shape: self._run(shape))  # type: ignore[misc]
+            planned = self._cache.prefills.prefill(shape) if self._cache.prefills is not None else None
+            rows = self._buffers.on_device(shape, planned=planned)
+            self._graphs.capture(shape, lambda shape=shape, rows=rows: self._run(shape, rows))  # type: ignore[misc]
 
     def shape_for(self, varlen: Varlen) -> PrefillShape | None:
         """Return the smallest captured shape that the chunks fit, or None.
@@ -70,11 +72,13 @@ class CapturedPrefill:
     def run(self, shape: PrefillShape, varlen: Varlen) -> Tensor | None:
         """Compute chunks in a shape that they fit; return the head values, (R, 1 + V), or None if no heads are read."""
         self._buffers.fill(shape, varlen)
+        if self._cache.prefills is not None:
+            self._cache.prefills.plan_prefill(shape, varlen)
         read_BV = self._graphs.replay(shape)
         return read_BV[: len(varlen.readers)] if varlen.readers else None
 
-    def _run(self, shape: PrefillShape) -> Tensor:
-        rows, model = self._buffers.on_device(shape), self._model
+    def _run(self, shape: PrefillShape, rows: StaticPrefill) -> Tensor:
+        model = self._model
         ids_T, given = rows.ids_T, None
         if model.spec.media_width or model.spec.values:
             given = Given(rows.rows_N, self.given_NC[: len(rows.rows_N)], shape.positions)

@@ -20,7 +20,7 @@ from stoop_worker.engine.sequence import Sequence
 from stoop_worker.engine.skill import MOST_SUPPRESSED
 from stoop_worker.engine.spec import Spec
 from stoop_worker.engine.tensors import PENDING, FedRows, HeadReads, MaskRows, SamplingRows
-from stoop_worker.kernels.paged_attention import PagedLayout
+from stoop_worker.kernels.paged_attention import PagedLayout, PlannedBatch
 
 __all__ = ["DecodeBuffers", "DecodeKind", "StaticDecode"]
 
@@ -90,13 +90,20 @@ class DecodeBuffers:
             device,
         )
 
-    def fill(self, chunks: Several[Chunk]) -> None:
-        """Lay decodes out and start the copy; like `StaticBuffers`, this waits only for an earlier copy."""
-        self._lay(self._buffers.on_host(), chunks)
-        self._buffers.send()
+    def fill(self, chunks: Several[Chunk]) -> HostArrays:
+        """Lay decodes out and start the copy; like `StaticBuffers`, this waits only for an earlier copy.
 
-    def on_device(self, rows: int, width: int, kind: DecodeKind) -> StaticDecode:
-        """Return the first `rows` rows, with page tables `width` pages wide."""
+        It returns the arrays as laid out on the host, which later calls fill again.
+        """
+        host = self._buffers.on_host()
+        self._lay(host, chunks)
+        self._buffers.send()
+        return host
+
+    def on_device(
+        self, rows: int, width: int, kind: DecodeKind, *, planned: PlannedBatch | None = None
+    ) -> StaticDecode:
+        """Return the first `rows` rows, with page tables `width` pages wide, and their attention if it is planned."""
         arrays = {name: array[:rows] for name, array in self._buffers.on_device.items()}
         contexts_B, seats_B = arrays["contexts"], arrays["seats"]
         return StaticDecode(
@@ -118,6 +125,7 @@ class DecodeBuffers:
                 context_lens=(),
                 prefix_lens=(),
                 page_size=self._page_size,
+                planned=planned,
             ),
             reads=HeadReads(seats_B, self._sampling(rows, kind), kind.values, arrays["rules"]),
         )

@@ -97,7 +97,9 @@ class Decoder:
         size = next(size for size in self._sizes if size >= count)
         # first of all, because a capture fills the buffers with padding
         start, key = self._captured_start(size, kind) if kind.masked else None, self._captured(size, kind)
-        self._buffers.fill(chunks)
+        host = self._buffers.fill(chunks)
+        if self._cache.decodes is not None:
+            self._cache.decodes.plan_decode(host["contexts"][:size], host["table"][:size])
         with record_function("stoop.decode"):
             if start is None:
                 return graphs.replay(key)[:count]
@@ -122,7 +124,7 @@ class Decoder:
             self._buffers.fill(())  # the capture runs on padding only
             if kind.masked:
                 self._buffers.fill_masks((), ())
-            rows = self._buffers.on_device(size, self._buffers.pages, kind)
+            rows = self._rows(size, kind)
             hidden_BC = self._hidden_BC[:size]
             self._graphs.capture(
                 key, (lambda: self._read(hidden_BC, rows)) if kind.masked else (lambda: self._step(rows))
@@ -134,9 +136,14 @@ class Decoder:
         key = "decode to hidden", size, kind.values
         if self._graphs is not None and key not in self._graphs:
             self._buffers.fill(())
-            rows = self._buffers.on_device(size, self._buffers.pages, DecodeKind(kind.values))
+            rows = self._rows(size, DecodeKind(kind.values))
             self._graphs.capture(key, lambda: self._hidden_BC[:size].copy_(self._compute(rows)))
         return key
+
+    def _rows(self, size: int, kind: DecodeKind) -> StaticDecode:
+        """Return the rows of a step to be captured."""
+        planned = self._cache.decodes.decode(size) if self._cache.decodes is not None else None
+        return self._buffers.on_device(size, self._buffers.pages, kind, planned=planned)
 
     def _step(self, rows: StaticDecode) -> Tensor:
         return self._read(self._compute(rows), rows)

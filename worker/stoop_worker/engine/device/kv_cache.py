@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from stoop_worker.engine.config import KVMemory
+from stoop_worker.engine.device.planned_attention import PlannedAttention
 from stoop_worker.engine.device.upload import Upload
 from stoop_worker.engine.spec import KVSpec
 from stoop_worker.engine.tensors import KVView
@@ -19,6 +20,7 @@ class KVCache:
     """The pages of keys and values: (layers, 2, pages, page size, key heads, head dim).
 
     The model calls `on_progress` before each layer that uses it. `longest_table` is the pages of the longest sequence.
+    `prefills` and `decodes` plan the attention over it; they are None where our kernels compute it.
     """
 
     def __init__(
@@ -32,6 +34,8 @@ class KVCache:
     ) -> None:
         self.page_size = page_size
         self.longest_table = -(-memory.max_context // page_size)
+        self.prefills: PlannedAttention | None = None
+        self.decodes: PlannedAttention | None = None
         self._on_progress = on_progress
         shape = (spec.layers, 2, memory.pages, page_size, spec.heads, spec.head_dim)
         self._pages = torch.zeros(shape, dtype=memory.dtype, device=device)

@@ -31,9 +31,10 @@ class PackedBytes:
         self._used = padded(end)
         return self._stretch[start:end].view(dtype).view(shape)
 
-    def copy_from(self, other: "PackedBytes") -> None:
-        """Start the copy of all arrays taken from `other`, which has the same layout."""
-        self._stretch[: other._used].copy_(other._stretch[: other._used], non_blocking=True)
+    def copy_from(self, other: "PackedBytes", *, without: int = 0) -> None:
+        """Start the copy of all arrays taken from `other`, which has the same layout, except the last bytes."""
+        count = other._used - without
+        self._stretch[:count].copy_(other._stretch[:count], non_blocking=True)
 
 
 def padded(count: int) -> int:

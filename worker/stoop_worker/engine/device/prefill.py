@@ -5,6 +5,7 @@ T positions packed over sequences, C model dim, R rows whose heads are read, N r
 
 from collections.abc import Callable
 from collections.abc import Sequence as Several
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -90,10 +91,11 @@ class Prefill:
     def _run(self, varlen: Varlen, given_NC: Tensor) -> Tensor | None:
         model = self._model
         batch = stage(varlen, self._limits, page_size=self._cache.page_size, rule=model.spec.rule, device=model.device)
+        planned = self._cache.prefills.plan(varlen) if self._cache.prefills is not None else None
         with record_function("stoop.prefill"):
             x_TC = model.feed(FedRows(batch.ids_T), self._last)
             given = Given(batch.rows_N, given_NC, varlen.rows) if len(given_NC) else None
-            kv = self._cache.at(batch.positions_T, batch.slots_T, batch.layout)
+            kv = self._cache.at(batch.positions_T, batch.slots_T, replace(batch.layout, planned=planned))
             hidden_RC = model.forward(x_TC, kv, given, batch.rows_R if batch.reads else None)
         if batch.reads is None:
             return None

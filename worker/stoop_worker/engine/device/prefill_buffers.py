@@ -16,7 +16,7 @@ from stoop_worker.engine.device.varlen import Varlen, write_pages
 from stoop_worker.engine.skill import MOST_SUPPRESSED
 from stoop_worker.engine.spec import Spec
 from stoop_worker.engine.tensors import HeadReads, SamplingRows
-from stoop_worker.kernels.paged_attention import PagedLayout
+from stoop_worker.kernels.paged_attention import PagedLayout, PlannedBatch
 
 __all__ = ["MOST_VALUES", "PrefillBuffers", "StaticPrefill"]
 
@@ -96,8 +96,8 @@ class PrefillBuffers:
             self._lay(varlen)
         self._buffers.send()
 
-    def on_device(self, shape: PrefillShape) -> StaticPrefill:
-        """Return the inputs of a shape, at their addresses."""
+    def on_device(self, shape: PrefillShape, *, planned: PlannedBatch | None = None) -> StaticPrefill:
+        """Return the inputs of a shape, at their addresses, and their attention if it is planned."""
         arrays, positions, sequences = self._buffers.on_device, shape.positions, shape.sequences
         temperatures_B, top_ps_B, uniforms_B = arrays["sampling"][:3, :sequences].unbind(0)
         return StaticPrefill(
@@ -114,6 +114,7 @@ class PrefillBuffers:
                 context_lens=(),
                 prefix_lens=(),
                 page_size=self._page_size,
+                planned=planned,
             ),
             rows_B=arrays["rows"][:sequences],
             reads=HeadReads(

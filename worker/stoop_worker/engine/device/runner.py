@@ -6,12 +6,14 @@ from collections.abc import Sequence as Several
 import torch
 from torch import Tensor
 
-from stoop_worker.engine.config import EngineConfig, KVMemory
+from stoop_worker.engine.config import FLASHINFER, EngineConfig, KVMemory
+from stoop_worker.engine.device.attention_choice import AttentionFacts, choose_attention
 from stoop_worker.engine.device.batch import RowLimits
 from stoop_worker.engine.device.decoder import Decoder, LateRead
 from stoop_worker.engine.device.heads import PendingHeads
 from stoop_worker.engine.device.kv_cache import KVCache
 from stoop_worker.engine.device.penalties import TokenCounts
+from stoop_worker.engine.device.planned_attention import PlannedAttention
 from stoop_worker.engine.device.prefill import Prefill
 from stoop_worker.engine.grammars.masks import Masks
 from stoop_worker.engine.graphs import Graphs
@@ -21,6 +23,7 @@ from stoop_worker.engine.sequence import Sequence
 from stoop_worker.engine.tensors import LastHeads
 from stoop_worker.kernels.backend import has_triton
 from stoop_worker.kernels.paged_attention import HEAD_DIMS
+from stoop_worker.kernels.paged_attention.flashinfer import FlashInfer, HeadSizes
 from stoop_worker.kernels.sampling import LONGEST_ROW
 
 __all__ = ["Runner", "Started"]
@@ -43,6 +46,11 @@ class Runner:
         self._cache = KVCache(
             model.spec.kv, memory, page_size=config.page_size, device=model.device, on_progress=on_progress
         )
+        self.attention = choose_attention(config.attention, AttentionFacts.of(model, memory))
+        if FLASHINFER in (self.attention.prefill, self.attention.decode):
+            planned = _plan_attention(model, config, self._cache.longest_table)
+            self._cache.prefills = planned if self.attention.prefill == FLASHINFER else None
+            self._cache.decodes = planned if self.attention.decode == FLASHINFER else None
         vocabulary = model.spec.vocab_size
         counts = TokenCounts(config.max_batch + 1, vocabulary, model.device)
         limits = RowLimits(Masks(), counts, vocabulary)
@@ -86,6 +94,13 @@ class Started:
             read = [part if isinstance(part, Tensor) else part() for part in self._parts]
             self._heads = PendingHeads(self._asked, read)
         return self._heads
+
+
+def _plan_attention(model: Model, config: EngineConfig, pages: int) -> PlannedAttention:
+    kv = model.spec.kv
+    assert model.spec.query_heads is not None, "FlashInfer is chosen only for models whose attention it can plan"
+    sizes = HeadSizes(model.spec.query_heads, kv.heads, kv.head_dim, config.page_size, model.dtype)
+    return PlannedAttention(FlashInfer(sizes, model.device), sequences=config.max_batch, pages=pages)
 
 
 def _can_capture(model: Model) -> bool:

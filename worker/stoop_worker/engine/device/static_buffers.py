@@ -63,10 +63,13 @@ class StaticBuffers:
             host.sent.synchronize()
         return host.arrays
 
-    def send(self) -> None:
-        """Start the copy of the arrays that `on_host` returned."""
+    def send(self, *, of_last: int | None = None) -> None:
+        """Start the copy of the arrays that `on_host` returned; `of_last` is the values of the last array to send."""
         host = self._ring[self._next]
         self._next = (self._next + 1) % _COPIES
-        self._device.packed.copy_from(host.packed)
+        last = next(reversed(host.arrays.values()))
+        self._device.packed.copy_from(
+            host.packed, without=0 if of_last is None else (last.size - of_last) * last.itemsize
+        )
         if host.sent is not None:
             host.sent.record()

@@ -1,10 +1,21 @@
-"""The pages that hold the keys and values of a batch. B sequences, P pages of the longest one."""
+"""The pages that hold the keys and values of a batch. B sequences, P pages of the longest one.
+
+T query rows, H query heads, D head dim, M >= H D; a layer's pool is as in `reference`.
+"""
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from torch import Tensor
 
-__all__ = ["PagedLayout", "tiles"]
+__all__ = ["PagedLayout", "PlannedBatch", "tiles"]
+
+
+class PlannedBatch(Protocol):
+    """A batch whose attention a library has planned on the host. `run` may be captured; later plans then change it."""
+
+    def run(self, q_THD: Tensor, pool: Tensor, *, scale: float, out_TM: Tensor | None = None) -> Tensor:
+        """Compute `reference.paged_attention` over one layer's pool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +33,7 @@ class PagedLayout:
     for the device. The kernels read only the tensors, so a captured launch does without them. In a captured prefill a
     sequence may have no rows, and rows may follow the last sequence's, whose output is not written; otherwise every
     sequence has at least one row. A batch with as many rows as sequences is a decode.
+    `planned` computes attention in place of our kernels, which need no plan.
     """
 
     cu_seqlens_B1: Tensor
@@ -32,6 +44,7 @@ class PagedLayout:
     context_lens: tuple[int, ...]
     prefix_lens: tuple[int, ...]
     page_size: int
+    planned: PlannedBatch | None = None
 
 
 def tiles(rows: int, sequences: int, size: int) -> int:

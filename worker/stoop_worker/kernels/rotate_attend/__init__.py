@@ -29,8 +29,7 @@ def rotate_attend(
     out_BM: Tensor,
 ) -> None:
     """Fill `out_BM` from the first product's rows, and store their keys and values; see `reference.rotate_attend`."""
-    one_launch = made_BN.shape[0] <= MOST_ROWS and pool.shape[4] in HEAD_DIMS and places.heat is None
-    if one_launch and uses_kernel(made_BN):
+    if made_BN.shape[0] <= MOST_ROWS and places.heat is None and _one_launch(made_BN, pool, layout):
         from stoop_worker.kernels.rotate_attend import kernel
 
         kernel.rotate_attend(made_BN, places, pool, layout, out_BM=out_BM)
@@ -42,8 +41,13 @@ def rotate_attend_groups(
     qkv_BN: Tensor, places: Places, pool: Tensor, layout: PagedLayout, *, norms: HeadNorms | None = None
 ) -> Tensor:
     """Store the rows' keys and values, and return the heads' outputs; see `reference.rotate_attend_groups`."""
-    if qkv_BN.shape[0] <= MOST_GROUP_ROWS and pool.shape[4] in HEAD_DIMS and uses_kernel(qkv_BN):
+    if qkv_BN.shape[0] <= MOST_GROUP_ROWS and _one_launch(qkv_BN, pool, layout):
         from stoop_worker.kernels.rotate_attend import groups
 
         return groups.rotate_attend_groups(qkv_BN, places, pool, layout, norms=norms)
     return reference.rotate_attend_groups(qkv_BN, places, pool, layout, norms=norms)
+
+
+def _one_launch(rows_BN: Tensor, pool: Tensor, layout: PagedLayout) -> bool:
+    """Return whether a kernel can do all of it; a library's attention is a launch of its own."""
+    return layout.planned is None and pool.shape[4] in HEAD_DIMS and uses_kernel(rows_BN)

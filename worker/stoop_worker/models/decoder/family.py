@@ -71,6 +71,7 @@ class DecoderFamily:
             max_context=context,
             tasks=(Chat,),
             sampling=model.language.sampling,
+            query_heads=config.heads,
         )
         self.name = model.name
         self.digest = model.digest

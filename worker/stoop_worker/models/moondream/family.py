@@ -259,6 +259,7 @@ def _spec(model: Moondream) -> Spec:
         encode_budget=_CROPS[device],
         # on a GPU the device cuts the images
         preparation=model.config.vision.geometry if device == "cpu" else None,
+        query_heads=sizes.n_heads,
     )
 
 
