@@ -15,6 +15,8 @@
     text_runner.py       packs texts and runs an encoder over them
     captured_texts.py    small batches of texts, each size as one graph
     kv_cache.py          the memory of keys and values
+    attention_choice.py  chooses the backend of attention
+    planned_attention.py has FlashInfer plan the attention of batches before they run
     static_buffers.py    arrays at fixed addresses
     upload.py            host values to the device, a whole batch in one copy
     packed_bytes.py      arrays packed for one copy

@@ -20,7 +20,7 @@ from stoop_worker.kernels.paged_attention.flashinfer import FLASHINFER_HEAD_DIMS
 
 __all__ = ["AttentionChoice", "AttentionFacts", "choose_attention", "flashinfer_lacks"]
 
-REFERENCE: Final = "reference"
+_REFERENCE: Final = "reference"
 _HALVES = (torch.bfloat16, torch.float16)
 _LEAST_CAPABILITY = (8, 0)
 _HOPPER = (9, 0)
@@ -105,11 +105,11 @@ def choose_attention(asked: str, facts: AttentionFacts) -> AttentionChoice:
 def _own(facts: AttentionFacts) -> tuple[str, str]:
     """Return whether our kernels run here or the reference, and why."""
     if facts.capability is None:
-        return REFERENCE, "there is no CUDA device"
+        return _REFERENCE, "there is no CUDA device"
     if not facts.triton:
-        return REFERENCE, "Triton is not installed"
+        return _REFERENCE, "Triton is not installed"
     if facts.head_dim not in HEAD_DIMS:
-        return REFERENCE, f"our kernels do not take heads of {facts.head_dim} channels"
+        return _REFERENCE, f"our kernels do not take heads of {facts.head_dim} channels"
     return TRITON, "our kernels run here"
 
 
@@ -147,6 +147,8 @@ def flashinfer_lacks() -> str | None:
 
 
 def _has_nvcc() -> bool:
-    homes = (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda")
-    places = [os.environ.get("FLASHINFER_NVCC"), *(f"{home}/bin/nvcc" for home in homes if home)]
-    return shutil.which("nvcc") is not None or any(place and Path(place).is_file() for place in places)
+    """Look where FlashInfer looks."""
+    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
+    if home is None and shutil.which("nvcc"):
+        return True
+    return Path(os.environ.get("FLASHINFER_NVCC") or f"{home or '/usr/local/cuda'}/bin/nvcc").is_file()

@@ -77,11 +77,11 @@ class FlashInfer:
 class _Planned:
     """A wrapper of the library, whose plan is copied to the device from pinned memory of its own."""
 
-    def __init__(self, shared: FlashInfer, wrapper: Any) -> None:
+    def __init__(self, shared: FlashInfer, attention: Any) -> None:
         self._shared = shared
-        self._wrapper = wrapper
+        self._attention = attention
         # the constructor's own buffer on the device is freed
-        wrapper.reset_workspace_buffer(shared.floats, shared.integers)
+        attention.reset_workspace_buffer(shared.floats, shared.integers)
         sizes = shared.sizes
         self._heads = sizes.heads, sizes.key_heads, sizes.head_dim, sizes.page_size
         self._dtypes = {"q_data_type": sizes.dtype, "kv_data_type": sizes.dtype}
@@ -91,8 +91,9 @@ class _Planned:
         """Compute attention as planned; see `PlannedBatch`. `scale` is 1 / sqrt(D)."""
         if not isclose(scale, q_THD.shape[2] ** -0.5):
             raise ValueError(f"scale is {scale}: attention by FlashInfer has 1 / sqrt(head dim)")
-        # a kernel of FlashInfer does not start before the previous one has ended: see `kernels.early`
-        o_THD: Tensor = self._wrapper.run(q_THD, (pool[0], pool[1]), out=q_THD.new_empty(q_THD.shape), enable_pdl=False)
+        o_THD = q_THD.new_empty(q_THD.shape)
+        # it does not start before the previous kernel has ended, because `kernels.early` has rules that it may not keep
+        self._attention.run(q_THD, (pool[0], pool[1]), out=o_THD, enable_pdl=False)
         if out_TM is None:
             return o_THD
         part_TC = out_TM[:, : o_THD.shape[1] * o_THD.shape[2]]
@@ -113,7 +114,7 @@ class PlannedDecode(_Planned):
     """Decodes of one number of rows."""
 
     def __init__(self, shared: FlashInfer, lists: PageLists) -> None:
-        wrapper = shared.library.BatchDecodeWithPagedKVCacheWrapper(
+        attention = shared.library.BatchDecodeWithPagedKVCacheWrapper(
             shared.floats,
             "NHD",
             use_cuda_graph=True,
@@ -123,13 +124,13 @@ class PlannedDecode(_Planned):
             paged_kv_indices_buffer=lists.pages_N,
             paged_kv_last_page_len_buffer=lists.lasts_B,
         )
-        super().__init__(shared, wrapper)
+        super().__init__(shared, attention)
         rows = len(lists.lasts_B)
         # the later, faster plans need a first one: of one page a row
         starts_B1 = torch.arange(rows + 1, dtype=torch.int32)
         pages_N = torch.zeros(rows, dtype=torch.int32, device=shared.device)
         lasts_B = torch.ones(rows, dtype=torch.int32)
-        wrapper.plan(starts_B1, pages_N, lasts_B, *self._heads, **self._dtypes)
+        attention.plan(starts_B1, pages_N, lasts_B, *self._heads, **self._dtypes)
         self._note_sent()
 
     def plan(self, lists: PageLists) -> None:
@@ -139,7 +140,7 @@ class PlannedDecode(_Planned):
         """
         self._wait()
         given = lists.starts_B1, lists.pages_N, lists.lasts_B
-        self._shared.library.fast_decode_plan(self._wrapper, *given, *self._heads, **self._dtypes)
+        self._shared.library.fast_decode_plan(self._attention, *given, *self._heads, **self._dtypes)
         self._note_sent()
 
 
@@ -163,10 +164,10 @@ class PlannedPrefill(_Planned):
                 "paged_kv_indices_buf": lists.pages_N,
                 "paged_kv_last_page_len_buf": lists.lasts_B,
             }
-        wrapper = shared.library.BatchPrefillWithPagedKVCacheWrapper(
+        attention = shared.library.BatchPrefillWithPagedKVCacheWrapper(
             shared.floats, "NHD", use_cuda_graph=lists is not None, **buffers
         )
-        super().__init__(shared, wrapper)
+        super().__init__(shared, attention)
 
     def plan(self, row_starts_B1: Tensor, lists: PageLists) -> None:
         """Plan the next run: sequence b has the rows from `row_starts_B1[b]` on; only the pages are on the device.
@@ -175,7 +176,7 @@ class PlannedPrefill(_Planned):
         """
         self._wait()
         # split positions would need memory that grows with the captured shape
-        self._wrapper.plan(
+        self._attention.plan(
             row_starts_B1,
             lists.starts_B1,
             lists.pages_N,
