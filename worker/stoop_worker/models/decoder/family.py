@@ -110,7 +110,6 @@ class DecoderFamily:
 
     def forward(self, x_TC: Tensor, kv: KVView, given: Given | None, wanted_R: Tensor | None) -> Tensor:
         """Run the decoder."""
-        x_TC = x_TC[: len(kv.slots_T)]  # a captured prefill has one more row, for the padding of given rows
         return text.forward(x_TC, kv, self._places(kv), self._model.weights, wanted_R=wanted_R)
 
     def step(self, x_BC: Tensor, kv: KVView) -> Tensor:
