@@ -49,7 +49,7 @@ bench-engine: ## measure the engine alone, with the Python that has a CUDA torch
 gpu: ## run the tests that need a CUDA device, with the Python that has one (PYTHON=…)
 	$(PYTHON) -m pytest -q -m gpu -o addopts=--strict-markers -W ignore::pytest.PytestConfigWarning tests/gpu
 
-images: ## build the container images with docker, podman or buildah (ENGINE=… EXTRA=gpu BASE=debian PIP=host)
+images: ## build the container images with docker, podman or buildah (ENGINE=… EXTRA=gpu TRITON=… BASE=debian PIP=host)
 	@deploy/images.sh
 
 images-flow: .venv/.test ## run the demo's jobs in containers of the images that were built (ENGINE=docker)

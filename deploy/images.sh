@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
-# Builds the images stoop-producer and stoop-worker from their Dockerfiles, and prints the time and the size of each.
+# Builds the images stoop-producer, stoop-worker and, if asked, stoop-triton from their Dockerfiles, and prints the time
+# and the size of each.
 #
 #   make images                          with docker if its daemon answers, else podman, else buildah
 #   make images ENGINE=buildah           with this one
 #   make images EXTRA=gpu                the worker's image for NVIDIA GPUs
+#   make images TRITON=tritonserver:26.07-py3
+#                                        stoop-triton too, on this image of Triton: see deploy/triton/README.md
 #   make images BASE=debian              where no registry of images can be reached: first make the base image from
 #                                        Debian's packages (needs root, Debian, debootstrap and buildah)
 #   make images PIP=host                 install with this machine's configuration of pip: its index, certificates and
@@ -81,4 +84,7 @@ if [ "${BASE:-}" = debian ]; then
 fi
 build "$engine" deploy/producer.Dockerfile stoop-producer
 build "$engine" deploy/worker.Dockerfile "stoop-worker:$([ "$extra" = gpu ] && echo gpu || echo cpu)" --build-arg "EXTRA=$extra"
+if [ -n "${TRITON:-}" ]; then
+  build "$engine" deploy/triton.Dockerfile stoop-triton --build-arg "TRITON=$TRITON"
+fi
 printf '%s\n' "${built[@]}"

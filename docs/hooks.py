@@ -26,6 +26,7 @@ PAGES: Final = {
     "schemas/README.md": "reference/wire.md",
     "deploy/README.md": "operate/deploy.md",
     "deploy/kubernetes/README.md": "operate/kubernetes.md",
+    "deploy/triton/README.md": "guides/triton.md",
     "SECURITY.md": "operate/security.md",
     "CONTRIBUTING.md": "contribute/index.md",
     "producer/README.md": "contribute/producer.md",

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["CLIENTS", "SCHEMATHESIS", "Client", "install"]
+from tests.support.triton_server import MODEL_PACKAGES, SERVER_PACKAGE
+
+__all__ = ["CLIENTS", "SCHEMATHESIS", "TRITON_CLIENT", "TRITON_SERVER", "Client", "install"]
 
 PROGRAMS = Path(__file__).parent / "programs"
 INSTALL_SECONDS = 580.0
@@ -43,6 +45,9 @@ CLIENTS = {
 }
 
 SCHEMATHESIS = Client("run_schemathesis.py", ("schemathesis==4.32.5",))
+
+TRITON_CLIENT = Client("run_tritonclient.py", ("tritonclient[grpc]==2.73.0",))
+TRITON_SERVER = Client("run_tritonclient.py", MODEL_PACKAGES, alone=(SERVER_PACKAGE,))
 
 
 def install(client: Client, folder: Path) -> list[str]:

@@ -24,7 +24,7 @@ SCHEMA = Draft202012Validator(json.loads(Path(__file__).with_name("compose.schem
 WORKERS = ["worker", "worker-gpu"]
 MONITORING = ROOT / "deploy" / "monitoring"
 CONFIGS: dict[str, type[BaseSettings]] = {
-    **dict.fromkeys(["producer", "gateway"], ProducerConfig),
+    **dict.fromkeys(["producer", "gateway", "triton"], ProducerConfig),
     **dict.fromkeys(WORKERS, WorkerConfig),
 }
 
@@ -92,6 +92,7 @@ def test_it_has_the_services_a_user_needs() -> None:
         "worker-gpu",
         "producer",
         "gateway",
+        "triton",
         "exporter",
         "prometheus",
         "grafana",

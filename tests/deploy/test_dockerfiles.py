@@ -13,7 +13,9 @@ import pytest
 
 from tests.project.modules import ROOT, VERSION
 
-FILES = ["deploy/worker.Dockerfile", "deploy/producer.Dockerfile"]
+OURS = ["deploy/worker.Dockerfile", "deploy/producer.Dockerfile"]
+TRITON = "deploy/triton.Dockerfile"
+FILES = [*OURS, TRITON]
 INSTRUCTIONS = {"ARG", "FROM", "WORKDIR", "RUN", "COPY", "ENV", "VOLUME", "USER", "ENTRYPOINT", "CMD"}
 
 
@@ -60,13 +62,14 @@ def build_wheels(file: str, folder: Path) -> list[set[str]]:
     build = f"{sys.executable} -m hatchling build -t wheel -d {folder / 'dist'} #"
     stage = instructions(file)
     names = [name for name, _ in stage]
-    for name, argument in stage[: names.index("FROM", names.index("FROM") + 1)]:
+    ends = [index for index, name in enumerate(names) if name == "FROM"][1:] or [len(names)]
+    for name, argument in stage[: ends[0]]:
         if name == "COPY":
             *copied, to = argument.split()
             for path in copied:
                 copy_context(path, source / to / path if to.endswith("/") else source / to)
         elif name == "RUN" and "pip install" in argument:
-            command = argument.replace("/opt/stoop/bin/pip install", build)
+            command = re.sub(r"(/opt/stoop/bin/|python3 -m )pip install", build, argument)
             subprocess.run(["sh", "-ec", command], cwd=source, check=True, capture_output=True)
             [wheel] = (folder / "dist").glob("*.whl")
             with zipfile.ZipFile(wheel) as archive:
@@ -80,6 +83,7 @@ def build_wheels(file: str, folder: Path) -> list[set[str]]:
     [
         ("deploy/worker.Dockerfile", {"schemas/stoop_schemas", "producer/stoop", "worker/stoop_worker"}),
         ("deploy/producer.Dockerfile", {"schemas/stoop_schemas", "producer/stoop"}),
+        (TRITON, {"schemas/stoop_schemas", "producer/stoop"}),
     ],
 )
 def test_it_builds_of_what_it_copies(file: str, packages: set[str], tmp_path: Path) -> None:
@@ -128,13 +132,14 @@ def test_it_ends_as_a_user_without_rights(file: str) -> None:
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_it_starts_the_command_line_without_a_shell(file: str) -> None:
+def test_it_starts_its_program_without_a_shell(file: str) -> None:
     """So that SIGTERM reaches it."""
-    assert [json.loads(argument) for argument in arguments(file, "ENTRYPOINT")] == [["stoop"]]
+    program = "tritonserver" if file == TRITON else "stoop"
+    assert [json.loads(argument) for argument in arguments(file, "ENTRYPOINT")] == [[program]]
     assert all(isinstance(json.loads(argument), list) for argument in arguments(file, "CMD"))
 
 
-@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("file", OURS)
 def test_the_base_is_of_one_version(file: str) -> None:
     python = dict(argument.split("=", 1) for argument in arguments(file, "ARG") if "=" in argument)["PYTHON"]
     assert re.fullmatch(r"3\.\d+", python)
@@ -145,3 +150,11 @@ def test_the_producers_image_has_the_gateway_and_no_worker() -> None:
     assert not any("worker" in argument for argument in arguments("deploy/producer.Dockerfile", "COPY"))
     extras = re.findall(r"\.\[(.*?)\]", " ".join(arguments("deploy/producer.Dockerfile", "RUN")))
     assert extras == ["gateway,otel"]
+
+
+def test_the_triton_of_the_image_asks_the_model_whether_it_is_ready() -> None:
+    """Releases before 26.03 do not."""
+    [base] = arguments(TRITON, "ARG")
+    release = re.fullmatch(r"TRITON=tritonserver:(\d+)\.(\d+)-py3", base)
+    assert release is not None and (int(release[1]), int(release[2])) >= (26, 3)
+    assert arguments(TRITON, "FROM") == ["${TRITON}"]

@@ -45,14 +45,26 @@ def build(tools: Path, **variables: str) -> tuple[subprocess.CompletedProcess[st
 
 def test_every_dockerfile_is_built_and_its_size_told(tools: Path) -> None:
     add_engine(tools, "podman")
-    done, builds = build(tools, EXTRA="gpu", BUILD_FLAGS="--network host")
+    done, builds = build(tools, EXTRA="gpu", TRITON="tritonserver:26.07-py3", BUILD_FLAGS="--network host")
     assert done.returncode == 0, done.stderr
     files = {path.relative_to(ROOT).as_posix() for path in (ROOT / "deploy").glob("*.Dockerfile")}
     assert {word for line in builds for word in line.split() if word.endswith(".Dockerfile")} == files
     assert all(line.startswith("podman build ") and "--network host" in line for line in builds)
-    assert [line.split()[0] for line in done.stdout.splitlines()] == ["stoop-producer", "stoop-worker:gpu"]
-    assert done.stdout.count("1.3 GB") == 2
+    assert [line.split()[0] for line in done.stdout.splitlines()] == [
+        "stoop-producer",
+        "stoop-worker:gpu",
+        "stoop-triton",
+    ]
+    assert done.stdout.count("1.3 GB") == 3
     assert "--build-arg EXTRA=gpu" in builds[1]
+    assert "--build-arg TRITON=tritonserver:26.07-py3" in builds[2]
+
+
+def test_an_image_that_needs_one_of_another_project_is_built_only_if_asked(tools: Path) -> None:
+    add_engine(tools, "podman")
+    done, builds = build(tools)
+    assert done.returncode == 0, done.stderr
+    assert not any("triton" in line for line in builds)
 
 
 @pytest.mark.parametrize(

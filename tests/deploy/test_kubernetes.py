@@ -17,6 +17,7 @@ from stoop.config import ProducerConfig
 from stoop.exporter.metrics import METRICS
 from stoop.exporter.options import ExporterOptions
 from stoop.gateway.options import ServeOptions
+from stoop.kserve.inputs import MODEL_NAME
 from stoop_worker.config import WorkerConfig
 from tests.deploy.kustomization import Object, build, containers_of, key_of, pod_of
 from tests.deploy.test_compose import AWS_VARIABLES, COMPOSE, option_variables
@@ -32,7 +33,12 @@ CUSTOM = {
 KUBECTL = shutil.which("kubectl")
 # the oldest release that is still supported by large clouds, and the newest that the validator knows
 RELEASES = ("1.30", "1.37")
-PROBES = {"worker": {"/healthz", "/readyz", "/startupz"}, "gateway": {"/healthz", "/readyz"}, "exporter": {"/healthz"}}
+PROBES = {
+    "worker": {"/healthz", "/readyz", "/startupz"},
+    "gateway": {"/healthz", "/readyz"},
+    "exporter": {"/healthz"},
+    "triton": {"/v2/health/live", f"/v2/models/{MODEL_NAME}/ready"},
+}
 
 OBJECTS = {(folder, *key_of(one)): one for folder, objects in BUILT.items() for one in objects}
 PODS = {key: one for key, one in OBJECTS.items() if pod_of(one) is not None}
@@ -44,6 +50,7 @@ READ = {
     "worker": {f"STOOP_{name.upper()}" for name in WorkerConfig.model_fields} | AWS_VARIABLES,
     "gateway": PRODUCER | option_variables(ServeOptions) | AWS_VARIABLES,
     "exporter": PRODUCER | option_variables(ExporterOptions),
+    "triton": PRODUCER | AWS_VARIABLES,
     "redis": {f"{role}_PASSWORD" for role in ("PRODUCER", "READER", "CLIENT", "WORKER", "OPERATOR")},
 }
 
@@ -220,9 +227,9 @@ def test_selectors_find_the_pods_they_are_for() -> None:
 def test_targets_of_services_scalers_and_monitors_exist() -> None:
     for (_, kind, _, name), one in OBJECTS.items():
         if kind == "Service":
-            [port] = one["spec"]["ports"]
             [owner] = [pod for pod in PODS.values() if pod["metadata"]["name"] == name][:1]
-            assert port["targetPort"] in {each["name"] for each in containers_of(owner)[0]["ports"]}
+            targets = {port["targetPort"] for port in one["spec"]["ports"]}
+            assert targets <= {each["name"] for each in containers_of(owner)[0]["ports"]}
         if kind in ("ScaledObject", "HorizontalPodAutoscaler"):
             assert ("Deployment", "stoop", one["spec"]["scaleTargetRef"]["name"]) in EVERYTHING
         if kind in ("PodMonitor", "ServiceMonitor"):
@@ -236,7 +243,8 @@ def test_targets_of_services_scalers_and_monitors_exist() -> None:
 def test_everything_is_denied_first_and_only_known_ports_are_opened() -> None:
     deny = named("NetworkPolicy", "stoop-deny")["spec"]
     assert deny == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
-    known = {container["ports"][0]["containerPort"] for one in PODS.values() for container in containers_of(one)}
+    containers = [container for one in PODS.values() for container in containers_of(one)]
+    known = {port["containerPort"] for container in containers for port in container["ports"]}
     for (_, kind, _, _), one in OBJECTS.items():
         if kind == "NetworkPolicy":
             for rule in one["spec"].get("ingress", []):
@@ -254,9 +262,10 @@ def test_the_readme_makes_every_key_of_every_secret() -> None:
         for key in re.findall(r"--from-(?:literal|file)=([\w.-]+?)=", command)
     }
     assert used == made
-    roles = {"worker": "stoop-redis-worker", "gateway": "stoop-redis-client", "exporter": "stoop-redis-operator"}
-    for name, secret in roles.items():
-        [container] = containers_of(named("Deployment", f"stoop-{name}"))
+    roles = {"worker": "worker", "gateway": "client", "exporter": "operator", "triton": "client"}
+    for name, role in roles.items():
+        secret = f"stoop-redis-{role}"
+        [container] = containers_of(named("Deployment", f"stoop-{name}", "triton" if name == "triton" else "gpu"))
         assert (secret, "url") in secret_keys(container), "each program has the Redis user of its own role"
 
 
@@ -264,7 +273,9 @@ def test_images_are_of_one_version() -> None:
     version = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     assert version is not None
     found = {container["image"] for one in PODS.values() for container in containers_of(one)}
-    ours = {f"stoop-worker:{version[1]}{kind}" for kind in ("", "-cpu", "-gpu")} | {f"stoop-producer:{version[1]}"}
+    ours = {f"stoop-worker:{version[1]}{kind}" for kind in ("", "-cpu", "-gpu")} | {
+        f"stoop-{name}:{version[1]}" for name in ("producer", "triton")
+    }
     assert found == ours | {COMPOSE["services"]["redis"]["image"]}
 
 
