@@ -11,7 +11,7 @@ PROCESSES ?= auto
 unexport PYTHONDONTWRITEBYTECODE
 PYTEST = $(BIN)/pytest -q --numprocesses $(PROCESSES) --dist worksteal
 
-.PHONY: help demo test coverage chaos clients check bench bench-engine gpu images images-flow docs dist clean
+.PHONY: help demo test coverage chaos upgrade-test clients check bench bench-engine gpu images images-flow docs dist clean
 
 help: ## show what can be made
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ coverage: .venv/.test ## run the same tests, and print the coverage of every fil
 
 chaos: .venv/.test ## kill workers, engines and Redis under load (CHAOS_JOBS=… CHAOS_KILLS=… CHAOS_SEED=… CHAOS_CASES=…)
 	$(BIN)/python -m tests.chaos
+
+upgrade-test: .venv/.test ## kill workers and producers of two releases side by side (PREVIOUS=a revision of git, CHAOS_JOBS=…)
+	$(BIN)/python -m tests.upgrade
 
 clients: .venv/.test ## run clients of other projects, installed into .clients, against a gateway (CLIENTS='litellm or cohere')
 	STOOP_CLIENTS=1 $(BIN)/pytest -q -rPs --no-header tests/clients $(if $(CLIENTS),-k '$(CLIENTS)')

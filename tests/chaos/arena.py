@@ -27,7 +27,7 @@ from tests.chaos.verdict import Verdict, judge, streams
 from tests.chaos.watcher import Watcher
 from tests.chaos.workers import WorkerProcess
 
-__all__ = ["Arena", "Load", "arena", "question", "questions"]
+__all__ = ["Arena", "Load", "arena", "environment_of", "question", "questions"]
 
 _CHUNK = 100
 _OPEN_JOBS = 1500
@@ -66,7 +66,7 @@ class Arena:
 
     async def start_workers(self, url: str) -> None:
         """Start as many more workers as the load names, which reach Redis at `url`."""
-        environment = _environment(url, self.load, self.settings)
+        environment = environment_of(url, self.load, self.settings)
         first = len(self.workers)
         started = [WorkerProcess(self.folder, f"worker-{first + n}", environment) for n in range(self.load.workers)]
         self.workers += started
@@ -180,7 +180,8 @@ def question(job_id: str, asked: str, model: str | None = None) -> Job:
     return Job(id=job_id, skill=Skill.QUERY, question=asked, settings=settings, lane=lane, model=model)
 
 
-def _environment(url: str, load: Load, settings: dict[str, str]) -> dict[str, str]:
+def environment_of(url: str, load: Load, settings: dict[str, str]) -> dict[str, str]:
+    """Return the variables of a worker or a producer."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("STOOP_")}
     return {
         **inherited,
