@@ -80,6 +80,8 @@ class JobSpans:
         if not ending.ours or ending.outcome == _CRASHED:
             return
         parent = self._context(delivery, read)
+        if parent is None:
+            return
         process = self._begin(f"process {ending.lane}", parent, delivery.claimed_at * _MS, SpanKind.CONSUMER)
         if not process.is_recording():
             return
@@ -135,14 +137,16 @@ class JobSpans:
     def _begin(self, name: str, context: Context, start: int, kind: SpanKind = SpanKind.INTERNAL) -> Span:
         return self._tracer.start_span(name, context, kind=kind, start_time=start)
 
-    def _context(self, delivery: Delivery, read: Callable[[], Job | None]) -> Context:
+    def _context(self, delivery: Delivery, read: Callable[[], Job | None]) -> Context | None:
+        """Return the parent of the delivery's spans, or None if the job has no context and its trace is not kept."""
         traceparent = _traceparent(delivery, read)
         if traceparent is not None:
             return TraceContextTextMapPropagator().extract({"traceparent": traceparent})
         digest = hashlib.blake2b(delivery.job_id.encode(), digest_size=24).digest()
         trace_id, span_id = int.from_bytes(digest[:16]), int.from_bytes(digest[16:])
-        decision = self._sampler.should_sample(None, trace_id, "job").decision
-        flags = TraceFlags(TraceFlags.SAMPLED if decision is Decision.RECORD_AND_SAMPLE else TraceFlags.DEFAULT)
+        if self._sampler.should_sample(None, trace_id, "job").decision is not Decision.RECORD_AND_SAMPLE:
+            return None
+        flags = TraceFlags(TraceFlags.SAMPLED)
         return set_span_in_context(NonRecordingSpan(SpanContext(trace_id, span_id, is_remote=True, trace_flags=flags)))
 
 
@@ -151,11 +155,13 @@ def _traceparent(delivery: Delivery, read: Callable[[], Job | None]) -> str | No
     if delivery.celery:
         job = read()
         found = None if job is None else job.traceparent
-    else:
+    elif b"traceparent" in delivery.packed:
         try:
             found = msgspec.json.decode(delivery.packed, type=_Traced).traceparent
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             found = None
+    else:
+        return None
     return found if is_traceparent(found) else None
 
 
