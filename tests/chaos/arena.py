@@ -177,7 +177,10 @@ def questions(count: int, *, stem: str = "job", model: str | None = None) -> lis
 def question(job_id: str, asked: str, model: str | None = None) -> Job:
     """Make a job that the scripted engine understands."""
     settings, lane = Settings(max_tokens=1), names.DEFAULT_LANES[-1]
-    return Job(id=job_id, skill=Skill.QUERY, question=asked, settings=settings, lane=lane, model=model)
+    # only a job that streams has a log, which the verdict reads
+    return Job(
+        id=job_id, skill=Skill.QUERY, question=asked, settings=settings, lane=lane, model=model, stream=True
+    )  # fmt: skip
 
 
 def environment_of(url: str, load: Load, settings: dict[str, str]) -> dict[str, str]:

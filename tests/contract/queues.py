@@ -105,7 +105,7 @@ class OnRedis:
         tenant_limit: int | None = None,
     ) -> RedisBroker:
         given = {"lanes": lanes, "models": models, "tenant_limit": tenant_limit}
-        config = BrokerConfig(url=self.url, worker=worker, result_ttl=100.0, **given)  # type: ignore[arg-type]
+        config = BrokerConfig(url=self.url, worker=worker, result_ttl=100.0, lane_result_ttls={"brief": 10.0}, **given)  # type: ignore[arg-type]
         broker = RedisBroker(config)
         self._made.append(broker)
         return broker
@@ -189,7 +189,7 @@ class InMemory:
         tenant_limit: int | None = None,
     ) -> MemoryBroker:
         given = {"lanes": lanes, "models": models, "tenant_limit": tenant_limit}
-        return MemoryBroker(self.queue, worker, result_ttl=100.0, **given)  # type: ignore[arg-type]
+        return MemoryBroker(self.queue, worker, result_ttl=100.0, lane_result_ttls={"brief": 10.0}, **given)  # type: ignore[arg-type]
 
     def transport(
         self, *, bounds: Mapping[str, int] | None = None, tenant_bound: int | None = None, silence: float = 30.0
@@ -252,7 +252,13 @@ class InMemory:
 
 def new_job(**fields: Any) -> Job:
     """Make a job that nothing is wrong with."""
-    given = {"id": names.new_id(), "skill": Skill.QUERY, "question": "What is it?", "image": "s3://bucket/cat.jpg"}
+    given = {
+        "id": names.new_id(),
+        "skill": Skill.QUERY,
+        "question": "What is it?",
+        "image": "s3://bucket/cat.jpg",
+        "stream": True,
+    }
     return Job(**{**given, **fields})
 
 

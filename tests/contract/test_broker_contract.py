@@ -217,6 +217,66 @@ async def test_events_are_logged_and_published_in_order(broker: Broker, transpor
     assert await transport.log(job.id, after=2) == heard[3:]
 
 
+async def test_a_job_that_does_not_stream_has_no_log(broker: Broker, transport: Transport) -> None:
+    job = new_job(stream=False)
+    async with transport.subscribe(job.id) as published:
+        await transport.submit([job])
+        [delivery] = await broker.take(1)
+        assert await broker.append([EventGroup(delivery, 1, (b"started",))]) == [True]
+        assert await transport.log(job.id) == []
+        assert await broker.settle([ending(delivery, seq=2)]) == [True]
+        heard = [await anext(published) for _ in range(3)]
+    assert heard[1:] == [b"started", b"last of " + job.id.encode()]
+    assert await transport.log(job.id) == []
+    assert (await transport.result(job.id), await transport.next_seq(job.id)) == (b"result", 3)
+
+
+async def test_a_job_without_a_log_tells_nothing_twice(broker: Broker, transport: Transport) -> None:
+    job = new_job(stream=False)
+    await transport.submit([job])
+    [delivery] = await broker.take(1)
+    async with transport.subscribe(job.id) as published:
+        for events in ((b"one",), (b"one", b"two")):
+            assert await broker.append([EventGroup(delivery, 1, events)]) == [True]
+        assert [await anext(published) for _ in range(2)] == [b"one", b"two"]
+
+
+@pytest.mark.parametrize(
+    ("packed", "logged"),
+    [('{"id": "raw"}', True), ('{"id": "raw", "stream": true}', True), ('{"id": "raw", "stream": false}', False)],
+)
+async def test_a_job_of_a_bare_xadd_has_a_log_unless_it_wants_none(
+    queue: QueueUnderTest, broker: Broker, transport: Transport, packed: str, logged: bool
+) -> None:
+    await queue.put("interactive", {"j": packed})
+    [delivery] = await broker.take(1)
+    assert await broker.settle([ending(delivery)]) == [True]
+    assert await transport.log("raw") == [b"last of raw"] * logged
+    assert await transport.result("raw") == b"result"
+
+
+async def test_a_job_that_cannot_be_read_has_a_log(queue: QueueUnderTest, broker: Broker, transport: Transport) -> None:
+    job_id = await queue.put("interactive", {"j": "no JSON"})
+    [delivery] = await broker.take(1)
+    assert await broker.settle([ending(delivery, Dead(FAILURE))]) == [True]
+    assert await transport.log(job_id) == [b"last of " + job_id.encode()]
+
+
+@pytest.mark.parametrize("model", [None, "small"])
+@pytest.mark.parametrize("tenant", [None, "acme"])
+async def test_a_lane_may_keep_results_for_a_time_of_its_own(
+    queue: QueueUnderTest, transport: Transport, model: str | None, tenant: str | None
+) -> None:
+    broker = queue.broker(lanes=("interactive", "brief"), models=(model,))
+    await broker.open()
+    jobs = [new_job(lane=lane, model=model, tenant=tenant) for lane in ("interactive", "brief")]
+    await transport.submit(jobs)
+    assert await broker.settle([ending(one) for one in await broker.take(2)]) == [True, True]
+    times = [await queue.result_ttl(job.id) for job in jobs]
+    assert 90.0 < times[0] <= 100.0
+    assert 5.0 < times[1] <= 10.0
+
+
 async def test_an_append_that_is_repeated_tells_nothing_twice(broker: Broker, transport: Transport) -> None:
     [job_id] = await submit(transport, 1)
     [delivery] = await broker.take(1)

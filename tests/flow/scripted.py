@@ -46,6 +46,7 @@ class Floor:
 
     async def submit(self, *questions: str, **fields: object) -> list[str]:
         """Submit one job for each question, which is what the engine does with it."""
+        fields.setdefault("stream", True)  # or it would have no log to count runs in
         jobs = [await self.client.prepare("query", question=question, **fields) for question in questions]  # type: ignore[arg-type]
         return await self.client.submit_many(jobs)
 

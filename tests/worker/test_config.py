@@ -117,6 +117,9 @@ def test_a_name_that_no_lane_can_have_is_refused(name: str) -> None:
         ("hang_seconds", "0.001", "from 0.5 to 86400"),
         ("restart_seconds", "1e18", "from 1 to 86400"),
         ("result_ttl_seconds", "99999999999999999", "from 1 to 315360000"),
+        ("lane_result_ttl_seconds", "bulk=0", "name=seconds, such as bulk=3600"),
+        ("lane_result_ttl_seconds", "bulk", "name=seconds, such as bulk=3600"),
+        ("lane_result_ttl_seconds", "bulk=1h", "name=seconds, such as bulk=3600"),
         ("fetch_timeout_seconds", "0", "from 0.1 to 3600"),
         ("permits", "1" + "0" * 18, "from 1 to 65536"),
         ("pages", "none", "from 1 to"),
@@ -130,6 +133,12 @@ def test_a_value_that_cannot_work_is_refused_with_what_can(field: str, value: st
         read_config({"model": "m", field: value})
     assert str(caught.value).startswith(f"--{field.replace('_', '-')} (STOOP_{field.upper()}): ")
     assert wanted in str(caught.value)
+
+
+def test_lanes_may_keep_results_for_times_of_their_own() -> None:
+    config = read_config({"model": "m", "lane_result_ttl_seconds": "bulk=3600, team:night=60"})
+    assert config.lane_result_ttls == {"bulk": 3600, "team:night": 60}
+    assert read_config({"model": "m"}).lane_result_ttls == {}
 
 
 def test_every_number_has_a_range() -> None:

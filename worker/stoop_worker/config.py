@@ -18,10 +18,12 @@ from stoop_worker.config_fields import (
     Endpoint,
     Keys,
     ModelName,
+    NamedSeconds,
     Names,
     Partitions,
     RedisUrl,
     Routes,
+    named_seconds,
     route,
     split,
 )
@@ -146,8 +148,14 @@ class WorkerConfig(BaseSettings):
         default=600.0, ge=1, le=_DAY, description="time for a new engine to get ready after a crash"
     )
     result_ttl_seconds: int = Field(default=86_400, ge=1, le=_TEN_YEARS, description="how long results are kept")
+    lane_result_ttl_seconds: NamedSeconds = Field(
+        default=(), description="the same for single lanes: lane=seconds, comma-separated, such as bulk=3600"
+    )
     log_ttl_seconds: int = Field(
-        default=3_600, ge=1, le=_TEN_YEARS, description="how long the events of an ended job are kept"
+        default=3_600,
+        ge=1,
+        le=_TEN_YEARS,
+        description="how long the events of a job that streamed are kept after its end",
     )
     drain_seconds: float = Field(default=30.0, ge=0, le=_DAY, description="grace for jobs in flight at shutdown")
 
@@ -239,6 +247,11 @@ class WorkerConfig(BaseSettings):
     def allowed(self) -> AllowedBuckets:
         """The parsed `allowed_buckets`."""
         return AllowedBuckets.read(self.allowed_buckets)
+
+    @property
+    def lane_result_ttls(self) -> dict[str, int]:
+        """The parsed `lane_result_ttl_seconds`."""
+        return dict(named_seconds(entry) for entry in self.lane_result_ttl_seconds)
 
     @property
     def routes(self) -> dict[str, str]:

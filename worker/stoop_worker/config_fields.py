@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from pydantic_settings import NoDecode
 
 from stoop_schemas.allowed import AllowedBuckets
-from stoop_schemas.job import MODEL_PATTERN
+from stoop_schemas.job import MODEL_PATTERN, NAME_PATTERN
 from stoop_schemas.redis_url import read_redis_url
 from stoop_schemas.signature import SigningKeys
 from stoop_worker.jobs.fetch.adapter_source import check_place
@@ -20,10 +20,12 @@ __all__ = [
     "Endpoint",
     "Keys",
     "ModelName",
+    "NamedSeconds",
     "Names",
     "Partitions",
     "RedisUrl",
     "Routes",
+    "named_seconds",
     "route",
     "split",
 ]
@@ -64,6 +66,14 @@ def route(entry: str) -> tuple[str, str]:
     return pattern, queue
 
 
+def named_seconds(entry: str) -> tuple[str, int]:
+    """Return the two sides of name=seconds; raises ValueError."""
+    name, _, seconds = entry.rpartition("=")
+    if not re.fullmatch(NAME_PATTERN, name) or not re.fullmatch(r"[1-9][0-9]{0,8}", seconds):
+        raise ValueError("each entry must be name=seconds, such as bulk=3600")
+    return name, int(seconds)
+
+
 def _adapter_place(place: str) -> str:
     return check_place(place) if "://" in place else place
 
@@ -88,6 +98,7 @@ ModelName = Annotated[str, AfterValidator(_model_name)]
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(split)]
 Partitions = Annotated[tuple[Annotated[int, Field(ge=0, le=99_999)], ...], NoDecode, BeforeValidator(split)]
 Routes = Annotated[Names, _readable(lambda entries: [route(entry) for entry in entries])]
+NamedSeconds = Annotated[Names, _readable(lambda entries: [named_seconds(entry) for entry in entries])]
 Buckets = Annotated[Names, _readable(AllowedBuckets.read)]
 Keys = Annotated[SecretStr, AfterValidator(_known_keys)]
 RedisUrl = Annotated[SecretStr, AfterValidator(_known_url)]

@@ -246,6 +246,7 @@ def _broker_config(config: WorkerConfig, worker: str) -> BrokerConfig:
         partitions=config.partitions,
         lease=config.lease_seconds,
         result_ttl=config.result_ttl_seconds,
+        lane_result_ttls=config.lane_result_ttls,
         log_ttl=config.log_ttl_seconds,
         tenant_limit=config.tenant_limit,
     )

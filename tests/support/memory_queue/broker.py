@@ -4,7 +4,7 @@ import asyncio
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from stoop_schemas import names
@@ -63,6 +63,7 @@ class MemoryBroker:
         lanes: Sequence[str] = names.DEFAULT_LANES,
         models: Sequence[str | None] = (None,),
         result_ttl: float = 86_400.0,
+        lane_result_ttls: Mapping[str, float] | None = None,
         tenant_limit: int | None = None,
     ) -> None:
         if not lanes or not all(_NAME.fullmatch(name) for name in (worker, *lanes)):
@@ -70,7 +71,7 @@ class MemoryBroker:
         self._queue = queue
         self._worker = worker
         self._all = {model: _Lanes(model, tuple(names.model_lane(lane, model) for lane in lanes)) for model in models}
-        self._result_ttl = result_ttl
+        self._result_ttl, self._lane_result_ttls = result_ttl, dict(lane_result_ttls or {})
         self._tenant_limit = tenant_limit
         self._takes = 0
         self._seen = -1
@@ -258,7 +259,7 @@ class MemoryBroker:
             del queue.lanes[lane][entry.id]
             return None
         record.model = model
-        if record.digest and not record.worker:
+        if record.digest and not record.worker and _logged(entry, record):
             queue.logs[job_id][0] = queued_event(job_id)
         record.state, record.worker, record.attempt, record.started_at = (
             State.RUNNING,
@@ -280,6 +281,7 @@ class MemoryBroker:
             crashes=record.crashes,
             isolation=_isolation(lane),
             priority=priority_of(lane, self._all[model].names),
+            logged=_logged(entry, record),
         )
 
     def _owns(self, delivery: Delivery) -> bool:
@@ -296,7 +298,7 @@ class MemoryBroker:
         if not self._owns(group.delivery):
             return False
         for seq, event in enumerate(group.packed, group.first_seq):
-            self._queue.log_event(group.delivery.job_id, seq, event)
+            self._queue.log_event(group.delivery.job_id, seq, event, logged=group.delivery.logged)
         return True
 
     def _settle(self, settlement: Settlement) -> bool:
@@ -330,10 +332,15 @@ class MemoryBroker:
                 self._finish(settlement)
         return True
 
+    def _ttl_of(self, record: Record) -> float:
+        home = (record.home or record.lane).partition("/")[0]
+        lane = home.removeprefix(f"{record.model}:") if record.model else home
+        return self._lane_result_ttls.get(lane, self._result_ttl)
+
     def _finish(self, settlement: Settlement) -> None:
         job_id, queue = settlement.delivery.job_id, self._queue
-        queue.results[job_id] = (settlement.result, queue.now() + round(1000 * self._result_ttl))
-        queue.log_event(job_id, settlement.seq, settlement.event)
+        queue.results[job_id] = (settlement.result, queue.now() + round(1000 * self._ttl_of(queue.jobs[job_id])))
+        queue.log_event(job_id, settlement.seq, settlement.event, logged=settlement.delivery.logged)
         queue.jobs[job_id].state = _STATES[type(settlement.outcome)]
         queue.jobs[job_id].finished_at = queue.now()
 
@@ -346,6 +353,16 @@ def _serves(record: bytes, model: str | None) -> bool:
 def _isolation(lane: str) -> Isolation:
     quarantine = names.quarantine_of(lane)
     return Isolation(quarantine[1]) if quarantine else Isolation.NONE
+
+
+def _logged(entry: Entry, record: Record) -> bool:
+    """Return whether a job's events are logged: if it streams, or if a client did not submit it and it says nothing."""
+    try:
+        job = json.loads(entry.fields.get("j", b""))
+    except (ValueError, RecursionError):
+        job = None
+    stream = job.get("stream") if isinstance(job, dict) else True
+    return stream is True or (stream is not False and not record.digest)
 
 
 def _read(entry: Entry) -> tuple[str, float | None]:

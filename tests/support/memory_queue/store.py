@@ -174,11 +174,12 @@ class MemoryQueue:
         taken, self.unclaimed[lane] = self.unclaimed[lane][:most], self.unclaimed[lane][most:]
         yield from (self.lanes[lane][entry_id] for entry_id in taken)
 
-    def log_event(self, job_id: str, seq: int, event: bytes) -> None:
-        """Log and publish one event, once."""
+    def log_event(self, job_id: str, seq: int, event: bytes, *, logged: bool) -> None:
+        """Log one event, if the job has a log, and publish it, once."""
         if seq < self.jobs[job_id].seq:
             return
-        self.logs[job_id][seq] = event
+        if logged:
+            self.logs[job_id][seq] = event
         self.jobs[job_id].seq = seq + 1
         self.publish(job_id, event)
 

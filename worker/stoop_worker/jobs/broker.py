@@ -36,7 +36,8 @@ class Delivery:
     `next_seq` is the number of the next event. Times are Redis's, in Unix milliseconds. A delivery with a `verdict`
     must be settled with it and not run: the job was cancelled, its deadline passed, or it crashed a worker on its own.
     With `celery`, `packed` is a Celery message and not our own JSON. `priority` is its lane's place among the worker's
-    lanes: 0 is the first lane and goes first at every stage.
+    lanes: 0 is the first lane and goes first at every stage. If it is not `logged`, its events are only published,
+    because nobody streams them.
     """
 
     job_id: str
@@ -53,6 +54,7 @@ class Delivery:
     isolation: Isolation = Isolation.NONE
     celery: bool = False
     priority: int = 0
+    logged: bool = True
 
     @property
     def key(self) -> DeliveryKey:

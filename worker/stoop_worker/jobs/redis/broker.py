@@ -21,7 +21,7 @@ from stoop_worker.jobs.outage import RedisOutage
 from stoop_worker.jobs.redis.claims import ClaimPlan, Claims, Part
 from stoop_worker.jobs.redis.client import RedisClient, Script
 from stoop_worker.jobs.redis.config import BrokerConfig
-from stoop_worker.jobs.redis.values import command_of, in_ms, to_delivery
+from stoop_worker.jobs.redis.values import command_of, in_ms, lane_ttls, to_delivery
 from stoop_worker.jobs.redis.watch import Watch
 
 __all__ = ["BrokerConfig", "RedisBroker"]
@@ -60,8 +60,7 @@ class RedisBroker:
         self._extend = Script("prelude", "ownership", "extend")
         self._reclaim = Script("prelude", "entries", "reclaim")
         self._leave = Script("prelude", "leave")
-        self._closed = False
-        self._takes = 0
+        self._closed, self._takes = False, 0
         self._claims = Claims(config.small_batch)
         self._settled = asyncio.Event()
         # Redis's clock less this process's monotonic one, in ms
@@ -274,21 +273,22 @@ class RedisBroker:
         for group in groups:
             job = group.delivery
             keys += [names.job(job.job_id, partition), names.log(job.job_id, partition)]
-            args += [job.attempt, job.entry_id, job.lane, names.events(job.job_id, partition), group.first_seq]
-            args += [len(group.packed), *group.packed]
+            args += [job.attempt, job.entry_id, job.lane, names.events(job.job_id, partition), int(job.logged)]
+            args += [group.first_seq, len(group.packed), *group.packed]
         return list(await self._redis.run(self._append, keys, args))
 
     async def _settle_in(self, partition: int, settlements: list[Settlement]) -> list[int]:
-        config = self._config
-        keys = [names.dead(partition), names.delayed(partition)]
-        args: list[Any] = [*self._prelude(partition), in_ms(config.log_ttl), _LOG_LENGTH, in_ms(config.result_ttl)]
+        config, keys = self._config, [names.dead(partition), names.delayed(partition)]
+        times = (in_ms(config.log_ttl), _LOG_LENGTH, in_ms(config.result_ttl), lane_ttls(config.lane_result_ttls))
+        args: list[Any] = [*self._prelude(partition), *times]
         for settlement in settlements:
             job = settlement.delivery
-            keys += [names.lane(job.lane, partition), names.job(job.job_id, partition)]
-            keys += [names.log(job.job_id, partition), names.result(job.job_id, partition)]
+            keys.append(names.lane(job.lane, partition))
+            keys += [name(job.job_id, partition) for name in (names.job, names.log, names.result)]
             command, state, extra = command_of(settlement.outcome)
             args += [job.job_id, job.attempt, job.entry_id, names.events(job.job_id, partition), command, state]
             args += [settlement.seq, settlement.event, settlement.result, extra, settlement.celery_ending]
+            args.append(int(job.logged))
         codes = list(await self._redis.run(self._settle, keys, args))
         for settlement in settlements:
             if isinstance(settlement.outcome, outcomes.Retry):

@@ -1,6 +1,7 @@
 """The address of the queue, and the part of it that one worker serves."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from stoop_schemas import names
@@ -19,7 +20,8 @@ class BrokerConfig:
     `lanes` are claimed from first to last, the last one having a minimum share. `models` say whose lanes these are: a
     short name for `<model>:<lane>`, None for the lanes without a model. `worker` must be new for each start of a
     process. Durations are in seconds: `lease` without `extend` and the worker counts as dead; results are kept for
-    `result_ttl`, the events of an ended job for `log_ttl`. At most `small_batch` jobs whose worker died under them run
+    `result_ttl`, those of a lane in `lane_result_ttls` for as long as that says, and the events of an ended job for
+    `log_ttl`. At most `small_batch` jobs whose worker died under them run
     together. A tenant has at most `tenant_limit` jobs of a lane in flight, in all workers; None: no limit.
     """
 
@@ -30,6 +32,7 @@ class BrokerConfig:
     partitions: tuple[int, ...] = (0,)
     lease: float = 15.0
     result_ttl: float = 86_400.0
+    lane_result_ttls: Mapping[str, float] = field(default_factory=dict)
     log_ttl: float = 3_600.0
     small_batch: int = 16
     tenant_limit: int | None = None
@@ -60,7 +63,7 @@ class BrokerConfig:
             raise ConfigError("models: name at least one, and each once")
         if not self.partitions or len(set(self.partitions)) < len(self.partitions):
             raise ConfigError("partitions: name at least one, and each once")
-        if min(self.lease, self.result_ttl, self.log_ttl) < 0.001:
-            raise ConfigError("lease, result_ttl and log_ttl must be at least a millisecond")
+        if min(self.lease, self.result_ttl, self.log_ttl, *self.lane_result_ttls.values()) < 0.001:
+            raise ConfigError("lease, log_ttl and the times of results must be at least a millisecond")
         if self.small_batch < 1 or (self.tenant_limit is not None and self.tenant_limit < 1):
             raise ConfigError("small_batch and tenant_limit must be at least 1")

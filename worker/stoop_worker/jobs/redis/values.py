@@ -1,6 +1,6 @@
 """Converts the rows of scripts to deliveries, and outcomes to arguments of scripts."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -11,7 +11,7 @@ from stoop_schemas.state import State
 from stoop_worker.jobs import outcome as outcomes
 from stoop_worker.jobs.broker import Delivery, Isolation
 
-__all__ = ["command_of", "in_ms", "priority_of", "to_delivery"]
+__all__ = ["command_of", "in_ms", "lane_ttls", "priority_of", "to_delivery"]
 
 
 def command_of(outcome: outcomes.Outcome) -> tuple[str, State, bytes | int]:
@@ -37,7 +37,7 @@ def command_of(outcome: outcomes.Outcome) -> tuple[str, State, bytes | int]:
 
 def to_delivery(row: Sequence[Any], partition: int, now: int, lanes: Sequence[str]) -> Delivery:
     """Build a delivery from the row that `take` returned for it; `lanes` are the worker's, the first one first."""
-    lane, entry, job_id, packed, attempt, next_seq, queued_at, verdict, crashes, celery = row
+    lane, entry, job_id, packed, attempt, next_seq, queued_at, verdict, crashes, celery, logged = row
     return Delivery(
         job_id=job_id.decode(),
         packed=packed,
@@ -53,6 +53,7 @@ def to_delivery(row: Sequence[Any], partition: int, now: int, lanes: Sequence[st
         isolation=_isolation(lane.decode()),
         celery=celery == 1,
         priority=priority_of(lane.decode(), lanes),
+        logged=logged == 1,
     )
 
 
@@ -65,6 +66,11 @@ def priority_of(lane: str, lanes: Sequence[str]) -> int:
 def in_ms(seconds: float) -> int:
     """Return whole milliseconds, none below 0."""
     return max(0, round(1000 * seconds))
+
+
+def lane_ttls(seconds: Mapping[str, float]) -> bytes:
+    """Return the times to live of lanes, in milliseconds, as JSON; nothing if there are none."""
+    return msgspec.json.encode({lane: in_ms(value) for lane, value in seconds.items()}) if seconds else b""
 
 
 def _isolation(lane: str) -> Isolation:

@@ -25,18 +25,19 @@ local function own_name(lane, entry)
   return (not home or home == lane) and entry or entry .. '.' .. lane:gsub('/', '.')
 end
 
--- Returns id, bytes, deadline and 1 if the bytes are a Celery message. What is put back into a lane carries its `id`, as
--- its entry is a new one.
+-- Returns id, bytes, deadline, 1 if the bytes are a Celery message, and what the job says of `stream`, if that is known
+-- here. What is put back into a lane carries its `id`, as its entry is a new one.
 local function read(lane, entry, fields)
   local message = field(fields, 'm')
   local packed = message or field(fields, 'j') or ''
   -- what is too long to be a job must not hold Redis up
   local readable, job = pcall(cjson.decode, #packed <= 8388608 and packed or '')
-  if not readable or type(job) ~= 'table' then job = {} end
+  if not readable or type(job) ~= 'table' then job = {stream = true} end
+  local streams = message ~= nil or job.stream
   if message then job = type(job.headers) == 'table' and {id = job.headers.id} or {} end
   local id = field(fields, 'id') or job.id
   if not belongs(id) then id = own_name(lane, entry) end
-  return id, packed, type(job.deadline) == 'number' and job.deadline or nil, message and 1 or 0
+  return id, packed, type(job.deadline) == 'number' and job.deadline or nil, message and 1 or 0, streams
 end
 
 -- A duplicate: its job has ended, or lives under another entry, which must be there.
@@ -46,12 +47,18 @@ local function is_duplicate(had, lane, entry)
   return had.state == 'delayed' or had.entry and had.lane and entry_at(stem .. 'jobs:' .. had.lane, had.entry)
 end
 
+-- Returns 1 if the events of a job are logged. Nobody misses those of a job that does not stream; only of a job that a
+-- client did not submit it is not known how its producer waits, unless it says that it does not stream.
+local function is_logged(had, streams)
+  return (streams == true or streams ~= false and not had.digest) and 1 or 0
+end
+
 -- The first event of a submitted job is written only now: a stream of one entry costs 4 KB, in a lane of millions.
-local function begin_log(id, had)
+local function begin_log(id, had, logged)
   if had.attempt then return end
   -- of a job that had this id long ago, or of somebody else
   redis.call('DEL', stem .. 'log:' .. id)
-  if had.state == 'queued' and had.seq == '1' then
+  if logged == 1 and had.state == 'queued' and had.seq == '1' then
     local event = '{"type":"queued","v":1,"id":"' .. id .. '","seq":0,"attempt":0}'
     redis.call('XADD', stem .. 'log:' .. id, '1-0', 'e', event)
   end
@@ -75,7 +82,7 @@ end
 -- Makes this worker the owner of an entry that is pending for it; returns the delivery, or nil if it is not to run:
 -- a duplicate is acknowledged and dropped. What this worker runs already is returned only where it may not know of it.
 local function claim(lane, stream, entry, fields, unknown)
-  local id, packed, deadline, celery = read(lane, entry, fields)
+  local id, packed, deadline, celery, streams = read(lane, entry, fields)
   local key = stem .. 'job:' .. id
   local had = look_up(key)
   if is_duplicate(had, lane, entry) then
@@ -89,7 +96,8 @@ local function claim(lane, stream, entry, fields, unknown)
     redis.call('XCLAIM', stream, group, had.worker, 0, entry, 'JUSTID')
     return nil
   end
-  begin_log(id, had)
+  local logged = is_logged(had, streams)
+  begin_log(id, had, logged)
   local attempt = tonumber(had.attempt or 0) + (ours and 0 or 1)
   -- an entry's id is its producer's choice
   local queued_at = math.min(now, tonumber(had.queued_at or entry:match('^%d+')))
@@ -102,5 +110,5 @@ local function claim(lane, stream, entry, fields, unknown)
   -- a flag that was there before the job would take the job with it
   if had.cancel and not had.state then redis.call('PERSIST', key) end
   return {lane, entry, id, packed, attempt, tonumber(had.seq or 0), queued_at, verdict(had, deadline),
-    tonumber(had.crashes or 0), celery}
+    tonumber(had.crashes or 0), celery, logged}
 end

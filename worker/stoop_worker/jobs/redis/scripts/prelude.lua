@@ -80,7 +80,7 @@ local LOOKS = {attempt = NUMBER, seq = NUMBER, queued_at = NUMBER, crashes = NUM
 -- Returns the fields of a job's hash. An invalid field is left out, and its name is `had.invalid`.
 local function look_up(key)
   local names = {'state', 'lane', 'entry', 'worker', 'attempt', 'seq', 'queued_at', 'cancel', 'crashes', 'home', 'started_at',
-    'spared', 'unlogged', 'model'}
+    'spared', 'unlogged', 'model', 'digest'}
   local had = {}
   for i, value in ipairs(on_own('HMGET', key, unpack(names))) do
     local name = names[i]

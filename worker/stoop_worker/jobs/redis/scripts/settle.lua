@@ -1,10 +1,11 @@
 -- Ends many deliveries of one partition: answer stored, last event published, entry acknowledged, all or nothing for each.
 -- KEYS: the dead letters, the delayed jobs, then for each delivery: lane, hash, log, result.
--- ARGV after those of the prelude and of `events`: result_ttl (ms), then for each delivery: id, attempt, entry, channel,
---   command ('end', 'dead', 'retry', 'release' or 'crash'), state, number of the last event, the event, the result, and for
---   'dead' the failure, for 'retry' the delay (ms); and the ending for Celery, if any.
+-- ARGV after those of the prelude and of `events`: result_ttl (ms), the same for lanes that differ (a JSON object of their
+--   names, or nothing), then for each delivery: id, attempt, entry, channel, command ('end', 'dead', 'retry', 'release' or
+--   'crash'), state, number of the last event, the event, the result, for 'dead' the failure and for 'retry' the delay (ms),
+--   the ending for Celery, if any, and whether its events are logged ('1').
 -- Returns for each delivery 1; 2 when it had been settled before; 0 when this worker does not own it.
-local result_ttl, each = ARGV[6], 11
+local result_ttl, lane_ttls, each = ARGV[6], ARGV[7] ~= '' and cjson.decode(ARGV[7]) or {}, 12
 
 local function copied(lane, entry, id)
   local found = entry_at(lane, entry)
@@ -13,15 +14,23 @@ end
 
 -- Names the lane that a job was put into, whoever's part of it that was and wherever it ran.
 local function home_of(had) return (had.home or had.lane):match('^[^/]+') end
+
+-- Returns how long the result of a job is kept (ms): as its lane says, whichever model's that is.
+local function ttl_of(had)
+  local home = home_of(had)
+  return string.format('%d', lane_ttls[had.model and home:sub(#had.model + 2) or home] or result_ttl)
+end
+
 local function tenant_of(had) return (had.home or had.lane):match('/(.+)$') or '' end
 
 local function finish(keys, job, had)
-  redis.call('SET', keys.result, job.result, 'PX', result_ttl)
-  publish_event(keys.hash, keys.log, job.channel, job.seq, job.event, true)
+  local ttl = ttl_of(had)
+  redis.call('SET', keys.result, job.result, 'PX', ttl)
+  publish_event(keys.hash, keys.log, job.channel, job.seq, job.event, had, job.logged, true)
   redis.call('HSET', keys.hash, 'state', job.state, 'worker', worker, 'attempt', job.attempt, 'entry', job.entry,
-    'finished_at', now)
-  redis.call('PEXPIRE', keys.hash, result_ttl)
-  redis.call('PEXPIRE', keys.log, log_ttl)
+    'seq', had.seq, 'finished_at', now)
+  redis.call('PEXPIRE', keys.hash, ttl)
+  if job.logged == '1' then redis.call('PEXPIRE', keys.log, log_ttl) end
   if job.celery_ending ~= '' then on_inner('XADD', stem .. 'celery', '*', 'n', job.celery_ending) end
   count(job.state)
   count('ended:' .. home_of(had))
@@ -70,11 +79,11 @@ end
 
 local settled = {}
 for i = 1, (#KEYS - 2) / 4 do
-  local k, a = 3 + 4 * (i - 1), 7 + each * (i - 1)
+  local k, a = 3 + 4 * (i - 1), 8 + each * (i - 1)
   local keys = {lane = KEYS[k], hash = KEYS[k + 1], log = KEYS[k + 2], result = KEYS[k + 3]}
   local job = {id = ARGV[a], attempt = ARGV[a + 1], entry = ARGV[a + 2], channel = ARGV[a + 3], state = ARGV[a + 5],
     seq = tonumber(ARGV[a + 6]), event = ARGV[a + 7], result = ARGV[a + 8], extra = ARGV[a + 9],
-    celery_ending = ARGV[a + 10]}
+    celery_ending = ARGV[a + 10], logged = ARGV[a + 11]}
   local had = look_up(keys.hash)
   had.lane = had.lane or keys.lane:sub(#stem + #'jobs:' + 1)
   local whose = ownership(had, job.attempt, job.entry)
