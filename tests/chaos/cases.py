@@ -22,6 +22,7 @@ from stoop_schemas.job import Job
 from stoop_schemas.skill import Skill
 from stoop_schemas.state import State
 from tests.chaos.arena import Arena, Load, arena, question, questions
+from tests.chaos.on_cluster import on_cluster
 from tests.chaos.two_models import two_models
 from tests.chaos.verdict import Verdict
 from tests.support.faulty_store import FaultyStore, faulty_store
@@ -267,5 +268,6 @@ CASES: dict[str, Case] = {
         stopped_twice,
         redis_link_bad,
         store_bad,
+        on_cluster,
     )
 }

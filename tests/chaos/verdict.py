@@ -12,9 +12,9 @@ from redis.asyncio import Redis
 from stoop_schemas import names
 from tests.chaos import ledger
 
-__all__ = ["Verdict", "as_json", "judge", "quantile", "streams", "table"]
+__all__ = ["LAST_EVENTS", "Verdict", "as_json", "judge", "quantile", "streams", "table"]
 
-_LAST = {"finished", "failed", "cancelled", "expired"}
+LAST_EVENTS = {"finished", "failed", "cancelled", "expired"}
 _RUNS = {"started", "restarted"}
 _PAGE = 200
 
@@ -64,7 +64,7 @@ async def judge(case: str, path: Path, redis: Redis, *, faults: int, recoveries:
         for kept, log in zip(replies[::2], replies[1::2], strict=True):
             types = Counter(msgspec.json.decode(fields[b"e"])["type"] for _, fields in log)
             lost += not kept
-            logged_twice += sum(types[last] for last in _LAST) > 1
+            logged_twice += sum(types[last] for last in LAST_EVENTS) > 1
             reruns += sum(types[run] for run in _RUNS) > 1
     # an event may still come for a result that was found; two events may not
     told_twice = sum(sum(ending.told for ending in endings) > 1 for endings in account.ended.values())

@@ -111,6 +111,11 @@ class RedisCalls:
                 return await self._redis.execute_command(*command)
             except OSError as error:
                 raise explained(error, self.address) from error
+            except AttributeError as error:
+                if error.obj is not None:
+                    raise
+                # redis-py wrote to a connection to a Cluster's node that another task had just closed
+                raise explained(ConnectionError("the connection was closed"), self.address) from error
 
 
 @contextlib.contextmanager

@@ -1,11 +1,12 @@
 """What the client adds to redis-py's."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from redis.exceptions import ResponseError
 
-from stoop_worker.errors import ConfigError, QueueFault
+from stoop_worker.errors import ConfigError, QueueFault, QueueUnavailable
 from stoop_worker.jobs.redis.client import RedisClient
 
 
@@ -51,5 +52,23 @@ async def test_an_error_of_the_server_that_no_repetition_passes_is_a_fault(redis
 async def test_a_database_that_redis_lacks_is_a_fault_of_the_configuration(redis_url: str) -> None:
     client = RedisClient(redis_url.removesuffix("/0") + "/99", timeout=10.0)
     with pytest.raises(ConfigError, match=r"no such database: end STOOP_REDIS_URL .* from 0 to 15"):
+        await client.call("PING")
+    await client.close()
+
+
+async def test_a_connection_that_redis_py_closed_under_a_call_is_an_outage(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = RedisClient(redis_url, timeout=10.0)
+    writer: Any = None
+
+    async def send(*command: object) -> None:
+        writer.writelines(command)
+
+    monkeypatch.setattr(client._redis, "execute_command", send)
+    with pytest.raises(QueueUnavailable, match="the connection was closed"):
+        await client.call("PING")
+    writer = object()
+    with pytest.raises(AttributeError):  # any other is a defect
         await client.call("PING")
     await client.close()

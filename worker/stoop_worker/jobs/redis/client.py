@@ -53,6 +53,11 @@ class RedisClient:
             raise
         except (RedisError, RedisClusterException, OSError) as error:
             raise await self._named(error) from error
+        except AttributeError as error:
+            if error.obj is not None:
+                raise
+            # redis-py wrote to a connection to a Cluster's node that another task had just closed
+            raise await self._named(ConnectionError("the connection was closed")) from error
         if task and task.cancelling() > asked:
             # Python 3.11 loses a cancellation that arrives just after redis-py has sent something
             raise asyncio.CancelledError
