@@ -4,7 +4,8 @@ import contextlib
 import select
 import signal
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import redis
@@ -15,6 +16,7 @@ from tests.security.redis_process import free_port
 __all__ = ["ClusterNode", "running_masters"]
 
 _SLOTS = 16_384
+_MEETINGS, _MEETING_SECONDS = 12, 5.0
 _READY = "eady to accept connections"
 _OPTIONS = (
     *("--cluster-enabled", "yes", "--cluster-node-timeout", "60000", "--cluster-require-full-coverage", "no"),
@@ -61,6 +63,19 @@ class ClusterNode:
         return {name: facts[name] for name in wanted} == wanted
 
 
+def _introduce(nodes: Sequence[ClusterNode]) -> None:
+    """Let all nodes know each other; a handshake that takes too long is forgotten, so repeat it."""
+    for _ in range(_MEETINGS):
+        for node in nodes[1:]:
+            node.call("CLUSTER MEET", "127.0.0.1", nodes[0].port)
+        until = time.monotonic() + _MEETING_SECONDS
+        while time.monotonic() < until:
+            if all(node.sees(len(nodes)) for node in nodes):
+                return
+            select.select([], [], [], 0.05)
+    raise RuntimeError("the nodes do not find each other")
+
+
 @contextlib.contextmanager
 def running_masters(folder: Path, count: int) -> Iterator[list[ClusterNode]]:
     """Run a Cluster of this many masters, which share the slots evenly; yield them once they know each other."""
@@ -69,10 +84,7 @@ def running_masters(folder: Path, count: int) -> Iterator[list[ClusterNode]]:
         for number, node in enumerate(nodes):
             node.start()
             node.call("CLUSTER ADDSLOTS", *range(_SLOTS * number // count, _SLOTS * (number + 1) // count))
-        for node in nodes[1:]:
-            node.call("CLUSTER MEET", "127.0.0.1", nodes[0].port)
-        while not all(node.sees(count) for node in nodes):
-            select.select([], [], [], 0.05)
+        _introduce(nodes)
         yield nodes
     finally:
         for node in nodes:

@@ -22,9 +22,11 @@ LOADS = {
     "stopped_twice": Load(jobs=5, faults=1, lease=2.0),
     "redis_link_bad": Load(jobs=200, faults=2, lease=2.0, workers=1),
     "store_bad": Load(jobs=60, faults=0, lease=2.0, workers=1),
-    "on_cluster": Load(jobs=320, faults=1, lease=1.0, workers=2),
 }
-RERUN = {"workers_killed", "engines_killed", "two_models", "worker_frozen", "poison_among_others", "on_cluster"}
+LONG_ALONE = {"on_cluster"}
+"""Cases of `make chaos` alone: three more servers, for which CI has no cores."""
+
+RERUN = {"workers_killed", "engines_killed", "two_models", "worker_frozen", "poison_among_others"}
 # a lease and a third, and the time that a busy machine takes to start an engine
 RECOVERY_SECONDS = 20.0
 
@@ -35,7 +37,7 @@ def own_servers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_case_has_its_short_form() -> None:
-    assert LOADS.keys() == CASES.keys()
+    assert LOADS.keys() == CASES.keys() - LONG_ALONE
 
 
 @pytest.mark.parametrize("name", LOADS)
