@@ -18,7 +18,7 @@ from stoop.errors import QueueUnavailable
 from stoop.redis.transport import RedisTransport
 from stoop_schemas import names
 from stoop_schemas.job import Job
-from tests.chaos.arena import Load, question, environment_of
+from tests.chaos.arena import Load, environment_of, question
 from tests.chaos.cluster_nodes import ClusterNode, running_masters
 from tests.chaos.ledger import Ledger
 from tests.chaos.verdict import LAST_EVENTS, Verdict
