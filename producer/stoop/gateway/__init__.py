@@ -6,7 +6,8 @@ routes.py         the table of routes
 route.py          one row of it
 options.py        the options of `stoop serve`
 gateway.py        the state that all requests share: client, keys, models and the end
-call.py           one request in progress
+admitted.py       a call in progress, whatever the protocol it came by
+call.py           one HTTP request in progress
 access_log.py     request ids and one line of the log for each request
 metrics.py        the metrics of HTTP
 traces.py         a span for each request, if traces are exported

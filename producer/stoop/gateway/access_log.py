@@ -11,12 +11,12 @@ from typing import Any
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from stoop.gateway.call import request_id_of
+from stoop.gateway.admitted import request_id_of
 from stoop.gateway.errors import ApiError
 from stoop.gateway.metrics import HttpMetrics
 from stoop.gateway.traces import RequestSpans
 
-__all__ = ["AccessLog"]
+__all__ = ["AccessLog", "place_of"]
 
 _log: Any = structlog.get_logger()
 
@@ -65,7 +65,7 @@ class _Request:
         try:
             await app(self._scope, receive, self._sent)
         except Exception as error:
-            _log.error("unforeseen", request=self._request_id, exception=_place(error))
+            _log.error("unforeseen", request=self._request_id, exception=place_of(error))
             if not self.status:
                 await self._apologise()
         finally:
@@ -107,6 +107,7 @@ class _Request:
         )
 
 
-def _place(error: BaseException) -> str:
+def place_of(error: BaseException) -> str:
+    """Return the place and the type of an exception, without its text, which may hold content."""
     where = "".join(traceback.format_tb(error.__traceback__)).rstrip()
     return f"{where}\n{type(error).__module__}.{type(error).__qualname__}"

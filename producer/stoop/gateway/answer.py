@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
+from stoop.gateway.admitted import AdmittedCall
 from stoop.gateway.call import Call
 from stoop.gateway.submission import accepted, note_job, submit
 from stoop_schemas.job import Job
@@ -23,7 +24,7 @@ async def answer_job(call: Call, job: Job, write: Callable[[Result], Any]) -> Re
     return json_response(call, write(await result_of(call, job)))
 
 
-async def result_of(call: Call, job: Job) -> Result:
+async def result_of(call: AdmittedCall, job: Job) -> Result:
     """Submit the job and wait for its result. It is cancelled if the caller leaves and cannot come back for it.
 
     Raises `StoopError` or `ApiError`.

@@ -14,10 +14,11 @@ from starlette.routing import Route as StarletteRoute
 
 from stoop.errors import StoopError
 from stoop.gateway.access_log import AccessLog
-from stoop.gateway.call import Call, CallerLeft
+from stoop.gateway.admitted import CallerLeft
+from stoop.gateway.call import Call
 from stoop.gateway.errors import ApiError, from_stoop
 from stoop.gateway.gateway import Gateway
-from stoop.gateway.keys import OPEN
+from stoop.gateway.keys import OPEN, secret_of
 from stoop.gateway.openapi import document
 from stoop.gateway.route import Route
 from stoop.gateway.routes import ROUTES
@@ -41,7 +42,7 @@ def make_app(gateway: Gateway) -> AccessLog:
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         with exporting_spans(gateway.spans):
-            async with gateway.running():
+            async with gateway.running(), _other_protocols(gateway):
                 yield
 
     # one for each path, so that the answer to a wrong method names all of the path's methods
@@ -58,11 +59,20 @@ def make_app(gateway: Gateway) -> AccessLog:
     return AccessLog(app, gateway.metrics, gateway.spans)
 
 
+def _other_protocols(gateway: Gateway) -> contextlib.AbstractAsyncContextManager[None]:
+    if gateway.options.grpc is None:
+        return contextlib.nullcontext()
+    # its packages are an extra
+    from stoop.gateway.grpc.server import serving_grpc
+
+    return serving_grpc(gateway)
+
+
 def _endpoint(gateway: Gateway, methods: Mapping[str, Route]) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         route = methods["GET" if request.method == "HEAD" else request.method]
         request.state.facts["route"] = route.path
-        key = OPEN if route.scope is None else gateway.admit(_secret(request), route.scope)
+        key = OPEN if route.scope is None else gateway.admit(secret_of(request.headers), route.scope)
         call = Call(gateway, request, key, request.state.headers)
         if route.scope is not None:
             call.note(key=key.id, tenant=key.tenant)
@@ -70,13 +80,6 @@ def _endpoint(gateway: Gateway, methods: Mapping[str, Route]) -> Callable[[Reque
         return await route.run(call)
 
     return endpoint
-
-
-def _secret(request: Request) -> str | None:
-    """Return the API key of `Authorization: Bearer` or of `X-Moondream-Auth`, which may be empty."""
-    scheme, _, secret = request.headers.get("authorization", "").partition(" ")
-    bearer = secret.strip() if scheme.lower() == "bearer" else ""
-    return bearer or request.headers.get("x-moondream-auth", "").strip() or None
 
 
 def _cors(gateway: Gateway) -> list[Middleware]:

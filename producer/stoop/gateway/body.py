@@ -9,7 +9,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from stoop.gateway.call import Call, CallerLeft
+from stoop.gateway.admitted import CallerLeft
+from stoop.gateway.call import Call
 from stoop.gateway.errors import ApiError
 
 __all__ = ["convert_body", "read_body", "read_json", "too_large"]

@@ -1,64 +1,40 @@
 """One HTTP request in progress: its caller, its body, and the headers of its answer."""
 
-import asyncio
-import contextlib
-import re
-import secrets
-from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 
-from stoop.gateway.errors import ApiError
+from stoop.gateway.admitted import AdmittedCall
 from stoop.gateway.keys import ApiKey, Scope
-from stoop_schemas.result import Result
-from stoop_schemas.traceparent import is_traceparent
 
 if TYPE_CHECKING:
     from stoop.gateway.gateway import Gateway
 
-__all__ = ["Call", "CallerLeft", "request_id_of", "shutting_down"]
-
-_T = TypeVar("_T")
-
-_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}")
-
-
-class CallerLeft(Exception):
-    """The caller closed its connection before the answer."""
+__all__ = ["Call"]
 
 
 @dataclass(slots=True)
-class Call:
-    """An admitted request. `headers` go with the answer, whatever it is; `noted` goes into the access log."""
+class Call(AdmittedCall):
+    """An admitted request."""
 
     gateway: "Gateway"
     request: Request
     key: ApiKey
     headers: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def state(self) -> Any:
+        """The part of the request's ASGI scope that the access log made."""
+        return self.request.state
+
     def header(self, name: str) -> str | None:
         """Return a header, None if it is absent or empty."""
         return self.request.headers.get(name) or None
 
-    def note(self, **facts: object) -> None:
-        """Add facts to the access log; never a caller's text."""
-        self.request.state.facts.update(facts)
-
-    def spent(self, result: Result) -> None:
-        """Count the tokens of a result for the key's limits and the access log."""
-        tokens = result.metrics.input_tokens + result.metrics.output_tokens
-        self.request.state.tokens += tokens
-        self.note(tokens=tokens)
-
     def may(self, scope: Scope) -> bool:
         """Return whether the caller's key has the scope."""
         return self.key.opens(scope)
-
-    def closes(self, close: Callable[[], object]) -> None:
-        """Call this when the response has ended, however it ends."""
-        self.request.state.closers.append(close)
 
     @property
     def keeps_job(self) -> bool:
@@ -66,67 +42,12 @@ class Call:
         return self.idempotency_key is not None or self.wants_no_wait
 
     @property
-    def request_id(self) -> str:
-        """The id under which the access log has this request."""
-        return str(self.request.state.request_id)
-
-    @property
-    def idempotency_key(self) -> str | None:
-        """The header `Idempotency-Key`."""
-        return self.header("idempotency-key")
-
-    @property
     def wants_no_wait(self) -> bool:
         """Return whether the caller wants the job's id at once, by `Prefer: respond-async`."""
         preferences = (self.header("prefer") or "").lower().split(",")
         return "respond-async" in (each.strip() for each in preferences)
 
-    @property
-    def traceparent(self) -> str | None:
-        """The context of the request's span or, if it has none, the header `traceparent`.
-
-        A malformed header is ignored, as its specification asks.
-        """
-        given = getattr(self.request.state, "traceparent", None) or self.header("traceparent")
-        return given if is_traceparent(given) else None
-
-    async def unless_left(self, work: "asyncio.Task[_T]") -> _T:
-        """Return the task's result. Cancel it when the caller leaves first, or when the gateway must close.
-
-        Raises `CallerLeft` or an `ApiError` (503), and the task's own errors.
-        """
-        try:
-            async with self._leaving() as leaving:
-                ends: list[asyncio.Future[Any]] = [work, leaving, self.gateway.closing]
-                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            if not work.done():
-                work.cancel()
-        if work.cancelling():
-            await asyncio.wait({work})
-            raise CallerLeft if leaving.done() else shutting_down()
-        return work.result()
-
-    @contextlib.asynccontextmanager
-    async def _leaving(self) -> AsyncGenerator["asyncio.Task[None]", None]:
-        task = asyncio.create_task(self._disconnected())
-        try:
-            yield task
-        finally:
-            task.cancel()
-
-    async def _disconnected(self) -> None:
+    async def left(self) -> None:
+        """Return when the connection is closed."""
         while (await self.request.receive())["type"] != "http.disconnect":
             pass
-
-
-def shutting_down() -> ApiError:
-    """Return the error for a caller whose answer cannot be waited for."""
-    return ApiError(503, "server_shutting_down", "the gateway is shutting down: ask again")
-
-
-def request_id_of(given: str | None) -> str:
-    """Return the caller's own request id if it is one, otherwise a new one."""
-    if given is not None and _REQUEST_ID.fullmatch(given):
-        return given
-    return f"req-{secrets.token_hex(12)}"

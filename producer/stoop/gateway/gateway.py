@@ -8,8 +8,8 @@ from typing import Any, Final
 from stoop.client.async_client import AsyncClient
 from stoop.config import ProducerConfig
 from stoop.errors import ConfigError
+from stoop.gateway.admitted import AdmittedCall, shutting_down
 from stoop.gateway.batch_run import BatchRunner
-from stoop.gateway.call import Call, shutting_down
 from stoop.gateway.errors import ApiError
 from stoop.gateway.files import ObjectFolder
 from stoop.gateway.follower import Follower
@@ -52,7 +52,7 @@ class Gateway:
         self.causes = CauseWatch(self.operator)
         self.metrics = HttpMetrics()
         self.spans = RequestSpans()
-        self.draining = False
+        self.drains = asyncio.Event()
         self.closing: asyncio.Future[None]
         self._keys = None if options.keys is None else KeyRing(options.keys)
         self._followers: set[Follower] = set()
@@ -78,11 +78,16 @@ class Gateway:
             await self.operator.close()
             await self.client.aclose()
 
+    @property
+    def draining(self) -> bool:
+        """Return whether requests are no longer welcome."""
+        return self.drains.is_set()
+
     def drain(self) -> None:
         """Make load balancers send no more requests; shortly before the end of the grace, end the remaining ones."""
         if self.draining:
             return
-        self.draining = True
+        self.drains.set()
         grace = max(0.0, self.options.drain_seconds - _LAST_SECONDS)
         asyncio.get_running_loop().call_later(grace, self.close)
 
@@ -105,8 +110,8 @@ class Gateway:
             raise ApiError(403, "missing_scope", f"this API key lacks the scope {scope}")
         return key
 
-    def follow(self, call: Call, job_id: str, **how: Any) -> Follower:
-        """Follow a job until the call's response has ended; `how` are further arguments of `Follower`."""
+    def follow(self, call: AdmittedCall, job_id: str, **how: Any) -> Follower:
+        """Follow a job until the call's answer has ended; `how` are further arguments of `Follower`."""
         follower = Follower(self.client, job_id, **how)
         self._followers.add(follower)
         call.closes(lambda: self._leave(follower))

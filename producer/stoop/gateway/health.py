@@ -1,7 +1,7 @@
 """The gateway's own health: alive with Redis, ready for requests."""
 
 import asyncio
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from starlette.responses import Response
 
@@ -10,14 +10,17 @@ from stoop.gateway.answer import json_response
 from stoop.gateway.call import Call
 from stoop.gateway.errors import ApiError
 
-__all__ = ["healthz", "readyz"]
+if TYPE_CHECKING:
+    from stoop.gateway.gateway import Gateway
+
+__all__ = ["healthz", "living_workers", "readyz"]
 
 _SECONDS: Final = 2.0
 
 
 async def healthz(call: Call) -> Response:
     """Answer 200 if Redis answers; with `?workers=1` also only if a worker lives."""
-    workers = await _workers(call)
+    workers = await living_workers(call.gateway)
     if call.request.query_params.get("workers") == "1" and not workers:
         raise ApiError(503, "no_worker", "no worker lives")
     return json_response(call, {"status": "ok", "workers": workers})
@@ -30,10 +33,11 @@ async def readyz(call: Call) -> Response:
     return await healthz(call)
 
 
-async def _workers(call: Call) -> int:
+async def living_workers(gateway: "Gateway") -> int:
+    """Return the number of living workers; raise an `ApiError` (503) if Redis does not answer."""
     try:
         async with asyncio.timeout(_SECONDS):
-            models = await call.gateway.client.models()
+            models = await gateway.client.models()
     except (StoopError, TimeoutError):
         raise ApiError(503, "queue_unavailable", "the queue cannot be reached") from None
     return sum(model.workers for model in models)

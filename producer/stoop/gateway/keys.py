@@ -9,7 +9,7 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -20,7 +20,7 @@ import msgspec
 from stoop.errors import ConfigError
 from stoop_schemas.job import MODEL_PATTERN, NAME_PATTERN
 
-__all__ = ["OPEN", "ApiKey", "KeyFile", "KeyRing", "Scope", "digest", "new_secret", "read_keys", "write_keys"]
+__all__ = ["OPEN", "ApiKey", "KeyFile", "KeyRing", "Scope", "digest", "new_secret", "read_keys", "secret_of", "write_keys"]
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +72,13 @@ class KeyFile(msgspec.Struct, forbid_unknown_fields=True):
     """The whole file: keys by their ids."""
 
     keys: dict[str, ApiKey] = {}
+
+
+def secret_of(headers: Mapping[str, str]) -> str | None:
+    """Return the API key of `Authorization: Bearer` or of `X-Moondream-Auth`, which may be empty."""
+    scheme, _, secret = headers.get("authorization", "").partition(" ")
+    bearer = secret.strip() if scheme.lower() == "bearer" else ""
+    return bearer or headers.get("x-moondream-auth", "").strip() or None
 
 
 def new_secret(key_id: str) -> str:

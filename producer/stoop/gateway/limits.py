@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from stoop.errors import StoopError
-from stoop.gateway.call import Call
+from stoop.gateway.admitted import AdmittedCall
 from stoop.gateway.errors import ApiError
 from stoop.gateway.keys import ApiKey
 from stoop.redis.limiter import Limits, Rate, RedisLimiter, Taken
@@ -22,7 +22,7 @@ class RequestLimits:
         self._limiter = limiter
         self._ending: set[asyncio.Task[None]] = set()
 
-    async def take(self, call: Call) -> None:
+    async def take(self, call: AdmittedCall) -> None:
         """Count the request; raise an `ApiError` (429) if its key has reached a limit."""
         limits = limits_of(call.key)
         if limits is None:
@@ -34,7 +34,7 @@ class RequestLimits:
             message = f"this API key has reached a limit: try again in {taken.wait:.1f} s"
             raise ApiError(429, "rate_limit_exceeded", message, retry_after=taken.wait)
         if limits.concurrent or limits.tokens:
-            call.closes(lambda: self._start(self._limiter.end(limits, name, call.request.state.tokens)))
+            call.closes(lambda: self._start(self._limiter.end(limits, name, call.state.tokens)))
 
     async def aclose(self) -> None:
         """Finish counting, and disconnect."""

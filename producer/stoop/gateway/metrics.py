@@ -57,10 +57,14 @@ class HttpMetrics:
         """Count a request that has ended. `code` is that of its error, or None."""
         self._requests_of(_label(route), str(status)).inc()
         self._seconds_of(_label(route)).observe(seconds)
-        if code in _LIMITED:
-            self._limited.labels(str(code)).inc()
+        self.refused(code)
         if streamed:
             self._streams.dec()
+
+    def refused(self, code: object) -> None:
+        """Count a request whose error has this code, if limits refused it."""
+        if code in _LIMITED:
+            self._limited.labels(str(code)).inc()
 
     def _histogram(self, name: str, text: str) -> Histogram:
         return Histogram(name, text, ("route",), buckets=_SECONDS, registry=self.registry)

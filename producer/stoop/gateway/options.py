@@ -22,6 +22,13 @@ class ServeOptions:
 
     host: Annotated[str, _option("GATEWAY_HOST", "Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, _option("GATEWAY_PORT", "Port; 0 takes a free one.", min=0, max=65535)] = 8000
+    grpc: Annotated[
+        str | None, _option("GATEWAY_GRPC", "Serve KServe's protocol by gRPC, too: HOST:PORT, or a port.")
+    ] = None
+    grpc_certificate: Annotated[
+        Path | None, _option("GATEWAY_GRPC_CERTIFICATE", "Certificate chain for gRPC over TLS, as PEM.")
+    ] = None
+    grpc_key: Annotated[Path | None, _option("GATEWAY_GRPC_KEY", "Key of the certificate, as PEM.")] = None
     keys: Annotated[Path | None, _option("API_KEYS_FILE", "File of the API keys; see `stoop keys`.")] = None
     open: Annotated[bool, _option("GATEWAY_OPEN", "Ask nobody for a key.")] = False
     aliases: Annotated[
@@ -50,6 +57,15 @@ class ServeOptions:
             if not alias or not equals:
                 raise ConfigError(f"--aliases (STOOP_MODEL_ALIASES): {alias!r} must be alias=name or alias=")
         return {alias: name or None for alias, _, name in pairs}
+
+    @cached_property
+    def grpc_address(self) -> tuple[str, int]:
+        """The host and the port of `grpc`; a port alone is on `host`. Raises `ConfigError`."""
+        host, _, port = (self.grpc or "").rpartition(":")
+        if not port.isdecimal() or int(port) > 65535 or (":" in host and not host.startswith("[")):
+            problem = f"--grpc (STOOP_GATEWAY_GRPC) must be HOST:PORT, [IPv6]:PORT or a port, not {self.grpc!r}"
+            raise ConfigError(problem)
+        return host.strip("[]") or self.host, int(port)
 
     @cached_property
     def origins(self) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ def serve(config: ProducerConfig, options: ServeOptions, *, on_listening: Callab
     """
     _configure_logs(options.log_level)
     gateway = Gateway(config, options)
+    _check_grpc(options)
     listening = _listen(options.host, options.port)
     settings = uvicorn.Config(
         make_app(gateway),
@@ -66,12 +67,27 @@ class _Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _check_grpc(options: ServeOptions) -> None:
+    """Raise `ConfigError` for all that would otherwise go wrong only once the event loop runs."""
+    if options.grpc is None:
+        if options.grpc_certificate is not None or options.grpc_key is not None:
+            raise ConfigError("--grpc-certificate and --grpc-key need --grpc HOST:PORT")
+        return
+    try:
+        from stoop.gateway.grpc.server import check_certificate
+    except ImportError:
+        raise ConfigError("--grpc (STOOP_GATEWAY_GRPC) needs gRPC: pip install 'stoop[grpc]'") from None
+    check_certificate(options.grpc_certificate, options.grpc_key)
+    host, port = options.grpc_address
+    _listen(host, port, "--grpc").close()
+
+
+def _listen(host: str, port: int, flag: str = "--port") -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listening = socket.create_server((host, port), family=family, backlog=2048, reuse_port=False)
     except OSError as error:
-        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}; choose another --port") from None
+        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}; choose another {flag}") from None
     listening.set_inheritable(True)
     return listening
 

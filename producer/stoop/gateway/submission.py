@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from starlette.responses import Response
 
+from stoop.gateway.admitted import AdmittedCall
 from stoop.gateway.ask import Ask
 from stoop.gateway.call import Call
 from stoop.gateway.errors import ApiError
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["accepted", "job_of", "note_job", "prepare", "submit"]
 
 
-async def prepare(call: Call, ask: Ask) -> Job:
+async def prepare(call: AdmittedCall, ask: Ask) -> Job:
     """Return the checked job, its image uploaded. Raises `StoopError` or `ApiError`."""
     headers = {"idempotency_key": call.idempotency_key, "traceparent": call.traceparent}
     return await job_of(call.gateway, call.key, ask, id=new_job_id(call.key.tenant), **headers)
@@ -42,14 +43,14 @@ async def job_of(gateway: "Gateway", key: ApiKey, ask: Ask, **fields: Any) -> Jo
     return await gateway.client.prepare(ask.skill, ask.image, settings=settings, **job_fields)
 
 
-async def submit(call: Call, job: Job) -> str:
+async def submit(call: AdmittedCall, job: Job) -> str:
     """Put the job into its lane and return its id: that of the first one, if the idempotency key was seen before."""
     job_id = await call.gateway.client.submit(job)
     note_job(call, job, job_id)
     return job_id
 
 
-def note_job(call: Call, job: Job, job_id: str) -> None:
+def note_job(call: AdmittedCall, job: Job, job_id: str) -> None:
     """Put what is known of a submitted job into the headers of the answer and the access log."""
     call.headers["x-stoop-job-id"] = job_id
     call.headers["x-stoop-lane"] = model_lane(job.lane, job.model)

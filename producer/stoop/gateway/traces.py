@@ -2,7 +2,8 @@
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
@@ -14,12 +15,20 @@ from stoop_schemas.tracing import TracesUnavailable, exporting, mark_failed, tra
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
-__all__ = ["RequestSpans", "exporting_spans"]
+__all__ = ["BegunSpan", "RequestSpans", "exporting_spans", "name_job"]
 
 _log: Any = structlog.get_logger()
 
 _QUIET: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 """Paths that only probes and Prometheus ask for."""
+
+
+@dataclass(frozen=True, slots=True)
+class BegunSpan:
+    """A span, and the header that makes others its children."""
+
+    span: "Span"
+    traceparent: str
 
 
 class RequestSpans:
@@ -34,25 +43,35 @@ class RequestSpans:
         if not self.exported or scope["path"] in _QUIET:
             yield None
             return
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        attributes = {"http.request.method": scope["method"], "url.scheme": scope["scheme"]}
+        with self.begin(scope["method"], headers, attributes) as begun:
+            if begun is not None:
+                scope.setdefault("state", {})["traceparent"] = begun.traceparent
+            yield None if begun is None else begun.span
+
+    @contextlib.contextmanager
+    def begin(
+        self, name: str, headers: Mapping[str, str], attributes: Mapping[str, str]
+    ) -> Iterator["BegunSpan | None"]:
+        """Make a new span the current one, as a child of the one in the header `traceparent`; None if none is made."""
+        if not self.exported:
+            yield None
+            return
         from opentelemetry.trace import SpanKind, get_tracer
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        parent = TraceContextTextMapPropagator().extract(headers)
-        attributes = {"http.request.method": scope["method"], "url.scheme": scope["scheme"]}
         with get_tracer("stoop.gateway").start_as_current_span(
-            scope["method"],
-            parent,
+            name,
+            TraceContextTextMapPropagator().extract(headers),
             SpanKind.SERVER,
             attributes,
             record_exception=False,
             set_status_on_exception=False,  # that status would have the exception's text
         ) as span:
             context = span.get_span_context()
-            traceparent = traceparent_of(context.trace_id, context.span_id, context.trace_flags)
-            scope.setdefault("state", {})["traceparent"] = traceparent
             try:
-                yield span
+                yield BegunSpan(span, traceparent_of(context.trace_id, context.span_id, context.trace_flags))
             except Exception as error:
                 mark_failed(span, type(error).__qualname__)
                 raise
@@ -65,11 +84,16 @@ class RequestSpans:
             span.update_name(f"{method} {route}")
             span.set_attribute("http.route", str(route))
         span.set_attribute("http.response.status_code", status)
-        for name in ("job", "skill", "lane"):
-            if name in facts:
-                span.set_attribute(f"stoop.{name}", str(facts[name]))
+        name_job(span, facts)
         if status >= 500:
             mark_failed(span, str(facts.get("code") or status))
+
+
+def name_job(span: "Span", facts: Mapping[str, object]) -> None:
+    """Add the job among the facts of the access log to the span."""
+    for name in ("job", "skill", "lane"):
+        if name in facts:
+            span.set_attribute(f"stoop.{name}", str(facts[name]))
 
 
 @contextlib.contextmanager

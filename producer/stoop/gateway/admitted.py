@@ -1,0 +1,125 @@
+"""A call in progress, whatever the protocol it came by: its caller's key, and all that its answer needs of it."""
+
+import asyncio
+import contextlib
+import re
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from stoop.gateway.errors import ApiError
+from stoop.gateway.keys import ApiKey
+from stoop_schemas.result import Result
+from stoop_schemas.traceparent import is_traceparent
+
+if TYPE_CHECKING:
+    from stoop.gateway.gateway import Gateway
+
+__all__ = ["AdmittedCall", "CallerLeft", "request_id_of", "shutting_down"]
+
+_T = TypeVar("_T")
+
+_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+
+
+class CallerLeft(Exception):
+    """The caller closed its connection before the answer."""
+
+
+class AdmittedCall(ABC):
+    """An admitted call. `headers` go with the answer, whatever it is."""
+
+    __slots__ = ()
+
+    gateway: "Gateway"
+    key: ApiKey
+    headers: dict[str, str]
+
+    @property
+    @abstractmethod
+    def state(self) -> Any:
+        """What the access log keeps of the call: `request_id`, `facts`, `closers`, `tokens`, maybe `traceparent`."""
+
+    @abstractmethod
+    def header(self, name: str) -> str | None:
+        """Return a header of the caller by its name in lower case, None if it is absent or empty."""
+
+    @abstractmethod
+    async def left(self) -> None:
+        """Return when the caller has left. A protocol that cancels the call at that moment never returns."""
+
+    def note(self, **facts: object) -> None:
+        """Add facts to the access log; never a caller's text."""
+        self.state.facts.update(facts)
+
+    def spent(self, result: Result) -> None:
+        """Count the tokens of a result for the key's limits and the access log."""
+        tokens = result.metrics.input_tokens + result.metrics.output_tokens
+        self.state.tokens += tokens
+        self.note(tokens=tokens)
+
+    def closes(self, close: Callable[[], object]) -> None:
+        """Call this when the answer has ended, however it ends."""
+        self.state.closers.append(close)
+
+    @property
+    def keeps_job(self) -> bool:
+        """Return whether the job goes on after its caller has left, because the caller can come back for it."""
+        return self.idempotency_key is not None
+
+    @property
+    def request_id(self) -> str:
+        """The id under which the access log has this call."""
+        return str(self.state.request_id)
+
+    @property
+    def idempotency_key(self) -> str | None:
+        """The header `Idempotency-Key`."""
+        return self.header("idempotency-key")
+
+    @property
+    def traceparent(self) -> str | None:
+        """The context of the call's span or, if it has none, the header `traceparent`.
+
+        A malformed header is ignored, as its specification asks.
+        """
+        given = getattr(self.state, "traceparent", None) or self.header("traceparent")
+        return given if is_traceparent(given) else None
+
+    async def unless_left(self, work: "asyncio.Task[_T]") -> _T:
+        """Return the task's result. Cancel it when the caller leaves first, or when the gateway must close.
+
+        Raises `CallerLeft` or an `ApiError` (503), and the task's own errors.
+        """
+        try:
+            async with self._leaving() as leaving:
+                ends: list[asyncio.Future[Any]] = [work, leaving, self.gateway.closing]
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not work.done():
+                work.cancel()
+        if work.cancelling():
+            await asyncio.wait({work})
+            raise CallerLeft if leaving.done() else shutting_down()
+        return work.result()
+
+    @contextlib.asynccontextmanager
+    async def _leaving(self) -> AsyncGenerator["asyncio.Task[None]", None]:
+        task = asyncio.create_task(self.left())
+        try:
+            yield task
+        finally:
+            task.cancel()
+
+
+def shutting_down() -> ApiError:
+    """Return the error for a caller whose answer cannot be waited for."""
+    return ApiError(503, "server_shutting_down", "the gateway is shutting down: ask again")
+
+
+def request_id_of(given: str | None) -> str:
+    """Return the caller's own request id if it is one, otherwise a new one."""
+    if given is not None and _REQUEST_ID.fullmatch(given):
+        return given
+    return f"req-{secrets.token_hex(12)}"

@@ -1,0 +1,41 @@
+"""The models that callers may name: those of the workers, their aliases, and one name for the default model."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from stoop.client.models import LiveModel
+from stoop.gateway.errors import ApiError
+from stoop.gateway.models import Models
+from stoop.kserve.inputs import MODEL_NAME
+
+__all__ = ["VERSION", "find_models", "model_for_job"]
+
+VERSION: Final = "1"
+"""The only version of every model."""
+
+
+async def model_for_job(models: Models, name: str, version: str = "") -> str | None:
+    """Return the name for a job, None for the default model; raise an `ApiError` (404) if nobody has served it."""
+    await find_models(models, name, version)
+    return None if await _is_default(models, name) else name
+
+
+async def find_models(models: Models, name: str, version: str = "") -> Sequence[LiveModel]:
+    """Return the models of this name and version, at least one; raise an `ApiError` (404) if there is none.
+
+    A model whose workers have gone has 0 of them.
+    """
+    if version not in ("", VERSION):
+        problem = f"there is no version {version[:64]!r} of a model: leave the version out, or ask for {VERSION}"
+        raise ApiError(404, "model_not_found", problem)
+    short = None if await _is_default(models, name) else await models.resolve(name)
+    everything = [model for model, _ in (await models.all()).values()]
+    found = [model for model in everything if (model.default if short is None else model.name == short)]
+    if not found:
+        raise ApiError(404, "model_not_found", f"no worker serves the model {name[:64]!r}: start one, and ask again")
+    return found
+
+
+async def _is_default(models: Models, name: str) -> bool:
+    """Return whether this is the name of the default model, and no worker's own."""
+    return name == MODEL_NAME and name not in await models.all()
