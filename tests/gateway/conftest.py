@@ -23,6 +23,7 @@ from tests.support.hearing_worker import hearing_worker
 httpx = pytest.importorskip("httpx")
 
 __all__ = [
+    "GRPC",
     "SECONDS",
     "Begin",
     "Serving",
@@ -40,6 +41,8 @@ __all__ = [
 ]
 
 SECONDS = 60.0
+GRPC = ("--grpc", "127.0.0.1:0")
+"""Flags of a gateway that speaks gRPC, too."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,11 @@ class Serving:
     @property
     def log(self) -> str:
         return self.server.log.read_text()
+
+    @property
+    def grpc(self) -> str:
+        """The address of a gateway with the flag `--grpc`."""
+        return self.log.partition("answers gRPC on ")[2].split("\n")[0]
 
     @property
     def lines(self) -> list[dict[str, Any]]:
@@ -68,7 +76,7 @@ def _begin(folder: Path, town: Town, *flags: str) -> Serving:
         command=[sys.executable, "-m", "stoop", "serve", "--port", "0", *flags],
         log=folder / "gateway.log",
         environment=town.variables,
-        answers=lambda pid: "listens on" in (folder / "gateway.log").read_text(),
+        answers=lambda pid: (folder / "gateway.log").read_text().count(" on ") == 1 + ("--grpc" in flags),
         start_seconds=60,
     )
     server.start()
@@ -96,7 +104,7 @@ def begin(tmp_path: Path) -> Iterator[Begin]:
 @pytest.fixture(scope="session")
 def telling(teller: Town, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     """A gateway on the worker that answers as `telling_child` says; it asks for no key."""
-    serving = _begin(tmp_path_factory.mktemp("telling"), teller, "--open")
+    serving = _begin(tmp_path_factory.mktemp("telling"), teller, "--open", *GRPC)
     yield serving
     serving.server.end(signal.SIGTERM)
 
@@ -104,7 +112,7 @@ def telling(teller: Town, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 @pytest.fixture(scope="session")
 def painting(painter: tuple[Town, Picture, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     """A gateway on the worker with the demo's model; it asks for no key."""
-    serving = _begin(tmp_path_factory.mktemp("painting"), painter[0], "--open")
+    serving = _begin(tmp_path_factory.mktemp("painting"), painter[0], "--open", *GRPC)
     yield serving
     serving.server.end(signal.SIGTERM)
 
@@ -117,7 +125,7 @@ def hearing(s3: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         patch.delenv("STOOP_REDIS_URL", raising=False)
         town = new_town(stack.enter_context(embedded_redis(folder / "redis")), s3)
         stack.enter_context(hearing_worker(folder, town.variables))
-        serving = _begin(folder, town, "--open")
+        serving = _begin(folder, town, "--open", *GRPC)
         stack.callback(serving.server.end, signal.SIGKILL)
         yield town, serving
 

@@ -18,7 +18,9 @@ from stoop.config import ProducerConfig
 from stoop.demo.embedded import EmbeddedS3, embedded_redis
 from stoop.demo.worker_process import running_worker
 from tests.examples.conftest import new_town
-from tests.gateway.conftest import SECONDS, Serving, _begin, asking
+from tests.gateway.conftest import GRPC, SECONDS, Serving, _begin, asking
+from tests.gateway.grpc.asked import asking as grpc_client
+from tests.gateway.grpc.asked import inputs, text_of
 from tests.support.tiny_encoder import BGE_M3, GEMMA, RERANKER, write_encoder
 
 openai = pytest.importorskip("openai")
@@ -37,7 +39,7 @@ def texts(s3: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             written = write_encoder(folder / name / "model", model)
             flags = {"model-name": name, "lanes": "interactive,bulk", "threads": "1"}
             stack.enter_context(running_worker(folder / name, str(written), redis, s3, flags))
-        serving = _begin(folder, new_town(redis, s3), "--open")
+        serving = _begin(folder, new_town(redis, s3), "--open", *GRPC)
         stack.callback(serving.server.end, signal.SIGKILL)
         yield serving, ProducerConfig(redis_url=redis.url, timeout_seconds=60)
 
@@ -57,6 +59,16 @@ async def test_vectors_are_those_of_the_client_in_every_form(texts: tuple[Servin
         assert len(short.data[0].embedding) == 16
         llama = (await http.post("/embedding", json={"content": TEXTS, "model": "embedder"})).json()
         assert [each["embedding"][0] for each in llama] == [pytest.approx(vector, abs=1e-6) for vector in wanted]
+
+
+def test_vectors_and_scores_by_grpc_are_those_of_the_client(texts: tuple[Serving, ProducerConfig]) -> None:
+    serving, config = texts
+    with grpc_client(serving.grpc) as client:
+        found = text_of(client.infer("embedder", inputs("embed", input=TEXTS)))["embeddings"]
+        assert found == [pytest.approx(vector, abs=1e-6) for vector in vectors(config)]
+        assert len(text_of(client.infer("ranker", inputs("rerank", query="cats", documents=TEXTS)))["scores"]) == 3
+        index = client.get_model_repository_index(as_json=True)["models"]
+        assert {each["name"]: each["state"] for each in index} == dict.fromkeys(("embedder", "ranker", "m3"), "READY")
 
 
 def vectors(config: ProducerConfig) -> list[list[float]]:

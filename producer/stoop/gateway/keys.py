@@ -20,7 +20,18 @@ import msgspec
 from stoop.errors import ConfigError
 from stoop_schemas.job import MODEL_PATTERN, NAME_PATTERN
 
-__all__ = ["OPEN", "ApiKey", "KeyFile", "KeyRing", "Scope", "digest", "new_secret", "read_keys", "secret_of", "write_keys"]
+__all__ = [
+    "OPEN",
+    "ApiKey",
+    "KeyFile",
+    "KeyRing",
+    "Scope",
+    "digest",
+    "new_secret",
+    "read_keys",
+    "secret_of",
+    "write_keys",
+]
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,15 @@ from stoop.gateway.grpc.rpc_call import RpcCall
 from stoop.gateway.health import living_workers
 from stoop.kserve.inputs import INPUTS, OUTPUT
 
-__all__ = ["list_models", "model_config", "model_metadata", "model_ready", "server_live", "server_metadata", "server_ready"]
+__all__ = [
+    "list_models",
+    "model_config",
+    "model_metadata",
+    "model_ready",
+    "server_live",
+    "server_metadata",
+    "server_ready",
+]
 
 _EXTENSIONS: Final = ("model_configuration", "parameters")
 
@@ -71,9 +79,7 @@ async def model_config(call: RpcCall, request: Any) -> Any:
     config.name, config.platform, config.backend = request.name, "stoop", "stoop"
     config.max_batch_size = 0
     for each in INPUTS.values():
-        config.input.add(
-            name=each.name, data_type=_number_of(each.datatype), dims=each.dims, optional=each.optional
-        )
+        config.input.add(name=each.name, data_type=_number_of(each.datatype), dims=each.dims, optional=each.optional)
     config.output.add(name=OUTPUT, data_type=_number_of("BYTES"), dims=[1])
     config.model_transaction_policy.decoupled = True
     return answer

@@ -59,9 +59,7 @@ class Calls:
         self.metrics = GrpcMetrics(gateway.metrics.registry, gateway.metrics.refused)
         self._gateway = gateway
 
-    async def run(
-        self, rpc: Rpc, metadata: Mapping[str, str], work: Callable[[RpcCall], Awaitable[Any]]
-    ) -> Ended:
+    async def run(self, rpc: Rpc, metadata: Mapping[str, str], work: Callable[[RpcCall], Awaitable[Any]]) -> Ended:
         """Run the call. Raises `CancelledError` if the caller leaves."""
         state = CallState(request_id_of(metadata.get("x-request-id")), facts={"route": rpc.name})
         headers = {"x-request-id": state.request_id}
@@ -110,9 +108,7 @@ class Calls:
 
     def _record(self, state: CallState, status: StatusCode, seconds: float, begun: "BegunSpan | None") -> None:
         facts, name = state.facts, status.name
-        _log.info(
-            "request", request=state.request_id, status=name, ms=round(1000 * seconds, 1), method="gRPC", **facts
-        )
+        _log.info("request", request=state.request_id, status=name, ms=round(1000 * seconds, 1), method="gRPC", **facts)
         self.metrics.ended(str(facts["route"]), name, seconds, facts.get("code"))
         if begun is not None:
             begun.span.set_attribute("rpc.grpc.status_code", status.value[0])

@@ -21,8 +21,12 @@ from stoop.kserve.ask import ask_of
 from stoop.kserve.inputs import OUTPUT
 from stoop_schemas.job import Job
 
-__all__ = ["Inference", "infer", "read_inference"]
+__all__ = ["FINAL", "Inference", "infer", "read_inference"]
 
+FINAL: Final = "triton_final_response"
+"""The parameter that is true in the last response to a request of a stream."""
+
+_EMPTY_FINAL: Final = "triton_enable_empty_final_response"
 _Response: Final = message_class("ModelInferResponse")
 _MOST_SECONDS: Final = 10 * 365 * 86400
 
@@ -39,15 +43,15 @@ class Inference:
     def wants_last(self) -> bool:
         """Return whether the caller wants a response without outputs behind the last one of a stream."""
         given = self.request.parameters
-        return "triton_enable_empty_final_response" in given and given["triton_enable_empty_final_response"].bool_param
+        return _EMPTY_FINAL in given and bool(given[_EMPTY_FINAL].bool_param)
 
-    def response(self, text: str | None = None, **parameters: bool) -> Any:
+    def response(self, text: str | None = None, *, is_final: bool | None = None) -> Any:
         """Return a response; its text is in the form in which the request's inputs came."""
         answer = _Response(model_name=self.request.model_name, model_version=VERSION, id=self.request.id)
         if text is not None:
             write_text(answer, OUTPUT, text.encode(), raw=bool(self.request.raw_input_contents))
-        for name, value in parameters.items():
-            answer.parameters[name].bool_param = value
+        if is_final is not None:
+            answer.parameters[FINAL].bool_param = is_final
         return answer
 
     async def text(self, call: RpcCall) -> str:

@@ -29,9 +29,12 @@ async def find_models(models: Models, name: str, version: str = "") -> Sequence[
         problem = f"there is no version {version[:64]!r} of a model: leave the version out, or ask for {VERSION}"
         raise ApiError(404, "model_not_found", problem)
     short = None if await _is_default(models, name) else await models.resolve(name)
-    everything = [model for model, _ in (await models.all()).values()]
-    found = [model for model in everything if (model.default if short is None else model.name == short)]
-    if not found:
+    for fresh in (False, True):  # a worker may have come just now
+        everything = [model for model, _ in (await models.all(fresh=fresh)).values()]
+        found = [model for model in everything if (model.default if short is None else model.name == short)]
+        if found:
+            break
+    else:
         raise ApiError(404, "model_not_found", f"no worker serves the model {name[:64]!r}: start one, and ask again")
     return found
 

@@ -15,7 +15,7 @@ from grpc.aio import EOF
 from stoop.gateway.admitted import CallerLeft, shutting_down
 from stoop.gateway.errors import ApiError
 from stoop.gateway.grpc.calls import Calls
-from stoop.gateway.grpc.infer import read_inference
+from stoop.gateway.grpc.infer import FINAL, read_inference
 from stoop.gateway.grpc.messages import message_class, read_message
 from stoop.gateway.grpc.rpc import Rpc
 from stoop.gateway.grpc.rpc_call import RpcCall
@@ -26,7 +26,6 @@ __all__ = ["InferStream"]
 _AT_ONCE: Final = 256
 """Most requests of one stream in progress. The next ones wait in the caller."""
 
-_FINAL: Final = "triton_final_response"
 _REQUEST: Final = Rpc(name="ModelStreamInfer/request")
 
 _Request: Final = message_class("ModelInferRequest")
@@ -53,7 +52,8 @@ class InferStream:
         try:
             await self._read(draining)
             if self._answering:
-                await asyncio.wait({self._failed, asyncio.gather(*self._answering)}, return_when="FIRST_COMPLETED")
+                ends: list[asyncio.Future[Any]] = [self._failed, asyncio.gather(*self._answering)]
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if self._failed.done():
                 raise self._failed.result()
             if draining.done():
@@ -101,9 +101,9 @@ class InferStream:
         inference = await read_inference(call, request)
         async with contextlib.aclosing(inference.texts(call)) as texts:
             async for text, is_last in texts:
-                await self._send(inference.response(text, **{_FINAL: is_last and not inference.wants_last}))
+                await self._send(inference.response(text, is_final=is_last and not inference.wants_last))
         if inference.wants_last:
-            await self._send(inference.response(**{_FINAL: True}))
+            await self._send(inference.response(is_final=True))
 
     async def _refuse(self, request: Any, error: ApiError) -> None:
         if self._ends_at_error:
@@ -113,7 +113,7 @@ class InferStream:
         response = _Response(error_message=message_of(error))
         response.infer_response.id = request.id
         response.infer_response.model_name = request.model_name
-        response.infer_response.parameters[_FINAL].bool_param = True
+        response.infer_response.parameters[FINAL].bool_param = True
         with contextlib.suppress(CallerLeft):
             await self._write(response)
 

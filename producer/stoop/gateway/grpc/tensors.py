@@ -101,7 +101,7 @@ def _read(given: Any, raw: bytes | None) -> Tensor:
 
 
 def _count(given: Any) -> int:
-    shape = list(given.shape)
+    shape: list[int] = list(given.shape)
     if len(shape) > 8 or any(size < 0 for size in shape):
         raise _input_wrong(given, "has a shape with a negative or a ninth dimension: send the shape of its elements")
     count = math.prod(shape)

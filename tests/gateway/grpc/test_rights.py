@@ -1,0 +1,151 @@
+"""Keys, limits, TLS and the options of the command."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import grpc
+import pytest
+from typer.testing import CliRunner
+
+from stoop.cli.app import app
+from stoop.gateway.grpc.messages import SERVICE
+from stoop.gateway.grpc.rpcs import RPCS, STREAM
+from tests.examples.conftest import Town
+from tests.gateway.conftest import GRPC, Begin
+from tests.gateway.grpc.asked import MODEL, SECONDS, Stream, asking, inputs, refused, tensor, text_of, triton
+from tests.gateway.test_keys import keys
+from tests.support.authority import Authority
+
+PUBLIC = {"ServerLive", "ServerReady"}
+
+
+def test_no_rpc_but_the_public_ones_answers_without_a_key(teller: Town, begin: Begin, tmp_path: Path) -> None:
+    file = tmp_path / "keys.json"
+    secret = keys("new", "ann", "--file", str(file))
+    serving = begin(teller, "--keys", str(file), *GRPC)
+    with grpc.insecure_channel(serving.grpc) as channel:
+        for rpc in (*RPCS, STREAM):
+            for given in (None, "Bearer", f"Bearer {secret}x"):
+                metadata = None if given is None else (("authorization", given),)
+                if rpc is STREAM:
+                    call = channel.stream_stream(f"/{SERVICE}/{rpc.name}")(iter([b""]), metadata=metadata)
+                else:
+                    call = channel.unary_unary(f"/{SERVICE}/{rpc.name}").future(b"", metadata=metadata)
+                expected = "OK" if rpc.name in PUBLIC else "UNAUTHENTICATED"
+                assert call.code().name == expected, (rpc.name, given)
+                assert rpc.name in PUBLIC or "give an API key" in call.details() or given is not None
+    assert {rpc.name for rpc in RPCS if rpc.scope is None} == PUBLIC
+    with asking(serving.grpc) as client:
+        answered = client.infer(
+            MODEL, inputs("query", question="tell 1"), headers={"authorization": f"Bearer {secret}"}
+        )
+        assert text_of(answered)["answer"] == "word-0"
+    assert secret not in serving.log
+
+
+def test_a_key_opens_its_own_lanes_and_models_and_its_tenant_goes_along(
+    teller: Town, begin: Begin, tmp_path: Path
+) -> None:
+    path = ("--file", str(tmp_path / "keys.json"))
+    ann, bob, meter = (
+        {"authorization": f"Bearer {keys('new', name, *options, *path)}"}
+        for name, *options in (
+            ("ann", "--tenant", "a", "--lanes", "bulk"),
+            ("bob", "--models", "other"),
+            ("meter", "--scopes", "metrics"),
+        )
+    )
+    serving = begin(teller, "--keys", path[1], *GRPC)
+    asked = inputs("query", question="tell 1")
+    with asking(serving.grpc) as client:
+        client.infer(MODEL, asked, headers=ann)
+        line = next(line for line in serving.lines if line.get("route") == "ModelInfer")
+        assert (line["key"], line["tenant"], line["lane"], line["status"]) == ("ann", "a", "bulk", "OK")
+        for headers, given, said in (
+            (ann, [*asked, tensor("LANE", "interactive")], "lane_forbidden"),
+            (bob, asked, "model_forbidden"),
+            (meter, asked, "missing_scope"),
+        ):
+            status, message = refused(client.infer, MODEL, given, headers=headers)
+            assert status == "PERMISSION_DENIED" and message.startswith(said)
+        assert client.get_model_repository_index(headers=bob, as_json=True) == {}
+        stream = Stream(client, headers=bob)
+        stream.ask(asked)
+        with pytest.raises(Exception, match="model_forbidden"):
+            stream.next()
+
+
+def test_limits_are_told_with_the_time_to_wait(teller: Town, begin: Begin, tmp_path: Path) -> None:
+    file = tmp_path / "keys.json"
+    secret = keys("new", "ann", "--tenant", tmp_path.name, "--requests-per-minute", "2", "--file", str(file))
+    serving = begin(teller, "--keys", str(file), *GRPC)
+    headers = {"authorization": f"Bearer {secret}"}
+    with asking(serving.grpc) as client, grpc.insecure_channel(serving.grpc) as channel:
+        stream = Stream(client, headers=headers)
+        stream.ask(inputs("query", question="tell 1"))
+        assert stream.until_final()
+        call = channel.unary_unary(f"/{SERVICE}/ServerMetadata").with_call
+        _, accepted = call(b"", metadata=tuple(headers.items()))
+        assert dict(accepted.trailing_metadata())["x-ratelimit-remaining-requests"] == "0"
+        with pytest.raises(grpc.RpcError) as caught:
+            call(b"", metadata=tuple(headers.items()))
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        trailing = dict(caught.value.trailing_metadata())
+        assert trailing["x-stoop-error-code"] == "rate_limit_exceeded" and int(trailing["retry-after-ms"]) > 0
+        stream.ask(inputs("query", question="tell 1"))
+        with pytest.raises(Exception, match=r"rate_limit_exceeded.*try again in"):
+            stream.next()
+        assert client.is_server_live(), "public calls have no limit"
+
+
+def test_a_message_is_bounded(teller: Town, begin: Begin) -> None:
+    serving = begin(teller, "--open", "--max-json-bytes", "2000", *GRPC)
+    with asking(serving.grpc) as client:
+        assert refused(client.infer, MODEL, inputs("query", question="x" * 3000))[0] == "RESOURCE_EXHAUSTED"
+        assert text_of(client.infer(MODEL, inputs("query", question="tell 1")))["answer"] == "word-0"
+
+
+def test_tls(teller: Town, begin: Begin, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    authority.server("localhost")
+    both = str(tmp_path / "localhost.pem")
+    serving = begin(teller, "--open", "--grpc-certificate", both, "--grpc-key", both, "--grpc", "localhost:0")
+    with asking(serving.grpc, ssl=True, root_certificates=str(authority.certificate)) as client:
+        assert client.is_server_ready()
+        assert text_of(client.infer(MODEL, inputs("query", question="tell 2")))["answer"] == "word-0 word-1"
+    with triton.InferenceServerClient(serving.grpc) as client:
+        assert refused(client.is_server_live, client_timeout=SECONDS)[0] == "UNAVAILABLE"
+
+
+def test_wrong_options_are_refused_with_advice(tmp_path: Path) -> None:
+    rubbish = tmp_path / "rubbish.pem"
+    rubbish.write_text("rubbish")
+    for options, said in (
+        (["--grpc", "nowhere"], "must be HOST:PORT, [IPv6]:PORT or a port"),
+        (["--grpc", "::1:50051"], "must be HOST:PORT, [IPv6]:PORT or a port"),
+        (["--grpc", "127.0.0.1:70000"], "must be HOST:PORT, [IPv6]:PORT or a port"),
+        (["--grpc-key", "key.pem"], "need --grpc HOST:PORT"),
+        (["--grpc", "0", "--grpc-key", "key.pem"], "belong together"),
+        (["--grpc", "0", "--grpc-key", str(rubbish), "--grpc-certificate", str(rubbish)], "cannot be used"),
+        (["--grpc", "0", "--grpc-key", "none.pem", "--grpc-certificate", "none.pem"], "No such file"),
+        (["--grpc", "203.0.113.1:0"], "choose another --grpc"),
+    ):
+        done = CliRunner().invoke(app, ["serve", "--open", *options])
+        assert done.exit_code == 2 and said in done.output, (options, done.output)
+
+
+# a process of its own, in which gRPC is not installed
+WITHOUT = """
+import sys
+sys.modules["grpc"] = None
+import stoop.gateway.server
+from stoop.__main__ import main
+sys.argv = ["stoop", "serve", "--open", "--grpc", "0"]
+main()
+"""
+
+
+def test_without_grpc_the_gateway_is_as_ever_and_the_option_names_the_extra() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True)
+    assert (done.returncode, "pip install 'stoop[grpc]'" in done.stderr) == (2, True), done.stderr
