@@ -8,7 +8,7 @@ COPY pyproject.toml README.md LICENSE ./
 # Empty folders stand for the demo's models: no demo runs in here.
 RUN mkdir -p schemas/stoop_schemas producer/stoop worker/stoop_worker deploy/demo_model/model \
     deploy/demo_hearing/model deploy/demo_hearing/recordings deploy/demo_embedding/model \
-    && /opt/stoop/bin/pip install --no-cache-dir ".[gateway,otel]"
+    && /opt/stoop/bin/pip install --no-cache-dir ".[grpc,otel]"
 COPY schemas schemas
 COPY producer producer
 RUN /opt/stoop/bin/pip install --no-cache-dir --no-deps --force-reinstall .

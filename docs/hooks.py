@@ -20,6 +20,7 @@ from docs.messages import messages_page  # noqa: E402
 
 PAGES: Final = {
     "producer/stoop/gateway/README.md": "guides/gateway.md",
+    "producer/stoop/gateway/grpc/README.md": "guides/grpc.md",
     "producer/stoop/bulk/README.md": "guides/bulk.md",
     "producer/stoop/export/README.md": "guides/exports.md",
     "producer/stoop/celery/README.md": "guides/celery.md",

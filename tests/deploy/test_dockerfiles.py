@@ -149,7 +149,7 @@ def test_the_base_is_of_one_version(file: str) -> None:
 def test_the_producers_image_has_the_gateway_and_no_worker() -> None:
     assert not any("worker" in argument for argument in arguments("deploy/producer.Dockerfile", "COPY"))
     extras = re.findall(r"\.\[(.*?)\]", " ".join(arguments("deploy/producer.Dockerfile", "RUN")))
-    assert extras == ["gateway,otel"]
+    assert extras == ["grpc,otel"]
 
 
 def test_the_triton_of_the_image_asks_the_model_whether_it_is_ready() -> None:

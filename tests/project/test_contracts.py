@@ -107,6 +107,7 @@ PLANTED = [
         "from stoop.redis.transport import RedisTransport",
     ),
     ("Only the gateway speaks HTTP to callers", "producer/stoop/config.py", "import starlette.requests"),
+    ("Only the gateway's own folder for it speaks gRPC", "producer/stoop/gateway/app.py", "import grpc"),
     (
         "The exporter knows the queue by its operator",
         "producer/stoop/exporter/reader.py",

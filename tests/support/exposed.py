@@ -6,6 +6,7 @@ from pathlib import Path
 from prometheus_client.metrics_core import Metric
 
 from stoop.exporter.metrics import METRICS
+from stoop.gateway.grpc.metrics import GrpcMetrics
 from stoop.gateway.metrics import HttpMetrics
 from stoop_schemas.failure import Failure, FailureCode
 from stoop_schemas.result import Metrics as Times
@@ -31,6 +32,7 @@ def exposed_by_gateway() -> dict[str, set[str]]:
     metrics = HttpMetrics()
     metrics.begun("/v1/query", 0.1, streams=False)
     metrics.ended("/v1/query", 200, 0.2, code=None, streamed=False)
+    GrpcMetrics(metrics.registry, metrics.refused).ended("ModelInfer", "OK", 0.2, None)
     return _samples(metrics.registry.collect())
 
 

@@ -45,6 +45,7 @@ health.py         `/healthz` and `/readyz`
 openapi.py        the OpenAPI document
 documents.py      shows it, as JSON and as a page
 pages/            the playground and the dashboard
+grpc/             KServe's protocol by gRPC
 """
 
 __all__: list[str] = []

@@ -30,8 +30,6 @@ class CallerLeft(Exception):
 class AdmittedCall(ABC):
     """An admitted call. `headers` go with the answer, whatever it is."""
 
-    __slots__ = ()
-
     gateway: "Gateway"
     key: ApiKey
     headers: dict[str, str]

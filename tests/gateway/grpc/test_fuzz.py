@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 from grpc.aio import insecure_channel
 
-from stoop.gateway.grpc.messages import SERVICE, message_class
+from stoop.gateway.grpc.messages import GRPC_NAME, message_class
 from stoop.gateway.grpc.rpcs import RPCS, STREAM
 from stoop.kserve.inputs import INPUTS
 from tests.examples.conftest import Town
@@ -88,13 +88,13 @@ async def test_no_request_fails_the_gateway_or_writes_content_to_its_log(
         # two of three infer, by one response or by a stream
         rpc = (RPCS[-1], STREAM, RPCS[number // 3 % len(RPCS)])[number % 3]
         if rpc is not STREAM:
-            call = channel.unary_unary(f"/{SERVICE}/{rpc.name}")(nonsense.request(), metadata=metadata)
+            call = channel.unary_unary(f"/{GRPC_NAME}/{rpc.name}")(nonsense.request(), metadata=metadata)
             assert (await call.code()).name not in FAULTS, (rpc.name, await call.details())
             return
         asked = [nonsense.request() for _ in range(2)]
         # the server's log has the status: a stream that it ends while this client writes is INTERNAL to the client
         with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            async for each in channel.stream_stream(f"/{SERVICE}/{rpc.name}")(iter(asked), metadata=metadata):
+            async for each in channel.stream_stream(f"/{GRPC_NAME}/{rpc.name}")(iter(asked), metadata=metadata):
                 assert Response.FromString(each).infer_response.id in (MARK, "")
 
     async with asyncio.timeout(SECONDS * max(1, REQUESTS // 600)), insecure_channel(serving.grpc) as channel:

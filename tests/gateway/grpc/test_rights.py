@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from stoop.cli.app import app
-from stoop.gateway.grpc.messages import SERVICE
+from stoop.gateway.grpc.messages import GRPC_NAME
 from stoop.gateway.grpc.rpcs import RPCS, STREAM
 from tests.examples.conftest import Town
 from tests.gateway.conftest import GRPC, Begin
@@ -29,9 +29,9 @@ def test_no_rpc_but_the_public_ones_answers_without_a_key(teller: Town, begin: B
             for given in (None, "Bearer", f"Bearer {secret}x"):
                 metadata = None if given is None else (("authorization", given),)
                 if rpc is STREAM:
-                    call = channel.stream_stream(f"/{SERVICE}/{rpc.name}")(iter([b""]), metadata=metadata)
+                    call = channel.stream_stream(f"/{GRPC_NAME}/{rpc.name}")(iter([b""]), metadata=metadata)
                 else:
-                    call = channel.unary_unary(f"/{SERVICE}/{rpc.name}").future(b"", metadata=metadata)
+                    call = channel.unary_unary(f"/{GRPC_NAME}/{rpc.name}").future(b"", metadata=metadata)
                 expected = "OK" if rpc.name in PUBLIC else "UNAUTHENTICATED"
                 assert call.code().name == expected, (rpc.name, given)
                 assert rpc.name in PUBLIC or "give an API key" in call.details() or given is not None
@@ -85,7 +85,7 @@ def test_limits_are_told_with_the_time_to_wait(teller: Town, begin: Begin, tmp_p
         stream = Stream(client, headers=headers)
         stream.ask(inputs("query", question="tell 1"))
         assert stream.until_final()
-        call = channel.unary_unary(f"/{SERVICE}/ServerMetadata").with_call
+        call = channel.unary_unary(f"/{GRPC_NAME}/ServerMetadata").with_call
         _, accepted = call(b"", metadata=tuple(headers.items()))
         assert dict(accepted.trailing_metadata())["x-ratelimit-remaining-requests"] == "0"
         with pytest.raises(grpc.RpcError) as caught:

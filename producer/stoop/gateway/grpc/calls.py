@@ -17,7 +17,7 @@ from stoop.errors import StoopError
 from stoop.gateway.access_log import place_of
 from stoop.gateway.admitted import CallerLeft, request_id_of
 from stoop.gateway.errors import ApiError, from_stoop
-from stoop.gateway.grpc.messages import SERVICE
+from stoop.gateway.grpc.messages import GRPC_NAME
 from stoop.gateway.grpc.metrics import GrpcMetrics
 from stoop.gateway.grpc.rpc import Rpc
 from stoop.gateway.grpc.rpc_call import CallState, RpcCall
@@ -63,9 +63,9 @@ class Calls:
         """Run the call. Raises `CancelledError` if the caller leaves."""
         state = CallState(request_id_of(metadata.get("x-request-id")), facts={"route": rpc.name})
         headers = {"x-request-id": state.request_id}
-        attributes = {"rpc.system": "grpc", "rpc.service": SERVICE, "rpc.method": rpc.name}
+        attributes = {"rpc.system": "grpc", "rpc.service": GRPC_NAME, "rpc.method": rpc.name}
         began, error, status = time.perf_counter(), None, StatusCode.CANCELLED
-        with self._gateway.spans.begin(f"{SERVICE}/{rpc.name}", metadata, attributes) as begun:
+        with self._gateway.spans.begin(f"{GRPC_NAME}/{rpc.name}", metadata, attributes) as begun:
             state.traceparent = None if begun is None else begun.traceparent
             try:
                 answer, error = await self._run(rpc, metadata, state, headers, work)

@@ -12,9 +12,9 @@ from google.protobuf.message import DecodeError
 
 from stoop.gateway.errors import ApiError
 
-__all__ = ["DATATYPES", "SERVICE", "message_class", "read_message"]
+__all__ = ["DATATYPES", "GRPC_NAME", "message_class", "read_message"]
 
-SERVICE: Final = "inference.GRPCInferenceService"
+GRPC_NAME: Final = "inference.GRPCInferenceService"
 _PACKAGE: Final = "inference"
 
 

@@ -7,7 +7,7 @@ import grpc
 
 from stoop.gateway.grpc import about, infer
 from stoop.gateway.grpc.calls import Calls, Ended
-from stoop.gateway.grpc.messages import SERVICE, message_class, read_message
+from stoop.gateway.grpc.messages import GRPC_NAME, message_class, read_message
 from stoop.gateway.grpc.rpc import Rpc, UnaryRpc
 from stoop.gateway.grpc.stream import InferStream
 from stoop.kserve.codes import message_of
@@ -44,7 +44,7 @@ def router(gateway: "Gateway") -> grpc.GenericRpcHandler:
     calls = Calls(gateway)
     methods = {rpc.name: grpc.unary_unary_rpc_method_handler(_answering(calls, rpc)) for rpc in RPCS}
     methods[STREAM.name] = grpc.stream_stream_rpc_method_handler(_streaming(calls))
-    return grpc.method_handlers_generic_handler(SERVICE, methods)
+    return grpc.method_handlers_generic_handler(GRPC_NAME, methods)
 
 
 def _answering(calls: Calls, rpc: UnaryRpc) -> Callable[[bytes, Any], Awaitable[bytes]]:
