@@ -112,7 +112,7 @@ def prefix_row(batch: int) -> Row:
 
 
 def flashinfer(sizes: Sizes) -> FlashInfer:
-    return FlashInfer(HeadSizes(*sizes, PAGE, torch.bfloat16), torch.device("cuda"))
+    return FlashInfer(HeadSizes(*sizes, PAGE, torch.bfloat16), torch.device("cuda"), rows=256)
 
 
 def backends() -> list[str]:

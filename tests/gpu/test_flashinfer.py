@@ -34,7 +34,7 @@ DTYPE = torch.bfloat16
 
 @pytest.fixture(params=SIZES, ids=str)
 def library(request: pytest.FixtureRequest) -> FlashInfer:
-    return FlashInfer(HeadSizes(*request.param, PAGE, DTYPE), torch.device("cuda"))
+    return FlashInfer(HeadSizes(*request.param, PAGE, DTYPE), torch.device("cuda"), rows=256)
 
 
 def case(library: FlashInfer, rows: Rows) -> tuple[Tensor, Tensor, PagedLayout]:
@@ -140,7 +140,7 @@ def place_of(place: PageLists, sequences: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def test_each_row_of_a_packed_output_keeps_its_other_columns() -> None:
-    library = FlashInfer(HeadSizes(32, 32, 64, PAGE, DTYPE), torch.device("cuda"))
+    library = FlashInfer(HeadSizes(32, 32, 64, PAGE, DTYPE), torch.device("cuda"), rows=256)
     q, pool, layout = case(library, DECODES["short"])
     place = place_for(len(q))
     planned = library.decode(place)

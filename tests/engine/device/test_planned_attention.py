@@ -117,7 +117,7 @@ def test_images_stay_with_our_kernels_and_prompts_behind_them_are_planned() -> N
 @pytest.fixture
 def plans() -> tuple[PlannedAttention, StandInFlashInfer]:
     library = StandInFlashInfer()
-    made = FlashInfer(HeadSizes(4, 2, 16, 4, torch.float32), torch.device("cpu"), library=library)
+    made = FlashInfer(HeadSizes(4, 2, 16, 4, torch.float32), torch.device("cpu"), rows=3, library=library)
     return PlannedAttention(made, sequences=3, pages=5), library
 
 
@@ -137,6 +137,6 @@ def test_kernels_that_cannot_be_compiled_are_an_error_that_says_what_to_do() -> 
         def BatchDecodeWithPagedKVCacheWrapper(self, *given: object, **settings: object) -> object:  # type: ignore[override]
             raise RuntimeError("Ninja build failed.")
 
-    made = FlashInfer(HeadSizes(4, 2, 16, 4, torch.float32), torch.device("cpu"), library=Broken())
+    made = FlashInfer(HeadSizes(4, 2, 16, 4, torch.float32), torch.device("cpu"), rows=3, library=Broken())
     with pytest.raises(ConfigError, match=r"--attention triton.*Ninja build failed"):
         PlannedAttention(made, sequences=3, pages=5).decode(1)

@@ -132,4 +132,4 @@ def _looks_ahead(chunks: Several[Chunk]) -> bool:
 
 
 def _not_compiled(error: RuntimeError) -> ConfigError:
-    return ConfigError(f"FlashInfer could not make its kernels: use --attention triton, or mend this: {error}")
+    return ConfigError(f"FlashInfer could not be prepared: use --attention triton, or mend this: {error}")

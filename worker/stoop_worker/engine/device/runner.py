@@ -100,7 +100,8 @@ def _plan_attention(model: Model, config: EngineConfig, pages: int) -> PlannedAt
     kv = model.spec.kv
     assert model.spec.query_heads is not None, "FlashInfer is chosen only for models whose attention it can plan"
     sizes = HeadSizes(model.spec.query_heads, kv.heads, kv.head_dim, config.page_size, model.dtype)
-    return PlannedAttention(FlashInfer(sizes, model.device), sequences=config.max_batch, pages=pages)
+    library = FlashInfer(sizes, model.device, rows=config.max_batch)
+    return PlannedAttention(library, sequences=config.max_batch, pages=pages)
 
 
 def _can_capture(model: Model) -> bool:

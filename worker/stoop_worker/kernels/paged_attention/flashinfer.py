@@ -21,7 +21,7 @@ __all__ = ["FLASHINFER_HEAD_DIMS", "FlashInfer", "HeadSizes", "PageLists", "Plan
 
 FLASHINFER_HEAD_DIMS = (64, 128)
 
-_FLOAT_BYTES = 256 << 20  # parts of outputs, where the positions of one sequence are split
+_FLOAT_BYTES = 256 << 20  # parts of outputs of prefills and small decodes, where the positions of sequences are split
 _PLAN_BYTES = 8 << 20  # as FlashInfer's own constructors take
 
 
@@ -49,14 +49,17 @@ class PageLists:
 
 
 class FlashInfer:
-    """FlashInfer for the layers of one model. `library` is the package, which is imported by default."""
+    """FlashInfer for the layers of one model, and decodes of up to `rows` rows.
 
-    def __init__(self, sizes: HeadSizes, device: torch.device, *, library: Any = None) -> None:
+    `library` is the package, which is imported by default.
+    """
+
+    def __init__(self, sizes: HeadSizes, device: torch.device, *, rows: int, library: Any = None) -> None:
         self.library = import_module("flashinfer") if library is None else library
         self.sizes = sizes
         self.device = device
         # zeros, because the library asks for them
-        self.floats = torch.zeros(_FLOAT_BYTES, dtype=torch.uint8, device=device)
+        self.floats = torch.zeros(max(_FLOAT_BYTES, _decode_bytes(sizes, rows)), dtype=torch.uint8, device=device)
         self.integers = torch.zeros(_PLAN_BYTES, dtype=torch.uint8, device=device)
 
     def decode(self, lists: PageLists) -> "PlannedDecode":
@@ -72,6 +75,11 @@ class FlashInfer:
     def prefill(self) -> "PlannedPrefill":
         """Return prefills of any size, which are not captured."""
         return PlannedPrefill(self)
+
+
+def _decode_bytes(sizes: HeadSizes, rows: int) -> int:
+    """Return the most bytes of a captured decode's parts: in tiles of 16 rows, of which up to 16 share a key head."""
+    return sizes.heads * 2 * rows * 16 * (sizes.head_dim + 1) * torch.float32.itemsize
 
 
 class _Planned:
