@@ -12,7 +12,8 @@ chats.py       the workloads of chat models
 forms.py       the workload of answers that follow a schema
 pictures.py    the workloads of models that see
 texts.py       the workloads of encoders
-speech.py      the workload of Whisper
+speech.py      the workloads of Whisper
+hour.py        that of one long recording
 """
 
 __all__: list[str] = []

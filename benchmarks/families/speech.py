@@ -1,4 +1,4 @@
-"""The workload of Whisper: windows of 30 seconds, from their log-mel frames."""
+"""The workloads of Whisper: windows of 30 seconds, from their log-mel frames, and a recording of an hour."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -14,6 +14,7 @@ from benchmarks.engine.run import closed_loop
 from benchmarks.engine.workloads import Ask
 from benchmarks.families.check import TOKENS, regrets_of, summed_up
 from benchmarks.families.figure import Figure
+from benchmarks.families.hour import hour
 from benchmarks.families.languages import WHISPER_CONTROLS, words_of
 from benchmarks.families.opened import Opened
 from benchmarks.families.stepping import Stepping
@@ -60,7 +61,7 @@ def transcribe(opened: Opened) -> list[Figure]:
     return figures
 
 
-WORKLOADS: Final[Mapping[str, Callable[[Opened], list[Figure]]]] = {"windows": transcribe}
+WORKLOADS: Final[Mapping[str, Callable[[Opened], list[Figure]]]] = {"windows": transcribe, "hour": hour}
 
 
 def _asks(tokens: int, first: int = 0) -> Iterator[Ask]:

@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from stoop_worker.audio import AudioLimits, Cutting, MelGeometry, Span, record
+from stoop_worker.audio import AudioLimits, Cutting, MelGeometry, Span, parts, record
 from stoop_worker.audio.span import in_windows
 from stoop_worker.audio.voice import voiced
 from tests.audio.sounds import encoded, tone
@@ -70,3 +70,50 @@ def test_a_recording_has_the_parts_that_were_asked_for(cutting: Cutting, count: 
     found = record(file, AudioLimits(), MelGeometry(80), cutting)
     assert len(found.spans) == count and found.duration == 65.0
     assert found.spans[0].start == 0 and found.spans[-1].stop == found.count == 6500
+
+
+SPOKEN = sound((20.0, True), (1.0, False), (25.0, True), (1.0, False), (26.5, True))
+WINDOWS = Cutting(in_windows=True)
+
+
+def test_windows_follow_each_other_and_have_the_frames_of_the_whole_file() -> None:
+    file = encoded(SPOKEN, "flac", "flac")
+    whole = record(file, AudioLimits(), MelGeometry(80))
+    found = list(parts(file, AudioLimits(), MelGeometry(80), WINDOWS))
+    assert [part.start for part in found] == [0, *(part.start + part.count for part in found[:-1])]
+    assert [part.end for part in found[:-1]] == [part.start / 100 for part in found[1:]]
+    assert found[-1].end == pytest.approx(whole.duration, abs=1e-9) and found[-1].duration <= 30
+    assert all(part.spans == (Span(0, part.count),) for part in found)
+    # a tone from the first frame on: it is as loud everywhere
+    assert np.abs(np.concatenate([part.frames for part in found], axis=1) - whole.frames).max() < 1e-6
+
+
+def test_a_window_is_relative_to_what_was_loudest_until_its_end() -> None:
+    quiet, loud = tone(31.0) // 100, tone(31.0)
+    rising = list(parts(encoded(np.concatenate((quiet, loud))), AudioLimits(), MelGeometry(80), WINDOWS))
+    falling = list(parts(encoded(np.concatenate((loud, quiet))), AudioLimits(), MelGeometry(80), WINDOWS))
+    assert rising[0].frames.max() == pytest.approx(rising[-1].frames.max() - 1.0, abs=0.1)
+    assert falling[-1].frames.max() - falling[-1].frames.min() < 1.1, "of 8 decades, 4 lie above all of it"
+
+
+def test_a_window_is_there_before_later_ones_are_decoded() -> None:
+    checked = 0
+
+    def check() -> None:
+        nonlocal checked
+        checked += 1
+
+    counts = {}
+    for cutting in (WINDOWS, Cutting()):
+        found = parts(encoded(SPOKEN), AudioLimits(), MelGeometry(80), cutting, check=check)
+        checked = 0
+        next(found)
+        counts[cutting] = checked
+        list(found)
+    assert counts[WINDOWS] < counts[Cutting()] / 1.5
+
+
+@pytest.mark.parametrize("cutting", [WINDOWS, Cutting()])
+def test_a_recording_shorter_than_a_frame_is_one_part_without_frames(cutting: Cutting) -> None:
+    (only,) = parts(encoded(tone(0.005)), AudioLimits(), MelGeometry(80), cutting)
+    assert only.count == 0 and only.duration == 0.005

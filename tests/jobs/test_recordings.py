@@ -2,7 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -11,15 +12,19 @@ import numpy.typing as npt
 import pytest
 
 from stoop_worker import errors
-from stoop_worker.audio import AudioLimits, Check, Cutting, MelGeometry, Span, recording_bytes
+from stoop_worker.audio import AudioLimits, Check, Cutting, MelGeometry, Recording, Span, parts, recording_bytes
 from stoop_worker.engine_process.pixels import SharedPixels
 from stoop_worker.jobs.budget import Budget
 from stoop_worker.jobs.prepare import Budgets, WantedImage
-from stoop_worker.jobs.recordings import Recordings
+from stoop_worker.jobs.recordings import PreparedRecording, Recordings
 from tests.audio.sounds import encoded, tone
 
 WANTED = WantedImage("s3://talks/a.wav", None, 0)
 LIMITS = AudioLimits(max_bytes=4 << 20, max_seconds=120)
+
+
+async def all_of(ready: PreparedRecording) -> list[Recording]:
+    return [part async for part in ready.parts]
 
 
 class Shelf:
@@ -55,8 +60,9 @@ async def studio() -> AsyncIterator[Studio]:
 
 async def test_a_recording_is_lent_the_memory_of_its_frames_alone_while_it_is_used(studio: Studio) -> None:
     async with studio.recordings.prepared(WANTED) as ready:
-        assert (ready.recording.duration, ready.recording.count) == (2.0, 200)
-        assert studio.lent == (0, 0, ready.recording.frames.nbytes)
+        (recording,) = await all_of(ready)
+        assert (recording.duration, recording.count) == (2.0, 200)
+        assert studio.lent == (0, 0, recording.frames.nbytes)
         assert ready.fetch_ms >= 0 < ready.audio_ms
     assert studio.lent == (0, 0, 0)
     packed = recording_bytes(2 * 1.05 + 30, MelGeometry(80))
@@ -69,7 +75,7 @@ async def test_a_header_that_lies_or_is_silent_costs_no_memory(studio: Studio, h
     long[22:26] = header  # FLAC's number of samples: one second, unknown, or three days
     studio.shelf.found = bytes(long)
     async with studio.recordings.prepared(WANTED) as ready:
-        assert ready.recording.duration == 50.0
+        assert [each.duration for each in await all_of(ready)] == [50.0]
     packed = recording_bytes(50 * 1.05 + 30, MelGeometry(80))
     assert studio.budgets.pixels.peak == pytest.approx(packed, rel=0.01)
     assert studio.lent == (0, 0, 0)
@@ -81,9 +87,46 @@ async def test_packets_that_hold_more_than_they_say_cost_another_decoding(
     monkeypatch.setattr("stoop_worker.jobs.recordings.packed_seconds", lambda *given: 1.0)
     studio.shelf.found = encoded(np.zeros(100 * 16_000, dtype=np.int16), "flac", "flac")
     async with studio.recordings.prepared(WANTED) as ready:
-        assert ready.recording.duration == 100.0
+        assert [each.duration for each in await all_of(ready)] == [100.0]
     assert studio.budgets.pixels.peak == recording_bytes(LIMITS.max_seconds, MelGeometry(80))
     assert studio.lent == (0, 0, 0)
+
+
+async def test_windows_that_were_passed_on_are_not_passed_on_again_by_another_decoding(
+    studio: Studio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stoop_worker.jobs.recordings.packed_seconds", lambda *given: 10.0)
+    studio.shelf.found = encoded(tone(100.0), "flac", "flac")
+    async with studio.recordings.prepared(WANTED, Cutting(in_windows=True)) as ready:
+        found = await all_of(ready)
+        assert studio.lent == (0, 0, sum(part.frames.nbytes for part in found))
+    assert [part.start for part in found] == [0, *(part.start + part.count for part in found[:-1])]
+    assert found[-1].end == 100.0
+    assert studio.lent == (0, 0, 0)
+
+
+async def test_a_window_comes_while_later_ones_are_decoded_and_a_caller_may_leave_then(studio: Studio) -> None:
+    studio.shelf.found = encoded(tone(100.0), "flac", "flac")
+    decoding = threading.Event()
+    found: list[Recording] = []
+
+    def stalled(*given: object, **options: object) -> Iterator[Recording]:
+        for part in parts(*given, **options):  # type: ignore[arg-type]
+            yield part
+            decoding.set()
+            while True:
+                time.sleep(0.001)
+                options["check"]()  # type: ignore[operator]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("stoop_worker.jobs.recordings.parts", stalled)
+        async with studio.recordings.prepared(WANTED, Cutting(in_windows=True)) as ready:
+            async for part in ready.parts:
+                found.append(part)
+                await asyncio.to_thread(decoding.wait)
+                assert all(studio.lent), "the file is still being decoded"
+                break
+    assert len(found) == 1 and studio.lent == (0, 0, 0)
 
 
 async def test_a_cancelled_caller_waits_for_no_more_than_a_moment_of_decoding(studio: Studio) -> None:
@@ -141,9 +184,10 @@ async def test_windows_lie_in_the_memory_that_the_engines_process_shares() -> No
             studio = Studio(pool)
             recordings = Recordings(studio.shelf, pool, LIMITS, MelGeometry(80), studio.budgets, shared.empty)
             async with recordings.prepared(WANTED) as ready:
-                window = ready.recording.window(100, 200)
+                (recording,) = await all_of(ready)
+                window = recording.window(100, 200)
         assert shared.start_of(window.frames.view(np.uint8)) == 0
         assert window.content == 100 and not window.frames[:, 100:].any()
-        assert np.array_equal(window.frames[:, :100], ready.recording.frames[:, 100:])
+        assert np.array_equal(window.frames[:, :100], recording.frames[:, 100:])
     finally:
         shared.close()

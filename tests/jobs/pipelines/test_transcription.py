@@ -1,7 +1,7 @@
 """The loop over the windows of a recording, with an engine that a test scripts."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -43,6 +43,11 @@ GUESSED = replace(SPOKEN, average_logprob=-1.2)
 Answer = Callable[[Request], Window]
 
 
+async def each_of(recordings: Sequence[Recording]) -> AsyncIterator[Recording]:
+    for each in recordings:
+        yield each
+
+
 class Speaker:
     """An engine that answers each window by `answer`, and keeps the requests."""
 
@@ -79,7 +84,8 @@ class Speaker:
         cut = tuple(Span(round(100 * start), round(100 * stop)) for start, stop in spans)
         recording = Recording(frames, seconds, cut)
         allowed = Windows(windows or Budget(at_once), at_once > 1)
-        return await transcribe(request, recording, temperatures, run=self.run, report=self.tell, windows=allowed)
+        parts = each_of([recording])
+        return await transcribe(request, parts, temperatures, run=self.run, report=self.tell, windows=allowed)
 
     @property
     def starts(self) -> list[float]:

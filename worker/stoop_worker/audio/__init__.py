@@ -4,12 +4,12 @@ decode.py     decodes bytes to mono samples at 16 kHz within the worker's limits
 mel.py        log-mel features, and one window of them
 voice.py      voice activity: the parts in which somebody may speak
 span.py       parts of a recording, cut where it is quiet
-recording.py  a decoded file as features, cut into windows
+recording.py  a decoded file as features, whole or window by window
 """
 
 from stoop_worker.audio.decode import SAMPLE_RATE, AudioLimits, Check, decode, packed_seconds
 from stoop_worker.audio.mel import FRAMES, FRAMES_PER_SECOND, Mel, MelGeometry, log_mel
-from stoop_worker.audio.recording import WHOLE, Cutting, Recording, record, recording_bytes
+from stoop_worker.audio.recording import WHOLE, Cutting, Recording, parts, record, recording_bytes
 from stoop_worker.audio.span import Span
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "decode",
     "log_mel",
     "packed_seconds",
+    "parts",
     "record",
     "recording_bytes",
 ]

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from stoop_worker.audio.decode import Check, go_on
 
-__all__ = ["FRAMES", "FRAMES_PER_SECOND", "Mel", "MelGeometry", "Samples", "log_mel"]
+__all__ = ["FRAMES", "FRAMES_PER_SECOND", "LogarithmStream", "Mel", "MelGeometry", "Samples", "log_mel", "normalised"]
 
 Samples = npt.NDArray[np.int16] | npt.NDArray[np.float32]
 """Mono samples at 16 kHz: int16, or float32 from -1 to 1."""
@@ -77,25 +77,66 @@ def log_mel(samples: Samples, mels: int, check: Check = go_on) -> npt.NDArray[np
     """
     count = len(samples) // _HOP
     features = np.empty((mels, count), dtype=np.float32)
-    filters = _filters(mels)
     for start in range(0, count, _CHUNK):
         check()
         stop = min(count, start + _CHUNK)
-        power = _power(_piece(samples, start, stop))
-        features[:, start:stop] = np.log10(np.maximum(power @ filters, _LEAST)).T
-    np.maximum(features, features.max(initial=-np.inf) - _DECADES, out=features)
+        features[:, start:stop] = _logarithms(_piece(samples, start, stop), mels).T
+    return normalised(features, features.max(initial=-np.inf), out=features)
+
+
+def normalised(
+    logarithms: npt.NDArray[np.float32], loudest: float, out: npt.NDArray[np.float32] | None = None
+) -> npt.NDArray[np.float32]:
+    """Return the features of logarithms, of which the upper 8 decades below `loudest` count."""
+    features: npt.NDArray[np.float32] = np.maximum(logarithms, np.float32(loudest) - _DECADES, out=out)
     features += np.float32(4)
     features /= np.float32(4)
     return features
 
 
+class LogarithmStream:
+    """The logarithms of mel energies of a recording whose samples come in pieces; its beginning is reflected.
+
+    They are those that `log_mel` normalises, for each frame as soon as all of its samples are there.
+    """
+
+    def __init__(self, mels: int) -> None:
+        self._mels = mels
+        self._samples = np.zeros(0, dtype=np.int16)
+        self._began = False
+
+    def take(self, samples: npt.NDArray[np.int16]) -> npt.NDArray[np.float32]:
+        """Return the frames that these samples complete, (mels, number of frames)."""
+        self._samples = np.concatenate((self._samples, samples))
+        if not self._began:
+            if len(self._samples) <= _HALF:
+                return np.empty((self._mels, 0), dtype=np.float32)
+            self._samples = np.pad(self._samples, (_HALF, 0), mode="reflect")
+            self._began = True
+        count = max(0, (len(self._samples) - _FFT) // _HOP + 1)
+        if not count:
+            return np.empty((self._mels, 0), dtype=np.float32)
+        piece, self._samples = self._samples[: (count - 1) * _HOP + _FFT], self._samples[count * _HOP :]
+        return np.ascontiguousarray(_logarithms(_scaled(piece), self._mels).T)
+
+
 def _piece(samples: Samples, start: int, stop: int) -> npt.NDArray[np.float32]:
     """Return the samples under frames [start, stop), reflected where they reach over an end."""
     low, high = start * _HOP - _HALF, (stop - 1) * _HOP + _HALF
-    piece = samples[max(0, low) : high]
-    scaled = piece.astype(np.float32) / np.float32(32768) if piece.dtype == np.int16 else piece.astype(np.float32)
+    scaled = _scaled(samples[max(0, low) : high])
     before, after = max(0, -low), max(0, high - len(samples))
     return np.pad(scaled, (before, after), mode="reflect") if before or after else scaled
+
+
+def _scaled(samples: Samples) -> npt.NDArray[np.float32]:
+    floats = samples.astype(np.float32)
+    return floats / np.float32(32768) if samples.dtype == np.int16 else floats
+
+
+def _logarithms(piece: npt.NDArray[np.float32], mels: int) -> npt.NDArray[np.float32]:
+    """Return the logarithms of the energies of each frame, (frames, mels)."""
+    found: npt.NDArray[np.float32] = np.log10(np.maximum(_power(piece) @ _filters(mels), _LEAST))
+    return found
 
 
 def _power(piece: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:

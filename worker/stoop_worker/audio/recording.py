@@ -1,18 +1,19 @@
-"""A decoded file as features, from which windows are cut."""
+"""A decoded file as features, whole or in parts, from which windows are cut."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from stoop_worker.audio.decode import SAMPLE_RATE, AudioLimits, Check, decode, go_on
-from stoop_worker.audio.mel import FRAMES, FRAMES_PER_SECOND, Mel, MelGeometry, log_mel
-from stoop_worker.audio.span import Span, in_windows
+from stoop_worker.audio.decode import SAMPLE_RATE, AudioLimits, Check, decode, decoded, go_on
+from stoop_worker.audio.mel import FRAMES, FRAMES_PER_SECOND, LogarithmStream, Mel, MelGeometry, log_mel, normalised
+from stoop_worker.audio.span import Span, end_of_window, in_windows
 from stoop_worker.audio.voice import voiced
+from stoop_worker.errors import AudioUndecodable
 
-__all__ = ["WHOLE", "Cutting", "Recording", "record", "recording_bytes"]
+__all__ = ["WHOLE", "Cutting", "Recording", "parts", "record", "recording_bytes"]
 
 _Allocate = Callable[[tuple[int, ...]], npt.NDArray[np.uint8]]
 """Returns an array of bytes of the given shape, which the caller fills."""
@@ -47,15 +48,22 @@ WHOLE: Final = Cutting()
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """The features of a whole file, `frames` (mels, number of frames) float32, and its `duration` in seconds.
+    """The features of a file, or of a part of it, `frames` (mels, number of frames) float32, and the seconds of it.
 
-    `spans` are its parts to hear, in order. Windows are cut into the memory that `allocate` returns, if it is given.
+    `spans` are what to hear of these frames, in order. The part begins at frame `start` of the file. Windows are cut
+    into the memory that `allocate` returns, if it is given.
     """
 
     frames: npt.NDArray[np.float32]
     duration: float
     spans: tuple[Span, ...]
     allocate: _Allocate | None = None
+    start: int = 0
+
+    @property
+    def end(self) -> float:
+        """The second of the file at which this part ends."""
+        return self.start / FRAMES_PER_SECOND + self.duration
 
     @property
     def count(self) -> int:
@@ -88,6 +96,76 @@ def record(
     padded = np.concatenate((samples, np.zeros(_SILENCE_AFTER, dtype=np.int16)))
     frames = log_mel(padded, geometry.mels, check)[:, :count]
     return Recording(frames, len(samples) / SAMPLE_RATE, cutting.cut(samples, frames, check), allocate)
+
+
+def parts(
+    encoded: bytes,
+    limits: AudioLimits,
+    geometry: MelGeometry,
+    cutting: Cutting = WHOLE,
+    *,
+    allocate: _Allocate | None = None,
+    check: Check = go_on,
+) -> Iterator[Recording]:
+    """Yield a file in parts that follow each other; raises what `record` raises.
+
+    A file that is cut into windows comes window by window, while later ones are not decoded yet. The features of each
+    are relative to the loudest frame up to its end. Otherwise the whole file is one part: the other windows read the
+    text before theirs, and voices are searched for in all of it.
+    """
+    if not cutting.in_windows or cutting.speech_only:
+        yield record(encoded, limits, geometry, cutting, allocate=allocate, check=check)
+        return
+    stream = _Windows(geometry.mels, allocate)
+    for samples in decoded(encoded, limits, check):
+        yield from stream.take(samples)
+    yield stream.last()
+
+
+class _Windows:
+    """Cuts windows out of samples that come in pieces."""
+
+    def __init__(self, mels: int, allocate: _Allocate | None) -> None:
+        self._stream = LogarithmStream(mels)
+        self._allocate = allocate
+        self._logarithms = np.empty((mels, 0), dtype=np.float32)
+        self._pieces: list[npt.NDArray[np.float32]] = []  # frames behind these, not joined to them yet
+        self._start = 0
+        self._samples = 0
+        self._loudest = -np.inf
+
+    def take(self, samples: npt.NDArray[np.int16]) -> Iterator[Recording]:
+        """Yield the windows that these samples complete."""
+        self._samples += len(samples)
+        self._pieces.append(self._stream.take(samples))
+        while self._logarithms.shape[1] + sum(piece.shape[1] for piece in self._pieces) > FRAMES:
+            self._join()
+            features = self._features(FRAMES)
+            stop = end_of_window(features)
+            yield self._part(features[:, :stop].copy(), stop / FRAMES_PER_SECOND)
+            self._logarithms = self._logarithms[:, stop:]
+            self._start += stop
+
+    def last(self) -> Recording:
+        """Return the window that the file ends with; raises `AudioUndecodable` if there were no samples."""
+        if not self._samples:
+            raise AudioUndecodable("the file has no audio that can be decoded")
+        self._pieces.append(self._stream.take(np.zeros(_SILENCE_AFTER, dtype=np.int16)))
+        self._join()
+        count = self._samples // (SAMPLE_RATE // FRAMES_PER_SECOND) - self._start
+        return self._part(self._features(count), self._samples / SAMPLE_RATE - self._start / FRAMES_PER_SECOND)
+
+    def _join(self) -> None:
+        self._logarithms = np.concatenate((self._logarithms, *self._pieces), axis=1)
+        self._pieces.clear()
+
+    def _features(self, count: int) -> npt.NDArray[np.float32]:
+        first = self._logarithms[:, :count]
+        self._loudest = max(self._loudest, float(first.max(initial=-np.inf)))
+        return normalised(first, self._loudest)
+
+    def _part(self, features: npt.NDArray[np.float32], seconds: float) -> Recording:
+        return Recording(features, seconds, (Span(0, features.shape[1]),), self._allocate, self._start)
 
 
 def recording_bytes(seconds: float, geometry: MelGeometry) -> int:

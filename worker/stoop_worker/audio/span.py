@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from stoop_worker.audio.mel import FRAMES, FRAMES_PER_SECOND
 
-__all__ = ["Span", "in_windows"]
+__all__ = ["Span", "end_of_window", "in_windows"]
 
 _SEARCHED: Final = 10 * FRAMES_PER_SECOND
 """Frames at the end of a full window, among which it is cut."""
@@ -44,10 +44,15 @@ def in_windows(frames: npt.NDArray[np.float32], spans: Sequence[Span]) -> tuple[
 def _cut(frames: npt.NDArray[np.float32], span: Span) -> Iterator[Span]:
     start = span.start
     while span.stop - start > FRAMES:
-        stop = _quietest(frames, start + FRAMES - _SEARCHED, start + FRAMES)
+        stop = start + end_of_window(frames[:, start:])
         yield Span(start, stop)
         start = stop
     yield Span(start, span.stop)
+
+
+def end_of_window(frames: npt.NDArray[np.float32]) -> int:
+    """Return the frame at which to end the window that these more than 3000 frames begin with."""
+    return _quietest(frames, FRAMES - _SEARCHED, FRAMES)
 
 
 def _quietest(frames: npt.NDArray[np.float32], start: int, stop: int) -> int:

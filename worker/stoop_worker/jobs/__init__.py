@@ -2,7 +2,8 @@
 
 consumer.py    claims no more deliveries than there are free permits, and starts their runs
 executor.py    runs one delivery, from its bytes to its settlement
-recordings.py  an audio address to a recording, within the same budgets
+recordings.py  an audio address to the parts of a recording, within the same budgets
+part_stream.py  those parts, while later ones are decoded
 pipelines/     skills that take many of the engine's requests for one job
 prepare.py     an image address to the engine's input, within budgets and by priority
 adapters.py    the LoRA adapters of running jobs, in a folder of bounded size

@@ -213,7 +213,7 @@ class Executor:
         async with recordings.prepared(wanted, cutting_of(job)) as ready:
             found = await transcribe(
                 request,
-                ready.recording,
+                ready.parts,
                 temperatures_of(job),
                 run=lambda each: self._finish(each, lambda output: None),
                 report=report,

@@ -17,13 +17,14 @@ from stoop_worker.audio import (
     MelGeometry,
     Recording,
     packed_seconds,
-    record,
+    parts,
     recording_bytes,
 )
 from stoop_worker.errors import AudioError, AudioTooLarge, ImageError, WorkerError
 from stoop_worker.images import Allocate
 from stoop_worker.jobs.budget import Budget, Loan
 from stoop_worker.jobs.fetch.address import is_inline
+from stoop_worker.jobs.part_stream import Found, PartStream, part_stream
 from stoop_worker.jobs.prepare import Budgets, FetchPort, WantedImage, on_thread
 
 __all__ = ["PreparedRecording", "Recordings"]
@@ -52,9 +53,9 @@ class _Interrupted(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PreparedRecording:
-    """A recording that is ready for the engine, and the times spent on it, in milliseconds."""
+    """The parts of a recording for the engine, and the milliseconds until its bytes and then its first part came."""
 
-    recording: Recording
+    parts: PartStream
     fetch_ms: float
     audio_ms: float
 
@@ -77,16 +78,23 @@ class Recordings:
 
     @contextlib.asynccontextmanager
     async def prepared(self, wanted: WantedImage, cutting: Cutting = WHOLE) -> AsyncIterator[PreparedRecording]:
-        """Yield the recording once it is ready; raises an `AudioError` or `StorageUnavailable`."""
+        """Yield the recording once its first part is ready; raises an `AudioError` or `StorageUnavailable`."""
         start = time.perf_counter()
-        with await self._room(wanted) as room:
+        with contextlib.ExitStack() as lent:
+            room = lent.enter_context(await self._room(wanted))
             encoded = await self._fetch(wanted)
             room.shrink(len(encoded))
             fetched = time.perf_counter()
-            recording, loan = await self._decode(encoded, cutting, wanted.priority)
-            del encoded
-        with loan:
-            yield PreparedRecording(recording, 1000 * (fetched - start), 1000 * (time.perf_counter() - fetched))
+
+            async def decode(found: Found) -> None:
+                nonlocal encoded
+                lent.enter_context(await self._decode(encoded, cutting, wanted.priority, found))
+                encoded = b""
+                room.close()
+
+            async with part_stream(decode) as stream:
+                ready = time.perf_counter()
+                yield PreparedRecording(stream, 1000 * (fetched - start), 1000 * (ready - fetched))
 
     async def _room(self, wanted: WantedImage) -> Loan:
         largest = 0 if is_inline(wanted.address) else self.budgets.largest
@@ -98,31 +106,34 @@ class Recordings:
         except ImageError as error:
             raise _as_audio(error) from error
 
-    async def _decode(self, encoded: bytes, cutting: Cutting, priority: int) -> tuple[Recording, Loan]:
+    async def _decode(self, encoded: bytes, cutting: Cutting, priority: int, found: Found) -> Loan:
         """Decode within the memory for the length that the packets claim; with more only if that is too little."""
+        new = _NewParts(found)
         with await self.budgets.threads.borrow(1, priority):
             packed = await self._on_thread(lambda check: packed_seconds(encoded, self.limits, check))
             believed = _SLACK[0] * packed + _SLACK[1]
             while believed < self.limits.max_seconds:
                 with contextlib.suppress(AudioTooLarge):
-                    return await self._decode_within(encoded, cutting, believed, priority)
+                    return await self._decode_within(encoded, cutting, believed, priority, new)
                 believed *= _GROWTH
-            return await self._decode_within(encoded, cutting, self.limits.max_seconds, priority)
+            return await self._decode_within(encoded, cutting, self.limits.max_seconds, priority, new)
 
     async def _decode_within(
-        self, encoded: bytes, cutting: Cutting, seconds: float, priority: int
-    ) -> tuple[Recording, Loan]:
+        self, encoded: bytes, cutting: Cutting, seconds: float, priority: int, new: "_NewParts"
+    ) -> Loan:
         limits = replace(self.limits, max_seconds=seconds)
+
+        def decode(check: Check) -> int:
+            made = parts(encoded, limits, self.geometry, cutting, allocate=self.allocate, check=check)
+            return sum(new.take(number, part) for number, part in enumerate(made))
+
         loan = await self.budgets.pixels.borrow(recording_bytes(seconds, self.geometry), priority)
         try:
-            recording = await self._on_thread(
-                lambda check: record(encoded, limits, self.geometry, cutting, allocate=self.allocate, check=check)
-            )
+            loan.shrink(await self._on_thread(decode))
         except BaseException:
             loan.close()
             raise
-        loan.shrink(recording.frames.nbytes)
-        return recording, loan
+        return loan
 
     async def _on_thread(self, work: Callable[[Check], _Value]) -> _Value:
         """Do the work on a thread; if the caller is cancelled, the work ends at its next check."""
@@ -133,6 +144,21 @@ class Recordings:
                 raise _Interrupted
 
         return await on_thread(self.pool, lambda: work(check), interrupted.set)
+
+
+@dataclass(slots=True)
+class _NewParts:
+    """Passes each part on once, although a file may be decoded again from its beginning."""
+
+    found: Found
+    count: int = 0
+
+    def take(self, number: int, part: Recording) -> int:
+        """Pass the part of this number on if it is new; return the bytes of its features."""
+        if number == self.count:
+            self.count += 1
+            self.found(part)
+        return part.frames.nbytes
 
 
 def _as_audio(error: ImageError) -> WorkerError:

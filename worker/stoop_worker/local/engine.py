@@ -37,7 +37,7 @@ from stoop_worker.jobs.translate import (
 )
 from stoop_worker.local.images import media_of
 from stoop_worker.local.outputs import Outputs
-from stoop_worker.local.speech import AudioSource, LocalSegments, recording_of
+from stoop_worker.local.speech import AudioSource, LocalSegments, parts_of
 from stoop_worker.local.speech_methods import SpeechMethods
 from stoop_worker.local.stream import LocalText
 from stoop_worker.models.catalog import read_catalog
@@ -213,16 +213,16 @@ class LocalEngine(SpeechMethods):
 
     async def _hear(self, job: Job, audio: AudioSource, geometry: MelGeometry, *, stream: bool) -> dict[str, Any]:
         async def hear(report: Callable[[Passage], None]) -> Result:
-            recording = await recording_of(audio, job, geometry)
             request, temperatures = to_speech_request(job), temperatures_of(job)
-            found = await transcribe(
-                request,
-                recording,
-                temperatures,
-                run=self._end,
-                report=report,
-                windows=Windows(self._windows, job.parallel),
-            )
+            async with parts_of(audio, job, geometry) as parts:
+                found = await transcribe(
+                    request,
+                    parts,
+                    temperatures,
+                    run=self._end,
+                    report=report,
+                    windows=Windows(self._windows, job.parallel),
+                )
             return transcribed(job, found, Timings())
 
         if stream:

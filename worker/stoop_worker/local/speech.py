@@ -1,9 +1,10 @@
 """A recording in this process: read and decoded, and its transcript, whole or segment by segment."""
 
 import asyncio
+import contextlib
 import importlib.util
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -11,13 +12,14 @@ import msgspec
 
 from stoop_schemas.job import Job
 from stoop_schemas.result import Result
-from stoop_worker.audio import AudioLimits, MelGeometry, Recording, record
+from stoop_worker.audio import AudioLimits, MelGeometry, parts
 from stoop_worker.errors import AudioAddressInvalid, AudioNotFound, AudioUndecodable, ConfigError
+from stoop_worker.jobs.part_stream import Found, PartStream, part_stream
 from stoop_worker.jobs.pipelines import Passage
 from stoop_worker.jobs.translate import cutting_of, to_segment
 from stoop_worker.local.images import inline
 
-__all__ = ["AudioSource", "Hear", "LocalSegments", "recording_of"]
+__all__ = ["AudioSource", "Hear", "LocalSegments", "parts_of"]
 
 AudioSource: TypeAlias = "str | Path | bytes"
 """A path, a `data:` address, or the bytes of an audio file."""
@@ -26,10 +28,11 @@ Hear = Callable[[Callable[[Passage], None]], Awaitable[Result]]
 """Hears a recording, and calls its argument with each passage."""
 
 
-async def recording_of(source: AudioSource, job: Job, geometry: MelGeometry) -> Recording:
+@contextlib.asynccontextmanager
+async def parts_of(source: AudioSource, job: Job, geometry: MelGeometry) -> AsyncIterator[PartStream]:
     """Read, decode and cut a recording in a thread; raises an `AudioError`, or `ConfigError` without PyAV.
 
-    If the caller is cancelled, the thread ends at its next check.
+    If the caller leaves, the thread ends at its next check.
     """
     if importlib.util.find_spec("av") is None:
         raise ConfigError("a model of speech needs PyAV to decode audio: pip install 'stoop[audio]'")
@@ -39,10 +42,13 @@ async def recording_of(source: AudioSource, job: Job, geometry: MelGeometry) -> 
         if left.is_set():
             raise InterruptedError
 
+    def work(found: Found) -> None:
+        for part in parts(_encoded(source), AudioLimits(), geometry, cutting_of(job), check=check):
+            found(part)
+
     try:
-        return await asyncio.to_thread(
-            lambda: record(_encoded(source), AudioLimits(), geometry, cutting_of(job), check=check)
-        )
+        async with part_stream(lambda found: asyncio.to_thread(work, found)) as stream:
+            yield stream
     finally:
         left.set()
 

@@ -20,15 +20,11 @@ _SEGMENT_BYTES, _TOKEN_BYTES, _WORD_BYTES = 240, 7, 90
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The place of a window: its span's number, the frame at which it begins, and its frames of the recording.
-
-    `ends` is True if the recording ends with it.
-    """
+    """The place of a window: its span's number, the frame at which it begins, and the second at which it ends."""
 
     span: int
     seek: int
-    content: int
-    ends: bool
+    end: float
 
 
 class Script:
@@ -37,9 +33,8 @@ class Script:
     `language` is the one asked for, or the first that was found.
     """
 
-    def __init__(self, duration: float, language: str | None, report: Callable[[Passage], None]) -> None:
+    def __init__(self, language: str | None, report: Callable[[Passage], None]) -> None:
         self.language = language
-        self._duration = duration
         self._report = report
         self._passages: list[Passage] = []
         self._held: dict[int, list[Passage]] = {}
@@ -78,10 +73,10 @@ class Script:
             for passage in self._held.pop(self._open, ()):
                 self._emit(passage)
 
-    def end(self) -> Transcription:
-        """Return all passages."""
+    def end(self, duration: float) -> Transcription:
+        """Return all passages of a recording that had this many seconds."""
         usage = self._usage or Usage(0, 0, 0, 0.0, 0.0, 0.0)
-        return Transcription(self.language or "", self._duration, tuple(self._passages), usage, self._reason)
+        return Transcription(self.language or "", duration, tuple(self._passages), usage, self._reason)
 
     def _emit(self, passage: Passage) -> None:
         numbered = replace(passage, number=len(self._passages))
@@ -95,14 +90,13 @@ class Script:
         it has heard words all the same, and so the segment begins with the window.
         """
         begin = place.seek / FRAMES_PER_SECOND
-        end = self._duration if place.ends else begin + place.content / FRAMES_PER_SECOND
 
         def within(seconds: float) -> float:
-            return round(min(begin + seconds, end), 3)
+            return round(min(begin + seconds, place.end), 3)
 
         for number, (segment, words) in enumerate(_with_words(attempt.window.segments, attempt.window.words)):
-            start = 0.0 if number == 0 and begin + segment.start >= end else segment.start
-            if begin + start >= end:
+            start = 0.0 if number == 0 and begin + segment.start >= place.end else segment.start
+            if begin + start >= place.end:
                 continue
             moved = replace(segment, start=within(start), end=within(segment.end))
             placed = tuple(replace(word, start=within(word.start), end=within(word.end)) for word in words)

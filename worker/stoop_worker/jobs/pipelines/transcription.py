@@ -6,9 +6,10 @@ again, because its errors would be repeated. Spans that are heard at the same ti
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterable, Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Final
 
 from stoop_worker.audio import FRAMES_PER_SECOND, Recording, Span
@@ -46,7 +47,7 @@ class Windows:
 
 async def transcribe(
     request: Request,
-    recording: Recording,
+    parts: AsyncIterable[Recording],
     temperatures: tuple[float, ...],
     *,
     run: Run,
@@ -55,43 +56,69 @@ async def transcribe(
 ) -> Transcription:
     """Write down a recording by many requests like this one, and call `report` with each passage once it is known.
 
-    The request's task is a `Transcribe`. If windows are heard at the same time, the ids of their requests begin with
-    this one's. Passages are reported in the order of the recording in any case. Raises what `run` raises, and
-    `AudioTooLarge` if there is more text than a transcript may have.
+    The request's task is a `Transcribe`. The `parts` of the recording follow each other. If windows are heard at the
+    same time, the ids of their requests begin with this one's. Passages are reported in the order of the recording in
+    any case. Raises what `run` and `parts` raise, and `AudioTooLarge` if there is more text than a transcript may have.
     """
     assert isinstance(request.task, Transcribe), "only speech is transcribed"
-    script = Script(recording.duration, request.task.language, report)
-    hearing = _Hearing(request, recording, temperatures, run, script)
-    if windows.at_once:
-        await _hear_at_once(hearing, request.task, windows.budget)
-    else:
-        task = request.task
-        for number in range(len(recording.spans)):
-            task = await hearing.hear(number, task, windows.budget)
-    return script.end()
+    script = Script(request.task.language, report)
+    hearing = _Hearing(request, temperatures, run, script)
+    hear = _hear_at_once if windows.at_once else _hear_in_turn
+    return script.end(await hear(hearing, parts, request.task, windows.budget))
 
 
-async def _hear_at_once(hearing: "_Hearing", task: Transcribe, windows: Budget) -> None:
-    """Hear spans at the same time; without a language the first one alone, because its language is that of all."""
+async def _hear_in_turn(
+    hearing: "_Hearing", parts: AsyncIterable[Recording], task: Transcribe, windows: Budget
+) -> float:
+    """Hear one span after another; return the seconds of the recording."""
+    duration, numbers = 0.0, count()
+    async for part in parts:
+        duration = part.end
+        for span in part.spans:
+            task = await hearing.hear(_Spoken(next(numbers), part, span), task, windows)
+    return duration
+
+
+async def _hear_at_once(
+    hearing: "_Hearing", parts: AsyncIterable[Recording], task: Transcribe, windows: Budget
+) -> float:
+    """Hear spans at the same time, as they come; return the seconds of the recording.
+
+    Without a language the first one is heard alone, because its language is that of all.
+    """
     one_waits = asyncio.Lock()
-    alone = 1 if task.language is None else 0
+    duration, numbers = 0.0, count()
 
-    async def hear(number: int) -> None:
+    async def hear(spoken: _Spoken) -> None:
         async with one_waits:  # so that recordings take turns, however many spans each has
             loan = await windows.borrow(1, hearing.request.priority)
         with loan:
-            await hearing.named(f"{hearing.request.id}/{number}").hear(number, known)
+            await hearing.named(f"{hearing.request.id}/{spoken.number}").hear(spoken, known)
 
-    spans = range(len(hearing.recording.spans))
-    for number in spans[:alone]:
-        await hearing.hear(number, task, windows)
-    known = replace(task, language=hearing.script.language)
+    known = task
     try:
         async with asyncio.TaskGroup() as group:
-            for number in spans[alone:]:
-                group.create_task(hear(number))
+            async for part in parts:
+                duration = part.end
+                for span in part.spans:
+                    spoken = _Spoken(next(numbers), part, span)
+                    if known.language is None:
+                        await hearing.hear(spoken, task, windows)
+                        known = replace(task, language=hearing.script.language)
+                    else:
+                        group.create_task(hear(spoken))
     except ExceptionGroup as errors:
         raise errors.exceptions[0] from None
+    return duration
+
+
+@dataclass(frozen=True, slots=True)
+class _Spoken:
+    """A span of a part, and the number of this span among all of the recording."""
+
+    number: int
+    part: Recording
+    span: Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +126,6 @@ class _Hearing:
     """Hears spans of one recording, and writes their text into the script."""
 
     request: Request
-    recording: Recording
     temperatures: tuple[float, ...]
     run: Run
     script: Script
@@ -108,30 +134,34 @@ class _Hearing:
         """Return one whose requests have another id."""
         return replace(self, request=replace(self.request, id=request_id))
 
-    async def hear(self, number: int, task: Transcribe, windows: Budget | None = None) -> Transcribe:
-        """Hear the span of this number, and return the task for one that follows it.
+    async def hear(self, spoken: _Spoken, task: Transcribe, windows: Budget | None = None) -> Transcribe:
+        """Hear a span, and return the task for one that follows it.
 
         Without `windows` the caller has borrowed one, which is enough because a span has one at a time.
         """
-        span = self.recording.spans[number]
+        part, span = spoken.part, spoken.span
         seek = span.start
         while span.stop - seek >= _SHORTEST:
-            attempt, content = await self._attempt(seek, span, task, windows)
+            attempt, content = await self._attempt(seek, spoken, task, windows)
             task = replace(task, language=self.script.language)
             if is_silent(attempt.window):
                 seek += content
                 continue
-            self.script.take(attempt, Place(number, seek, content, ends=seek + content == self.recording.count))
+            after = seek + content
+            end = part.end if after == part.count else (part.start + after) / FRAMES_PER_SECOND
+            self.script.take(attempt, Place(spoken.number, part.start + seek, end))
             task = _after(task, attempt)
             advance = round(attempt.window.advance * FRAMES_PER_SECOND)
             seek += min(max(advance, _LEAST_ADVANCE), content) if advance > 0 else content
-        self.script.close(number)
+        self.script.close(spoken.number)
         return task
 
-    async def _attempt(self, seek: int, span: Span, task: Transcribe, windows: Budget | None) -> tuple[Attempt, int]:
+    async def _attempt(
+        self, seek: int, spoken: _Spoken, task: Transcribe, windows: Budget | None
+    ) -> tuple[Attempt, int]:
         """Hear one window, and return the attempt that counts, and the frames that the window has of the recording."""
         with nullcontext() if windows is None else await windows.borrow(1, self.request.priority):
-            mel = self.recording.window(seek, span.stop)
+            mel = spoken.part.window(seek, spoken.span.stop)
             asked = replace(self.request, task=task, media=(mel,))
             return await most_plausible(asked, self.temperatures, self.run, self.script.spend), mel.content
 
