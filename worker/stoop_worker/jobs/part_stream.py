@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from stoop_worker.audio import Recording
 
-__all__ = ["PartStream", "part_stream"]
+__all__ = ["Found", "PartStream", "part_stream"]
 
 Found = Callable[[Recording], None]
 """Takes the next part, in any thread."""

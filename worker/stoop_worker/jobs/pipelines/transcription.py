@@ -63,11 +63,11 @@ async def transcribe(
     assert isinstance(request.task, Transcribe), "only speech is transcribed"
     script = Script(request.task.language, report)
     hearing = _Hearing(request, temperatures, run, script)
-    hear = _hear_at_once if windows.at_once else _hear_in_turn
+    hear = _hear_at_once if windows.at_once else _hear_in_order
     return script.end(await hear(hearing, parts, request.task, windows.budget))
 
 
-async def _hear_in_turn(
+async def _hear_in_order(
     hearing: "_Hearing", parts: AsyncIterable[Recording], task: Transcribe, windows: Budget
 ) -> float:
     """Hear one span after another; return the seconds of the recording."""
