@@ -49,7 +49,10 @@ def decode_rows(name: str, batch: int) -> list[Row]:
     layout = layout_of(batch, 1, CONTEXT, 0)
     pools, q = pools_of(layout, sizes), queries(batch, sizes)
     lists = lists_of(layout)
-    planned = flashinfer(sizes).decode(on_device(lists))
+    place = on_device(lists)
+    planned = flashinfer(sizes).decode(place)
+    for values, to in zip(tensors(lists), tensors(place), strict=True):
+        to.copy_(values)  # the constructor's own plan wrote there
     planned.plan(lists)
     run = partial(planned.run, scale=head_dim**-0.5)
     exact = reference.paged_attention(q.float(), pools[0].float(), layout)
@@ -151,8 +154,13 @@ def lists_of(layout: PagedLayout, context: int | None = None) -> PageLists:
     return PageLists(starts(batch, count), layout.page_table_BP[:, :count].flatten(), lasts_B)
 
 
+def tensors(lists: PageLists) -> tuple[Tensor, Tensor, Tensor]:
+    return lists.starts_B1, lists.pages_N, lists.lasts_B
+
+
 def on_device(lists: PageLists) -> PageLists:
-    return PageLists(lists.starts_B1.cuda(), lists.pages_N, lists.lasts_B.cuda())
+    """Return room for lists on the device."""
+    return PageLists(*(torch.empty_like(values, device="cuda") for values in tensors(lists)))
 
 
 def host_microseconds(call: Callable[[], object]) -> float:

@@ -133,9 +133,14 @@ class _Prefill(_Wrapper):
         *sizes: int,
         causal: bool,
         disable_split_kv: bool,
+        max_token_per_sequence: int,
+        seq_lens: Tensor,
         **dtypes: torch.dtype,
     ) -> None:
         assert causal and len(pages) == starts[-1] and len(row_starts) == len(starts) == len(lasts) + 1
+        assert max_token_per_sequence == row_starts.diff().max()
+        contexts = (starts.diff() - 1).clamp(min=0) * sizes[3] + lasts
+        assert torch.equal(seq_lens, contexts) and seq_lens.dtype == torch.int32
         if self.fixed:
             assert disable_split_kv and len(starts) == len(self.buffers["paged_kv_indptr_buf"])
             self.most_rows = self.most_rows or int(row_starts[-1])

@@ -183,18 +183,25 @@ class PlannedPrefill(_Planned):
         The last row of a sequence is its last position. Rows behind the last sequence's are not written.
         """
         self._wait()
-        # split positions would need memory that grows with the captured shape
+        contexts_B = (lists.starts_B1.diff() - 1).clamp(min=0) * self._shared.sizes.page_size + lists.lasts_B
         self._attention.plan(
-            row_starts_B1,
-            lists.starts_B1,
+            self._pinned(row_starts_B1),
+            self._pinned(lists.starts_B1),
             lists.pages_N,
-            lists.lasts_B,
+            self._pinned(lists.lasts_B),
             *self._heads,
             causal=True,
+            # split positions would need memory that grows with the captured shape
             disable_split_kv=self._lists is not None,
+            max_token_per_sequence=int(row_starts_B1.diff().max()),
+            seq_lens=self._pinned(contexts_B),
             **self._dtypes,
         )
         self._note_sent()
+
+    def _pinned(self, values: Tensor) -> Tensor:
+        """Return values from which the library's copy to the device does not wait for that device."""
+        return values.pin_memory() if self._sent is not None else values
 
     def plan_rows(self) -> None:
         """Plan all rows of the captured shape, as the first sequence's; they read page 0 alone."""
