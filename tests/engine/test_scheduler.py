@@ -182,6 +182,14 @@ def test_an_image_of_an_earlier_priority_has_its_step_to_itself() -> None:
     assert spans(run_step(work).prefills) == [(1, 0, 30)]
 
 
+def test_a_step_without_the_first_priority_is_short() -> None:
+    for priority, together in ((1, 2), (0, 4)):
+        work = scheduler(token_budget=400, stall_budget=4)
+        for arrival in range(4):
+            work.add(sequence(arrival, 4, image=arrival, priority=priority))
+        assert len(run_step(work).prefills) == together, "a request of the first priority may come at any time"
+
+
 def test_nobody_yields_to_their_own_priority() -> None:
     work = scheduler(token_budget=400)
     for arrival in range(3):

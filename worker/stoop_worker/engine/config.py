@@ -66,6 +66,11 @@ class EngineConfig:
             raise ConfigError(f"memory_reserve is {self.memory_reserve}: make it at least 0 and less than 1")
 
     @property
+    def late_budget(self) -> int:
+        """The cost of media in a step without the first priority, whose next request would wait for the step's end."""
+        return max(1, self.stall_budget // 2)
+
+    @property
     def seats_kept(self) -> int:
         """The number of seats that only sequences of the first priority may take."""
         return self.max_batch // 16

@@ -5,7 +5,8 @@ with more prefills under the token budget. Sequences are ranked by priority, and
 sequence that very many later ones have overtaken moves up. Waiting sequences are admitted by rank. If pages run out,
 the last in rank goes back to waiting: the first always advances, so all finish.
 While a sequence of an earlier priority runs, media and prompts of later priorities are computed only now and then,
-because such a step is long and delays the next token of every sequence.
+because such a step is long and delays the next token of every sequence. A step of later priorities alone is kept short,
+because a request of the first may come at any time.
 
 A prefill may end before or after a medium, never inside it. It includes the medium if the step's budgets allow. A
 medium that exceeds them by itself runs first in a step.
@@ -160,6 +161,8 @@ class Scheduler:
         draft.first = min(priorities, default=_LAST)
         draft.behind = sum(priority > 0 for priority in priorities)
         draft.yields = self._yielded < self._config.yield_steps
+        if draft.first and all(sequence.request.priority for sequence in self.waiting):
+            draft.cost = min(draft.cost, self._config.late_budget)
         if not draft.yields:
             draft.cost = 0  # one medium, then the other sequences get their turn
 

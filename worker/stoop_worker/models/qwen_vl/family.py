@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from stoop_worker.engine.config import EngineConfig
+from stoop_worker.engine.graphs import Graphs
 from stoop_worker.engine.model import Prepared
 from stoop_worker.engine.request import Chat, Media, Message, Part, Request, Sampling, images_of
 from stoop_worker.engine.tensors import Given, KVView
@@ -21,7 +22,7 @@ from stoop_worker.models.decoder.family import DecoderFamily, check_options, che
 from stoop_worker.models.decoder.prompt import chat_ids
 from stoop_worker.models.loading.download import Download, Source
 from stoop_worker.models.loading.options import LoadOptions
-from stoop_worker.models.qwen_vl import vision
+from stoop_worker.models.qwen_vl.encoder import ImageEncoder
 from stoop_worker.models.qwen_vl.model import QwenVL, load_qwen_vl
 from stoop_worker.models.qwen_vl.prompt import lay_out, messages_of, positions_of
 
@@ -44,7 +45,7 @@ class QwenVLFamily(DecoderFamily):
     def __init__(self, model: QwenVL, *, max_context: int = 32_768, fused: bool | None = None) -> None:
         super().__init__(model.decoder, max_context=max_context, fused=fused)
         self._config = model.config
-        self._vision = model.vision
+        self._encoder = ImageEncoder(model.vision, model.config.vision)
         self._axis_F = axis_of_frequencies(model.config.sections).to(self.device)
         self.spec = replace(
             self.spec,
@@ -72,10 +73,13 @@ class QwenVLFamily(DecoderFamily):
         seen = Request("warm-up image", chat, (grey,), Sampling(temperature=0.0, max_tokens=4))
         return [seen, *super().rehearsal(config)]
 
+    def capture(self, graphs: Graphs, usual_cost: int) -> None:
+        """Let usual sizes of images be captured as they come."""
+        self._encoder.capture(graphs)
+
     def encode(self, media: Sequence[Media], out_NC: Tensor, on_progress: Callable[[], None]) -> None:
         """Write each image's embeddings, with the features of deepstack beside them."""
-        pixels = [torch.from_numpy(image.pixels).to(self.device, non_blocking=True) for image in images_of(media)]
-        out_NC.copy_(vision.encode(pixels, self._vision, self._config.vision, on_progress))
+        self._encoder.encode(images_of(media), out_NC, on_progress)
 
     def forward(self, x_TC: Tensor, kv: KVView, given: Given | None, wanted_R: Tensor | None) -> Tensor:
         """Run the decoder on texts and images."""

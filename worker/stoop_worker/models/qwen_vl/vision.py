@@ -77,7 +77,7 @@ def _positions(grid: tuple[int, int], table: Tensor, config: VisionConfig) -> Te
 
 
 def _rotation(grids: _Grids, config: VisionConfig, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return the cosines and sines of all patches, (N, 1, D) float32: half the angles by row, half by column."""
+    """Return the cosines and sines of all patches, (N, 1, 1, D) float32: half the angles by row, half by column."""
     quarter = config.dim // config.heads // 4
     speeds = _THETA ** (-torch.arange(quarter, dtype=torch.float32, device=device) / quarter)
     angles = []
@@ -87,7 +87,7 @@ def _rotation(grids: _Grids, config: VisionConfig, device: torch.device) -> tupl
         )
         places_N2 = _by_cell(torch.stack((row, column), dim=-1), config)
         angles.append((places_N2[:, :, None] * speeds).flatten(1))
-    angles_ND = torch.cat(angles).repeat(1, 2)[:, None]
+    angles_ND = torch.cat(angles).repeat(1, 2)[:, None, None]
     return angles_ND.cos(), angles_ND.sin()
 
 
@@ -95,9 +95,8 @@ def _block(
     x_NV: Tensor, block: VisionBlock, grids: _Grids, rotation_ND: tuple[Tensor, Tensor], config: VisionConfig
 ) -> Tensor:
     qkv_N3HD = linear(_norm(x_NV, block.norm1), block.qkv).view(len(x_NV), 3, config.heads, -1)
-    q_NHD, k_NHD, v_NHD = qkv_N3HD.unbind(1)
-    q_NHD, k_NHD = _rotated(q_NHD, rotation_ND), _rotated(k_NHD, rotation_ND)
-    attended_NV = torch.cat(list(_attended(q_NHD, k_NHD, v_NHD, grids)))
+    q_NHD, k_NHD = _rotated(qkv_N3HD[:, :2], rotation_ND).unbind(1)
+    attended_NV = torch.cat(list(_attended(q_NHD, k_NHD, qkv_N3HD[:, 2], grids)))
     x_NV = x_NV + linear(attended_NV, block.out)
     inner_NF = functional.gelu(linear(_norm(x_NV, block.norm2), block.fc1), approximate="tanh")
     return x_NV + linear(inner_NF, block.fc2)
@@ -113,10 +112,11 @@ def _attended(q_NHD: Tensor, k_NHD: Tensor, v_NHD: Tensor, grids: _Grids) -> Ite
         start = end
 
 
-def _rotated(x_NHD: Tensor, rotation_ND: tuple[Tensor, Tensor]) -> Tensor:
+def _rotated(x_N2HD: Tensor, rotation_ND: tuple[Tensor, Tensor]) -> Tensor:
+    """Rotate q and k."""
     cos, sin = rotation_ND
-    one, two = x_NHD.float().chunk(2, dim=-1)
-    return (x_NHD.float() * cos + torch.cat((-two, one), dim=-1) * sin).to(x_NHD.dtype)
+    one, two = x_N2HD.float().chunk(2, dim=-1)
+    return (x_N2HD.float() * cos + torch.cat((-two, one), dim=-1) * sin).to(x_N2HD.dtype)
 
 
 def _merge(x_EM: Tensor, merger: Merger) -> Tensor:
