@@ -30,3 +30,12 @@ def test_nothing_is_sent_before_it_is_asked_for() -> None:
     arrays.send()
     # the arrays of the next send are others
     assert arrays.on_host()["longs"][0, 0] == 0 and arrays.on_device["longs"].all()
+
+
+def test_of_the_last_array_only_the_asked_for_values_are_sent() -> None:
+    arrays = StaticBuffers(KINDS, torch.device("cpu"))
+    host = arrays.on_host()
+    host["longs"][:], host["doubles"][:] = 3, 7
+    arrays.send(of_last=2)
+    assert arrays.on_device["longs"].tolist() == [[3] * 3] * 2
+    assert arrays.on_device["doubles"].tolist() == [7, 7, 0, 0]
