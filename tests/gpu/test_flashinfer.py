@@ -160,7 +160,7 @@ def test_a_warm_engine_answers_chats_of_any_length(folder: Path) -> None:
     engines = []
     for attention in ("flashinfer", "triton"):
         model = load_model(folder, LoadOptions(torch.device("cuda"), DTYPE))
-        config = EngineConfig(max_context=1024, max_batch=16, token_budget=512, attention=attention)
+        config = EngineConfig(max_context=2048, max_batch=16, token_budget=512, attention=attention)
         engine = Engine(model, config)  # type: ignore[arg-type]
         engine.warm_up()
         assert engine.attention.decode == attention
