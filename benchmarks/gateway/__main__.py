@@ -5,6 +5,7 @@
     python -m benchmarks.gateway streams [--count 1000]
     python -m benchmarks.gateway memory [--count 100000]
     python -m benchmarks.gateway pages [--count 10000]      needs Chromium
+    python -m benchmarks.gateway triton [--count 300] [--callers 32] [--seconds 5]
 
 `ramp` writes `ramp.json` and `ramp.html`. Load generator, worker, Redis and gateway share the machine.
 """
@@ -28,9 +29,10 @@ __all__ = ["main"]
 def main(argv: list[str] | None = None) -> None:
     """Measure, print JSON, and write the report of a ramp."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["latency", "ramp", "streams", "memory", "pages"])
+    parser.add_argument("what", choices=["latency", "ramp", "streams", "memory", "pages", "triton"])
     parser.add_argument("--count", type=int)
     parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--callers", type=int, default=32)
     parser.add_argument("--most", type=int, default=256)
     parser.add_argument("--stream", action="store_true")
     parser.add_argument("--errors", type=float, default=0.01)
@@ -57,6 +59,10 @@ async def _measure(stack: Stack, arguments: argparse.Namespace) -> dict[str, Any
         from benchmarks.gateway.pages import measure_pages  # the others need no browser
 
         return await measure_pages(stack, arguments.count or 10_000)
+    if arguments.what == "triton":
+        from benchmarks.gateway.triton import measure_triton  # the others need no pytest
+
+        return await measure_triton(stack, arguments.count or 300, arguments.callers, arguments.seconds)
     thresholds = Thresholds(arguments.errors, arguments.p95_ms, arguments.first_p95_ms)
     given = {"seconds": arguments.seconds, "most": arguments.most, "stream": arguments.stream}
     return await measure_ramp(stack, thresholds, **given)

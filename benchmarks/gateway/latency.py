@@ -8,9 +8,9 @@ from benchmarks.gateway.http_client import Connection
 from benchmarks.gateway.stack import Stack
 from stoop import AsyncClient, DeltaEvent
 
-__all__ = ["measure_latency"]
+__all__ = ["QUESTION", "first_piece", "measure_latency", "summary"]
 
-_QUESTION = "one\ntwo\nthree\n"
+QUESTION = "one\ntwo\nthree\n"
 
 
 async def measure_latency(stack: Stack, count: int) -> dict[str, Any]:
@@ -21,14 +21,14 @@ async def measure_latency(stack: Stack, count: int) -> dict[str, Any]:
         for number in range(count + count // 10):
             kept = found if number >= count // 10 else {name: [] for name in found}
             began = time.perf_counter()
-            await client.query(question=_QUESTION)
+            await client.query(question=QUESTION)
             kept["client"].append(time.perf_counter() - began)
-            kept["http"].append((await connection.ask("/v1/query", {"question": _QUESTION})).whole)
-            kept["client first"].append(await _first(client))
-            streamed = await connection.ask("/v1/query", {"question": _QUESTION, "stream": True})
+            kept["http"].append((await connection.ask("/v1/query", {"question": QUESTION})).whole)
+            kept["client first"].append(await first_piece(client))
+            streamed = await connection.ask("/v1/query", {"question": QUESTION, "stream": True})
             kept["http first"].append(streamed.first)
     connection.close()
-    table = {name: _summary(seconds) for name, seconds in found.items()}
+    table = {name: summary(seconds) for name, seconds in found.items()}
     added = {
         "added p50 ms": round(table["http"]["p50"] - table["client"]["p50"], 2),
         "added first piece p50 ms": round(table["http first"]["p50"] - table["client first"]["p50"], 2),
@@ -36,9 +36,10 @@ async def measure_latency(stack: Stack, count: int) -> dict[str, Any]:
     return {"kind": "gateway latency", "count": count, **table, **added}
 
 
-async def _first(client: AsyncClient) -> float:
+async def first_piece(client: AsyncClient) -> float:
+    """Return the seconds until the first piece of a stream."""
     began = time.perf_counter()
-    job = await client.prepare("query", question=_QUESTION, stream=True)
+    job = await client.prepare("query", question=QUESTION, stream=True)
     first = 0.0
     async for event in client.stream(await client.submit(job)):
         if isinstance(event, DeltaEvent):
@@ -46,6 +47,7 @@ async def _first(client: AsyncClient) -> float:
     return first
 
 
-def _summary(seconds: list[float]) -> dict[str, float]:
+def summary(seconds: list[float]) -> dict[str, float]:
+    """Return the median and p95, in milliseconds."""
     cuts = quantiles(seconds, n=20)
     return {"p50": round(1000 * cuts[9], 2), "p95": round(1000 * cuts[18], 2)}
