@@ -5,18 +5,15 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import msgspec
-
 from stoop.gateway.answer import result_of
 from stoop.gateway.errors import ApiError
 from stoop.gateway.grpc.messages import message_class
 from stoop.gateway.grpc.model_names import VERSION, model_for_job
 from stoop.gateway.grpc.rpc_call import RpcCall
 from stoop.gateway.grpc.tensors import read_tensors, write_text
-from stoop.gateway.moondream_answer import whole_answer
 from stoop.gateway.pieces import Pieces
 from stoop.gateway.submission import prepare, submit
-from stoop.kserve.answer import texts_of
+from stoop.kserve.answer import texts_of, whole_text
 from stoop.kserve.ask import ask_of
 from stoop.kserve.inputs import OUTPUT
 from stoop_schemas.job import Job
@@ -57,7 +54,7 @@ class Inference:
     async def text(self, call: RpcCall) -> str:
         """Submit the job and return its whole answer. Raises `StoopError` or `ApiError`."""
         result = await result_of(call, self.job)
-        return msgspec.json.encode(whole_answer(call.request_id, result, asked=self.asked)).decode()
+        return whole_text(result, call.request_id, asked=self.asked)
 
     async def texts(self, call: RpcCall) -> AsyncGenerator[tuple[str, bool], None]:
         """Submit the job and yield the texts of its answer; the last one with True.
@@ -71,7 +68,7 @@ class Inference:
         seconds = call.gateway.client.config.timeout_seconds
         pieces = Pieces(call.gateway.follow(call, job_id, timeout=seconds, cancels=not call.keeps_job))
         last = ""
-        async for text in texts_of(pieces, call.request_id, asked=self.asked, stream=True):
+        async for text in texts_of(pieces, call.request_id, asked=self.asked):
             if last:
                 yield last, False
             # once there is a result, the other texts follow at once
