@@ -13,7 +13,7 @@
 #                                        folders of packages
 #
 # PIP=host and BASE=debian need podman or buildah for the build. BUILD_FLAGS is passed on to it. Where the kernel allows
-# no namespaces, set BUILDAH_ISOLATION=chroot.
+# no namespaces, set BUILDAH_ISOLATION=chroot; it is the default of a buildah without crun and runc.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -69,6 +69,9 @@ engine=${ENGINE:-$(choose_engine)}
 if [ "$engine" = docker ] && [ -n "${PIP:-}${BASE:-}" ]; then
   echo "docker can neither mount folders into a build nor see images of buildah: add ENGINE=podman or ENGINE=buildah." >&2
   exit 2
+fi
+if [ "$engine" = buildah ] && ! command -v crun >/dev/null && ! command -v runc >/dev/null; then
+  export BUILDAH_ISOLATION=${BUILDAH_ISOLATION:-chroot}
 fi
 extra=${EXTRA:-worker}
 built=()

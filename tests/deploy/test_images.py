@@ -94,3 +94,16 @@ def test_what_docker_cannot_do_is_refused_with_what_to_give(tools: Path, variabl
     done, builds = build(tools, **variables)
     assert (done.returncode, builds) == (2, [])
     assert "ENGINE=podman or ENGINE=buildah" in done.stderr
+
+
+@pytest.mark.parametrize(("runtime", "isolation"), [("crun", ""), ("", "chroot")])
+def test_buildah_without_a_runtime_isolates_by_chroot(tools: Path, runtime: str, isolation: str) -> None:
+    add_engine(tools, "buildah")
+    (tools / "buildah").write_text(
+        f'#!{BASH}\n[ "$1" = build ] && echo "[$BUILDAH_ISOLATION]" >> "$NOTES" || echo 1 GB'
+    )
+    if runtime:
+        add_engine(tools, runtime)
+    done, builds = build(tools, ENGINE="buildah")
+    assert done.returncode == 0, done.stderr
+    assert set(builds) == {f"[{isolation}]"}

@@ -99,7 +99,12 @@ def test_each_alert_has_a_case_that_fires_and_one_that_is_silent(name: str) -> N
 @pytest.mark.skipif(PROMTOOL is None, reason="no promtool on this machine: Debian has it in prometheus")
 @pytest.mark.parametrize(
     "check",
-    [("check", "rules", "alerts.yml"), ("test", "rules", "alerts_test.yml"), ("check", "config", "prometheus.yml")],
+    [
+        ("check", "rules", "alerts.yml"),
+        ("test", "rules", "alerts_test.yml"),
+        ("check", "config", "prometheus.yml"),
+        ("check", "config", "prometheus-host.yml"),
+    ],
 )
 def test_promtool_agrees(check: tuple[str, ...]) -> None:
     said = subprocess.run([str(PROMTOOL), *check], cwd=FOLDER, capture_output=True, text=True)
