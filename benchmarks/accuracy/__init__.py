@@ -6,6 +6,8 @@ queue.py        asks through Redis, S3 and a worker
 charts.py       the command for questions about charts, through the queue
 charts_data.py  their rows, from a folder or Parquet
 relaxed.py      their measure
+parity.py       the command that compares a checkpoint with the reference code
+reference.py    finds and loads that code
 """
 
 __all__: list[str] = []
