@@ -16,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from stoop_worker.kernels import early
-from stoop_worker.kernels.moe.tiles import SORTED, Tiles, tile_of
+from stoop_worker.kernels.moe.tiles import Tiles, tile_of
 
 __all__ = ["Correction", "block_of", "corrected_sums", "correction"]
 
@@ -37,14 +37,14 @@ def correction(
     experts, columns, width = a_ERI.shape
     thin_PR = torch.empty((tiles.pairs, columns), dtype=x.dtype, device=x.device)
     block = block_of(columns)
-    pairs = 16 if tiles.kind != SORTED.value or tiles.pairs <= 16 * experts else 64
+    pairs = 16 if not tiles.in_order or tiles.pairs <= 16 * experts else 64
     kernel: Any = _thin
     kernel[(triton.cdiv(columns, block), tiles.most(pairs, experts))](
         x,
         a_ERI.contiguous(),
         mask_TR,
-        tiles.first,
-        tiles.second,
+        tiles.listed,
+        tiles.starts,
         thin_PR,
         x.stride(0),
         mask_TR.stride(0),
@@ -98,8 +98,8 @@ def _thin(
     x_ptr,
     a_ptr,
     mask_ptr,
-    first_ptr,
-    second_ptr,
+    listed_ptr,
+    starts_ptr,
     thin_ptr,
     x_stride,
     mask_stride,
@@ -108,7 +108,7 @@ def _thin(
     K_BLOCK: tl.constexpr,
     E: tl.constexpr,
     E_BLOCK: tl.constexpr,
-    KIND: tl.constexpr,
+    IN_ORDER: tl.constexpr,
     WIDTH: tl.constexpr,
     R: tl.constexpr,
     R_BLOCK: tl.constexpr,
@@ -121,7 +121,7 @@ def _thin(
     # in this order, as in `_up`
     early.wait(EARLY)
     early.let_next_start(EARLY)
-    expert, pair, inner, there = tile_of(first_ptr, second_ptr, P, K, K_BLOCK, E, E_BLOCK, PAIRS, KIND, False)
+    expert, pair, inner, there = tile_of(listed_ptr, starts_ptr, P, K, K_BLOCK, E, E_BLOCK, PAIRS, IN_ORDER)
     if expert < E:
         rank = tl.program_id(0) * R_BLOCK + tl.arange(0, R_BLOCK)
         column = tl.arange(0, COLUMNS)

@@ -2,7 +2,7 @@
 # ruff: noqa: PLR0913
 """The mixture of experts in four launches: sort the pairs, two products over all experts, and the weighted sum.
 
-Few tokens need no sort, and one token needs no choice beforehand. T tokens, E experts, K chosen for a token, P = T K
+Few tokens need no sort. T tokens, E experts, K chosen for a token, P = T K
 pairs, C model dim.
 """
 
@@ -24,13 +24,12 @@ from stoop_worker.kernels.moe.products import (
     up_product,
 )
 from stoop_worker.kernels.moe.routing import route, sort_pairs
-from stoop_worker.kernels.moe.tiles import MOST_UNSORTED, Tiles, chosen, ranked, sorted_pairs
+from stoop_worker.kernels.moe.tiles import MOST_UNSORTED, Tiles, chosen, sorted_pairs
 from stoop_worker.kernels.moe.weights import ExpertAdapter, ExpertLinear, ExpertOutputs, Routing
 
 __all__ = ["combine", "expert_outputs", "mixture", "route"]
 
 _BLOCK = 1024
-_UNSORTED = 0  # tokens whose pairs are not sorted
 
 
 def mixture(
@@ -45,7 +44,7 @@ def mixture(
     """Compute `reference.mixture`; rows of x may be strided, their columns are contiguous."""
     if x_TC.shape[0] == 0:
         return torch.empty_like(x_TC)
-    tiles = _tiles(routing.experts_TK, up, most_unsorted=_UNSORTED)
+    tiles = _tiles(routing.experts_TK, up, most_unsorted=MOST_UNSORTED)
     return combine(ExpertOutputs(_outputs(x_TC, tiles, up, down, cut, adapter), routing.weights_TK))
 
 
@@ -56,15 +55,12 @@ def expert_outputs(
     up: ExpertLinear,
     down: ExpertLinear,
     *,
-    most_unsorted: int = _UNSORTED,
+    most_unsorted: int = MOST_UNSORTED,
 ) -> ExpertOutputs:
     """Compute `reference.expert_outputs` for at least one token; rows of x and of the logits may be strided.
 
     The pairs of more than `most_unsorted` tokens are sorted; it is at most `MOST_UNSORTED`.
     """
-    if len(x_TC) == 1 <= most_unsorted:
-        tiles = ranked(logits_TE, count)
-        return ExpertOutputs(_outputs(x_TC, tiles, up, down), tiles.second)
     routing = route(logits_TE, count)
     tiles = _tiles(routing.experts_TK, up, most_unsorted=most_unsorted)
     return ExpertOutputs(_outputs(x_TC, tiles, up, down), routing.weights_TK)

@@ -18,7 +18,7 @@ from torch import Tensor
 from stoop_worker.kernels import early
 from stoop_worker.kernels.fp8 import quantise_rows
 from stoop_worker.kernels.moe.corrections import Correction, block_of, corrected_sums
-from stoop_worker.kernels.moe.tiles import SORTED, Tiles, tile_of
+from stoop_worker.kernels.moe.tiles import Tiles, tile_of
 from stoop_worker.kernels.moe.weights import ExpertLinear
 
 __all__ = ["Cut", "Cuts", "computes_in_fp8", "cuts_for", "down_product", "up_product"]
@@ -130,8 +130,8 @@ def _launch(kernel: Any, given: _Rows, tiles: Tiles, weights: ExpertLinear, out:
         weight if scales_T1 is None else scales_T1,
         weight,
         weight if weights.scales_EO is None else weights.scales_EO,
-        tiles.first,
-        tiles.second,
+        tiles.listed,
+        tiles.starts,
         thin_PR,
         b_ERO.contiguous(),
         out,
@@ -145,7 +145,7 @@ def _launch(kernel: Any, given: _Rows, tiles: Tiles, weights: ExpertLinear, out:
         ROWS=cut.rows,
         COLUMNS=columns,
         STAGES=cut.stages,
-        HELD=0 if tiles.kind == SORTED.value else min(cut.held, triton.cdiv(width, columns)),
+        HELD=0 if tiles.in_order else min(cut.held, triton.cdiv(width, columns)),
         SCALED=weights.scales_EO is not None,
         ROWS_SCALED=scales_T1 is not None,
         PRECISION="ieee" if x.dtype == torch.float32 else "tf32",  # matters only for float32
@@ -160,8 +160,8 @@ def _up(
     row_scales_ptr,
     weight_ptr,
     scales_ptr,
-    first_ptr,
-    second_ptr,
+    listed_ptr,
+    starts_ptr,
     thin_ptr,
     b_ptr,
     out_ptr,
@@ -171,7 +171,7 @@ def _up(
     K_BLOCK: tl.constexpr,
     E: tl.constexpr,
     E_BLOCK: tl.constexpr,
-    KIND: tl.constexpr,
+    IN_ORDER: tl.constexpr,
     R: tl.constexpr,
     R_BLOCK: tl.constexpr,
     N: tl.constexpr,
@@ -189,7 +189,7 @@ def _up(
     # in this order, so that the next kernel may read the choice of experts before its own wait
     early.wait(EARLY)
     early.let_next_start(EARLY)
-    expert, pair, inner, there = tile_of(first_ptr, second_ptr, P, K, K_BLOCK, E, E_BLOCK, PAIRS, KIND, True)
+    expert, pair, inner, there = tile_of(listed_ptr, starts_ptr, P, K, K_BLOCK, E, E_BLOCK, PAIRS, IN_ORDER)
     if expert < E:
         row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
         column = tl.arange(0, COLUMNS)
@@ -230,8 +230,8 @@ def _down(
     row_scales_ptr,
     weight_ptr,
     scales_ptr,
-    first_ptr,
-    second_ptr,
+    listed_ptr,
+    starts_ptr,
     thin_ptr,
     b_ptr,
     out_ptr,
@@ -241,7 +241,7 @@ def _down(
     K_BLOCK: tl.constexpr,
     E: tl.constexpr,
     E_BLOCK: tl.constexpr,
-    KIND: tl.constexpr,
+    IN_ORDER: tl.constexpr,
     R: tl.constexpr,
     R_BLOCK: tl.constexpr,
     N: tl.constexpr,
@@ -259,16 +259,16 @@ def _down(
     early.let_next_start(EARLY)
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, COLUMNS)
-    if KIND == SORTED:
+    if IN_ORDER:
         early.wait(EARLY)
     # otherwise `_up` let this kernel start when the choice of experts was there
-    expert, pair, inner, there = tile_of(first_ptr, second_ptr, P, K, K_BLOCK, E, E_BLOCK, PAIRS, KIND, False)
+    expert, pair, inner, there = tile_of(listed_ptr, starts_ptr, P, K, K_BLOCK, E, E_BLOCK, PAIRS, IN_ORDER)
     weight_ptrs = weight_ptr + (expert.to(tl.int64) * N + row[None, :]) * WIDTH + column[:, None]
     held = ()
     for block in tl.static_range(HELD):
         of_weight = (expert < E) & (block * COLUMNS + column < WIDTH)[:, None] & (row < N)[None, :]
         held = held + (tl.load(weight_ptrs + block * COLUMNS, mask=of_weight, other=0.0),)  # type: ignore[assignment]  # noqa: RUF005
-    if KIND != SORTED:
+    if not IN_ORDER:
         early.wait(EARLY)
     if expert < E:
         x_ptrs = x_ptr + inner[:, None] * x_stride + column[None, :]
