@@ -1,5 +1,6 @@
 """The engine against the naive loop: whatever runs beside a request, it gets the answer it would get alone."""
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -195,6 +196,18 @@ def test_other_dtypes_run_every_skill(dtype: torch.dtype) -> None:
     requests = [request(str(index), (task, 0, GREEDY)) for index, task in enumerate(IMAGE_TASKS)]
     received = drain(small_engine(micro_moondream(dtype=dtype)), requests)
     assert all(isinstance(ending(received, asked.id), Finished) for asked in requests)
+
+
+def test_a_request_that_does_not_stream_has_its_last_output_alone() -> None:
+    streaming = [Request(str(number), task, media_of(crops_of(1)), GREEDY) for number, task in enumerate(IMAGE_TASKS)]
+    expected = drain(small_engine(), streaming)
+    found = drain(small_engine(), [replace(request, stream=False) for request in streaming])
+    for request in streaming:
+        own = found[request.id]
+        assert len(own) == 1
+        last = ending(expected, request.id)
+        assert isinstance(own[0], Finished) and isinstance(last, Finished)
+        assert (own[0].text, own[0].points, own[0].boxes) == (last.text, last.points, last.boxes)
 
 
 def test_requests_for_one_image_encode_it_once() -> None:

@@ -1,6 +1,7 @@
 """The engine: requests in, outputs out, one step at a time. One thread at a time may call it."""
 
 from collections.abc import Callable
+from collections.abc import Sequence as Several
 from itertools import count
 from secrets import randbits
 from time import perf_counter
@@ -192,11 +193,11 @@ class Engine:
         if sequence.length + len(advance.inputs) > self.memory.max_context:
             reason = reason or FinishReason.LENGTH
         if reason is not None:
-            return [*advance.outputs, *self._finish(sequence, reason, now)]
+            return [*_streamed(sequence, advance.outputs), *self._finish(sequence, reason, now)]
         if expected is not None and not _is_as_expected(sequence, advance, expected):
             sequence.roll_back_to(sequence.length)
         sequence.inputs += advance.inputs
-        return list(advance.outputs)
+        return list(_streamed(sequence, advance.outputs))
 
     def _look_ahead(self, heads: PendingHeads) -> None:
         """Extend the sequences of the step just started by the inputs that the device is about to read."""
@@ -214,7 +215,8 @@ class Engine:
         self._totals = self._totals.with_finished(usage, image_hit=image_hit)
 
         def finish() -> list[Output]:
-            return list(sequence.skill.finish(reason, usage))
+            *partial, last = sequence.skill.finish(reason, usage)
+            return [*_streamed(sequence, partial), last]
 
         if self.defer is None or not sequence.skill.finishes_late:
             return finish()
@@ -230,6 +232,11 @@ class Engine:
         assert plan.chunks or not self._scheduler.waiting or self._looks_ahead, "sequences wait while none runs"
         if plan.chunks:
             self._totals = self._totals.with_step(plan, self._clock() - started)
+
+
+def _streamed(sequence: Sequence, partial: Several[Output]) -> Several[Output]:
+    """Return the partial outputs that the request wants: all or none."""
+    return partial if sequence.request.stream else ()
 
 
 def _is_as_expected(sequence: Sequence, advance: Advance, expected: Lookahead) -> bool:

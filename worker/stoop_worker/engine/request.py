@@ -114,7 +114,7 @@ class Request:
     """One unit of the engine's work; without `media` the task uses only text.
 
     `adapter` is the id of one of the model's LoRA adapters.
-    Requests with lower `priority` numbers run first; 0 is the earliest.
+    Requests with lower `priority` numbers run first; 0 is the earliest. Without `stream` it has one output, the last.
     """
 
     id: str
@@ -123,6 +123,7 @@ class Request:
     sampling: Sampling = field(default_factory=Sampling)
     priority: int = 0
     adapter: str | None = None
+    stream: bool = True
 
 
 class FinishReason(StrEnum):

@@ -73,6 +73,7 @@ def to_request(job: Job, media: Sequence[engine.Media], defaults: engine.Samplin
         media=tuple(media),
         sampling=dataclasses.replace(defaults, **settings),
         adapter=job.settings.adapter,
+        stream=job.stream and job.audio is None,  # a recording streams segments, which the front makes of windows
     )
 
 
