@@ -25,7 +25,6 @@ from stoop_worker.jobs.budget import Budget
 from stoop_worker.jobs.part_stream import Found, part_stream
 from stoop_worker.jobs.pipelines import Passage, Transcription, Windows, transcribe
 from stoop_worker.local.outputs import Outputs
-from tests.audio.sounds import encoded
 
 __all__ = ["hour", "recording"]
 
@@ -56,6 +55,8 @@ def hour(opened: Opened) -> list[Figure]:
 
 def recording(kind: str, codec: str, rate: int, layout: str, pieces: int) -> bytes:
     """Return a file with chirps, pauses and noise of 100 seconds, `pieces` times."""
+    from tests.audio.sounds import encoded  # needs PyAV, which the other families do without
+
     random = np.random.default_rng(1)
     time_S = np.arange(_PIECE_SECONDS * rate) / rate
     voiced_S = (np.sin(5 * time_S) > -0.7) * np.sin(2000 * time_S + 300 * np.sin(3 * time_S))
