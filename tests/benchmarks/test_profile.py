@@ -2,10 +2,11 @@ import json
 from pathlib import Path
 from threading import Thread
 
+import pytest
 import torch
 
 from benchmarks.engine import profile
-from benchmarks.engine.profile import Recorder
+from benchmarks.engine.profile import NvtxRanges, Recorder
 from tests.benchmarks.conftest import Words
 
 
@@ -35,3 +36,9 @@ def test_it_profiles_the_engine(words: Words) -> None:
     load = ("--concurrency", "2", "--requests", "12", "--skip", "2", "--profile-seconds", "0.05")
     document = profile.main(words("direct", *load))
     assert (document["kind"], document["concurrency"]) == ("profile", 2)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU to record")
+def test_nvtx_ranges_without_a_gpu_are_refused_with_the_reason() -> None:
+    with pytest.raises(SystemExit, match="--nvtx needs a GPU"):
+        NvtxRanges(skip=1, seconds=0.0)

@@ -92,6 +92,8 @@ def test_a_prompt_shows_the_temperatures_of_every_layer(folder3: Path, tmp_path:
         # a scale is 1 + a tanh + a sigmoid less a half
         assert each["tau_v"]["least"] >= -0.5 and each["tau_v"]["most"] <= 2.5
         assert each["key_length"]["mean"] > 0 and each["value_length"]["mean"] > 0
+    loads = [each["expert_tokens"] for each in layers if each["expert_tokens"]]
+    assert loads and len({sum(load) for load in loads}) == 1, "each position chooses the same number of experts"
     without = facts(folder3, "--prompt", "What is this?")["layers"]
     assert without != layers
 
@@ -104,7 +106,14 @@ def test_moondream_2_has_no_temperatures(folder: Path) -> None:
 def test_a_person_reads_a_table(folder3: Path) -> None:
     result = run(folder3, "--prompt", "What is this?")
     assert result.exit_code == 0
-    for words in ("parameters", "of them for each token", "bfloat16", "keys and values for each token", "tau of q"):
+    for words in (
+        "parameters",
+        "of them for each token",
+        "bfloat16",
+        "keys and values for each token",
+        "tau of q",
+        "busiest",
+    ):
         assert words in result.output
 
 

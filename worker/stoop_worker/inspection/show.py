@@ -44,11 +44,18 @@ def _needed(memory: Memory) -> str:
 
 
 def _statistics(layers: Sequence[LayerStatistics]) -> Table:
-    table = Table("layer", "tau of q", "tau of v", "length of keys", "length of values", "largest", box=None)
+    table = Table("layer", "tau of q", "tau of v", "length of keys", "length of values", "largest", "experts", box=None)
     for each in layers:
         spreads = (each.tau_q, each.tau_v, each.key_length, each.value_length)
-        table.add_row(str(each.layer), *map(_spread, spreads), f"{each.largest:.3g}")
+        table.add_row(str(each.layer), *map(_spread, spreads), f"{each.largest:.3g}", _load(each.expert_tokens))
     return table
+
+
+def _load(tokens: Sequence[int] | None) -> str:
+    """Return how uneven the choice of experts is: the busiest expert's share over an even share, and the idle ones."""
+    if tokens is None:
+        return "-"
+    return f"busiest {max(tokens) * len(tokens) / sum(tokens):.1f} times even, {tokens.count(0)} of {len(tokens)} idle"
 
 
 def _spread(spread: Spread | None) -> str:

@@ -4,7 +4,7 @@ T positions, C model dim, H heads, D head dim, N columns of q, k and v.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -13,16 +13,18 @@ from torch.nn import functional
 from stoop_worker.engine.inputs import TokenInput
 from stoop_worker.engine.request import Query
 from stoop_worker.images import Crops
+from stoop_worker.kernels.moe import route
 from stoop_worker.kernels.paged_attention import prefix_mask
 from stoop_worker.kernels.rope import rope, rotation
 from stoop_worker.kernels.tau import scales, temper
-from stoop_worker.models.blocks.layers import layer_norm, linear
+from stoop_worker.models.blocks.layers import MLP, layer_norm, linear
 from stoop_worker.models.moondream import text
 from stoop_worker.models.moondream.encoder import Encoder
 from stoop_worker.models.moondream.model import Moondream
 from stoop_worker.models.moondream.moe import feed_forward
 from stoop_worker.models.moondream.prompt import build_prompt
 from stoop_worker.models.moondream.tau import heat_of
+from stoop_worker.models.moondream.weights import MoE
 
 __all__ = ["LayerStatistics", "Spread", "prompt_statistics"]
 
@@ -46,7 +48,8 @@ class Spread:
 class LayerStatistics:
     """One layer: the scales of the heads' queries and values (Moondream 3), and the lengths of keys and values.
 
-    `largest` is the largest magnitude among keys and values: a cache in float8 clamps values over 448.
+    `largest` is the largest magnitude among keys and values: a cache in float8 clamps values over 448. `expert_tokens`
+    has the number of positions that chose each expert, in a layer with experts.
     """
 
     layer: int
@@ -55,6 +58,7 @@ class LayerStatistics:
     key_length: Spread
     value_length: Spread
     largest: float
+    expert_tokens: tuple[int, ...] | None = None
 
 
 @torch.inference_mode()
@@ -95,10 +99,17 @@ def _layers(model: Moondream, x_TC: Tensor, prefix: int) -> Iterator[LayerStatis
             qkv_TN = temper(qkv_TN, scales_TX)
         q_HTD, k_HTD, v_HTD = qkv_TN.view(len(x_TC), 3, config.n_heads, -1).permute(1, 2, 0, 3)
         q_HTD, k_HTD = (rope(heads.transpose(0, 1), rotation_TF).transpose(0, 1) for heads in (q_HTD, k_HTD))
-        yield _measured(layer, scales_TX, k_HTD, v_HTD)
+        yield replace(_measured(layer, scales_TX, k_HTD, v_HTD), expert_tokens=_expert_tokens(normed_TC, block.mlp))
         attended_HTD = functional.scaled_dot_product_attention(q_HTD, k_HTD, v_HTD, attn_mask=mask_TT)
         attended_TC = attended_HTD.transpose(0, 1).flatten(1)
         x_TC = x_TC + linear(attended_TC, block.attn.proj) + feed_forward(normed_TC, block.mlp)
+
+
+def _expert_tokens(normed_TC: Tensor, weights: MLP | MoE) -> tuple[int, ...] | None:
+    if isinstance(weights, MLP):
+        return None
+    chosen_TK = route(linear(normed_TC, weights.router), weights.chosen).experts_TK
+    return tuple(chosen_TK.flatten().bincount(minlength=len(weights.up.weight_EOI)).tolist())
 
 
 def _measured(layer: int, scales_TX: Tensor | None, k_HTD: Tensor, v_HTD: Tensor) -> LayerStatistics:
