@@ -15,10 +15,23 @@ from stoop.demo.child_server import ChildServer
 from stoop.demo.pictures import draw_pictures
 from tests.audio.sounds import encoded, tone
 from tests.examples.conftest import ROOT, Town, gate, painter, teller
-from tests.gateway.conftest import Begin, Serving, begin, hearing, telling
+from tests.gateway.conftest import Begin, Serving, begin, hearing, mortal, telling
 from tests.gateway.test_texts import texts
 
-__all__ = ["Begin", "begin", "environment", "gate", "hearing", "painter", "places", "teller", "telling", "texts", "up"]
+__all__ = [
+    "Begin",
+    "begin",
+    "environment",
+    "gate",
+    "hearing",
+    "mortal",
+    "painter",
+    "places",
+    "teller",
+    "telling",
+    "texts",
+    "up",
+]
 
 HERE = Path(__file__).parent
 

@@ -18,8 +18,10 @@ import pytest
 
 from stoop import AsyncClient
 from stoop.config import ProducerConfig
+from stoop.demo.child_server import ChildServer
 from stoop.demo.embedded import EmbeddedS3, embedded_redis
 from stoop.demo.pictures import Picture
+from stoop.kserve.triton_model import TritonModel
 from tests.audio.sounds import encoded, tone
 from tests.clients.environments import TRITON_CLIENT, TRITON_SERVER, install
 from tests.examples.conftest import ROOT, Town, new_town, telling_worker
@@ -215,13 +217,28 @@ class FoundRedis:
 
 @pytest.mark.parametrize("rows", [64], indirect=True)
 def test_64_streams_at_once(rows: Town, begin_triton: BeginTriton, call: Call) -> None:
-    call(begin_triton(rows), "streams")
+    call(begin_triton(rows), "crowd", "streams")
 
 
 @pytest.mark.parametrize("rows", [1], indirect=True)
 async def test_a_caller_that_leaves_frees_its_row(rows: Town, begin_triton: BeginTriton, call: Call) -> None:
     await asyncio.to_thread(call, begin_triton(rows), "cancels")
     assert await running_jobs(rows) == []
+
+
+async def test_it_is_ready_while_a_worker_lives(mortal: tuple[Town, ChildServer]) -> None:
+    """The model by itself: the Triton of the wheel is older than the first release that asks."""
+    town, worker = mortal
+    client = town.client()
+    model = TritonModel(client)
+    async with asyncio.timeout(SECONDS), client:
+        assert await model.is_ready()
+        await asyncio.to_thread(worker.end, signal.SIGTERM)
+        while await model.is_ready():
+            await asyncio.sleep(0.05)
+        await asyncio.to_thread(worker.start)
+        while not await model.is_ready():
+            await asyncio.sleep(0.05)
 
 
 def test_errors_have_their_codes_and_the_server_survives_them(

@@ -109,6 +109,14 @@ def streams():
         stream.close()
 
 
+def crowd():
+    """64 callers leave at once, wherever their requests are; the server goes on and so do their rows."""
+    unending = {"SKILL": "query", "QUESTION": f"tell 4 until {GATE}", "STREAM": True}
+    for stream in [Stream().begin(**unending) for _ in range(STREAMS)]:
+        stream.close(cancel=True)
+    print("freed after a crowd left:", free_row())
+
+
 def cancels():
     """A caller that leaves frees the only row of the engine, so that the next request is answered."""
     stream = Stream().begin(SKILL="query", QUESTION=f"tell 4 until {GATE}", STREAM=True)
