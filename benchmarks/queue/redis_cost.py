@@ -241,6 +241,8 @@ async def _times(
 
 async def _logged(server: Redis) -> AsyncIterator[tuple[int, str, str]]:
     for entry in await server.execute_command("SLOWLOG GET", 10_000_000):
+        if entry["client_address"].startswith(b"?"):
+            continue  # within a script
         words = [bytes(word).decode(errors="replace") for word in entry["command"].split(b" ", 2)[:2]]
         yield int(entry["duration"]), words[0].upper(), words[1] if len(words) > 1 else ""
 

@@ -40,11 +40,11 @@ def steady(jobs_per_second: float) -> Callable[[float], float]:
 def daily(jobs_per_day: float, peak: float, day_seconds: float = _DAY_SECONDS) -> Callable[[float], float]:
     """Return the rate of a day whose busiest moment has `peak` times the mean, from 1 on; it begins at its quietest.
 
-    It is a sine for a peak of up to 2, and a power of one, with a narrower peak, above. A day may be shortened to
+    Higher peaks are narrower: the rate is a power of a sine, and the rest of it is level. A day may be shortened to
     `day_seconds`; the rates stay those of the whole day.
     """
     mean = jobs_per_day / _DAY_SECONDS
-    power = max(1.0, math.log(peak, 2) * 1.5)
+    power = max(1.0, peak**2 / 2)  # its peak is then at least so many times its mean
     shape = [((1 - math.cos(2 * math.pi * (n + 0.5) / 1000)) / 2) ** power for n in range(1000)]
     level = sum(shape) / len(shape)
     depth = (peak - 1) / (1 / level - 1)

@@ -3,9 +3,9 @@
     python -m benchmarks.simulate.check --loads 0.9 1.2 --seconds 60
 
 The same jobs, with the same times of arrival and of service, go through both. A load is the share of the workers' time
-that the jobs ask for; above 1 the queue grows. A few jobs before each run show how long a worker holds a job that takes
-no time, and how soon it claims one; the model gets these two times and nothing else from the real run. The age of a job
-is the time from its submission to its claim, by Redis's clock.
+that the jobs ask for; above 1 the queue grows. The age of a job is the time from its submission to its claim, by
+Redis's clock. The model gets two times from the machine: how soon a worker claims a job of an empty queue, from a few
+jobs before the run, and how long a worker holds a job beyond its answer, in the mean of the run.
 """
 
 import argparse
@@ -82,26 +82,26 @@ def measure(
 
 async def _both(url: str, jobs: list[Arrival], places: int) -> tuple[Figures, Figures]:
     async with AsyncClient(ProducerConfig(redis_url=url, timeout_seconds=600)) as client, Redis.from_url(url) as redis:
-        overhead, pickup = await _calibrate(client, redis)
-        real = await _run(client, redis, jobs)
+        pickup = await _pickup(client, redis)
+        real, overhead = await _run(client, redis, jobs)
     outcome = simulate(jobs, Fleet(_WORKERS, places, overhead=overhead, pickup=pickup))
     model = Figures(outcome.jobs, outcome.jobs_per_second(), quantile(outcome.ages, 0.5), quantile(outcome.ages, 0.95))
     return real, model
 
 
-async def _calibrate(client: AsyncClient, redis: Redis) -> tuple[float, float]:
-    """Return two mean times: for which a worker holds a job beyond its answer, and until it claims a job (seconds)."""
-    held, picked = 0.0, 0.0
+async def _pickup(client: AsyncClient, redis: Redis) -> float:
+    """Return the mean seconds to the claim of a job in an empty queue."""
+    picked = 0.0
     for _ in range(_CALIBRATION):
         job = await client.prepare("query", question=question(0.1))
         await client.submit_and_wait(job)
-        queued, started, finished = await _times(redis, job.id)
-        held += finished - started - 0.1
+        queued, started, _ = await _times(redis, job.id)
         picked += started - queued
-    return max(0.0, held / _CALIBRATION), picked / _CALIBRATION
+    return picked / _CALIBRATION
 
 
-async def _run(client: AsyncClient, redis: Redis, jobs: list[Arrival]) -> Figures:
+async def _run(client: AsyncClient, redis: Redis, jobs: list[Arrival]) -> tuple[Figures, float]:
+    """Return the figures, and the mean seconds for which a worker held a job beyond its answer."""
     prepared = [await client.prepare("query", question=question(each.service)) for each in jobs]
     loop, answers = asyncio.get_running_loop(), []
     began = loop.time()
@@ -113,7 +113,8 @@ async def _run(client: AsyncClient, redis: Redis, jobs: list[Arrival]) -> Figure
     ages = [started - queued for queued, started, _ in times]
     first = min(queued for queued, _, _ in times) - jobs[0].at
     rate = len(jobs) / (max(finished for _, _, finished in times) - first)
-    return Figures(len(jobs), rate, quantile(ages, 0.5), quantile(ages, 0.95))
+    held = sum(finished - started for _, started, finished in times) - sum(each.service for each in jobs)
+    return Figures(len(jobs), rate, quantile(ages, 0.5), quantile(ages, 0.95)), max(0.0, held / len(jobs))
 
 
 async def _times(redis: Redis, job_id: str) -> tuple[float, float, float]:
