@@ -7,6 +7,7 @@ own id, in the partition where it lies.
 Redis cannot filter a stream by content, so a job that names a model waits in a lane of that model: `<model>:<lane>`.
 """
 
+import functools
 import re
 import secrets
 from typing import Final
@@ -74,6 +75,7 @@ def is_generated(job_id: str) -> bool:
     return _GENERATED.fullmatch(job_id) is not None
 
 
+@functools.lru_cache(4096)  # one job's keys are named one after the other
 def partition(job_id: str) -> int:
     """Return the partition that a generated id names; any other id is of partition 0."""
     generated = _GENERATED.fullmatch(job_id)

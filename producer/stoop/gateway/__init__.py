@@ -8,6 +8,7 @@ options.py        the options of `stoop serve`
 gateway.py        the state that all requests share: client, keys, models and the end
 admitted.py       a call in progress, whatever the protocol it came by
 call.py           one HTTP request in progress
+wait.py           a wait that ends when its caller leaves
 access_log.py     request ids and one line of the log for each request
 metrics.py        the metrics of HTTP
 traces.py         a span for each request, if traces are exported

@@ -6,6 +6,7 @@ all of these may hold content or secrets. For an unforeseen exception it has the
 
 import time
 import traceback
+from collections.abc import Mapping
 from typing import Any
 
 import structlog
@@ -34,31 +35,33 @@ class AccessLog:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        given = dict(scope["headers"]).get(b"x-request-id", b"").decode("latin-1")
+        # of a header that is repeated, the first counts
+        given = dict(reversed(scope["headers"]))
         with self._spans.serving(scope) as span:
-            request = _Request(scope, send, request_id_of(given), self._metrics)
+            request = _Request(scope, send, given, self._metrics)
             await request.serve(self._app, receive)
             if span is not None:
                 self._spans.end(span, scope["method"], request.status, request.facts)
 
 
 class _Request:
-    def __init__(self, scope: Scope, send: Send, request_id: str, metrics: HttpMetrics) -> None:
+    def __init__(self, scope: Scope, send: Send, given: Mapping[bytes, bytes], metrics: HttpMetrics) -> None:
         self._metrics = metrics
         self._streams = False
         self._scope = scope
         self._send = send
         self._began = time.perf_counter()
         self.status = 0
-        self._request_id = request_id
+        self._request_id = request_id_of(given.get(b"x-request-id", b"").decode("latin-1"))
         self.facts: dict[str, object] = {}
         self._closers: list[Any] = []
         scope.setdefault("state", {}).update(
+            given=given,
             facts=self.facts,
             closers=self._closers,
             tokens=0,
-            request_id=request_id,
-            headers={"x-request-id": request_id},
+            request_id=self._request_id,
+            headers={"x-request-id": self._request_id},
         )
 
     async def serve(self, app: ASGIApp, receive: Receive) -> None:

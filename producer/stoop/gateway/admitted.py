@@ -1,30 +1,25 @@
 """A call in progress, whatever the protocol it came by: its caller's key, and all that its answer needs of it."""
 
-import asyncio
-import contextlib
 import re
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from stoop.gateway.errors import ApiError
 from stoop.gateway.keys import ApiKey
+from stoop.gateway.wait import Wait
 from stoop_schemas.result import Result
 from stoop_schemas.traceparent import is_traceparent
 
 if TYPE_CHECKING:
     from stoop.gateway.gateway import Gateway
 
-__all__ = ["AdmittedCall", "CallerLeft", "request_id_of", "shutting_down"]
+__all__ = ["AdmittedCall", "request_id_of", "shutting_down"]
 
 _T = TypeVar("_T")
 
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}")
-
-
-class CallerLeft(Exception):
-    """The caller closed its connection before the answer."""
 
 
 class AdmittedCall(ABC):
@@ -85,30 +80,21 @@ class AdmittedCall(ABC):
         given = getattr(self.state, "traceparent", None) or self.header("traceparent")
         return given if is_traceparent(given) else None
 
-    async def unless_left(self, work: "asyncio.Task[_T]") -> _T:
-        """Return the task's result. Cancel it when the caller leaves first, or when the gateway must close.
+    async def unless_left(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Return what `work` returns. Cancel it when the caller leaves first, or when the gateway must close.
 
-        Raises `CallerLeft` or an `ApiError` (503), and the task's own errors.
+        Raises `CallerLeft` or an `ApiError` (503), and the errors of `work`.
         """
+        waits = self.gateway.waits
+        if self.gateway.closing.done():
+            work.close()
+            raise shutting_down()
+        wait = Wait(self.left)
+        waits.add(wait)
         try:
-            async with self._leaving() as leaving:
-                ends: list[asyncio.Future[Any]] = [work, leaving, self.gateway.closing]
-                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            return await wait.run(work)
         finally:
-            if not work.done():
-                work.cancel()
-        if work.cancelling():
-            await asyncio.wait({work})
-            raise CallerLeft if leaving.done() else shutting_down()
-        return work.result()
-
-    @contextlib.asynccontextmanager
-    async def _leaving(self) -> AsyncGenerator["asyncio.Task[None]", None]:
-        task = asyncio.create_task(self.left())
-        try:
-            yield task
-        finally:
-            task.cancel()
+            waits.discard(wait)
 
 
 def shutting_down() -> ApiError:

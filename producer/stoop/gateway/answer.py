@@ -1,6 +1,5 @@
 """A plain answer: submit the job, wait for its result while the caller waits, and write it."""
 
-import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -32,7 +31,7 @@ async def result_of(call: AdmittedCall, job: Job) -> Result:
     waiting = call.gateway.client.submit_and_wait(
         job, cancel_on_exit=not call.keeps_job, on_submitted=partial(note_job, call, job)
     )
-    result = await call.unless_left(asyncio.create_task(waiting))
+    result = await call.unless_left(waiting)
     call.spent(result)
     return result
 

@@ -1,20 +1,21 @@
 """The gateway as an ASGI application: the table of routes under keys, an access log around everything."""
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
+from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route as StarletteRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from stoop.errors import StoopError
 from stoop.gateway.access_log import AccessLog
-from stoop.gateway.admitted import CallerLeft
 from stoop.gateway.call import Call
 from stoop.gateway.errors import ApiError, from_stoop
 from stoop.gateway.gateway import Gateway
@@ -23,6 +24,7 @@ from stoop.gateway.openapi import document
 from stoop.gateway.route import Route
 from stoop.gateway.routes import ROUTES
 from stoop.gateway.traces import exporting_spans
+from stoop.gateway.wait import CallerLeft
 
 __all__ = ["make_app"]
 
@@ -50,11 +52,11 @@ def make_app(gateway: Gateway) -> AccessLog:
     for route in ROUTES:
         paths.setdefault(route.path, {})[route.method] = route
     routes = [
-        StarletteRoute(path, _endpoint(gateway, methods), methods=list(methods), name=path)
+        StarletteRoute(path, _Endpoint(gateway, methods), methods=list(methods), name=path)
         for path, methods in paths.items()
     ]
     refusals: dict[Any, Any] = {ApiError: _refused, StoopError: _failed, HTTPException: _unknown, CallerLeft: _left}
-    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=refusals, middleware=_cors(gateway))
+    app = _App(routes=routes, lifespan=lifespan, exception_handlers=refusals, middleware=_cors(gateway))
     app.state.document = document(ROUTES)
     return AccessLog(app, gateway.metrics, gateway.spans)
 
@@ -68,9 +70,30 @@ def _other_protocols(gateway: Gateway) -> contextlib.AbstractAsyncContextManager
     return serving_grpc(gateway)
 
 
-def _endpoint(gateway: Gateway, methods: Mapping[str, Route]) -> Callable[[Request], Awaitable[Response]]:
-    async def endpoint(request: Request) -> Response:
-        route = methods["GET" if request.method == "HEAD" else request.method]
+class _App(Starlette):
+    """Starlette without its outermost layer, because the access log answers unforeseen exceptions."""
+
+    def build_middleware_stack(self) -> ASGIApp:
+        app: ASGIApp = ExceptionMiddleware(self.router, self.exception_handlers)
+        for cls, args, kwargs in reversed(self.user_middleware):
+            app = cls(app, *args, **kwargs)
+        return app
+
+
+class _Endpoint:
+    """Serves the methods of one path, as an ASGI application: Starlette wraps every function in two more layers."""
+
+    def __init__(self, gateway: Gateway, methods: Mapping[str, Route]) -> None:
+        self._gateway = gateway
+        self._methods = methods
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        response = await self._answer(Request(scope, receive, send))
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        gateway = self._gateway
+        route = self._methods["GET" if request.method == "HEAD" else request.method]
         request.state.facts["route"] = route.path
         key = OPEN if route.scope is None else gateway.admit(secret_of(request.headers), route.scope)
         call = Call(gateway, request, key, request.state.headers)
@@ -78,8 +101,6 @@ def _endpoint(gateway: Gateway, methods: Mapping[str, Route]) -> Callable[[Reque
             call.note(key=key.id, tenant=key.tenant)
             await gateway.limits.take(call)
         return await route.run(call)
-
-    return endpoint
 
 
 def _cors(gateway: Gateway) -> list[Middleware]:

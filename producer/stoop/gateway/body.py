@@ -9,9 +9,9 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from stoop.gateway.admitted import CallerLeft
 from stoop.gateway.call import Call
 from stoop.gateway.errors import ApiError
+from stoop.gateway.wait import CallerLeft
 
 __all__ = ["convert_body", "read_body", "read_json", "too_large"]
 
@@ -25,7 +25,7 @@ _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 async def read_body(call: Call, limit: int) -> bytes:
     """Return the body; raise an `ApiError` (413) if it has more than `limit` bytes."""
-    length = call.request.headers.get("content-length", "0")
+    length = call.header("content-length") or "0"
     if not length.isdecimal() or int(length) > limit:
         raise too_large(limit)
     chunks, size = [], 0
@@ -44,7 +44,7 @@ async def read_body(call: Call, limit: int) -> bytes:
 
 async def read_json(call: Call, kind: type[_T]) -> _T:
     """Return the body as a value of this type; raise an `ApiError` (400, 413 or 415) that names the field at fault."""
-    media_type = call.request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    media_type = (call.header("content-type") or "").partition(";")[0].strip().lower()
     if not _JSON_TYPE.fullmatch(media_type):
         # a page of another origin can send every other type without asking the browser first
         raise ApiError(415, "unsupported_media_type", "send JSON, with the header `Content-Type: application/json`")

@@ -29,8 +29,9 @@ class Call(AdmittedCall):
         return self.request.state
 
     def header(self, name: str) -> str | None:
-        """Return a header, None if it is absent or empty."""
-        return self.request.headers.get(name) or None
+        """Return the header of this name in lower case, None if it is absent or empty."""
+        given: bytes | None = self.request.scope["state"]["given"].get(name.encode())
+        return given.decode("latin-1") if given else None
 
     def may(self, scope: Scope) -> bool:
         """Return whether the caller's key has the scope."""
@@ -44,7 +45,10 @@ class Call(AdmittedCall):
     @property
     def wants_no_wait(self) -> bool:
         """Return whether the caller wants the job's id at once, by `Prefer: respond-async`."""
-        preferences = (self.header("prefer") or "").lower().split(",")
+        given = self.header("prefer")
+        if given is None:
+            return False
+        preferences = given.lower().split(",")
         return "respond-async" in (each.strip() for each in preferences)
 
     async def left(self) -> None:

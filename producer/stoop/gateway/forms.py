@@ -7,10 +7,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import Message
 
-from stoop.gateway.admitted import CallerLeft
 from stoop.gateway.body import too_large
 from stoop.gateway.call import Call
 from stoop.gateway.errors import ApiError
+from stoop.gateway.wait import CallerLeft
 
 __all__ = ["read_form"]
 

@@ -21,6 +21,7 @@ from stoop.gateway.options import ServeOptions
 from stoop.gateway.pages.causes import CauseWatch
 from stoop.gateway.pages.watch import QueueWatch
 from stoop.gateway.traces import RequestSpans
+from stoop.gateway.wait import Wait
 from stoop.operator.port import Operator
 from stoop.operator.redis_operator import RedisOperator
 from stoop.redis.limiter import RedisLimiter
@@ -54,6 +55,7 @@ class Gateway:
         self.spans = RequestSpans()
         self.drains = asyncio.Event()
         self.closing: asyncio.Future[None]
+        self.waits: set[Wait] = set()
         self._keys = None if options.keys is None else KeyRing(options.keys)
         self._followers: set[Follower] = set()
         self._cleaning: set[asyncio.Task[None]] = set()
@@ -95,6 +97,8 @@ class Gateway:
         """Break off every answer with an error; idempotent."""
         if not self.closing.done():
             self.closing.set_result(None)
+        for wait in self.waits:
+            wait.end(shutting_down())
         for follower in self._followers:
             follower.break_off(shutting_down())
 

@@ -54,7 +54,7 @@ async def stream_job(call: Call, job: Job, frames: Frames) -> Response:
     first = asyncio.create_task(pieces.next())
     call.closes(first.cancel)
     held = asyncio.wait({first}, timeout=call.gateway.options.hold_seconds)
-    await call.unless_left(asyncio.create_task(held))
+    await call.unless_left(held)
     if first.done():
         first.result()
     return event_stream(call, _frames_of(call, first, pieces, frames))

@@ -15,7 +15,7 @@ from grpc import StatusCode
 
 from stoop.errors import StoopError
 from stoop.gateway.access_log import place_of
-from stoop.gateway.admitted import CallerLeft, request_id_of
+from stoop.gateway.admitted import request_id_of
 from stoop.gateway.errors import ApiError, from_stoop
 from stoop.gateway.grpc.messages import GRPC_NAME
 from stoop.gateway.grpc.metrics import GrpcMetrics
@@ -23,6 +23,7 @@ from stoop.gateway.grpc.rpc import Rpc
 from stoop.gateway.grpc.rpc_call import CallState, RpcCall
 from stoop.gateway.keys import OPEN, secret_of
 from stoop.gateway.traces import name_job
+from stoop.gateway.wait import CallerLeft
 from stoop.kserve.codes import codes_of
 from stoop_schemas.tracing import mark_failed
 
