@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 
 from stoop.client import events
-from stoop.client.build_job import within
+from stoop.client.build_job import checked, within
 from stoop.client.gathering import Gathering, Outcome
 from stoop.client.models import LiveModel, live_models
 from stoop.client.outage import OUTAGE_SECONDS, Patience
@@ -231,7 +231,7 @@ class JobClient:
 
     async def _put(self, jobs: Sequence[Job]) -> list[str]:
         try:
-            with sending([within(self._allowed, job) for job in jobs]) as traced:
+            with sending([within(self._allowed, checked(job)) for job in jobs]) as traced:
                 ids = await self._queue.submit(traced)
         except Rejected as error:  # text that has no UTF-8, as a command line may hand over
             raise InvalidJob(error.failure) from error
