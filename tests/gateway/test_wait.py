@@ -61,7 +61,12 @@ async def test_work_is_cancelled_when_the_caller_leaves(monkeypatch: pytest.Monk
 
 async def test_work_is_cancelled_with_the_first_of_two_errors() -> None:
     wait = Wait(stays)
-    work = Work(lambda: (wait.end(ValueError("first")), wait.end(ValueError("second"))))
+
+    def end_twice() -> None:
+        wait.end(ValueError("first"))
+        wait.end(ValueError("second"))
+
+    work = Work(end_twice)
     async with asyncio.timeout(SECONDS):
         with pytest.raises(ValueError, match="first"):
             await wait.run(work())
@@ -89,7 +94,12 @@ async def test_a_cancellation_by_the_server_stays_one() -> None:
 
     async def serve() -> None:
         task = current()
-        await wait.run(Work(lambda: (wait.end(CallerLeft()), task.cancel()))())
+
+        def end_and_cancel() -> None:
+            wait.end(CallerLeft())
+            task.cancel()
+
+        await wait.run(Work(end_and_cancel)())
 
     serving = asyncio.create_task(serve())
     await asyncio.wait({serving}, timeout=SECONDS)
