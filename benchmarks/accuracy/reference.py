@@ -27,6 +27,10 @@ _CLONE = (
 )
 
 
+_PACKAGE = "moondream_remote_code"
+_TRANSFORMERS = "pip install 'transformers<5' accelerate in an environment of its own"
+
+
 class Reference(Protocol):
     """The methods of the reference that the comparison calls; an encoded image stands for the image."""
 
@@ -48,9 +52,7 @@ def from_clone(clone: Path | None, folder: Path, *, device: str, dtype: str) -> 
     if config.text.moe is not None:
         raise SystemExit("the repository has Moondream 2 alone: for Moondream 3 give --remote-code")
     code, configs, weights = (_imported(clone, name) for name in ("moondream", "config", "weights"))
-    document = (folder / "tokenizer.json").read_text(encoding="utf-8")
-    # the reference would fetch its tokenizer from Hugging Face
-    code.Tokenizer = SimpleNamespace(from_pretrained=lambda name: tokenizers.Tokenizer.from_str(document))  # type: ignore[attr-defined]
+    _give_tokenizer(code, folder)
     model = code.MoondreamModel(_config(config, configs), dtype=getattr(torch, dtype))
     weights.load_weights_into_model(str(found.weights[0]), model)
     model.to(device)
@@ -62,12 +64,43 @@ def from_remote_code(folder: Path, *, device: str, dtype: str) -> Reference:
     """Load by the Python files in the checkpoint's folder; ends the program if they or transformers are missing."""
     if not list(folder.glob("*.py")):
         raise SystemExit(f"{folder} has no Python files: download the whole repository of the model")
+    module, name = _class_of(folder)
+    # imported as a package of its own: transformers copies only some of a local folder's files
+    package = ModuleType(_PACKAGE)
+    package.__path__ = [str(folder)]
+    sys.modules[_PACKAGE] = package
     try:
-        from transformers import AutoModelForCausalLM
+        model_class = getattr(importlib.import_module(f"{_PACKAGE}.{module}"), name)
     except ImportError as error:
-        raise SystemExit("--remote-code needs transformers: pip install transformers accelerate") from error
-    model = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True, dtype=getattr(torch, dtype))
+        raise SystemExit(f"the code in {folder} needs more packages ({error}): {_TRANSFORMERS}") from error
+    for code in [each for key, each in sys.modules.items() if key.startswith(f"{_PACKAGE}.")]:
+        _give_tokenizer(code, folder)
+    try:
+        model = model_class.from_pretrained(folder, torch_dtype=getattr(torch, dtype))
+    except AttributeError as error:
+        raise SystemExit(f"the code in {folder} does not run here ({error}): {_TRANSFORMERS}") from error
+    for weight in model.parameters():  # its constructor makes some in bfloat16, whatever is asked for
+        weight.data = weight.data.to(getattr(torch, dtype))
+    _take_exact_pixels(model.model, getattr(torch, dtype))
     return model.to(device).eval()  # type: ignore[no-any-return]
+
+
+def _class_of(folder: Path) -> tuple[str, str]:
+    """Return the module and the name of the model's class, as config.json has them for transformers."""
+    try:
+        document = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        module, _, name = document["auto_map"]["AutoModelForCausalLM"].rpartition("--")[2].partition(".")
+    except (OSError, ValueError, KeyError) as error:
+        raise SystemExit(f"{folder}/config.json names no AutoModelForCausalLM in auto_map") from error
+    return module, name
+
+
+def _give_tokenizer(code: ModuleType, folder: Path) -> None:
+    """Let the code read the folder's tokenizer, which it would fetch from Hugging Face."""
+    document = folder / "tokenizer.json"
+    if hasattr(code, "Tokenizer") and document.exists():
+        text = document.read_text(encoding="utf-8")
+        code.Tokenizer = SimpleNamespace(from_pretrained=lambda name: tokenizers.Tokenizer.from_str(text))
 
 
 def _imported(clone: Path | None, name: str) -> ModuleType:
@@ -96,6 +129,8 @@ def _config(config: ModelConfig, configs: ModuleType) -> object:
 
 def _take_exact_pixels(model: Any, dtype: torch.dtype) -> None:
     """Undo the rounding of pixels to bfloat16 for a wider model; its values tell all 256 levels apart."""
+    if not hasattr(model, "_vis_enc"):
+        return
     encode = model._vis_enc
 
     def widened(crops: Tensor) -> Tensor:
