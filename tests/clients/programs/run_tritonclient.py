@@ -18,7 +18,7 @@ import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
 GRPC = os.environ["KSERVE_GRPC"]
-HTTP = os.environ.get("KSERVE_HTTP")
+HTTP = os.environ.get("KSERVE_HTTP") or None
 GATE = Path(os.environ["STOOP_GATE"])
 STREAMS = 64
 WORDS = "".join(["word-0", *(f" word-{i}" for i in range(1, 12))])

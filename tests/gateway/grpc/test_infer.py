@@ -112,6 +112,7 @@ def test_errors_have_codes_and_say_what_to_do(painting: Serving, picture: Pictur
             ((MODEL, [*good, tensor("IMAGE", b"\x89PNG\r\n")]), "INVALID_ARGUMENT", "image"),
             ((MODEL, [*good, tensor("IMAGE", "s3://stoop/nothing.png")]), "NOT_FOUND", "image_not_found"),
             ((MODEL, [*good, tensor("MODEL", "gpt-4")]), "NOT_FOUND", "model_not_found"),
+            (("demo", [*good, tensor("MODEL", "gpt-4")]), "INVALID_ARGUMENT", "leave MODEL out"),
             ((MODEL, inputs("chat", messages="[]")), "INVALID_ARGUMENT", "messages"),
             (("gpt-4", good), "NOT_FOUND", "no worker serves the model 'gpt-4'"),
             ((MODEL, good, "2"), "NOT_FOUND", "leave the version out"),

@@ -54,7 +54,7 @@ class Inference:
     async def text(self, call: RpcCall) -> str:
         """Submit the job and return its whole answer. Raises `StoopError` or `ApiError`."""
         result = await result_of(call, self.job)
-        return whole_text(result, call.request_id, asked=self.asked)
+        return whole_text(result, self._request_id(call), asked=self.asked)
 
     async def texts(self, call: RpcCall) -> AsyncGenerator[tuple[str, bool], None]:
         """Submit the job and yield the texts of its answer; the last one with True.
@@ -68,7 +68,7 @@ class Inference:
         seconds = call.gateway.client.config.timeout_seconds
         pieces = Pieces(call.gateway.follow(call, job_id, timeout=seconds, cancels=not call.keeps_job))
         last = ""
-        async for text in texts_of(pieces, call.request_id, asked=self.asked):
+        async for text in texts_of(pieces, self._request_id(call), asked=self.asked):
             if last:
                 yield last, False
             # once there is a result, the other texts follow at once
@@ -79,18 +79,17 @@ class Inference:
             call.spent(pieces.result)
         yield last, True
 
+    def _request_id(self, call: RpcCall) -> str:
+        return str(self.request.id) or call.request_id
+
 
 async def read_inference(call: RpcCall, request: Any) -> Inference:
     """Read and check a request. Raises `StoopError` or `ApiError`."""
     _check_outputs(request)
     tensors = read_tensors(request)
     ask = await ask_of({name: tensor.elements for name, tensor in tensors.items()})
-    model = await model_for_job(call.gateway.models, request.model_name, request.model_version)
-    if model is not None and ask.model not in (None, model):
-        problem = "MODEL names another model than the request's model_name: leave MODEL out"
-        raise ApiError(400, "invalid_value", problem, param="MODEL")
-    fields = {**_deadline(request.parameters), **ask.fields}
-    ask = replace(ask, model=model or ask.model, fields=fields)
+    model = await model_for_job(call.gateway.models, request.model_name, request.model_version, ask.model)
+    ask = replace(ask, model=model, fields={**_deadline(request.parameters), **ask.fields})
     asked = tensors["SKILL"].elements[0].decode()
     return Inference(request, await prepare(call, ask), asked)
 

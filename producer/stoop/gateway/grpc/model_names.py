@@ -14,10 +14,20 @@ VERSION: Final = "1"
 """The only version of every model."""
 
 
-async def model_for_job(models: Models, name: str, version: str = "") -> str | None:
-    """Return the name for a job, None for the default model; raise an `ApiError` (404) if nobody has served it."""
-    await find_models(models, name, version)
-    return None if await _is_default(models, name) else name
+async def model_for_job(models: Models, name: str, version: str, given: str | None) -> str | None:
+    """Return the name for a job, None for the default model. `given` is the one among the inputs, if there is one.
+
+    Raises an `ApiError` (404) if nobody has served the model, and one (400) if two are named.
+    """
+    if not await _is_default(models, name):
+        await find_models(models, name, version)
+        if given not in (None, name):
+            problem = "MODEL names another model than the request's model_name: leave MODEL out"
+            raise ApiError(400, "invalid_value", problem, param="MODEL")
+        return name
+    if given is None:
+        await find_models(models, name, version)
+    return given
 
 
 async def find_models(models: Models, name: str, version: str = "") -> Sequence[LiveModel]:
