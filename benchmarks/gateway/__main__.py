@@ -1,6 +1,7 @@
 """Measures the gateway on this machine, with an engine that answers at once.
 
     python -m benchmarks.gateway latency [--count 300]
+    python -m benchmarks.gateway grpc [--count 300] [--seconds 5]
     python -m benchmarks.gateway ramp [--seconds 5] [--most 256] [--stream] [--p95-ms 500] --out ramp
     python -m benchmarks.gateway streams [--count 1000]
     python -m benchmarks.gateway memory [--count 100000]
@@ -29,7 +30,7 @@ __all__ = ["main"]
 def main(argv: list[str] | None = None) -> None:
     """Measure, print JSON, and write the report of a ramp."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["latency", "ramp", "streams", "memory", "pages", "triton"])
+    parser.add_argument("what", choices=["latency", "grpc", "ramp", "streams", "memory", "pages", "triton"])
     parser.add_argument("--count", type=int)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--callers", type=int, default=32)
@@ -40,7 +41,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--first-p95-ms", type=float, default=500.0)
     parser.add_argument("--out", type=Path, default=Path("ramp"))
     arguments = parser.parse_args(argv)
-    with running_stack() as stack:
+    with running_stack(*(["--grpc", "127.0.0.1:0"] if arguments.what == "grpc" else [])) as stack:
         told = asyncio.run(_measure(stack, arguments))
     print(json.dumps(told, indent=2))
     if arguments.what == "ramp":
@@ -51,6 +52,10 @@ def main(argv: list[str] | None = None) -> None:
 async def _measure(stack: Stack, arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.what == "latency":
         return await measure_latency(stack, arguments.count or 300)
+    if arguments.what == "grpc":
+        from benchmarks.gateway.grpc_latency import measure_grpc  # the others need no gRPC
+
+        return await measure_grpc(stack, arguments.count or 300, arguments.seconds)
     if arguments.what == "streams":
         return await measure_streams(stack, arguments.count or 1000)
     if arguments.what == "memory":

@@ -25,6 +25,7 @@ class Stack:
     host: str
     port: int
     gateway_pid: int
+    grpc: str = ""
 
     def cpu_seconds(self) -> float:
         """Return the CPU time that the gateway has used."""
@@ -38,24 +39,26 @@ class Stack:
 
 
 @contextlib.contextmanager
-def running_stack() -> Iterator[Stack]:
-    """Run all of it inside the `with`."""
+def running_stack(*more: str) -> Iterator[Stack]:
+    """Run all of it inside the `with`; `more` are further flags of the gateway."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with embedded_redis(folder / "redis") as redis:
             environment = {**os.environ, "STOOP_REDIS_URL": redis.url, "STOOP_READY_FILE": str(folder / "ready")}
             worker = _process("echo_worker", folder, environment, ["-m", "benchmarks.gateway.echo_worker"])
             worker.answers = lambda pid: (folder / "ready").exists()
-            flags = ["-m", "stoop", "serve", "--open", "--port", "0", "--log-level", "warning"]
+            flags = ["-m", "stoop", "serve", "--open", "--port", "0", "--log-level", "warning", *more]
             gateway = _process("gateway", folder, environment, flags)
-            gateway.answers = lambda pid: "listens on" in gateway.log.read_text()
+            said = "answers gRPC on " if "--grpc" in more else "listens on"
+            gateway.answers = lambda pid: said in gateway.log.read_text()
             try:
                 worker.start()
                 gateway.start()
                 found = re.search(r"http://([\d.]+):(\d+)", gateway.log.read_text())
                 assert found is not None and gateway.process is not None
                 config = ProducerConfig(redis_url=redis.url, timeout_seconds=60)
-                yield Stack(config, found[1], int(found[2]), gateway.process.pid)
+                grpc = gateway.log.read_text().partition("answers gRPC on ")[2].split("\n")[0]
+                yield Stack(config, found[1], int(found[2]), gateway.process.pid, grpc)
             finally:
                 gateway.end(signal.SIGTERM)
                 worker.end(signal.SIGTERM)

@@ -39,12 +39,13 @@ class Follower:
         """Let the reader receive this error next, and nothing after it."""
         while not self._events.empty():
             self._events.get_nowait()
-        self._task.cancel()
+        self.close()
         self._events.put_nowait(error)
 
     def close(self) -> "asyncio.Task[None]":
         """Stop following; idempotent. Return the task, which ends when the clean-up has."""
-        self._task.cancel()
+        if not self._task.cancelling():  # a second cancel would break off the clean-up, and the job would go on
+            self._task.cancel()
         return self._task
 
     async def _follow(self, client: JobClient, after: int, timeout: float | None, cancels: bool) -> None:
