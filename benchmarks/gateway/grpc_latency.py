@@ -98,9 +98,7 @@ async def _latency(stack: Stack, channel: Channel, count: int) -> dict[str, Any]
             kept["http"].append((await connection.ask("/v1/query", {"question": QUESTION})).whole)
             kept["grpc"].append(await _timed(lambda: infer(_PLAIN)))
             kept["client first"].append(await first_piece(client))
-            kept["http first"].append(
-                (await connection.ask("/v1/query", {"question": QUESTION, "stream": True})).first
-            )
+            kept["http first"].append((await connection.ask("/v1/query", {"question": QUESTION, "stream": True})).first)
             kept["grpc first"].append(await grpc_first())
     await stream.done_writing()
     connection.close()

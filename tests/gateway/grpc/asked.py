@@ -52,7 +52,10 @@ def asking(address: str, **options: Any) -> Iterator[Any]:
     with contextlib.closing(triton.InferenceServerClient(address, **options)) as client:
         while not client.is_server_ready():
             time.sleep(0.05)
-        yield client
+        try:
+            yield client
+        finally:
+            client.stop_stream(cancel_requests=True)  # otherwise a failed test waits for the answers
 
 
 def refused(call: Any, *arguments: Any, **named: Any) -> tuple[str, str]:

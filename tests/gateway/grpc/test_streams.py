@@ -102,7 +102,7 @@ def test_a_gateway_that_ends_finishes_answers_and_says_so_to_streams(teller: Tow
         idle.ask(query("tell 1"))
         idle.until_final()
         stream.ask(query(f"tell 4 until {gate}"))
-        assert stream.next()[1]["chunk"] == words(4)[0]
+        assert stream.next()[1]["chunk"].startswith(words(4)[0])
         answer = client.async_infer(
             MODEL,
             inputs("query", question=f"tell 2 until {other}"),
