@@ -1,4 +1,4 @@
-"""Accuracy of the demo's model on scenes, and of any model on charts.
+"""Accuracy of the demo's models on scenes and on speech, and of any model on charts.
 
 run.py          the command: draws scenes, asks, marks
 engine.py       asks the engine directly
@@ -8,6 +8,7 @@ charts_data.py  their rows, from a folder or Parquet
 relaxed.py      their measure
 parity.py       the command that compares a checkpoint with the reference code
 reference.py    finds and loads that code
+openai_whisper.py  compares transcripts with openai-whisper's
 """
 
 __all__: list[str] = []
