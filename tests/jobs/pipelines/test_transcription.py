@@ -402,3 +402,11 @@ async def test_an_error_of_the_engine_ends_the_loop() -> None:
     with pytest.raises(asyncio.CancelledError):
         await speaker.hear(60.0)
     assert speaker.told == []
+
+
+async def test_the_words_of_a_window_know_the_pause_before_it() -> None:
+    spoken = replace(SPOKEN, words=(Word(" Hallo.", 1.0, 2.0, 0.9),))
+    windows = iter((spoken, SILENT, spoken))
+    speaker = Speaker(lambda request: next(windows))
+    await speaker.hear(90.0, Transcribe(words=True))
+    assert [task.pause for task in speaker.tasks] == [0.0, 28.0, 58.0]

@@ -122,7 +122,8 @@ class Transcribe:
 
     `language` is a code such as `en`; the model detects it if it is None. The model continues from `history`, the ids
     of earlier windows, and before these from the user's `prompt`; both lose their beginning if they are too long.
-    `timestamps` cuts the text into segments with times; `words` also gives each word its times.
+    `timestamps` cuts the text into segments with times; `words` also gives each word its times. The last word before
+    the window ended `pause` seconds before it: a first word that takes in a long pause is shortened.
     """
 
     language: str | None = None
@@ -131,6 +132,7 @@ class Transcribe:
     history: tuple[int, ...] = ()
     timestamps: bool = True
     words: bool = False
+    pause: float = 0.0
 
 
 Task = Query | Caption | Detect | Point | Gaze | Chat | Embed | Rerank | Transcribe

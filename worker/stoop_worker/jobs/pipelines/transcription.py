@@ -140,8 +140,9 @@ class _Hearing:
         Without `windows` the caller has borrowed one, which is enough because a span has one at a time.
         """
         part, span = spoken.part, spoken.span
-        seek = span.start
+        seek = quiet_from = span.start
         while span.stop - seek >= _SHORTEST:
+            task = replace(task, pause=(seek - quiet_from) / FRAMES_PER_SECOND if task.words else 0.0)
             attempt, content = await self._attempt(seek, spoken, task, windows)
             task = replace(task, language=self.script.language)
             if is_silent(attempt.window):
@@ -151,10 +152,12 @@ class _Hearing:
             end = part.end if after == part.count else (part.start + after) / FRAMES_PER_SECOND
             self.script.take(attempt, Place(spoken.number, part.start + seek, end))
             task = _after(task, attempt)
+            if attempt.window.words:
+                quiet_from = seek + round(attempt.window.words[-1].end * FRAMES_PER_SECOND)
             advance = round(attempt.window.advance * FRAMES_PER_SECOND)
             seek += min(max(advance, _LEAST_ADVANCE), content) if advance > 0 else content
         self.script.close(spoken.number)
-        return task
+        return replace(task, pause=0.0)
 
     async def _attempt(
         self, seek: int, spoken: _Spoken, task: Transcribe, windows: Budget | None

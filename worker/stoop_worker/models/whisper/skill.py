@@ -155,4 +155,4 @@ class TranscribeSkill:
         spoken = replace(self._task, timestamps=False)
         before = [self._ids.start, *task_ids(self._language, spoken, self._ids)]
         words = timed_words(pieces, self._align(before, text))
-        return words_of_segments(segments, pieces, words, text_below=end)
+        return words_of_segments(segments, pieces, words, text_below=end, pause=self._task.pause)

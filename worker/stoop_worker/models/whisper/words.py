@@ -64,9 +64,16 @@ def timed_words(pieces: Sequence[Pieces], alignment: Alignment) -> list[Word]:
 
 
 def words_of_segments(
-    segments: Sequence[Segment], pieces: Sequence[Pieces], words: Sequence[Word], *, text_below: int
+    segments: Sequence[Segment],
+    pieces: Sequence[Pieces],
+    words: Sequence[Word],
+    *,
+    text_below: int,
+    pause: float = 0.0,
 ) -> tuple[tuple[Segment, ...], tuple[Word, ...]]:
     """Return segments and words whose borders agree; ids below `text_below` are text.
+
+    The last word before the window ended `pause` seconds before it.
 
     Words that are too long end where their sentence does, punctuation joins its word, and the first and last words of
     a segment are cut to its borders if they are far outside. Otherwise the words move the borders.
@@ -78,7 +85,7 @@ def words_of_segments(
     placed: list[Word] = []
     for segment in segments:
         inside = list(_take(left, sum(token < text_below for token in segment.tokens)))
-        inside = _after_pause(inside, moved[-1].end if moved else 0.0, usual)
+        inside = _after_pause(inside, moved[-1].end if moved else -pause, usual)
         segment, inside = _agree(segment, inside, usual)
         moved.append(segment)
         placed += inside
