@@ -112,7 +112,7 @@ def _other_model() -> Any:
         heads[layer, head] = True
     model.register_buffer("alignment_heads", heads.to_sparse(), persistent=False)
     for module in ("whisper.transcribe", "whisper.decoding"):
-        importlib.import_module(module).get_tokenizer = lambda *_, **__: _other_tokenizer()
+        vars(importlib.import_module(module))["get_tokenizer"] = lambda *_, **__: _other_tokenizer()
     return model
 
 
