@@ -1,9 +1,8 @@
 """Steps that read their heads late, because a text in them follows a grammar, beside sequences that roll back."""
 
-import re
 from collections.abc import Mapping
 
-from stoop_worker.engine.request import Finished, FinishReason, Grammar, Output, Query, Request, Sampling
+from stoop_worker.engine.request import Finished, Grammar, Output, Query, Request, Sampling
 from tests.engine.micro import LIVELY, drain, ending, micro_moondream, small_engine
 
 
@@ -24,29 +23,3 @@ def answer(received: Mapping[str, list[Output]], name: str) -> tuple[str, str | 
     found = ending(received, name)
     assert isinstance(found, Finished)
     return found.text, found.reasoning
-
-
-def test_many_texts_with_grammars_answer_as_without_lookahead() -> None:
-    """Their masks come from another thread, while texts that have just ended are finished beside it."""
-    model = micro_moondream(LIVELY)
-    requests = [
-        Request(
-            str(number),
-            Query("red"),
-            (),
-            Sampling(
-                temperature=1.0,
-                seed=number,
-                max_tokens=4 + number,
-                grammar=Grammar(regex=f"[a-z ]{{{2 + number % 5},9}}"),
-            ),
-        )
-        for number in range(12)
-    ]
-    ahead = drain(small_engine(model, lookahead=True, max_batch=12), requests)
-    behind = drain(small_engine(model, lookahead=False, max_batch=12), requests)
-    for each in requests:
-        assert answer(ahead, each.id) == answer(behind, each.id)
-        assert re.fullmatch("[a-z ]{2,9}", answer(ahead, each.id)[0])
-    reasons = {found.reason for each in requests if isinstance(found := ending(ahead, each.id), Finished)}
-    assert reasons == {FinishReason.STOP, FinishReason.LENGTH}

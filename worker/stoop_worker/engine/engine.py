@@ -10,7 +10,7 @@ from stoop_worker.engine.checks import check_request
 from stoop_worker.engine.config import EngineConfig, KVMemory
 from stoop_worker.engine.device.attention_choice import AttentionChoice
 from stoop_worker.engine.device.heads import PendingHeads
-from stoop_worker.engine.device.runner import Runner, Started
+from stoop_worker.engine.device.runner import Runner
 from stoop_worker.engine.inputs import MediaInput
 from stoop_worker.engine.model import Model, RequestInvalid
 from stoop_worker.engine.pages import PagePool
@@ -21,9 +21,6 @@ from stoop_worker.engine.skill import Advance, HeadValues, Lookahead
 from stoop_worker.engine.stats import Stats, Totals
 
 __all__ = ["Engine"]
-
-_Found = Several[tuple[Sequence, HeadValues]]
-"""The head values of a step, each with its sequence."""
 
 
 class Engine:
@@ -131,12 +128,10 @@ class Engine:
         running = self._runner.run(plan)
         self._on_progress()
         self._scheduler.commit(plan)
+        outputs = self._take_outbox() + self._advance(self._ahead if self._looks_ahead else running.heads())
         if self._looks_ahead:
-            outputs = self._take_outbox() + self._advance(self._ahead, before=lambda found: _follow(found, running))
             self._ahead = running.heads()
             self._look_ahead(self._ahead)
-        else:
-            outputs = self._take_outbox() + self._advance(running.heads())
         self._count(plan, started)
         return outputs
 
@@ -179,10 +174,9 @@ class Engine:
             if chunk.sequence.times.started is None:
                 chunk.sequence.times.started = self._clock()
 
-    def _advance(self, heads: PendingHeads, before: Callable[[_Found], None] = lambda found: None) -> list[Output]:
+    def _advance(self, heads: PendingHeads) -> list[Output]:
         found = list(heads.collect())
         now = self._clock()
-        before(found)
         return [output for sequence, values in found for output in self._take(sequence, values, now)]
 
     def _take(self, sequence: Sequence, found: HeadValues, now: float) -> list[Output]:
@@ -238,18 +232,6 @@ class Engine:
         assert plan.chunks or not self._scheduler.waiting or self._looks_ahead, "sequences wait while none runs"
         if plan.chunks:
             self._totals = self._totals.with_step(plan, self._clock() - started)
-
-
-def _follow(found: _Found, running: Started) -> None:
-    """Let the constraints follow their tokens, and start the masks after them: other threads compute those.
-
-    The skills take the tokens meanwhile, which takes about as long.
-    """
-    for sequence, values in found:
-        constraint = sequence.skill.constraint
-        if constraint is not None and values.token is not None:
-            constraint.follow(values.token)
-    running.start_masks()
 
 
 def _streamed(sequence: Sequence, partial: Several[Output]) -> Several[Output]:

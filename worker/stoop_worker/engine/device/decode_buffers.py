@@ -3,7 +3,6 @@
 B rows, P pages of the longest context, W columns of values.
 """
 
-from collections.abc import Callable
 from collections.abc import Sequence as Several
 from dataclasses import dataclass
 
@@ -131,19 +130,14 @@ class DecodeBuffers:
             reads=HeadReads(seats_B, self._sampling(rows, kind), kind.values, arrays["rules"]),
         )
 
-    def start_masks(self, constraints: Several[Constraint], rows: Several[int]) -> Callable[[], None]:
-        """Start to compute the masks of some rows; the other rows have none. The returned function starts the copy."""
+    def fill_masks(self, constraints: Several[Constraint], rows: Several[int]) -> None:
+        """Compute the masks of some rows and start the copy; the other rows have none."""
         masks = self._mask_buffers()
         host = masks.on_host()
         host["rows"][:] = -1
         host["rows"][list(rows)] = range(len(rows))
-        wait = self._limits.masks.start(constraints, host["masks"])
-
-        def send() -> None:
-            wait()
-            masks.send()
-
-        return send
+        self._limits.masks.fill(constraints, host["masks"])
+        masks.send()
 
     def _mask_buffers(self) -> StaticBuffers:
         """Return the buffers of masks; most workers never need them."""

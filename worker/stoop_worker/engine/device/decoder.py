@@ -26,25 +26,8 @@ from stoop_worker.engine.tensors import LastHeads
 
 __all__ = ["Decoder", "LateRead", "bucket_sizes"]
 
-
-class LateRead:
-    """The heads of a step that has started, which masks limit."""
-
-    def __init__(self, start_masks: Callable[[], Callable[[], None]], read: Callable[[], Tensor]) -> None:
-        self._start_masks = start_masks
-        self._read = read
-        self._send: Callable[[], None] | None = None
-
-    def start(self) -> None:
-        """Start the masks, after the constraints have followed all tokens of earlier steps."""
-        self._send = self._start_masks()
-
-    def __call__(self) -> Tensor:
-        """Read the heads; the masks may have been started."""
-        send = self._send or self._start_masks()
-        send()
-        with record_function("stoop.heads"):
-            return self._read()
+LateRead = Callable[[], Tensor]
+"""Reads the heads of a step that has started; call it once the skills have taken all tokens of earlier steps."""
 
 
 class Decoder:
@@ -123,10 +106,16 @@ class Decoder:
             graphs.replay(start)
         return self._after_masks(sequences, lambda: graphs.replay(key)[:count])
 
-    def _after_masks(self, sequences: Several[Sequence], read: Callable[[], Tensor]) -> LateRead:
+    def _after_masks(self, sequences: Several[Sequence], read: LateRead) -> LateRead:
         rows = [row for row, sequence in enumerate(sequences) if sequence.skill.constraint]
         constraints = [each for sequence in sequences if (each := sequence.skill.constraint)]
-        return LateRead(lambda: self._buffers.start_masks(constraints, rows), read)
+
+        def late() -> Tensor:
+            self._buffers.fill_masks(constraints, rows)
+            with record_function("stoop.heads"):
+                return read()
+
+        return late
 
     def _captured(self, size: int, kind: DecodeKind) -> Hashable:
         """Capture a step, or the second part of one with masks."""
@@ -134,7 +123,7 @@ class Decoder:
         if self._graphs is not None and key not in self._graphs:
             self._buffers.fill(())  # the capture runs on padding only
             if kind.masked:
-                self._buffers.start_masks((), ())()
+                self._buffers.fill_masks((), ())
             rows = self._rows(size, kind)
             hidden_BC = self._hidden_BC[:size]
             self._graphs.capture(

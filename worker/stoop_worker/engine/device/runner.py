@@ -88,13 +88,6 @@ class Started:
         self._heads = PendingHeads(self._asked, read) if len(read) == len(parts) else None
 
     @torch.inference_mode()
-    def start_masks(self) -> None:
-        """Start the masks of its decodes; by now their constraints must have followed all earlier tokens."""
-        for part in self._parts:
-            if isinstance(part, LateRead):
-                part.start()
-
-    @torch.inference_mode()
     def heads(self) -> PendingHeads:
         """Return the head values, which are still pending; by now the skills must have taken all earlier ones."""
         if self._heads is None:

@@ -2,9 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from statistics import median
-from threading import Event
 from time import perf_counter
 from typing import Final
 
@@ -20,8 +18,6 @@ _FEW: Final = 4  # threads; the masks of a step with JSON take less than a milli
 _REMEMBERED: Final = 5  # times of each way
 _RETRIED: Final = 64  # fills between two trials of another way
 
-_WORTH_A_THREAD: Final = 8  # masks; fewer take less time than it takes to hand them to another thread
-
 _Way = Callable[[Sequence[Constraint], npt.NDArray[np.int32]], None]
 
 
@@ -35,8 +31,6 @@ class Masks:
         self._ways: tuple[_Way, ...] = _compute_each, _Parallel(_FEW), _Parallel()
         self._seconds = [deque[float](maxlen=_REMEMBERED) for _ in self._ways]  # of one mask
         self._fills = 0
-        self._aside = _Parallel(_FEW)
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="masks")  # it starts with the first masks
 
     def fill(self, constraints: Sequence[Constraint], masks_NW: npt.NDArray[np.int32]) -> None:
         """Write the mask of each text to its row; in a broken constraint only the ends of a text may come."""
@@ -47,24 +41,6 @@ class Masks:
         way, started = self._choose(), perf_counter()
         self._ways[way](constraints, masks_NW)
         self._seconds[way].append((perf_counter() - started) / len(constraints))
-
-    def start(self, constraints: Sequence[Constraint], masks_NW: npt.NDArray[np.int32]) -> Callable[[], object]:
-        """Fill many masks in another thread, while the caller goes on; the returned function waits for them.
-
-        Few are filled at once. Until that function returns, the caller must not use the constraints' matchers.
-        """
-        if len(constraints) < _WORTH_A_THREAD:
-            self.fill(constraints, masks_NW)
-            return lambda: None
-        begun = Event()
-
-        def work() -> None:
-            begun.set()
-            self._aside(constraints, masks_NW)  # without the interpreter's lock
-
-        filled = self._thread.submit(work)
-        begun.wait()  # gives the interpreter to the thread at once, which would otherwise wait for its turn
-        return filled.result
 
     def _choose(self) -> int:
         """Return the number of the way to take now."""
