@@ -22,7 +22,7 @@ from stoop_worker.metrics import Metrics
 
 __all__ = ["running_media", "store_of"]
 
-_MOST_THREADS = 8
+_MOST_THREADS = 6  # more decode hardly faster, and take the interpreter from the event loop
 _RESERVED_SHARE = 8  # one byte or window of this number is reserved for the first lane
 
 

@@ -8,6 +8,7 @@ import contextlib
 import json
 import subprocess
 import sys
+import weakref
 from threading import Lock, Timer
 from typing import Final
 
@@ -28,6 +29,9 @@ class Trial:
     def __init__(self) -> None:
         self._lock = Lock()
         self._process: subprocess.Popen[str] | None = None
+        self._ending: weakref.finalize[[subprocess.Popen[str]], Trial] | None = (
+            None  # called at the latest with the last reference
+        )
 
     def refusal(self, grammar: str) -> str | None:
         """Return why a grammar does not compile; None if it does. Any thread may call it.
@@ -35,9 +39,10 @@ class Trial:
         Raises `TrialUnavailable`.
         """
         with self._lock:
-            process = self._running() or _started()
+            process = self._running() or self._start()
             answer = _answer(process, json.dumps(grammar))
-            self._process = None if answer is None else process
+            if answer is None:
+                self._end()
         if answer is None:
             return _REFUSED
         reason: str | None = json.loads(answer)
@@ -46,18 +51,22 @@ class Trial:
     def close(self) -> None:
         """End the process."""
         with self._lock:
-            if self._process is not None:
-                _end(self._process)
-                self._process = None
+            self._end()
 
-    def __del__(self) -> None:
-        self.close()
+    def _start(self) -> subprocess.Popen[str]:
+        self._process = _started()
+        self._ending = weakref.finalize(self, _end, self._process)
+        return self._process
+
+    def _end(self) -> None:
+        if self._ending is not None:
+            self._ending()
+        self._process = self._ending = None
 
     def _running(self) -> subprocess.Popen[str] | None:
         """Return the process, unless it has ended since its last answer: no grammar is to blame for that."""
         if self._process is not None and self._process.poll() is not None:
-            _end(self._process)
-            self._process = None
+            self._end()
         return self._process
 
 

@@ -80,7 +80,7 @@ class FetchConfig:
 class Fetcher:
     """Fetches images, `concurrency` at once; a context manager that ends its threads.
 
-    It reserves an eighth of them for the first priority. Without `https` it refuses images on web servers.
+    It reserves half of them for the first priority. Without `https` it refuses images on web servers.
     """
 
     def __init__(self, config: FetchConfig, *, https: HttpsFetcher | None = None) -> None:
@@ -192,7 +192,7 @@ class _Download:
 
 def _reserved(concurrency: int) -> int:
     """Return the number of downloads reserved for the first priority."""
-    return min(concurrency - 1, max(1, concurrency // 8))
+    return min(concurrency - 1, max(1, concurrency // 2))
 
 
 def _connect(config: FetchConfig) -> "S3Client":

@@ -48,7 +48,7 @@ class Cuts(NamedTuple):
 
 
 # the fastest of a sweep on an H200, at Moondream 3's sizes
-_ONE = Cuts(up=Cut(pairs=16, rows=32, columns=128, warps=4, stages=6), down=Cut(16, 32, 256, 4, 3, held=1))
+_ONE = Cuts(up=Cut(pairs=16, rows=32, columns=128, warps=4, stages=3), down=Cut(16, 32, 256, 4, 3, held=1))
 _DECODE = Cuts(up=Cut(16, 32, 128, 4, 4), down=Cut(16, 64, 128, 4, 4))
 _BETWEEN = Cuts(up=Cut(64, 64, 64, 4, 4), down=Cut(64, 64, 64, 4, 4))
 _SHORT_PREFILL = Cuts(up=Cut(128, 64, 64, 8, 3), down=Cut(128, 128, 64, 8, 3))
