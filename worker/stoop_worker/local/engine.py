@@ -194,6 +194,7 @@ class LocalEngine(SpeechMethods):
             return await self._hear(job, audio, self._spec.preparation, stream=stream)
         output = spec_of(skill).output
         if stream and output in TEXT_OUTPUTS:
+            job = msgspec.structs.replace(job, stream=True)
             return {output: LocalText(self._follow(job, image), lambda finished: _completed(job, finished))}
         answer: dict[str, Any] = msgspec.to_builtins((await self.result(job, image)).output)
         if "embeddings" in answer:
