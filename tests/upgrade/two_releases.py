@@ -75,7 +75,7 @@ class _Producer:
         whole = packed[: packed.rfind(b"\n") + 1]
         if new:
             self._read += len(whole)
-        # a producer that was killed in the middle of a line leaves it to the next, which begins behind it
+        # a killed producer leaves whole lines: it writes each by one small write
         for line in whole.splitlines():
             yield json.loads(line)
 

@@ -94,8 +94,9 @@ class JobClient:
     ) -> AsyncGenerator[Event, None]:
         """Yield every event of the job, each once and in order, up to the terminal one.
 
-        A late subscriber gets the earlier events too; a lost connection or a restart of Redis loses nothing. With
-        `after` the stream begins behind the event with that `seq`, which a browser sends as Last-Event-ID; below 0 it
+        If the job streams, a late subscriber gets the earlier events too, and a lost connection or a restart of Redis
+        loses nothing. Of any other job it gets the end, and the events that come while it watches. With `after` the
+        stream begins behind the event with that `seq`, which a browser sends as Last-Event-ID; below 0 it
         begins at the first event. After a `RestartedEvent`, discard everything before it.
 
         Raises `TimedOut` after `timeout` seconds for the whole stream; the job goes on, unless `cancel_on_exit`. Raises

@@ -1,4 +1,4 @@
-"""A call in progress, whatever the protocol it came by: its caller's key, and all that its answer needs of it."""
+"""A call in progress over any protocol: the caller's key and everything that the answer needs."""
 
 import re
 import secrets

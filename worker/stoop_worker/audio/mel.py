@@ -87,7 +87,7 @@ def log_mel(samples: Samples, mels: int, check: Check = go_on) -> npt.NDArray[np
 def normalised(
     logarithms: npt.NDArray[np.float32], loudest: float, out: npt.NDArray[np.float32] | None = None
 ) -> npt.NDArray[np.float32]:
-    """Return the features of logarithms, of which the upper 8 decades below `loudest` count."""
+    """Return the features of the logarithms, clamped to 8 decades below `loudest`."""
     features: npt.NDArray[np.float32] = np.maximum(logarithms, np.float32(loudest) - _DECADES, out=out)
     features += np.float32(4)
     features /= np.float32(4)

@@ -1,4 +1,4 @@
-"""What a caller asks before it infers: whether the server and its models are ready, and what they take."""
+"""Answers questions before an inference: is the server ready, which models are there, which inputs do they take?"""
 
 from importlib.metadata import version
 from typing import Any, Final
@@ -62,7 +62,7 @@ async def model_ready(call: RpcCall, request: Any) -> Any:
 
 
 async def model_metadata(call: RpcCall, request: Any) -> Any:
-    """Answer `ModelMetadata`. All models have the same inputs, of which each skill reads its own."""
+    """Answer `ModelMetadata`. All models have the same inputs; each skill reads only its own."""
     await find_models(call.gateway.models, request.name, request.version)
     answer = _ModelMetadata(name=request.name, versions=[VERSION], platform="stoop")
     for each in INPUTS.values():

@@ -89,7 +89,9 @@ def write_text(response: Any, name: str, text: bytes, *, raw: bool) -> None:
 
 def _read(given: Any, raw: bytes | None) -> Tensor:
     if "shared_memory_region" in given.parameters:
-        raise _input_wrong(given, "lies in shared memory, which this server has not: send its elements in the request")
+        raise _input_wrong(
+            given, "lies in shared memory, which this server does not support: send its elements in the request"
+        )
     if given.datatype != _BYTES and given.datatype not in _FORMATS:
         raise _input_wrong(given, f"has the datatype {_shown(given.datatype)}: send one of {_DATATYPES}")
     count = _count(given)

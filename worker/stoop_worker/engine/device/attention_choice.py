@@ -118,7 +118,8 @@ def _fastest(facts: AttentionFacts) -> AttentionChoice:
     name = ".".join(map(str, facts.capability))
     if facts.capability == _HOPPER:
         prefill, decode = _FASTER_ON_HOPPER.get(facts.head_dim, (TRITON, TRITON))
-        why = f"measured on compute capability {name} with heads of {facts.head_dim} channels"
+        measured = "measured" if facts.head_dim in _FASTER_ON_HOPPER else "not measured, but ours are made for it:"
+        why = f"{measured} on compute capability {name} with heads of {facts.head_dim} channels"
     else:
         prefill, decode = FLASHINFER, FLASHINFER
         why = f"our kernels for Hopper do not run on compute capability {name}"

@@ -84,7 +84,7 @@ async def _hear_at_once(
 ) -> float:
     """Hear spans at the same time, as they come; return the seconds of the recording.
 
-    Without a language the first one is heard alone, because its language is that of all.
+    If no language is given, the first span is heard alone, and its language is used for the rest.
     """
     one_waits = asyncio.Lock()
     duration, numbers = 0.0, count()

@@ -119,5 +119,7 @@ def _among_chosen(
         expert = tl.load(experts_ptr + mine, cache_modifier=".cg")
     pair = tl.max(tl.where(found == expert, place, -1), axis=1)
     first = tl.min(tl.where(pair >= 0, pair, P), axis=0)
-    last = mine if P < E else P - 1
-    return tl.where(first <= last, expert, E), pair
+    takes = first < P
+    if P < E:
+        takes = first == mine
+    return tl.where(takes, expert, E), pair

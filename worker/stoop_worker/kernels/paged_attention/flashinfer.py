@@ -134,7 +134,7 @@ class PlannedDecode(_Planned):
         )
         super().__init__(shared, attention)
         rows = len(lists.lasts_B)
-        # the later, faster plans need a first one: of one page a row
+        # `fast_decode_plan` needs one ordinary plan first, here with one page per row
         starts_B1 = torch.arange(rows + 1, dtype=torch.int32)
         pages_N = torch.zeros(rows, dtype=torch.int32, device=shared.device)
         lasts_B = torch.ones(rows, dtype=torch.int32)

@@ -26,7 +26,7 @@ from stoop_worker.models.moondream.weights import MoE, Tau, TextBlock, TextWeigh
 __all__ = ["MOST_BESIDE", "MergedBlock", "merge", "step"]
 
 MOST_BESIDE = 64
-"""Up to so many rows attend beside their experts."""
+"""The most rows whose attention runs beside their experts."""
 
 _MULTIPLE = 128  # of the first product's rows, so that the kernel's blocks divide them
 

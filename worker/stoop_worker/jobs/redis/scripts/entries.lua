@@ -25,8 +25,7 @@ local function own_name(lane, entry)
   return (not home or home == lane) and entry or entry .. '.' .. lane:gsub('/', '.')
 end
 
--- Returns id, bytes, deadline, 1 if the bytes are a Celery message, and what the job says of `stream`, if that is known
--- here. What is put back into a lane carries its `id`, as its entry is a new one.
+-- Returns id, bytes, deadline, 1 if the bytes are a Celery message, and the job's `stream`, if it is given. What is put back into a lane carries its `id`, as its entry is a new one.
 local function read(lane, entry, fields)
   local message = field(fields, 'm')
   local packed = message or field(fields, 'j') or ''
@@ -47,16 +46,16 @@ local function is_duplicate(had, lane, entry)
   return had.state == 'delayed' or had.entry and had.lane and entry_at(stem .. 'jobs:' .. had.lane, had.entry)
 end
 
--- Returns 1 if the events of a job are logged. Nobody misses those of a job that does not stream; only of a job that a
--- client did not submit it is not known how its producer waits, unless it says that it does not stream.
+-- Returns 1 if the events of a job are logged. A job that does not stream needs no log. If no client submitted the job,
+-- its producer may wait on the log, so it is kept unless the job says "stream": false.
 local function is_logged(had, streams)
   return (streams == true or streams ~= false and not had.digest) and 1 or 0
 end
 
 -- The first event of a submitted job is written only now: a stream of one entry costs 4 KB, in a lane of millions.
 local function begin_log(id, had, logged)
-  if had.attempt then return end
-  -- of a job that had this id long ago, or of somebody else
+  if had.attempt and logged == 1 then return end
+  -- of an earlier run by a release that logged every job, of a job that had this id long ago, or of somebody else
   redis.call('DEL', stem .. 'log:' .. id)
   if logged == 1 and had.state == 'queued' and had.seq == '1' then
     local event = '{"type":"queued","v":1,"id":"' .. id .. '","seq":0,"attempt":0}'
