@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from stoop.client.async_client import AsyncClient
 from stoop.config import ProducerConfig
-from stoop.errors import ConfigError
+from stoop.errors import ConfigError, StoopError
 from stoop.gateway.admitted import AdmittedCall, shutting_down
 from stoop.gateway.batch_run import BatchRunner
 from stoop.gateway.errors import ApiError
@@ -121,8 +121,18 @@ class Gateway:
         call.closes(lambda: self._leave(follower))
         return follower
 
+    def cancel(self, job_id: str) -> None:
+        """Cancel a job whose caller has left, in a task of its own, since the caller's is cancelled."""
+        self._clean(asyncio.create_task(self._cancel(job_id)))
+
     def _leave(self, follower: Follower) -> None:
         self._followers.discard(follower)
-        task = follower.close()
+        self._clean(follower.close())
+
+    async def _cancel(self, job_id: str) -> None:
+        with contextlib.suppress(StoopError):
+            await self.client.cancel(job_id)
+
+    def _clean(self, task: "asyncio.Task[None]") -> None:
         self._cleaning.add(task)
         task.add_done_callback(self._cleaning.discard)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from stoop.errors import ClientUnusable, IdempotencyConflict, InvalidJob, QueueFull
@@ -32,9 +33,12 @@ class JointSubmission:
         self._grouped = grouped
         self._waiting: list[_Waiting] = []
         self._calls: set[asyncio.Task[None]] = set()
+        self._closed = False
 
     async def submit(self, job: Job) -> str:
         """Return the job's id once the job is in its lane. Raises what `put` raises for this job alone."""
+        if self._closed:
+            raise _closed()
         loop = asyncio.get_running_loop()
         if not self._waiting:
             loop.call_soon(self._start)
@@ -43,21 +47,30 @@ class JointSubmission:
         return await waiting.job_id
 
     async def close(self) -> None:
-        """End the calls; their callers get an error."""
+        """End the calls; their callers get an error, and so do later ones."""
+        self._closed = True
+        _fail(self._waiting, _closed())
         for call in self._calls:
             call.cancel()
         await asyncio.gather(*self._calls, return_exceptions=True)
 
     def _start(self) -> None:
-        # a caller that was cancelled wants its job no more
-        batch = [waiting for waiting in self._waiting if not waiting.job_id.done()]
-        self._waiting = []
-        for places in self._grouped([waiting.job for waiting in batch]):
-            call = asyncio.create_task(self._submit([batch[i] for i in places]))
+        waiting, self._waiting = _still_waiting(self._waiting), []
+        for places in self._grouped([each.job for each in waiting]):
+            batch = [waiting[i] for i in places]
+            call = asyncio.create_task(self._submit(batch))
             self._calls.add(call)
-            call.add_done_callback(self._calls.discard)
+            call.add_done_callback(partial(self._ended, batch))
+
+    def _ended(self, batch: Sequence[_Waiting], call: "asyncio.Task[None]") -> None:
+        self._calls.discard(call)
+        # only a cancelled call leaves callers behind; before its first step it could not even catch that
+        _fail(batch, _closed())
 
     async def _submit(self, batch: Sequence[_Waiting]) -> None:
+        batch = _still_waiting(batch)
+        if not batch:
+            return
         try:
             ids = await self._put([waiting.job for waiting in batch])
         except (InvalidJob, IdempotencyConflict, QueueFull) as error:
@@ -66,9 +79,6 @@ class JointSubmission:
             else:
                 # none of them is in its lane, and only Redis knows which one was refused
                 await asyncio.gather(*(self._submit([waiting]) for waiting in batch))
-        except asyncio.CancelledError:
-            _fail(batch, ClientUnusable("this client was closed before the job was submitted"))
-            raise
         except Exception as error:  # raised where the jobs are awaited
             _fail(batch, error)
         else:
@@ -77,7 +87,25 @@ class JointSubmission:
                     waiting.job_id.set_result(job_id)
 
 
+def _still_waiting(batch: Sequence[_Waiting]) -> list[_Waiting]:
+    """Leave out the jobs whose callers were cancelled: they want them no more."""
+    return [waiting for waiting in batch if not waiting.job_id.done()]
+
+
 def _fail(batch: Sequence[_Waiting], error: Exception) -> None:
-    for waiting in batch:
-        if not waiting.job_id.done():
-            waiting.job_id.set_exception(error)
+    for waiting in _still_waiting(batch):
+        waiting.job_id.set_exception(_copied(error))
+
+
+def _copied(error: Exception) -> Exception:
+    """Return a copy for one caller: each `raise` adds to the traceback of the object it raises."""
+    # not copy.copy, which calls `__init__` with the message, and some errors take other arguments
+    copied = type(error).__new__(type(error), *error.args)
+    copied.__dict__.update(error.__dict__)
+    copied.__cause__, copied.__context__ = error.__cause__, error.__context__
+    copied.__suppress_context__ = error.__suppress_context__
+    return copied.with_traceback(error.__traceback__)
+
+
+def _closed() -> ClientUnusable:
+    return ClientUnusable("this client was closed before the job was submitted")
