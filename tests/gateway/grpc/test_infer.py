@@ -145,3 +145,19 @@ def test_a_repeated_request_is_the_same_job(telling: Serving) -> None:
         assert first["job_id"] == again["job_id"]
         status, message = refused(client.infer, MODEL, inputs("query", question="tell 3"), headers=headers)
         assert status == "ALREADY_EXISTS" and "idempotency_conflict" in message
+
+
+def test_each_request_of_a_stream_has_an_idempotency_key_of_its_own(telling: Serving) -> None:
+    asked = [("a", 1), ("b", 2), ("", 3)]
+    jobs: list[list[str]] = []
+    with asking(telling.grpc) as client:
+        for _ in range(2):
+            stream, answers = Stream(client, headers={"idempotency-key": "grpc-stream"}), []
+            for request_id, count in asked:
+                stream.ask(inputs("query", question=f"tell {count}"), request_id)
+                [(_, text)] = stream.until_final()
+                assert text is not None and text["answer"] == "".join(words(count))
+                answers.append(text["job_id"])
+            jobs.append(answers)
+            client.stop_stream()
+    assert jobs[0] == jobs[1] and len(set(jobs[0])) == 3, "a repeated stream gets the answers of the same jobs"

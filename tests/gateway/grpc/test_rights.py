@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
@@ -99,11 +101,37 @@ def test_limits_are_told_with_the_time_to_wait(teller: Town, begin: Begin, tmp_p
         assert client.is_server_live(), "public calls have no limit"
 
 
+def test_the_key_is_checked_before_a_message_is_read(teller: Town, begin: Begin, tmp_path: Path) -> None:
+    """The callers send no message, and never say that none comes."""
+    file = tmp_path / "keys.json"
+    keys("new", "ann", "--file", str(file))
+    serving = begin(teller, "--keys", str(file), *GRPC)
+    silent = threading.Event()
+
+    def nothing() -> Iterator[bytes]:
+        silent.wait(SECONDS)
+        yield from ()
+
+    with grpc.insecure_channel(serving.grpc) as channel:
+        for rpc in RPCS:
+            call = channel.stream_unary(f"/{GRPC_NAME}/{rpc.name}").future(nothing())
+            assert call.code().name == ("OK" if rpc.name in PUBLIC else "UNAUTHENTICATED"), rpc.name
+        silent.set()
+
+
+def test_a_call_without_a_message_is_refused(teller: Town, begin: Begin) -> None:
+    serving = begin(teller, "--open", *GRPC)
+    with grpc.insecure_channel(serving.grpc) as channel:
+        call = channel.stream_unary(f"/{GRPC_NAME}/ModelInfer").future(iter(()))
+        assert call.code().name == "INVALID_ARGUMENT" and "has no message" in call.details()
+
+
 def test_a_message_is_bounded(teller: Town, begin: Begin) -> None:
     serving = begin(teller, "--open", "--max-json-bytes", "2000", *GRPC)
     with asking(serving.grpc) as client:
         assert refused(client.infer, MODEL, inputs("query", question="x" * 3000))[0] == "RESOURCE_EXHAUSTED"
         assert text_of(client.infer(MODEL, inputs("query", question="tell 1")))["answer"] == "word-0"
+    assert "Traceback" not in serving.log
 
 
 def test_tls(teller: Town, begin: Begin, tmp_path: Path) -> None:

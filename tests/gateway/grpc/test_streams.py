@@ -96,29 +96,45 @@ def test_a_dropped_connection_cancels_its_job(teller: Town, telling: Serving, ga
     until(lambda: not running(teller))
 
 
+def end(serving: Serving) -> subprocess.Popen[bytes]:
+    process = serving.server.process
+    assert process is not None
+    process.send_signal(signal.SIGTERM)
+    return process
+
+
 def test_a_gateway_that_ends_finishes_answers_and_says_so_to_streams(teller: Town, begin: Begin, gate: Path) -> None:
-    serving, other = begin(teller, "--open", "--drain-seconds", "4", *GRPC), gate.with_name("other")
+    """It has more than time enough, and ends once its last answer is out."""
+    serving = begin(teller, "--open", "--drain-seconds", str(2 * SECONDS), *GRPC)
     with asking(serving.grpc) as client, streaming(serving.grpc) as stream, streaming(serving.grpc) as idle:
         idle.ask(query("tell 1"))
         idle.until_final()
         stream.ask(query(f"tell 4 until {gate}"))
         assert stream.next()[1]["chunk"].startswith(words(4)[0])
-        answer = client.async_infer(
-            MODEL,
-            inputs("query", question=f"tell 2 until {other}"),
-            lambda result, error: answers.append((result, error)),
-        )
         answers: list[tuple[object, object]] = []
+        asked = inputs("query", question=f"tell 2 until {gate}")
+        answer = client.async_infer(MODEL, asked, lambda result, error: answers.append((result, error)))
         until(lambda: len(running(teller)) == 2)
-        process = serving.server.process
-        assert process is not None and answer is not None
-        process.send_signal(signal.SIGTERM)
+        process = end(serving)
         with pytest.raises(Exception, match=r"UNAVAILABLE.*server_shutting_down"):
             idle.next()
-        other.touch()
+        gate.touch()
         until(lambda: answers)
         result, error = answers[0]
-        assert error is None and text_of(result)["answer"] == "".join(words(2))
+        assert answer is not None and error is None and text_of(result)["answer"] == "".join(words(2))
+        assert stream.until_final()[-1][1]["answer"] == "".join(words(4))
+        with pytest.raises(Exception, match=r"UNAVAILABLE.*server_shutting_down"):
+            stream.next()
+        assert process.wait(SECONDS) == 0
+
+
+def test_a_gateway_that_ends_breaks_off_the_answers_that_take_too_long(teller: Town, begin: Begin, gate: Path) -> None:
+    """Nobody opens the gate."""
+    serving = begin(teller, "--open", "--drain-seconds", "2", *GRPC)
+    with streaming(serving.grpc) as stream:
+        stream.ask(query(f"tell 4 until {gate}"))
+        assert stream.next()[1]["chunk"].startswith(words(4)[0])
+        process = end(serving)
         with pytest.raises(Exception, match="server_shutting_down"):
             while stream.next():
                 pass

@@ -4,11 +4,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
+from grpc.aio import EOF
 
+from stoop.gateway.errors import ApiError
 from stoop.gateway.grpc import about, infer
 from stoop.gateway.grpc.calls import Calls, Ended
 from stoop.gateway.grpc.messages import GRPC_NAME, message_class, read_message
 from stoop.gateway.grpc.rpc import Rpc, UnaryRpc
+from stoop.gateway.grpc.rpc_call import RpcCall
 from stoop.gateway.grpc.stream import InferStream
 from stoop.kserve.codes import message_of
 
@@ -39,24 +42,38 @@ STREAM: Final = Rpc(name="ModelStreamInfer", limited=False)
 def router(gateway: "Gateway") -> grpc.GenericRpcHandler:
     """Return what gRPC's server finds the RPCs by.
 
-    Messages pass it as bytes: a message that cannot be read is then a caller's error, with a line in the log.
+    Messages pass it as bytes: a message that cannot be read is then a caller's error, with a line in the log. To gRPC
+    every RPC has a stream of requests, because gRPC reads the message of any other RPC before its handler runs: so
+    the key and the limits are checked first.
     """
     calls = Calls(gateway)
-    methods = {rpc.name: grpc.unary_unary_rpc_method_handler(_answering(calls, rpc)) for rpc in RPCS}
+    methods = {rpc.name: grpc.stream_unary_rpc_method_handler(_answering(calls, rpc)) for rpc in RPCS}
     methods[STREAM.name] = grpc.stream_stream_rpc_method_handler(_streaming(calls))
     return grpc.method_handlers_generic_handler(GRPC_NAME, methods)
 
 
-def _answering(calls: Calls, rpc: UnaryRpc) -> Callable[[bytes, Any], Awaitable[bytes]]:
-    async def answer(message: bytes, context: Any) -> bytes:
-        ended = await calls.run(
-            rpc, _metadata(context), lambda call: rpc.run(call, read_message(message, rpc.request()))
-        )
+def _answering(calls: Calls, rpc: UnaryRpc) -> Callable[[Any, Any], Awaitable[bytes]]:
+    async def answer(_: Any, context: Any) -> bytes:
+        async def work(call: RpcCall) -> Any:
+            return await rpc.run(call, await _read(rpc, context))
+
+        ended = await calls.run(rpc, _metadata(context), work)
         await _finish(context, ended)
         written: bytes = ended.answer.SerializeToString()
         return written
 
     return answer
+
+
+async def _read(rpc: UnaryRpc, context: Any) -> Any:
+    """Return the message of the call. That of a public RPC is empty, so it stays unread."""
+    request = rpc.request()
+    if rpc.scope is None:
+        return request
+    message = await context.read()
+    if message is EOF:
+        raise ApiError(400, "invalid_value", f"the call has no message: send a {request.DESCRIPTOR.full_name}")
+    return read_message(message, request)
 
 
 def _streaming(calls: Calls) -> Callable[[Any, Any], Awaitable[None]]:

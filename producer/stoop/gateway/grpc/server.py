@@ -22,6 +22,12 @@ __all__ = ["check_certificate", "serving_grpc"]
 _LAST_SECONDS: Final = 1.0
 """Time for the streams to pass on that the gateway ends."""
 
+_MOST_CALLS: Final = 4096
+"""Most calls in progress, streams included. gRPC has a task and a message for each; further ones are refused."""
+
+_MOST_CALLS_OF_ONE: Final = 1024
+"""Most calls in progress on one connection, so that one caller leaves room for others. Further ones wait in it."""
+
 
 @contextlib.asynccontextmanager
 async def serving_grpc(gateway: "Gateway") -> AsyncGenerator[None, None]:
@@ -29,7 +35,7 @@ async def serving_grpc(gateway: "Gateway") -> AsyncGenerator[None, None]:
 
     When the gateway drains, callers are sent elsewhere at once, and the calls in progress have the gateway's grace.
     """
-    server = grpc.aio.server(options=_settings(gateway.options))
+    server = grpc.aio.server(options=_settings(gateway.options), maximum_concurrent_rpcs=_MOST_CALLS)
     server.add_generic_rpc_handlers((router(gateway),))
     address = _listen(server, gateway.options)
     await server.start()
@@ -52,6 +58,7 @@ def _settings(options: ServeOptions) -> list[tuple[str, int]]:
     return [
         # two gateways on one port would share its calls, and nobody would know which has answered
         ("grpc.so_reuseport", 0),
+        ("grpc.max_concurrent_streams", _MOST_CALLS_OF_ONE),
         ("grpc.max_receive_message_length", options.max_json_bytes),
         ("grpc.max_send_message_length", -1),
         # as the comments in streams over HTTP: proxies cut silent connections, and a caller that is gone is noticed

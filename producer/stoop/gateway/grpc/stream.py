@@ -7,7 +7,7 @@ error's status. When the caller cancels the stream, the jobs of all its requests
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any, Final
 
 from grpc.aio import EOF
@@ -53,7 +53,10 @@ class InferStream:
         try:
             await self._read(draining)
             if self._answering:
-                ends: list[asyncio.Future[Any]] = [self._failed, asyncio.gather(*self._answering)]
+                ends: list[asyncio.Future[Any]] = [
+                    self._failed,
+                    asyncio.gather(*self._answering, return_exceptions=True),
+                ]
                 await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if self._failed.done():
                 raise self._failed.result()
@@ -69,34 +72,52 @@ class InferStream:
 
     async def _read(self, draining: "asyncio.Future[Any]") -> None:
         """Begin requests until there are no more, the stream has failed, or the gateway drains."""
-        while True:
-            await self._room.acquire()
-            reading = asyncio.ensure_future(self._context.read())
-            await asyncio.wait({reading, draining, self._failed}, return_when=asyncio.FIRST_COMPLETED)
-            if not reading.done():
-                reading.cancel()
+        number = 0
+        while await self._unless_over(self._room.acquire(), draining) is not EOF:
+            number += 1
+            if not self._begin(await self._unless_over(self._context.read(), draining), number):
                 return
-            message = reading.result()
-            if message is EOF:
-                return
-            task = asyncio.create_task(self._answer(message))
-            self._answering.add(task)
-            task.add_done_callback(self._ended)
+
+    async def _unless_over(self, work: Coroutine[Any, Any, Any], draining: "asyncio.Future[Any]") -> Any:
+        """Return what `work` returns, or EOF if the stream fails or the gateway drains first."""
+        task = asyncio.ensure_future(work)
+        try:
+            await asyncio.wait({task, draining, self._failed}, return_when=asyncio.FIRST_COMPLETED)
+            return task.result() if task.done() else EOF
+        finally:
+            task.cancel()
+
+    def _begin(self, message: Any, number: int) -> bool:
+        """Answer the message beside the others; return False at the end of the stream."""
+        if message is EOF:
+            return False
+        task = asyncio.create_task(self._answer(message, number))
+        self._answering.add(task)
+        task.add_done_callback(self._ended)
+        return True
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         self._answering.discard(task)
         self._room.release()
 
-    async def _answer(self, message: bytes) -> None:
+    async def _answer(self, message: bytes, number: int) -> None:
         request = _Request()
 
         async def work(call: RpcCall) -> None:
+            nonlocal message
             read_message(message, request)
+            message = b""  # the request has a copy of it, and may wait for long
+            call.metadata = self._metadata_of(request.id or str(number))
             await self._infer(call, request)
 
         ended = await self._calls.run(_REQUEST, self._metadata, work)
         if ended.error is not None:
             await self._refuse(request, ended.error)
+
+    def _metadata_of(self, request: str) -> Mapping[str, str]:
+        """Return the stream's metadata, with an idempotency key for this request alone."""
+        key = self._metadata.get("idempotency-key")
+        return {**self._metadata, "idempotency-key": f"{key}/{request}"} if key else self._metadata
 
     async def _infer(self, call: RpcCall, request: Any) -> None:
         inference = await read_inference(call, request)
