@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
 from itertools import accumulate
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client import Histogram as Distribution
@@ -111,40 +112,20 @@ def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
     return list(zip(edges, accumulate(histogram.counts), strict=True))
 
 
-_Series = TypeVar("_Series", Counter, Distribution)
-
-
-class _Kept(Generic[_Series]):
-    """A family that keeps its series by their labels' values.
-
-    prometheus_client's own look-up takes as long as the counting itself.
-    """
-
-    def __init__(self, family: _Series) -> None:
-        self._family: _Series = family
-        self._series: dict[tuple[str, ...], _Series] = {}
-
-    def labels(self, *values: str) -> _Series:
-        """Return the series with these values of the labels."""
-        found = self._series.get(values)
-        if found is None:
-            found = self._series[values] = self._family.labels(*values)
-        return found
-
-
 class Metrics:
     """Counts the worker's events; each instance has its own registry, so nothing is shared by import."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._settled = _Kept(
+        # prometheus_client's own look-up of a series takes as long as the counting itself
+        self._settled = cache(
             self._counter(
                 "jobs_settled", "Settled deliveries, by outcome and, if it failed, code", "skill", "outcome", "code"
-            )
+            ).labels
         )
         self._lost = self._counter("jobs_lost_lease", "Answers discarded because the job was no longer ours")
         self._faults = self._counter("engine_faults", "Crashes and hangs of the engine")
-        self._tokens = _Kept(self._counter("tokens", "Tokens of completed jobs", "kind"))
+        self._tokens = cache(self._counter("tokens", "Tokens of completed jobs", "kind").labels)
         self._fetched = self._counter("fetch_bytes", "Bytes of fetched images")
         self._unfetched = self._counter("fetch_failures", "Images that could not be fetched, by code", "code")
         self._in_flight = Gauge("stoop_jobs_in_flight", "Jobs claimed and not settled", registry=self.registry)
@@ -154,27 +135,27 @@ class Metrics:
             ["process", "version", "model", "device"],
             registry=self.registry,
         )
-        self._job = self._kept(
+        self._job = self._by_labels(
             "job_seconds", "Time from queueing to the end of completed jobs", _WHOLE, "skill", "lane"
         )
-        self._queue = self._kept("queue_seconds", "Time that completed jobs waited in their lane", _WAIT, "lane")
-        self._first_token = self._kept(
+        self._queue = self._by_labels("queue_seconds", "Time that completed jobs waited in their lane", _WAIT, "lane")
+        self._first_token = self._by_labels(
             "time_to_first_token_seconds",
             "Time from queueing to the first token: waiting, fetching, decoding, prefill",
             _FIRST_TOKEN,
             "skill",
             "lane",
         )
-        self._each_token = self._kept(
+        self._each_token = self._by_labels(
             "time_per_output_token_seconds", "Mean time of a job's tokens after the first", _EACH_TOKEN, "skill"
         )
-        self._stage = self._kept("stage_seconds", "Time of completed jobs in each stage", _STAGE, "stage")
+        self._stage = self._by_labels("stage_seconds", "Time of completed jobs in each stage", _STAGE, "stage")
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"stoop_{name}", text, labels, registry=self.registry)
 
-    def _kept(self, name: str, text: str, edges: tuple[float, ...], *labels: str) -> _Kept[Distribution]:
-        return _Kept(Distribution(f"stoop_{name}", text, labels, buckets=edges, registry=self.registry))
+    def _by_labels(self, name: str, text: str, edges: tuple[float, ...], *labels: str) -> Callable[..., Distribution]:
+        return cache(Distribution(f"stoop_{name}", text, labels, buckets=edges, registry=self.registry).labels)
 
     def watch_engine(self, read: Callable[[], Figures]) -> None:
         """Export the engine's figures too, as `ENGINE_METRICS` names them, read whenever Prometheus asks."""
@@ -206,25 +187,25 @@ class Metrics:
             self._lost.inc()
             return
         result = ending.result
-        self._settled.labels((result and result.skill) or "unknown", ending.outcome, ending.code or "").inc()
+        self._settled((result and result.skill) or "unknown", ending.outcome, ending.code or "").inc()
         if result is not None and result.output is not None:
-            self._job.labels(result.skill or "", ending.lane).observe(ending.seconds)
-            self._queue.labels(ending.lane).observe(result.metrics.queue_time_ms / 1000)
+            self._job(result.skill or "", ending.lane).observe(ending.seconds)
+            self._queue(ending.lane).observe(result.metrics.queue_time_ms / 1000)
             self._count_tokens(result, ending.lane)
 
     def _count_tokens(self, result: Result, lane: str) -> None:
         metrics = result.metrics
-        self._tokens.labels("input").inc(metrics.input_tokens)
-        self._tokens.labels("output").inc(metrics.output_tokens)
-        self._tokens.labels("cached").inc(metrics.cached_tokens)
-        self._stage.labels("queue").observe(metrics.queue_time_ms / 1000)
-        self._stage.labels("fetch").observe(metrics.fetch_time_ms / 1000)
-        self._stage.labels("image").observe(metrics.image_time_ms / 1000)
-        self._stage.labels("prefill").observe(metrics.prefill_time_ms / 1000)
-        self._stage.labels("decode").observe(metrics.decode_time_ms / 1000)
+        self._tokens("input").inc(metrics.input_tokens)
+        self._tokens("output").inc(metrics.output_tokens)
+        self._tokens("cached").inc(metrics.cached_tokens)
+        self._stage("queue").observe(metrics.queue_time_ms / 1000)
+        self._stage("fetch").observe(metrics.fetch_time_ms / 1000)
+        self._stage("image").observe(metrics.image_time_ms / 1000)
+        self._stage("prefill").observe(metrics.prefill_time_ms / 1000)
+        self._stage("decode").observe(metrics.decode_time_ms / 1000)
         if metrics.output_tokens:
             first = metrics.queue_time_ms + metrics.fetch_time_ms + metrics.image_time_ms + metrics.ttft_ms
-            self._first_token.labels(result.skill or "", lane).observe(first / 1000)
+            self._first_token(result.skill or "", lane).observe(first / 1000)
         if metrics.output_tokens > 1:
             each = metrics.decode_time_ms / (metrics.output_tokens - 1)
-            self._each_token.labels(result.skill or "").observe(each / 1000)
+            self._each_token(result.skill or "").observe(each / 1000)
