@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     images = [Image.open(path).convert("RGB") for path in arguments.images] or list(_drawn(arguments.count))
     reference = _reference(arguments)
-    expected = [_told(reference, image, ask, arguments.tokens) for image in images for ask in ASKS]
+    expected = [_reference_answer(reference, image, ask, arguments.tokens) for image in images for ask in ASKS]
     found = asyncio.run(_answers(arguments, images))
     pairs = zip([ask for _ in images for ask in ASKS], found, expected, strict=True)
     agreements = [agreement(ask.skill, ours, theirs) for ask, ours, theirs in pairs]
@@ -113,7 +113,7 @@ def _reference(arguments: argparse.Namespace) -> Reference:
     return from_clone(arguments.reference, folder, device=arguments.device, dtype=dtype)
 
 
-def _told(reference: Reference, image: Image.Image, ask: Ask, most: int) -> Mapping[str, Any]:
+def _reference_answer(reference: Reference, image: Image.Image, ask: Ask, most: int) -> Mapping[str, Any]:
     return getattr(reference, ask.skill)(reference.encode_image(image), ask.about, settings=ask.settings(most))
 
 

@@ -113,7 +113,7 @@ async def _answered(connection: Connection, path: str, body: object) -> None:
 
 
 async def _rate(asks: list[Ask], seconds: float) -> float:
-    """Return the requests a second of so many callers, each of which asks one question after the other."""
+    """Return the requests a second of all callers together; each asks one question after another."""
     began, done = time.perf_counter(), 0
 
     async def call(ask: Ask) -> None:

@@ -28,7 +28,7 @@ _SPAWN = multiprocessing.get_context("spawn")
 
 @dataclass(frozen=True, slots=True)
 class _Bulk:
-    """What each process asks for."""
+    """The jobs that each process submits, and the servers that it uses."""
 
     config: ProducerConfig
     s3: EmbeddedS3

@@ -44,7 +44,7 @@ def daily(jobs_per_day: float, peak: float, day_seconds: float = _DAY_SECONDS) -
     `day_seconds`; the rates stay those of the whole day.
     """
     mean = jobs_per_day / _DAY_SECONDS
-    power = max(1.0, peak**2 / 2)  # its peak is then at least so many times its mean
+    power = max(1.0, peak**2 / 2)  # this makes the peak at least `peak` times the mean
     shape = [((1 - math.cos(2 * math.pi * (n + 0.5) / 1000)) / 2) ** power for n in range(1000)]
     level = sum(shape) / len(shape)
     depth = (peak - 1) / (1 / level - 1)

@@ -32,7 +32,7 @@ _KINDS = {"waited for": WAITED_FOR, "streamed": STREAMED, "bulk": BULK}
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a number of jobs a day needs; memory in GiB, with results kept for a day or for an hour."""
+    """The hardware for a number of jobs a day; memory is in GiB, with results kept for a day or for an hour."""
 
     jobs_per_day: float
     peak_rate: float

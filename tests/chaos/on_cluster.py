@@ -49,14 +49,14 @@ async def on_cluster(folder: Path, load: Load) -> Verdict:
 
 @dataclass(slots=True)
 class _Field:
-    """What the case works with. `told` counts the last events that each node's subscriber heard, by job."""
+    """The servers and records of the case. `heard` counts the last events that each node's subscriber heard, by job."""
 
     load: Load
     folder: Path
     nodes: list[ClusterNode]
     ledger: Ledger
     workers: list[WorkerProcess] = field(default_factory=list)
-    told: Counter[str] = field(default_factory=Counter)
+    heard: Counter[str] = field(default_factory=Counter)
     faults: int = 0
 
     @property
@@ -127,7 +127,7 @@ class _Field:
             await channels.psubscribe("stoop:{*}:events:*")
             async for heard in channels.listen():
                 if heard["type"] == "pmessage" and (event := json.loads(heard["data"]))["type"] in LAST_EVENTS:
-                    self.told[event["id"]] += 1
+                    self.heard[event["id"]] += 1
                     await self.ledger.end(event["id"], event["type"], told=True)
 
     async def _look(self) -> None:
@@ -152,7 +152,7 @@ class _Field:
             for job_id in account.accepted:
                 lost += not await cluster.exists(names.result(job_id))
                 events = [json.loads(fields[b"e"])["type"] for _, fields in await cluster.xrange(names.log(job_id))]
-                twice += sum(event in LAST_EVENTS for event in events) > 1 or self.told[job_id] > 1
+                twice += sum(event in LAST_EVENTS for event in events) > 1 or self.heard[job_id] > 1
                 reruns += "restarted" in events
             for partition in range(PARTITIONS):
                 left += await cluster.zcard(names.delayed(partition)) + await cluster.xlen(names.dead(partition))

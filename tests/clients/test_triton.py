@@ -66,7 +66,7 @@ def begin_triton(environment: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture
 def rows(request: pytest.FixtureRequest, s3: EmbeddedS3, tmp_path: Path) -> Iterator[Town]:
-    """A queue of the test's own, whose worker runs so many jobs at once."""
+    """Give the test its own queue, with a worker that runs as many jobs at once as the parameter says."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("STOOP_REDIS_URL", raising=False)
         with embedded_redis(tmp_path / "redis") as redis:

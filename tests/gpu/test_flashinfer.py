@@ -176,8 +176,8 @@ def test_a_warm_engine_answers_chats_of_any_length(folder: Path) -> None:
     ]
     planned, own = (drain(engine, asked) for engine in engines)
     texts = [
-        [end.text for request in asked if isinstance(end := ending(told, request.id), Finished)]
-        for told in (planned, own)
+        [end.text for request in asked if isinstance(end := ending(received, request.id), Finished)]
+        for received in (planned, own)
     ]
     assert [len(each) for each in texts] == [20, 20]
     # both round, so a text may turn to another word somewhere

@@ -32,7 +32,7 @@ class AdmittedCall(ABC):
     @property
     @abstractmethod
     def state(self) -> Any:
-        """What the access log keeps of the call: `request_id`, `facts`, `closers`, `tokens`, maybe `traceparent`."""
+        """The call's fields for the access log: `request_id`, `facts`, `closers`, `tokens`, maybe `traceparent`."""
 
     @abstractmethod
     def header(self, name: str) -> str | None:

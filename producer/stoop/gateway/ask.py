@@ -13,7 +13,7 @@ _GAZE: Final = "gaze"
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What a caller asks for. `fields` are further fields of `stoop_schemas.job.Job`."""
+    """A caller's request for one job. `fields` are further fields of `stoop_schemas.job.Job`."""
 
     skill: str
     image: str | bytes | None = None

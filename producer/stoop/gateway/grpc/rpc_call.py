@@ -16,7 +16,7 @@ __all__ = ["CallState", "RpcCall"]
 
 @dataclass(slots=True)
 class CallState:
-    """What the access log keeps of a call."""
+    """The fields of a call for the access log."""
 
     request_id: str
     traceparent: str | None = None
