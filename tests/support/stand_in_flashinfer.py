@@ -45,6 +45,7 @@ class _Wrapper:
     def reset_workspace_buffer(self, floats: Tensor, integers: Tensor) -> None:
         assert not self.library.plans or integers.numel() == 8 << 20
         self.workspace = integers
+        self._pin_memory_int_workspace_buffer = torch.full_like(integers, 0xEE)  # memory of others before
 
     def note(self, starts: Tensor, lasts: Tensor, sizes: tuple[int, ...], dtypes: dict[str, torch.dtype]) -> None:
         assert starts.device.type == lasts.device.type == "cpu" and starts.dtype == lasts.dtype == torch.int32
@@ -137,6 +138,9 @@ class _Prefill(_Wrapper):
         seq_lens: Tensor,
         **dtypes: torch.dtype,
     ) -> None:
+        assert not (self.fixed and self._pin_memory_int_workspace_buffer.any()), (
+            "tiles behind the plan name no sequence"
+        )
         assert causal and len(pages) == starts[-1] and len(row_starts) == len(starts) == len(lasts) + 1
         assert max_token_per_sequence == row_starts.diff().max()
         contexts = (starts.diff() - 1).clamp(min=0) * sizes[3] + lasts
