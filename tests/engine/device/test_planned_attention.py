@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from stoop_worker.engine.config import EngineConfig
 from stoop_worker.engine.device import runner
@@ -32,7 +33,7 @@ from tests.support.tiny_decoder import LLAMA, write_decoder
 LIMITS = {"page_size": 4, "max_context": 160, "max_batch": 6, "token_budget": 40}
 
 
-def engine_of(model: Model, library: StandInFlashInfer | None) -> Engine:
+def engine_of(model: Model, library: StandInFlashInfer | None, asked: str = "auto") -> Engine:
     """Return a warm engine that captures; with a library, it plans all attention."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runner, "_can_capture", lambda model: True)
@@ -41,7 +42,7 @@ def engine_of(model: Model, library: StandInFlashInfer | None) -> Engine:
             choice = AttentionChoice("flashinfer", "flashinfer", "asked for")
             patch.setattr(runner, "choose_attention", lambda asked, facts: choice)
             patch.setattr(runner, "FlashInfer", partial(FlashInfer, library=library))
-        return Engine(model, EngineConfig(**LIMITS, lookahead=True))  # type: ignore[arg-type]
+        return Engine(model, EngineConfig(**LIMITS, lookahead=True, attention=asked))  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +84,21 @@ def test_chats_answer_as_with_our_kernels(decoder: DecoderFamily) -> None:
         library.runs.clear()
         assert texts(planned, requests) == texts(own, requests)
         assert set(library.runs) == {"decode", "prefill"}
+
+
+class Uncompiled(StandInFlashInfer):
+    """The package on a machine whose nvcc fails."""
+
+    def BatchDecodeWithPagedKVCacheWrapper(self, workspace: Tensor, layout: str, **settings: Any) -> Any:
+        raise RuntimeError("Ninja build failed. Ninja output:\nnvcc fatal: Unsupported gpu architecture")
+
+
+def test_kernels_that_do_not_compile_leave_attention_to_ours(decoder: DecoderFamily) -> None:
+    engine = engine_of(decoder, Uncompiled(), asked="auto")
+    assert engine.attention.decode == "triton" and "Ninja build failed" in engine.attention.why
+    assert texts(engine, [ask("a", 1)]) == texts(engine_of(decoder, None), [ask("a", 1)])
+    with pytest.raises(ConfigError, match="--attention flashinfer: FlashInfer's kernels do not load: Ninja build"):
+        engine_of(decoder, Uncompiled(), asked="flashinfer")
 
 
 def test_limits_on_the_choice_are_captured_later_and_planned_too(decoder: DecoderFamily) -> None:

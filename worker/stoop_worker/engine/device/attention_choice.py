@@ -18,7 +18,7 @@ from stoop_worker.kernels.backend import has_triton
 from stoop_worker.kernels.paged_attention import HEAD_DIMS
 from stoop_worker.kernels.paged_attention.flashinfer import FLASHINFER_HEAD_DIMS
 
-__all__ = ["AttentionChoice", "AttentionFacts", "choose_attention", "flashinfer_lacks"]
+__all__ = ["AttentionChoice", "AttentionFacts", "choose_attention", "flashinfer_lacks", "without_flashinfer"]
 
 _REFERENCE: Final = "reference"
 _HALVES = (torch.bfloat16, torch.float16)
@@ -100,6 +100,15 @@ def choose_attention(asked: str, facts: AttentionFacts) -> AttentionChoice:
             raise ConfigError(f"--attention triton: {why}; use --attention auto")
         return AttentionChoice(TRITON, TRITON, "asked for")
     return _fastest(facts) if own == TRITON else AttentionChoice(own, own, why)
+
+
+def without_flashinfer(asked: str, error: Exception) -> AttentionChoice:
+    """Choose our kernels after FlashInfer's did not load; raises `ConfigError` if FlashInfer was asked for."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    why = f"FlashInfer's kernels do not load: {lines[0]}"
+    if asked == FLASHINFER:
+        raise ConfigError(f"--attention flashinfer: {why}; check CUDA's nvcc, or use --attention auto") from error
+    return AttentionChoice(TRITON, TRITON, why)
 
 
 def _own(facts: AttentionFacts) -> tuple[str, str]:

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 from collections.abc import Sequence as Several
+from subprocess import SubprocessError
 
 import torch
 from torch import Tensor
 
 from stoop_worker.engine.config import FLASHINFER, EngineConfig, KVMemory
-from stoop_worker.engine.device.attention_choice import AttentionFacts, choose_attention
+from stoop_worker.engine.device.attention_choice import AttentionFacts, choose_attention, without_flashinfer
 from stoop_worker.engine.device.batch import RowLimits
 from stoop_worker.engine.device.decoder import Decoder, LateRead
 from stoop_worker.engine.device.heads import PendingHeads
@@ -48,14 +49,28 @@ class Runner:
         )
         self.attention = choose_attention(config.attention, AttentionFacts.of(model, memory))
         if FLASHINFER in (self.attention.prefill, self.attention.decode):
-            planned = _plan_attention(model, config, self._cache.longest_table)
-            self._cache.prefills = planned if self.attention.prefill == FLASHINFER else None
-            self._cache.decodes = planned if self.attention.decode == FLASHINFER else None
+            self._plan_attention()
         vocabulary = model.spec.vocab_size
         counts = TokenCounts(config.max_batch + 1, vocabulary, model.device)
         limits = RowLimits(Masks(), counts, vocabulary)
         self._decoder = Decoder(model, config, self._cache, last, limits, graphs)
         self._prefill = Prefill(model, self._cache, last, limits, on_progress=on_progress)
+
+    def _plan_attention(self) -> None:
+        """Have FlashInfer plan attention; with our own kernels instead if its kernels do not compile."""
+        kv = self._model.spec.kv
+        heads, config = self._model.spec.query_heads, self._config
+        assert heads is not None, "FlashInfer is chosen only for models whose attention it can plan"
+        sizes = HeadSizes(heads, kv.heads, kv.head_dim, config.page_size, self._model.dtype)
+        library = FlashInfer(sizes, self._model.device, rows=config.max_batch)
+        try:
+            library.load_kernels()
+        except (RuntimeError, OSError, SubprocessError) as error:
+            self.attention = without_flashinfer(config.attention, error)
+            return
+        planned = PlannedAttention(library, sequences=config.max_batch, pages=self._cache.longest_table)
+        self._cache.prefills = planned if self.attention.prefill == FLASHINFER else None
+        self._cache.decodes = planned if self.attention.decode == FLASHINFER else None
 
     @torch.inference_mode()
     def warm_up(self) -> None:
@@ -94,14 +109,6 @@ class Started:
             read = [part if isinstance(part, Tensor) else part() for part in self._parts]
             self._heads = PendingHeads(self._asked, read)
         return self._heads
-
-
-def _plan_attention(model: Model, config: EngineConfig, pages: int) -> PlannedAttention:
-    kv = model.spec.kv
-    assert model.spec.query_heads is not None, "FlashInfer is chosen only for models whose attention it can plan"
-    sizes = HeadSizes(model.spec.query_heads, kv.heads, kv.head_dim, config.page_size, model.dtype)
-    library = FlashInfer(sizes, model.device, rows=config.max_batch)
-    return PlannedAttention(library, sequences=config.max_batch, pages=pages)
 
 
 def _can_capture(model: Model) -> bool:

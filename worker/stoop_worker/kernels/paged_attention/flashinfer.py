@@ -62,6 +62,16 @@ class FlashInfer:
         self.floats = torch.zeros(max(_FLOAT_BYTES, _decode_bytes(sizes, rows)), dtype=torch.uint8, device=device)
         self.integers = torch.zeros(_PLAN_BYTES, dtype=torch.uint8, device=device)
 
+    def load_kernels(self) -> None:
+        """Load the kernels of decodes and of prefills; the first time on a machine nvcc compiles them.
+
+        Raises `RuntimeError`, `OSError` or `SubprocessError`, as the library does, if they cannot be compiled.
+        """
+        starts_B1, lasts_B = (torch.tensor(values, dtype=torch.int32) for values in ([0, 1], [1]))
+        lists = PageLists(starts_B1, torch.zeros(1, dtype=torch.int32, device=self.device), lasts_B)
+        self.decode(PageLists(*(values.to(self.device) for values in (starts_B1, lists.pages_N, lasts_B))))
+        self.prefill().plan(starts_B1, lists)
+
     def decode(self, lists: PageLists) -> "PlannedDecode":
         """Return decodes whose plans read `lists` at their addresses on the device: B rows, one a sequence."""
         return PlannedDecode(self, lists)
