@@ -16,8 +16,10 @@ StoopError
 ├── JobCancelled           someone asked for the job to end
 ├── JobExpired             the job's deadline passed before its answer
 ├── JobRestarted           a stream cannot take back text or segments it has returned
-└── TimedOut               no answer within the caller's timeout; the job itself goes on
+└── TimedOut               no answer within the caller's timeout; says whether the job goes on
 """
+
+from typing import Final
 
 from stoop_schemas.failure import Failure
 from stoop_schemas.result import Result
@@ -144,19 +146,23 @@ class JobRestarted(StoopError):
 
 
 class TimedOut(StoopError, TimeoutError):
-    """No answer came within the caller's timeout; the job goes on in the queue.
+    """No answer came within the caller's timeout. The job goes on in the queue, unless it is `cancelled`.
 
     `state` is the job's state then, or None if the queue did not know the job or could not be reached. `facts` is the
     message up to the methods of the client that help.
     """
 
-    def __init__(self, job_id: str, timeout: float, state: State | None = None) -> None:
-        stands, remedy = _advice(state)
+    def __init__(self, job_id: str, timeout: float, state: State | None = None, *, cancelled: bool = False) -> None:
+        stands, remedy = _CANCELLED if cancelled else _advice(state)
         self.facts = f"no answer for job {job_id} after {timeout:g} s: {stands}"
         super().__init__(f"{self.facts} {remedy}")
         self.job_id = job_id
         self.timeout = timeout
         self.state = state
+        self.cancelled = cancelled
+
+
+_CANCELLED: Final = ("it is cancelled, because nobody waits for it now:", "submit it again with a longer timeout")
 
 
 def _advice(state: State | None) -> tuple[str, str]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from redis.asyncio import Redis
+from structlog.testing import CapturingLogger
 
 from stoop.demo.child_server import ChildServer
 from stoop.demo.embedded import EmbeddedS3, embedded_redis
@@ -32,6 +33,7 @@ __all__ = [
     "events_of",
     "gate",
     "hearing",
+    "log",
     "mortal",
     "painter",
     "painting",
@@ -140,6 +142,16 @@ def mortal(s3: EmbeddedS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
         worker.start()
         yield town, worker
         worker.end(signal.SIGKILL)
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> CapturingLogger:
+    """The log of a gateway in this process; that of an earlier one may write to a stream that is closed by now."""
+    log = CapturingLogger()
+    for module in ("access_log", "grpc.calls"):
+        if f"stoop.gateway.{module}" in sys.modules:  # gRPC is an extra
+            monkeypatch.setattr(f"stoop.gateway.{module}._log", log)
+    return log
 
 
 @contextlib.asynccontextmanager

@@ -74,6 +74,10 @@ async def test_a_key_opens_its_own_tenants_jobs_lanes_and_models(teller: Town, b
             "/v1/query", json={"question": "tell 3"}, headers={"x-moondream-auth": bob, "authorization": ""}
         )
         assert (told.status_code, told.json()["error"]["code"]) == (403, "model_forbidden")
+        [model] = (await http.get("/v1/models")).json()["data"]
+        for secret, status in ((ann, 200), (bob, 403)):
+            headers = {"authorization": f"Bearer {secret}"}
+            assert (await http.get(f"/v1/models/{model['id']}", headers=headers)).status_code == status
 
 
 async def test_a_change_of_the_file_is_followed(teller: Town, begin: Begin, file: Path) -> None:

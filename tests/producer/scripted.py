@@ -123,6 +123,19 @@ class ScriptedTransport:
         self.closed += 1
 
 
+class SlowToSubmit(ScriptedTransport):
+    """Takes every job, and never says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = asyncio.Event()
+
+    async def submit(self, jobs: Sequence[Job]) -> list[str]:
+        await super().submit(jobs)
+        self.begun.set()
+        return await asyncio.get_running_loop().create_future()
+
+
 CANNED = {
     Skill.QUERY: Output(answer="two red circles"),
     Skill.CAPTION: Output(caption="shapes on paper"),

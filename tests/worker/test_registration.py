@@ -4,8 +4,12 @@ import os
 from stoop_schemas.worker import WorkerRecord, read_record
 from stoop_worker.config import read_config
 from stoop_worker.engine_process.protocol import Ready
+from stoop_worker.errors import QueueUnavailable
 from stoop_worker.images import CropGeometry
-from stoop_worker.registration import Registration, describe
+from stoop_worker.jobs.backoff import Backoff
+from stoop_worker.jobs.broker import Held
+from stoop_worker.registration import Registration, describe, enter_registry
+from tests.support.recording_broker import RecordingBroker
 
 READY = Ready("vikhyatk/moondream2@9a7d", "digest", CropGeometry(), "cpu", ("query", "caption"), 2048)
 
@@ -18,6 +22,19 @@ def test_an_entry_says_since_when_and_how_much() -> None:
     assert (first["pid"], first["model"], first["permits"]) == (os.getpid(), "m", 8)
     assert first["lanes"] == ["interactive", "bulk"]
     assert set(first) == set(WorkerRecord.__struct_fields__)
+
+
+async def test_a_worker_enters_the_registry_as_soon_as_redis_is_there() -> None:
+    class Away(RecordingBroker):
+        async def extend(self, record: bytes = b"") -> Held:
+            held = await super().extend(record)
+            if self.extended < 3:
+                raise QueueUnavailable("gone")
+            return held
+
+    broker, registration = Away(), Registration(WorkerRecord())
+    await enter_registry(broker, lambda: registration.encode(broker.now(), 0, {}), Backoff(first=0.0))
+    assert broker.extended == 3 and read_record(broker.records[-1]).pid == os.getpid()
 
 
 def test_an_entry_has_the_speed_since_the_one_before() -> None:

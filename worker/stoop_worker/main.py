@@ -22,7 +22,6 @@ from stoop_worker.engine_process.child import ENGINE_PROGRAM
 from stoop_worker.engine_process.pixels import SharedPixels
 from stoop_worker.engine_process.protocol import EngineSettings, Ready
 from stoop_worker.engine_process.supervisor import SupervisedEngine, Supervision
-from stoop_worker.errors import QueueUnavailable
 from stoop_worker.health import Health
 from stoop_worker.jobs.consumer import Consumer, Permits
 from stoop_worker.jobs.control import Control
@@ -34,7 +33,7 @@ from stoop_worker.jobs.redis.broker import BrokerConfig, RedisBroker
 from stoop_worker.jobs.relay import Relay
 from stoop_worker.media_parts import running_media
 from stoop_worker.metrics import Metrics
-from stoop_worker.registration import Registration, describe
+from stoop_worker.registration import Registration, describe, enter_registry
 from stoop_worker.shutdown import Shutdown
 from stoop_worker.tracing import running_spans
 from stoop_worker.vital import VitalParts, cancel_until_ended
@@ -75,8 +74,7 @@ class _Parts:
     async def open(self) -> None:
         """Connect to the queue and enter the registry of workers, which must list a worker that is ready."""
         await self.broker.open()
-        with contextlib.suppress(QueueUnavailable):  # the lease keeper tries again
-            await self.broker.extend(self.record())
+        await enter_registry(self.broker, self.record)
 
 
 async def _serve(config: WorkerConfig, program: Sequence[str]) -> None:

@@ -1,8 +1,9 @@
 """A worker's record in the registry of workers."""
 
+import asyncio
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 
@@ -12,8 +13,11 @@ from stoop_schemas.skills import skills
 from stoop_schemas.worker import WorkerRecord
 from stoop_worker.config import WorkerConfig
 from stoop_worker.engine_process.protocol import Ready
+from stoop_worker.errors import QueueUnavailable
+from stoop_worker.jobs.backoff import Backoff
+from stoop_worker.jobs.broker import Broker
 
-__all__ = ["Registration", "describe"]
+__all__ = ["Registration", "describe", "enter_registry"]
 
 
 @dataclass(slots=True)
@@ -55,6 +59,17 @@ class Registration:
         if before == 0 or seconds <= 0:
             return 0.0, 0.0
         return _speed(read, read_before, seconds), _speed(written, written_before, seconds)
+
+
+async def enter_registry(broker: Broker, record: Callable[[], bytes], backoff: Backoff | None = None) -> None:
+    """Put the worker's record into the registry; during an outage of Redis, try until it is there."""
+    backoff = backoff or Backoff()
+    while True:
+        try:
+            await broker.extend(record())
+            return
+        except QueueUnavailable:
+            await asyncio.sleep(backoff.next())
 
 
 def _count(figures: Mapping[str, object], name: str) -> float:

@@ -76,7 +76,7 @@ def print_stream(events: Iterable[Event]) -> None:
 def print_error(error: StoopError, *, exit_code: int, as_json: bool) -> None:
     """Print the error and its remedy: one line on stderr, or one JSON object on stdout."""
     message = str(error)
-    if isinstance(error, TimedOut):
+    if isinstance(error, TimedOut) and not error.cancelled:
         message = f"{error.facts} `stoop result {error.job_id}` waits again, `stoop cancel {error.job_id}` ends it"
     if not as_json:
         aside = open_console(stderr=True)

@@ -44,7 +44,7 @@ class JobClient:
         self._timeout_seconds = timeout_seconds
         self._cancel_on_exit = cancel_on_exit
         self._unserved = UnservedLanes(transport)
-        # only with `cancel_on_exit`: of others it would grow with every job whose answer nobody reads
+        # the jobs to cancel when the client closes; of others it would grow with every job whose answer nobody reads
         self._open: set[str] = set()
 
     async def submit(self, job: Job) -> str:
@@ -114,7 +114,7 @@ class JobClient:
                     async with asyncio.timeout_at(deadline):
                         event = await anext(followed, None)
                 except TimeoutError:
-                    raise await self._timed_out(job_id, timeout or 0.0) from None
+                    raise await self._timed_out(job_id, timeout or 0.0, self._cancels(cancel_on_exit)) from None
                 if event is None:
                     ended()
                     return
@@ -129,7 +129,8 @@ class JobClient:
         `cancel_on_exit`. Raises `NotFound` at once for an id that a client made and the queue does not know.
         """
         async with self._left_or_ended(job_id, cancel_on_exit) as ended:
-            return await self._in_time(job_id, events.wait(self._queue, job_id), timeout, ended)
+            waiting = events.wait(self._queue, job_id)
+            return await self._in_time(job_id, waiting, timeout, ended, cancels=self._cancels(cancel_on_exit))
 
     async def submit_and_wait(
         self,
@@ -153,7 +154,8 @@ class JobClient:
                 raise
             on_submitted(job_id)
             if published is not None and job_id == job.id:
-                return await self._in_time(job_id, events.listen(self._queue, job_id, published), timeout, ended)
+                waiting = events.listen(self._queue, job_id, published)
+                return await self._in_time(job_id, waiting, timeout, ended, cancels=self._cancels(cancel_on_exit))
             ended()
         return await self.result(job_id, timeout, cancel_on_exit=cancel_on_exit)
 
@@ -188,7 +190,7 @@ class JobClient:
         return live_models(await self._queue.workers())
 
     async def aclose(self) -> None:
-        """Disconnect; idempotent. With `cancel_on_exit` end the jobs whose end has not been seen."""
+        """Disconnect; idempotent. Cancel the jobs that `cancel_on_exit` covers and whose end has not been seen."""
         if self._closed:
             return
         left, self._open = self._open, set()
@@ -218,15 +220,24 @@ class JobClient:
             return None
 
     async def _in_time(
-        self, job_id: str, waiting: Awaitable[Result], timeout: float | None, ended: Callable[[], None]
+        self,
+        job_id: str,
+        waiting: Awaitable[Result],
+        timeout: float | None,
+        ended: Callable[[], None],
+        *,
+        cancels: bool,
     ) -> Result:
-        """Return the result that `waiting` returns in time, if the job completed; call `ended` once it has ended."""
+        """Return the result that `waiting` returns in time, if the job completed; call `ended` once it has ended.
+
+        `cancels` says whether the job is cancelled if `ended` is not called.
+        """
         seconds = self._timeout_seconds if timeout is None else timeout
         try:
             async with asyncio.timeout(seconds):
                 result = await waiting
         except TimeoutError:
-            raise await self._timed_out(job_id, seconds) from None
+            raise await self._timed_out(job_id, seconds, cancels) from None
         ended()
         return events.completed(result)
 
@@ -244,30 +255,36 @@ class JobClient:
     @contextlib.asynccontextmanager
     async def _left_or_ended(self, job_id: str, cancel_on_exit: bool | None) -> AsyncIterator[Callable[[], None]]:
         """Cancel the job, if that is wanted, when the caller leaves without having called the yielded function."""
-        cancels = self._cancel_on_exit if cancel_on_exit is None else cancel_on_exit
+        cancels = self._cancels(cancel_on_exit)
 
         def ended() -> None:
             nonlocal cancels
             cancels = False
             self._open.discard(job_id)
 
+        if cancels:
+            self._open.add(job_id)
         try:
             yield ended
         finally:
             if cancels:
-                self._open.discard(job_id)
                 await self._cancel_left(job_id)
+                # not before: a client that closes meanwhile cancels the job itself
+                self._open.discard(job_id)
+
+    def _cancels(self, cancel_on_exit: bool | None) -> bool:
+        return self._cancel_on_exit if cancel_on_exit is None else cancel_on_exit
 
     async def _cancel_left(self, job_id: str) -> None:
         with contextlib.suppress(StoopError):
             await self.cancel(job_id)
 
-    async def _timed_out(self, job_id: str, seconds: float) -> TimedOut:
+    async def _timed_out(self, job_id: str, seconds: float, cancelled: bool) -> TimedOut:
         state = None
         with contextlib.suppress(StoopError, TimeoutError):
             async with asyncio.timeout(_STATE_SECONDS):
                 state = await self.state(job_id)
-        return TimedOut(job_id, seconds, state)
+        return TimedOut(job_id, seconds, state, cancelled=cancelled)
 
 
 def _state(state: str | None) -> State | None:

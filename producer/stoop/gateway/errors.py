@@ -155,8 +155,7 @@ def _unanswered(error: StoopError, job_id: str | None) -> ApiError:
             message = "the deadline passed before the answer: submit it again with a later one"
             return ApiError(504, FailureCode.DEADLINE_EXCEEDED, message, job_id=error.job_id)
         case TimedOut():
-            message = f"no answer in {error.timeout:g} s; the job goes on: read it at /v1/jobs/{error.job_id}"
-            return ApiError(504, "timed_out", message, job_id=error.job_id)
+            return ApiError(504, "timed_out", _timed_out(error), job_id=error.job_id)
         case JobRestarted():
             message = "a worker was lost and the new answer differs from the text already sent: ask again"
             return ApiError(500, "stream_restarted", message, job_id=error.job_id)
@@ -169,3 +168,10 @@ def _unanswered(error: StoopError, job_id: str | None) -> ApiError:
             return ApiError(500, "gateway_misconfigured", f"the gateway cannot do this: {error}", job_id=job_id)
         case _:
             return ApiError(500, "internal", "the gateway cannot read the queue's answer", job_id=job_id)
+
+
+def _timed_out(error: TimedOut) -> str:
+    problem = f"no answer in {error.timeout:g} s"
+    if error.cancelled:
+        return f"{problem}, so the job is cancelled; with an idempotency key it goes on, and you can ask again for it"
+    return f"{problem}; the job goes on: read it at /v1/jobs/{error.job_id}"

@@ -70,6 +70,10 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
         """Return whether the key gives this right."""
         return scope in self.scopes or (scope is Scope.METRICS and Scope.OPERATOR in self.scopes)
 
+    def may_use(self, model: str | None) -> bool:
+        """Return whether a job of the key may name this model; None is the default one."""
+        return not self.models or model in self.models
+
     def is_expired(self, now: datetime) -> bool:
         """Return whether the key's time is over."""
         return self.expires is not None and now >= self.expires

@@ -8,6 +8,7 @@ from starlette.responses import Response
 from stoop.client.models import LiveModel
 from stoop.gateway.answer import json_response
 from stoop.gateway.call import Call
+from stoop.gateway.models import check_model
 
 __all__ = ["ModelCard", "ModelList", "list_models", "show_model"]
 
@@ -38,7 +39,7 @@ class ModelList(msgspec.Struct, frozen=True, kw_only=True):
 async def list_models(call: Call) -> Response:
     """Answer `GET /v1/models`."""
     models = await call.gateway.models.all()
-    cards = [_card(name, model, since) for name, (model, since) in models.items() if _allowed(call, model)]
+    cards = [_card(name, model, since) for name, (model, since) in models.items() if call.key.may_use(model.name)]
     return json_response(call, ModelList(data=cards))
 
 
@@ -46,13 +47,10 @@ async def show_model(call: Call) -> Response:
     """Answer `GET /v1/models/{id}`, whose id may have slashes."""
     asked = call.request.path_params["id"]
     found = await call.gateway.models.find(asked)
+    check_model(call.key, found.name)
     models = await call.gateway.models.all()
     since = next((since for model, since in models.values() if model is found), 0)
     return json_response(call, _card(asked, found, since))
-
-
-def _allowed(call: Call, model: LiveModel) -> bool:
-    return not call.key.models or model.name in call.key.models
 
 
 def _card(name: str, model: LiveModel, since: int) -> ModelCard:

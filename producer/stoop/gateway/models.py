@@ -9,9 +9,10 @@ from typing import Final
 from stoop.client.job_client import JobClient
 from stoop.client.models import LiveModel
 from stoop.gateway.errors import ApiError
+from stoop.gateway.keys import ApiKey
 from stoop_schemas.skill import Skill
 
-__all__ = ["Models", "split_adapter"]
+__all__ = ["Models", "check_model", "split_adapter"]
 
 _FRESH_SECONDS: Final = 1.0
 _CLOUD: Final = "moondream/"
@@ -25,6 +26,12 @@ def split_adapter(asked: str) -> tuple[str, str | None]:
     """Split the name of a fine-tune, `model/id@step`, into the model's name and the adapter's id."""
     found = _FINE_TUNE.fullmatch(asked)
     return (found[1], found[2]) if found else (asked, None)
+
+
+def check_model(key: ApiKey, model: str | None) -> None:
+    """Raise an `ApiError` (403) unless a job of the key may name this model; None is the default one."""
+    if not key.may_use(model):
+        raise ApiError(403, "model_forbidden", f"this API key may use only {', '.join(key.models)}", param="model")
 
 
 class Models:

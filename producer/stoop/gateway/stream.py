@@ -46,9 +46,9 @@ class Frames(Protocol):
 
 async def stream_job(call: Call, job: Job, frames: Frames) -> Response:
     """Submit the job and stream its text. Raises `StoopError` or `ApiError` for a failure before the first piece."""
-    job_id = await submit(call, job)
     if call.wants_no_wait:
-        return accepted(call, job_id)
+        return accepted(call, await submit(call, job))
+    job_id = await call.unless_left(submit(call, job))
     seconds = call.gateway.client.config.timeout_seconds
     pieces = Pieces(call.gateway.follow(call, job_id, timeout=seconds, cancels=not call.keeps_job))
     first = asyncio.create_task(pieces.next())

@@ -1,5 +1,6 @@
 """From a request to a job in its lane: the key gives the tenant and bounds lane and model, headers give the rest."""
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -11,7 +12,7 @@ from stoop.gateway.call import Call
 from stoop.gateway.errors import ApiError
 from stoop.gateway.job_ids import new_job_id
 from stoop.gateway.keys import ApiKey
-from stoop.gateway.models import split_adapter
+from stoop.gateway.models import check_model, split_adapter
 from stoop_schemas.job import Job
 from stoop_schemas.names import model_lane
 
@@ -30,8 +31,7 @@ async def prepare(call: AdmittedCall, ask: Ask) -> Job:
 async def job_of(gateway: "Gateway", key: ApiKey, ask: Ask, **fields: Any) -> Job:
     """Return the checked job of a key, with further fields of `Job`. Raises `StoopError` or `ApiError`."""
     model = await gateway.models.resolve(ask.model)
-    if key.models and model not in key.models:
-        raise ApiError(403, "model_forbidden", f"this API key may use only {', '.join(key.models)}", param="model")
+    check_model(key, model)
     lane = ask.lane or (key.lanes[0] if key.lanes else gateway.client.config.lane)
     if key.lanes and lane not in key.lanes:
         raise ApiError(403, "lane_forbidden", f"this API key may use only {', '.join(key.lanes)}", param="lane")
@@ -44,8 +44,17 @@ async def job_of(gateway: "Gateway", key: ApiKey, ask: Ask, **fields: Any) -> Jo
 
 
 async def submit(call: AdmittedCall, job: Job) -> str:
-    """Put the job into its lane and return its id: that of the first one, if the idempotency key was seen before."""
-    job_id = await call.gateway.client.submit(job)
+    """Put the job into its lane and return its id: that of the first one, if the idempotency key was seen before.
+
+    If the caller leaves meanwhile, the job is cancelled unless it can be asked for again.
+    """
+    try:
+        job_id = await call.gateway.client.submit(job)
+    except asyncio.CancelledError:
+        # the job may be in its lane by now, or get there yet; workers heed a cancel that comes before its job, too
+        if not call.keeps_job:
+            call.gateway.cancel(job.id)
+        raise
     note_job(call, job, job_id)
     return job_id
 

@@ -1,7 +1,6 @@
 """Callers that leave while their jobs are submitted, a moment that no real connection meets on demand."""
 
 import asyncio
-from collections.abc import Sequence
 
 import pytest
 
@@ -10,9 +9,8 @@ from stoop.config import ProducerConfig
 from stoop.gateway.gateway import Gateway
 from stoop.gateway.keys import OPEN
 from stoop.gateway.options import ServeOptions
-from stoop_schemas.job import Job
 from tests.contract.queues import new_job
-from tests.producer.scripted import ScriptedTransport
+from tests.producer.scripted import SlowToSubmit
 
 pytest.importorskip("grpc")
 
@@ -21,22 +19,9 @@ from stoop.gateway.grpc.messages import message_class
 from stoop.gateway.grpc.rpc_call import CallState, RpcCall
 
 
-class Slow(ScriptedTransport):
-    """Takes every job, and never says so."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.begun = asyncio.Event()
-
-    async def submit(self, jobs: Sequence[Job]) -> list[str]:
-        await super().submit(jobs)
-        self.begun.set()
-        return await asyncio.get_running_loop().create_future()
-
-
 @pytest.mark.parametrize("comes_back", [False, True])
 async def test_a_job_is_cancelled_unless_its_caller_can_come_back(comes_back: bool) -> None:
-    config, transport = ProducerConfig(), Slow()
+    config, transport = ProducerConfig(), SlowToSubmit()
     gateway = Gateway(config, ServeOptions(open=True))
     gateway.client = AsyncClient(config, transport=transport)
     metadata = {"idempotency-key": "mine"} if comes_back else {}

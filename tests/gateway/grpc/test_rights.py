@@ -72,6 +72,11 @@ def test_a_key_opens_its_own_lanes_and_models_and_its_tenant_goes_along(
             status, message = refused(client.infer, MODEL, given, headers=headers)
             assert status == "PERMISSION_DENIED" and message.startswith(said)
         assert client.get_model_repository_index(headers=bob, as_json=True) == {}
+        assert client.is_model_ready(MODEL, headers=ann) and not client.is_model_ready(MODEL, headers=bob)
+        assert client.get_model_metadata(MODEL, headers=ann).name == MODEL
+        for read in (client.get_model_metadata, client.get_model_config):
+            status, message = refused(read, MODEL, headers=bob)
+            assert status == "PERMISSION_DENIED" and message.startswith("model_forbidden")
         stream = Stream(client, headers=bob)
         stream.ask(asked)
         with pytest.raises(Exception, match="model_forbidden"):

@@ -44,6 +44,21 @@ async def test_no_answer_in_time_names_the_job_where_it_stands_and_what_to_do(st
     assert (raised.value.job_id, raised.value.timeout, raised.value.state) == ("mine", 0.01, state and State(state))
 
 
+async def test_no_answer_in_time_says_that_the_job_is_cancelled_if_it_is() -> None:
+    transport = ScriptedTransport()
+    async with connect(transport) as client:
+        job = await client.prepare("caption", IMAGE)
+        for waiting in (
+            client.result("mine", 0.01, cancel_on_exit=True),
+            client.submit_and_wait(job, 0.01, cancel_on_exit=True),
+            anext(client.stream("mine", 0.01, cancel_on_exit=True)),
+        ):
+            with pytest.raises(TimedOut, match=r"it is cancelled.*submit it again with a longer timeout") as raised:
+                await waiting
+            assert raised.value.cancelled
+    assert transport.cancelled == ["mine", job.id, "mine"]
+
+
 async def test_a_queue_that_cannot_be_asked_hides_no_timeout() -> None:
     class Mute(ScriptedTransport):
         async def state(self, job_id: str) -> str | None:
@@ -117,6 +132,40 @@ async def test_closing_cancels_what_is_left_and_only_that() -> None:
         await client.caption(IMAGE)
     assert sorted(transport.cancelled) == sorted(job.id for job in left)
     assert transport.closed == 1
+
+
+async def test_closing_cancels_the_job_of_a_call_that_asked_for_it() -> None:
+    transport = ScriptedTransport()
+    client = connect(transport)
+    transport.tell(StartedEvent(id="mine", seq=0, attempt=1))
+    waiting = asyncio.create_task(client.result("mine", cancel_on_exit=True))
+    await transport.subscribed.wait()
+    await client.aclose()
+    assert transport.cancelled == ["mine"]
+    waiting.cancel()
+    await asyncio.wait({waiting})
+    assert waiting.cancelled()
+
+
+async def test_a_client_that_closes_while_a_job_is_cancelled_cancels_it_as_well() -> None:
+    class Slow(ScriptedTransport):
+        cancelling = asyncio.Event()
+
+        async def cancel(self, job_id: str) -> str | None:
+            await super().cancel(job_id)
+            if len(self.cancelled) == 1:
+                self.cancelling.set()
+                await asyncio.get_running_loop().create_future()
+            return None
+
+    transport = Slow()
+    client = connect(transport)
+    waiting = asyncio.create_task(client.result("mine", 0.01, cancel_on_exit=True))
+    await transport.cancelling.wait()
+    await client.aclose()
+    assert transport.cancelled == ["mine", "mine"]
+    waiting.cancel()
+    await asyncio.wait({waiting})
 
 
 async def test_a_queue_that_is_gone_keeps_nobody_from_closing() -> None:

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from stoop.gateway.errors import ApiError
 from stoop.gateway.grpc.messages import DATATYPES, message_class
-from stoop.gateway.grpc.model_names import VERSION, find_models
+from stoop.gateway.grpc.model_names import VERSION, allowed_models
 from stoop.gateway.grpc.rpc_call import RpcCall
 from stoop.gateway.health import living_workers
 from stoop.kserve.inputs import INPUTS, OUTPUT
@@ -51,11 +51,11 @@ async def server_metadata(call: RpcCall, request: Any) -> Any:
 
 
 async def model_ready(call: RpcCall, request: Any) -> Any:
-    """Answer `ModelReady`: a worker of the model lives. A model that nobody knows is not ready."""
+    """Answer `ModelReady`: a worker of the model lives. A model unknown, or forbidden to the key, is not ready."""
     try:
-        found = await find_models(call.gateway.models, request.name, request.version)
+        found = await allowed_models(call, request.name, request.version)
     except ApiError as error:
-        if error.status != 404:
+        if error.status not in (403, 404):
             raise
         return _ModelReady(ready=False)
     return _ModelReady(ready=any(model.workers for model in found) and not call.gateway.draining)
@@ -63,7 +63,7 @@ async def model_ready(call: RpcCall, request: Any) -> Any:
 
 async def model_metadata(call: RpcCall, request: Any) -> Any:
     """Answer `ModelMetadata`. All models have the same inputs; each skill reads only its own."""
-    await find_models(call.gateway.models, request.name, request.version)
+    await allowed_models(call, request.name, request.version)
     answer = _ModelMetadata(name=request.name, versions=[VERSION], platform="stoop")
     for each in INPUTS.values():
         answer.inputs.add(name=each.name, datatype=each.datatype, shape=each.dims)
@@ -73,7 +73,7 @@ async def model_metadata(call: RpcCall, request: Any) -> Any:
 
 async def model_config(call: RpcCall, request: Any) -> Any:
     """Answer `ModelConfig`: decoupled, and without batches, which the workers make by themselves."""
-    await find_models(call.gateway.models, request.name, request.version)
+    await allowed_models(call, request.name, request.version)
     answer = _ModelConfig()
     config = answer.config
     config.name, config.platform, config.backend = request.name, "stoop", "stoop"
@@ -89,7 +89,7 @@ async def list_models(call: RpcCall, request: Any) -> Any:
     """Answer `RepositoryIndex`: the models that have a worker, or had one, and that the caller's key may use."""
     answer = _RepositoryIndex()
     for name, (model, _) in (await call.gateway.models.all()).items():
-        if call.key.models and model.name not in call.key.models:
+        if not call.key.may_use(model.name):
             continue
         if model.workers:
             answer.models.add(name=name, version=VERSION, state="READY")

@@ -1,6 +1,5 @@
 """From a `ModelInferRequest` to a job, and from its answer to `ModelInferResponse`s."""
 
-import asyncio
 import time
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, replace
@@ -65,7 +64,7 @@ class Inference:
         if not self.job.stream:
             yield await self.text(call), True
             return
-        job_id = await self._submit(call)
+        job_id = await submit(call, self.job)
         seconds = call.gateway.client.config.timeout_seconds
         pieces = Pieces(call.gateway.follow(call, job_id, timeout=seconds, cancels=not call.keeps_job))
         last = ""
@@ -79,15 +78,6 @@ class Inference:
         if pieces.result is not None:
             call.spent(pieces.result)
         yield last, True
-
-    async def _submit(self, call: RpcCall) -> str:
-        try:
-            return await submit(call, self.job)
-        except asyncio.CancelledError:
-            # the job may be in its lane by now, or get there yet; workers heed a cancel that comes before its job, too
-            if not call.keeps_job:
-                call.gateway.cancel(self.job.id)
-            raise
 
     def _request_id(self, call: RpcCall) -> str:
         return str(self.request.id) or call.request_id

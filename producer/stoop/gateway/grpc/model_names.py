@@ -5,10 +5,11 @@ from typing import Final
 
 from stoop.client.models import LiveModel
 from stoop.gateway.errors import ApiError
-from stoop.gateway.models import Models
+from stoop.gateway.grpc.rpc_call import RpcCall
+from stoop.gateway.models import Models, check_model
 from stoop.kserve.inputs import MODEL_NAME
 
-__all__ = ["VERSION", "find_models", "model_for_job"]
+__all__ = ["VERSION", "allowed_models", "model_for_job"]
 
 VERSION: Final = "1"
 """The only version of every model."""
@@ -20,17 +21,25 @@ async def model_for_job(models: Models, name: str, version: str, given: str | No
     Raises an `ApiError` (404) if nobody has served the model, and one (400) if two are named.
     """
     if not await _is_default(models, name):
-        await find_models(models, name, version)
+        await _find_models(models, name, version)
         if given not in (None, name):
             problem = "MODEL names another model than the request's model_name: leave MODEL out"
             raise ApiError(400, "invalid_value", problem, param="MODEL")
         return name
     if given is None:
-        await find_models(models, name, version)
+        await _find_models(models, name, version)
     return given
 
 
-async def find_models(models: Models, name: str, version: str = "") -> Sequence[LiveModel]:
+async def allowed_models(call: RpcCall, name: str, version: str) -> Sequence[LiveModel]:
+    """Return the models of this name and version; raise an `ApiError`: 404 if there is none, 403 if the key may not."""
+    models = call.gateway.models
+    found = await _find_models(models, name, version)
+    check_model(call.key, None if await _is_default(models, name) else await models.resolve(name))
+    return found
+
+
+async def _find_models(models: Models, name: str, version: str = "") -> Sequence[LiveModel]:
     """Return the models of this name and version, at least one; raise an `ApiError` (404) if there is none.
 
     A model whose workers have gone has 0 of them.
