@@ -39,11 +39,11 @@ async def test_silence_is_filled_and_a_late_failure_is_an_error_event(teller: To
 async def test_a_failure_before_the_first_piece_is_a_status(teller: Town, telling: Serving, gate: Path) -> None:
     async with asyncio.timeout(SECONDS), asking(telling) as http:
         for stream in (True, False):
-            asked = query(f"tell 1 until {gate}", stream)
+            asked, before = query(f"tell 1 until {gate}", stream), set(await running_jobs(teller))
             waiting = asyncio.create_task(http.post("/v1/query", json=asked, headers={"x-request-id": "mine"}))
-            while not (running := await running_jobs(teller)):
+            while not (running := set(await running_jobs(teller)) - before):
                 await asyncio.sleep(0.02)
-            assert (await http.delete(f"/v1/jobs/{running[0]}")).status_code == 200
+            assert (await http.delete(f"/v1/jobs/{running.pop()}")).status_code == 200
             told = await waiting
             assert (told.status_code, told.json()["error"]["code"]) == (409, "cancelled")
             assert told.headers["x-request-id"] == "mine" and told.headers["x-should-retry"] == "false"
