@@ -8,6 +8,7 @@ from typing import Final
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 from stoop.gateway.openapi import document
 from stoop.gateway.routes import ROUTES
@@ -17,6 +18,7 @@ sys.path.insert(0, str(ROOT))  # MkDocs runs this file by its path
 
 from docs.http_reference import http_reference  # noqa: E402
 from docs.messages import messages_page  # noqa: E402
+from docs.settings import settings_page  # noqa: E402
 
 PAGES: Final = {
     "producer/stoop/gateway/README.md": "guides/gateway.md",
@@ -24,6 +26,8 @@ PAGES: Final = {
     "producer/stoop/bulk/README.md": "guides/bulk.md",
     "producer/stoop/export/README.md": "guides/exports.md",
     "producer/stoop/celery/README.md": "guides/celery.md",
+    "examples/README.md": "guides/examples.md",
+    "examples/starlette_sse/README.md": "guides/browser.md",
     "schemas/README.md": "reference/wire.md",
     "deploy/README.md": "operate/deploy.md",
     "deploy/kubernetes/README.md": "operate/kubernetes.md",
@@ -52,7 +56,14 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, page, content=moved(text, source, page)))
     files.append(File.generated(config, "reference/http.md", content=http_reference(document(ROUTES))))
     files.append(File.generated(config, "operate/messages.md", content=messages_page(ROOT)))
+    files.append(File.generated(config, "reference/settings.md", content=settings_page()))
     return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Point the links of `docs/` to files of the repository at the pages that the site has of them."""
+    path = page.file.src_uri
+    return moved(markdown, f"docs/{path}", path) if (ROOT / "docs" / path).exists() else markdown
 
 
 def moved(text: str, source: str, page: str) -> str:
@@ -63,10 +74,17 @@ def moved(text: str, source: str, page: str) -> str:
         path = _resolved(source, target)
         if path.suffix == ".png":
             return f"{picture}[{label}]({_relative(f'pictures/{path.name}', page)})"
-        found = PAGES.get(path.as_posix()) or PAGES.get((path / "README.md").as_posix())
-        return f"[{label}]({_relative(found, page)}{anchor or ''})" if found else label
+        found = _page_of(path)
+        return f"{picture}[{label}]({_relative(found, page)}{anchor or ''})" if found else label
 
     return _LINK.sub(link, text)
+
+
+def _page_of(path: PurePosixPath) -> str | None:
+    """Return the site's page of a file or of a folder's README; pictures of `docs/` count as pages."""
+    if path.parts[:1] == ("docs",):
+        return PurePosixPath(*path.parts[1:]).as_posix()
+    return PAGES.get(path.as_posix()) or PAGES.get((path / "README.md").as_posix())
 
 
 def pictures(source: str, text: str) -> set[PurePosixPath]:

@@ -29,34 +29,48 @@ def _split(value: object) -> tuple[str, ...]:
 class ProducerConfig(BaseSettings):
     """The addresses of the queue and the images. Arguments win over `STOOP_*` variables, those over the defaults.
 
-    `redis_url` may hold a password, so it is kept from repr and messages: print `redis_address`. Local images are
-    uploaded to `bucket`, under keys that begin with `upload_prefix`; without a bucket only addresses can be sent.
-    `s3_endpoint`, `s3_region` and `s3_path_style` are for stores other than AWS; credentials come from the usual AWS
-    sources. `job_model` is the short name of a model for jobs that name none; without it the default model answers
-    them. `timeout_seconds` bounds every wait that is given no time of its own. Images outside `allowed_buckets`
-    (`bucket`, `bucket/prefix` or `tenant=bucket/prefix`; empty: all are sent, and the workers decide) are refused here.
-    With `signing_keys` (`keyid:secret`) jobs are signed with the first one. `lane_bounds` (`lane=jobs`, by default a
-    million) bounds the jobs in a lane, `tenant_bound` those of one tenant in it: beyond that `submit` raises
-    `QueueFull`.
+    `redis_url` may hold a password, so it is kept from repr and messages: print `redis_address`. Credentials of the
+    store come from the usual AWS sources.
 
     Raises `ConfigError` that names each value to change.
     """
 
     model_config = SettingsConfigDict(env_prefix="STOOP_", frozen=True, extra="forbid", env_ignore_empty=True)
 
-    redis_url: SecretStr = SecretStr("redis://localhost:6379/0")
-    bucket: str | None = Field(default=None, min_length=3, max_length=255)
-    upload_prefix: str = names.IMAGE_PREFIX
-    s3_endpoint: str | None = None
-    s3_region: str | None = None
-    s3_path_style: bool = False
-    allowed_buckets: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)] = ()
-    signing_keys: SecretStr = SecretStr("")
-    lane: str = names.DEFAULT_LANES[0]
-    job_model: str | None = None
-    lane_bounds: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)] = ()
-    tenant_bound: int | None = Field(default=None, ge=1)
-    timeout_seconds: float = Field(default=300.0, gt=0)
+    redis_url: SecretStr = Field(
+        default=SecretStr("redis://localhost:6379/0"), description="address of Redis or of a Cluster"
+    )
+    bucket: str | None = Field(
+        default=None,
+        min_length=3,
+        max_length=255,
+        description="bucket for uploads of local images; without it only addresses can be sent",
+    )
+    upload_prefix: str = Field(default=names.IMAGE_PREFIX, description="folder of the uploads in the bucket")
+    s3_endpoint: str | None = Field(default=None, description="address of a store other than AWS's")
+    s3_region: str | None = Field(default=None, description="region of the store")
+    s3_path_style: bool = Field(default=False, description="put the bucket into the path, as most other stores need")
+    allowed_buckets: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)] = Field(
+        default=(),
+        description="images outside `bucket`, `bucket/prefix` or `tenant=bucket/prefix` are refused before they are "
+        "sent; with none, the workers decide",
+    )
+    signing_keys: SecretStr = Field(
+        default=SecretStr(""), description="`keyid:secret`, comma-separated; jobs are signed with the first one"
+    )
+    lane: str = Field(default=names.DEFAULT_LANES[0], description="lane of jobs that name none")
+    job_model: str | None = Field(
+        default=None,
+        description="model of jobs that name none, by its short name; without it the default model answers them",
+    )
+    lane_bounds: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)] = Field(
+        default=(),
+        description="most jobs in a lane, as `lane=jobs`, by default a million; then `submit` raises `QueueFull`",
+    )
+    tenant_bound: int | None = Field(default=None, ge=1, description="most jobs of one tenant in a lane")
+    timeout_seconds: float = Field(
+        default=300.0, gt=0, description="longest wait for a result or an event, if a call is given no `timeout`"
+    )
 
     def __init__(self, **values: Any) -> None:
         try:

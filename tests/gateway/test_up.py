@@ -28,6 +28,8 @@ def test_everything_starts_answers_and_ends(tmp_path: Path) -> None:
             answer = http.post(command[1], content=body, headers=headers)
             assert answer.status_code == 200 and answer.json()["answer"].isdecimal(), answer.text
             assert "script" in http.get("/").text
+            shown = http.get("/v1/images", params={"address": "s3://stoop/up/shapes-8.png"})
+            assert shown.content.startswith(b"\x89PNG"), "the pages of the documentation ask about these pictures"
         [redis] = re.findall(r"Redis at redis://127\.0\.0\.1:(\d+)", "".join(written))
         children = _children(process.pid)
         assert len(children) >= 3, "Redis, S3 and a worker"

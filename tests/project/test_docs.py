@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from docs.messages import message_of, messages_page
+from docs.settings import settings_page
 from stoop.errors import IdempotencyConflict, QueueFull
 from stoop_schemas.failure import RETRYABLE, FailureCode
 from stoop_schemas.job import Job, check
@@ -91,6 +92,12 @@ def test_every_model_of_the_catalog_has_a_row() -> None:
     assert {name: "pinned" in rest for name, rest in rows} == {
         name: "revision" in entry for name, entry in catalog.items()
     }
+
+
+def test_the_python_guide_has_every_setting_of_a_client() -> None:
+    client, _ = settings_page().split("## A worker's")
+    table = client[client.index("| variable |") :].strip()
+    assert table in (ROOT / "docs/guides/python.md").read_text(encoding="utf-8")
 
 
 def test_every_failure_code_has_a_remedy() -> None:

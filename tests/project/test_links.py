@@ -1,4 +1,4 @@
-"""Links between the project's pages; the build of the documentation checks those in `docs/`."""
+"""Links between the project's pages, as the repository shows them; the build of the documentation checks the site's."""
 
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ PAGES = sorted(
     path
     for path in ROOT.rglob("*.md")
     if not any(
-        part.startswith(".") or part in ("node_modules", "demo-output", "docs", "build")
+        part.startswith(".") or part in ("node_modules", "demo-output", "build")
         for part in path.relative_to(ROOT).parts
     )
 )

@@ -24,7 +24,7 @@ from stoop.gateway.server import serve
 
 __all__ = ["UpOptions", "up", "welcome", "write_environment"]
 
-_PICTURE = "up/shapes.png"
+_PICTURES = ("up/shapes.png", *(f"up/shapes-{number}.png" for number in range(2, 9)))
 _QUESTION = "How many shapes are there?"
 _TEXT = "There are two red circles."
 _START_SECONDS = 1800.0
@@ -88,10 +88,10 @@ def _serve(redis: EmbeddedRedis, s3: EmbeddedS3, options: UpOptions, model: str,
     config = ProducerConfig(
         redis_url=redis.url, bucket=s3.bucket, s3_endpoint=s3.endpoint, s3_region=s3.region, s3_path_style=True
     )
-    [picture] = draw_pictures(1, seed=1)
-    s3.client().put_object(Bucket=s3.bucket, Key=_PICTURE, Body=picture.encoded, ContentType="image/png")
+    for key, picture in zip(_PICTURES, draw_pictures(len(_PICTURES), seed=1), strict=True):
+        s3.client().put_object(Bucket=s3.bucket, Key=key, Body=picture.encoded, ContentType="image/png")
     served = replace(ServeOptions(), host=options.host, port=options.port, keys=options.keys, open=options.keys is None)
-    image = f"s3://{s3.bucket}/{_PICTURE}"
+    image = f"s3://{s3.bucket}/{_PICTURES[0]}"
 
     def greet(address: str) -> None:
         typer.echo(welcome(address, image, model, variables, keys=not served.open), err=True)
