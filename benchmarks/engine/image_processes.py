@@ -9,7 +9,7 @@ from queue import SimpleQueue
 import numpy as np
 import numpy.typing as npt
 
-from stoop_worker.engine_process.pixels import Layout, SharedPixels, map_segments
+from stoop_worker.engine_process.pixels import Layout, SharedPixels, map_shared
 from stoop_worker.images import Crops, Image, ImageLimits, Preparation, load, made_ready
 
 __all__ = ["ImageProcesses", "prepare"]
@@ -34,7 +34,7 @@ class ImageProcesses:
     """Prepares images in `count` processes; each waiting thread has one to itself."""
 
     def __init__(self, count: int) -> None:
-        self._shared_pixels = SharedPixels(_SEGMENTS, _SEGMENT_BYTES)
+        self._shared_pixels = SharedPixels(_SEGMENTS * _SEGMENT_BYTES)
         # forked, because a spawned process would import the whole benchmark; none of them touches the device
         fork = get_context("fork")
         pipes = [fork.Pipe() for _ in range(count)]
@@ -75,7 +75,7 @@ def _serve(line: Connection, inherited: list[Connection], shared_pixels: SharedP
     """Prepare images until the other end is closed."""
     for other in inherited:
         other.close()
-    memory = map_segments(os.dup(shared_pixels.file))
+    memory = map_shared(os.dup(shared_pixels.file))
     line.send("up")
     while True:
         try:

@@ -154,7 +154,7 @@ class _Run:
             before, began = self.front.spent(), time.perf_counter()
             await self._ask(client, load, jobs)
             seconds, after = time.perf_counter() - began, self.front.spent()
-        cpu_ms = {name: 1e3 * (after[name] - before[name]) / jobs for name in after}
+        cpu_ms = {name: 1e3 * (after[name] - before.get(name, 0.0)) / jobs for name in after}
         return {"jobs": jobs, "jobs_per_second": jobs / seconds, "cpu_ms_per_job": cpu_ms}
 
     async def _ask(self, client: AsyncClient, load: int, jobs: int) -> None:

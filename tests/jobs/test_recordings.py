@@ -178,7 +178,7 @@ async def test_each_failure_has_its_own_error_and_returns_what_was_lent(
 
 
 async def test_windows_lie_in_the_memory_that_the_engines_process_shares() -> None:
-    shared = SharedPixels(count=1, size=80 * 3000 * 4)
+    shared = SharedPixels(80 * 3000 * 4)
     try:
         with ThreadPoolExecutor(1) as pool:
             studio = Studio(pool)

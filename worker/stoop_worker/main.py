@@ -92,7 +92,7 @@ async def _serve(config: WorkerConfig, program: Sequence[str]) -> None:
         on_engine_lost,
         _supervision(config),
         program,
-        shared_pixels=SharedPixels(config.permits_on("cuda")),
+        shared_pixels=SharedPixels(config.max_decoded_bytes),
     )
     relay.attach(engine)
     metrics.watch_engine(lambda: engine.figures)

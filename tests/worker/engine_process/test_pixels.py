@@ -1,4 +1,5 @@
 import gc
+import mmap
 import os
 from pathlib import Path
 
@@ -7,8 +8,10 @@ import pytest
 
 from stoop_worker.audio import Mel
 from stoop_worker.engine.request import Media, images_of
-from stoop_worker.engine_process.pixels import SharedPixels, as_memfd, map_images, map_segments
+from stoop_worker.engine_process.pixels import SharedPixels, as_memfd, map_images, map_shared
 from stoop_worker.images import Crops, Image, Tiling
+
+PAGE = mmap.PAGESIZE
 
 
 def crops() -> Crops:
@@ -17,8 +20,8 @@ def crops() -> Crops:
 
 
 def share(*media: Media) -> tuple[Media, ...]:
-    """Return the images as the other side has them, none of them in a segment."""
-    shared_pixels = SharedPixels(count=1, size=10)
+    """Return the images as the other side has them, none of them in the shared file."""
+    shared_pixels = SharedPixels(1)
     try:
         with as_memfd(media, shared_pixels) as (layouts, file):
             return map_images(layouts, None if file is None else os.dup(file), None)
@@ -40,29 +43,29 @@ def test_pixels_that_do_not_lie_in_one_piece_are_copied_as_they_are_seen() -> No
     assert np.array_equal(found.pixels, mirrored.pixels)
 
 
-def test_several_images_come_in_their_order_from_segments_and_a_file(shared_pixels: SharedPixels) -> None:
-    in_segment = Image(shared_pixels.empty((4, 5, 3)), b"two")
-    in_segment.pixels[...] = 7
-    media = (crops(), in_segment, Image(np.full((3, 3, 3), 9, dtype=np.uint8), b"three"))
-    segments = map_segments(os.dup(shared_pixels.file))
+def test_several_images_come_in_their_order_from_the_shared_file_and_another(shared_pixels: SharedPixels) -> None:
+    in_shared_file = Image(shared_pixels.empty((4, 5, 3)), b"two")
+    in_shared_file.pixels[...] = 7
+    media = (crops(), in_shared_file, Image(np.full((3, 3, 3), 9, dtype=np.uint8), b"three"))
+    shared_file = map_shared(os.dup(shared_pixels.file))
     with as_memfd(media, shared_pixels) as (layouts, file):
         assert file is not None
-        found = map_images(layouts, os.dup(file), segments)
+        found = map_images(layouts, os.dup(file), shared_file)
     assert [image.digest for image in found] == [b"digest", b"two", b"three"]
     for ours, theirs in zip(images_of(found), media, strict=True):
         assert np.array_equal(ours.pixels, theirs.pixels)
     assert share() == ()
 
 
-def test_frames_of_sound_arrive_unchanged_from_a_segment_and_from_a_file(shared_pixels: SharedPixels) -> None:
-    in_segment = Mel(shared_pixels.empty((4, 6 * 4)).view(np.float32), b"one")
-    in_segment.frames[...] = np.linspace(-1, 1, 24, dtype=np.float32).reshape(4, 6)
+def test_frames_of_sound_arrive_unchanged_from_the_shared_file_and_from_another(shared_pixels: SharedPixels) -> None:
+    in_shared_file = Mel(shared_pixels.empty((4, 6 * 4)).view(np.float32), b"one")
+    in_shared_file.frames[...] = np.linspace(-1, 1, 24, dtype=np.float32).reshape(4, 6)
     in_file = Mel.of(np.full((4, 6), 0.25, dtype=np.float32), content=5)
-    segments = map_segments(os.dup(shared_pixels.file))
-    with as_memfd((in_file, in_segment), shared_pixels) as (layouts, file):
+    shared_file = map_shared(os.dup(shared_pixels.file))
+    with as_memfd((in_file, in_shared_file), shared_pixels) as (layouts, file):
         assert file is not None
-        found = map_images(layouts, os.dup(file), segments)
-    for ours, theirs in zip(found, (in_file, in_segment), strict=True):
+        found = map_images(layouts, os.dup(file), shared_file)
+    for ours, theirs in zip(found, (in_file, in_shared_file), strict=True):
         assert isinstance(ours, Mel)
         assert (ours.digest, ours.content) == (theirs.digest, theirs.content)
         np.testing.assert_array_equal(ours.frames, theirs.frames)
@@ -82,11 +85,11 @@ def test_nothing_is_left_when_the_crops_go() -> None:
 
 @pytest.fixture
 def shared_pixels() -> SharedPixels:
-    return SharedPixels(count=2, size=1000)
+    return SharedPixels(2 * PAGE)
 
 
-def test_the_other_side_sees_a_segment(shared_pixels: SharedPixels) -> None:
-    segments = map_segments(os.dup(shared_pixels.file))
+def test_the_other_side_sees_the_shared_file(shared_pixels: SharedPixels) -> None:
+    shared_file = map_shared(os.dup(shared_pixels.file))
     images = [
         Image(shared_pixels.empty((4, 5, 3)), b"one"),
         Crops(shared_pixels.empty((2, 8, 8, 3)), Tiling(1, 1), b"two"),
@@ -96,45 +99,85 @@ def test_the_other_side_sees_a_segment(shared_pixels: SharedPixels) -> None:
     for image in images:
         with as_memfd([image], shared_pixels) as (layouts, file):
             assert file is None
-            (found,) = map_images(layouts, None, segments)
+            (found,) = map_images(layouts, None, shared_file)
         assert type(found) is type(image)
         assert found.digest == image.digest
         assert np.array_equal(found.pixels, image.pixels)
         assert found.pixels.flags.writeable  # or torch would want a copy
 
 
-def test_a_segment_is_used_again_when_nothing_refers_to_its_array(shared_pixels: SharedPixels) -> None:
+def test_memory_is_used_again_when_nothing_refers_to_its_array(shared_pixels: SharedPixels) -> None:
     first, second = shared_pixels.empty((10,)), shared_pixels.empty((4, 5, 3))
-    starts = [shared_pixels.start_of(first), shared_pixels.start_of(second)]
-    assert sorted(map(str, starts)) == ["0", "1000"]
+    assert (shared_pixels.start_of(first), shared_pixels.start_of(second)) == (0, PAGE)
     view = second[1:, :, ::-1]
     del second
     assert shared_pixels.start_of(shared_pixels.empty((10,))) is None  # the view keeps it
     del view
-    assert shared_pixels.start_of(shared_pixels.empty((10,))) == starts[1]
+    assert shared_pixels.start_of(shared_pixels.empty((10,))) == PAGE
+    del first
+    assert shared_pixels.start_of(shared_pixels.empty((2 * PAGE,))) == 0
 
 
-def test_what_fits_into_no_segment_is_an_array_like_any_other(shared_pixels: SharedPixels) -> None:
-    for shape in ((1001,), (2, 1000, 3), (0, 3)):
+def test_what_does_not_fit_is_an_array_like_any_other(shared_pixels: SharedPixels) -> None:
+    for shape in ((2 * PAGE + 1,), (2, PAGE, 3), (0, 3)):
         pixels = shared_pixels.empty(shape)
         assert (pixels.shape, pixels.dtype) == (shape, np.uint8)
         assert shared_pixels.start_of(pixels) is None
-    assert shared_pixels.start_of(shared_pixels.empty((1000,))) is not None
+    assert shared_pixels.start_of(shared_pixels.empty((2 * PAGE,))) is not None
 
 
-def test_the_other_side_sees_what_fits_into_no_segment_without_a_copy(shared_pixels: SharedPixels) -> None:
-    image = Image(shared_pixels.empty((40, 50, 3)), b"large")
+def held(shared_pixels: SharedPixels) -> int:
+    """Return the bytes of memory that the shared file takes."""
+    return 512 * os.fstat(shared_pixels.file).st_blocks
+
+
+def test_memory_that_no_array_uses_goes_back_to_the_system_except_for_what_is_kept() -> None:
+    shared_pixels = SharedPixels(8 * PAGE, kept=PAGE)
+    theirs = map_shared(os.dup(shared_pixels.file))
+    arrays = [shared_pixels.empty((2 * PAGE,)) for _ in range(3)]
+    for number, array in enumerate(arrays):
+        array[:] = 1 + number
+    assert held(shared_pixels) == 6 * PAGE
+    shared_pixels.trim()
+    assert held(shared_pixels) == 6 * PAGE
+    last = arrays.pop()
+    del arrays, array
+    shared_pixels.trim()
+    assert held(shared_pixels) == 3 * PAGE
+    assert theirs[4 * PAGE : 6 * PAGE].tolist() == last.tolist() == [3] * 2 * PAGE
+    again = shared_pixels.empty((3 * PAGE,))
+    again[:] = 9
+    assert theirs[: 3 * PAGE].tolist() == [9] * 3 * PAGE
+    del again, last
+    shared_pixels.trim()
+    assert held(shared_pixels) == PAGE
+
+
+def test_both_files_together_hold_no_more_than_the_arrays() -> None:
+    shared_pixels = SharedPixels(4 * PAGE)
+    arrays = [shared_pixels.empty((PAGE,)) for _ in range(4)]
+    for array in arrays:
+        array[:] = 7
+    del arrays[::2], array
+    large = shared_pixels.empty((2 * PAGE,))  # two free pages, but not side by side
+    assert shared_pixels.start_of(large) is None
+    assert held(shared_pixels) == 2 * PAGE
+    assert all(array.tolist() == [7] * PAGE for array in arrays)
+
+
+def test_the_other_side_sees_what_does_not_fit_without_a_copy(shared_pixels: SharedPixels) -> None:
+    image = Image(shared_pixels.empty((40, PAGE, 3)), b"large")
     file = shared_pixels.file_of(image.pixels)
     assert file is not None
     with as_memfd((image,), shared_pixels) as (layouts, passed_on):
         assert passed_on == file
         [found] = map_images(layouts, os.dup(file), None)
     image.pixels[...] = 7  # after it was passed on: both see the same memory
-    assert np.array_equal(found.pixels, np.full((40, 50, 3), 7))
+    assert np.array_equal(found.pixels, np.full((40, PAGE, 3), 7))
 
 
 def test_a_file_is_closed_with_its_array(shared_pixels: SharedPixels) -> None:
-    pixels = shared_pixels.empty((40, 50, 3))
+    pixels = shared_pixels.empty((40, PAGE, 3))
     file = shared_pixels.file_of(pixels)
     view = pixels[1:]
     del pixels
@@ -143,10 +186,10 @@ def test_a_file_is_closed_with_its_array(shared_pixels: SharedPixels) -> None:
     del view
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(file)
-    assert shared_pixels.file_of(np.zeros((40, 50, 3), dtype=np.uint8)) is None
+    assert shared_pixels.file_of(np.zeros((40, PAGE, 3), dtype=np.uint8)) is None
 
 
-def test_pixels_in_other_places_are_in_no_segment(shared_pixels: SharedPixels) -> None:
+def test_pixels_in_other_places_are_not_in_the_shared_file(shared_pixels: SharedPixels) -> None:
     assert shared_pixels.start_of(np.zeros((4, 5, 3), dtype=np.uint8)) is None
     in_pieces = shared_pixels.empty((10, 10, 3))[:, ::2]
     assert shared_pixels.start_of(in_pieces) is None

@@ -16,6 +16,7 @@ import pytest
 
 from stoop_worker.engine.request import Aborted, Caption, EnginePort, Finished, Output, Query, Request, TextDelta
 from stoop_worker.engine_process.frames import send
+from stoop_worker.engine_process.extents import whole_pages
 from stoop_worker.engine_process.pixels import SharedPixels
 from stoop_worker.engine_process.protocol import EngineSettings
 from stoop_worker.engine_process.supervisor import SupervisedEngine, Supervision
@@ -25,6 +26,7 @@ from tests.support import scripted_child
 
 PROGRAM = (sys.executable, "-m", "tests.support.scripted_child")
 SECONDS = 20.0  # how long a test waits before it fails
+PHOTO_BYTES = whole_pages(60 * 85 * 3)
 PATIENT = Supervision(max_faults=3, hang_seconds=60, restart_seconds=60)
 
 
@@ -100,7 +102,7 @@ def crops(seed: int, count: int = 3) -> Crops:
 
 
 def photo(it: Front, seed: int) -> Image:
-    """An image in one of the engine's segments, if one is free."""
+    """An image in the engine's shared file, if that has room."""
     pixels = it.engine.shared_pixels.empty((60, 85, 3))
     pixels[...] = np.random.default_rng(seed).integers(0, 256, pixels.shape, dtype=np.uint8)
     return Image(pixels, bytes([seed]))
@@ -132,11 +134,11 @@ async def test_pixels_arrive_as_they_were_and_leave_nothing_open() -> None:
         assert open_files() <= before
         it.ask("sync", "done")  # the child has let go of a request when it answers a later one
         await it.ended("sync")
-        assert Path(f"/proc/{it.pid}/maps").read_text().count("memfd:pixels") == 1  # the segments
+        assert Path(f"/proc/{it.pid}/maps").read_text().count("memfd:pixels") == 1  # the shared file
 
 
-async def test_pixels_in_segments_arrive_as_they_are_and_the_segments_come_back() -> None:
-    async with front(shared_pixels=SharedPixels(count=2)) as it:
+async def test_pixels_in_the_shared_file_arrive_as_they_are_and_their_memory_comes_back() -> None:
+    async with front(shared_pixels=SharedPixels(2 * PHOTO_BYTES)) as it:
         for number in range(9):
             for name in ("one", "other"):
                 image = photo(it, seed=number + len(name))
@@ -150,8 +152,8 @@ async def test_pixels_in_segments_arrive_as_they_are_and_the_segments_come_back(
 
 
 @pytest.mark.parametrize("end", ["abort", "crash"])
-async def test_a_segment_is_kept_until_the_engine_has_let_go_of_it(end: str) -> None:
-    async with front(shared_pixels=SharedPixels(count=1)) as it:
+async def test_memory_is_kept_until_the_engine_has_let_go_of_it(end: str) -> None:
+    async with front(shared_pixels=SharedPixels(PHOTO_BYTES)) as it:
         it.engine.submit(Request("a", Query("wait"), (photo(it, seed=1),)))
         await it.until(lambda: bool(it.outputs))
         assert it.engine.shared_pixels.start_of(photo(it, seed=2).pixels) is None
@@ -162,7 +164,7 @@ async def test_a_segment_is_kept_until_the_engine_has_let_go_of_it(end: str) -> 
             os.kill(it.pid, signal.SIGKILL)
             await it.until(lambda: it.lost == ["a"])
         gc.collect()
-        # the next child sees the same segments
+        # the next child sees the same file
         request = Request("b", Caption(), (photo(it, seed=3),))
         assert it.engine.shared_pixels.start_of(request.media[0].pixels) is not None
         it.engine.submit(request)

@@ -85,7 +85,7 @@ class Child:
                 yield await receive_async(self._reader)
 
     def submit(self, request: Request) -> None:
-        """Hand a request over; the caller keeps its pixels in segments until its last output."""
+        """Hand a request over; the caller keeps its pixels in the shared file until its last output."""
         self._outbox.put(request)
 
     def abort(self, request_id: str) -> None:

@@ -1,9 +1,10 @@
 """Pixels and frames of sound in memory that the front and its engine's process share, in files without a name.
 
-Most lie in the segments of one file, which both map once and reuse for many images, because the first touch of new
-shared memory is expensive: 1 ms for a photo of 850 x 600. An image without a segment gets its own file, which is passed
-on by its descriptor, so that the pixels are in memory once. Files without a name leave nothing behind: the system frees
-the memory when the last process that has it open or mapped closes it, however that process ends.
+Most lie in one file, which both map once and reuse for many images. The first touch of new shared memory and its
+release are expensive: for a photo of 12 megapixels they take 30 ms, and decoding it into used memory takes 40 ms. An
+image that does not fit gets its own file, which is passed on by its descriptor, so that the pixels are in memory once.
+Files without a name leave nothing behind: the system frees the memory when the last process that has it open or mapped
+closes it, however that process ends.
 """
 
 import contextlib
@@ -20,14 +21,16 @@ import numpy.typing as npt
 
 from stoop_worker.audio import Mel
 from stoop_worker.engine.request import Media
+from stoop_worker.engine_process.extents import Extents, whole_pages
 from stoop_worker.images import Crops, Image, Tiling
 
-__all__ = ["Layout", "SharedPixels", "as_memfd", "bytes_of", "map_images", "map_segments"]
+__all__ = ["Layout", "SharedPixels", "as_memfd", "bytes_of", "map_images", "map_shared"]
 
 _Pixels = npt.NDArray[np.uint8]
 
-_SEGMENTS = 64
-_SEGMENT_BYTES = 4 << 20  # fits a photo of 1.4 megapixels, or the nine crops of a smaller one
+_BYTES = 256 << 20
+_KEPT_BYTES = 128 << 20
+_RELEASED_BYTES = 4 << 20
 _FLOAT_BYTES = 4
 
 
@@ -36,24 +39,24 @@ class Layout:
     """The fields of `Crops`, `Image` or `Mel` other than the values, and their shape; only `Crops` have a tiling.
 
     The values are float32 if `sound` is set, with `content` frames of audio, and otherwise bytes. They begin at
-    byte `start` of the segments' memory, or of the file that comes with the request.
+    byte `start` of the shared file, or of the file that comes with the request.
     """
 
     shape: tuple[int, ...]
     tiling: Tiling | None
     digest: bytes
     start: int = 0
-    in_segment: bool = False
+    shared: bool = False
     sound: bool = False
     content: int = 0
 
     @classmethod
-    def of(cls, image: Media, start: int = 0, *, in_segment: bool = False) -> "Layout":
+    def of(cls, image: Media, start: int = 0, *, shared: bool = False) -> "Layout":
         """Return the layout of an image, or of frames."""
         if isinstance(image, Mel):
-            return cls(image.frames.shape, None, image.digest, start, in_segment, sound=True, content=image.content)
+            return cls(image.frames.shape, None, image.digest, start, shared, sound=True, content=image.content)
         tiling = image.tiling if isinstance(image, Crops) else None
-        return cls(image.pixels.shape, tiling, image.digest, start, in_segment)
+        return cls(image.pixels.shape, tiling, image.digest, start, shared)
 
     @property
     def size(self) -> int:
@@ -72,37 +75,50 @@ class Layout:
 
 
 class SharedPixels:
-    """The front's side: arrays in `count` segments of `size` bytes each. Any thread may use it.
+    """The front's side: arrays in one file of `size` bytes. Any thread may use it.
 
-    A segment is free again once nothing in this process refers to its array. The sender must therefore keep the array
-    until the other side is done with it.
+    An array's memory is free again once nothing in this process refers to the array. The sender must therefore keep the
+    array until the other side is done with it. `trim` leaves the first `kept` bytes of the file alone.
     """
 
-    def __init__(self, count: int = _SEGMENTS, size: int = _SEGMENT_BYTES) -> None:
-        self._size = size
+    def __init__(self, size: int = _BYTES, *, kept: int = _KEPT_BYTES) -> None:
+        size = whole_pages(size)
         self.file = _open_nameless()
-        os.ftruncate(self.file, count * size)  # takes no memory until it is written to
-        self._memory = memoryview(mmap.mmap(self.file, count * size))
+        os.ftruncate(self.file, size)  # takes no memory until it is written to
+        self._kept = kept
+        self._map = mmap.mmap(self.file, size)
+        self._memory = memoryview(self._map)
         self._first = _address(np.frombuffer(self._memory, dtype=np.uint8))
+        self._extents = Extents(size)
         self._files: dict[int, int] = {}  # by the address of the array's first byte
-        self._free = list(range(count - 1, -1, -1))  # a stack: the segment returned last is still in the CPU's caches
 
     def empty(self, shape: tuple[int, ...]) -> _Pixels:
-        """Return an uninitialised uint8 array: in a free segment if it fits, otherwise in its own file."""
+        """Return an uninitialised uint8 array: in the shared file if it fits, otherwise in its own file."""
         length = prod(shape)
-        try:
-            segment = self._free.pop() if 0 < length <= self._size else None
-        except IndexError:
-            segment = None
-        if segment is None:
-            return self._in_own_file(length).reshape(shape) if length else np.empty(shape, dtype=np.uint8)
-        start = segment * self._size
+        if not length:
+            return np.empty(shape, dtype=np.uint8)
+        extent = self._extents.borrow(length)
+        if extent is None:
+            self._release(beyond=0)  # so that both files together hold no more than the arrays
+            return self._in_own_file(length).reshape(shape)
+        start = extent[0]
         flat = np.frombuffer(self._memory[start : start + length], dtype=np.uint8)
-        weakref.finalize(flat, self._free.append, segment).atexit = False  # every view of it refers to it
+        weakref.finalize(flat, self._extents.give_back, extent).atexit = False  # every view of it refers to it
         return flat.reshape(shape)
 
+    def trim(self) -> None:
+        """Return memory that no array uses to the system; blocks for a few milliseconds a photo."""
+        self._release(beyond=self._kept)
+
+    def _release(self, *, beyond: int) -> None:
+        for start, end in self._extents.borrow_idle(beyond):
+            with contextlib.suppress(AttributeError, OSError):  # systems other than Linux
+                for at in range(start, end, _RELEASED_BYTES):  # other threads get the interpreter in between
+                    self._map.madvise(mmap.MADV_REMOVE, at, min(_RELEASED_BYTES, end - at))
+            self._extents.give_back((start, end))
+
     def start_of(self, pixels: _Pixels) -> int | None:
-        """Return the start of a contiguous array in the segments' memory; None if it lies elsewhere."""
+        """Return the start of a contiguous array in the shared file; None if it lies elsewhere."""
         start = _address(pixels) - self._first
         return start if pixels.flags.c_contiguous and 0 <= start < len(self._memory) else None
 
@@ -126,7 +142,7 @@ class SharedPixels:
         os.close(self._files.pop(address))
 
     def close(self) -> None:
-        """Stop sharing the segments with new processes; existing arrays stay valid. Idempotent."""
+        """Stop sharing the file with new processes; existing arrays stay valid. Idempotent."""
         if self.file >= 0:
             os.close(self.file)
             self.file = -1
@@ -137,8 +153,8 @@ def bytes_of(media: Media) -> _Pixels:
     return media.frames.view(np.uint8) if isinstance(media, Mel) else media.pixels
 
 
-def map_segments(file: int) -> _Pixels:
-    """Map the front's segments, flat, and close the descriptor.
+def map_shared(file: int) -> _Pixels:
+    """Map the front's shared file, flat, and close the descriptor.
 
     The map is writable, because torch copies read-only arrays; no code writes to it.
     """
@@ -147,7 +163,7 @@ def map_segments(file: int) -> _Pixels:
 
 @contextlib.contextmanager
 def as_memfd(media: Sequence[Media], shared: SharedPixels) -> Iterator[tuple[tuple[Layout, ...], int | None]]:
-    """Yield the layouts of images, and the file of those outside the segments; None if all are in segments.
+    """Yield the layouts of images, and the file of those outside the shared file; None if there are none.
 
     A single image with its own file is passed on without a copy; several are copied into one file. The descriptor is
     valid only within the `with`.
@@ -155,7 +171,7 @@ def as_memfd(media: Sequence[Media], shared: SharedPixels) -> Iterator[tuple[tup
     layouts, copied, size = [], [], 0
     for image in media:
         if (start := shared.start_of(pixels := bytes_of(image))) is not None:
-            layouts.append(Layout.of(image, start, in_segment=True))
+            layouts.append(Layout.of(image, start, shared=True))
         else:
             layouts.append(Layout.of(image, size))
             copied.append(pixels)
@@ -174,17 +190,17 @@ def as_memfd(media: Sequence[Media], shared: SharedPixels) -> Iterator[tuple[tup
         os.close(file)
 
 
-def map_images(layouts: Sequence[Layout], file: int | None, segments: _Pixels | None) -> tuple[Media, ...]:
-    """Return the images whose pixels are in the segments or in a file, and close the file's descriptor.
+def map_images(layouts: Sequence[Layout], file: int | None, shared: _Pixels | None) -> tuple[Media, ...]:
+    """Return the images whose pixels are in the shared file or in `file`, and close the file's descriptor.
 
     The file's memory is freed with the last of its images.
     """
     copied = None if file is None else _map(file)
-    return tuple(_image(layout, segments if layout.in_segment else copied) for layout in layouts)
+    return tuple(_image(layout, shared if layout.shared else copied) for layout in layouts)
 
 
 def _image(layout: Layout, memory: _Pixels | None) -> Media:
-    assert memory is not None, "the front sends its segments first, and other pixels come with the request"
+    assert memory is not None, "the front sends its shared file first, and other pixels come with the request"
     return layout.image(memory[layout.start : layout.start + layout.size])
 
 

@@ -92,7 +92,7 @@ class NotReady:
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """A request without its media, and their layouts; the pixels are in segments, or come with it in one file."""
+    """A request without its media, and their layouts; the pixels are in the shared file, or come with it in one of their own."""
 
     request: Request
     layouts: tuple[Layout, ...] = ()

@@ -20,7 +20,7 @@ import structlog
 
 from stoop_worker.engine.request import Deliver, EnginePort, Output
 from stoop_worker.engine_process.frames import receive, write
-from stoop_worker.engine_process.pixels import map_images, map_segments
+from stoop_worker.engine_process.pixels import map_images, map_shared
 from stoop_worker.engine_process.protocol import Abort, EngineSettings, Loading, NotReady, Ready, Report, Submit
 from stoop_worker.errors import EngineFault, WorkerError
 from stoop_worker.figures import Figures
@@ -79,7 +79,7 @@ def serve_engine(build: Build) -> NoReturn:
 def _serve(build: Build, connection: socket.socket, pipe: BinaryIO) -> int:
     outbox: SimpleQueue[list[Output]] = SimpleQueue()
     settings, file = receive(connection)
-    segments = None if file is None else map_segments(file)
+    shared = None if file is None else map_shared(file)
     try:
         engine, ready = build(settings, lambda outputs: outbox.put(list(outputs)), partial(write, pipe))
     except WorkerError as error:
@@ -87,7 +87,7 @@ def _serve(build: Build, connection: socket.socket, pipe: BinaryIO) -> int:
         return 2
     write(pipe, ready)
     engine.start()
-    threading.Thread(target=_feed, args=(connection, engine, segments), name="feed", daemon=True).start()
+    threading.Thread(target=_feed, args=(connection, engine, shared), name="feed", daemon=True).start()
     with contextlib.suppress(BrokenPipeError):
         _report(pipe, engine, outbox)
     if engine.fault is None:
@@ -96,14 +96,14 @@ def _serve(build: Build, connection: socket.socket, pipe: BinaryIO) -> int:
     return 1
 
 
-def _feed(connection: socket.socket, engine: RunningEngine, segments: npt.NDArray[np.uint8] | None) -> None:
-    """Pass requests, with their images from segments or files, and aborts to the engine; stop it at the end."""
+def _feed(connection: socket.socket, engine: RunningEngine, shared: npt.NDArray[np.uint8] | None) -> None:
+    """Pass requests, with their images from the shared file or others, and aborts to the engine; stop it at the end."""
     with contextlib.suppress(EOFError, ConnectionError, EngineFault):
         while True:
             value, file = receive(connection)
             match value:
                 case Submit(request, layouts):
-                    engine.submit(replace(request, media=map_images(layouts, file, segments)))
+                    engine.submit(replace(request, media=map_images(layouts, file, shared)))
                 case Abort(id=request_id):
                     engine.abort(request_id)
     last_resort = threading.Timer(_END_SECONDS, os._exit, [1])  # in case a step hangs

@@ -75,7 +75,7 @@ class SupervisedEngine:
     _stopping: bool = field(default=False, init=False)
     _child: Child | None = field(default=None, init=False)  # the child that is ready
     _newest: Child | None = field(default=None, init=False)
-    # the child's requests, each with the media whose segments must not change
+    # the child's requests, each with the media whose shared memory must not change
     _in_flight: dict[str, tuple[Media, ...]] = field(default_factory=dict, init=False)
     _backlog: dict[str, Request] = field(default_factory=dict, init=False)
     _ready: asyncio.Event = field(default_factory=asyncio.Event, init=False)
@@ -104,7 +104,7 @@ class SupervisedEngine:
         if self._child is None:
             self._backlog[request.id] = request
         else:
-            self._in_flight[request.id] = self._in_segments(request)
+            self._in_flight[request.id] = self._in_shared_file(request)
             self._child.submit(request)
 
     def abort(self, request_id: str) -> None:
@@ -146,8 +146,8 @@ class SupervisedEngine:
             await self._newest.end(grace=_STOP_SECONDS)
         self.shared_pixels.close()
 
-    def _in_segments(self, request: Request) -> tuple[Media, ...]:
-        """Return the request's media whose pixels lie in segments; the others are copied and need not be kept."""
+    def _in_shared_file(self, request: Request) -> tuple[Media, ...]:
+        """Return the request's media whose pixels lie in the shared file; others stay as they were sent."""
         return tuple(media for media in request.media if self.shared_pixels.start_of(bytes_of(media)) is not None)
 
     async def _launch(self) -> tuple[Child, Ready]:
@@ -174,6 +174,7 @@ class SupervisedEngine:
         try:
             while not reading.done():
                 await asyncio.wait({reading}, timeout=pause)
+                await asyncio.to_thread(self.shared_pixels.trim)
                 if not reading.done() and watchdog.sees_hang(self._progress, busy=bool(self._in_flight)):
                     child.kill()
                     await asyncio.wait({reading}, timeout=pause)
