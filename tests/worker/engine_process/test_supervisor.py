@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from stoop_worker.engine.request import Aborted, Caption, EnginePort, Finished, Output, Query, Request, TextDelta
-from stoop_worker.engine_process.frames import send
 from stoop_worker.engine_process.extents import whole_pages
+from stoop_worker.engine_process.frames import send
 from stoop_worker.engine_process.pixels import SharedPixels
 from stoop_worker.engine_process.protocol import EngineSettings
 from stoop_worker.engine_process.supervisor import SupervisedEngine, Supervision
@@ -321,3 +321,14 @@ def test_a_child_whose_parent_reads_no_more_ends_without_a_traceback() -> None:
         pipe.close()
         _, told = child.communicate(timeout=SECONDS)
     assert told == ""
+
+
+async def test_memory_that_images_no_longer_use_goes_back_to_the_system() -> None:
+    shared_pixels = SharedPixels(2 * PHOTO_BYTES, kept=0)
+    async with front(Supervision(hang_seconds=0.4), shared_pixels=shared_pixels) as it:
+        image = photo(it, seed=1)
+        assert os.fstat(shared_pixels.file).st_blocks
+        del image
+        async with asyncio.timeout(SECONDS):
+            while os.fstat(shared_pixels.file).st_blocks:
+                await asyncio.sleep(0.05)

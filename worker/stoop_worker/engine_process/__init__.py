@@ -5,6 +5,7 @@
     protocol.py    the messages between the two
     frames.py      those messages on a socket and a pipe
     pixels.py      images in shared memory
+    extents.py     the parts of that memory that are lent and free
     server.py      the child's side: runs the engine and answers
     boot.py        loads the model and warms it up
     reading.py     the progress of loading, for the log and the front

@@ -30,7 +30,7 @@ _Pixels = npt.NDArray[np.uint8]
 
 _BYTES = 256 << 20
 _KEPT_BYTES = 128 << 20
-_RELEASED_BYTES = 4 << 20
+_RELEASED_BYTES = 1 << 20
 _FLOAT_BYTES = 4
 
 

@@ -92,7 +92,7 @@ class NotReady:
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """A request without its media, and their layouts; the pixels are in the shared file, or come with it in one of their own."""
+    """A request without its media, and their layouts; pixels outside the shared file come with it in another file."""
 
     request: Request
     layouts: tuple[Layout, ...] = ()

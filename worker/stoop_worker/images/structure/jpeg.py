@@ -45,7 +45,7 @@ def lean_jpeg(encoded: bytes, most_pixels: int) -> bytes:
         _check_scans(encoded, first_scan, frame, most_pixels * _SCANS_OF_LARGEST // 64)
     if sum(map(len, kept)) == first_scan:
         return encoded
-    return b"".join((*kept, encoded[first_scan:]))
+    return b"".join((*kept, memoryview(encoded)[first_scan:]))
 
 
 def frame_kind(encoded: bytes) -> int | None:

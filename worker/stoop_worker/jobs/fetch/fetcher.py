@@ -44,7 +44,7 @@ __all__ = ["FetchConfig", "Fetcher"]
 _Value = TypeVar("_Value")
 
 _ALL = AllowedBuckets()
-_CHUNK_BYTES = 256 << 10
+_PIECE_BYTES = 4 << 20  # most photos come in one piece, which needs no copy
 _USER_AGENT = "stoop"  # set here, because botocore otherwise builds one for every GET
 _ATTEMPTS = 2  # of the store's client, on top of the job's own attempts
 # the store refuses the worker, not the object: another attempt, on another worker, may succeed
@@ -165,18 +165,21 @@ class _Download:
             wanted["VersionId"] = self._address.version
         got = self._client.get_object(**wanted)
         with contextlib.closing(got["Body"]) as body:
-            self._check_size(got.get("ContentLength", 0))
+            size = got.get("ContentLength", 0)
+            self._check_size(size)
             self._body = body
             try:
-                return self._collect(body)
+                return self._collect(body, size)
             finally:
                 self._body = None
 
-    def _collect(self, body: "StreamingBody") -> bytes:
+    def _collect(self, body: "StreamingBody", size: int) -> bytes:
         collected = io.BytesIO()  # `getvalue` returns its bytes without a copy
         self._check_wanted()
-        while chunk := body.read(_CHUNK_BYTES):
-            collected.write(chunk)
+        while piece := body.read(_PIECE_BYTES):
+            if len(piece) == size:
+                return piece
+            collected.write(piece)
             self._check_size(collected.tell())
             self._check_wanted()
         return collected.getvalue()
