@@ -39,6 +39,7 @@ __all__ = ["main"]
 
 _START_SECONDS = 60.0
 _AFTERWARDS = 3.0  # seconds after which memory no longer shrinks
+_HANG_SECONDS = 4.0  # four times in these the front returns memory that no image uses
 _LANE = "bench"
 
 
@@ -118,6 +119,7 @@ def _front(folder: Path, redis: EmbeddedRedis, s3: EmbeddedS3, engine_seconds: f
         "STOOP_LANES": _LANE,
         "STOOP_READY_FILE": str(ready),
         "STOOP_DRAIN_SECONDS": "1",
+        "STOOP_HANG_SECONDS": str(_HANG_SECONDS),
         "SLOW_ENGINE_SECONDS": str(engine_seconds),
     }
     with (folder / "worker.log").open("wb") as log:

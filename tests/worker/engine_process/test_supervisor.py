@@ -323,12 +323,21 @@ def test_a_child_whose_parent_reads_no_more_ends_without_a_traceback() -> None:
     assert told == ""
 
 
-async def test_memory_that_images_no_longer_use_goes_back_to_the_system() -> None:
-    shared_pixels = SharedPixels(2 * PHOTO_BYTES, kept=0)
-    async with front(Supervision(hang_seconds=0.4), shared_pixels=shared_pixels) as it:
-        image = photo(it, seed=1)
-        assert os.fstat(shared_pixels.file).st_blocks
-        del image
+async def test_the_memory_of_an_ended_request_can_go_back_to_the_system() -> None:
+    shared_pixels = SharedPixels(PHOTO_BYTES, kept=0)
+    async with front(shared_pixels=shared_pixels) as it:
+        it.engine.submit(Request("a", Caption(), (photo(it, seed=1),)))
+        await it.ended("a")
+        async with asyncio.timeout(SECONDS):
+            while os.fstat(shared_pixels.file).st_blocks:
+                shared_pixels.trim()
+                await asyncio.sleep(0.05)
+
+
+async def test_memory_that_no_image_uses_goes_back_to_the_system_by_itself() -> None:
+    shared_pixels = SharedPixels(PHOTO_BYTES, kept=0)
+    async with front(Supervision(hang_seconds=1.0), shared_pixels=shared_pixels) as it:
+        photo(it, seed=1)
         async with asyncio.timeout(SECONDS):
             while os.fstat(shared_pixels.file).st_blocks:
                 await asyncio.sleep(0.05)

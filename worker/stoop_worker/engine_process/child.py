@@ -124,13 +124,17 @@ class Child:
         """Send the outbox's messages, until the outbox or the child ends."""
         with self._socket, contextlib.suppress(OSError):
             while (value := self._outbox.get()) is not None:
-                match value:
-                    case Request():
-                        self._send_request(value)
-                    case EngineSettings():
-                        send(self._socket, value, self._shared_pixels.file)
-                    case _:
-                        send(self._socket, value)
+                self._send(value)
+                del value  # while this thread waits, it must not hold a request's pixels
+
+    def _send(self, value: object) -> None:
+        match value:
+            case Request():
+                self._send_request(value)
+            case EngineSettings():
+                send(self._socket, value, self._shared_pixels.file)
+            case _:
+                send(self._socket, value)
 
     def _send_request(self, request: Request) -> None:
         media, request = request.media, replace(request, media=())
