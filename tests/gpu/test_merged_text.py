@@ -1,7 +1,7 @@
 """A decode step whose kernels start early against one whose kernels do not, to the bit: a race would show.
 
-Moondream's sizes, with experts and without, a few layers. The lengths of a row grow from input to input: so what it
-reads of the pool is the same, whichever of the inputs ran before.
+Moondream's sizes, with experts and without, with adapters and without, a few layers. The lengths of a row grow from
+input to input: so what it reads of the pool is the same, whichever of the inputs ran before.
 """
 
 from collections.abc import Iterator
@@ -13,22 +13,25 @@ import torch
 from torch import Tensor
 
 from stoop_worker.engine.tensors import KVView
-from stoop_worker.kernels import early
+from stoop_worker.kernels import early, low_rank
 from stoop_worker.kernels.backend import launches_early
-from stoop_worker.kernels.moe import ExpertLinear
+from stoop_worker.kernels.moe import ExpertAdapter, ExpertLinear, corrections
 from stoop_worker.kernels.moe import kernel as moe_kernel
 from stoop_worker.kernels.paged_attention import PagedLayout
 from stoop_worker.kernels.rotate_write import rotation_table
 from stoop_worker.models.blocks.layers import LayerNorm, Linear
 from stoop_worker.models.moondream import decode_text as merged_text
 from stoop_worker.models.moondream.config_parts import TauConfig
+from stoop_worker.models.moondream.decode_lora import NO_ADAPTERS, RowAdapters
 from stoop_worker.models.moondream.decode_text import MergedBlock
+from stoop_worker.models.moondream.lora import Adapter, BlockAdapters
 from stoop_worker.models.moondream.weights import MoE, Tau
 
 WIDTH, INNER, HEADS, HEAD_DIM, PAGE, LAYERS = 2048, 8192, 32, 64, 16, 3
 EXPERTS, CHOSEN, EXPERT_INNER = 64, 8, 1024
 ROWS = [1, 2, 16, 17, 64, 65]
 INPUTS, ROUNDS, LONGEST = 5, 40, 960
+ADAPTERS, RANKS = 3, (16, 2)  # ranks of plain layers and of experts
 BESIDE = {"in line": 0, "beside": 64}  # up to how many rows attend beside their experts
 
 
@@ -51,13 +54,21 @@ class Chain:
     inputs: list[Input]
     blocks: tuple[MergedBlock, ...]
     most_beside: int
+    adapters: RowAdapters
 
     def feed(self, number: int) -> None:
         for place, value in zip(self.place, self.inputs[number], strict=True):
             place.copy_(value)
 
     def step(self) -> Tensor:
-        return merged_text.step(self.place.x_BC, self.kv, self.blocks, self.rotations_SF2, most_beside=self.most_beside)
+        return merged_text.step(
+            self.place.x_BC,
+            self.kv,
+            self.blocks,
+            self.rotations_SF2,
+            adapters=self.adapters,
+            most_beside=self.most_beside,
+        )
 
 
 def randn(*shape: int, scale: float = 1.0) -> Tensor:
@@ -94,7 +105,30 @@ def with_experts() -> MergedBlock:
     )
 
 
-def chain_of(rows: int, blocks: tuple[MergedBlock, ...], most_beside: int) -> Chain:
+def adapters_of(rows: int, blocks: tuple[MergedBlock, ...]) -> RowAdapters:
+    """Return the corrections of every layer by a few adapters, and by none in every fourth row."""
+    return RowAdapters(
+        tuple(map(corrections_of, blocks)), torch.arange(1, rows + 1, device="cuda") % (ADAPTERS + 1), RANKS
+    )
+
+
+def corrections_of(block: MergedBlock) -> BlockAdapters:
+    def pair(width: int, out: int, *experts: int) -> tuple[Tensor, Tensor]:
+        rank = RANKS[bool(experts)]
+        columns = rank * (ADAPTERS + 1)
+        return randn(*experts, columns, width, scale=width**-0.5), randn(*experts, columns, out, scale=rank**-0.5)
+
+    linears = {"qkv": Adapter(*pair(WIDTH, 3 * WIDTH)), "proj": Adapter(*pair(WIDTH, WIDTH))}
+    if block.experts is None:
+        linears |= {"fc1": Adapter(*pair(WIDTH, INNER)), "fc2": Adapter(*pair(INNER, WIDTH))}
+        return BlockAdapters(linears)
+    up, down = pair(WIDTH, 2 * EXPERT_INNER, EXPERTS), pair(EXPERT_INNER, WIDTH, EXPERTS)
+    return BlockAdapters(linears, ExpertAdapter(*up, *down, rank=RANKS[1]))
+
+
+def chain_of(
+    rows: int, blocks: tuple[MergedBlock, ...], most_beside: int, adapters: RowAdapters = NO_ADAPTERS
+) -> Chain:
     torch.manual_seed(rows)
     pages = LONGEST // PAGE
     table_BP = torch.randperm(rows * pages, device="cuda").int().view(rows, pages)
@@ -119,7 +153,7 @@ def chain_of(rows: int, blocks: tuple[MergedBlock, ...], most_beside: int) -> Ch
     pool = torch.randn(LAYERS, 2, rows * pages, PAGE, HEADS, HEAD_DIM, device="cuda").bfloat16()
     table_SF2 = rotation_table(LONGEST, HEAD_DIM // 2, 10000.0, torch.device("cuda"))
     kv = KVView(place.positions_B, place.slots_B, layout, pool, lambda: None)
-    return Chain(kv, table_SF2, place, inputs, blocks, most_beside)
+    return Chain(kv, table_SF2, place, inputs, blocks, most_beside, adapters)
 
 
 def one_after_another(chain: Chain) -> list[Tensor]:
@@ -142,11 +176,16 @@ def rows(request: pytest.FixtureRequest) -> int:
     return int(request.param)
 
 
+@pytest.fixture(params=["plain", "adapted"])
+def adapters(request: pytest.FixtureRequest, rows: int, blocks: tuple[MergedBlock, ...]) -> RowAdapters:
+    return NO_ADAPTERS if request.param == "plain" else adapters_of(rows, blocks)
+
+
 @pytest.fixture(params=BESIDE)
-def chain(request: pytest.FixtureRequest, rows: int, blocks: tuple[MergedBlock, ...]) -> Chain:
+def chain(request: pytest.FixtureRequest, rows: int, blocks: tuple[MergedBlock, ...], adapters: RowAdapters) -> Chain:
     if BESIDE[request.param] and blocks[0].experts is None:
         pytest.skip("nothing runs beside attention")
-    return chain_of(rows, blocks, BESIDE[request.param])
+    return chain_of(rows, blocks, BESIDE[request.param], adapters)
 
 
 def test_kernels_start_early_from_hopper_on() -> None:
@@ -176,6 +215,21 @@ def test_a_step_that_is_not_captured_is_the_same_to_the_bit(chain: Chain) -> Non
         chain.feed(number)
         differing += (chain.step() != expected[number]).any()
     assert differing == 0
+
+
+def test_adapters_correct_as_their_references(rows: int, blocks: tuple[MergedBlock, ...]) -> None:
+    adapters = adapters_of(rows, blocks)
+    chain = chain_of(rows, blocks, BESIDE["beside"], adapters)
+    found, without = chain.step().clone(), chain_of(rows, blocks, 0).step()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(low_rank, "uses_kernel", lambda *_: False)
+        patch.setattr(corrections, "_MOST_OWN", 0)  # by dots over all adapters' columns
+        expected = chain.step()
+    numbers_B = adapters.numbers_B
+    assert numbers_B is not None
+    errors_B = (found - expected).double().norm(dim=1) / (expected - without).double().norm(dim=1)
+    assert errors_B[numbers_B > 0].quantile(0.8) < 0.05  # where two experts' logits nearly tie, rounding picks another
+    assert (found - without)[numbers_B == 0].abs().sum() < 0.05 * without.abs().sum()
 
 
 def test_few_rows_choose_the_same_experts_without_a_sort(rows: int, blocks: tuple[MergedBlock, ...]) -> None:

@@ -1,7 +1,7 @@
 """The kernels for experts against their references; what they do not write is NaN, and what they must not read."""
 
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 import torch
@@ -108,26 +108,29 @@ def test_few_tokens_find_their_experts_with_and_without_a_sort(tokens: int, most
     torch.testing.assert_close(found.found_PC, expected.found_PC, rtol=2e-5, atol=2e-5)
 
 
-def adapter_of(ranks: int, tokens: int, dtype: torch.dtype) -> ExpertAdapter:
-    """Return adapters in columns of two, one for each token, and one token without."""
-    mask = torch.zeros(tokens, ranks)
-    for token in range(1, tokens):
-        first = 2 * (token % (ranks // 2))
-        mask[token, first : first + 2] = 1
-    a = torch.randn(EXPERTS, ranks, WIDTH) / WIDTH**0.5, torch.randn(EXPERTS, ranks, 2 * INNER)
-    b = torch.randn(EXPERTS, ranks, INNER) / INNER**0.5, torch.randn(EXPERTS, ranks, WIDTH)
-    return ExpertAdapter(*(each.to(dtype) for each in (*a, *b)), mask.to(dtype))
+def adapters_of(count: int, rank: int, tokens: int) -> ExpertAdapter:
+    """Return `count` adapters in columns of their own behind those of number 0, which must not be read by any token."""
+    columns = rank * (count + 1)
+    a = torch.randn(EXPERTS, columns, WIDTH) / WIDTH**0.5, torch.randn(EXPERTS, columns, 2 * INNER)
+    b = torch.randn(EXPERTS, columns, INNER) / INNER**0.5, torch.randn(EXPERTS, columns, WIDTH)
+    return ExpertAdapter(*a, *b, rank=rank, numbers_T=torch.arange(tokens) % (count + 1))
 
 
 def in_doubles(adapter: ExpertAdapter) -> ExpertAdapter:
-    return ExpertAdapter(*(getattr(adapter, each.name).double() for each in fields(adapter)))
+    wide = {
+        each.name: value.double()
+        for each in fields(adapter)
+        if (value := getattr(adapter, each.name)) is not adapter.numbers_T and isinstance(value, Tensor)
+    }
+    return replace(adapter, **wide)
 
 
-@pytest.mark.parametrize(("tokens", "ranks"), [(1, 6), (5, 6), (5, 80), (41, 6)])
-def test_adapters_correct_both_products(tokens: int, ranks: int) -> None:
+# one token's, few tokens' and many tokens'; and more columns than few tokens read by themselves
+@pytest.mark.parametrize(("tokens", "count", "rank"), [(1, 2, 2), (5, 2, 3), (17, 3, 2), (5, 4, 17), (70, 2, 2)])
+def test_adapters_correct_both_products(tokens: int, count: int, rank: int) -> None:
     x, (up, down) = within(tokens, WIDTH, torch.float32), experts(torch.float32)
     routing = kernel.route(within(tokens, EXPERTS, torch.float32), CHOSEN)
-    adapter = adapter_of(ranks, tokens, torch.float32)
+    adapter = adapters_of(count, rank, tokens)
     found = kernel.mixture(x, routing, up, down, adapter, cut=CUTS[1])
     precise = Routing(routing.experts_TK, routing.weights_TK.double())
     expected = reference.mixture(x.double(), precise, exact(up), exact(down), in_doubles(adapter))

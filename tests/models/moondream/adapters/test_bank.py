@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -109,15 +110,17 @@ def bank(case: str, tmp_path_factory: pytest.TempPathFactory) -> AdapterBank:
     return read_adapters(folder, config.text, device=torch.device("cpu"), dtype=torch.float64)
 
 
-def engine_with(case: str, bank: AdapterBank, **changes: object) -> Engine:
+def engine_with(case: str, bank: AdapterBank, *, fused: bool = False, **changes: object) -> Engine:
     config = EngineConfig(page_size=4, max_batch=4, token_budget=64)
-    family = MoondreamFamily(merged(CASES[case][0], {}), adapters=bank)
+    family = MoondreamFamily(merged(CASES[case][0], {}), fused=fused, adapters=bank)
     return Engine(family, replace(config, **changes))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("changes", [{}, {"token_budget": 20, "lookahead": True}, {"prefix_cache": False}], ids=str)
+@pytest.mark.parametrize(
+    "changes", [{}, {"token_budget": 20, "lookahead": True}, {"prefix_cache": False}, {"fused": True}], ids=str
+)
 def test_in_a_mixed_batch_each_request_is_answered_by_its_own_adapter(
-    case: str, bank: AdapterBank, changes: dict[str, object]
+    case: str, bank: AdapterBank, changes: dict[str, Any]
 ) -> None:
     engine = engine_with(case, bank, **changes)
     kinds = [(adapter, task, 0) for task in TASKS for adapter in (None, "cats", "dogs")]
@@ -177,7 +180,7 @@ def test_the_correction_of_proj_reads_the_block_s_norm() -> None:
     a_all, b_all = (torch.cat((torch.zeros(2, 32), each)).double() for each in (a, b.T))
     block = BlockAdapters({"proj": Adapter(a_all, b_all)})
     numbers = torch.tensor([0, 1, 1, 0, 1])
-    corrections = Corrections.of([block], numbers, count=2, ranks=(2, 1), like=rows)
+    corrections = Corrections.of([block], numbers, count=2, rank=2, like=rows)
     found = corrections.correct(0, "proj", heads, rows)
     torch.testing.assert_close(found, heads + (numbers == 1)[:, None] * (rows @ a.T @ b.T))
 

@@ -33,10 +33,12 @@ def folder(case: str, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def engine_with(case: str, folder: Path, *, count: int, rank: int = 4) -> tuple[Engine, ResidentAdapters]:
+def engine_with(
+    case: str, folder: Path, *, count: int, rank: int = 4, fused: bool = False
+) -> tuple[Engine, ResidentAdapters]:
     config = CASES[case][0]
     places = ResidentAdapters(folder, config.text, count=count, rank=rank, like=LIKE)
-    family = MoondreamFamily(merged(config, {}), adapters=places)
+    family = MoondreamFamily(merged(config, {}), fused=fused, adapters=places)
     return Engine(family, EngineConfig(page_size=4, max_batch=4, token_budget=64)), places
 
 
@@ -51,8 +53,9 @@ def test_one_place_serves_one_adapter_after_another(case: str, folder: Path) -> 
         assert_equal(told["a"], expected(case, adapter, Caption("short"), 0))
 
 
-def test_a_batch_mixes_the_adapters_of_its_places(case: str, folder: Path) -> None:
-    engine, _ = engine_with(case, folder, count=2)
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_batch_mixes_the_adapters_of_its_places(case: str, folder: Path, fused: bool) -> None:
+    engine, _ = engine_with(case, folder, count=2, fused=fused)
     kinds = ["cats", None, "dogs", "cats"]
     told = drain(engine, [asked(str(number), adapter) for number, adapter in enumerate(kinds)])
     for number, adapter in enumerate(kinds):

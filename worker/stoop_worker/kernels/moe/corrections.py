@@ -2,8 +2,9 @@
 # ruff: noqa: PLR0913
 """The corrections that low-rank adapters make to the products of experts.
 
-All adapters lie side by side. A thin product of its own makes the values of each pair, masked to its token's adapter;
-the large product multiplies them with B and adds them to its sums.
+All adapters lie side by side. A thin product of its own makes a few values for each pair, and the large product
+multiplies them with B. Few pairs read the columns of their token's adapter alone. Many pairs take all columns, masked
+to their tokens' adapters, because dots then pay.
 
 T tokens, E experts, K chosen for a token, P = T K pairs, R columns of all adapters, I in, O out.
 """
@@ -18,39 +19,87 @@ from torch import Tensor
 from stoop_worker.kernels import early
 from stoop_worker.kernels.moe.tiles import Tiles, tile_of
 
-__all__ = ["Correction", "block_of", "corrected_sums", "correction"]
+__all__ = ["Correction", "Owners", "block_of", "corrected_sums", "correction", "own_values", "with_own_values"]
 
 _RANKS = 64
+_FEW = 16  # pairs an expert
+_VALUES = 4096  # of A that a program reads at a time
+_MOST_OWN = 16  # columns of one adapter that a pair reads by itself
+
+
+class Owners(NamedTuple):
+    """The adapters' numbers of tokens, (T,), the columns of each adapter, and the experts of tokens, (T, K)."""
+
+    numbers_T: Tensor
+    rank: int
+    experts_TK: Tensor
 
 
 class Correction(NamedTuple):
-    """An adapter's correction of each pair: `thin_PR`, in the order of inner values, times `b_ERO` of its expert."""
+    """A correction of each pair: its thin values times `b_ERO` of its expert.
 
-    thin_PR: Tensor
+    Either `thin` is (P, rank) by pair, and `own` is the rank, or it is (P, R) in the order of inner values, and `own`
+    is 0.
+    """
+
+    thin: Tensor
     b_ERO: Tensor
+    numbers_T: Tensor
+    own: int
 
 
-def correction(
-    x: Tensor, tiles: Tiles, a_ERI: Tensor, b_ERO: Tensor, mask_TR: Tensor, *, of_tokens: bool
-) -> Correction:
+def correction(x: Tensor, tiles: Tiles, a_ERI: Tensor, b_ERO: Tensor, owners: Owners, *, of_tokens: bool) -> Correction:
     """Return the correction of a product of x: its rows are tokens, or the inner values of pairs."""
+    own = owners.rank if tiles.pairs <= _FEW * len(a_ERI) and owners.rank <= _MOST_OWN else 0
+    thin = (_of_own_columns if own else _of_all_columns)(x, tiles, a_ERI.contiguous(), owners, of_tokens)
+    return Correction(thin, b_ERO, owners.numbers_T, own)
+
+
+def _of_own_columns(x: Tensor, tiles: Tiles, a_ERI: Tensor, owners: Owners, of_tokens: bool) -> Tensor:
+    width, rank = a_ERI.shape[2], owners.rank
+    thin = torch.empty((tiles.pairs, rank), dtype=torch.float32, device=x.device)
+    block = triton.next_power_of_2(rank)
+    kernel: Any = _own_thin
+    kernel[(tiles.pairs,)](
+        x,
+        a_ERI,
+        owners.numbers_T,
+        owners.experts_TK,
+        tiles.listed,
+        thin,
+        x.stride(0),
+        K=tiles.chosen,
+        IN_ORDER=tiles.in_order,
+        WIDTH=width,
+        R=a_ERI.shape[1],
+        RANK=rank,
+        RANK_BLOCK=block,
+        COLUMNS=min(_VALUES // block, triton.next_power_of_2(width)),
+        OF_TOKENS=of_tokens,
+        num_warps=4,
+        **early.options(x.device, tiles.pairs // tiles.chosen),
+    )
+    return thin
+
+
+def _of_all_columns(x: Tensor, tiles: Tiles, a_ERI: Tensor, owners: Owners, of_tokens: bool) -> Tensor:
     experts, columns, width = a_ERI.shape
-    thin_PR = torch.empty((tiles.pairs, columns), dtype=x.dtype, device=x.device)
+    thin = torch.empty((tiles.pairs, columns), dtype=x.dtype, device=x.device)
     block = block_of(columns)
-    pairs = 16 if not tiles.in_order or tiles.pairs <= 16 * experts else 64
+    pairs = 16 if not tiles.in_order or tiles.pairs <= _FEW * experts else 64
     kernel: Any = _thin
     kernel[(triton.cdiv(columns, block), tiles.most(pairs, experts))](
         x,
-        a_ERI.contiguous(),
-        mask_TR,
+        a_ERI,
+        owners.numbers_T,
         tiles.listed,
         tiles.starts,
-        thin_PR,
+        thin,
         x.stride(0),
-        mask_TR.stride(0),
         **tiles.constants(experts),
         WIDTH=width,
         R=columns,
+        RANK=owners.rank,
         R_BLOCK=block,
         PAIRS=pairs,
         COLUMNS=min(128, max(16, triton.next_power_of_2(width))),
@@ -59,7 +108,7 @@ def correction(
         num_warps=4,
         **early.options(x.device, tiles.pairs // tiles.chosen),
     )
-    return Correction(thin_PR, b_ERO)
+    return thin
 
 
 def block_of(columns: int) -> int:
@@ -94,15 +143,80 @@ def corrected_sums(
 
 
 @triton.jit
+def own_values(thin_ptr, b_ptr, pair, number, there, row, b_stride: tl.constexpr, N: tl.constexpr, OWN: tl.constexpr):
+    """Return each pair's thin values, and the columns of B of its adapter; `b_ptr` is that of the expert."""
+    corrected = there & (number > 0)
+    held = ()
+    for rank in tl.static_range(OWN):
+        thin = tl.load(thin_ptr + pair * OWN + rank, mask=corrected, other=0.0)
+        b_ptrs = b_ptr + (number[:, None] * OWN + rank) * b_stride + row[None, :]
+        held = held + (thin, tl.load(b_ptrs, mask=corrected[:, None] & (row < N)[None, :], other=0.0))  # noqa: RUF005
+    return held
+
+
+@triton.jit
+def with_own_values(sums, held, OWN: tl.constexpr):
+    """Return the sums (PAIRS, ROWS) with the products of `own_values`."""
+    for rank in tl.static_range(OWN):
+        sums += held[2 * rank][:, None] * held[2 * rank + 1].to(tl.float32)
+    return sums
+
+
+@triton.jit
+def _own_thin(
+    x_ptr,
+    a_ptr,
+    numbers_ptr,
+    experts_ptr,
+    listed_ptr,
+    thin_ptr,
+    x_stride,
+    K: tl.constexpr,
+    IN_ORDER: tl.constexpr,
+    WIDTH: tl.constexpr,
+    R: tl.constexpr,
+    RANK: tl.constexpr,
+    RANK_BLOCK: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    OF_TOKENS: tl.constexpr,
+    EARLY: tl.constexpr,
+):
+    # in this order, as in `_up`
+    early.wait(EARLY)
+    early.let_next_start(EARLY)
+    inner = tl.program_id(0)
+    pair = inner
+    if IN_ORDER:
+        pair = tl.load(listed_ptr + inner)
+    token = pair // K
+    number = tl.load(numbers_ptr + token)
+    if number > 0:
+        source = inner
+        if OF_TOKENS:
+            source = token
+        expert = tl.load(experts_ptr + pair).to(tl.int64)
+        rank = tl.arange(0, RANK_BLOCK)
+        column = tl.arange(0, COLUMNS)
+        x_ptrs = x_ptr + source.to(tl.int64) * x_stride + column
+        a_ptrs = a_ptr + (expert * R + number * RANK + rank[:, None]) * WIDTH + column[None, :]
+        sums = tl.zeros((RANK_BLOCK, COLUMNS), dtype=tl.float32)
+        for start in tl.static_range(0, WIDTH, COLUMNS):
+            inside = start + column < WIDTH
+            x = tl.load(x_ptrs + start, mask=inside, other=0.0).to(tl.float32)
+            a = tl.load(a_ptrs + start, mask=(rank < RANK)[:, None] & inside[None, :], other=0.0)
+            sums += a.to(tl.float32) * x[None, :]
+        tl.store(thin_ptr + pair * RANK + rank, tl.sum(sums, axis=1), mask=rank < RANK)
+
+
+@triton.jit
 def _thin(
     x_ptr,
     a_ptr,
-    mask_ptr,
+    numbers_ptr,
     listed_ptr,
     starts_ptr,
     thin_ptr,
     x_stride,
-    mask_stride,
     P: tl.constexpr,
     K: tl.constexpr,
     K_BLOCK: tl.constexpr,
@@ -111,6 +225,7 @@ def _thin(
     IN_ORDER: tl.constexpr,
     WIDTH: tl.constexpr,
     R: tl.constexpr,
+    RANK: tl.constexpr,
     R_BLOCK: tl.constexpr,
     PAIRS: tl.constexpr,
     COLUMNS: tl.constexpr,
@@ -137,6 +252,8 @@ def _thin(
             x = tl.load(x_ptrs + start, mask=there[:, None] & inside[None, :], other=0.0)
             a = tl.load(a_ptrs + start, mask=inside[:, None] & (rank < R)[None, :], other=0.0)
             thin = tl.dot(x, a, thin, input_precision=PRECISION)
+        number = tl.load(numbers_ptr + token, mask=there, other=0)
+        own = (rank // RANK)[None, :] == number[:, None]
+        thin = tl.where(own & (number > 0)[:, None], thin, 0.0)
         real = there[:, None] & (rank < R)[None, :]
-        thin *= tl.load(mask_ptr + token[:, None] * mask_stride + rank[None, :], mask=real, other=0.0).to(tl.float32)
         tl.store(thin_ptr + inner[:, None] * R + rank[None, :], thin.to(thin_ptr.dtype.element_ty), mask=real)

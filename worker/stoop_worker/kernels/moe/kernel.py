@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from stoop_worker.kernels import early
-from stoop_worker.kernels.moe.corrections import correction
+from stoop_worker.kernels.moe.corrections import Owners, correction
 from stoop_worker.kernels.moe.products import (
     Cut,
     Cuts,
@@ -45,7 +45,8 @@ def mixture(
     if x_TC.shape[0] == 0:
         return torch.empty_like(x_TC)
     tiles = _tiles(routing.experts_TK, up, most_unsorted=MOST_UNSORTED)
-    return combine(ExpertOutputs(_outputs(x_TC, tiles, up, down, cut, adapter), routing.weights_TK))
+    found_PC = _outputs(x_TC, tiles, up, down, routing.experts_TK, adapter, cut)
+    return combine(ExpertOutputs(found_PC, routing.weights_TK))
 
 
 def expert_outputs(
@@ -54,6 +55,7 @@ def expert_outputs(
     count: int,
     up: ExpertLinear,
     down: ExpertLinear,
+    adapter: ExpertAdapter | None = None,
     *,
     most_unsorted: int = MOST_UNSORTED,
 ) -> ExpertOutputs:
@@ -63,7 +65,7 @@ def expert_outputs(
     """
     routing = route(logits_TE, count)
     tiles = _tiles(routing.experts_TK, up, most_unsorted=most_unsorted)
-    return ExpertOutputs(_outputs(x_TC, tiles, up, down), routing.weights_TK)
+    return ExpertOutputs(_outputs(x_TC, tiles, up, down, routing.experts_TK, adapter), routing.weights_TK)
 
 
 def _tiles(experts_TK: Tensor, up: ExpertLinear, *, most_unsorted: int) -> Tiles:
@@ -78,19 +80,20 @@ def _outputs(
     tiles: Tiles,
     up: ExpertLinear,
     down: ExpertLinear,
+    experts_TK: Tensor,
+    adapter: ExpertAdapter | None,
     cut: Cut | None = None,
-    adapter: ExpertAdapter | None = None,
 ) -> Tensor:
     fp8 = computes_in_fp8(tiles.pairs, up)
     cuts = cuts_for(tiles.pairs, up.weight_EOI.shape[0], fp8=fp8) if cut is None else Cuts(cut, cut)
     if adapter is None:
         inner_PF = up_product(x_TC, tiles, up, cuts.up, fp8=fp8)
         return down_product(inner_PF, tiles, down, cuts.down, fp8=fp8)
-    assert adapter.mask_TK is not None, "a mixture needs to know each token's adapter"
-    a_b_up, a_b_down = (adapter.up_a_EKC, adapter.up_b_EKN), (adapter.down_a_EKF, adapter.down_b_EKC)
-    corrected = correction(x_TC, tiles, *a_b_up, adapter.mask_TK, of_tokens=True)
+    assert adapter.numbers_T is not None, "a mixture needs to know each token's adapter"
+    owners = Owners(adapter.numbers_T, adapter.rank, experts_TK)
+    corrected = correction(x_TC, tiles, adapter.up_a_EKC, adapter.up_b_EKN, owners, of_tokens=True)
     inner_PF = up_product(x_TC, tiles, up, cuts.up, fp8=fp8, corrected=corrected)
-    corrected = correction(inner_PF, tiles, *a_b_down, adapter.mask_TK, of_tokens=False)
+    corrected = correction(inner_PF, tiles, adapter.down_a_EKF, adapter.down_b_EKC, owners, of_tokens=False)
     return down_product(inner_PF, tiles, down, cuts.down, fp8=fp8, corrected=corrected)
 
 

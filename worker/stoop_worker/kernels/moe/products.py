@@ -17,7 +17,7 @@ from torch import Tensor
 
 from stoop_worker.kernels import early
 from stoop_worker.kernels.fp8 import quantise_rows
-from stoop_worker.kernels.moe.corrections import Correction, block_of, corrected_sums
+from stoop_worker.kernels.moe.corrections import Correction, block_of, corrected_sums, own_values, with_own_values
 from stoop_worker.kernels.moe.tiles import Tiles, tile_of
 from stoop_worker.kernels.moe.weights import ExpertLinear
 
@@ -123,8 +123,8 @@ def _launch(kernel: Any, given: _Rows, tiles: Tiles, weights: ExpertLinear, out:
     pairs, rows = out.shape
     weight = weights.weight_EOI.contiguous()
     columns = min(cut.columns, max(16, triton.next_power_of_2(width)))
-    thin_PR, b_ERO = corrected or (out, out)
-    ranks = thin_PR.shape[1] if corrected else 0
+    thin, b_ERO, numbers_T, own = corrected or (out, out, tiles.listed, 0)
+    ranks = b_ERO.shape[1] if corrected else 0
     kernel[(triton.cdiv(rows, cut.rows), tiles.most(cut.pairs, experts))](
         x,
         weight if scales_T1 is None else scales_T1,
@@ -132,13 +132,15 @@ def _launch(kernel: Any, given: _Rows, tiles: Tiles, weights: ExpertLinear, out:
         weight if weights.scales_EO is None else weights.scales_EO,
         tiles.listed,
         tiles.starts,
-        thin_PR,
+        thin,
         b_ERO.contiguous(),
+        numbers_T,
         out,
         x.stride(0),
         **tiles.constants(experts),
         R=ranks,
         R_BLOCK=block_of(ranks),
+        OWN=own,
         N=rows,
         WIDTH=width,
         PAIRS=cut.pairs,
@@ -164,6 +166,7 @@ def _up(
     starts_ptr,
     thin_ptr,
     b_ptr,
+    numbers_ptr,
     out_ptr,
     x_stride,
     P: tl.constexpr,
@@ -174,6 +177,7 @@ def _up(
     IN_ORDER: tl.constexpr,
     R: tl.constexpr,
     R_BLOCK: tl.constexpr,
+    OWN: tl.constexpr,
     N: tl.constexpr,
     WIDTH: tl.constexpr,
     PAIRS: tl.constexpr,
@@ -197,6 +201,12 @@ def _up(
         x_ptrs = x_ptr + token[:, None] * x_stride + column[None, :]
         a_ptrs = weight_ptr + (expert.to(tl.int64) * 2 * N + row[None, :]) * WIDTH + column[:, None]
         g_ptrs = a_ptrs + N * WIDTH
+        b_ptr += expert.to(tl.int64) * R * 2 * N
+        if OWN > 0:
+            # read ahead of the products, which take longer
+            number = tl.load(numbers_ptr + token, mask=there, other=0)
+            own_a = own_values(thin_ptr, b_ptr, pair, number, there, row, 2 * N, N, OWN)
+            own_g = own_values(thin_ptr, b_ptr + N, pair, number, there, row, 2 * N, N, OWN)
         a = tl.zeros((PAIRS, ROWS), dtype=tl.float32)
         g = tl.zeros((PAIRS, ROWS), dtype=tl.float32)
         for start in tl.range(0, WIDTH, COLUMNS, num_stages=STAGES):
@@ -215,8 +225,10 @@ def _up(
             row_scale = tl.load(row_scales_ptr + token, mask=there, other=0.0)[:, None]
             a *= row_scale
             g *= row_scale
-        if R > 0:
-            b_ptr += expert.to(tl.int64) * R * 2 * N
+        if OWN > 0:
+            a = with_own_values(a, own_a, OWN)
+            g = with_own_values(g, own_g, OWN)
+        elif R > 0:
             a = corrected_sums(a, thin_ptr, b_ptr, inner, there, row, 2 * N, N, R, R_BLOCK, PRECISION)
             g = corrected_sums(g, thin_ptr, b_ptr + N, inner, there, row, 2 * N, N, R, R_BLOCK, PRECISION)
         value = 0.5 * a * (1.0 + tl.erf(a * 0.7071067811865476)) * (g + 1.0)
@@ -234,6 +246,7 @@ def _down(
     starts_ptr,
     thin_ptr,
     b_ptr,
+    numbers_ptr,
     out_ptr,
     x_stride,
     P: tl.constexpr,
@@ -244,6 +257,7 @@ def _down(
     IN_ORDER: tl.constexpr,
     R: tl.constexpr,
     R_BLOCK: tl.constexpr,
+    OWN: tl.constexpr,
     N: tl.constexpr,
     WIDTH: tl.constexpr,
     PAIRS: tl.constexpr,
@@ -272,6 +286,10 @@ def _down(
         early.wait(EARLY)
     if expert < E:
         x_ptrs = x_ptr + inner[:, None] * x_stride + column[None, :]
+        b_ptr += expert.to(tl.int64) * R * N
+        if OWN > 0:
+            number = tl.load(numbers_ptr + pair // K, mask=there, other=0)
+            own = own_values(thin_ptr, b_ptr, pair, number, there, row, N, N, OWN)
         sums = tl.zeros((PAIRS, ROWS), dtype=tl.float32)
         for block in tl.static_range(HELD):
             inside = block * COLUMNS + column < WIDTH
@@ -286,8 +304,9 @@ def _down(
             sums *= tl.load(scales_ptr + expert * N + row, mask=row < N, other=0.0)[None, :]
         if ROWS_SCALED:
             sums *= tl.load(row_scales_ptr + inner, mask=there, other=0.0)[:, None]
-        if R > 0:
-            b_ptr += expert.to(tl.int64) * R * N
+        if OWN > 0:
+            sums = with_own_values(sums, own, OWN)
+        elif R > 0:
             sums = corrected_sums(sums, thin_ptr, b_ptr, inner, there, row, N, N, R, R_BLOCK, PRECISION)
         out_ptrs = out_ptr + pair[:, None] * N + row[None, :]
         tl.store(out_ptrs, sums.to(out_ptr.dtype.element_ty), mask=there[:, None] & (row < N)[None, :])

@@ -37,27 +37,25 @@ def mixture(
     out_TC = torch.zeros_like(x_TC, dtype=precise)
     for expert in torch.unique(routing.experts_TK).tolist():
         rows, ranks = (routing.experts_TK == expert).nonzero(as_tuple=True)
-        u_RN = _product(x_TC[rows], up, expert)
-        if adapter is not None:
-            mask_RK = _masked(adapter, rows)
-            u_RN = u_RN + functional.linear(x_TC[rows], adapter.up_a_EKC[expert]) * mask_RK @ adapter.up_b_EKN[expert]
-        inner_RF = gated_gelu(u_RN)
-        found_RC = _product(inner_RF, down, expert)
-        if adapter is not None:
-            thin_RK = functional.linear(inner_RF, adapter.down_a_EKF[expert]) * mask_RK
-            found_RC = found_RC + thin_RK @ adapter.down_b_EKC[expert]
-        found_RC = found_RC.to(precise)
+        found_RC = _output(x_TC[rows], rows, expert, up, down, adapter).to(precise)
         out_TC.index_add_(0, rows, found_RC * routing.weights_TK[rows, ranks, None].to(precise))
     return out_TC.to(x_TC.dtype)
 
 
-def expert_outputs(x_TC: Tensor, logits_TE: Tensor, count: int, up: ExpertLinear, down: ExpertLinear) -> ExpertOutputs:
+def expert_outputs(
+    x_TC: Tensor,
+    logits_TE: Tensor,
+    count: int,
+    up: ExpertLinear,
+    down: ExpertLinear,
+    adapter: ExpertAdapter | None = None,
+) -> ExpertOutputs:
     """Return the outputs of the experts that `route` chooses as they are, in x's dtype; `combine` adds them up."""
     routing = route(logits_TE, count)
     found_TKC = x_TC.new_empty((*routing.experts_TK.shape, down.weight_EOI.shape[1]))
     for expert in torch.unique(routing.experts_TK).tolist():
         rows, ranks = (routing.experts_TK == expert).nonzero(as_tuple=True)
-        found_TKC[rows, ranks] = _product(gated_gelu(_product(x_TC[rows], up, expert)), down, expert)
+        found_TKC[rows, ranks] = _output(x_TC[rows], rows, expert, up, down, adapter)
     return ExpertOutputs(found_TKC.flatten(0, 1), routing.weights_TK)
 
 
@@ -75,9 +73,25 @@ def gated_gelu(u_RN: Tensor) -> Tensor:
     return (functional.gelu(a_RF) * (g_RF + 1)).to(u_RN.dtype)
 
 
-def _masked(adapter: ExpertAdapter, rows_R: Tensor) -> Tensor:
-    assert adapter.mask_TK is not None, "a mixture needs to know each token's adapter"
-    return adapter.mask_TK[rows_R]
+def _own_columns(adapter: ExpertAdapter, rows_R: Tensor) -> Tensor:
+    """Return 1 in the columns of each row's adapter, (R, K)."""
+    assert adapter.numbers_T is not None, "a mixture needs to know each token's adapter"
+    numbers_R1 = adapter.numbers_T[rows_R, None]
+    owners_K = torch.arange(adapter.up_a_EKC.shape[1], device=rows_R.device) // adapter.rank
+    return ((owners_K == numbers_R1) & (numbers_R1 > 0)).to(adapter.up_a_EKC.dtype)
+
+
+def _output(
+    x_RC: Tensor, rows_R: Tensor, expert: int, up: ExpertLinear, down: ExpertLinear, adapter: ExpertAdapter | None
+) -> Tensor:
+    """Return an expert's outputs for the tokens `rows_R`, whose values are x."""
+    if adapter is None:
+        return _product(gated_gelu(_product(x_RC, up, expert)), down, expert)
+    mask_RK = _own_columns(adapter, rows_R)
+    thin_RK = functional.linear(x_RC, adapter.up_a_EKC[expert]) * mask_RK
+    inner_RF = gated_gelu(_product(x_RC, up, expert) + thin_RK @ adapter.up_b_EKN[expert])
+    thin_RK = functional.linear(inner_RF, adapter.down_a_EKF[expert]) * mask_RK
+    return _product(inner_RF, down, expert) + thin_RK @ adapter.down_b_EKC[expert]
 
 
 def _product(x_RI: Tensor, weights: ExpertLinear, expert: int) -> Tensor:

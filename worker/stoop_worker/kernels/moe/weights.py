@@ -21,14 +21,16 @@ class ExpertAdapter:
     """Low-rank corrections of all experts, those of several adapters side by side: K columns in all.
 
     `up_a_EKC` and `up_b_EKN` correct the first product before it is halved, `down_a_EKF` and `down_b_EKC` the second
-    before it is weighted. `mask_TK` has 1 in the columns of each token's adapter.
+    before it is weighted. An adapter has `rank` columns, from `rank` times its number on. `numbers_T` are the numbers
+    of the tokens' adapters; number 0 is none.
     """
 
     up_a_EKC: Tensor
     up_b_EKN: Tensor
     down_a_EKF: Tensor
     down_b_EKC: Tensor
-    mask_TK: Tensor | None = None
+    rank: int
+    numbers_T: Tensor | None = None
 
 
 class Routing(NamedTuple):

@@ -2,7 +2,8 @@
 
 Both parts of a block read the same norm and both end in the same sum. So the rows of qkv and fc1 make one product, and
 the columns of proj and fc2 another: fewer and longer reads of the weights, which is all that a decode does. In a block
-with experts, the router joins the first product, and the sum adds up the experts.
+with experts, the router joins the first product, and the sum adds up the experts. Adapters correct the outputs of the
+products in place.
 
 B rows, C model dim, F inner dim of the MLP, E experts, H heads, D head dim, S parts of a sum.
 """
@@ -20,6 +21,7 @@ from stoop_worker.kernels.rotate_attend import rotate_attend
 from stoop_worker.kernels.rotate_write import Places
 from stoop_worker.kernels.skinny_linear import add_parts, add_parts_layer_norm, skinny_linear, split_linear
 from stoop_worker.models.blocks.layers import MLP, AnyLinear, LayerNorm, Linear, layer_norm
+from stoop_worker.models.moondream.decode_lora import NO_ADAPTERS, RowAdapters
 from stoop_worker.models.moondream.tau import heat_of
 from stoop_worker.models.moondream.weights import MoE, Tau, TextBlock, TextWeights
 
@@ -57,6 +59,7 @@ def step(
     blocks: tuple[MergedBlock, ...],
     rotations_SF2: Tensor,
     *,
+    adapters: RowAdapters = NO_ADAPTERS,
     most_beside: int = MOST_BESIDE,
 ) -> Tensor:
     """Run the decoder on one position a sequence; returns hidden_BC like `text.forward`, rounded less often.
@@ -68,11 +71,13 @@ def step(
     normed_BC = layer_norm(x_BC, blocks[0].ln)
     for layer, block in enumerate(blocks):
         made_BN = skinny_linear(normed_BC, block.first.weight, block.first.bias)
+        thin = adapters.correct_first(layer, made_BN, normed_BC)
         branched = aside and block.experts is not None
         with branch(x_BC.device) if branched else nullcontext():
             joined_BM = _attend(made_BN, kv, layer, block, rotations_SF2, branched=branched)
             parts_SBC = split_linear(joined_BM, block.second.weight)
-        experts = _experts(normed_BC, made_BN, block.experts)
+            adapters.correct_second(layer, parts_SBC, joined_BM, thin)
+        experts = _experts(normed_BC, made_BN, block.experts, adapters.of_experts(layer))
         if branched and experts is not None:
             join(x_BC.device)
             experts = experts._replace(joined=True)
@@ -95,13 +100,15 @@ def _attend(
     return joined_BM
 
 
-def _experts(normed_BC: Tensor, made_BN: Tensor, experts: MoE | None) -> moe.ExpertOutputs | None:
+def _experts(
+    normed_BC: Tensor, made_BN: Tensor, experts: MoE | None, adapter: moe.ExpertAdapter | None
+) -> moe.ExpertOutputs | None:
     """Return the outputs of the experts that the first product's logits choose; None without experts."""
     if experts is None:
         return None
     start = 3 * normed_BC.shape[1]
     logits_BE = made_BN[:, start : start + experts.router.weight.shape[0]]
-    return moe.expert_outputs(normed_BC, logits_BE, experts.chosen, experts.up, experts.down)
+    return moe.expert_outputs(normed_BC, logits_BE, experts.chosen, experts.up, experts.down, adapter)
 
 
 def _merge(block: TextBlock) -> MergedBlock:

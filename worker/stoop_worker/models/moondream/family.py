@@ -37,6 +37,7 @@ from stoop_worker.models.moondream.adapters import (
 )
 from stoop_worker.models.moondream.chat import as_query
 from stoop_worker.models.moondream.checks import check_task
+from stoop_worker.models.moondream.decode_lora import RowAdapters
 from stoop_worker.models.moondream.encoder import Encoder
 from stoop_worker.models.moondream.fp8 import in_fp8
 from stoop_worker.models.moondream.lora import NO_CORRECTIONS, Corrections
@@ -86,7 +87,6 @@ class MoondreamFamily:
         self._model = model
         self._adapters: Adapters = AdapterBank() if adapters is None else adapters
         _check_adapters(self._adapters, fp8_linears=fp8_linears)
-        fused = False if self._adapters else fused
         self._weights = in_fp8(model.weights) if fp8_linears else model.weights
         config = model.config
         self._rotations_SF2 = rotation_table(
@@ -215,7 +215,9 @@ class MoondreamFamily:
     def step(self, x_BC: Tensor, kv: KVView) -> Tensor:
         """Run the text model on one position per sequence."""
         if self._merged:
-            return decode_text.step(x_BC, kv, self._merged, self._rotations_SF2)
+            kv, numbers_B = self._split(kv)
+            adapters = RowAdapters(self._adapters.blocks, numbers_B, self._adapters.ranks)
+            return decode_text.step(x_BC, kv, self._merged, self._rotations_SF2, adapters=adapters)
         kv, corrections = self._corrections(kv, x_BC)
         return text.forward(x_BC, kv, self._model.weights.text, self._rotations_SF2, corrections=corrections)
 
@@ -234,11 +236,15 @@ class MoondreamFamily:
         return reads.keep(ids_R, found_RV, last)
 
     def _corrections(self, kv: KVView, like: Tensor) -> tuple[KVView, Corrections]:
-        """Split the axes of the positions: the place in the sequence, and the number of its adapter."""
+        kv, numbers_T = self._split(kv)
+        return kv, NO_CORRECTIONS if numbers_T is None else self._adapters.corrections(numbers_T, like)
+
+    def _split(self, kv: KVView) -> tuple[KVView, Tensor | None]:
+        """Split the axes of the positions: the place in the sequence, and the number of its adapter, if any."""
         if not self._adapters:
-            return kv, NO_CORRECTIONS
-        positions_T, numbers_T = kv.positions_T.unbind(-1)
-        return replace(kv, positions_T=positions_T.contiguous()), self._adapters.corrections(numbers_T, like)
+            return kv, None
+        positions_T, numbers_T = kv.positions_T.t().contiguous()
+        return replace(kv, positions_T=positions_T), numbers_T
 
     def _grey(self, level: int, side: int) -> Media:
         image = Image.of(np.full((side, side, 3), level, dtype=np.uint8))

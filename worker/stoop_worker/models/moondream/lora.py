@@ -40,30 +40,29 @@ class BlockAdapters:
 
 @dataclass(frozen=True, slots=True)
 class Corrections:
-    """The corrections of all blocks for the rows of a batch: the masks have 1 in the columns of each row's adapter.
+    """The corrections of all blocks for the rows of a batch.
 
-    Experts have a rank of their own, hence a mask of their own.
+    The mask has 1 in the columns of each row's adapter; the kernels of experts compare `numbers_T` themselves.
     """
 
     blocks: Several[BlockAdapters] = ()
     mask_TK: Tensor | None = None
-    experts_mask_TK: Tensor | None = None
+    numbers_T: Tensor | None = None
 
     @classmethod
     def of(
-        cls, blocks: Several[BlockAdapters], numbers_T: Tensor, *, count: int, ranks: tuple[int, int], like: Tensor
+        cls, blocks: Several[BlockAdapters], numbers_T: Tensor, *, count: int, rank: int, like: Tensor
     ) -> "Corrections":
-        """Take each row's number; `ranks` are those of plain layers and of experts."""
+        """Take each row's number; `rank` is that of plain layers."""
         chosen_TS = functional.one_hot(numbers_T, count).to(like.dtype)
         chosen_TS[:, 0] = 0
-        mask_TK, experts_mask_TK = (chosen_TS.repeat_interleave(rank, dim=1) for rank in ranks)
-        return cls(blocks, mask_TK, experts_mask_TK)
+        return cls(blocks, chosen_TS.repeat_interleave(rank, dim=1), numbers_T)
 
     def at(self, rows_R: Tensor) -> "Corrections":
         """Return the corrections of some of the rows."""
-        if self.mask_TK is None or self.experts_mask_TK is None:
+        if self.mask_TK is None or self.numbers_T is None:
             return self
-        return replace(self, mask_TK=self.mask_TK[rows_R], experts_mask_TK=self.experts_mask_TK[rows_R])
+        return replace(self, mask_TK=self.mask_TK[rows_R], numbers_T=self.numbers_T[rows_R])
 
     def correct(self, layer: int, name: str, out_TO: Tensor, x_TI: Rows) -> Tensor:
         """Return a linear layer's output with its correction."""
@@ -83,7 +82,7 @@ class Corrections:
             inner_TF = functional.gelu(u_TF, approximate="tanh")
             return self.correct(layer, "fc2", linear(inner_TF, weights.fc2), inner_TF)
         adapter = block.experts
-        return feed_forward(x_TC, weights, adapter and replace(adapter, mask_TK=self.experts_mask_TK))
+        return feed_forward(x_TC, weights, adapter and replace(adapter, numbers_T=self.numbers_T))
 
 
 NO_CORRECTIONS = Corrections()

@@ -50,7 +50,7 @@ class AdapterBank:
 
     def corrections(self, numbers_T: Tensor, like: Tensor) -> Corrections:
         """Return the corrections for rows of these numbers."""
-        return Corrections.of(self.blocks, numbers_T, count=len(self.loaded) + 1, ranks=self.ranks, like=like)
+        return Corrections.of(self.blocks, numbers_T, count=len(self.loaded) + 1, rank=self.ranks[0], like=like)
 
 
 def read_adapters(folder: Path, text: TextConfig, *, device: torch.device, dtype: torch.dtype) -> AdapterBank:
@@ -66,8 +66,9 @@ def read_adapters(folder: Path, text: TextConfig, *, device: torch.device, dtype
             broken[path.stem] = str(error)
     loaded = {name: Loaded(number, key_of(pairs)) for number, (name, pairs) in enumerate(whole.items(), start=1)}
     lay = partial(_lay, list(whole.values()), device=device, dtype=dtype)
-    blocks = tuple(_block(layer, lay) for layer in range(text.n_layers)) if whole else ()
-    return AdapterBank(loaded, broken, blocks, _ranks(list(whole.values())))
+    ranks = _ranks(list(whole.values()))
+    blocks = tuple(_block(layer, lay, ranks[1]) for layer in range(text.n_layers)) if whole else ()
+    return AdapterBank(loaded, broken, blocks, ranks)
 
 
 def _ranks(adapters: list[Pairs]) -> tuple[int, int]:
@@ -100,12 +101,12 @@ def _lay(
     return a_all, b_all
 
 
-def _block(layer: int, lay: "partial[tuple[Tensor, Tensor] | None]") -> BlockAdapters:
+def _block(layer: int, lay: "partial[tuple[Tensor, Tensor] | None]", expert_rank: int) -> BlockAdapters:
     linears = dict(_linears(layer, lay))
     up, down = lay((layer, "up")), lay((layer, "down"))
     if up is None or down is None:
         return BlockAdapters(linears)
-    return BlockAdapters(linears, ExpertAdapter(*up, *down))
+    return BlockAdapters(linears, ExpertAdapter(*up, *down, rank=expert_rank))
 
 
 def _linears(layer: int, lay: "partial[tuple[Tensor, Tensor] | None]") -> Iterator[tuple[str, Adapter]]:

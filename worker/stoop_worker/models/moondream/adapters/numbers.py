@@ -9,7 +9,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from stoop_worker.engine.positions import Positions
-from stoop_worker.models.moondream.lora import Corrections
+from stoop_worker.models.moondream.lora import BlockAdapters, Corrections
 
 __all__ = ["AdapterPositions", "Adapters", "Loaded"]
 
@@ -41,6 +41,14 @@ class Adapters(Protocol):
     """The adapters of a worker; false if there are none."""
 
     def __bool__(self) -> bool: ...
+
+    @property
+    def blocks(self) -> tuple[BlockAdapters, ...]:
+        """All adapters' corrections of each text block."""
+
+    @property
+    def ranks(self) -> tuple[int, int]:
+        """The ranks of plain layers and of experts."""
 
     def take(self, adapter: str | None) -> Loaded:
         """Return an adapter's number and key, and keep it for a request until `give_back`.

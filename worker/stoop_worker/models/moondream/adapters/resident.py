@@ -72,7 +72,7 @@ class ResidentAdapters:
 
     def corrections(self, numbers_T: Tensor, like: Tensor) -> Corrections:
         """Return the corrections for rows of these numbers."""
-        return Corrections.of(self.blocks, numbers_T, count=self._count + 1, ranks=self.ranks, like=like)
+        return Corrections.of(self.blocks, numbers_T, count=self._count + 1, rank=self.ranks[0], like=like)
 
     def _find(self, adapter: str) -> _Resident | None:
         with self._lock:
@@ -139,7 +139,8 @@ class ResidentAdapters:
         linears = {name: Adapter(*self._empty(layer, name, like)) for name in (_PLAIN[:2] if mixed else _PLAIN)}
         if not mixed:
             return BlockAdapters(linears)
-        return BlockAdapters(linears, ExpertAdapter(*self._empty(layer, "up", like), *self._empty(layer, "down", like)))
+        up, down = self._empty(layer, "up", like), self._empty(layer, "down", like)
+        return BlockAdapters(linears, ExpertAdapter(*up, *down, rank=self.ranks[1]))
 
     def _empty(self, layer: int, name: str, like: Tensor) -> tuple[Tensor, Tensor]:
         *experts, out, width = shape_at((layer, name), self._text)
