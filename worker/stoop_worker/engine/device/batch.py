@@ -27,12 +27,12 @@ __all__ = ["Batch", "RowLimits", "send_values", "stage"]
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The tensors of one prefill. `ids_T` is 0 for inputs other than tokens; their embeddings are given for `rows_N`.
+    """The tensors of one prefill. `fed` has id 0 for inputs other than tokens; their embeddings are given for `rows_N`.
 
     `reads` are the instructions for reading heads afterwards, each from the packed row `rows_R`; None if none is read.
     """
 
-    ids_T: Tensor
+    fed: FedRows
     positions_T: Tensor
     slots_T: Tensor
     layout: PagedLayout
@@ -55,7 +55,10 @@ def stage(varlen: Varlen, limits: RowLimits, *, page_size: int, rule: int, devic
     upload = Upload(device)
     to_device = upload.to_device
     batch = Batch(
-        ids_T=to_device(varlen.ids_T, torch.int64),
+        fed=FedRows(
+            to_device(varlen.ids_T, torch.int64),
+            to_device(varlen.seats_T, torch.int64) if varlen.has_pending else None,
+        ),
         positions_T=to_device(varlen.positions_T, torch.int64),
         slots_T=to_device(varlen.slots_T, torch.int64),
         layout=_layout(varlen, page_size, to_device),

@@ -79,12 +79,12 @@ class CapturedPrefill:
 
     def _run(self, shape: PrefillShape, rows: StaticPrefill) -> Tensor:
         model = self._model
-        ids_T, given = rows.ids_T, None
+        fed, given = rows.fed, None
         if model.spec.media_width or model.spec.values:
             given = Given(rows.rows_N, self.given_NC[: len(rows.rows_N)], shape.positions)
         else:
-            ids_T = ids_T[: shape.positions]  # nothing is given, so no row takes its padding
-        x_TC = model.feed(FedRows(ids_T), self._last)
+            fed = FedRows(fed.ids_B[: shape.positions])  # nothing is given, so no row takes its padding
+        x_TC = model.feed(fed, self._last)
         kv = self._cache.at(rows.positions_T, rows.slots_T, rows.layout)
         hidden_BC = model.forward(x_TC, kv, given, rows.rows_B)
         return self._read_BV[: shape.sequences].copy_(model.read(hidden_BC, rows.reads, self._last))

@@ -24,7 +24,7 @@ from stoop_worker.engine.sequence import Sequence
 from stoop_worker.engine.skill import Head
 from stoop_worker.engine.tensors import LastHeads
 
-__all__ = ["Decoder", "LateRead", "bucket_sizes"]
+__all__ = ["Decoder", "LateRead", "bucket_sizes", "takes_values"]
 
 LateRead = Callable[[], Tensor]
 """Reads the heads of a step that has started; call it once the skills have taken all tokens of earlier steps."""
@@ -77,7 +77,7 @@ class Decoder:
         """
         sequences = [chunk.sequence for chunk in chunks]
         kind = DecodeKind(
-            values=any(map(_takes_values, sequences)),
+            values=any(map(takes_values, sequences)),
             top_k=any(map(has_top_k, sequences)),
             masked=any(sequence.skill.constraint for sequence in sequences),
             penalised=self._limits.counts.renew(sequences, prefilled=False),
@@ -161,7 +161,7 @@ def bucket_sizes(most: int) -> list[int]:
     return [size for size in (1, 2, 4, *range(8, 64, 8), *range(64, most, 32)) if size < most] + [most]
 
 
-def _takes_values(sequence: Sequence) -> bool:
+def takes_values(sequence: Sequence) -> bool:
     """Return whether a decode feeds or reads more than tokens."""
     if sequence.heads is not Head.TOKEN:
         return True

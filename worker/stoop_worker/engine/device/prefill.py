@@ -1,5 +1,7 @@
 """Several positions of some sequences at once: media encoded, keys and values kept, the last positions read.
 
+Decodes may join, with one position each.
+
 T positions packed over sequences, C model dim, R rows whose heads are read, N rows whose embeddings are given.
 """
 
@@ -19,7 +21,7 @@ from stoop_worker.engine.device.varlen import Varlen, lay_out, media_of
 from stoop_worker.engine.graphs import Graphs
 from stoop_worker.engine.model import Model
 from stoop_worker.engine.scheduler import Chunk
-from stoop_worker.engine.tensors import FedRows, Given, LastHeads
+from stoop_worker.engine.tensors import Given, LastHeads
 
 __all__ = ["Prefill"]
 
@@ -93,7 +95,7 @@ class Prefill:
         batch = stage(varlen, self._limits, page_size=self._cache.page_size, rule=model.spec.rule, device=model.device)
         planned = self._cache.prefills.plan(varlen) if self._cache.prefills is not None else None
         with record_function("stoop.prefill"):
-            x_TC = model.feed(FedRows(batch.ids_T), self._last)
+            x_TC = model.feed(batch.fed, self._last)
             given = Given(batch.rows_N, given_NC, varlen.rows) if len(given_NC) else None
             kv = self._cache.at(batch.positions_T, batch.slots_T, replace(batch.layout, planned=planned))
             hidden_RC = model.forward(x_TC, kv, given, batch.rows_R if batch.reads else None)

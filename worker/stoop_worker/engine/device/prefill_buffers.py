@@ -15,7 +15,7 @@ from stoop_worker.engine.device.static_buffers import StaticBuffers
 from stoop_worker.engine.device.varlen import Varlen, write_pages
 from stoop_worker.engine.skill import MOST_SUPPRESSED
 from stoop_worker.engine.spec import Spec
-from stoop_worker.engine.tensors import HeadReads, SamplingRows
+from stoop_worker.engine.tensors import FedRows, HeadReads, SamplingRows
 from stoop_worker.kernels.paged_attention import PagedLayout, PlannedBatch
 
 __all__ = ["MOST_VALUES", "PrefillBuffers", "StaticPrefill"]
@@ -28,13 +28,13 @@ _NOWHERE = -1  # the slot of a row that is not kept
 
 @dataclass(frozen=True, slots=True)
 class StaticPrefill:
-    """Row t feeds token `ids_T[t]`, or the given embedding n where `rows_N[n]` is t; there is one more row than slots.
+    """Row t feeds its token, or the given embedding n where `rows_N[n]` is t; there is one more row than slots.
 
     That row takes the padding of `rows_N`. Sequence b reads heads from `rows_B`; padding reads row 0 into the spare
     seat.
     """
 
-    ids_T: Tensor
+    fed: FedRows
     rows_N: Tensor
     positions_T: Tensor
     slots_T: Tensor
@@ -57,6 +57,7 @@ class PrefillBuffers:
         device: torch.device,
     ) -> None:
         self._values = spec.values > 0
+        self._joined = spec.joins_decodes
         self._rule = spec.rule
         self._page_size = page_size
         self._spare_seat = spare_seat
@@ -66,6 +67,7 @@ class PrefillBuffers:
         self._buffers = StaticBuffers(
             {
                 "ids": ((most + 1,), torch.int64),
+                "ids_seats": ((most + 1 if spec.joins_decodes else 0,), torch.int64),
                 "positions": ((most,) if spec.axes == 1 else (most, spec.axes), torch.int64),
                 "slots": ((most,), torch.int64),
                 "given": ((self.given,), torch.int64),
@@ -101,7 +103,7 @@ class PrefillBuffers:
         arrays, positions, sequences = self._buffers.on_device, shape.positions, shape.sequences
         temperatures_B, top_ps_B, uniforms_B = arrays["sampling"][:3, :sequences].unbind(0)
         return StaticPrefill(
-            ids_T=arrays["ids"][: positions + 1],
+            fed=FedRows(arrays["ids"][: positions + 1], arrays["ids_seats"][: positions + 1] if self._joined else None),
             rows_N=arrays["given"][: shape.given + MOST_VALUES],
             positions_T=arrays["positions"][:positions],
             slots_T=arrays["slots"][:positions],
@@ -128,6 +130,8 @@ class PrefillBuffers:
     def _lay(self, varlen: Varlen) -> None:
         host, count, chunks = self._buffers.on_host(), varlen.rows, varlen.chunks
         host["ids"][:count] = varlen.ids_T
+        if self._joined:
+            host["ids_seats"][:count] = varlen.seats_T
         host["positions"][:count] = varlen.positions_T
         host["slots"][:count] = varlen.slots_T
         host["starts"][: len(chunks)] = varlen.starts[:-1]

@@ -1,4 +1,7 @@
-"""Prefills of a plan laid out one after another, as numbers on the host. T positions, P pages, N given rows."""
+"""Prefills of a plan, and decodes that join them, laid out one after another, as numbers on the host.
+
+T positions, P pages, N given rows.
+"""
 
 from collections.abc import Sequence as Several
 from dataclasses import dataclass, field
@@ -11,6 +14,7 @@ from stoop_worker.engine.inputs import MediaInput, TokenInput, ValuesInput
 from stoop_worker.engine.request import Media
 from stoop_worker.engine.scheduler import Chunk
 from stoop_worker.engine.sequence import Sequence
+from stoop_worker.engine.tensors import PENDING
 
 __all__ = ["Varlen", "lay_out", "media_of", "write_pages"]
 
@@ -21,6 +25,7 @@ _Longs = npt.NDArray[np.int64]
 class Varlen:
     """Chunk b has the rows from `starts[b]` to `starts[b + 1]`; `ids_T` is 0 for inputs other than tokens.
 
+    The id `PENDING` stands for an input that is still on the device, in the row's seat in `seats_T`.
     `media_rows` take the embeddings of media, in the order of `media_of`; `value_rows` take those of `values`.
     `readers` are the sequences whose heads are read; `lasts` is the row that each reads from.
     """
@@ -28,6 +33,7 @@ class Varlen:
     chunks: tuple[Chunk, ...]
     starts: tuple[int, ...]
     ids_T: _Longs
+    seats_T: _Longs
     positions_T: _Longs
     slots_T: _Longs
     media_rows: _Longs
@@ -35,6 +41,11 @@ class Varlen:
     values: tuple[ValuesInput, ...]
     readers: tuple[Sequence, ...]
     lasts: tuple[int, ...]
+
+    @property
+    def has_pending(self) -> bool:
+        """Return whether any input is still on the device."""
+        return any(chunk.sequence.pending_input is not None for chunk in self.chunks)
 
     @property
     def rows(self) -> int:
@@ -52,6 +63,7 @@ class _Rows:
     """The inputs of the rows of chunks."""
 
     ids_T: _Longs
+    seats_T: _Longs
     media: list[_Longs] = field(default_factory=lambda: [np.zeros(0, dtype=np.int64)])
     value_rows: list[int] = field(default_factory=list)
     values: list[ValuesInput] = field(default_factory=list)
@@ -73,6 +85,9 @@ class _Rows:
                     self.value_rows.append(row)
                     self.values.append(fed)
                     row += 1
+        if row < after:
+            assert chunk.sequence.pending_input is not None, "a row has no input"
+            self.ids_T[row], self.seats_T[row] = PENDING, chunk.sequence.seat
 
 
 def media_of(chunks: Several[Chunk]) -> list[Media]:
@@ -81,16 +96,17 @@ def media_of(chunks: Several[Chunk]) -> list[Media]:
 
 
 def lay_out(chunks: Several[Chunk], *, page_size: int) -> Varlen:
-    """Lay chunks out one after another; their inputs must not be pending."""
+    """Lay chunks out one after another; a pending input must be a token."""
     starts = (0, *accumulate(chunk.end - chunk.start for chunk in chunks))
     located = list(zip(chunks, starts, strict=False))
-    rows = _Rows(np.zeros(starts[-1], dtype=np.int64))
+    rows = _Rows(*np.zeros((2, starts[-1]), dtype=np.int64))
     for chunk, start in located:
         rows.feed(chunk, start)
     return Varlen(
         chunks=tuple(chunks),
         starts=starts,
         ids_T=rows.ids_T,
+        seats_T=rows.seats_T,
         positions_T=np.concatenate([chunk.sequence.positions.at(chunk.start, chunk.end) for chunk in chunks]),
         slots_T=np.concatenate([_slots(chunk, page_size) for chunk in chunks]),
         media_rows=np.concatenate(rows.media),
