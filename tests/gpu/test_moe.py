@@ -75,15 +75,15 @@ def test_a_mixture_agrees_with_the_reference(tokens: int, dtype: torch.dtype) ->
 @pytest.mark.parametrize("float8", [False, True])
 @pytest.mark.parametrize("tokens", [1, 2, 7, 8, 9, 16])
 def test_few_tokens_find_their_experts_with_and_without_a_sort(tokens: int, float8: bool, most_unsorted: int) -> None:
-    x, logits, (up, down) = randn(tokens, WIDTH), randn(tokens, EXPERTS), experts(torch.bfloat16)
+    x, (up, down) = randn(tokens, WIDTH), experts(torch.bfloat16)
+    routing = moe.route(randn(tokens, EXPERTS), CHOSEN)
     if float8:
         up, down = in_float8(up), in_float8(down)
     from stoop_worker.kernels.moe import kernel
 
-    expected = reference.expert_outputs(x, logits, CHOSEN, up, down)
-    found = kernel.expert_outputs(x, logits, CHOSEN, up, down, most_unsorted=most_unsorted)
+    expected = reference.expert_outputs(x, routing, up, down)
+    found = kernel.expert_outputs(x, routing, up, down, most_unsorted=most_unsorted)
     assert error(found.found_PC, expected.found_PC) < 1e-2
-    torch.testing.assert_close(found.weights_TK, expected.weights_TK, rtol=8e-3, atol=8e-3)
 
 
 @pytest.mark.parametrize("tokens", [1, 64, 750])

@@ -20,6 +20,7 @@ and `kernel.py` (or the files named there) computes it with Triton. Files in CUD
     row_linear/       products of one row, with the norm, gating or sum beside them
     skinny_linear/    products of few rows with large weights
     moe/              a mixture of experts
+    low_rank/         corrections by another adapter for each row
     swiglu/           the gated activation of an MLP
     sampling/         the choice of tokens
     patchify/         pixels to normalised patches

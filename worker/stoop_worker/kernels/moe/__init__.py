@@ -2,7 +2,7 @@
 
     route(logits_TE, count) -> Routing(experts_TK, weights_TK)
     mixture(x_TC, routing, up, down, adapter=None) -> out_TC
-    expert_outputs(x_TC, logits_TE, count, up, down, adapter=None) -> ExpertOutputs(found_PC, weights_TK)
+    expert_outputs(x_TC, routing, up, down, adapter=None) -> ExpertOutputs(found_PC, weights_TK)
 
 T tokens, E experts, K chosen for a token, P = T K pairs, C model dim, F inner dim of an expert. `up` is an
 `ExpertLinear` of (E, 2 F, C), `down` one of (E, C, F), in the dtype of x or in float8_e4m3fn with float32 scales
@@ -47,16 +47,11 @@ def mixture(
 
 
 def expert_outputs(
-    x_TC: Tensor,
-    logits_TE: Tensor,
-    count: int,
-    up: ExpertLinear,
-    down: ExpertLinear,
-    adapter: ExpertAdapter | None = None,
+    x_TC: Tensor, routing: Routing, up: ExpertLinear, down: ExpertLinear, adapter: ExpertAdapter | None = None
 ) -> ExpertOutputs:
     """Return the outputs of each token's experts, for a later kernel to add up; see `reference.expert_outputs`."""
     if uses_kernel(x_TC):
         from stoop_worker.kernels.moe import kernel
 
-        return kernel.expert_outputs(x_TC, logits_TE, count, up, down, adapter)
-    return reference.expert_outputs(x_TC, logits_TE, count, up, down, adapter)
+        return kernel.expert_outputs(x_TC, routing, up, down, adapter)
+    return reference.expert_outputs(x_TC, routing, up, down, adapter)

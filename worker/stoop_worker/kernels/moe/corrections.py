@@ -28,11 +28,10 @@ _MOST_OWN = 16  # columns of one adapter that a pair reads by itself
 
 
 class Owners(NamedTuple):
-    """The adapters' numbers of tokens, (T,), the columns of each adapter, and the experts of tokens, (T, K)."""
+    """The numbers of the tokens' adapters, and the columns of each adapter."""
 
     numbers_T: Tensor
     rank: int
-    experts_TK: Tensor
 
 
 class Correction(NamedTuple):
@@ -64,7 +63,7 @@ def _of_own_columns(x: Tensor, tiles: Tiles, a_ERI: Tensor, owners: Owners, of_t
         x,
         a_ERI,
         owners.numbers_T,
-        owners.experts_TK,
+        tiles.experts_TK,
         tiles.listed,
         thin,
         x.stride(0),
@@ -146,7 +145,7 @@ def corrected_sums(
 def own_values(thin_ptr, b_ptr, pair, number, there, row, b_stride: tl.constexpr, N: tl.constexpr, OWN: tl.constexpr):
     """Return each pair's thin values, and the columns of B of its adapter; `b_ptr` is that of the expert."""
     corrected = there & (number > 0)
-    held = ()
+    held: Any = ()
     for rank in tl.static_range(OWN):
         thin = tl.load(thin_ptr + pair * OWN + rank, mask=corrected, other=0.0)
         b_ptrs = b_ptr + (number[:, None] * OWN + rank) * b_stride + row[None, :]

@@ -45,34 +45,32 @@ def mixture(
     if x_TC.shape[0] == 0:
         return torch.empty_like(x_TC)
     tiles = _tiles(routing.experts_TK, up, most_unsorted=MOST_UNSORTED)
-    found_PC = _outputs(x_TC, tiles, up, down, routing.experts_TK, adapter, cut)
+    found_PC = _outputs(x_TC, tiles, up, down, adapter, cut)
     return combine(ExpertOutputs(found_PC, routing.weights_TK))
 
 
 def expert_outputs(
     x_TC: Tensor,
-    logits_TE: Tensor,
-    count: int,
+    routing: Routing,
     up: ExpertLinear,
     down: ExpertLinear,
     adapter: ExpertAdapter | None = None,
     *,
     most_unsorted: int = MOST_UNSORTED,
 ) -> ExpertOutputs:
-    """Compute `reference.expert_outputs` for at least one token; rows of x and of the logits may be strided.
+    """Compute `reference.expert_outputs` for at least one token; rows of x may be strided.
 
     The pairs of more than `most_unsorted` tokens are sorted; it is at most `MOST_UNSORTED`.
     """
-    routing = route(logits_TE, count)
     tiles = _tiles(routing.experts_TK, up, most_unsorted=most_unsorted)
-    return ExpertOutputs(_outputs(x_TC, tiles, up, down, routing.experts_TK, adapter), routing.weights_TK)
+    return ExpertOutputs(_outputs(x_TC, tiles, up, down, adapter), routing.weights_TK)
 
 
 def _tiles(experts_TK: Tensor, up: ExpertLinear, *, most_unsorted: int) -> Tiles:
     if len(experts_TK) <= most_unsorted:
         assert most_unsorted <= MOST_UNSORTED, "an expert's tokens must fit into one tile"
         return chosen(experts_TK)
-    return sorted_pairs(sort_pairs(experts_TK, up.weight_EOI.shape[0]))
+    return sorted_pairs(sort_pairs(experts_TK, up.weight_EOI.shape[0]), experts_TK)
 
 
 def _outputs(
@@ -80,7 +78,6 @@ def _outputs(
     tiles: Tiles,
     up: ExpertLinear,
     down: ExpertLinear,
-    experts_TK: Tensor,
     adapter: ExpertAdapter | None,
     cut: Cut | None = None,
 ) -> Tensor:
@@ -90,7 +87,7 @@ def _outputs(
         inner_PF = up_product(x_TC, tiles, up, cuts.up, fp8=fp8)
         return down_product(inner_PF, tiles, down, cuts.down, fp8=fp8)
     assert adapter.numbers_T is not None, "a mixture needs to know each token's adapter"
-    owners = Owners(adapter.numbers_T, adapter.rank, experts_TK)
+    owners = Owners(adapter.numbers_T, adapter.rank)
     corrected = correction(x_TC, tiles, adapter.up_a_EKC, adapter.up_b_EKN, owners, of_tokens=True)
     inner_PF = up_product(x_TC, tiles, up, cuts.up, fp8=fp8, corrected=corrected)
     corrected = correction(inner_PF, tiles, adapter.down_a_EKF, adapter.down_b_EKC, owners, of_tokens=False)

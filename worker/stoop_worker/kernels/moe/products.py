@@ -217,14 +217,9 @@ def _up(
             g_weight = tl.load(g_ptrs + start, mask=of_weight, other=0.0).to(x.dtype)
             a = tl.dot(x, a_weight, a, input_precision=PRECISION)
             g = tl.dot(x, g_weight, g, input_precision=PRECISION)
-        if SCALED:
-            scale_ptrs = scales_ptr + expert * 2 * N + row
-            a *= tl.load(scale_ptrs, mask=row < N, other=0.0)[None, :]
-            g *= tl.load(scale_ptrs + N, mask=row < N, other=0.0)[None, :]
-        if ROWS_SCALED:
-            row_scale = tl.load(row_scales_ptr + token, mask=there, other=0.0)[:, None]
-            a *= row_scale
-            g *= row_scale
+        scale_ptrs, row_scale_ptrs = scales_ptr + expert * 2 * N + row, row_scales_ptr + token
+        a = _scaled(a, scale_ptrs, row_scale_ptrs, row < N, there, SCALED, ROWS_SCALED)
+        g = _scaled(g, scale_ptrs + N, row_scale_ptrs, row < N, there, SCALED, ROWS_SCALED)
         if OWN > 0:
             a = with_own_values(a, own_a, OWN)
             g = with_own_values(g, own_g, OWN)
@@ -300,13 +295,21 @@ def _down(
             x = tl.load(x_ptrs + start, mask=there[:, None] & inside[None, :], other=0.0)
             weight = tl.load(weight_ptrs + start, mask=inside[:, None] & (row < N)[None, :], other=0.0).to(x.dtype)
             sums = tl.dot(x, weight, sums, input_precision=PRECISION)
-        if SCALED:
-            sums *= tl.load(scales_ptr + expert * N + row, mask=row < N, other=0.0)[None, :]
-        if ROWS_SCALED:
-            sums *= tl.load(row_scales_ptr + inner, mask=there, other=0.0)[:, None]
+        scale_ptrs, row_scale_ptrs = scales_ptr + expert * N + row, row_scales_ptr + inner
+        sums = _scaled(sums, scale_ptrs, row_scale_ptrs, row < N, there, SCALED, ROWS_SCALED)
         if OWN > 0:
             sums = with_own_values(sums, own, OWN)
         elif R > 0:
             sums = corrected_sums(sums, thin_ptr, b_ptr, inner, there, row, N, N, R, R_BLOCK, PRECISION)
         out_ptrs = out_ptr + pair[:, None] * N + row[None, :]
         tl.store(out_ptrs, sums.to(out_ptr.dtype.element_ty), mask=there[:, None] & (row < N)[None, :])
+
+
+@triton.jit
+def _scaled(sums, scale_ptrs, row_scale_ptrs, inside, there, SCALED: tl.constexpr, ROWS_SCALED: tl.constexpr):
+    """Return the sums (PAIRS, ROWS) times the scales of a float8 weight's rows, and of quantised rows of x."""
+    if SCALED:
+        sums *= tl.load(scale_ptrs, mask=inside, other=0.0)[None, :]
+    if ROWS_SCALED:
+        sums *= tl.load(row_scale_ptrs, mask=there, other=0.0)[:, None]
+    return sums

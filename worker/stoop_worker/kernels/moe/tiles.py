@@ -23,10 +23,14 @@ MOST_UNSORTED = 16
 
 
 class Tiles(NamedTuple):
-    """The sorted pairs, or the experts of each pair, in `listed`; `starts` is that of sorted pairs."""
+    """The sorted pairs, or the experts of each pair, in `listed`; `starts` is that of sorted pairs.
+
+    `experts_TK` are the experts of each pair.
+    """
 
     listed: Tensor
     starts: Tensor
+    experts_TK: Tensor
     pairs: int
     chosen: int
     in_order: bool
@@ -49,14 +53,14 @@ class Tiles(NamedTuple):
         }
 
 
-def sorted_pairs(order: Order) -> Tiles:
+def sorted_pairs(order: Order, experts_TK: Tensor) -> Tiles:
     """Return the tiles of sorted pairs."""
-    return Tiles(order.pairs_P, order.starts_E1, len(order.pairs_P), order.chosen, in_order=True)
+    return Tiles(order.pairs_P, order.starts_E1, experts_TK, len(order.pairs_P), order.chosen, in_order=True)
 
 
 def chosen(experts_TK: Tensor) -> Tiles:
     """Return the tiles of at most `MOST_UNSORTED` tokens, by their choices."""
-    return Tiles(experts_TK, experts_TK, experts_TK.numel(), experts_TK.shape[1], in_order=False)
+    return Tiles(experts_TK, experts_TK, experts_TK, experts_TK.numel(), experts_TK.shape[1], in_order=False)
 
 
 @triton.jit

@@ -20,6 +20,7 @@ statistics.py    the temperatures, keys and values of one prompt
 tau.py           the learned temperature of Moondream 3's attention
 moe.py           the mixture of experts in Moondream 3's later layers
 lora.py          corrections of the text model's layers by adapters
+decode_lora.py   the same in a merged decode step, each row by its own adapter alone
 adapters/        the adapters that there are, and their numbers in a batch
 region.py        coordinates and sizes in embeddings and hidden states
 values.py        coordinates and sizes as inputs and head values

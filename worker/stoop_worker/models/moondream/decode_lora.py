@@ -13,7 +13,7 @@ from stoop_worker.kernels.low_rank import Term, correct, thin_values
 from stoop_worker.kernels.moe import ExpertAdapter
 from stoop_worker.models.moondream.lora import Adapter, BlockAdapters
 
-__all__ = ["NO_ADAPTERS", "RowAdapters"]
+__all__ = ["NO_ADAPTERS", "RowAdapters", "Thin"]
 
 Thin = Mapping[str, Tensor]
 """The thin values of layers, each (S, B, R), by the layer's name."""

@@ -108,7 +108,7 @@ def _experts(
         return None
     start = 3 * normed_BC.shape[1]
     logits_BE = made_BN[:, start : start + experts.router.weight.shape[0]]
-    return moe.expert_outputs(normed_BC, logits_BE, experts.chosen, experts.up, experts.down, adapter)
+    return moe.expert_outputs(normed_BC, moe.route(logits_BE, experts.chosen), experts.up, experts.down, adapter)
 
 
 def _merge(block: TextBlock) -> MergedBlock:
