@@ -59,6 +59,23 @@ def test_merged_decodes_answer_alike(config: EngineConfig, arrivals: list[tuple[
         assert_equal(told[str(index)], expected(GROUNDED, spec))
 
 
+@pytest.mark.parametrize("lookahead", [False, True])
+def test_a_decode_joins_the_prefill_of_an_image(lookahead: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    family = MoondreamFamily(micro_moondream3(GROUNDED))
+    engine = Engine(family, EngineConfig(page_size=4, max_batch=4, token_budget=64, lookahead=lookahead))
+    steps: list[str] = []
+    noted = {"encode": (family, "image "), "step": (family, "decode "), "schedule": (engine._scheduler, "| ")}
+    for name, (owner, note) in noted.items():
+        real = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *given, real=real, note=note: (steps.append(note), real(*given))[1])
+    text, image = (Query("Why?", reasoning=False), None, GREEDY), (Query("Why?", reasoning=False), 0, GREEDY)
+    told = play(engine, [(0, text), (3, image)], aborts={})
+    before, _, after = "".join(steps).partition("image ")
+    assert before.endswith("decode | ") and after.startswith("| decode ")  # none beside the image
+    assert_equal(told["0"], expected(GROUNDED, text))
+    assert_equal(told["1"], expected(GROUNDED, image))
+
+
 def ask(biases: Biases, spec: Spec) -> list[Output]:
     engine = small_engine(micro_moondream3(biases))
     return drain(engine, [request("a", spec)])["a"]
