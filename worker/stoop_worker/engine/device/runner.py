@@ -56,7 +56,70 @@ class Runner:
         self._decoder = Decoder(model, config, self._cache, last, limits, graphs)
         self._prefill = Prefill(model, self._cache, last, limits, on_progress=on_progress)
 
-    def _can_capture(model: Model) -> bool:
+    def _plan_attention(self) -> None:
+        """Have FlashInfer plan attention; with our own kernels instead if its kernels do not compile."""
+        kv = self._model.spec.kv
+        heads, config = self._model.spec.query_heads, self._config
+        assert heads is not None, "FlashInfer is chosen only for models whose attention it can plan"
+        sizes = HeadSizes(heads, kv.heads, kv.head_dim, config.page_size, self._model.dtype)
+        library = FlashInfer(sizes, self._model.device, rows=config.max_batch)
+        try:
+            library.load_kernels()
+        except (RuntimeError, OSError, SubprocessError) as error:
+            self.attention = without_flashinfer(config.attention, error)
+            return
+        planned = PlannedAttention(library, sequences=config.max_batch, pages=self._cache.longest_table)
+        self._cache.prefills = planned if self.attention.prefill == FLASHINFER else None
+        self._cache.decodes = planned if self.attention.decode == FLASHINFER else None
+
+    @torch.inference_mode()
+    def warm_up(self) -> None:
+        """Do the setup that would otherwise delay the first requests."""
+        if self._graphs is not None:
+            usual_cost = min(self._config.stall_budget, self._config.encode_budget)
+            self._model.capture(self._graphs, usual_cost)
+            self._prefill.warm_up(self._config, self._memory, self._graphs)
+        self._decoder.warm_up()
+
+    @torch.inference_mode()
+    def run(self, plan: Plan) -> "Started":
+        """Start a step: copies, prefills, decodes."""
+        if plan.copies:
+            self._cache.copy(plan.copies)
+        joined = self._model.spec.joins_decodes and _can_join(plan)
+        read = self._prefill.run(plan.chunks if joined else plan.prefills) if plan.prefills else None
+        parts: list[Tensor | LateRead] = [] if read is None else [read]
+        parts += [self._decoder.run(plan.decodes)] if plan.decodes and not joined else []
+        return Started([chunk.sequence for chunk in plan.chunks if chunk.is_last], parts)
+
+
+class Started:
+    """A step on the device; only its decodes with masks may still have their heads to read."""
+
+    def __init__(self, sequences: Several[Sequence], parts: Several[Tensor | LateRead]) -> None:
+        """Send the head values of `parts` to the host; together they have one row per sequence."""
+        read = [part for part in parts if isinstance(part, Tensor)]
+        self._asked = [(sequence, sequence.rollbacks) for sequence in sequences]  # some may roll back before `heads`
+        self._parts = parts
+        self._heads = PendingHeads(self._asked, read) if len(read) == len(parts) else None
+
+    @torch.inference_mode()
+    def heads(self) -> PendingHeads:
+        """Return the head values, which are still pending; by now the skills must have taken all earlier ones."""
+        if self._heads is None:
+            read = [part if isinstance(part, Tensor) else part() for part in self._parts]
+            self._heads = PendingHeads(self._asked, read)
+        return self._heads
+
+
+def _can_join(plan: Plan) -> bool:
+    """Return whether the decodes may be rows of the prefills: they only take tokens, and images take longer anyway."""
+    decodes = [chunk.sequence for chunk in plan.decodes]
+    plain = all(is_plain(sequence) and not takes_values(sequence) for sequence in decodes)
+    return bool(decodes) and plain and any(chunk.media for chunk in plan.prefills)
+
+
+def _can_capture(model: Model) -> bool:
     """Return whether our kernels run the whole step: references may wait for the host, or read its memory."""
     spec = model.spec
     taken = spec.kv.head_dim in HEAD_DIMS and spec.vocab_size <= LONGEST_ROW and model.dtype is not torch.float64
