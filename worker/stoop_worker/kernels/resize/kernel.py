@@ -1,33 +1,35 @@
 # mypy: disable-error-code="import-untyped, no-untyped-call, no-untyped-def, untyped-decorator"
 # ruff: noqa: PLR0913
-"""Pillow's LANCZOS in two gathering passes, in Pillow's integer arithmetic. H and W rows and columns, C channels."""
+"""Pillow's filters in two gathering passes, in Pillow's integer arithmetic. H and W rows and columns, C channels."""
 
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from stoop_worker.kernels.resize.taps import columns_first, device_taps
+from stoop_worker.kernels.resize.taps import Filter, columns_first, device_taps
 
 __all__ = ["resize"]
 
 _ROWS, _COLS = 8, 128
 
 
-def resize(pixels_HWC: Tensor, height: int, width: int, *, into_HWC: Tensor | None = None) -> Tensor:
+def resize(
+    pixels_HWC: Tensor, height: int, width: int, *, by: Filter = Filter.LANCZOS, into_HWC: Tensor | None = None
+) -> Tensor:
     """See the reference; the result is bit-identical. Images have fewer than 2^31 values; `into_HWC` is contiguous."""
     pixels_HWC = pixels_HWC.contiguous()
     high, wide, channels = pixels_HWC.shape
     if into_HWC is None:
         into_HWC = pixels_HWC.new_empty((height, width, channels))
     if columns_first(high, wide, height, width):
-        return _rows(_columns(pixels_HWC, pixels_HWC.new_empty((height, wide, channels))), into_HWC)
-    return _columns(_rows(pixels_HWC, pixels_HWC.new_empty((high, width, channels))), into_HWC)
+        return _rows(_columns(pixels_HWC, pixels_HWC.new_empty((height, wide, channels)), by), into_HWC, by)
+    return _columns(_rows(pixels_HWC, pixels_HWC.new_empty((high, width, channels)), by), into_HWC, by)
 
 
-def _rows(pixels_HWC: Tensor, found: Tensor) -> Tensor:
+def _rows(pixels_HWC: Tensor, found: Tensor, by: Filter) -> Tensor:
     high, wide, channels = pixels_HWC.shape
     width = found.shape[1]
-    first, weights = device_taps(wide, width, pixels_HWC.device)
+    first, weights = device_taps(wide, width, by, pixels_HWC.device)
     _resize_rows[_grid(high, width * channels)](
         pixels_HWC, found, first, weights, high, wide, width, len(weights),
         CHANNELS=channels, ROWS=_ROWS, COLS=_COLS,
@@ -35,10 +37,10 @@ def _rows(pixels_HWC: Tensor, found: Tensor) -> Tensor:
     return found
 
 
-def _columns(pixels_HWC: Tensor, found: Tensor) -> Tensor:
+def _columns(pixels_HWC: Tensor, found: Tensor, by: Filter) -> Tensor:
     high, width, channels = pixels_HWC.shape
     height = found.shape[0]
-    first, weights = device_taps(high, height, pixels_HWC.device)
+    first, weights = device_taps(high, height, by, pixels_HWC.device)
     _resize_columns[_grid(height, width * channels)](
         pixels_HWC, found, first, weights, high, height, width * channels, len(weights), ROWS=_ROWS, COLS=_COLS
     )
