@@ -26,8 +26,7 @@ _Left = tuple[Layout, _Pixels | None]
 
 def prepare(jpeg: bytes, geometry: Preparation, on_device: bool) -> Crops | Image:
     """Load a JPEG, and cut or resize it as the family wants, unless the device does so."""
-    image = load(jpeg, ImageLimits())
-    return image if on_device else made_ready(image, geometry)
+    return made_ready(load(jpeg, ImageLimits()), geometry, on_device=on_device)
 
 
 class ImageProcesses:
@@ -99,7 +98,7 @@ def _leave(task: _Task, memory: _Pixels) -> _Left:
 
     image: Crops | Image
     if on_device:
-        image = load(jpeg, ImageLimits(), allocate)
+        image = made_ready(load(jpeg, ImageLimits(), allocate), geometry, on_device=True)
     else:
         cut_here = prepare(jpeg, geometry, on_device)
         image = Layout.of(cut_here).image(allocate(cut_here.pixels.shape))

@@ -21,7 +21,7 @@ from benchmarks.families.figure import Figure
 from benchmarks.families.opened import Opened
 from stoop_worker.engine.encoder import Encoder
 from stoop_worker.engine.request import Chat, Message, Part, Request, images_of
-from stoop_worker.images import Image, PatchRule, Preparation
+from stoop_worker.images import PatchRule, Preparation
 
 __all__ = ["WORKLOADS", "check"]
 
@@ -56,9 +56,10 @@ def _answers(opened: Opened, tokens: int) -> list[Figure]:
     shape = SMALL if opened.is_tiny else LARGE
     wanted = max(opened.loads) + sum(opened.arguments.requests + 3 * load for load in opened.loads)
     # one for each of a worker's loading threads; on a CPU they would only share its few cores
-    processes = min(8, os.cpu_count() or 1) if opened.arguments.device == "cuda" else 0
+    on_device = opened.arguments.device == "cuda"
+    processes = min(8, os.cpu_count() or 1) if on_device else 0
     photos = _photos(opened, shape, min(wanted, _MOST_PHOTOS))
-    requests = PhotoRequests(_preparation(opened), photos, processes=processes)
+    requests = PhotoRequests(_preparation(opened), photos, on_device=on_device, processes=processes)
     with EngineRun(opened.engine, partial(_request, requests), on_exit=requests.close) as running:
         return closed(opened, running, f"photo-{tokens}", _questions(shape, tokens, first=10_000 * tokens))
 
@@ -67,7 +68,7 @@ def _request(photos: PhotoRequests, name: str, ask: Ask) -> Request:
     """Return a question about a photo that the cache does not know, although its pixels may be another one's."""
     request = photos.request_of(name, ask)
     images = images_of(request.media)
-    return replace(request, media=tuple(Image(each.pixels, b"%d %s" % (ask.photo, each.digest)) for each in images))
+    return replace(request, media=tuple(replace(each, digest=b"%d %s" % (ask.photo, each.digest)) for each in images))
 
 
 def _questions(shape: Format, tokens: int, first: int = 0) -> Iterator[Ask]:

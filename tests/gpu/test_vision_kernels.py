@@ -11,7 +11,8 @@ from stoop_worker.kernels.layer_norm import reference as norm_reference
 from stoop_worker.kernels.patchify import reference as patchify_reference
 from stoop_worker.kernels.stitch_pool import reference as pool_reference
 from stoop_worker.kernels.vision_attention import hopper
-from stoop_worker.models.moondream.crops import cut_on_device, send_pixels
+from stoop_worker.models.blocks.pixels import send_pixels
+from stoop_worker.models.moondream.crops import cut_on_device
 
 PATCHES, HEADS, HEAD_DIM, GRID, MARGIN = 729, 16, 72, 27, 4
 ROWS = [1, 3, 128, 1031, 5832, 41000]

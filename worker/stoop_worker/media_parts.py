@@ -11,7 +11,7 @@ from stoop_worker.config import WorkerConfig
 from stoop_worker.engine_process.pixels import SharedPixels
 from stoop_worker.engine_process.protocol import Ready
 from stoop_worker.errors import ConfigError
-from stoop_worker.images import CropGeometry, ImageLimits, Preparation, image_pool
+from stoop_worker.images import ImageLimits, Preparation, image_pool
 from stoop_worker.jobs.budget import Budget
 from stoop_worker.jobs.fetch.counted import CountedFetcher
 from stoop_worker.jobs.fetch.fetcher import FetchConfig, Fetcher
@@ -44,7 +44,9 @@ def running_media(
         image_pool(threads) as pool,
         Fetcher(store_of(config, largest), https=_https(config, largest)) as fetcher,
     ):
-        preparer = ImagePreparer(pool, limits, _preparation(ready), shared_pixels.empty)
+        # a GPU cuts and resizes images quicker than the front's threads
+        on_device = ready.device != "cpu"
+        preparer = ImagePreparer(pool, limits, _preparation(ready), shared_pixels.empty, on_device)
         budgets = Budgets(
             encoded=Budget(config.max_fetched_bytes, reserved=config.max_fetched_bytes // _RESERVED_SHARE),
             threads=Budget(threads, reserved=reserved),
@@ -57,9 +59,8 @@ def running_media(
 
 
 def _preparation(ready: Ready) -> Preparation:
-    """Leave the cutting into crops to a GPU; a model of speech takes no images."""
-    cuts_there = ready.device != "cpu" and isinstance(ready.preparation, CropGeometry)
-    return None if cuts_there or isinstance(ready.preparation, MelGeometry) else ready.preparation
+    """Return the preparation of images; a model of speech takes none."""
+    return None if isinstance(ready.preparation, MelGeometry) else ready.preparation
 
 
 def _image_threads() -> int:

@@ -38,8 +38,8 @@ _FLOAT_BYTES = 4
 class Layout:
     """The fields of `Crops`, `Image` or `Mel` other than the values, and their shape; only `Crops` have a tiling.
 
-    The values are float32 if `sound` is set, with `content` frames of audio, and otherwise bytes. They begin at
-    byte `start` of the shared file, or of the file that comes with the request.
+    `fitted` is an image's. The values are float32 if `sound` is set, with `content` frames of audio, and otherwise
+    bytes. They begin at byte `start` of the shared file, or of the file that comes with the request.
     """
 
     shape: tuple[int, ...]
@@ -49,14 +49,16 @@ class Layout:
     shared: bool = False
     sound: bool = False
     content: int = 0
+    fitted: tuple[int, int] | None = None
 
     @classmethod
     def of(cls, image: Media, start: int = 0, *, shared: bool = False) -> "Layout":
         """Return the layout of an image, or of frames."""
         if isinstance(image, Mel):
             return cls(image.frames.shape, None, image.digest, start, shared, sound=True, content=image.content)
-        tiling = image.tiling if isinstance(image, Crops) else None
-        return cls(image.pixels.shape, tiling, image.digest, start, shared)
+        if isinstance(image, Crops):
+            return cls(image.pixels.shape, image.tiling, image.digest, start, shared)
+        return cls(image.pixels.shape, None, image.digest, start, shared, fitted=image.fitted)
 
     @property
     def size(self) -> int:
@@ -70,7 +72,7 @@ class Layout:
             return Mel(frames, self.digest, self.content)
         shaped = pixels.reshape(self.shape)
         if self.tiling is None:
-            return Image(pixels=shaped, digest=self.digest)
+            return Image(shaped, self.digest, self.fitted)
         return Crops(pixels=shaped, tiling=self.tiling, digest=self.digest)
 
 

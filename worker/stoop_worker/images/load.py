@@ -35,10 +35,21 @@ class ImageLimits:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """RGB pixels (height, width, 3) uint8, with a digest that identifies them."""
+    """RGB pixels (height, width, 3) uint8, with a digest that identifies them.
+
+    `fitted` is the height and width to which the device that encodes the image resizes it first; None leaves it as it
+    is.
+    """
 
     pixels: npt.NDArray[np.uint8]
     digest: bytes
+    fitted: tuple[int, int] | None = None
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """The height and width of the image as it is encoded."""
+        height, width, _ = self.pixels.shape
+        return self.fitted or (height, width)
 
     @classmethod
     def of(cls, pixels: npt.NDArray[np.uint8]) -> "Image":

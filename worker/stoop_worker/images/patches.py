@@ -12,7 +12,7 @@ from PIL import Image as Pillow
 from stoop_worker.errors import ImageUndecodable
 from stoop_worker.images.load import Allocate, Image
 
-__all__ = ["ANY_PIXELS", "PatchRule", "PixelLimits", "fit", "fitting_size"]
+__all__ = ["ANY_PIXELS", "PatchRule", "PixelLimits", "fit", "fit_later", "fitting_size"]
 
 _MOST_SLENDER = 200
 
@@ -76,6 +76,12 @@ def fitting_size(height: int, width: int, rule: PatchRule) -> tuple[int, int]:
         grow = math.sqrt(rule.min_pixels / (height * width))
         rows, columns = math.ceil(height * grow / cell), math.ceil(width * grow / cell)
     return rows * cell, columns * cell
+
+
+def fit_later(image: Image, rule: PatchRule) -> Image:
+    """Return the image with the size to which the device resizes it; see `fit`."""
+    height, width, _ = image.pixels.shape
+    return replace(image, fitted=fitting_size(height, width, rule))
 
 
 def fit(image: Image, rule: PatchRule, allocate: Allocate | None = None) -> Image:

@@ -2,7 +2,7 @@
 
 from stoop_worker.images.crops import Crops, cut
 from stoop_worker.images.load import Allocate, Image
-from stoop_worker.images.patches import ANY_PIXELS, PatchRule, PixelLimits, fit
+from stoop_worker.images.patches import ANY_PIXELS, PatchRule, PixelLimits, fit, fit_later
 from stoop_worker.images.tiling import CropGeometry
 
 __all__ = ["Preparation", "made_ready"]
@@ -12,16 +12,24 @@ Preparation = CropGeometry | PatchRule | None
 
 
 def made_ready(
-    image: Image, preparation: Preparation, allocate: Allocate | None = None, *, pixels: PixelLimits = ANY_PIXELS
+    image: Image,
+    preparation: Preparation,
+    allocate: Allocate | None = None,
+    *,
+    pixels: PixelLimits = ANY_PIXELS,
+    on_device: bool = False,
 ) -> Crops | Image:
     """Return the image cut or resized; the pixels lie in the array that `allocate` returns, if it is given.
 
-    The limits `pixels` change only the rule of a model that reads images at their own resolution.
+    The limits `pixels` change only the rule of a model that reads images at their own resolution. With `on_device` the
+    device that encodes the image cuts or resizes it, and the pixels stay as they are.
     """
     match preparation:
-        case None:
-            return image
+        case PatchRule() if on_device:
+            return fit_later(image, preparation.within(pixels))
         case PatchRule():
             return fit(image, preparation.within(pixels), allocate)
-        case CropGeometry():
+        case CropGeometry() if not on_device:
             return cut(image, preparation, allocate)
+        case _:
+            return image

@@ -76,14 +76,16 @@ async def on_thread(pool: Executor, work: Callable[[], _Value], interrupt: Calla
 class ImagePreparer:
     """Loads encoded images for the engine on a pool of threads, under the worker's limits.
 
-    By its `preparation` it cuts them into crops, or resizes them; without one they stay as they are. The pixels go into
-    the memory that `allocate` returns, which the engine's process may share.
+    By its `preparation` it cuts them into crops, or resizes them, unless the engine's device does so (`on_device`);
+    without one they stay as they are. The pixels go into the memory that `allocate` returns, which the engine's process
+    may share.
     """
 
     pool: Executor
     limits: ImageLimits
     preparation: Preparation
     allocate: Allocate | None = None
+    on_device: bool = False
 
     async def measure(self, encoded: bytes) -> int:
         """Return the size of the decoded pixels in bytes; 0 if this is not an image."""
@@ -94,9 +96,9 @@ class ImagePreparer:
         return await on_thread(self.pool, lambda: self._prepare(encoded, pixels))
 
     def _prepare(self, encoded: bytes, pixels: PixelLimits) -> Crops | Image:
-        if self.preparation is None:
-            return load(encoded, self.limits, self.allocate)
-        return made_ready(load(encoded, self.limits), self.preparation, self.allocate, pixels=pixels)
+        stays = self.preparation is None or self.on_device
+        image = load(encoded, self.limits, self.allocate if stays else None)
+        return made_ready(image, self.preparation, self.allocate, pixels=pixels, on_device=self.on_device)
 
 
 @dataclass(frozen=True, slots=True)

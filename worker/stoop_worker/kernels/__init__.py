@@ -12,6 +12,7 @@ and `kernel.py` (or the files named there) computes it with Triton. Files in CUD
     layer_norm/       layer norm, with the sums before it or the rounding to fp8 after it
     rms_norm/         RMS norm, with the sums before it
     rope/             rotary position embedding (reference only)
+    rotate_heads/     rotation of an encoder's queries and keys, in place
     rotate_write/     rotation of queries and keys, and the write to the KV pool
     tau/              learned scales of queries and values
     rotate_attend/    the same and attention in one launch, for single rows
@@ -24,6 +25,6 @@ and `kernel.py` (or the files named there) computes it with Triton. Files in CUD
     swiglu/           the gated activation of an MLP
     sampling/         the choice of tokens
     patchify/         pixels to normalised patches
-    resize/           Pillow's LANCZOS
+    resize/           Pillow's LANCZOS and BICUBIC
     stitch_pool/      the features of local crops averaged into one grid
 """

@@ -258,7 +258,9 @@ class LocalEngine(SpeechMethods):
             return []  # a model of speech sees nothing, and refuses the task
         sources: list[Any] = job.images if image is None else [image]
         pixels = PixelLimits(job.settings.min_pixels, job.settings.max_pixels)
-        return [media_of(source, preparation, pixels) for source in sources]
+        assert self._model is not None
+        on_device = self._model.device.type != "cpu"
+        return [media_of(source, preparation, pixels, on_device=on_device) for source in sources]
 
     @property
     def _spec(self) -> "Spec | EncoderSpec":

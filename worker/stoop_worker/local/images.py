@@ -19,12 +19,14 @@ if TYPE_CHECKING:
 __all__ = ["inline", "media_of"]
 
 
-def media_of(source: "ImageSource", preparation: Preparation, pixels: PixelLimits = ANY_PIXELS) -> Crops | Image:
-    """Load an image, and cut or resize it; raises an `ImageError`.
+def media_of(
+    source: "ImageSource", preparation: Preparation, pixels: PixelLimits = ANY_PIXELS, *, on_device: bool = False
+) -> Crops | Image:
+    """Load an image, and cut or resize it, unless the device does so; raises an `ImageError`.
 
     A string is a path or a `data:` address. An array is RGB, (height, width, 3) uint8.
     """
-    return made_ready(_image(source), preparation, pixels=pixels)
+    return made_ready(_image(source), preparation, pixels=pixels, on_device=on_device)
 
 
 def _image(source: Any) -> Image:

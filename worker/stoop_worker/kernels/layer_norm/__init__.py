@@ -4,20 +4,23 @@ from torch import Tensor
 
 from stoop_worker.kernels.backend import uses_kernel
 from stoop_worker.kernels.layer_norm import reference
+from stoop_worker.kernels.layer_norm.reference import EPSILON
 
 __all__ = ["add_layer_norm", "add_layer_norm_fp8", "layer_norm", "layer_norm_fp8"]
 
 
-def layer_norm(x_TC: Tensor, weight_C: Tensor, bias_C: Tensor) -> Tensor:
+def layer_norm(x_TC: Tensor, weight_C: Tensor, bias_C: Tensor, *, epsilon: float = EPSILON) -> Tensor:
     """Normalise over the last dim: statistics in at least float32, input and output in the same dtype."""
     if uses_kernel(x_TC, weight_C, bias_C):
         from stoop_worker.kernels.layer_norm.kernel import layer_norm as launch
 
-        return launch(x_TC, weight_C, bias_C)
-    return reference.layer_norm(x_TC, weight_C, bias_C)
+        return launch(x_TC, weight_C, bias_C, epsilon=epsilon)
+    return reference.layer_norm(x_TC, weight_C, bias_C, epsilon=epsilon)
 
 
-def add_layer_norm(x_TC: Tensor, added: tuple[Tensor, ...], weight_C: Tensor, bias_C: Tensor) -> tuple[Tensor, Tensor]:
+def add_layer_norm(
+    x_TC: Tensor, added: tuple[Tensor, ...], weight_C: Tensor, bias_C: Tensor, *, epsilon: float = EPSILON
+) -> tuple[Tensor, Tensor]:
     """Add one or two tensors of x's shape to it in turn; return sum_TC and its layer norm.
 
     The sum is rounded to the dtype after each addition, as in (x + a) + b.
@@ -25,8 +28,8 @@ def add_layer_norm(x_TC: Tensor, added: tuple[Tensor, ...], weight_C: Tensor, bi
     if uses_kernel(x_TC, *added, weight_C, bias_C):
         from stoop_worker.kernels.layer_norm.kernel import add_layer_norm as launch
 
-        return launch(x_TC, added, weight_C, bias_C)
-    return reference.add_layer_norm(x_TC, added, weight_C, bias_C)
+        return launch(x_TC, added, weight_C, bias_C, epsilon=epsilon)
+    return reference.add_layer_norm(x_TC, added, weight_C, bias_C, epsilon=epsilon)
 
 
 def layer_norm_fp8(x_TC: Tensor, weight_C: Tensor, bias_C: Tensor) -> tuple[Tensor, Tensor]:

@@ -15,19 +15,25 @@ __all__ = ["add_layer_norm", "add_layer_norm_fp8", "layer_norm", "layer_norm_fp8
 _Added = tuple[Tensor, ...]
 
 
-def layer_norm(x_TC: Tensor, weight_C: Tensor, bias_C: Tensor) -> Tensor:
+def layer_norm(x_TC: Tensor, weight_C: Tensor, bias_C: Tensor, *, epsilon: float = EPSILON) -> Tensor:
     """See the reference."""
     normed_TC = torch.empty_like(x_TC, memory_format=torch.contiguous_format)
-    _launch(x_TC, (), weight_C, bias_C, (None, normed_TC, None))
+    _launch(x_TC, (), weight_C, bias_C, (None, normed_TC, None), epsilon=epsilon)
     return normed_TC
 
 
 def add_layer_norm(
-    x_TC: Tensor, added: _Added, weight_C: Tensor, bias_C: Tensor, *, row_warps: int | None = None
+    x_TC: Tensor,
+    added: _Added,
+    weight_C: Tensor,
+    bias_C: Tensor,
+    *,
+    epsilon: float = EPSILON,
+    row_warps: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """See the reference; `row_warps` overrides the number of warps that share a row."""
     sum_TC, normed_TC = (torch.empty_like(x_TC, memory_format=torch.contiguous_format) for _ in range(2))
-    _launch(x_TC, added, weight_C, bias_C, (sum_TC, normed_TC, None), row_warps=row_warps)
+    _launch(x_TC, added, weight_C, bias_C, (sum_TC, normed_TC, None), epsilon=epsilon, row_warps=row_warps)
     return sum_TC, normed_TC
 
 
@@ -60,6 +66,7 @@ def _launch(
     bias_C: Tensor,
     into: tuple[Tensor | None, Tensor, Tensor | None],
     *,
+    epsilon: float = EPSILON,
     row_warps: int | None = None,
 ) -> None:
     x_TC = x_TC.contiguous()
@@ -77,7 +84,7 @@ def _launch(
         x_TC if sum_TC is None else sum_TC,
         normed_TC,
         x_TC if scale_T1 is None else scale_T1,
-        EPSILON=EPSILON,
+        EPSILON=epsilon,
         C=width,
         HEAD=head,
         TAIL=tail,

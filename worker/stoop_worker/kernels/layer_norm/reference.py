@@ -11,19 +11,21 @@ __all__ = ["EPSILON", "add_layer_norm", "add_layer_norm_fp8", "layer_norm", "lay
 EPSILON = 1e-5
 
 
-def layer_norm(x_TC: Tensor, weight_C: Tensor, bias_C: Tensor) -> Tensor:
+def layer_norm(x_TC: Tensor, weight_C: Tensor, bias_C: Tensor, *, epsilon: float = EPSILON) -> Tensor:
     """Normalise over the last dim: statistics in at least float32, input and output in the same dtype."""
-    return functional.layer_norm(x_TC, torch.Size(weight_C.shape), weight_C, bias_C, EPSILON)
+    return functional.layer_norm(x_TC, torch.Size(weight_C.shape), weight_C, bias_C, epsilon)
 
 
-def add_layer_norm(x_TC: Tensor, added: tuple[Tensor, ...], weight_C: Tensor, bias_C: Tensor) -> tuple[Tensor, Tensor]:
+def add_layer_norm(
+    x_TC: Tensor, added: tuple[Tensor, ...], weight_C: Tensor, bias_C: Tensor, *, epsilon: float = EPSILON
+) -> tuple[Tensor, Tensor]:
     """Add one or two tensors of x's shape to it in turn; return sum_TC and its layer norm.
 
     The sum is rounded to the dtype after each addition, as in (x + a) + b.
     """
     for other_TC in added:
         x_TC = x_TC + other_TC
-    return x_TC, layer_norm(x_TC, weight_C, bias_C)
+    return x_TC, layer_norm(x_TC, weight_C, bias_C, epsilon=epsilon)
 
 
 def layer_norm_fp8(x_TC: Tensor, weight_C: Tensor, bias_C: Tensor) -> tuple[Tensor, Tensor]:

@@ -17,8 +17,9 @@ from stoop_worker.kernels.patchify import patchify
 from stoop_worker.kernels.stitch_pool import global_and_local
 from stoop_worker.kernels.vision_attention import vision_attention
 from stoop_worker.models.blocks.layers import Rows, add_layer_norm, layer_norm_for, linear, mlp
+from stoop_worker.models.blocks.pixels import send_pixels
 from stoop_worker.models.moondream.config_parts import VisionConfig
-from stoop_worker.models.moondream.crops import cut_on_device, send_pixels
+from stoop_worker.models.moondream.crops import cut_on_device
 from stoop_worker.models.moondream.weights import Attention, VisionWeights
 
 __all__ = ["aligned", "crops_on_device", "crops_to_encode", "embeddings", "features", "tiling_of"]

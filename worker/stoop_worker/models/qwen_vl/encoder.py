@@ -1,6 +1,6 @@
 """Encodes the images of a step: each image of a size that came before by that size's graph, the others together.
 
-An encoder of 24 layers has a thousand launches, which take four times as long as the work on one photo.
+An encoder of 24 layers has hundreds of launches, which take longer than the work on one photo.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,9 +10,12 @@ import torch
 from torch import Tensor
 
 from stoop_worker.engine.graphs import Graphs
-from stoop_worker.images import Crops, Image
+from stoop_worker.images import Image
+from stoop_worker.kernels.resize import Filter, resize
+from stoop_worker.models.blocks.pixels import send_pixels
 from stoop_worker.models.qwen_vl import vision
 from stoop_worker.models.qwen_vl.config import VisionConfig
+from stoop_worker.models.qwen_vl.places import places_of
 from stoop_worker.models.qwen_vl.weights import VisionWeights
 
 __all__ = ["ImageEncoder"]
@@ -31,6 +34,7 @@ class ImageEncoder:
     def __init__(self, weights: VisionWeights, config: VisionConfig) -> None:
         self._weights = weights
         self._config = config
+        self._device = weights.positions.device
         self._graphs: Graphs | None = None
         self._seen: dict[_Size, None] = {}  # the oldest first
         self._pixels: dict[_Size, Tensor] = {}  # the input of each captured size
@@ -39,29 +43,33 @@ class ImageEncoder:
         """Capture each size from now on when it comes for the second time."""
         self._graphs = graphs
 
-    def encode(self, images: Sequence[Crops | Image], out_EC: Tensor, on_progress: Callable[[], None]) -> None:
+    def encode(self, images: Sequence[Image], out_EC: Tensor, on_progress: Callable[[], None]) -> None:
         """Write the embeddings of images to `out_EC`, (E, S C), one image after another."""
-        places = torch.split(out_EC, [self._config.rule.width_of(*_size(image)) for image in images])
-        others: list[tuple[Crops | Image, Tensor]] = []
-        for image, place_EC in zip(images, places, strict=True):
-            graphs = self._graphs_for(_size(image))
+        places = torch.split(out_EC, [self._config.rule.width_of(*image.size) for image in images])
+        sent = send_pixels([image.pixels for image in images], self._device)
+        others: list[tuple[Tensor, Tensor]] = []
+        for image, pixels, place_EC in zip(images, sent, places, strict=True):
+            graphs = self._graphs_for(image.size)
             if graphs is None:
-                others.append((image, place_EC))
+                others.append((_fitted(pixels, image.size), place_EC))
                 continue
-            self._pixels[_size(image)].copy_(torch.from_numpy(image.pixels), non_blocking=True)
-            place_EC.copy_(graphs.replay(_key(_size(image))))
+            _fitted(pixels, image.size, self._pixels[image.size])
+            place_EC.copy_(graphs.replay(_key(image.size)))
             on_progress()
         if others:
             self._encode_together(others, on_progress)
 
-    def _encode_together(self, images: Sequence[tuple[Crops | Image, Tensor]], on_progress: Callable[[], None]) -> None:
-        device = self._weights.positions.device
-        pixels = [torch.from_numpy(image.pixels).to(device, non_blocking=True) for image, _ in images]
-        found_EC = vision.encode(pixels, self._weights, self._config, on_progress)
-        for (_, place_EC), made_EC in zip(
-            images, torch.split(found_EC, [len(place) for _, place in images]), strict=True
-        ):
+    def _encode_together(self, images: Sequence[tuple[Tensor, Tensor]], on_progress: Callable[[], None]) -> None:
+        pixels, places = zip(*images, strict=True)
+        found_EC = self._encoder_of([(len(each), each.shape[1]) for each in pixels])(pixels, on_progress)
+        for place_EC, made_EC in zip(places, torch.split(found_EC, [len(place) for place in places]), strict=True):
             place_EC.copy_(made_EC)
+
+    def _encoder_of(self, sizes: Sequence[_Size]) -> Callable[[Sequence[Tensor], Callable[[], None]], Tensor]:
+        """Return the encoder of images of these sizes, which may be used again."""
+        weights, config = self._weights, self._config
+        places = places_of([vision.grid_of(*size, config) for size in sizes], weights.positions, config)
+        return lambda pixels, on_progress: vision.encode(pixels, places, weights, config, on_progress)
 
     def _graphs_for(self, size: _Size) -> Graphs | None:
         """Return the graphs if one of them encodes this size, which may be captured now."""
@@ -75,15 +83,18 @@ class ImageEncoder:
             if len(self._seen) > _MOST_SEEN:
                 del self._seen[next(iter(self._seen))]
             return None
-        pixels = torch.zeros((height, width, 3), dtype=torch.uint8, device=self._weights.positions.device)
-        graphs.capture(_key(size), lambda: vision.encode([pixels], self._weights, self._config, lambda: None))
+        pixels = torch.zeros((height, width, 3), dtype=torch.uint8, device=self._device)
+        encode = self._encoder_of([size])
+        graphs.capture(_key(size), lambda: encode([pixels], lambda: None))
         self._pixels[size] = pixels
         return graphs
 
 
-def _size(image: Crops | Image) -> _Size:
-    height, width, _ = image.pixels.shape
-    return height, width
+def _fitted(pixels: Tensor, size: _Size, into: Tensor | None = None) -> Tensor:
+    """Resize an image on its device, unless it has the size already."""
+    if tuple(pixels.shape[:2]) != size:
+        return resize(pixels, *size, by=Filter.BICUBIC, into_HWC=into)
+    return pixels if into is None else into.copy_(pixels)
 
 
 def _key(size: _Size) -> tuple[str, _Size]:

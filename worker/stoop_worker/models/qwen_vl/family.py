@@ -12,8 +12,9 @@ from torch import Tensor
 
 from stoop_worker.engine.config import EngineConfig
 from stoop_worker.engine.graphs import Graphs
+from stoop_worker.engine.media import whole_images_of
 from stoop_worker.engine.model import Prepared
-from stoop_worker.engine.request import Chat, Media, Message, Part, Request, Sampling, images_of
+from stoop_worker.engine.request import Chat, Media, Message, Part, Request, Sampling
 from stoop_worker.engine.tensors import Given, KVView
 from stoop_worker.images import Image
 from stoop_worker.kernels.rotate_write import Places
@@ -79,7 +80,7 @@ class QwenVLFamily(DecoderFamily):
 
     def encode(self, media: Sequence[Media], out_NC: Tensor, on_progress: Callable[[], None]) -> None:
         """Write each image's embeddings, with the features of deepstack beside them."""
-        self._encoder.encode(images_of(media), out_NC, on_progress)
+        self._encoder.encode(whole_images_of(media), out_NC, on_progress)
 
     def forward(self, x_TC: Tensor, kv: KVView, given: Given | None, wanted_R: Tensor | None) -> Tensor:
         """Run the decoder on texts and images."""

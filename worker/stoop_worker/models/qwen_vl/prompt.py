@@ -7,9 +7,10 @@ import numpy as np
 import numpy.typing as npt
 
 from stoop_worker.engine.inputs import Input, MediaInput, TokenInput
+from stoop_worker.engine.media import whole_images_of
 from stoop_worker.engine.model import RequestInvalid
 from stoop_worker.engine.positions import Positions
-from stoop_worker.engine.request import Chat, Media, Part, images_of
+from stoop_worker.engine.request import Chat, Media, Part
 from stoop_worker.images import Image, PatchRule
 
 __all__ = ["lay_out", "messages_of", "positions_of"]
@@ -47,9 +48,9 @@ def lay_out(ids: Sequence[int], media: Iterable[Media], image_id: int, rule: Pat
 
 
 def _input(image: Media, rule: PatchRule) -> MediaInput:
-    if not isinstance(image, Image) or any(side % rule.cell or side < rule.cell for side in image.pixels.shape[:2]):
+    if not isinstance(image, Image) or any(side % rule.cell or side < rule.cell for side in image.size):
         raise RequestInvalid(f"this model takes whole images whose sides are multiples of {rule.cell} pixels")
-    height, width, _ = image.pixels.shape
+    height, width = image.size
     count = rule.width_of(height, width)
     # jobs may see one image in different sizes, which may have as many embeddings
     digest = image.digest + height.to_bytes(4, "little") + width.to_bytes(4, "little")
@@ -61,7 +62,7 @@ def positions_of(inputs: Sequence[Input], media: Sequence[Media], rule: PatchRul
 
     The text after an image begins behind its longer side.
     """
-    left = iter(images_of(media))
+    left = iter(whole_images_of(media))
     places: list[npt.NDArray[np.int64]] = []
     following = 0
     for fed in inputs:
@@ -69,7 +70,7 @@ def positions_of(inputs: Sequence[Input], media: Sequence[Media], rule: PatchRul
             places.append(np.full((1, 3), following, dtype=np.int64))
             following += 1
             continue
-        height, width, _ = next(left).pixels.shape
+        height, width = next(left).size
         rows, columns = height // rule.cell, width // rule.cell
         cells = np.indices((1, rows, columns), dtype=np.int64).reshape(3, -1).T
         places.append(cells + following)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from stoop_worker.errors import CheckpointError
-from stoop_worker.models.blocks.layers import LayerNorm, Linear
+from stoop_worker.models.blocks.layers import MLP, LayerNorm, Linear
 from stoop_worker.models.qwen_vl.config import QwenVLConfig, VisionConfig
 
 __all__ = ["Merger", "VisionBlock", "VisionWeights", "present_name", "split_shapes"]
@@ -26,8 +26,7 @@ class VisionBlock:
     qkv: Linear
     out: Linear
     norm2: LayerNorm
-    fc1: Linear
-    fc2: Linear
+    mlp: MLP
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +67,7 @@ class VisionWeights:
                 linear(f"{name}.attn.qkv"),
                 linear(f"{name}.attn.proj"),
                 norm(f"{name}.norm2"),
-                linear(f"{name}.mlp.linear_fc1"),
-                linear(f"{name}.mlp.linear_fc2"),
+                MLP(linear(f"{name}.mlp.linear_fc1"), linear(f"{name}.mlp.linear_fc2")),
             )
 
         return cls(
