@@ -13,12 +13,18 @@ class Letters:
     def detokenize(self, ids: list[int]) -> str:
         return "".join(map(chr, ids))
 
+    def piece(self, token: int) -> str | None:
+        return chr(token)
+
 
 class Bytes:
     """Ids are UTF-8 bytes."""
 
     def detokenize(self, ids: list[int]) -> str:
         return bytes(ids).decode(errors="replace")
+
+    def piece(self, token: int) -> str | None:
+        return chr(token) if token < 128 else None
 
 
 def pieces(text: str) -> list[str]:
@@ -92,6 +98,9 @@ def test_pieces_add_up_to_the_text_of_all_ids(ids: list[int]) -> None:
 def test_a_long_line_is_not_decoded_over_and_over() -> None:
     class Counting(Letters):
         longest = 0
+
+        def piece(self, token: int) -> str | None:
+            return None
 
         def detokenize(self, ids: list[int]) -> str:
             self.longest = max(self.longest, len(ids))

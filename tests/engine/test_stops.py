@@ -12,6 +12,9 @@ class Letters:
     def detokenize(self, ids: Sequence[int]) -> str:
         return "".join(map(chr, ids))
 
+    def piece(self, token: int) -> str | None:
+        return chr(token)
+
 
 def written(text: str, *stops: str) -> tuple[list[str], bool]:
     """Write a text letter by letter until it is stopped; return what was given out, and whether it was."""

@@ -17,6 +17,9 @@ class Numbers:
     def detokenize(self, ids: list[int]) -> str:
         return "".join(f"{token} " for token in ids)
 
+    def piece(self, token: int) -> str | None:
+        return f"{token} "
+
 
 class QuerySkill:
     """Writes until the end, a stop string, a stop id, or `max_tokens`."""

@@ -58,6 +58,27 @@ def test_a_torn_character_shows_as_a_replacement() -> None:
     assert tokenizer.detokenize(tokenizer.tokenize("é")[:1]) == "\ufffd"
 
 
+@given(st.text(max_size=60))
+def test_pieces_of_whole_characters_join_to_the_text(text: str) -> None:
+    tokenizer = tiny_tokenizer()
+    pieces = [tokenizer.piece(token) for token in tokenizer.tokenize(text)]
+    if text.isascii():
+        assert None not in pieces
+    if None not in pieces:
+        assert "".join(filter(None, pieces)) == text
+
+
+def test_a_part_of_a_character_is_no_piece() -> None:
+    tokenizer = tiny_tokenizer()
+    assert tokenizer.piece(tokenizer.tokenize("é")[0]) is None
+
+
+def test_a_tokenizer_that_joins_texts_by_another_rule_has_no_pieces() -> None:
+    document = json.loads(tiny_tokenizer().document())
+    document["decoder"] = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
+    assert Tokenizer(json.dumps(document)).piece(40) is None
+
+
 def test_a_tokenizer_fits_its_own_config() -> None:
     assert mismatch(tiny_tokenizer(), tiny_config()) is None
 

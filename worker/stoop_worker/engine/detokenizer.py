@@ -8,10 +8,14 @@ from stoop_worker.engine.stops import StopStrings
 __all__ = ["Detokenizer"]
 
 _CJK = ((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x2F800, 0x2FA1F))
+_FIRST_CJK = chr(min(first for first, _ in _CJK))
+_TORN = "�"  # the end of a text whose last character is incomplete
 
 
 class _Tokenizer(Protocol):
     def detokenize(self, ids: list[int]) -> str: ...
+
+    def piece(self, token: int) -> str | None: ...
 
 
 class Detokenizer:
@@ -38,13 +42,14 @@ class Detokenizer:
     def push(self, token: int) -> str:
         """Take one more id; return the next piece, often empty."""
         before = self._held
+        newest = None if before.endswith(_TORN) else self._tokenizer.piece(token)
         self._ids.append(token)
-        self._held = self._tokenizer.detokenize(self._ids)
+        self._held = self._tokenizer.detokenize(self._ids) if newest is None else before + newest
         piece = self._give(_complete(self._held, self._given))
         if self._held.endswith("\n"):
             self._forget()
         else:
-            self._shorten(before)
+            self._shorten(before, newest)
         return piece
 
     def flush(self) -> str:
@@ -71,17 +76,20 @@ class Detokenizer:
     def _forget(self) -> None:
         self._ids, self._held, self._given = [], "", 0
 
-    def _shorten(self, before: str) -> None:
+    def _shorten(self, before: str, newest: str | None) -> None:
         """Keep only the newest id once all text before it is released, so that a long line costs no more per token."""
         if not len(before) <= self._given or len(self._ids) == 1:
             return
-        newest = self._tokenizer.detokenize(self._ids[-1:])
-        if self._held == before + newest and not newest.startswith("�"):
+        if newest is None:
+            newest = self._tokenizer.detokenize(self._ids[-1:])
+        if self._held == before + newest and not newest.startswith(_TORN):
             self._ids, self._held, self._given = self._ids[-1:], newest, self._given - len(before)
 
 
 def _complete(text: str, given: int) -> int:
     """Return how many characters of the text can be released."""
-    if text.endswith("\n") or (text and any(low <= ord(text[-1]) <= high for low, high in _CJK)):
+    if text.endswith("\n"):
+        return len(text)
+    if text[-1:] >= _FIRST_CJK and any(low <= ord(text[-1]) <= high for low, high in _CJK):
         return len(text)
     return max(given, text.rfind(" ", given) + 1)

@@ -245,6 +245,8 @@ class Scheduler:
     def _grow(self, sequence: Sequence) -> bool:
         """Give a sequence pages for all its known indices; return False if there are not enough."""
         new = self._pages_for(sequence.length) - len(sequence.pages)
+        if new <= 0:
+            return True
         if new > self.pool.free + self.pool.idle:
             return False
         sequence.pages += self._allocate(new)

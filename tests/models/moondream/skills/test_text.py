@@ -26,6 +26,9 @@ class Letters:
     def detokenize(self, ids: list[int]) -> str:
         return "".join(chr(token) for token in ids if token >= 32)
 
+    def piece(self, token: int) -> str | None:
+        return self.detokenize([token])
+
 
 def skill(task: Task, max_tokens: int = 50, *, stop: tuple[str, ...] = (), stop_ids: tuple[int, ...] = ()) -> TextSkill:
     request = Request("a", task, (), Sampling(max_tokens=max_tokens, stop=stop, stop_ids=stop_ids))

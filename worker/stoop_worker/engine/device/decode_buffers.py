@@ -6,12 +6,14 @@ B rows, P pages of the longest context, W columns of values.
 from collections.abc import Sequence as Several
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from stoop_worker.engine.device.batch import RowLimits
 from stoop_worker.engine.device.heads import SAMPLING_ROWS, rules_of, sampling_of
-from stoop_worker.engine.device.static_buffers import HostArrays, StaticBuffers
+from stoop_worker.engine.device.static_buffers import COPIES, HostArrays, StaticBuffers
 from stoop_worker.engine.grammars.constraint import Constraint
 from stoop_worker.engine.inputs import TOKEN, TokenInput, ValuesInput
 from stoop_worker.engine.positions import INDEX
@@ -72,6 +74,7 @@ class DecodeBuffers:
         self._device = device
         self._masks: StaticBuffers | None = None
         self._page_size = page_size
+        self._laid = [_LaidPages(capacity) for _ in range(COPIES)]
         self._buffers = StaticBuffers(
             {
                 "ids": ((capacity,), torch.int64),
@@ -95,8 +98,8 @@ class DecodeBuffers:
 
         It returns the arrays as laid out on the host, which later calls fill again.
         """
-        host = self._buffers.on_host()
-        self._lay(host, chunks)
+        host, laid = self._buffers.on_host(), self._laid[self._buffers.turn]
+        self._lay(host, chunks, laid)
         self._buffers.send()
         return host
 
@@ -162,7 +165,7 @@ class DecodeBuffers:
             self._limits.counts.rows(seats_B, presences_B, frequencies_B) if kind.penalised else None,
         )
 
-    def _lay(self, host: HostArrays, chunks: Several[Chunk]) -> None:
+    def _lay(self, host: HostArrays, chunks: Several[Chunk], laid: "_LaidPages") -> None:
         count = len(chunks)
         host["ids"][count:] = 0
         host["kinds"][count:] = TOKEN
@@ -172,9 +175,9 @@ class DecodeBuffers:
         host["contexts"][count:] = 0
         host["sampling"][:, count:] = 0
         if chunks:
-            self._lay_chunks(host, chunks)
+            self._lay_chunks(host, chunks, laid)
 
-    def _lay_chunks(self, host: HostArrays, chunks: Several[Chunk]) -> None:
+    def _lay_chunks(self, host: HostArrays, chunks: Several[Chunk], laid: "_LaidPages") -> None:
         count, sequences = len(chunks), [chunk.sequence for chunk in chunks]
         sampling = sampling_of(sequences)
         host["contexts"][:count] = [chunk.end for chunk in chunks]
@@ -189,9 +192,9 @@ class DecodeBuffers:
             host["rules"][:count] = rules_of(sequences, self._rule)
         slots, fed = [], []
         for row, (chunk, sequence) in enumerate(zip(chunks, sequences, strict=True)):
-            pages, page, offset = sequence.pages, *divmod(chunk.start, self._page_size)
-            host["table"][row, : page + 1] = pages[: page + 1]
-            slots.append(pages[page] * self._page_size + offset)
+            page, offset = divmod(chunk.start, self._page_size)
+            laid.lay(host["table"], row, sequence.pages, page + 1)
+            slots.append(sequence.pages[page] * self._page_size + offset)
             fed.append(self._feed(sequence, row, host))
         host["slots"][:count] = slots
         host["ids"][:count], host["kinds"][:count] = zip(*fed, strict=True)
@@ -208,3 +211,18 @@ class DecodeBuffers:
                 return 0, kind
             case media:
                 raise AssertionError(f"{media} is prefilled, never decoded")
+
+
+class _LaidPages:
+    """The pages that each row of a table has, so that a row whose sequence stays takes only the new ones."""
+
+    def __init__(self, rows: int) -> None:
+        self._pages: list[list[int]] = [[] for _ in range(rows)]
+        self._counts = [0] * rows
+
+    def lay(self, table: npt.NDArray[np.int32], row: int, pages: list[int], count: int) -> None:
+        """Write the first `count` of a sequence's pages, a list that only grows while the sequence keeps its seat."""
+        known = self._counts[row] if self._pages[row] is pages else 0
+        if known < count:
+            table[row, known:count] = pages[known:count]
+            self._pages[row], self._counts[row] = pages, count

@@ -128,6 +128,8 @@ def _to_host(part: Tensor) -> Tensor:
 
 
 def _values(heads: Head, row: Several[float]) -> HeadValues:
+    if heads is Head.TOKEN:  # by far the most
+        return HeadValues(int(row[0]))
     return HeadValues(
         token=int(row[0]) if Head.TOKEN in heads else None,
         values=tuple(row[1:]) if Head.VALUES in heads else (),

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from stoop_worker.engine.device.packed_bytes import PackedBytes, padded
 
-__all__ = ["HostArrays", "Kind", "StaticBuffers"]
+__all__ = ["COPIES", "HostArrays", "Kind", "StaticBuffers"]
 
 Kind = tuple[tuple[int, ...], torch.dtype]
 """The shape and the dtype of an array."""
@@ -18,7 +18,8 @@ Kind = tuple[tuple[int, ...], torch.dtype]
 HostArrays = dict[str, npt.NDArray[Any]]
 """Arrays by name."""
 
-_COPIES = 3  # one being filled, one being copied, and one for the step ahead
+COPIES = 3
+"""The sets of arrays on the host: one being filled, one being copied, and one for the step ahead."""
 
 
 class _Block:
@@ -47,7 +48,7 @@ class StaticBuffers:
     """
 
     def __init__(self, kinds: Mapping[str, Kind], device: torch.device) -> None:
-        self._ring = [_OnHost(kinds, pinned=device.type == "cuda") for _ in range(_COPIES)]
+        self._ring = [_OnHost(kinds, pinned=device.type == "cuda") for _ in range(COPIES)]
         self._next = 0  # the set to fill
         self._device = _Block(kinds, device)
 
@@ -55,6 +56,11 @@ class StaticBuffers:
     def on_device(self) -> dict[str, Tensor]:
         """The arrays on the device."""
         return self._device.arrays
+
+    @property
+    def turn(self) -> int:
+        """The number of the set that `on_host` returns next."""
+        return self._next
 
     def on_host(self) -> HostArrays:
         """Return arrays to fill; this waits only for a copy that started a few sends ago."""
@@ -66,7 +72,7 @@ class StaticBuffers:
     def send(self, *, of_last: int | None = None) -> None:
         """Start the copy of the arrays that `on_host` returned; `of_last` is the values of the last array to send."""
         host = self._ring[self._next]
-        self._next = (self._next + 1) % _COPIES
+        self._next = (self._next + 1) % COPIES
         last = next(reversed(host.arrays.values()))
         self._device.packed.copy_from(
             host.packed, without=0 if of_last is None else (last.size - of_last) * last.itemsize

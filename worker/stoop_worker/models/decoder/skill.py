@@ -11,6 +11,8 @@ from stoop_worker.models.loading.tokenizer import Tokenizer
 
 __all__ = ["ChatSkill"]
 
+_ONE_MORE = Lookahead()
+
 
 class ChatSkill:
     """Writes until one of the model's `ends`, a stop id, a stop string, or `max_tokens`."""
@@ -35,7 +37,7 @@ class ChatSkill:
     @property
     def lookahead(self) -> Lookahead | None:
         """One more token, or None at the last."""
-        return None if self.output_tokens + 1 == self._most else Lookahead()
+        return None if self.output_tokens + 1 == self._most else _ONE_MORE
 
     def advance(self, found: HeadValues) -> Advance:
         """Take the next token."""

@@ -29,6 +29,8 @@ class Tokenizer:
         self._backend.encode_special_tokens = True
         known = self._backend.get_added_tokens_decoder()
         self._specials = {token.content: number for number, token in known.items() if token.special}
+        self._joins = isinstance(self._backend.decoder, tokenizers.decoders.ByteLevel)
+        self._pieces: dict[int, str | None] = {}
 
     @classmethod
     def read(cls, path: Path) -> "Tokenizer":
@@ -49,6 +51,16 @@ class Tokenizer:
     def detokenize(self, ids: Sequence[int]) -> str:
         """Return the text of ids: control tokens and unknown ids give none, an incomplete character gives U+FFFD."""
         return str(self._backend.decode(list(ids), skip_special_tokens=True))
+
+    def piece(self, token: int) -> str | None:
+        """Return the text that an id adds to any text of whole characters; None if only `detokenize` can tell.
+
+        Texts are joined as they are in byte-level tokenizers alone, and only if the id is no part of a character.
+        """
+        if token not in self._pieces:
+            text = self.detokenize([token])
+            self._pieces[token] = text if self._joins and "�" not in text else None
+        return self._pieces[token]
 
     def document(self) -> str:
         """Return the contents of a tokenizer.json that reads back as this one."""
