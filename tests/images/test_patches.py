@@ -1,8 +1,9 @@
 """The size of an image for a model that reads it at its own resolution, within a job's limits."""
 
+import numpy as np
 import pytest
 
-from stoop_worker.images import ANY_PIXELS, PatchRule, PixelLimits, fitting_size
+from stoop_worker.images import ANY_PIXELS, Image, PatchRule, PixelLimits, fitting_size, made_ready
 
 RULE = PatchRule()
 
@@ -34,3 +35,17 @@ def test_a_large_image_is_seen_whole_only_if_a_job_asks_for_it() -> None:
     assert area(ANY_PIXELS, photo) <= RULE.max_pixels
     assert area(PixelLimits(max_pixels=1 << 23), photo) == 1600 * 2400
     assert area(PixelLimits(max_pixels=1 << 23), (4000, 4000)) <= RULE.most_pixels
+
+
+@pytest.mark.parametrize(("height", "width"), [(600, 850), (1600, 1600)])
+def test_a_device_resizes_an_image_that_is_not_much_too_large(height: int, width: int) -> None:
+    image = Image.of(np.zeros((height, width, 3), dtype=np.uint8))
+    left = made_ready(image, RULE, on_device=True)
+    assert isinstance(left, Image)
+    assert left.pixels is image.pixels and left.size == fitting_size(height, width, RULE)
+
+
+def test_an_image_that_is_much_too_large_is_resized_before_it_travels() -> None:
+    image = Image.of(np.zeros((1700, 1700, 3), dtype=np.uint8))
+    fitted = made_ready(image, RULE, on_device=True)
+    assert fitted.pixels.shape == (*fitting_size(1700, 1700, RULE), 3)

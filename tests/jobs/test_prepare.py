@@ -1,12 +1,15 @@
 import asyncio
+import io
 
 import numpy as np
+import numpy.typing as npt
 import pytest
+from PIL import Image as Pillow
 
 from stoop_worker.errors import ImageNotFound, ImageTooLarge
-from stoop_worker.images import Image, PixelLimits
+from stoop_worker.images import Image, ImageLimits, PatchRule, PixelLimits, fitting_size, image_pool
 from stoop_worker.jobs.budget import Budget
-from stoop_worker.jobs.prepare import Budgets, Images, Prepared, WantedImage
+from stoop_worker.jobs.prepare import Budgets, ImagePreparer, Images, Prepared, WantedImage
 
 
 class Darkroom:
@@ -225,3 +228,21 @@ async def test_a_job_whose_images_take_more_than_its_share_is_refused_and_gives_
         await use_all(hall, [f"s3://b/{number}" for number in range(3)], asyncio.Event(), asyncio.Event())
     await settled()
     assert hall.budgets.pixels.lent == 0
+
+
+async def test_an_image_that_the_device_resizes_lies_whole_in_the_memory_given() -> None:
+    given: list[npt.NDArray[np.uint8]] = []
+
+    def allocate(shape: tuple[int, ...]) -> npt.NDArray[np.uint8]:
+        given.append(np.empty(shape, dtype=np.uint8))
+        return given[-1]
+
+    pixels = np.random.default_rng(1).integers(0, 256, (300, 420, 3), dtype=np.uint8)
+    encoded = io.BytesIO()
+    Pillow.fromarray(pixels).save(encoded, "PNG")
+    with image_pool(1) as pool:
+        preparer = ImagePreparer(pool, ImageLimits(), PatchRule(), allocate, on_device=True)
+        image = await preparer.prepare(encoded.getvalue())
+    assert isinstance(image, Image)
+    assert image.pixels is given[-1] and np.array_equal(image.pixels, pixels)
+    assert image.size == fitting_size(300, 420, PatchRule())

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from stoop_worker.images import Image
+from stoop_worker.images import Image, made_ready
 from stoop_worker.models.families import load_model
 from stoop_worker.models.loading.options import LoadOptions
 from stoop_worker.models.qwen_vl.family import QwenVLFamily
@@ -30,7 +30,7 @@ def picture(seed: int, rows: int, columns: int, family: QwenVLFamily) -> Image:
 
 def encoded(family: QwenVLFamily, *images: Image) -> Tensor:
     cell = family.spec.preparation.cell  # type: ignore[union-attr]
-    rows = sum(image.pixels.shape[0] * image.pixels.shape[1] // cell**2 for image in images)
+    rows = sum(image.size[0] * image.size[1] // cell**2 for image in images)
     out_NC = torch.zeros(rows, family.spec.given_dim)
     family.encode(images, out_NC, lambda: None)
     return out_NC
@@ -48,6 +48,20 @@ def test_a_size_that_comes_again_is_captured_and_encodes_as_before(family: QwenV
     # in the first step only the size of two of its images, then all sizes
     assert graphs.replayed.count(("image", (height, width))) == 1 + 2 + 2
     assert len(graphs.kept) == 3
+
+
+def test_an_image_that_the_device_resizes_is_the_one_that_pillow_resizes(family: QwenVLFamily) -> None:
+    rule = family.spec.preparation
+    photo = Image.of(np.random.default_rng(5).integers(0, 256, (300, 420, 3), dtype=np.uint8))
+    resized, left = made_ready(photo, rule), made_ready(photo, rule, on_device=True)  # type: ignore[arg-type]
+    assert isinstance(resized, Image) and isinstance(left, Image)
+    assert left.pixels is photo.pixels and left.size == resized.size == resized.pixels.shape[:2]
+    expected = encoded(family, resized)
+    graphs = KeptWork()
+    family.capture(graphs, 0)
+    for _ in range(3):
+        torch.testing.assert_close(encoded(family, left), expected, atol=1e-5, rtol=1e-5)
+    assert len(graphs.replayed) == 2
 
 
 def test_only_a_few_sizes_are_captured(family: QwenVLFamily) -> None:

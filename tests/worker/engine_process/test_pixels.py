@@ -36,6 +36,12 @@ def test_a_shared_image_arrives_unchanged() -> None:
     assert (found.tiling, found.digest) == (Tiling(1, 2), b"digest")
 
 
+def test_the_size_that_a_device_fits_an_image_to_arrives_with_it() -> None:
+    (found,) = share(Image(np.zeros((5, 7, 3), dtype=np.uint8), b"digest", (4, 8)))
+    assert isinstance(found, Image)
+    assert found.pixels.shape == (5, 7, 3) and found.size == (4, 8)
+
+
 def test_pixels_that_do_not_lie_in_one_piece_are_copied_as_they_are_seen() -> None:
     whole = crops()
     mirrored = Crops(whole.pixels[:, :, ::-1], whole.tiling, whole.digest)

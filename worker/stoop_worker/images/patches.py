@@ -15,6 +15,7 @@ from stoop_worker.images.load import Allocate, Image
 __all__ = ["ANY_PIXELS", "PatchRule", "PixelLimits", "fit", "fit_later", "fitting_size"]
 
 _MOST_SLENDER = 200
+_MOST_EXCESS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +79,14 @@ def fitting_size(height: int, width: int, rule: PatchRule) -> tuple[int, int]:
     return rows * cell, columns * cell
 
 
-def fit_later(image: Image, rule: PatchRule) -> Image:
-    """Return the image with the size to which the device resizes it; see `fit`."""
+def fit_later(image: Image, rule: PatchRule, allocate: Allocate | None = None) -> Image:
+    """Return the image with the size to which the device resizes it; one that is much too large is resized now.
+
+    Until its job ends, such an image would take several times as much memory.
+    """
     height, width, _ = image.pixels.shape
+    if height * width > _MOST_EXCESS * rule.max_pixels:
+        return fit(image, rule, allocate)
     return replace(image, fitted=fitting_size(height, width, rule))
 
 
