@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Flag, auto
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from stoop_worker.engine.grammars.constraint import Constraint
 from stoop_worker.engine.inputs import TOKEN, Input
@@ -22,8 +22,7 @@ class Head(Flag):
     VALUES = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class HeadValues:
+class HeadValues(NamedTuple):
     """The values read from one hidden state; `token` is None and `values` is empty if the skill did not ask for it."""
 
     token: int | None = None
@@ -44,8 +43,7 @@ class Lookahead:
     rule: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Advance:
+class Advance(NamedTuple):
     """A skill's answer to head values: the next inputs or a reason to end, and outputs to deliver now.
 
     The inputs are tokens and values; media occur only in prompts.
