@@ -98,7 +98,7 @@ class DecodeBuffers:
 
         It returns the arrays as laid out on the host, which later calls fill again.
         """
-        host, laid = self._buffers.on_host(), self._laid[self._buffers.turn]
+        host, laid = self._buffers.on_host(), self._laid[self._buffers.upcoming]
         self._lay(host, chunks, laid)
         self._buffers.send()
         return host

@@ -128,7 +128,7 @@ def _to_host(part: Tensor) -> Tensor:
 
 
 def _values(heads: Head, row: Several[float]) -> HeadValues:
-    if heads is Head.TOKEN:  # by far the most
+    if len(row) == 1:  # no row reads more than a token
         return HeadValues(int(row[0]))
     return HeadValues(
         token=int(row[0]) if Head.TOKEN in heads else None,

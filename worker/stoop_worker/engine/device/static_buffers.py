@@ -58,7 +58,7 @@ class StaticBuffers:
         return self._device.arrays
 
     @property
-    def turn(self) -> int:
+    def upcoming(self) -> int:
         """The number of the set that `on_host` returns next."""
         return self._next
 

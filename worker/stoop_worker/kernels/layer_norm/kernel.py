@@ -33,7 +33,8 @@ def add_layer_norm(
 ) -> tuple[Tensor, Tensor]:
     """See the reference; `row_warps` overrides the number of warps that share a row."""
     sum_TC, normed_TC = (torch.empty_like(x_TC, memory_format=torch.contiguous_format) for _ in range(2))
-    _launch(x_TC, added, weight_C, bias_C, (sum_TC, normed_TC, None), epsilon=epsilon, row_warps=row_warps)
+    options = {} if row_warps is None else {"num_warps": row_warps}
+    _launch(x_TC, added, weight_C, bias_C, (sum_TC, normed_TC, None), epsilon, **options)
     return sum_TC, normed_TC
 
 
@@ -65,9 +66,8 @@ def _launch(
     weight_C: Tensor,
     bias_C: Tensor,
     into: tuple[Tensor | None, Tensor, Tensor | None],
-    *,
     epsilon: float = EPSILON,
-    row_warps: int | None = None,
+    **options: int,
 ) -> None:
     x_TC = x_TC.contiguous()
     first_TC, second_TC = (added[i].contiguous() if i < len(added) else x_TC for i in range(2))
@@ -90,7 +90,7 @@ def _launch(
         TAIL=tail,
         ADDED=len(added),
         FP8=scale_T1 is not None,
-        num_warps=row_warps or warps(rows, width),
+        **{"num_warps": warps(rows, width), **options},
     )
 
 

@@ -8,9 +8,13 @@ from stoop_worker.kernels.vision_attention import hopper, library, reference
 __all__ = ["vision_attention"]
 
 
-def vision_attention(qkv_NP3HD: Tensor) -> Tensor:
-    """Let every patch attend to all patches of its crop, with scale 1 / sqrt(D); returns o_NPHD."""
-    if not uses_kernel(qkv_NP3HD):
+def vision_attention(qkv_NP3HD: Tensor, *, sizes_recur: bool = True) -> Tensor:
+    """Let every patch attend to all patches of its crop, with scale 1 / sqrt(D); returns o_NPHD.
+
+    The fastest kernels are prepared for each number of patches. Without `sizes_recur` those are taken that need no
+    preparation.
+    """
+    if not uses_kernel(qkv_NP3HD) or not sizes_recur:
         return reference.vision_attention(qkv_NP3HD)
     if hopper.takes(qkv_NP3HD):
         return hopper.vision_attention(qkv_NP3HD)

@@ -26,6 +26,8 @@ _MOST_SEEN: Final = 256  # sizes that came once
 
 _Size = tuple[int, int]
 """Height and width in pixels."""
+_Encode = Callable[[Sequence[Tensor], Callable[[], None]], Tensor]
+"""Encodes the pixels of images, and reports its progress."""
 
 
 class ImageEncoder:
@@ -61,14 +63,16 @@ class ImageEncoder:
 
     def _encode_together(self, images: Sequence[tuple[Tensor, Tensor]], on_progress: Callable[[], None]) -> None:
         pixels, places = zip(*images, strict=True)
-        found_EC = self._encoder_of([(len(each), each.shape[1]) for each in pixels])(pixels, on_progress)
+        sizes = [(len(each), each.shape[1]) for each in pixels]
+        found_EC = self._encoder_of(sizes, recur=False)(pixels, on_progress)
         for place_EC, made_EC in zip(places, torch.split(found_EC, [len(place) for place in places]), strict=True):
             place_EC.copy_(made_EC)
 
-    def _encoder_of(self, sizes: Sequence[_Size]) -> Callable[[Sequence[Tensor], Callable[[], None]], Tensor]:
+    def _encoder_of(self, sizes: Sequence[_Size], *, recur: bool) -> _Encode:
         """Return the encoder of images of these sizes, which may be used again."""
         weights, config = self._weights, self._config
-        places = places_of([vision.grid_of(*size, config) for size in sizes], weights.positions, config)
+        grids = [vision.grid_of(*size, config) for size in sizes]
+        places = places_of(grids, weights.positions, config, recur=recur)
         return lambda pixels, on_progress: vision.encode(pixels, places, weights, config, on_progress)
 
     def _graphs_for(self, size: _Size) -> Graphs | None:
@@ -84,7 +88,7 @@ class ImageEncoder:
                 del self._seen[next(iter(self._seen))]
             return None
         pixels = torch.zeros((height, width, 3), dtype=torch.uint8, device=self._device)
-        encode = self._encoder_of([size])
+        encode = self._encoder_of([size], recur=True)
         graphs.capture(_key(size), lambda: encode([pixels], lambda: None))
         self._pixels[size] = pixels
         return graphs

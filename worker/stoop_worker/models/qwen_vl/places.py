@@ -21,17 +21,21 @@ Grids = Sequence[tuple[int, int]]
 
 
 class Places(NamedTuple):
-    """The images' `grids`, the positions of all patches (N, V), and their cosines and sines (N, F, 2) float32."""
+    """The images' `grids`, the positions of all patches (N, V), and their cosines and sines (N, F, 2) float32.
+
+    `recur` is True if images of these sizes come again.
+    """
 
     grids: Grids
     positions_NV: Tensor
     rotations_NF2: Tensor
+    recur: bool
 
 
-def places_of(grids: Grids, table: Tensor, config: VisionConfig) -> Places:
+def places_of(grids: Grids, table: Tensor, config: VisionConfig, *, recur: bool) -> Places:
     """Return the places of images; `table` has the learned positions."""
     positions_NV = torch.cat([_positions(grid, table, config) for grid in grids])
-    return Places(grids, positions_NV, _rotations(grids, config, table))
+    return Places(grids, positions_NV, _rotations(grids, config, table), recur)
 
 
 def _by_cell(x_hwV: Tensor, config: VisionConfig) -> Tensor:

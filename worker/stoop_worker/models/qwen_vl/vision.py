@@ -72,7 +72,7 @@ def _attended(normed_NV: Tensor, block: VisionBlock, places: Places, config: Vis
     counts = [(patches, len(list(same))) for patches, same in groupby(map(prod, places.grids))]
     parts = torch.split(qkv_N3HD, [patches * images for patches, images in counts])
     found = [
-        vision_attention(part.view(images, patches, *part.shape[1:])).reshape(len(part), -1)
+        vision_attention(part.view(images, patches, *part.shape[1:]), sizes_recur=places.recur).reshape(len(part), -1)
         for part, (patches, images) in zip(parts, counts, strict=True)
     ]
     return found[0] if len(found) == 1 else torch.cat(found)
