@@ -66,6 +66,8 @@ def from_remote_code(folder: Path, *, device: str, dtype: str) -> Reference:
         raise SystemExit(f"{folder} has no Python files: download the whole repository of the model")
     module, name = _class_of(folder)
     # imported as a package of its own: transformers copies only some of a local folder's files
+    for earlier in [name for name in sys.modules if name.startswith(f"{_PACKAGE}.")]:
+        del sys.modules[earlier]  # the code of another folder
     package = ModuleType(_PACKAGE)
     package.__path__ = [str(folder)]
     sys.modules[_PACKAGE] = package
