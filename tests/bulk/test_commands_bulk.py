@@ -91,7 +91,7 @@ def test_several_objects_are_all_looked_for(tmp_path: Path, batch: Path) -> None
     asked = ("--skill", "detect", "--object", "cat", "--objects-from", listed, "--out", out)
     code, told, errors = terminal.run(batch, *asked)
     assert code == 0
-    assert "15 images: 15 answered" in told
+    assert "15 rows: 15 answered" in told
     assert errors.startswith("0 of 15")
     assert Counter(job.object for job in terminal.transport.submitted) == {"cat": 5, "dog": 5, "red car": 5}
     assert {line["row"] for line in lines(out, "results-*") if line["id"] == "id-0"} == {
@@ -102,6 +102,15 @@ def test_several_objects_are_all_looked_for(tmp_path: Path, batch: Path) -> None
     assert terminal.run(batch, *asked)[0] == 0
     assert len(terminal.transport.submitted) == 15, "each is done only once"
     code, _, errors = terminal.run(batch, "--skill", "detect", "--object", "cat", "--out", out)
+    assert (code, "holds another run" in errors) == (2, True)
+
+
+def test_several_questions_are_all_asked(tmp_path: Path, batch: Path) -> None:
+    terminal, out = Terminal(), tmp_path / "out"
+    asked = ("--skill", "query", "--question", "How many?", "--question", "Which colour?", "--out", out)
+    assert terminal.run(batch, *asked, "--rows", "3")[0] == 0
+    assert Counter(job.question for job in terminal.transport.submitted) == {"How many?": 3, "Which colour?": 3}
+    code, _, errors = terminal.run(batch, *asked[:4], "--out", out)
     assert (code, "holds another run" in errors) == (2, True)
 
 
@@ -130,7 +139,7 @@ def test_only_the_first_images_are_asked_about_all_objects(tmp_path: Path, batch
     terminal = Terminal()
     objects = ("--object", "cat", "--object", "dog")
     code, told, _ = terminal.run(batch, "--skill", "detect", *objects, "--rows", "2", "--out", tmp_path / "out")
-    assert (code, "4 images: 4 answered" in told) == (0, True)
+    assert (code, "4 rows: 4 answered" in told) == (0, True)
 
 
 def test_what_has_failed_is_tried_again(tmp_path: Path, batch: Path) -> None:

@@ -110,8 +110,9 @@ def test_the_commands_for_a_folder_of_images_lead_to_coco(
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stderr
     boxes, images = map(int, re.findall(r"\d+", done.stdout.splitlines()[-1]))
-    truth = sum(picture.count("red circle") for picture in draw_pictures(8, seed=1))
+    truth = sum(shape.kind in ("circle", "square") for picture in draw_pictures(8, seed=1) for shape in picture.shapes)
+    assert f"`{truth} boxes in 8 images`" in (START / "data.md").read_text(encoding="utf-8")
     assert images == 8 and abs(boxes - truth) <= 1
     rows = (tmp_path / "found" / "results-00000.jsonl").read_text().splitlines()
-    assert len({json.loads(row)["row"] for row in rows}) == 8
+    assert len({json.loads(row)["row"] for row in rows}) == 16
     assert (tmp_path / "found-drawn" / "index.html").is_file()

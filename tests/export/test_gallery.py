@@ -111,6 +111,22 @@ def test_boxes_are_drawn_where_they_are(truth: Truth, tmp_path: Path) -> None:
                 assert near & wanted
 
 
+def test_drawings_of_local_images_are_named_by_their_path_in_the_folder(tmp_path: Path) -> None:
+    inside, elsewhere = tmp_path / "images" / "a" / "1.png", tmp_path / "other" / "2.png"
+    box = msgspec.to_builtins(Box(0.1, 0.1, 0.5, 0.5))
+    for path in (inside, elsewhere):
+        path.parent.mkdir(parents=True)
+    Image.new("RGB", (20, 20)).save(inside, "PNG")
+    lines = [line(str(path), "detect", object="cat", objects=[box]) for path in (inside, elsewhere)]
+    (tmp_path / "results.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
+    draw_gallery(
+        str(tmp_path / "results.jsonl"), tmp_path / "g", images=str(tmp_path / "images"), config=ProducerConfig()
+    )
+    assert [path.relative_to(tmp_path / "g").as_posix() for path in (tmp_path / "g").rglob("*.png")] == [
+        "drawn/a/1.png"
+    ]
+
+
 def test_failed_rows_have_a_tile_that_says_why(truth: Truth, tmp_path: Path) -> None:
     rows = [
         failed(f"{BUCKET}/gone.png", message="nothing is at that address"),

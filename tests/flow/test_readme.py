@@ -69,6 +69,7 @@ def environment(service: Service, tmp_path: Path) -> dict[str, str]:
     """The variables of the README; the folder has its images."""
     (tmp_path / "photo.png").write_bytes(service.picture.encoded)
     (tmp_path / "photo.jpg").write_bytes(service.picture.encoded)
+    (tmp_path / "shapes.png").write_bytes(service.picture.encoded)
     variables = {
         "STOOP_REDIS_URL": service.redis_url,
         "STOOP_BUCKET": service.s3.bucket,
@@ -104,6 +105,7 @@ def test_the_readmes_script_asks_about_a_picture(run: Run, service: Service) -> 
     [asked] = [
         each for each in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "from stoop import Client" in each
     ]
+    asked = asked.replace("s3://stoop/up/shapes.png", service.image)
     count, boxes = run(asked).splitlines()
     assert count == str(len(service.picture.shapes))
     assert "x_min" in boxes or service.picture.count("circle") == 0

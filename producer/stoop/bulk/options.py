@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from stoop.bulk.row import Ask
-from stoop.bulk.sources.objects import read_objects
+from stoop.bulk.sources.each_value import read_objects
 from stoop.form_option import form_option
 from stoop.skill_argument import known_skill
 from stoop_schemas.skill import CaptionLength, Settings
@@ -17,7 +17,7 @@ from stoop_schemas.transcript import Timestamps
 
 __all__ = ["BulkOptions"]
 
-_FIELDS = ("question", "length", "model", "language", "prompt", "timestamps", "vad", "parallel")
+_FIELDS = ("length", "model", "language", "prompt", "timestamps", "vad", "parallel")
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class BulkOptions:
             help="query, caption, detect, point or another; rows of a file may name their own.",
         ),
     ] = None
-    question: Annotated[str | None, typer.Option(help="The question (query).")] = None
+    question: Annotated[list[str] | None, typer.Option(help="The question (query); repeat it for several.")] = None
     object: Annotated[
         list[str] | None, typer.Option(help="The object to look for (detect, point); repeat it for several.")
     ] = None
@@ -94,11 +94,18 @@ class BulkOptions:
         listed = read_objects(self.objects_from) if self.objects_from else []
         return tuple(dict.fromkeys([*(self.object or ()), *listed]))
 
+    @cached_property
+    def several(self) -> dict[str, tuple[str, ...]]:
+        """The fields with more than one value, for each of which there is a row."""
+        given = {"object": self.objects, "question": tuple(dict.fromkeys(self.question or ()))}
+        return {name: values for name, values in given.items() if len(values) > 1}
+
     @property
     def ask(self) -> Ask:
-        """The question about every image; of several objects, the first."""
+        """The question about every image; of several questions or objects, the first."""
         fields = {name: getattr(self, name) for name in _FIELDS} | {"reasoning": self.reasoning}
         fields["object"] = self.objects[0] if self.objects else None
+        fields["question"] = self.question[0] if self.question else None
         settings = {name: getattr(self, name) for name in Settings.__struct_fields__}
         return Ask(self.skill, _given(fields), _given(settings))
 
@@ -106,7 +113,7 @@ class BulkOptions:
     def asked(self) -> dict[str, Any]:
         """The options that distinguish one run from another."""
         ask = self.ask
-        several = {"object": list(self.objects)} if len(self.objects) > 1 else {}
+        several = {name: list(values) for name, values in self.several.items()}
         return {"skill": ask.skill, "lane": self.lane, **ask.fields, **several, **ask.settings}
 
 

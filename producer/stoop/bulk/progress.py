@@ -10,7 +10,19 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from stoop.terminal import legible
 
-__all__ = ["IMAGES", "TEXTS", "Counts", "Display", "Plain", "Terminal", "Unit", "display_on", "spell_seconds"]
+__all__ = [
+    "IMAGES",
+    "RECORDINGS",
+    "ROWS",
+    "TEXTS",
+    "Counts",
+    "Display",
+    "Plain",
+    "Terminal",
+    "Unit",
+    "display_on",
+    "spell_seconds",
+]
 
 _RECENT_SECONDS: Final = 30.0
 
@@ -30,6 +42,8 @@ class Unit:
 
 
 IMAGES: Final = Unit("images", "img", "images")
+RECORDINGS: Final = Unit("recordings", "recordings", "recordings")
+ROWS: Final = Unit("rows", "rows", "rows")
 TEXTS: Final = Unit("texts", "texts", "jobs", reads=True)
 
 

@@ -10,7 +10,8 @@ In the command, `with exit_on_error(as_json=...)` turns a `StoopError` into one 
 
 import errno
 import sys
-from typing import Annotated, Final
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Final
 
 import typer
 
@@ -76,6 +77,10 @@ _EPILOG: Final = "\n\n".join(
 class _Stoop(CommandGroup):
     entries = COMMANDS
     found_panel = _RUN
+    found_help: ClassVar[Mapping[str, str]] = {
+        "worker": "Claim jobs and run them on this machine's GPU or CPU.",
+        "inspect": "Show a checkpoint's configuration, sizes and dtypes.",
+    }
 
 
 app = typer.Typer(

@@ -16,11 +16,12 @@ from stoop.bulk.options import BulkOptions
 from stoop.bulk.output.output_folder import Identity
 from stoop.bulk.output.summary import Summary, print_summary, read_speed
 from stoop.bulk.plan import Plan, Speed, make_plan, print_plan, probe
+from stoop.bulk.progress import IMAGES, RECORDINGS, ROWS, Unit
 from stoop.bulk.row import in_its_field
 from stoop.bulk.run import Limits
 from stoop.bulk.session import SessionPlan, check_ask, check_source, run_session
 from stoop.bulk.sources import Source, open_source
-from stoop.bulk.sources.objects import EachObject
+from stoop.bulk.sources.each_value import EachValue
 from stoop.bulk.sources.source import AUDIO_SUFFIXES, SUFFIXES
 from stoop.cli.exit_codes import FAILED, exit_on_error
 from stoop.cli.skill_options import with_options
@@ -58,21 +59,24 @@ def bulk(
         check_ask(rows, options.ask, options.objects)
         check_source(rows)
         most = options.rows
-        if len(options.objects) > 1:
-            rows, most = EachObject(rows, options.ask.skill, options.objects, most), None
+        for name, values in options.several.items():
+            rows, most = EachValue(rows, options.ask.skill, name, values, most), None
         identity = Identity(rows.facts, options.asked)
         if options.out is None or options.dry_run:
             _show_plan(asyncio.run(_plan(rows, identity, lambda: connect(config), options, most)), options)
             return
         # transcripts are long, so their answers leave Redis as soon as they are on disk
         limits = Limits(options.in_flight, read_budget(options.max_failures), most, forget=hears)
-        plan = SessionPlan(rows, options.ask, options.lane, options.out, identity, limits, options.retry_failed)
+        unit = ROWS if options.several else RECORDINGS if hears else IMAGES
+        plan = SessionPlan(
+            rows, options.ask, options.lane, options.out, identity, limits, options.retry_failed, unit=unit
+        )
         try:
             summary = asyncio.run(_run(plan, lambda: connect(config), options))
         except (QueueUnavailable, UploadFailed):
             typer.echo(f"To resume: {again()}", err=True)
             raise
-    _show_summary(summary, options.out, options)
+    _show_summary(summary, options.out, options, unit)
     end_bulk(summary, limits.budget, options.max_failures)
 
 
@@ -102,11 +106,11 @@ def _show_plan(plan: Plan, options: BulkOptions) -> None:
     print_plan(open_console(), plan)
 
 
-def _show_summary(summary: Summary, folder: Path, options: BulkOptions) -> None:
+def _show_summary(summary: Summary, folder: Path, options: BulkOptions, unit: Unit) -> None:
     if options.json:
         print(msgspec.json.encode(summary).decode())
     else:
-        print_summary(open_console(), folder, summary)
+        print_summary(open_console(), folder, summary, unit)
 
 
 def end_bulk(summary: Summary, budget: Budget, most: str) -> None:

@@ -5,7 +5,7 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points, metadata
 from typing import Any, ClassVar, Final
@@ -36,6 +36,7 @@ class CommandGroup(TyperGroup):
 
     entries: ClassVar[Sequence[CommandEntry]] = ()
     found_panel: ClassVar[str | None] = None
+    found_help: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
@@ -43,7 +44,7 @@ class CommandGroup(TyperGroup):
             found = EntryPoint(each.name, each.where, _GROUP)
             self.commands[each.name] = _LoadedWhenCalled(found, each.help, each.panel)
         for found in sorted(entry_points(group=_GROUP), key=lambda found: found.name):
-            help_text = f"Run the {found.name} (see `stoop {found.name} --help`)."
+            help_text = self.found_help.get(found.name, f"See `stoop {found.name} --help`.")
             self.commands.setdefault(found.name, _LoadedWhenCalled(found, help_text, self.found_panel))
 
     def main(self, args: Sequence[str] | None = None, *positional: Any, **named: Any) -> Any:

@@ -1,7 +1,7 @@
 """All results of a run drawn on their images, and shown on a contact sheet."""
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
@@ -71,7 +71,7 @@ def draw_gallery(
         place = _Place(made / out.name, None) if page_only else _Place(made / _INDEX, made / _DRAWN)
         made.mkdir()
         with closing(Gathered(staging / "rows.db")) as gathered:
-            _gather(source, gathered, report)
+            _gather(source, gathered, found, report)
             _draw_all(gathered, found, report, place=place, title=source, page_images=page_images)
         if page_only:
             # the first page is moved last: once it exists, all pages do
@@ -91,7 +91,7 @@ def draw_one(source: str, image: bytes) -> Image.Image:
     return _whole(canvas, annotate(ImageEntry(1, "", "the image", orientation=orientation), rows))
 
 
-def _gather(source: str, gathered: Gathered, report: Report) -> None:
+def _gather(source: str, gathered: Gathered, images: Images, report: Report) -> None:
     for row in read_rows(source):
         if isinstance(row, BadLine):
             report.error(row.place, row.message)
@@ -100,16 +100,24 @@ def _gather(source: str, gathered: Gathered, report: Report) -> None:
         if not row.completed:
             report.unfinished[row.ending] += 1
         address = row.address or ""
-        number = gathered.find(address) or _add_image(gathered, address, f"row {report.rows}")
+        number = gathered.find(address) or _add_image(gathered, address, _name(images, address) or f"row {report.rows}")
         gathered.add_row(number, row)
     if not report.rows:
         raise ConfigError(f"there are no results in {source}")
 
 
-def _add_image(gathered: Gathered, address: str, otherwise: str) -> int:
-    name = own_name(address) if address else otherwise
+def _name(images: Images, address: str) -> str:
+    """Return a path made of an image's address; a file's is its path below the folder of `--images`, if it is there."""
+    with suppress(ImageUnreadable):
+        if address.startswith("/"):
+            return images.name(address)
+    return own_name(address) if address else ""
+
+
+def _add_image(gathered: Gathered, address: str, found: str) -> int:
+    name = found
     while gathered.is_taken(stem(name)):  # another image may already have the new name
-        name = with_digest(name, address or otherwise)
+        name = with_digest(name, address or found)
     return gathered.add_image(address, found=name, name=name, distinct_part=stem(name))
 
 

@@ -38,6 +38,11 @@ def test_each_recording_has_a_file_with_its_path_and_name(kind: str, content: st
     assert written(results, kind, tmp_path) == {f"2026/monday.{kind}": content}
 
 
+def test_recordings_of_a_folder_have_their_paths_in_that_folder(tmp_path: Path) -> None:
+    local = heard(str(tmp_path / "talks" / "2026" / "monday.mp3"), "Hello.") | {"id": "2026/monday.mp3"}
+    assert set(written([local], "txt", tmp_path)) == {"2026/monday.txt"}
+
+
 def test_json_has_the_whole_transcript(tmp_path: Path) -> None:
     [text] = written([heard("monday.mp3", "Hello.")], "json", tmp_path).values()
     assert json.loads(text)["segments"][0]["avg_logprob"] == -0.2

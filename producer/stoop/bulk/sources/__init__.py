@@ -6,7 +6,7 @@ prefix.py        the images under a prefix in the object store
 folder.py        the images under a local folder
 jsonl.py         JSON lines: Moondream's and OpenAI's batch formats, even in one file
 openai_lines.py  one OpenAI line as a row
-objects.py       one row per object, if each image is asked about several objects
+each_value.py    one row per question or object, if each image is asked about several
 table.py         a column of a CSV or Parquet file
 texts.py         texts to embed, several in one job
 """

@@ -17,8 +17,8 @@ __all__ = ["write_transcripts"]
 def write_transcripts(rows: Iterator[Row | BadLine], kind: str, report: Report, out: Path) -> None:
     """Write the transcript of each recording into the folder `out`, in one of `stoop.subtitles.FORMATS`.
 
-    A file has its recording's path and name with the format's suffix. If two would share a file, the later one gets a
-    digest in its name.
+    A file has its recording's path and name with the format's suffix; in a folder, the path within that folder. If two
+    would share a file, the later one gets a digest in its name.
     """
     out.mkdir()
     for row in rows:
@@ -31,9 +31,16 @@ def write_transcripts(rows: Iterator[Row | BadLine], kind: str, report: Report, 
         elif row.output is None or row.output.transcript is None:
             report.left_out["answers"] += 1
         else:
-            path = _free(out, row.address or row.custom_id or row.id or f"row {report.rows}", kind)
+            path = _free(out, _name(row) or f"row {report.rows}", kind)
             path.write_text(write_transcript(row.output.transcript, kind), encoding="utf-8")
             report.written["rows"] += 1
+
+
+def _name(row: Row) -> str | None:
+    """Return a row's address; of a recording in a folder the path within that folder, which is the row's own name."""
+    if row.address and row.id and row.address.endswith(f"/{row.id}") and "://" not in row.address:
+        return row.id
+    return row.address or row.custom_id or row.id
 
 
 def _free(out: Path, address: str, kind: str) -> Path:

@@ -1,4 +1,4 @@
-"""Each image asked about several objects: a row for each of them."""
+"""Each image asked several questions, or about several objects: a row for each of them."""
 
 import itertools
 from collections.abc import Iterator, Mapping
@@ -9,23 +9,23 @@ from typing import Any
 from stoop.bulk.row import Row
 from stoop.bulk.sources.source import Source
 from stoop.errors import ConfigError
+from stoop_schemas.skills import takers_of
 
-__all__ = ["EachObject", "read_objects"]
-
-_SKILLS = ("detect", "point")
+__all__ = ["EachValue", "read_objects"]
 
 
 @dataclass(frozen=True, slots=True)
-class EachObject:
-    """The first `most` rows of `source` (None: all), each as often as there are `objects`, named `row [object]`.
+class EachValue:
+    """The first `most` rows of `source` (None: all), each as often as its field has `values`, named `row [value]`.
 
-    `skill` is that of rows that name none. Rows that say themselves what to look for, those of other skills and those
-    with a problem are there once.
+    `skill` is that of rows that name none. Rows that have the field themselves, those of skills that do not take it
+    and those with a problem are there once.
     """
 
     source: Source
     skill: str | None
-    objects: tuple[str, ...]
+    field: str
+    values: tuple[str, ...]
     most: int | None = None
 
     @property
@@ -36,17 +36,17 @@ class EachObject:
     def rows(self) -> Iterator[Row]:
         """Read the source once, and give the rows of an image one after the other."""
         for row in itertools.islice(self.source.rows(), self.most):
-            if row.problem or "object" in row.fields or (row.skill or self.skill) not in _SKILLS:
+            if row.problem or self.field in row.fields or (row.skill or self.skill) not in takers_of(self.field):
                 yield row
             else:
-                yield from (self._about(row, each) for each in self.objects)
+                yield from (self._with(row, each) for each in self.values)
 
     def count(self) -> int:
         """Count the rows, which may mean to read them all."""
         return sum(1 for _ in self.rows())
 
-    def _about(self, row: Row, each: str) -> Row:
-        return replace(row, name=f"{row.name} [{each}]", fields={**row.fields, "object": each})
+    def _with(self, row: Row, each: str) -> Row:
+        return replace(row, name=f"{row.name} [{each}]", fields={**row.fields, self.field: each})
 
 
 def read_objects(path: Path) -> list[str]:
