@@ -1,4 +1,4 @@
-"""The workloads of encoders: vectors of 64 texts at once, and of one."""
+"""The workloads of encoders: vectors of 64 or 512 texts at once, and of one."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -25,7 +25,8 @@ from stoop_worker.engine.request import Embed, Request
 __all__ = ["WORKLOADS", "check"]
 
 _TOGETHER: Final = 64
-_ROUNDS: Final = {1: 50, _TOGETHER: 7}
+_MANY: Final = 512
+_ROUNDS: Final = {1: 50, _TOGETHER: 7, _MANY: 7}
 _NUMBERS: Final = count()
 
 _BOUNDS: Final = {"float32": 1 - 1e-5, "bfloat16": 0.995, "fp8": 0.95}
@@ -56,13 +57,14 @@ def vectors(opened: Opened, count: int, tokens: int) -> list[Figure]:
         records = stepping.together([_request(opened, length) for _ in range(count)])
         seconds.append(max(record.ended for record in records) - records[0].arrived)
     middle = median(seconds[2:])  # the first ones warm it up
-    name = f"texts-{tokens}"
+    name = f"{'many-' if count == _MANY else ''}texts-{tokens}"
     return [Figure(name, count, count * length / middle, "tok/s", 1e3 * middle, {"seconds": seconds[2:]})]
 
 
 WORKLOADS: Final[Mapping[str, Callable[[Opened], list[Figure]]]] = {
     "texts-512": partial(vectors, count=_TOGETHER, tokens=512),
     "texts-64": partial(vectors, count=_TOGETHER, tokens=64),
+    "many-texts-64": partial(vectors, count=_MANY, tokens=64),
     "texts-32": partial(vectors, count=1, tokens=32),
 }
 

@@ -1,8 +1,8 @@
-"""Measures what an hour of audio costs the front of a worker, in seconds of one core: decoding, and its features.
+"""Measures what an hour of audio costs the front of a worker, in seconds of a core: decoding, and its features.
 
     python -m benchmarks.front.recordings --seconds 600 --rounds 3
 
-Files of each format are made by PyAV from chirps, pauses and noise, and worked on in turns by one thread; the figures
+Files of each format are made by PyAV from chirps, pauses and noise, and worked on in turns; the figures
 are medians, as if the file had an hour. `whole` is decoding and the features of one window after another.
 """
 
@@ -47,9 +47,9 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     for _ in range(arguments.rounds):
         for kind, file in files.items():
             for name, work in works.items():
-                began = time.thread_time()
+                began = time.process_time()
                 work(file)
-                found[kind][name].append((time.thread_time() - began) * _HOUR / (pieces * _PIECE))
+                found[kind][name].append((time.process_time() - began) * _HOUR / (pieces * _PIECE))
     medians = {kind: {name: statistics.median(each) for name, each in times.items()} for kind, times in found.items()}
     print(f"{'':6}" + "".join(f"{name:>10}" for name in works))
     for kind, times in medians.items():

@@ -165,6 +165,50 @@ def test_an_id_in_flight_is_not_taken_twice() -> None:
         engine.submit(Request("a", Embed(("dog",))))
 
 
+def test_ahead_a_batch_starts_before_the_one_before_is_read() -> None:
+    model = Adder()
+    engine = BatchEngine(model, EngineConfig(max_batch=4, token_budget=16), ahead=True)
+    for name in "abc":
+        engine.submit(Request(name, Embed((name * 16,))))
+    assert engine.step() == [], "nothing was started before"
+    assert [output.id for output in engine.step()] == ["a"]
+    assert model.steps == [[16], [16]]
+    assert {name: scores(output) for name, output in finish(engine).items()} == {
+        "b": (total("b" * 16),),
+        "c": (total("c" * 16),),
+    }
+
+
+def test_ahead_a_text_that_is_being_computed_is_not_computed_again() -> None:
+    model = Adder()
+    engine = BatchEngine(model, EngineConfig(max_batch=4, token_budget=16, prefix_cache=False), ahead=True)
+    engine.submit(Request("a", Embed(("cat",))))
+    assert engine.step() == []
+    engine.submit(Request("b", Embed(("cat",))))
+    engine.submit(Request("c", Embed(("mouse", "cat"))))
+    found = finish(engine)
+    assert model.steps == [[3], [5]]
+    assert {name: scores(output) for name, output in found.items()} == {
+        "a": (total("cat"),),
+        "b": (total("cat"),),
+        "c": (total("mouse"), total("cat")),
+    }
+    assert engine.stats.figures["cached_tokens_total"] == 6
+
+
+def test_ahead_a_request_that_is_aborted_while_it_is_computed_leaves_the_others_whole() -> None:
+    model = Adder()
+    engine = BatchEngine(model, EngineConfig(max_batch=4, token_budget=16), ahead=True)
+    engine.submit(Request("a", Embed(("cat", "dog"))))
+    assert engine.step() == []
+    engine.abort("a")
+    engine.submit(Request("a", Embed(("dog",))))
+    outputs = [output for _ in iter(lambda: engine.idle, True) for output in engine.step()]
+    engine.check()
+    assert outputs[0] == Aborted("a") and [scores(output) for output in outputs[1:]] == [(total("dog"),)]
+    assert model.steps == [[3, 3]]
+
+
 def test_the_figures_count_the_work() -> None:
     engine = engine_of(Adder())
     engine.submit(Request("a", Embed(("cat", "cat"))))

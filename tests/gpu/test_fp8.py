@@ -77,6 +77,17 @@ def test_norms_go_straight_to_fp8(rows: int, width: int, count: int) -> None:
     near(layer_norm.layer_norm_fp8(summed, weight, bias), exact.bfloat16())
 
 
+@pytest.mark.parametrize("rows", [3, 4096])
+def test_the_norm_of_a_sum_comes_plain_and_in_fp8(rows: int) -> None:
+    x, weight, bias = randn(rows, 1024), 1 + 0.1 * randn(1024), randn(1024)
+    added = (randn(rows, 1024),)
+    _, expected = layer_norm.add_layer_norm(x, added, weight, bias)
+    assert torch.equal(layer_norm.norm_of_sum(x, added, weight, bias), expected)
+    normed, quantised = layer_norm.norm_of_sum_fp8(x, added, weight, bias)
+    assert torch.equal(normed, expected)
+    near(quantised, expected)
+
+
 def test_a_row_of_zeros_stays_zero() -> None:
     values, scale = fp8.quantise_rows(torch.zeros(2, 1152, device="cuda", dtype=torch.bfloat16))
     assert (values.float() * scale == 0).all()

@@ -45,6 +45,17 @@ def test_leading_dims_and_strides_are_free() -> None:
     torch.testing.assert_close(found, reference.layer_norm(strided, weight, bias), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("width", [72, 1024])
+def test_the_norm_of_a_sum_comes_without_the_sum_or_in_fp8_beside_it(width: int) -> None:
+    x, added, weight, bias = inputs(3, width, torch.float32)
+    expected = kernel.add_layer_norm(x, added, weight, bias)[1]
+    assert torch.equal(kernel.norm_of_sum(x, added, weight, bias), expected)
+    normed, quantised = kernel.norm_of_sum_fp8(x, added, weight, bias)
+    assert torch.equal(normed, expected)
+    for found, wanted in zip(quantised, kernel.add_layer_norm_fp8(x, added, weight, bias)[1], strict=True):
+        assert torch.equal(found.float(), wanted.float())
+
+
 @pytest.mark.parametrize("width", [72, 1152])
 def test_rows_go_straight_to_fp8(width: int) -> None:
     x, added, weight, bias = inputs(3, width, torch.float32)

@@ -86,7 +86,9 @@ class WorkerConfig(BaseSettings):
         default=27, ge=1, le=65_536, description="most crops in one step while other jobs are being answered"
     )
     prefix_cache: bool = Field(default=True, description="keep the KV of images and prompts for reuse")
-    fp8_linears: bool = Field(default=False, description="compute images and prompts in float8: quicker, less exact")
+    fp8_linears: bool = Field(
+        default=False, description="compute images, prompts and texts to embed in float8: quicker, less exact"
+    )
     fp8_cache: bool = Field(default=False, description="keep the KV cache in float8: twice as many tokens, less exact")
     attention: Literal["auto", "triton", "flashinfer"] = Field(
         default="auto", description="kernels of attention; auto: the fastest of those that are installed and run here"

@@ -56,7 +56,7 @@ def test_captured_batches_have_the_values_of_others(model: Encoder, kept: KeptWo
     captured.warm_up()
     for lengths in LENGTHS:  # each leaves its ids behind for the next
         texts = texts_of(lengths)
-        for found, expected in zip(captured.run(texts), plain.run(texts), strict=True):
+        for found, expected in zip(captured.start(texts).values(), plain.start(texts).values(), strict=True):
             np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
     assert [shape.tokens for shape in kept.replayed] == [32, 32, 64, 256, 256]  # type: ignore[attr-defined]
 
@@ -65,7 +65,9 @@ def test_texts_that_fit_no_captured_batch_run_all_the_same(model: Encoder, kept:
     captured = runner_of(model)
     captured.warm_up()
     long = texts_of((100,) * 3)
-    assert [values.shape for values in captured.run(long)] == [values.shape for values in runner_of(model).run(long)]
+    assert [values.shape for values in captured.start(long).values()] == [
+        values.shape for values in runner_of(model).start(long).values()
+    ]
     assert not kept.replayed
 
 
@@ -75,7 +77,7 @@ def test_other_kinds_of_vectors_are_not_captured(model: Encoder, kept: KeptWork)
     captured = runner_of(model)
     captured.warm_up()
     texts = texts_of((4, 6), VectorKind.SPARSE)
-    assert [len(values) for values in captured.run(texts)] == [4, 6]
+    assert [len(values) for values in captured.start(texts).values()] == [4, 6]
     assert not kept.replayed
 
 

@@ -4,11 +4,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from stoop_worker.engine.encoder import Encoder
+from stoop_worker.engine.device.text_runner import TextRunner
+from stoop_worker.engine.encoder import Encoder, Text
 from stoop_worker.engine.model import RequestInvalid
 from stoop_worker.engine.request import Embed, Request, Rerank, VectorKind
 from stoop_worker.errors import CheckpointError, ConfigError
@@ -93,6 +95,32 @@ def test_embeddinggemma_is_not_run_in_float16(tmp_path: Path) -> None:
     folder = write_encoder(tmp_path / "model", GEMMA)
     with pytest.raises(ConfigError, match="overflows in float16"):
         load(folder, torch.float16)
+
+
+def in_fp8(folder: Path) -> Encoder:
+    model = load_model(folder, LoadOptions(torch.device("cpu"), torch.float32, fp8_linears=True))
+    assert isinstance(model, Encoder)
+    return model
+
+
+@pytest.mark.parametrize("config", [BGE_M3, RERANKER], ids=["bge-m3", "reranker"])
+def test_in_float8_values_differ_a_little(tmp_path: Path, config: dict[str, Any]) -> None:
+    folder = write_encoder(tmp_path / "model", config)
+    texts = [Text((0, *range(5, 5 + length), 2)) for length in (3, 60, 20)]
+    exact, rounded = (
+        np.stack(TextRunner(model, on_progress=lambda: None).start(texts).values())
+        for model in (load(folder), in_fp8(folder))
+    )
+    assert np.isfinite(rounded).all() and not np.array_equal(exact, rounded)
+    difference = np.linalg.norm(exact - rounded, axis=1)
+    assert difference.max() < 0.2 * max(1.0, np.linalg.norm(exact, axis=1).max())
+
+
+def test_float8_is_refused_where_sizes_or_the_family_do_not_allow_it(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--fp8-linears is for Moondream and XLM-RoBERTa"):
+        in_fp8(write_encoder(tmp_path / "gemma", GEMMA))
+    with pytest.raises(ConfigError, match="multiples of 16"):
+        in_fp8(write_encoder(tmp_path / "bge", {**BGE_M3, "intermediate_size": 100}))
 
 
 @pytest.mark.parametrize(

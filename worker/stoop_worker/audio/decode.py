@@ -6,18 +6,20 @@ PyAV brings FFmpeg's libraries along, so no ffmpeg need be installed. Formats th
 
 import contextlib
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from dataclasses import dataclass
-from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from stoop_worker.audio.ahead import ahead
+from stoop_worker.audio.resample import blocks, resampled
 from stoop_worker.errors import AudioTooLarge, AudioUndecodable
 
 if TYPE_CHECKING:
-    from av import AudioFifo, AudioFrame, AudioResampler, Packet
+    from av import AudioFrame, Packet
     from av.audio.stream import AudioStream
     from av.container import InputContainer
 
@@ -41,8 +43,6 @@ _USUAL_RATE: Final = 2 * 48_000
 """Samples of a second of stereo, by which the work of decoding is bounded."""
 _FAR: Final = 1.1
 """The share of the limit from which a length by packets alone is too long; below it, the decoded samples decide."""
-_BLOCK: Final = 1 << 17
-"""Samples that are resampled by one call."""
 _LONGEST_FRAME: Final = 60
 """Seconds of one frame: a block of 65,535 samples at 5 Hz would become 210 million samples at once."""
 
@@ -73,19 +73,23 @@ def decode(encoded: bytes, limits: AudioLimits, check: Check = go_on) -> npt.NDA
     return np.frombuffer(samples, dtype=np.int16)
 
 
-def decoded(encoded: bytes, limits: AudioLimits, check: Check = go_on) -> Iterator[npt.NDArray[np.int16]]:
-    """Yield the samples that `decode` returns in pieces of seconds, while later ones are not decoded yet."""
+def decoded(encoded: bytes, limits: AudioLimits, check: Check = go_on) -> Generator[npt.NDArray[np.int16], None, None]:
+    """Yield the samples that `decode` returns in pieces of seconds, while later ones are not decoded yet.
+
+    Frames are decoded by a thread of their own, which therefore calls `check`. Close the iterator if you stop early.
+    """
     if len(encoded) > limits.max_bytes:
         raise AudioTooLarge(f"the audio has {len(encoded)} bytes: at most {limits.max_bytes}")
     count = 0
-    with _opened(encoded) as container:
-        resampler = _Resampler()
-        for frame in chain(_frames(container, _stream(container), limits, check), (None,)):
-            for piece in resampler.take(frame):
-                count += len(piece)
-                if count > limits.max_seconds * SAMPLE_RATE:
-                    raise _too_long(limits)
-                yield piece
+    with (
+        _opened(encoded) as container,
+        closing(ahead(blocks(_frames(container, _stream(container), limits, check)))) as joined,
+    ):
+        for piece in resampled(joined, SAMPLE_RATE):
+            count += len(piece)
+            if count > limits.max_seconds * SAMPLE_RATE:
+                raise _too_long(limits)
+            yield piece
 
 
 def packed_seconds(encoded: bytes, limits: AudioLimits, check: Check = go_on) -> float:
@@ -159,52 +163,3 @@ def _frames(
             if samples > limits.max_seconds * _USUAL_RATE:
                 raise AudioTooLarge("the audio takes too much work to decode: lower its sample rate or cut it")
             yield frame
-
-
-class _Resampler:
-    """Turns frames into mono samples at 16 kHz, also where the form of the frames changes within a file.
-
-    Frames are joined to blocks first: a call for each of their few hundred samples would take most of the time.
-    """
-
-    def __init__(self) -> None:
-        self._form: tuple[int, str, str] | None = None
-        self._joined: AudioFifo | None = None
-        self._resampler: AudioResampler | None = None
-
-    def take(self, frame: "AudioFrame | None") -> list[npt.NDArray[np.int16]]:
-        """Return the samples that are ready after this frame, or after the last one, which is None."""
-        import av
-
-        try:
-            return [_samples(each) for each in self._resampled(frame)]
-        except (av.FFmpegError, ValueError):  # a damaged frame may claim a form that does not exist
-            self._form = self._joined = self._resampler = None
-            return []
-
-    def _resampled(self, frame: "AudioFrame | None") -> "list[AudioFrame]":
-        import av
-
-        form = None if frame is None else (frame.sample_rate, frame.layout.name, frame.format.name)
-        left: list[AudioFrame] = []
-        if form != self._form:
-            left = self._rest()
-            self._form = form
-            self._joined = av.AudioFifo() if form else None
-            self._resampler = av.AudioResampler(format="s16", layout="mono", rate=SAMPLE_RATE) if form else None
-        if frame is None or self._joined is None or self._resampler is None:
-            return left
-        frame.pts = None  # a gap in the times is not filled up
-        self._joined.write(frame)
-        return left + (self._resampler.resample(self._joined.read()) if self._joined.samples >= _BLOCK else [])
-
-    def _rest(self) -> "list[AudioFrame]":
-        """Return the samples that were held back."""
-        if self._joined is None or self._resampler is None:
-            return []
-        block = self._joined.read()
-        return (self._resampler.resample(block) if block else []) + self._resampler.resample(None)
-
-
-def _samples(frame: "AudioFrame") -> npt.NDArray[np.int16]:
-    return frame.to_ndarray().reshape(-1).astype(np.int16, copy=False)

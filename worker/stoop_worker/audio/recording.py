@@ -1,12 +1,14 @@
 """A decoded file as features, whole or in parts, from which windows are cut."""
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from stoop_worker.audio.ahead import ahead
 from stoop_worker.audio.decode import SAMPLE_RATE, AudioLimits, Check, decode, decoded, go_on
 from stoop_worker.audio.mel import FRAMES, FRAMES_PER_SECOND, LogarithmStream, Mel, MelGeometry, log_mel, normalised
 from stoop_worker.audio.span import Span, end_of_window, in_windows
@@ -112,13 +114,15 @@ def parts(
     A file that is cut into windows comes window by window, while later ones are not decoded yet. The features of each
     are relative to the loudest frame up to its end. Otherwise the whole file is one part: the other windows read the
     text before theirs, and voices are searched for in all of it.
+    Decoding, resampling and features of windows have a thread each.
     """
     if not cutting.in_windows or cutting.speech_only:
         yield record(encoded, limits, geometry, cutting, allocate=allocate, check=check)
         return
     stream = _Windows(geometry.mels, allocate)
-    for samples in decoded(encoded, limits, check):
-        yield from stream.take(samples)
+    with closing(ahead(decoded(encoded, limits, check))) as pieces:
+        for samples in pieces:
+            yield from stream.take(samples)
     yield stream.last()
 
 

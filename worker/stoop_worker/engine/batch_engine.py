@@ -5,6 +5,7 @@ it.
 """
 
 from bisect import insort
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
@@ -12,7 +13,7 @@ from time import perf_counter
 
 from stoop_worker.engine.checks import check_task
 from stoop_worker.engine.config import EngineConfig
-from stoop_worker.engine.device.text_runner import TextRunner
+from stoop_worker.engine.device.text_runner import StartedTexts, TextRunner
 from stoop_worker.engine.encoder import Encoder, Text, Values
 from stoop_worker.engine.model import RequestInvalid
 from stoop_worker.engine.request import Aborted, Finished, Output, Refusal, Refused, Request, Usage
@@ -28,7 +29,10 @@ _OVERTAKEN = 256
 
 @dataclass(slots=True, eq=False)
 class TextRequest:
-    """One request and the values found for its texts so far, by the number of the text."""
+    """One request and the values found for its texts so far, by the number of the text.
+
+    `asked` are the numbers of the texts whose values are found, or being computed.
+    """
 
     request: Request
     texts: tuple[Text, ...]
@@ -36,6 +40,7 @@ class TextRequest:
     arrival: int = -1
     started: float | None = None
     cached_tokens: int = 0
+    asked: set[int] = field(default_factory=set)
     values: dict[int, Values] = field(default_factory=dict)
 
     @property
@@ -45,8 +50,8 @@ class TextRequest:
 
     @property
     def open_texts(self) -> Iterator[tuple[int, Text]]:
-        """The texts without values, with their numbers."""
-        return ((number, text) for number, text in enumerate(self.texts) if number not in self.values)
+        """The texts that nobody works on yet, with their numbers."""
+        return ((number, text) for number, text in enumerate(self.texts) if number not in self.asked)
 
     @property
     def done(self) -> bool:
@@ -54,15 +59,37 @@ class TextRequest:
         return len(self.values) == len(self.texts)
 
 
+_Wanted = dict[Text, list[tuple[TextRequest, int]]]
+"""Texts to run, with the requests that want them and the number that the text has in each."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """A batch that the device works on."""
+
+    wanted: _Wanted
+    texts: list[Text]
+    running: StartedTexts
+    started: float
+
+
 class BatchEngine:
     """Runs the texts of many requests at once; a request ends when all its texts have their values.
 
     A step takes texts in the order of priority and arrival, up to `token_budget` tokens; a longer text runs alone.
     Equal texts run once, and with `prefix_cache` a text seen before not at all.
+
+    With `ahead`, the default on a GPU, a step starts the next batch before it waits for the one before, so that the
+    device never waits for the host.
     """
 
     def __init__(
-        self, model: Encoder, config: EngineConfig | None = None, *, clock: Callable[[], float] = perf_counter
+        self,
+        model: Encoder,
+        config: EngineConfig | None = None,
+        *,
+        clock: Callable[[], float] = perf_counter,
+        ahead: bool | None = None,
     ) -> None:
         self.config = config or EngineConfig()
         self.max_context = min(model.spec.max_context, self.config.max_context)
@@ -70,6 +97,9 @@ class BatchEngine:
         self._clock = clock
         self._runner = TextRunner(model, on_progress=self._on_progress)
         self._cache = TextCache(_CACHE_BYTES if self.config.prefix_cache else 0)
+        self._ahead = model.device.type != "cpu" if ahead is None else ahead
+        self._running: deque[_Batch] = deque()  # by start
+        self._ended = 0.0  # the time when the last batch ended
         self._waiting: list[TextRequest] = []  # by rank
         self._ids: set[str] = set()
         self._outbox: list[Output] = []  # refusals and aborts, which need no step
@@ -80,7 +110,7 @@ class BatchEngine:
     @property
     def idle(self) -> bool:
         """True if a step would do nothing."""
-        return not self._waiting and not self._outbox
+        return not self._waiting and not self._running and not self._outbox
 
     @property
     def progress(self) -> int:
@@ -136,11 +166,17 @@ class BatchEngine:
         self._outbox.append(Aborted(request_id))
 
     def step(self) -> list[Output]:
-        """Choose texts, run them, and return the outputs of the requests that are done."""
+        """Choose texts and start them, wait for the oldest batch, and return the outputs of the requests that are done.
+
+        A step that starts a batch ahead of no other does not wait for it: the next step does.
+        """
         started = self._clock()
-        batch = self._choose(started)
-        if batch:
-            self._run(batch, started)
+        wanted = self._choose(started)
+        if wanted:
+            self._start(wanted, started)
+        behind = 1 if self._ahead and wanted else 0
+        if len(self._running) > behind:
+            self._end_oldest()
         outputs, self._outbox = self._outbox, []
         return outputs + self._finish()
 
@@ -151,6 +187,7 @@ class BatchEngine:
     def check(self) -> None:
         """Assert that nothing is lost. Call it only when idle."""
         assert self._ids == {each.request.id for each in self._waiting}
+        assert not self._running
         self._cache.check()
 
     def _on_progress(self) -> None:
@@ -164,52 +201,70 @@ class BatchEngine:
                 Refusal.CONTEXT_OVERFLOW,
             )
 
-    def _choose(self, now: float) -> dict[Text, list[tuple[TextRequest, int]]]:
-        """Take the values of texts seen before, and return the texts to run, with the requests that need them."""
-        batch: dict[Text, list[tuple[TextRequest, int]]] = {}
+    def _choose(self, now: float) -> _Wanted:
+        """Take the values of texts seen before, join those being computed, and return the texts to run."""
+        wanted: _Wanted = {}
         room = self.config.token_budget
         for waiting in self._waiting:
             for number, text in list(waiting.open_texts):
                 known = self._cache.get(text)
-                if known is not None or text in batch:
+                others = wanted.get(text) or self._running_for(text)
+                if known is not None or others is not None:
                     waiting.cached_tokens += len(text.ids)
-                elif batch and len(text.ids) > room:
-                    return batch
+                elif wanted and len(text.ids) > room:
+                    return wanted
                 waiting.started = now if waiting.started is None else waiting.started
+                waiting.asked.add(number)
                 if known is not None:
                     waiting.values[number] = known
-                    continue
-                room -= 0 if text in batch else len(text.ids)
-                batch.setdefault(text, []).append((waiting, number))
-        return batch
+                elif others is not None:
+                    others.append((waiting, number))
+                else:
+                    room -= len(text.ids)
+                    wanted[text] = [(waiting, number)]
+        return wanted
 
-    def _run(self, batch: dict[Text, list[tuple[TextRequest, int]]], started: float) -> None:
-        texts = sorted(batch, key=lambda text: len(text.ids))  # attention runs texts of one length together
-        for text, values in zip(texts, self._runner.run(texts), strict=True):
+    def _running_for(self, text: Text) -> list[tuple[TextRequest, int]] | None:
+        return next((batch.wanted[text] for batch in self._running if text in batch.wanted), None)
+
+    def _start(self, wanted: _Wanted, started: float) -> None:
+        texts = sorted(wanted, key=lambda text: len(text.ids))  # attention runs texts of one length together
+        self._running.append(_Batch(wanted, texts, self._runner.start(texts), started))
+
+    def _end_oldest(self) -> None:
+        batch = self._running.popleft()
+        for text, values in zip(batch.texts, batch.running.values(), strict=True):
             self._cache.put(text, values)
-            for wanting, number in batch[text]:
+            for wanting, number in batch.wanted[text]:
                 wanting.values[number] = values
         self._on_progress()
-        requests = {wanting.request.id for wantings in batch.values() for wanting, _ in wantings}
-        self._totals = self._totals.with_texts(
-            sum(len(text.ids) for text in texts), len(requests), self._clock() - started
-        )
+        began, self._ended = max(batch.started, self._ended), self._clock()
+        requests = {wanting.request.id for wantings in batch.wanted.values() for wanting, _ in wantings}
+        tokens = sum(len(text.ids) for text in batch.texts)
+        self._totals = self._totals.with_texts(tokens, len(requests), self._ended - began)
 
     def _finish(self) -> list[Output]:
         done = [each for each in self._waiting if each.done]
+        if not done:
+            return []
         self._waiting = [each for each in self._waiting if not each.done]
-        return [self._finished(each, self._clock()) for each in done]
+        self._ids.difference_update(each.request.id for each in done)
+        now = self._clock()
+        usages = [_usage(each, now) for each in done]
+        self._totals = self._totals.with_answered(usages)
+        return [self._answer(each, usage) for each, usage in zip(done, usages, strict=True)]
 
-    def _finished(self, ended: TextRequest, now: float) -> Finished:
-        self._ids.remove(ended.request.id)
-        usage = Usage(
-            input_tokens=sum(len(text.ids) for text in ended.texts),
-            output_tokens=0,
-            cached_tokens=ended.cached_tokens,
-            prefill_time_ms=1e3 * (now - (now if ended.started is None else ended.started)),
-            decode_time_ms=0.0,
-            ttft_ms=1e3 * (now - ended.submitted),
-        )
-        self._totals = self._totals.with_finished(usage, image_hit=False)
+    def _answer(self, ended: TextRequest, usage: Usage) -> Finished:
         values = [ended.values[number] for number in range(len(ended.texts))]
         return self._model.answer(ended.request, ended.texts, values, usage)
+
+
+def _usage(ended: TextRequest, now: float) -> Usage:
+    return Usage(
+        input_tokens=sum(len(text.ids) for text in ended.texts),
+        output_tokens=0,
+        cached_tokens=ended.cached_tokens,
+        prefill_time_ms=1e3 * (now - (now if ended.started is None else ended.started)),
+        decode_time_ms=0.0,
+        ttft_ms=1e3 * (now - ended.submitted),
+    )

@@ -1,5 +1,6 @@
 """Counts of the engine's work and of the resources it holds, for metrics."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
@@ -68,6 +69,15 @@ class Totals:
             output_tokens=self.output_tokens + usage.output_tokens,
             cached_tokens=self.cached_tokens + usage.cached_tokens,
             image_hits=self.image_hits + image_hit,
+        )
+
+    def with_answered(self, usages: Sequence[Usage]) -> "Totals":
+        """Add finished requests of an encoder, which have no output tokens."""
+        return replace(
+            self,
+            finished=self.finished + len(usages),
+            input_tokens=self.input_tokens + sum(usage.input_tokens for usage in usages),
+            cached_tokens=self.cached_tokens + sum(usage.cached_tokens for usage in usages),
         )
 
     def with_refused(self) -> "Totals":

@@ -22,7 +22,7 @@ and `kernel.py` (or the files named there) computes it with Triton. Files in CUD
     skinny_linear/    products of few rows with large weights
     moe/              a mixture of experts
     low_rank/         corrections by another adapter for each row
-    swiglu/           the gated activation of an MLP
+    swiglu/           the gated activations of MLPs
     sampling/         the choice of tokens
     patchify/         pixels to normalised patches
     resize/           Pillow's LANCZOS and BICUBIC

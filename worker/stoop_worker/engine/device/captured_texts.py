@@ -4,7 +4,7 @@ T tokens, N texts, V values of a text.
 """
 
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import NamedTuple
 
 import numpy as np
@@ -40,8 +40,11 @@ def shapes(longest: int) -> list[TextShape]:
 
 def send_rows(texts: Sequence[Text], to_device: ToDevice) -> tuple[Tensor, Tensor]:
     """Return ids_T and positions_T of texts one behind another, both int64, on the device."""
-    ids_T = to_device(np.concatenate([np.array(text.ids) for text in texts]), torch.int64)
-    return ids_T, to_device(np.concatenate([np.arange(len(text.ids)) for text in texts]), torch.int64)
+    lengths = np.array([len(text.ids) for text in texts])
+    ends = lengths.cumsum()
+    ids = np.fromiter(chain.from_iterable(text.ids for text in texts), np.int64, ends[-1])
+    positions = np.arange(ends[-1]) - np.repeat(ends - lengths, lengths)
+    return to_device(ids, torch.int64), to_device(positions, torch.int64)
 
 
 class CapturedTexts:

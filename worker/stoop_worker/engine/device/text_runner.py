@@ -1,23 +1,44 @@
 """Packs texts one behind another, and runs an encoder over them. T tokens, N texts."""
 
 from collections.abc import Callable, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
-import numpy as np
 import torch
 
 from stoop_worker.engine.device.captured_texts import CapturedTexts, send_rows
 from stoop_worker.engine.device.upload import Upload
 from stoop_worker.engine.encoder import Encoder, Text, Values
 from stoop_worker.engine.graphs import Graphs
-from stoop_worker.engine.tensors import PackedTexts
+from stoop_worker.engine.tensors import PackedTexts, TextValues
 from stoop_worker.kernels.backend import runs_flash
 
-__all__ = ["TextRunner"]
+__all__ = ["StartedTexts", "TextRunner"]
+
+
+class StartedTexts:
+    """Texts that a device is reading. Their values are copied to the host behind the work, while later work starts."""
+
+    def __init__(self, found: TextValues) -> None:
+        self._counts = found.counts
+        self._copied: torch.cuda.Event | None = None
+        self._values = found.values
+        if found.values.is_cuda:
+            self._values = torch.empty(found.values.shape, dtype=found.values.dtype, pin_memory=True)
+            self._values.copy_(found.values, non_blocking=True)
+            self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._copied.record()
+
+    def values(self) -> list[Values]:
+        """Wait for the device, and return the values of each text."""
+        if self._copied is not None:
+            self._copied.synchronize()
+        values, ends = self._values.numpy(), list(accumulate(self._counts, initial=0))
+        assert values.shape == (ends[-1],)
+        return [values[start:end] for start, end in pairwise(ends)]
 
 
 class TextRunner:
-    """Runs texts through an encoder, and waits for their values; small batches run as CUDA graphs after `warm_up`."""
+    """Runs texts through an encoder; small batches run as CUDA graphs after `warm_up`."""
 
     def __init__(self, model: Encoder, *, on_progress: Callable[[], None]) -> None:
         self._model = model
@@ -31,15 +52,13 @@ class TextRunner:
             self._captured = CapturedTexts(self._model, Graphs())
 
     @torch.inference_mode()
-    def run(self, texts: Sequence[Text]) -> list[Values]:
-        """Return the values of each text."""
+    def start(self, texts: Sequence[Text]) -> StartedTexts:
+        """Start work on texts; on a GPU it goes on behind this call, after all work started before."""
         found = None if self._captured is None else self._captured.run(texts)
         if found is None:
             found = self._model.encode_texts(self._lay_out(texts))
         assert len(found.counts) == len(texts)
-        ends = list(accumulate(found.counts))
-        assert found.values.shape == (ends[-1],)
-        return np.split(found.values.cpu().numpy(), ends[:-1])
+        return StartedTexts(found)
 
     def _lay_out(self, texts: Sequence[Text]) -> PackedTexts:
         starts = (0, *accumulate(len(text.ids) for text in texts))

@@ -6,7 +6,7 @@ from stoop_worker.kernels.backend import uses_kernel
 from stoop_worker.kernels.layer_norm import reference
 from stoop_worker.kernels.layer_norm.reference import EPSILON
 
-__all__ = ["add_layer_norm", "add_layer_norm_fp8", "layer_norm", "layer_norm_fp8"]
+__all__ = ["add_layer_norm", "add_layer_norm_fp8", "layer_norm", "layer_norm_fp8", "norm_of_sum", "norm_of_sum_fp8"]
 
 
 def layer_norm(x_TC: Tensor, weight_C: Tensor, bias_C: Tensor, *, epsilon: float = EPSILON) -> Tensor:
@@ -50,3 +50,23 @@ def add_layer_norm_fp8(
 
         return launch(x_TC, added, weight_C, bias_C)
     return reference.add_layer_norm_fp8(x_TC, added, weight_C, bias_C)
+
+
+def norm_of_sum(x_TC: Tensor, added: tuple[Tensor, ...], weight_C: Tensor, bias_C: Tensor) -> Tensor:
+    """Return the layer norm of the sum that `add_layer_norm` makes, without the sum."""
+    if uses_kernel(x_TC, *added, weight_C, bias_C):
+        from stoop_worker.kernels.layer_norm.kernel import norm_of_sum as launch
+
+        return launch(x_TC, added, weight_C, bias_C)
+    return reference.norm_of_sum(x_TC, added, weight_C, bias_C)
+
+
+def norm_of_sum_fp8(
+    x_TC: Tensor, added: tuple[Tensor, ...], weight_C: Tensor, bias_C: Tensor
+) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """Return `norm_of_sum`, and the same rows as float8_e4m3fn with the float32 scale of each."""
+    if uses_kernel(x_TC, *added, weight_C, bias_C):
+        from stoop_worker.kernels.layer_norm.kernel import norm_of_sum_fp8 as launch
+
+        return launch(x_TC, added, weight_C, bias_C)
+    return reference.norm_of_sum_fp8(x_TC, added, weight_C, bias_C)

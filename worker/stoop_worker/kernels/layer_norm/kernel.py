@@ -2,6 +2,8 @@
 # ruff: noqa: PLR0913
 """Layer norm in one pass, with the sums before it and the rounding to fp8 after it. T rows, C model dim."""
 
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
@@ -10,15 +12,24 @@ from torch import Tensor
 from stoop_worker.kernels.fp8.rows import parts, rounded_sum, store_fp8, warps
 from stoop_worker.kernels.layer_norm.reference import EPSILON
 
-__all__ = ["add_layer_norm", "add_layer_norm_fp8", "layer_norm", "layer_norm_fp8"]
+__all__ = ["add_layer_norm", "add_layer_norm_fp8", "layer_norm", "layer_norm_fp8", "norm_of_sum", "norm_of_sum_fp8"]
 
 _Added = tuple[Tensor, ...]
+
+
+class _Into(NamedTuple):
+    """Receives the norm, with its scales if it is fp8, and at most one of the sum and the norm before its rounding."""
+
+    normed_TC: Tensor
+    scale_T1: Tensor | None = None
+    sum_TC: Tensor | None = None
+    plain_TC: Tensor | None = None
 
 
 def layer_norm(x_TC: Tensor, weight_C: Tensor, bias_C: Tensor, *, epsilon: float = EPSILON) -> Tensor:
     """See the reference."""
     normed_TC = torch.empty_like(x_TC, memory_format=torch.contiguous_format)
-    _launch(x_TC, (), weight_C, bias_C, (None, normed_TC, None), epsilon=epsilon)
+    _launch(x_TC, (), weight_C, bias_C, _Into(normed_TC), epsilon=epsilon)
     return normed_TC
 
 
@@ -34,14 +45,14 @@ def add_layer_norm(
     """See the reference; `row_warps` overrides the number of warps that share a row."""
     sum_TC, normed_TC = (torch.empty_like(x_TC, memory_format=torch.contiguous_format) for _ in range(2))
     options = {} if row_warps is None else {"num_warps": row_warps}
-    _launch(x_TC, added, weight_C, bias_C, (sum_TC, normed_TC, None), epsilon, **options)
+    _launch(x_TC, added, weight_C, bias_C, _Into(normed_TC, sum_TC=sum_TC), epsilon, **options)
     return sum_TC, normed_TC
 
 
 def layer_norm_fp8(x_TC: Tensor, weight_C: Tensor, bias_C: Tensor) -> tuple[Tensor, Tensor]:
     """See the reference."""
     values_TC, scale_T1 = _fp8_like(x_TC)
-    _launch(x_TC, (), weight_C, bias_C, (None, values_TC, scale_T1))
+    _launch(x_TC, (), weight_C, bias_C, _Into(values_TC, scale_T1))
     return values_TC, scale_T1
 
 
@@ -51,8 +62,25 @@ def add_layer_norm_fp8(
     """See the reference."""
     sum_TC = torch.empty_like(x_TC, memory_format=torch.contiguous_format)
     values_TC, scale_T1 = _fp8_like(x_TC)
-    _launch(x_TC, added, weight_C, bias_C, (sum_TC, values_TC, scale_T1))
+    _launch(x_TC, added, weight_C, bias_C, _Into(values_TC, scale_T1, sum_TC=sum_TC))
     return sum_TC, (values_TC, scale_T1)
+
+
+def norm_of_sum(x_TC: Tensor, added: _Added, weight_C: Tensor, bias_C: Tensor) -> Tensor:
+    """See the reference."""
+    normed_TC = torch.empty_like(x_TC, memory_format=torch.contiguous_format)
+    _launch(x_TC, added, weight_C, bias_C, _Into(normed_TC))
+    return normed_TC
+
+
+def norm_of_sum_fp8(
+    x_TC: Tensor, added: _Added, weight_C: Tensor, bias_C: Tensor
+) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """See the reference."""
+    normed_TC = torch.empty_like(x_TC, memory_format=torch.contiguous_format)
+    values_TC, scale_T1 = _fp8_like(x_TC)
+    _launch(x_TC, added, weight_C, bias_C, _Into(values_TC, scale_T1, plain_TC=normed_TC))
+    return normed_TC, (values_TC, scale_T1)
 
 
 def _fp8_like(x_TC: Tensor) -> tuple[Tensor, Tensor]:
@@ -65,13 +93,13 @@ def _launch(
     added: _Added,
     weight_C: Tensor,
     bias_C: Tensor,
-    into: tuple[Tensor | None, Tensor, Tensor | None],
+    into: _Into,
     epsilon: float = EPSILON,
     **options: int,
 ) -> None:
     x_TC = x_TC.contiguous()
     first_TC, second_TC = (added[i].contiguous() if i < len(added) else x_TC for i in range(2))
-    sum_TC, normed_TC, scale_T1 = into
+    kept_TC = into.plain_TC if into.sum_TC is None else into.sum_TC
     width = x_TC.shape[-1]
     rows = x_TC.numel() // width
     head, tail = parts(width)
@@ -81,15 +109,16 @@ def _launch(
         second_TC,
         weight_C,
         bias_C,
-        x_TC if sum_TC is None else sum_TC,
-        normed_TC,
-        x_TC if scale_T1 is None else scale_T1,
+        x_TC if kept_TC is None else kept_TC,
+        into.normed_TC,
+        x_TC if into.scale_T1 is None else into.scale_T1,
         EPSILON=epsilon,
         C=width,
         HEAD=head,
         TAIL=tail,
         ADDED=len(added),
-        FP8=scale_T1 is not None,
+        KEPT="sum" if into.sum_TC is not None else "norm" if into.plain_TC is not None else "",
+        FP8=into.scale_T1 is not None,
         **{"num_warps": warps(rows, width), **options},
     )
 
@@ -101,7 +130,7 @@ def _add_layer_norm(
     second,
     weight,
     bias,
-    summed,
+    kept,
     normed,
     scales,
     EPSILON: tl.constexpr,
@@ -109,6 +138,7 @@ def _add_layer_norm(
     HEAD: tl.constexpr,
     TAIL: tl.constexpr,
     ADDED: tl.constexpr,
+    KEPT: tl.constexpr,
     FP8: tl.constexpr,
 ):  # one program a row
     row = tl.program_id(0).to(tl.int64)
@@ -125,9 +155,9 @@ def _add_layer_norm(
     if ADDED > 1:
         head = rounded_sum(head, tl.load(second + start + cols))
         tail = rounded_sum(tail, tl.load(second + start + tail_cols, mask=inside, other=0.0))
-    if ADDED > 0:
-        tl.store(summed + start + cols, head)
-        tl.store(summed + start + tail_cols, tail, mask=inside)
+    if KEPT == "sum":
+        tl.store(kept + start + cols, head)
+        tl.store(kept + start + tail_cols, tail, mask=inside)
 
     head = head.to(tl.float32)
     tail = tail.to(tl.float32)
@@ -143,6 +173,9 @@ def _add_layer_norm(
 
     head = head.to(x.dtype.element_ty)
     tail = tail.to(x.dtype.element_ty)
+    if KEPT == "norm":
+        tl.store(kept + start + cols, head)
+        tl.store(kept + start + tail_cols, tail, mask=inside)
     if FP8:
         store_fp8(head.to(tl.float32), tail.to(tl.float32), normed, scales, row, C, HEAD, TAIL)
     else:

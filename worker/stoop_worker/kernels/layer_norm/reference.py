@@ -6,7 +6,15 @@ from torch.nn import functional
 
 from stoop_worker.kernels.fp8 import reference as fp8
 
-__all__ = ["EPSILON", "add_layer_norm", "add_layer_norm_fp8", "layer_norm", "layer_norm_fp8"]
+__all__ = [
+    "EPSILON",
+    "add_layer_norm",
+    "add_layer_norm_fp8",
+    "layer_norm",
+    "layer_norm_fp8",
+    "norm_of_sum",
+    "norm_of_sum_fp8",
+]
 
 EPSILON = 1e-5
 
@@ -39,3 +47,16 @@ def add_layer_norm_fp8(
     """Return sum_TC as by `add_layer_norm`, and its layer norm as by `layer_norm_fp8`."""
     sum_TC, normed_TC = add_layer_norm(x_TC, added, weight_C, bias_C)
     return sum_TC, fp8.quantise_rows(normed_TC)
+
+
+def norm_of_sum(x_TC: Tensor, added: tuple[Tensor, ...], weight_C: Tensor, bias_C: Tensor) -> Tensor:
+    """Return the layer norm of the sum that `add_layer_norm` makes, without the sum."""
+    return add_layer_norm(x_TC, added, weight_C, bias_C)[1]
+
+
+def norm_of_sum_fp8(
+    x_TC: Tensor, added: tuple[Tensor, ...], weight_C: Tensor, bias_C: Tensor
+) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """Return `norm_of_sum`, and the same rows as float8_e4m3fn with the float32 scale of each."""
+    normed_TC = norm_of_sum(x_TC, added, weight_C, bias_C)
+    return normed_TC, fp8.quantise_rows(normed_TC)

@@ -21,10 +21,13 @@ __all__ = [
     "Linear",
     "Rows",
     "add_layer_norm",
+    "inner_rows",
     "layer_norm",
     "layer_norm_for",
     "linear",
     "mlp",
+    "norm_of_sum",
+    "rows_for",
     "select",
 ]
 
@@ -108,12 +111,27 @@ def add_layer_norm(
     return norm.add_layer_norm(x_TC, added, weights.weight, weights.bias)
 
 
+def norm_of_sum(x_TC: Tensor, added_TC: Tensor, weights: LayerNorm, *, reader: AnyLinear) -> tuple[Tensor, Rows]:
+    """Return the norm of the sum, plain and as rows for the linear layer that reads them."""
+    if isinstance(reader, fp8.Fp8Linear):
+        normed_TC, rows = norm.norm_of_sum_fp8(x_TC, (added_TC,), weights.weight, weights.bias)
+        return normed_TC, Fp8Rows(*rows)
+    normed_TC = norm.norm_of_sum(x_TC, (added_TC,), weights.weight, weights.bias)
+    return normed_TC, normed_TC
+
+
+def rows_for(reader: AnyLinear, x_TC: Tensor) -> Rows:
+    """Return rows for the linear layer that reads them, for several such layers to share."""
+    return Fp8Rows(*fp8.quantise_rows(x_TC)) if isinstance(reader, fp8.Fp8Linear) else x_TC
+
+
 def mlp(x_TC: Rows, weights: MLP) -> Tensor:
     """Return Linear, tanh-GELU, Linear of x."""
-    return linear(_inner(x_TC, weights.fc1), weights.fc2)
+    return linear(inner_rows(x_TC, weights.fc1), weights.fc2)
 
 
-def _inner(x_TC: Rows, fc1: AnyLinear) -> Rows:
+def inner_rows(x_TC: Rows, fc1: AnyLinear) -> Rows:
+    """Return tanh-GELU of a linear layer, as rows for a layer of its kind."""
     if isinstance(fc1, fp8.Fp8Linear):
         return Fp8Rows(*fp8.gelu_fp8(linear(x_TC, fc1)))
     assert isinstance(x_TC, Tensor), "rows are quantised for fp8 layers alone"

@@ -38,7 +38,9 @@ def open_model(found: Source, options: LoadOptions, download: Download) -> "Deco
 def check_options(options: LoadOptions) -> None:
     """Raise `ConfigError` for options that this family cannot follow."""
     if options.fp8_linears:
-        raise ConfigError("--fp8-linears is for Moondream: leave it off, or use a checkpoint that is stored in float8")
+        raise ConfigError(
+            "--fp8-linears is for Moondream and XLM-RoBERTa: leave it off, or use a checkpoint that is stored in float8"
+        )
     if options.adapters is not None:
         raise ConfigError("--adapters is for Moondream: leave it off")
 

@@ -22,6 +22,8 @@ from stoop_worker.models.encoders.loaded import Loaded, TextModel
 
 __all__ = ["COLBERT_BYTES", "Embedder"]
 
+_DENSE: Final = (VectorKind.DENSE,)
+
 COLBERT_BYTES: Final = 8 << 20
 """Most bytes of all ColBERT vectors of a request. They are large: 4 KB a token of bge-m3."""
 
@@ -75,6 +77,8 @@ class Embedder(TextModel):
 
     def _split(self, text: Text, values: Values) -> dict[VectorKind, Values]:
         """Return the values of each kind."""
+        if text.kinds == _DENSE:
+            return {VectorKind.DENSE: values}
         count, width = len(text.ids), self.spec.width
         counts = {VectorKind.DENSE: width, VectorKind.SPARSE: count, VectorKind.COLBERT: (count - 1) * width}
         ends = np.cumsum([counts[kind] for kind in text.kinds])

@@ -42,7 +42,7 @@ _WINDOWS = {"cpu": 1, "cuda": 16}  # windows that one step should encode at most
 def open_model(found: Source, options: LoadOptions, download: Download) -> "WhisperFamily":
     """Load a model from the files found; raises `CheckpointError` or `ConfigError`."""
     if options.fp8_linears:
-        raise ConfigError("--fp8-linears is for Moondream: leave it off")
+        raise ConfigError("--fp8-linears is for Moondream and XLM-RoBERTa: leave it off")
     if options.adapters is not None:
         raise ConfigError("--adapters is for Moondream: leave it off")
     model = load_whisper(found, options)

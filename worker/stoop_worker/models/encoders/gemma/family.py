@@ -32,6 +32,8 @@ def open_model(found: Source, options: LoadOptions, download: Download) -> Encod
     """Load a model from the files found; raises `CheckpointError`, or `ConfigError` for float16."""
     if options.dtype is torch.float16:
         raise ConfigError("this model overflows in float16: choose bfloat16 or float32")
+    if options.fp8_linears:
+        raise ConfigError("--fp8-linears is for Moondream and XLM-RoBERTa: leave it off")
     document = found.document()
     config = read_config(document)
     if not poolings(found.folder) <= {"mean_tokens"}:

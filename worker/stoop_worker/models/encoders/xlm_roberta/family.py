@@ -4,16 +4,19 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+import torch
+
+from stoop_worker.engine.config import check_float8
 from stoop_worker.engine.encoder import Encoder
 from stoop_worker.engine.request import VectorKind
-from stoop_worker.errors import CheckpointError
+from stoop_worker.errors import CheckpointError, ConfigError
 from stoop_worker.models.blocks.layers import Linear
 from stoop_worker.models.encoders.embedder import Embedder
 from stoop_worker.models.encoders.loaded import Loaded, poolings
 from stoop_worker.models.encoders.reranker import Reranker
 from stoop_worker.models.encoders.text_ids import TextIds
 from stoop_worker.models.encoders.xlm_roberta import network
-from stoop_worker.models.encoders.xlm_roberta.config import read_config
+from stoop_worker.models.encoders.xlm_roberta.config import XLMRobertaConfig, read_config
 from stoop_worker.models.encoders.xlm_roberta.weights import (
     VectorHeads,
     XLMRobertaWeights,
@@ -29,6 +32,7 @@ __all__ = ["open_model"]
 
 _SPARSE: Final = "sparse_linear.pt"
 _COLBERT: Final = "colbert_linear.pt"
+_MULTIPLE: Final = 16  # cuBLAS requires it of both sizes of a matrix in float8
 
 
 def open_model(found: Source, options: LoadOptions, download: Download) -> Encoder:
@@ -52,6 +56,9 @@ def _load(found: Source, options: LoadOptions) -> Loaded:
     digest = digest_of(document, tensors, found.weights, "embeddings.LayerNorm.weight")
     name, untrained = found.identity(document)
     weights = XLMRobertaWeights.of(tensors, config)
+    if options.fp8_linears:
+        _check_fp8(config, options)
+        weights = weights.in_fp8()
     heads = VectorHeads() if config.scores else _vector_heads(found.folder, config.dim, options)
     return Loaded(
         network=(
@@ -69,6 +76,14 @@ def _load(found: Source, options: LoadOptions) -> Loaded:
         dtype=options.dtype,
         kinds=_kinds(heads),
     )
+
+
+def _check_fp8(config: XLMRobertaConfig, options: LoadOptions) -> None:
+    check_float8(options.device, "fp8_linears")
+    if options.device.type == "cuda" and options.dtype is not torch.bfloat16:
+        raise ConfigError("fp8_linears goes with bfloat16 on a GPU: use dtype bfloat16, or leave it off")
+    if config.dim % _MULTIPLE or config.ff_dim % _MULTIPLE:
+        raise ConfigError(f"fp8_linears needs layers whose sizes are multiples of {_MULTIPLE}: leave it off")
 
 
 def _vector_heads(folder: Path, dim: int, options: LoadOptions) -> VectorHeads:

@@ -8,8 +8,7 @@ from torch.nn.functional import embedding, gelu, normalize
 
 from stoop_worker.engine.request import VectorKind
 from stoop_worker.engine.tensors import PackedTexts, TextValues
-from stoop_worker.kernels.layer_norm import add_layer_norm
-from stoop_worker.models.blocks.layers import layer_norm, linear
+from stoop_worker.models.blocks.layers import Rows, inner_rows, layer_norm, linear, norm_of_sum, rows_for
 from stoop_worker.models.blocks.packed_attention import packed_attention
 from stoop_worker.models.encoders.xlm_roberta.config import XLMRobertaConfig
 from stoop_worker.models.encoders.xlm_roberta.weights import Block, ScoreHead, VectorHeads, XLMRobertaWeights
@@ -67,47 +66,48 @@ def _dense(x_NC: Tensor) -> Tensor:
 
 def _hidden(packed: PackedTexts, weights: XLMRobertaWeights, config: XLMRobertaConfig) -> Tensor:
     """Return the last hidden state of every token, (T, C)."""
-    x_TC = _all_but_last(packed, weights, config)
+    x_TC, rows_TC = _all_but_last(packed, weights, config)
     last = weights.blocks[-1]
-    return _finish(x_TC, _attend(x_TC, last, packed, config), last)
+    return _finish(x_TC, _attend(rows_TC, last, packed, config), last)[0]
 
 
 def _first_hidden(packed: PackedTexts, weights: XLMRobertaWeights, config: XLMRobertaConfig) -> Tensor:
     """Return the last hidden state of each text's first token, (N, C)."""
-    x_TC = _all_but_last(packed, weights, config)
+    x_TC, rows_TC = _all_but_last(packed, weights, config)
     last = weights.blocks[-1]
     # only the keys and values of the other tokens are needed from here on
-    attended_TC = _attend(x_TC, last, packed, config)
-    return _finish(x_TC[packed.firsts_N], attended_TC[packed.firsts_N], last)
+    attended_TC = _attend(rows_TC, last, packed, config)
+    return _finish(x_TC[packed.firsts_N], attended_TC[packed.firsts_N], last)[0]
 
 
-def _all_but_last(packed: PackedTexts, weights: XLMRobertaWeights, config: XLMRobertaConfig) -> Tensor:
-    """Run the embeddings and every block but the last, (T, C)."""
+def _all_but_last(packed: PackedTexts, weights: XLMRobertaWeights, config: XLMRobertaConfig) -> tuple[Tensor, Rows]:
+    """Run the embeddings and every block but the last; return x_TC, plain and as rows for the last."""
     positions_T = packed.positions_T + config.first_position
     x_TC = embedding(packed.ids_T, weights.words) + embedding(positions_T, weights.positions)
     x_TC = layer_norm(x_TC, weights.norm)
+    rows_TC = rows_for(weights.blocks[0].qkv, x_TC)
     for block in weights.blocks[:-1]:
         packed.on_progress()
-        x_TC = _finish(x_TC, _attend(x_TC, block, packed, config), block)
+        x_TC, rows_TC = _finish(x_TC, _attend(rows_TC, block, packed, config), block)
     packed.on_progress()
-    return x_TC
+    return x_TC, rows_TC
 
 
-def _attend(x_TC: Tensor, block: Block, packed: PackedTexts, config: XLMRobertaConfig) -> Tensor:
-    q_THD, k_THD, v_THD = linear(x_TC, block.qkv).view(len(x_TC), 3, config.heads, -1).unbind(1)
+def _attend(rows_TC: Rows, block: Block, packed: PackedTexts, config: XLMRobertaConfig) -> Tensor:
+    made_TN = linear(rows_TC, block.qkv)
+    q_THD, k_THD, v_THD = made_TN.view(len(made_TN), 3, config.heads, -1).unbind(1)
     return packed_attention(q_THD, k_THD, v_THD, packed, scale=q_THD.shape[-1] ** -0.5).flatten(1)
 
 
-def _finish(x_TC: Tensor, attended_TC: Tensor, block: Block) -> Tensor:
-    _, x_TC = add_layer_norm(x_TC, (linear(attended_TC, block.out),), block.norm.weight, block.norm.bias)
-    added_TC = linear(_inner(x_TC, block), block.fc2)
-    return add_layer_norm(x_TC, (added_TC,), block.mlp_norm.weight, block.mlp_norm.bias)[1]
+def _finish(x_TC: Tensor, attended_TC: Tensor, block: Block) -> tuple[Tensor, Rows]:
+    """Return the block's output, plain and as rows for the next block."""
+    x_TC, rows_TC = norm_of_sum(x_TC, linear(attended_TC, block.out), block.norm, reader=block.fc1)
+    return norm_of_sum(x_TC, linear(_inner(rows_TC, block), block.fc2), block.mlp_norm, reader=block.qkv)
 
 
-def _inner(x_TC: Tensor, block: Block) -> Tensor:
+def _inner(rows_TC: Rows, block: Block) -> Rows:
     """Return GELU of the MLP's first layer."""
-    if x_TC.is_cuda and x_TC.dtype is not torch.float32:
-        # in one pass with the product; GELU by tanh differs from that by erf by at most 5e-4
-        inner_TF: Tensor = torch._addmm_activation(block.fc1.bias, x_TC, block.fc1.weight.t(), use_gelu=True)
-        return inner_TF
-    return gelu(linear(x_TC, block.fc1))
+    if isinstance(rows_TC, Tensor) and (not rows_TC.is_cuda or rows_TC.dtype is torch.float32):
+        return gelu(linear(rows_TC, block.fc1))
+    # in one pass with the product, or with the rounding; GELU by tanh differs from that by erf by at most 5e-4
+    return inner_rows(rows_TC, block.fc1)

@@ -4,12 +4,13 @@ C model dim, F inner dim of the MLP, S positions, V vocabulary.
 """
 
 from collections.abc import Mapping, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from stoop_worker.models.blocks.layers import LayerNorm, Linear
+from stoop_worker.kernels.fp8 import Fp8Linear
+from stoop_worker.models.blocks.layers import AnyLinear, LayerNorm, Linear
 from stoop_worker.models.encoders.xlm_roberta.config import XLMRobertaConfig
 
 __all__ = ["Block", "ScoreHead", "VectorHeads", "XLMRobertaWeights", "expected_shapes", "present_name"]
@@ -22,11 +23,11 @@ _Tensors = MutableMapping[str, Tensor]
 class Block:
     """One layer. `qkv` makes the heads of q, then of k, then of v."""
 
-    qkv: Linear
-    out: Linear
+    qkv: AnyLinear
+    out: AnyLinear
     norm: LayerNorm
-    fc1: Linear
-    fc2: Linear
+    fc1: AnyLinear
+    fc2: AnyLinear
     mlp_norm: LayerNorm
 
 
@@ -67,6 +68,10 @@ class XLMRobertaWeights:
             blocks=tuple(_block(tensors, f"encoder.layer.{layer}.") for layer in range(config.layers)),
             head=_head(tensors) if config.scores else None,
         )
+
+    def in_fp8(self) -> "XLMRobertaWeights":
+        """Return weights whose blocks have fp8 linears; all else is shared."""
+        return replace(self, blocks=tuple(_in_fp8(block) for block in self.blocks))
 
 
 def present_name(stored: str) -> tuple[str, bool] | None:
@@ -115,6 +120,11 @@ def _block(tensors: _Tensors, prefix: str) -> Block:
         fc2=Linear(*_pair(tensors, f"{prefix}output.dense")),
         mlp_norm=LayerNorm(*_pair(tensors, f"{prefix}output.LayerNorm")),
     )
+
+
+def _in_fp8(block: Block) -> Block:
+    qkv, out, fc1, fc2 = (Fp8Linear.of(each.weight, each.bias) for each in (block.qkv, block.out, block.fc1, block.fc2))
+    return replace(block, qkv=qkv, out=out, fc1=fc1, fc2=fc2)
 
 
 def _head(tensors: _Tensors) -> ScoreHead:
