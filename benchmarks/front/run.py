@@ -1,6 +1,7 @@
 """Measures the CPU time that one job costs the front of a worker, in milliseconds of each of its threads.
 
     python -m benchmarks.front.run --concurrency 64 --jobs 2000
+    python -m benchmarks.front.run --concurrency 32 --jobs 150 --count 8 --megapixels 12
 
 Uses a real Redis, a real S3 server and the front of a real worker. In place of the engine, a process answers at once
 with the checksum of the pixels. Every answer is compared with the checksum of Pillow's pixels.
@@ -24,7 +25,7 @@ from typing import IO, Any
 
 from PIL import Image as Pillow
 
-from benchmarks.engine.photos import LARGE, make_photos
+from benchmarks.engine.photos import LARGE, Format, make_photos
 from benchmarks.figures import machine, write_json
 from benchmarks.queue.processes import cpu_seconds, descendants
 from stoop import AsyncClient
@@ -47,7 +48,7 @@ _PARTS = {
 def main(argv: list[str] | None = None) -> dict[str, Any]:
     """Measure and print; return the figures."""
     arguments = _parser().parse_args(argv)
-    photos = make_photos(arguments.count, LARGE, arguments.photos)
+    photos = make_photos(arguments.count, _format(arguments.megapixels), arguments.photos)
     with tempfile.TemporaryDirectory(prefix="stoop-front-") as name:
         folder = Path(name)
         with embedded_redis(folder / "redis") as redis, embedded_s3(folder / "s3") as s3:
@@ -68,9 +69,17 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--jobs", type=int, default=2000)
     parser.add_argument("--concurrency", type=int, default=64)
     parser.add_argument("--count", type=int, default=100, help="different photos")
+    parser.add_argument("--megapixels", type=float, help="of each photo; by default 850 x 600 pixels")
     parser.add_argument("--photos", type=Path, default=Path(tempfile.gettempdir()) / "stoop-photos", help="folder")
     parser.add_argument("--out", type=Path, help="file for the figures; by default in the folder $OUT")
     return parser
+
+
+def _format(megapixels: float | None) -> Format:
+    if megapixels is None:
+        return LARGE
+    side = round((megapixels * 1e6 / 12) ** 0.5)
+    return Format(4 * side, 3 * side)
 
 
 def _key(number: int) -> str:

@@ -37,21 +37,35 @@ def test_neighbours_join_in_whatever_order_they_come_back() -> None:
     assert extents.borrow(3 * PAGE) == (0, 3 * PAGE)
 
 
-def test_idle_parts_were_lent_before_and_lie_beyond_what_is_kept() -> None:
+def test_idle_parts_were_lent_before() -> None:
     extents = Extents(9 * PAGE)
-    assert extents.borrow_idle(0) == []
+    assert extents.borrow_idle() == []
     for _ in range(6):
         extents.borrow(PAGE)
     extents.give_back((0, 2 * PAGE))
     extents.give_back((3 * PAGE, 4 * PAGE))
     extents.give_back((5 * PAGE, 6 * PAGE))
-    idle = extents.borrow_idle(PAGE)
-    assert idle == [(PAGE, 2 * PAGE), (3 * PAGE, 4 * PAGE), (5 * PAGE, 6 * PAGE)]
+    idle = extents.borrow_idle()
+    assert idle == [(0, 2 * PAGE), (3 * PAGE, 4 * PAGE), (5 * PAGE, 6 * PAGE)]
     assert extents.borrow(2 * PAGE) == (6 * PAGE, 8 * PAGE)  # nobody else gets an idle part meanwhile
-    assert extents.borrow_idle(PAGE) == []
+    assert extents.borrow_idle() == []
     for extent in idle:
         extents.give_back(extent)
     assert extents.borrow(2 * PAGE) == (0, 2 * PAGE)
+
+
+def test_stale_parts_lie_behind_what_is_kept_and_what_was_lent_of_late() -> None:
+    extents = Extents(9 * PAGE)
+    for _ in range(6):
+        extents.borrow(PAGE)
+    extents.give_back((0, 2 * PAGE))
+    extents.give_back((3 * PAGE, 6 * PAGE))
+    assert extents.borrow_stale(PAGE) == []
+    assert extents.borrow(2 * PAGE) == (0, 2 * PAGE)
+    assert extents.borrow(2 * PAGE) == (3 * PAGE, 5 * PAGE)
+    extents.give_back((0, 2 * PAGE))
+    assert extents.borrow_stale(PAGE) == [(5 * PAGE, 6 * PAGE)]
+    assert extents.borrow_stale(PAGE) == [(PAGE, 2 * PAGE)]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -61,10 +75,11 @@ def test_no_byte_is_lent_twice_and_none_is_lost(seed: int) -> None:
         if chance.random() < 0.5 and lent:
             extents.give_back(lent.pop(chance.randrange(len(lent))))
         elif chance.random() < 0.1:
-            for idle in extents.borrow_idle(chance.randrange(64) * PAGE):
-                extents.give_back(idle)
-        elif part := extents.borrow(chance.randint(1, 9 * PAGE)):
-            lent.append(part)
+            idle = extents.borrow_idle() if chance.random() < 0.5 else extents.borrow_stale(9 * PAGE)
+            for part in idle:
+                extents.give_back(part)
+        elif found := extents.borrow(chance.randint(1, 9 * PAGE)):
+            lent.append(found)
         pages = [page for start, end in lent for page in range(start // PAGE, end // PAGE)]
         assert len(pages) == len(set(pages))
         assert all(page < 64 for page in pages)

@@ -156,6 +156,8 @@ def test_memory_that_no_array_uses_goes_back_to_the_system_except_for_what_is_ke
     assert theirs[: 3 * PAGE].tolist() == [9] * 3 * PAGE
     del again, last
     shared_pixels.trim()
+    assert held(shared_pixels) == 3 * PAGE  # it was lent since the last time
+    shared_pixels.trim()
     assert held(shared_pixels) == PAGE
 
 

@@ -26,6 +26,7 @@ class Extents:
     def __init__(self, size: int) -> None:
         self._free: list[Extent] = [(0, size)] if size else []  # sorted
         self._touched = 0  # no later byte holds memory
+        self._recent = 0  # no later byte was lent since the last `borrow_stale`
         # a finaliser may give back within any other method, so giving back takes no lock
         self._given_back: deque[Extent] = deque()
         self._lock = Lock()
@@ -39,6 +40,7 @@ class Extents:
                 if start + length <= end:
                     self._free[index : index + 1] = [(start + length, end)] if start + length < end else []
                     self._touched = max(self._touched, start + length)
+                    self._recent = max(self._recent, start + length)
                     return start, start + length
         return None
 
@@ -46,16 +48,25 @@ class Extents:
         """Make a part free again."""
         self._given_back.append(extent)
 
-    def borrow_idle(self, beyond: int) -> list[Extent]:
-        """Return the free parts from byte `beyond` on that may hold memory, so that the caller can release it."""
+    def borrow_idle(self) -> list[Extent]:
+        """Return all free parts that may hold memory, so that the caller can release it."""
         with self._lock:
-            self._gather()
-            self._free = list(_cut(_cut(self._free, beyond), self._touched))
-            idle = [extent for extent in self._free if beyond <= extent[0] < self._touched]
-            self._free = [extent for extent in self._free if extent not in idle]
-            if idle and idle[-1][1] == self._touched:
-                self._touched = idle[-1][0]
-            return idle
+            return self._take_idle(0)
+
+    def borrow_stale(self, kept: int) -> list[Extent]:
+        """Return such parts behind byte `kept` and behind all bytes that were lent since the last call."""
+        with self._lock:
+            beyond, self._recent = max(kept, self._recent), 0
+            return self._take_idle(beyond)
+
+    def _take_idle(self, beyond: int) -> list[Extent]:
+        self._gather()
+        self._free = list(_cut(_cut(self._free, beyond), self._touched))
+        idle = [extent for extent in self._free if beyond <= extent[0] < self._touched]
+        self._free = [extent for extent in self._free if extent not in idle]
+        if idle and idle[-1][1] == self._touched:
+            self._touched = idle[-1][0]
+        return idle
 
     def _gather(self) -> None:
         """Add the parts that were given back, and join neighbours."""

@@ -8,6 +8,7 @@ closes it, however that process ends.
 """
 
 import contextlib
+import ctypes
 import mmap
 import os
 import tempfile
@@ -21,7 +22,7 @@ import numpy.typing as npt
 
 from stoop_worker.audio import Mel
 from stoop_worker.engine.request import Media
-from stoop_worker.engine_process.extents import Extents, whole_pages
+from stoop_worker.engine_process.extents import Extent, Extents, whole_pages
 from stoop_worker.images import Crops, Image, Tiling
 
 __all__ = ["Layout", "SharedPixels", "as_memfd", "bytes_of", "map_images", "map_shared"]
@@ -30,8 +31,8 @@ _Pixels = npt.NDArray[np.uint8]
 
 _BYTES = 256 << 20
 _KEPT_BYTES = 128 << 20
-_RELEASED_BYTES = 1 << 20
 _FLOAT_BYTES = 4
+_LIBC = ctypes.CDLL(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +89,7 @@ class SharedPixels:
         self.file = _open_nameless()
         os.ftruncate(self.file, size)  # takes no memory until it is written to
         self._kept = kept
-        self._map = mmap.mmap(self.file, size)
-        self._memory = memoryview(self._map)
+        self._memory = memoryview(mmap.mmap(self.file, size))
         self._first = _address(np.frombuffer(self._memory, dtype=np.uint8))
         self._extents = Extents(size)
         self._files: dict[int, int] = {}  # by the address of the array's first byte
@@ -101,7 +101,7 @@ class SharedPixels:
             return np.empty(shape, dtype=np.uint8)
         extent = self._extents.borrow(length)
         if extent is None:
-            self._release(beyond=0)  # so that both files together hold no more than the arrays
+            self._release(self._extents.borrow_idle())  # so that both files together hold no more than the arrays
             return self._in_own_file(length).reshape(shape)
         start = extent[0]
         flat = np.frombuffer(self._memory[start : start + length], dtype=np.uint8)
@@ -109,14 +109,14 @@ class SharedPixels:
         return flat.reshape(shape)
 
     def trim(self) -> None:
-        """Return memory that no array uses to the system; blocks for a few milliseconds a photo."""
-        self._release(beyond=self._kept)
+        """Return free memory that was not lent since the last call to the system; blocks for milliseconds a photo."""
+        self._release(self._extents.borrow_stale(self._kept))
 
-    def _release(self, *, beyond: int) -> None:
-        for start, end in self._extents.borrow_idle(beyond):
-            with contextlib.suppress(AttributeError, OSError):  # systems other than Linux
-                for at in range(start, end, _RELEASED_BYTES):  # other threads get the interpreter in between
-                    self._map.madvise(mmap.MADV_REMOVE, at, min(_RELEASED_BYTES, end - at))
+    def _release(self, extents: Sequence[Extent]) -> None:
+        for start, end in extents:
+            with contextlib.suppress(AttributeError):  # systems other than Linux
+                # unlike `mmap.madvise`, it leaves the interpreter to other threads meanwhile
+                _LIBC.madvise(ctypes.c_void_p(self._first + start), ctypes.c_size_t(end - start), mmap.MADV_REMOVE)
             self._extents.give_back((start, end))
 
     def start_of(self, pixels: _Pixels) -> int | None:
