@@ -7,13 +7,14 @@ import contextlib
 import os
 import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
     from opentelemetry.trace import Span
 
-__all__ = ["INSTALL", "TracesUnavailable", "captures_content", "exporting", "mark_failed", "traces_wanted"]
+__all__ = ["INSTALL", "Export", "TracesUnavailable", "captures_content", "exporting", "mark_failed", "traces_wanted"]
 
 INSTALL: Final = "pip install 'stoop[otel]'"
 """The command that installs the packages that `exporting` needs."""
@@ -25,6 +26,14 @@ _CLOSE_SECONDS = 3.0
 
 class TracesUnavailable(Exception):
     """The variables ask for traces that this installation cannot export; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """OpenTelemetry's provider of tracers, and the processor through which all its spans leave."""
+
+    provider: "TracerProvider"
+    processor: "SpanProcessor"
 
 
 def traces_wanted(variables: Mapping[str, str]) -> bool:
@@ -52,21 +61,21 @@ def mark_failed(span: "Span", kind: str) -> None:
 
 
 @contextlib.contextmanager
-def exporting(name: str, **resource: str) -> Iterator["TracerProvider"]:
+def exporting(name: str, **resource: str) -> Iterator[Export]:
     """Export spans inside the `with`, as the service `name` unless the variables name another.
 
     The exit sends the remaining spans, and gives up after 3 seconds. Raises `TracesUnavailable`.
     """
-    provider = _provider({"service.name": name, **resource})
+    export = _export({"service.name": name, **resource})
     try:
-        yield provider
+        yield export
     finally:
-        closing = threading.Thread(target=provider.shutdown, daemon=True, name="traces")
+        closing = threading.Thread(target=export.provider.shutdown, daemon=True, name="traces")
         closing.start()
         closing.join(_CLOSE_SECONDS)
 
 
-def _provider(attributes: Mapping[str, str]) -> "TracerProvider":
+def _export(attributes: Mapping[str, str]) -> Export:
     protocol = next((value for name in _PROTOCOLS if (value := os.environ.get(name))), "http/protobuf")
     if protocol != "http/protobuf":
         raise TracesUnavailable(f"{_PROTOCOLS[1]} is {protocol}: set http/protobuf, and the collector's port for HTTP")
@@ -79,5 +88,6 @@ def _provider(attributes: Mapping[str, str]) -> "TracerProvider":
         raise TracesUnavailable(f"OTEL_* variables ask for traces, but OpenTelemetry is missing: {INSTALL}") from None
     resource = Resource.create().merge(Resource(dict(attributes))).merge(OTELResourceDetector().detect())
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-    return provider
+    processor = BatchSpanProcessor(OTLPSpanExporter())
+    provider.add_span_processor(processor)
+    return Export(provider, processor)

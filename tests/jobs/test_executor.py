@@ -366,6 +366,9 @@ async def test_a_job_s_adapter_is_in_the_folder_before_the_engine_sees_the_job(b
 class BrokenSpans:
     """Tracing with a defect."""
 
+    def may_keep(self, delivery: Delivery) -> bool:
+        return True
+
     async def record(self, delivery: Delivery, ending: Ending, ran: float, read: Callable[[], Job | None]) -> None:
         raise RuntimeError("no span")
 

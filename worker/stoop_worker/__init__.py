@@ -25,6 +25,7 @@ figures.py       the engine's figures on their way to the metrics
 tracing.py       exports traces, if OpenTelemetry's variables ask for them
 logs.py          the format of the log
 allocator.py     makes the C allocator return large blocks to the system
+garbage.py       keeps the garbage collector away from what stays loaded
 vital.py         the parts whose end must end the worker
 shutdown.py      the signals that end a worker
 errors.py        every exception that the worker raises on purpose

@@ -22,6 +22,7 @@ from stoop_worker.engine_process.child import ENGINE_PROGRAM
 from stoop_worker.engine_process.pixels import SharedPixels
 from stoop_worker.engine_process.protocol import EngineSettings, Ready
 from stoop_worker.engine_process.supervisor import SupervisedEngine, Supervision
+from stoop_worker.garbage import keep_what_is_loaded
 from stoop_worker.health import Health
 from stoop_worker.jobs.consumer import Consumer, Permits
 from stoop_worker.jobs.control import Control
@@ -108,6 +109,7 @@ async def _serve(config: WorkerConfig, program: Sequence[str]) -> None:
             async with _built(config, ready, relay, engine, metrics, outage) as parts:
                 await shutdown.unless_asked(parts.open())
                 if not shutdown.asked:
+                    keep_what_is_loaded()
                     log.info(
                         "ready",
                         worker=parts.identity.worker,

@@ -24,15 +24,15 @@ async def running_spans(identity: Identity, redis_url: str) -> AsyncIterator[Spa
         return
     with contextlib.ExitStack() as stack:
         try:
-            provider = stack.enter_context(exporting("stoop-worker", **{"service.instance.id": identity.worker}))
+            export = stack.enter_context(exporting("stoop-worker", **{"service.instance.id": identity.worker}))
         except TracesUnavailable as error:
             log.warning("no traces are exported", problem=str(error))
             yield None
             return
-        from stoop_worker.jobs.spans import JobSpans
+        from stoop_worker.jobs.spans.job_spans import JobSpans
 
         history = AttemptHistory(redis_url)
         try:
-            yield JobSpans(provider, identity, history, content=captures_content(os.environ))
+            yield JobSpans(export, identity, history, content=captures_content(os.environ))
         finally:
             await history.close()

@@ -102,13 +102,13 @@ def exporting_spans(spans: RequestSpans) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         if traces_wanted(os.environ):
             try:
-                provider = stack.enter_context(exporting("stoop-gateway"))
+                export = stack.enter_context(exporting("stoop-gateway"))
             except TracesUnavailable as error:
                 _log.warning("no traces are exported", problem=str(error))
             else:
                 from opentelemetry.trace import set_tracer_provider
 
                 # the client's spans, too, go where this process exports its own
-                set_tracer_provider(provider)
+                set_tracer_provider(export.provider)
                 spans.exported = True
         yield

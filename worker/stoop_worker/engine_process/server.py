@@ -24,6 +24,7 @@ from stoop_worker.engine_process.pixels import map_images, map_shared
 from stoop_worker.engine_process.protocol import Abort, EngineSettings, Loading, NotReady, Ready, Report, Submit
 from stoop_worker.errors import EngineFault, WorkerError
 from stoop_worker.figures import Figures
+from stoop_worker.garbage import keep_what_is_loaded
 
 __all__ = ["Build", "RunningEngine", "serve_engine"]
 
@@ -85,6 +86,7 @@ def _serve(build: Build, connection: socket.socket, pipe: BinaryIO) -> int:
     except WorkerError as error:
         write(pipe, NotReady.of(error))
         return 2
+    keep_what_is_loaded()
     write(pipe, ready)
     engine.start()
     threading.Thread(target=_feed, args=(connection, engine, shared), name="feed", daemon=True).start()

@@ -12,7 +12,7 @@ translate.py   the wire's values to the engine's and back
 relay.py       delivers the engine's outputs to the coroutines that wait for them
 publisher.py   gathers events and results for a few milliseconds, then writes them together
 end_line.py    the log line of a delivery's end
-spans.py       the spans of a delivery, if traces are exported; span_stages.py and span_attributes.py are theirs
+spans/         the spans of a delivery, if traces are exported
 outcome.py     the outcomes of a delivery, and the failure code of each exception
 retry.py       decides between another attempt and the end
 backoff.py     the formula for growing, randomised waits

@@ -72,6 +72,9 @@ class Dialect(Protocol):
 class Spans(Protocol):
     """Records settled deliveries in traces."""
 
+    def may_keep(self, delivery: Delivery) -> bool:
+        """Return False if the delivery's trace is not kept; most are not, so this must cost next to nothing."""
+
     async def record(self, delivery: Delivery, ending: Ending, ran: float, read: Callable[[], Job | None]) -> None:
         """Record a settled delivery whose run took `ran` seconds; `read` parses its job."""
 
@@ -122,7 +125,7 @@ class Executor:
         ending = Ending(delivery.lane.partition("/")[0], type(outcome).__name__.lower(), result, seconds, ours)
         self.metrics.settled(ending)
         log_end(delivery, ending)
-        if self.spans is not None:
+        if self.spans is not None and self.spans.may_keep(delivery):
             await self._trace(self.spans, delivery, ending, ran)
 
     async def _trace(self, spans: Spans, delivery: Delivery, ending: Ending, ran: float) -> None:

@@ -20,11 +20,12 @@ from stoop_schemas.job import Job
 from stoop_schemas.result import Metrics, Result
 from stoop_schemas.skill import Output, Settings
 from stoop_schemas.state import State
+from stoop_schemas.tracing import Export
 from stoop_worker.jobs.broker import Delivery
 from stoop_worker.jobs.publisher import Identity
 from stoop_worker.jobs.redis.history import LostAttempt
-from stoop_worker.jobs.span_stages import stages_of
-from stoop_worker.jobs.spans import JobSpans
+from stoop_worker.jobs.spans.job_spans import JobSpans
+from stoop_worker.jobs.spans.stages import stages_of
 from stoop_worker.metrics import Ending
 from tests.support.recording_broker import delivery
 
@@ -45,9 +46,9 @@ class Bench:
     def __init__(self, *lost: LostAttempt, sampler: Sampler | None = None, content: bool = False) -> None:
         self.exporter = InMemorySpanExporter()
         self.provider = TracerProvider(sampler=sampler, shutdown_on_exit=False)
-        self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
+        export = Export(self.provider, SimpleSpanProcessor(self.exporter))
         self.lost = list(lost)
-        self.spans = JobSpans(self.provider, Identity("w-2", "moondream2"), self, content=content)
+        self.spans = JobSpans(export, Identity("w-2", "moondream2"), self, content=content)
 
     async def lost_before(self, delivery: Delivery) -> list[LostAttempt]:
         return [one for one in self.lost if one.attempt < delivery.attempt]
@@ -200,6 +201,18 @@ async def test_the_attempts_of_a_job_without_a_context_share_a_trace() -> None:
     await other.record(job(id="b"), ended())
     traces = [span.context.trace_id for bench in (one, other) for span in bench.named("process") if span.context]
     assert len(traces) == 3 and len(set(traces)) == 2 and traces[0] == traces[1]
+
+
+async def test_attributes_keep_to_the_limits_of_the_standard_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "10")
+    monkeypatch.setenv("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "5")
+    bench = Bench(content=True)
+    await bench.record(job(), ended())
+    for span in bench.exporter.get_finished_spans():
+        assert len(span.attributes or {}) <= 10
+        assert all(len(value) <= 5 for value in (span.attributes or {}).values() if isinstance(value, str))
+    [generate] = bench.named("generate_content")
+    assert generate.dropped_attributes > 0
 
 
 @pytest.mark.parametrize("traceparent", [None, f"00-{'a' * 32}-{'b' * 16}-00"])

@@ -1,0 +1,89 @@
+"""The choice of the jobs that are traced. Most are not, and for these it takes less than a microsecond."""
+
+import hashlib
+import re
+import zlib
+from typing import Final
+
+import msgspec
+from opentelemetry.sdk.trace.sampling import Decision, ParentBased, Sampler, TraceIdRatioBased
+from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, TraceFlags, set_span_in_context
+
+from stoop_schemas.traceparent import is_traceparent
+from stoop_worker.jobs.broker import Delivery
+
+__all__ = ["SpanChoice"]
+
+_SHARE: Final = re.compile(r"root:TraceIdRatioBased\{([0-9.e-]+)\},")
+_SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
+
+
+class _Traced(msgspec.Struct):
+    traceparent: str | None = None
+
+
+class SpanChoice:
+    """Decides by OpenTelemetry's `sampler`, and without it where its answer is known.
+
+    A job without a `traceparent` has a trace whose ids follow from its own id, so all its attempts share it. The upper
+    half of the bits that a sampler of a share of all traces looks at is a checksum, which is quickly computed.
+    """
+
+    def __init__(self, sampler: Sampler) -> None:
+        self._sampler = sampler
+        self._decoder = msgspec.json.Decoder(_Traced)
+        self._follows_parent = _drops_unsampled(sampler)
+        self._most = _largest_checksum(sampler)
+
+    def may_keep(self, delivery: Delivery) -> bool:
+        """Return False if the delivery is not traced, True if `parent` must be asked."""
+        if delivery.celery:
+            return True
+        traceparent = self.traceparent(delivery)
+        if traceparent is None:
+            return zlib.crc32(delivery.job_id.encode()) <= self._most
+        return not self._follows_parent or int(traceparent[-2:], 16) & TraceFlags.SAMPLED != 0
+
+    def parent(self, delivery: Delivery, traceparent: str | None, name: str) -> SpanContext | None:
+        """Return the parent of the delivery's span of this name, or None if the sampler does not keep it."""
+        if traceparent is None:
+            context, around = _own_context(delivery.job_id), None
+        else:
+            trace_id, span_id, flags = (int(part, 16) for part in traceparent.split("-")[1:])
+            context = SpanContext(trace_id, span_id, is_remote=True, trace_flags=TraceFlags(flags))
+            around = set_span_in_context(NonRecordingSpan(context))
+        result = self._sampler.should_sample(around, context.trace_id, name, SpanKind.CONSUMER)
+        return context if result.decision is Decision.RECORD_AND_SAMPLE else None
+
+    def traceparent(self, delivery: Delivery) -> str | None:
+        """Return the trace context of a job of our own wire, which is not parsed whole for it."""
+        if b"traceparent" not in delivery.packed:
+            return None
+        try:
+            found = self._decoder.decode(delivery.packed).traceparent
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None
+        return found if is_traceparent(found) else None
+
+
+def _drops_unsampled(sampler: Sampler) -> bool:
+    """Return whether the sampler keeps nothing of a trace that its sender does not keep."""
+    return isinstance(sampler, ParentBased) and "remoteParentNotSampled:AlwaysOffSampler," in _described(sampler)
+
+
+def _largest_checksum(sampler: Sampler) -> int:
+    """Return the largest checksum of a job that the sampler may keep; if it may keep any, the largest of all."""
+    share = _SHARE.search(_described(sampler)) if isinstance(sampler, ParentBased) else None
+    return (1 << 32) - 1 if share is None else TraceIdRatioBased.get_bound_for_rate(float(share[1])) >> 32
+
+
+def _own_context(job_id: str) -> SpanContext:
+    packed = job_id.encode()
+    digest = hashlib.blake2b(packed, digest_size=24).digest()
+    trace_id = digest[:8] + zlib.crc32(packed).to_bytes(4) + digest[8:12]
+    span_id = int.from_bytes(digest[16:])
+    return SpanContext(int.from_bytes(trace_id), span_id, is_remote=True, trace_flags=_SAMPLED)
+
+
+def _described(sampler: Sampler) -> str:
+    return str(sampler.get_description())  # type: ignore[no-untyped-call]
