@@ -118,15 +118,15 @@ class Arena:
         return [(fields.get(b"id") or _id_in(fields[b"j"])).decode() for fields in entries]
 
     async def freeze_at_work(self, worker: WorkerProcess) -> list[str]:
-        """Stop a worker once at least one of its jobs has reported that it runs; return the ids of all its jobs.
+        """Stop a worker once at least one of its jobs has logged that it runs; return the ids of all its jobs.
 
         Without such a job a fault would hit only claims, and nothing would run twice.
         """
         while True:
             worker.send(signal.SIGSTOP)
             claimed = await self.pending_of(worker.pid)
-            told = [int(await self.redis.hget(names.job(job_id), "seq") or 0) for job_id in claimed]
-            if max(told, default=0) > 1 or not self.ledger.account.open:
+            logged = [await self.redis.xlen(names.log(job_id)) for job_id in claimed]
+            if max(logged, default=0) > 1 or not self.ledger.account.open:
                 return claimed
             worker.send(signal.SIGCONT)
             await asyncio.sleep(0.02)
@@ -169,17 +169,16 @@ async def arena(folder: Path, load: Load, *, start: bool = True, **settings: str
 
 
 def questions(count: int, *, stem: str = "job", model: str | None = None) -> list[Job]:
-    """Make jobs that take 50 to 300 ms each, so that a fault always finds some that run."""
+    """Make jobs that take 50 to 300 ms each, so that a fault always finds some that run. Every second one streams."""
     asked = [f"sleep {0.05 + 0.05 * (number % 6):.2f}" for number in range(count)]
-    return [question(f"{stem}-{number}", text, model) for number, text in enumerate(asked)]
+    return [question(f"{stem}-{number}", text, model, stream=number % 2 == 0) for number, text in enumerate(asked)]
 
 
-def question(job_id: str, asked: str, model: str | None = None) -> Job:
-    """Make a job that the scripted engine understands."""
+def question(job_id: str, asked: str, model: str | None = None, *, stream: bool = True) -> Job:
+    """Make a job that the scripted engine understands. It has a log only if it streams."""
     settings, lane = Settings(max_tokens=1), names.DEFAULT_LANES[-1]
-    # only a job that streams has a log, which the verdict reads
     return Job(
-        id=job_id, skill=Skill.QUERY, question=asked, settings=settings, lane=lane, model=model, stream=True
+        id=job_id, skill=Skill.QUERY, question=asked, settings=settings, lane=lane, model=model, stream=stream
     )  # fmt: skip
 
 

@@ -40,7 +40,9 @@ async def on_cluster(folder: Path, load: Load) -> Verdict:
         here = _Field(load, folder, nodes, Ledger(folder / "ledger.jsonl"))
         await stack.enter_async_context(here.watched())
         await stack.enter_async_context(here.working())
-        jobs = [question(names.new_id(n % PARTITIONS), f"sleep {0.05 + 0.05 * (n % 6):.2f}") for n in range(load.jobs)]
+        asked = [f"sleep {0.05 + 0.05 * (n % 6):.2f}" for n in range(load.jobs)]
+        ids = [names.new_id(n % PARTITIONS) for n in range(load.jobs)]
+        jobs = [question(ids[n], asked[n], stream=n // PARTITIONS % 2 == 0) for n in range(load.jobs)]
         await asyncio.gather(here.submit(jobs), here.do_harm())
         await here.ledger.until_these_ended([job.id for job in jobs])
         assert all(worker.returncode is None for worker in here.workers), "a worker outlives a master"

@@ -26,6 +26,8 @@ LOADS = {
 LONG_ALONE = {"on_cluster"}
 """Cases of `make chaos` alone: three more servers, for which CI has no cores."""
 
+ALL_STREAM = {"stopped_twice"}
+
 RERUN = {"workers_killed", "engines_killed", "two_models", "worker_frozen", "poison_among_others"}
 # a lease and a third, and the time that a busy machine takes to start an engine
 RECOVERY_SECONDS = 20.0
@@ -45,5 +47,6 @@ async def test_nothing_is_lost_nor_answered_twice(name: str, tmp_path: Path) -> 
     verdict: Verdict = await CASES[name](tmp_path / name, LOADS[name])
     assert verdict.jobs == LOADS[name].jobs
     assert (verdict.lost, verdict.twice, verdict.left) == (0, 0, 0), verdict
+    assert name in ALL_STREAM or 0.45 * verdict.jobs < verdict.unlogged <= 0.5 * verdict.jobs, "half do not stream"
     assert bool(verdict.reruns) >= (name in RERUN), "the faults have hit jobs that ran"
     assert (verdict.recovery_last or 0) < RECOVERY_SECONDS, "and these came back soon"

@@ -52,7 +52,7 @@ async def test_a_promise_that_was_kept(redis: "Redis[bytes]", ledger: Ledger, tm
 async def test_what_is_lost_or_told_twice_or_left_is_counted(
     redis: "Redis[bytes]", ledger: Ledger, tmp_path: Path
 ) -> None:
-    await ledger.accept(["lost", "logged", "told", "found", "rerun"])
+    await ledger.accept(["lost", "logged", "told", "found", "rerun", "unlogged"])
     await answer(redis, "logged", ends=2)
     await answer(redis, "told")
     await answer(redis, "found")
@@ -60,10 +60,12 @@ async def test_what_is_lost_or_told_twice_or_left_is_counted(
     for job_id in ("logged", "told", "told", "found", "rerun"):
         await ledger.end(job_id, "cancelled", told=True)
     await ledger.end("found", "cancelled", told=False)
+    await redis.set(names.result("unlogged"), b"{}")
+    await redis.hset(names.job("unlogged"), "seq", 4)
     await redis.xadd(names.lane("bulk"), {"j": "{}"})
     verdict = await judge("storm", tmp_path / "ledger.jsonl", redis, faults=1, recoveries=[])
     assert not verdict.sound
-    assert (verdict.lost, verdict.twice, verdict.left, verdict.reruns) == (1, 2, 1, 1)
+    assert (verdict.lost, verdict.twice, verdict.left, verdict.reruns, verdict.unlogged) == (1, 2, 1, 2, 2)
 
 
 async def test_a_ledger_is_read_back_as_it_was_written(ledger: Ledger, tmp_path: Path) -> None:

@@ -16,6 +16,9 @@ __all__ = ["LAST_EVENTS", "Verdict", "as_json", "judge", "quantile", "streams", 
 
 LAST_EVENTS = {"finished", "failed", "cancelled", "expired"}
 _RUNS = {"started", "restarted"}
+_EVENTS_OF_ONE_RUN = 3
+"""Queued, started, and the end: all that a job tells that does not stream."""
+
 _PAGE = 200
 
 
@@ -25,6 +28,7 @@ class Verdict:
 
     `lost` jobs were accepted and have no result; `twice` had more than one last event, on the channel or in the log;
     `left` is what lanes, pending lists, delayed jobs and quarantines still hold; `reruns` jobs ran more than once.
+    `unlogged` jobs have no log, because they do not stream.
     `recovery_p99` is in seconds from a fault to the end of a job that it hit, `recovery_last` to the last such end.
     """
 
@@ -37,6 +41,7 @@ class Verdict:
     left: int
     reruns: int
     endings: dict[str, int]
+    unlogged: int = 0
     hit: int = 0
     recovery_p50: float | None = None
     recovery_p99: float | None = None
@@ -52,7 +57,7 @@ class Verdict:
 async def judge(case: str, path: Path, redis: Redis, *, faults: int, recoveries: Sequence[float]) -> Verdict:
     """Read the ledger back, and ask the queue for what it kept of each job."""
     account = ledger.read(path)
-    lost, logged_twice, reruns = 0, 0, 0
+    lost, logged_twice, reruns, unlogged = 0, 0, 0, 0
     job_ids = list(account.accepted)
     for start in range(0, len(job_ids), _PAGE):
         page = job_ids[start : start + _PAGE]
@@ -60,12 +65,14 @@ async def judge(case: str, path: Path, redis: Redis, *, faults: int, recoveries:
         for job_id in page:
             pipeline.exists(names.result(job_id))
             pipeline.xrange(names.log(job_id), "-", "+")
+            pipeline.hget(names.job(job_id), "seq")
         replies = await pipeline.execute()
-        for kept, log in zip(replies[::2], replies[1::2], strict=True):
+        for kept, log, told in zip(replies[::3], replies[1::3], replies[2::3], strict=True):
             types = Counter(msgspec.json.decode(fields[b"e"])["type"] for _, fields in log)
             lost += not kept
+            unlogged += not log
             logged_twice += sum(types[last] for last in LAST_EVENTS) > 1
-            reruns += sum(types[run] for run in _RUNS) > 1
+            reruns += sum(types[run] for run in _RUNS) > 1 if log else int(told or 0) > _EVENTS_OF_ONE_RUN
     # an event may still come for a result that was found; two events may not
     told_twice = sum(sum(ending.told for ending in endings) > 1 for endings in account.ended.values())
     times = [*account.accepted.values(), *(ending.at for endings in account.ended.values() for ending in endings)]
@@ -79,6 +86,7 @@ async def judge(case: str, path: Path, redis: Redis, *, faults: int, recoveries:
         left=await _left(redis),
         reruns=reruns,
         endings=dict(Counter(endings[0].how for endings in account.ended.values())),
+        unlogged=unlogged,
         hit=len(recoveries),
         recovery_p50=quantile(recoveries, 0.5),
         recovery_p99=quantile(recoveries, 0.99),
@@ -93,10 +101,11 @@ def quantile(values: Sequence[float], share: float) -> float | None:
 
 def table(verdicts: Sequence[Verdict]) -> str:
     """Draw the figures, a case a line."""
-    columns = ("case", "jobs", "faults", "lost", "twice", "left", "reruns", "hit", "p50 s", "p99 s", "last s", "all s")
+    counted = ("case", "jobs", "faults", "unlogged", "lost", "twice", "left", "reruns", "hit")
+    columns = (*counted, "p50 s", "p99 s", "last s", "all s")
     rows = []
     for one in verdicts:
-        counts = (one.case, one.jobs, one.faults, one.lost, one.twice, one.left, one.reruns, one.hit)
+        counts = (one.case, one.jobs, one.faults, one.unlogged, one.lost, one.twice, one.left, one.reruns, one.hit)
         times = (one.recovery_p50, one.recovery_p99, one.recovery_last, one.seconds)
         rows.append((*counts, *("–" if each is None else each for each in times)))
     lines = [columns, *rows]

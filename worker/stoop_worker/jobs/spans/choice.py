@@ -86,4 +86,4 @@ def _own_context(job_id: str) -> SpanContext:
 
 
 def _described(sampler: Sampler) -> str:
-    return str(sampler.get_description())  # type: ignore[no-untyped-call]
+    return str(sampler.get_description())
