@@ -30,10 +30,10 @@ class TracesUnavailable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """OpenTelemetry's provider of tracers, and the processor through which all its spans leave."""
+    """OpenTelemetry's provider of tracers, and the sink into which all its spans go."""
 
     provider: "TracerProvider"
-    processor: "SpanProcessor"
+    sink: "SpanProcessor"
 
 
 def traces_wanted(variables: Mapping[str, str]) -> bool:
@@ -88,6 +88,6 @@ def _export(attributes: Mapping[str, str]) -> Export:
         raise TracesUnavailable(f"OTEL_* variables ask for traces, but OpenTelemetry is missing: {INSTALL}") from None
     resource = Resource.create().merge(Resource(dict(attributes))).merge(OTELResourceDetector().detect())
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-    processor = BatchSpanProcessor(OTLPSpanExporter())
-    provider.add_span_processor(processor)
-    return Export(provider, processor)
+    sink = BatchSpanProcessor(OTLPSpanExporter())
+    provider.add_span_processor(sink)
+    return Export(provider, sink)

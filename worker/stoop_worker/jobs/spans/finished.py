@@ -25,7 +25,7 @@ class FinishedSpans:
         self._new_id = export.provider.id_generator.generate_span_id
         self._resource = export.provider.resource
         self._scope = InstrumentationScope(scope)
-        self._pass_on = export.processor.on_end
+        self._pass_on = export.sink.on_end
         self._limits = SpanLimits()
 
     def under(self, parent: SpanContext) -> SpanContext:
