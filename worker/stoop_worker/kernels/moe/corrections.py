@@ -145,11 +145,11 @@ def corrected_sums(
 def own_values(thin_ptr, b_ptr, pair, number, there, row, b_stride: tl.constexpr, N: tl.constexpr, OWN: tl.constexpr):
     """Return each pair's thin values, and the columns of B of its adapter; `b_ptr` is that of the expert."""
     corrected = there & (number > 0)
-    held: Any = ()
+    held = ()
     for rank in tl.static_range(OWN):
         thin = tl.load(thin_ptr + pair * OWN + rank, mask=corrected, other=0.0)
         b_ptrs = b_ptr + (number[:, None] * OWN + rank) * b_stride + row[None, :]
-        held = held + (thin, tl.load(b_ptrs, mask=corrected[:, None] & (row < N)[None, :], other=0.0))  # noqa: RUF005
+        held = held + (thin, tl.load(b_ptrs, mask=corrected[:, None] & (row < N)[None, :], other=0.0))  # type: ignore[assignment]  # noqa: RUF005
     return held
 
 
