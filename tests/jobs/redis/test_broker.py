@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 from structlog.testing import capture_logs
 
+import stoop
 from stoop.demo.embedded import EmbeddedRedis
 from stoop_schemas import names
 from stoop_schemas.failure import Failure, FailureCode
@@ -79,6 +80,23 @@ async def test_a_redis_that_may_evict_jobs_is_refused(queue: OnRedis) -> None:
             await queue.broker().open()
     finally:
         await queue.call("CONFIG", "SET", "maxmemory-policy", "noeviction")
+
+
+async def test_a_full_redis_takes_no_new_jobs_and_lets_go_of_the_old_ones(queue: OnRedis, broker: RedisBroker) -> None:
+    transport = queue.transport()
+    ids = await transport.submit([new_job(), new_job()])
+    [held] = await broker.take(1)
+    await queue.call("CONFIG", "SET", "maxmemory", "1")
+    try:
+        with pytest.raises(stoop.QueueUnavailable):
+            await transport.submit([new_job()])
+        await broker.extend()
+        assert await broker.append([EventGroup(held, 1, (b"e",))]) == [True]
+        [other] = await broker.take(1)
+        assert await broker.settle([ending(held, seq=2), ending(other)]) == [True, True]
+        assert [await transport.result(each) for each in ids] == [b"result", b"result"]
+    finally:
+        await queue.call("CONFIG", "SET", "maxmemory", "0")
 
 
 async def test_a_redis_that_may_evict_results_is_warned_of(queue: OnRedis) -> None:
@@ -413,18 +431,6 @@ async def test_a_retry_of_an_entry_that_is_gone_is_not_done(queue: OnRedis, brok
     await queue.call("XDEL", names.lane("interactive"), delivery.entry_id)
     assert await broker.settle([ending(delivery, Retry(FAILURE, 0.0))]) == [False]
     assert await broker.settle([ending(delivery, Completed())]) == [True]
-
-
-async def test_a_full_redis_is_unavailable_and_then_not(queue: OnRedis, broker: RedisBroker) -> None:
-    await queue.transport().submit([new_job()])
-    [delivery] = await broker.take(1)
-    await queue.call("CONFIG", "SET", "maxmemory", 1)
-    try:
-        with pytest.raises(QueueUnavailable):
-            await broker.settle([ending(delivery)])
-    finally:
-        await queue.call("CONFIG", "SET", "maxmemory", 0)
-    assert await broker.settle([ending(delivery)]) == [True]
 
 
 async def test_a_lane_that_is_no_stream_is_named_once_and_the_others_go_on(queue: OnRedis, broker: RedisBroker) -> None:
