@@ -177,12 +177,15 @@ class Engine:
     def _advance(self, heads: PendingHeads) -> list[Output]:
         found = list(heads.collect())
         now = self._clock()
-        return [output for sequence, values in found for output in self._take(sequence, values, now)]
+        outputs: list[Output] = []
+        for sequence, values in found:
+            outputs += self._take(sequence, values, now)
+        return outputs
 
-    def _take(self, sequence: Sequence, found: HeadValues, now: float) -> list[Output]:
+    def _take(self, sequence: Sequence, found: HeadValues, now: float) -> Several[Output]:
         """Give head values to the sequence's skill, and the skill's inputs to the sequence."""
         if self._sequences.get(sequence.request.id) is not sequence:
-            return []  # it was aborted after the step started
+            return ()  # it was aborted after the step started
         if sequence.times.first_token is None:
             sequence.times.first_token = now
         if found.token is not None:
@@ -197,7 +200,7 @@ class Engine:
         if expected is not None and not _is_as_expected(sequence, advance, expected):
             sequence.roll_back_to(sequence.length)
         sequence.inputs += advance.inputs
-        return list(_streamed(sequence, advance.outputs))
+        return _streamed(sequence, advance.outputs)
 
     def _look_ahead(self, heads: PendingHeads) -> None:
         """Extend the sequences of the step just started by the inputs that the device is about to read."""

@@ -167,13 +167,18 @@ class Scheduler:
             draft.cost = 0  # one medium, then the other sequences get their turn
 
     def _continue(self, draft: _Draft) -> None:
-        decoding = [sequence for sequence in self.running if sequence.pending == 1]
-        draft.decodes = [Chunk(sequence, sequence.cached_len, sequence.length) for sequence in decoding]
-        draft.tokens -= len(decoding)
-        if decoding:
-            draft.cost = min(draft.cost, self._config.stall_budget)
+        prefilling: list[Sequence] = []
         for sequence in self.running:
-            if sequence.pending > 1 and draft.tokens > 0 and not self._yields(sequence, draft):
+            start, end = sequence.cached_len, sequence.length
+            if end == start + 1:
+                draft.decodes.append(Chunk(sequence, start, end))
+            elif end > start:
+                prefilling.append(sequence)
+        draft.tokens -= len(draft.decodes)
+        if draft.decodes:
+            draft.cost = min(draft.cost, self._config.stall_budget)
+        for sequence in prefilling:
+            if draft.tokens > 0 and not self._yields(sequence, draft):
                 end = draft.reach(sequence, sequence.cached_len)
                 if end > sequence.cached_len:
                     draft.add(Chunk(sequence, sequence.cached_len, end))

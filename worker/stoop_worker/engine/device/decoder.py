@@ -51,6 +51,7 @@ class Decoder:
         self._limits = limits
         self._graphs = graphs
         self._sizes = bucket_sizes(config.max_batch)
+        self._has_values = model.spec.values > 0 or model.spec.fed_values > 0
         # between the two parts of a captured step with masks; outside the graphs' shared memory
         self._hidden_BC = torch.zeros(
             config.max_batch if graphs is not None else 0, model.spec.dim, dtype=model.dtype, device=model.device
@@ -77,7 +78,7 @@ class Decoder:
         """
         sequences = [chunk.sequence for chunk in chunks]
         kind = DecodeKind(
-            values=any(map(takes_values, sequences)),
+            values=self._has_values and any(map(takes_values, sequences)),
             top_k=any(map(has_top_k, sequences)),
             masked=any(sequence.skill.constraint for sequence in sequences),
             penalised=self._limits.counts.renew(sequences, prefilled=False),

@@ -90,7 +90,8 @@ class Runner:
         read = self._prefill.run(plan.chunks if joined else plan.prefills) if plan.prefills else None
         parts: list[Tensor | LateRead] = [] if read is None else [read]
         parts += [self._decoder.run(plan.decodes)] if plan.decodes and not joined else []
-        return Started([chunk.sequence for chunk in plan.chunks if chunk.is_last], parts)
+        prefilled = [chunk.sequence for chunk in plan.prefills if chunk.is_last]
+        return Started([*prefilled, *(chunk.sequence for chunk in plan.decodes)], parts)
 
 
 class Started:
