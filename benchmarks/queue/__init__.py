@@ -2,6 +2,7 @@
 
 throughput.py      jobs a second by permits
 through_queue.py   the share of the engine's own rate
+chat.py            the same for chats
 several_gpus.py    one GPU against all of a host, and the death of one
 lane_latency.py    interactive latency beside bulk jobs
 flood.py           bulk captions from processes of their own

@@ -12,7 +12,7 @@ from stoop import AsyncClient
 from stoop.config import ProducerConfig
 from stoop_schemas.job import Job
 from stoop_schemas.result import Result
-from stoop_worker.engine.request import Caption, Detect, Query
+from stoop_worker.engine.request import Caption, Chat, Detect, Query
 
 __all__ = ["ClosedLoop", "Measured", "prepare"]
 
@@ -35,7 +35,7 @@ class ClosedLoop:
 
     config: ProducerConfig
     asks: Iterator[Ask]
-    image_of: Callable[[Ask], str]
+    image_of: Callable[[Ask], str | None]
     cpu: Callable[[], tuple[float, ...]]
     answers: dict[int, Any] = field(default_factory=dict)
     _asked: int = field(default=0, init=False)
@@ -74,11 +74,14 @@ class ClosedLoop:
             raise SystemExit("no job has ended: raise --seconds")
 
 
-async def prepare(client: AsyncClient, ask: Ask, image: str) -> Job:
-    """Return a question about this image as a job."""
+async def prepare(client: AsyncClient, ask: Ask, image: str | None) -> Job:
+    """Return a question about this image, or a chat of text alone, as a job."""
     task = ask.task
-    if isinstance(task, Caption):
-        fields: dict[str, Any] = {"length": task.length}
+    if isinstance(task, Chat):
+        messages = [{"role": each.role, "content": "".join(map(str, each.content))} for each in task.messages]
+        fields: dict[str, Any] = {"messages": messages}
+    elif isinstance(task, Caption):
+        fields = {"length": task.length}
     else:
         fields = {"question": task.question} if isinstance(task, Query) else {"object": task.object}
     settings = {"temperature": 0.0, "max_tokens": ask.tokens, "max_objects": ask.objects}
@@ -93,6 +96,6 @@ def _note(record: Record, result: Result) -> None:
 
 def _tokens(ask: Ask) -> int:
     """Return the number of tokens, coordinates and sizes of the whole answer."""
-    if isinstance(ask.task, Query | Caption):
+    if isinstance(ask.task, Query | Caption | Chat):
         return ask.tokens
     return ask.objects * (3 if isinstance(ask.task, Detect) else 2)
