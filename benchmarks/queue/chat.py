@@ -3,8 +3,8 @@
     python -m benchmarks.queue.chat llama-1b --concurrency 64 --requests 400
     python -m benchmarks.queue.chat llama-1b-tiny --device cpu --threads 1 --concurrency 8
 
-A process of its own draws random weights, writes them as a checkpoint folder, and measures the engine on them before the
-worker starts. With `--again` another does so after the worker's end, and the share is that of the mean of both.
+A process of its own draws random weights, writes them as a checkpoint folder, and measures the engine on them before
+the worker starts. With `--again` another does so after the worker's end, and the share is that of the mean of both.
 """
 
 import argparse
@@ -162,8 +162,8 @@ def _print(document: dict[str, Any]) -> None:
     print("\n".join(document["table"]))
     alone = ", ".join(f"{_tokens_per_second(each):.1f}" for each in document["engine_alone"])
     print(
-        f"{document['model']}: {_tokens_per_second(document):.1f} tok/s through the queue, {alone} of the engine alone: "
-        f"{document['share_of_engine']:.1%}"
+        f"{document['model']}: {_tokens_per_second(document):.1f} tok/s through the queue, "
+        f"{alone} of the engine alone: {document['share_of_engine']:.1%}"
     )
     front, engine = document["front_cpu_ms_per_job"], document["engine_cpu_ms_per_job"]
     print(f"worker CPU a job: front {front:.2f} ms, engine {engine:.2f} ms, both {front + engine:.2f} ms")
