@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from stoop_worker.images import CropGeometry, Image, cut
-from stoop_worker.kernels import layer_norm, patchify, resize, stitch_pool, vision_attention
+from stoop_worker.kernels import layer_norm, patchify, resize, rotate_heads, stitch_pool, vision_attention
 from stoop_worker.kernels.layer_norm import reference as norm_reference
 from stoop_worker.kernels.patchify import reference as patchify_reference
 from stoop_worker.kernels.stitch_pool import reference as pool_reference
@@ -88,6 +88,24 @@ def test_attention_of_other_heads_is_left_to_a_library() -> None:
     qkv = randn(2, 100, 3, 4, 64)
     assert not hopper.takes(qkv)
     assert error(vision_attention.vision_attention(qkv), vision_attention.vision_attention(qkv.double())) < 8e-3
+
+
+@pytest.mark.parametrize(("heads", "head_dim"), [(16, 64), (16, 72), (2, 16)])
+def test_attention_of_sizes_that_come_once(heads: int, head_dim: int) -> None:
+    qkv = randn(2, 301, 3, heads, head_dim)
+    found = vision_attention.vision_attention(qkv, sizes_recur=False)
+    assert error(found, vision_attention.reference.vision_attention(qkv.float())) < 0.01
+
+
+@pytest.mark.parametrize("patches", [1, 37, 2052])
+def test_queries_and_keys_are_rotated(patches: int) -> None:
+    qkv = randn(patches, 3, 16, 64)
+    angles = 9 * torch.randn(patches, 32, device="cuda")
+    rotations = torch.stack((angles.cos(), angles.sin()), dim=-1)
+    expected = qkv.double()
+    rotate_heads.reference.rotate_heads(expected, rotations.double())
+    rotate_heads.rotate_heads(qkv, rotations)
+    assert error(qkv, expected) < 0.01
 
 
 def test_attention_reads_nothing_beyond_its_patches() -> None:

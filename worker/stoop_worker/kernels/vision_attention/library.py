@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-__all__ = ["vision_attention"]
+__all__ = ["flash_attention", "vision_attention"]
 
 
 def vision_attention(qkv_NP3HD: Tensor) -> Tensor:
@@ -21,6 +21,13 @@ def vision_attention(qkv_NP3HD: Tensor) -> Tensor:
         o_NHPD: Tensor = found[0]
     else:
         o_NHPD = functional.scaled_dot_product_attention(q_NHPD, k_NHPD, v_NHPD)
+    return o_NHPD.transpose(-3, -2)
+
+
+def flash_attention(qkv_NP3HD: Tensor) -> Tensor:
+    """See the reference; where torch itself chooses, it takes cuDNN."""
+    q_NHPD, k_NHPD, v_NHPD = (x.transpose(-3, -2) for x in qkv_NP3HD.unbind(-3))
+    o_NHPD: Tensor = torch.ops.aten._scaled_dot_product_flash_attention(q_NHPD, k_NHPD, v_NHPD)[0]
     return o_NHPD.transpose(-3, -2)
 
 
