@@ -7,6 +7,17 @@ softmax.cu   the running softmax
 """
 
 from stoop_worker.kernels.hopper.compiler import CudaKernel, compile_kernel, tensor_map
-from stoop_worker.kernels.hopper.source import HALVES, Shape, is_hopper, source
+from stoop_worker.kernels.hopper.source import HALVES, Shape, defined, is_hopper, multiprocessors, products_of, source
 
-__all__ = ["HALVES", "CudaKernel", "Shape", "compile_kernel", "is_hopper", "source", "tensor_map"]
+__all__ = [
+    "HALVES",
+    "CudaKernel",
+    "Shape",
+    "compile_kernel",
+    "defined",
+    "is_hopper",
+    "multiprocessors",
+    "products_of",
+    "source",
+    "tensor_map",
+]

@@ -15,16 +15,36 @@ __all__ = ["CudaKernel", "TensorMap", "compile_kernel", "has_compiler", "tensor_
 
 # numbers from cuda.h
 _MOST_SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-_MAP_TYPES = {torch.float16: 6, torch.bfloat16: 9}  # CU_TENSOR_MAP_DATA_TYPE_…
+_MAP_TYPES = {torch.float8_e4m3fn: 0, torch.float16: 6, torch.bfloat16: 9}  # CU_TENSOR_MAP_DATA_TYPE_…
 _SWIZZLE_NONE, _SWIZZLE_128_BYTES = 0, 3
 _FETCH_256_BYTES = 3  # CU_TENSOR_MAP_L2_PROMOTION_L2_256B
 _MAP_BYTES, _MAP_ALIGNMENT = 128, 64
+_EARLY = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 
 
 class TensorMap(ctypes.Structure):
     """The copy engine's description of a tensor; a kernel takes it by value, as a `__grid_constant__`."""
 
     _fields_ = [("bytes", ctypes.c_char * _MAP_BYTES)]
+
+
+class _Attribute(ctypes.Structure):
+    """CUlaunchAttribute, with its value as an integer."""
+
+    _fields_ = [("id", ctypes.c_uint64), ("value", ctypes.c_uint64 * 8)]
+
+
+class _Launch(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = [
+        ("grid", ctypes.c_uint * 3),
+        ("threads", ctypes.c_uint * 3),
+        ("shared_bytes", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(_Attribute)),
+        ("attribute_count", ctypes.c_uint),
+    ]
 
 
 class CudaKernel:
@@ -35,17 +55,34 @@ class CudaKernel:
         _check(_driver().cuModuleGetFunction(ctypes.byref(self._function), module, name.encode()))
         _check(_driver().cuFuncSetAttribute(self._function, _MOST_SHARED_BYTES, shared_bytes))
 
-    def launch(self, grid: tuple[int, int, int], threads: int, shared_bytes: int, arguments: Sequence[Any]) -> None:
+    def launch(
+        self,
+        grid: tuple[int, int, int],
+        threads: int,
+        shared_bytes: int,
+        arguments: Sequence[Any],
+        *,
+        early: bool = False,
+    ) -> None:
         """Launch the kernel on torch's current stream; `threads` and `shared_bytes` (dynamic) are per program.
 
-        Arguments are tensors or ctypes values.
+        Arguments are tensors or ctypes values. A kernel that is launched `early` starts as `kernels.early` describes,
+        and waits for the previous one itself.
         """
         held = [
             ctypes.c_void_p(argument.data_ptr()) if isinstance(argument, Tensor) else argument for argument in arguments
         ]
         places = (ctypes.c_void_p * len(held))(*map(ctypes.addressof, held))
-        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-        _check(_driver().cuLaunchKernel(self._function, *grid, threads, 1, 1, shared_bytes, stream, places, None))
+        attribute = _Attribute(_EARLY, (1,))
+        launch = _Launch(
+            grid,
+            (threads, 1, 1),
+            shared_bytes,
+            torch.cuda.current_stream().cuda_stream,
+            ctypes.pointer(attribute),
+            int(early),
+        )
+        _check(_driver().cuLaunchKernelEx(ctypes.byref(launch), self._function, places, None))
 
 
 @cache

@@ -9,7 +9,7 @@ import torch
 
 from stoop_worker.kernels.hopper.compiler import has_compiler
 
-__all__ = ["HALVES", "Shape", "is_hopper", "source"]
+__all__ = ["HALVES", "Shape", "defined", "is_hopper", "multiprocessors", "products_of", "source"]
 
 HALVES = {torch.bfloat16: "bf16", torch.float16: "f16"}
 """The dtypes that these kernels take, with the names that the products use."""
@@ -41,6 +41,31 @@ class Shape:
 def is_hopper(device: torch.device) -> bool:
     """Return whether these kernels run on the device; they need their compiler."""
     return device.type == "cuda" and torch.cuda.get_device_capability(device) == _CAPABILITY and has_compiler()
+
+
+@cache
+def multiprocessors(device: torch.device) -> int:
+    """Return how many multiprocessors the device has."""
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
+
+
+def products_of(columns: int, dtype: torch.dtype) -> str:
+    """Return the product of 64 x 16 values in registers and `columns` rows of 16 in shared memory."""
+    return _scores_of_registers(columns, HALVES[dtype])
+
+
+def defined(path: str, numbers: Mapping[str, int], dtype: torch.dtype, *, products: str = "") -> str:
+    """Return the source of one file below `kernels`, with its constants, Hopper's instructions and its products."""
+    folder = files("stoop_worker.kernels")
+    return "\n".join(
+        [
+            f'#define HALF "{HALVES[dtype]}"',
+            *(f"#define {name} {int(value)}" for name, value in numbers.items()),
+            folder.joinpath("hopper/hopper.cu").read_text(),
+            products,
+            folder.joinpath(path).read_text(),
+        ]
+    )
 
 
 def source(

@@ -35,7 +35,9 @@ def row_linear(
 ) -> Tensor:
     """Return the product, by the kernel if it `takes` it; see `reference.row_linear`."""
     if takes(x_BC, weight_NC):
-        from stoop_worker.kernels.row_linear import kernel
+        from stoop_worker.kernels.row_linear import hopper, kernel
 
+        if hopper.takes(x_BC, weight_NC, norm, added_to_BN, gated=gated):
+            return hopper.row_linear(x_BC, weight_NC, norm=norm, added_to_BN=added_to_BN, gated=gated)
         return kernel.row_linear(x_BC, weight_NC, norm=norm, added_to_BN=added_to_BN, gated=gated)
     return reference.row_linear(x_BC, weight_NC, norm=norm, added_to_BN=added_to_BN, gated=gated)

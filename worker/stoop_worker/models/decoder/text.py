@@ -8,6 +8,7 @@ from stoop_worker.engine.tensors import KVView
 from stoop_worker.kernels.paged_attention import paged_attention
 from stoop_worker.kernels.rms_norm import add_rms_norm, rms_norm
 from stoop_worker.kernels.rotate_write import Places, rotate_write
+from stoop_worker.kernels.row_linear import RowNorm, row_linear, takes
 from stoop_worker.kernels.skinny_linear import linear
 from stoop_worker.kernels.swiglu import swiglu
 from stoop_worker.models.decoder.weights import DecoderWeights
@@ -51,4 +52,6 @@ def forward(
 
 def logits(hidden_RC: Tensor, weights: DecoderWeights) -> Tensor:
     """Return logits_RV."""
+    if takes(hidden_RC, weights.head):
+        return row_linear(hidden_RC, weights.head, norm=RowNorm(weights.norm, weights.epsilon))
     return linear(rms_norm(hidden_RC, weights.norm, epsilon=weights.epsilon), weights.head)

@@ -1,0 +1,120 @@
+"""How the kernels in CUDA C++ for decode steps are launched. The kernels need a GPU; here a launch is only noted."""
+
+import re
+from collections.abc import Iterator, Sequence
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+from stoop_worker.kernels.block_fp8 import BlockFp8, Weight
+from stoop_worker.kernels.hopper import defined, products_of
+from stoop_worker.kernels.row_linear import RowNorm
+from stoop_worker.kernels.row_linear import hopper as one_row
+from stoop_worker.kernels.skinny_linear import hopper as few_rows
+
+A_MULTIPROCESSOR = 227 * 1024
+FILES = ["row_linear/product.cu", "skinny_linear/few.cu"]
+HALF = torch.bfloat16
+
+
+class Launch(NamedTuple):
+    source: str
+    grid: tuple[int, int, int]
+    threads: int
+    shared_bytes: int
+    arguments: Sequence[Any]
+
+    def parameters(self) -> int:
+        """Return how many parameters the kernel has."""
+        found = re.search(r'extern "C" __global__ .*?\)\s*\w+\(([^)]*)\)', self.source, re.DOTALL)
+        assert found is not None
+        return len(found[1].split(","))
+
+
+@pytest.fixture
+def launches(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Launch]]:
+    """Let the CPU be a GPU whose launches are noted."""
+    noted: list[Launch] = []
+
+    class Kernel:
+        def __init__(self, source: str, *given: Any, **options: Any) -> None:
+            self.source = source
+
+        def launch(self, *given: Any, early: bool) -> None:
+            noted.append(Launch(self.source, *given))
+
+    for module in (one_row, few_rows):
+        monkeypatch.setattr(module, "is_hopper", lambda device: True)
+        monkeypatch.setattr(module, "multiprocessors", lambda device: 132)
+        monkeypatch.setattr(module, "compile_kernel", Kernel)
+        module._compiled.cache_clear()
+    monkeypatch.setattr(few_rows, "tensor_map", lambda *given, **options: None)
+    yield noted
+    for module in (one_row, few_rows):
+        module._compiled.cache_clear()
+
+
+def in_float8(out: int, width: int) -> BlockFp8:
+    values = torch.empty(out, width, dtype=torch.uint8).view(torch.float8_e4m3fn)
+    return BlockFp8(values, torch.ones(out // 128, width // 128), 128)
+
+
+def weight(out: int, width: int, *, float8: bool) -> Weight:
+    return in_float8(out, width) if float8 else torch.empty(out, width, dtype=HALF)
+
+
+def row(width: int, count: int = 1) -> Tensor:
+    return torch.empty(count, width, dtype=HALF)
+
+
+@pytest.mark.parametrize("float8", [False, True])
+@pytest.mark.parametrize(
+    ("out", "width", "steps"),
+    [(3072, 2048, "norm"), (2048, 2048, "sum"), (19456, 2560, "norm gated"), (2560, 9728, "sum"), (6144, 2560, "norm")],
+)
+def test_a_row_leaves_room_for_the_next_kernel(
+    out: int, width: int, steps: str, launches: list[Launch], *, float8: bool
+) -> None:
+    norm, gated = RowNorm(row(width)[0], 1e-5) if "norm" in steps else None, "gated" in steps
+    given = weight(out, width, float8=float8)
+    added = row(out) if "sum" in steps else None
+    assert one_row.takes(row(width), given, norm, added, gated=gated)
+    y = one_row.row_linear(row(width), given, norm=norm, added_to_BN=added, gated=gated)
+    assert y.shape == (1, out // 2 if gated else out)
+    (launch,) = launches
+    assert launch.parameters() == len(launch.arguments)
+    assert 2 * (launch.shared_bytes + 2048) <= A_MULTIPROCESSOR
+    assert 2 * launch.threads <= 1024
+
+
+@pytest.mark.parametrize("count", [2, 16, 17, 64])
+@pytest.mark.parametrize(("out", "width"), [(6144, 2560), (2560, 4096), (19456, 2560), (2560, 9728)])
+def test_few_rows_fit_in_shared_memory(count: int, out: int, width: int, launches: list[Launch]) -> None:
+    x, given = row(width, count), in_float8(out, width)
+    assert few_rows.takes(x, given)
+    assert few_rows.linear(x, given).shape == (count, out)
+    assert few_rows.gated_linear(x, given).shape == (count, out // 2)
+    parts = few_rows.split_linear(x, given)
+    assert parts.shape[1:] == (count, out)
+    assert parts.dtype is torch.float32
+    for launch in launches:
+        assert launch.parameters() == len(launch.arguments)
+        assert launch.shared_bytes <= A_MULTIPROCESSOR
+        assert launch.threads <= 1024
+    assert [launch.grid[1] for launch in launches] == [1, 1, len(parts)]
+
+
+def test_others_do_not_fit() -> None:
+    x, plain = row(512), weight(128, 512, float8=False)
+    assert not one_row.takes(x, plain, None, None, gated=False)  # this is the CPU
+    assert not few_rows.takes(row(512, 2), in_float8(128, 512))
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_source_has_its_numbers_and_products_first(file: str) -> None:
+    text = defined(file, {"BATCH": 16}, HALF, products=products_of(16, HALF))
+    assert text.index("#define BATCH 16") < text.index("scores<16>") < text.index('extern "C" __global__')
+    assert files("stoop_worker.kernels").joinpath(file).read_text() in text
