@@ -14,7 +14,8 @@ def test_a_histogram_counts_a_value_where_its_edge_says() -> None:
 
 
 def test_a_step_of_an_encoder_is_timed_as_a_prefill() -> None:
-    totals = Totals().with_texts(12, 3, 0.015)
+    totals = Totals()
+    totals.add_texts(12, 3, 0.015)
     assert (totals.steps, totals.prefill_tokens) == (1, 12)
     assert totals.prefill_step_seconds.sum == 0.015
     assert sum(totals.prefill_step_seconds.counts) == 1

@@ -12,9 +12,11 @@ from stoop_worker.engine.grammars.grammars import COMPILERS
 from stoop_worker.engine.request import (
     Aborted,
     Caption,
+    Chat,
     Detect,
     EnginePort,
     Finished,
+    Message,
     Output,
     Query,
     Refused,
@@ -224,7 +226,7 @@ class Preparing(Engine):
     def compiles(self, request: Request) -> bool:
         return request.id.startswith("new")
 
-    def prepare(self, request: Request) -> Sequenced | Refused:
+    def prepare(self, request: Request, submitted: float | None = None) -> Sequenced | Refused:
         self.threads.append(get_ident())
         if request.id == "broken":
             raise RuntimeError("a defect in the tokenizer")
@@ -234,26 +236,46 @@ class Preparing(Engine):
         if request.id.startswith("new"):
             self.new_grammars.release()
             assert self.go_on.wait(SECONDS)
-        return super().prepare(request)
+        return super().prepare(request, submitted)
 
 
-def test_requests_are_prepared_in_the_thread_that_submits_them() -> None:
+LONG = Query("what? " * 50)
+CHAT = Chat((Message("user", ("what?",)),))
+
+
+def test_long_prompts_are_prepared_in_the_thread_that_submits_them_and_short_ones_in_the_engines() -> None:
     engine, inbox = Preparing(), Inbox()
     thread = EngineThread(engine, inbox.deliver)
     thread.start()
-    thread.submit(Request("good", Query("what?"), (), Sampling(max_tokens=1)))
+    thread.submit(Request("long", LONG, (), Sampling(max_tokens=1)))
+    thread.submit(Request("chat", CHAT, (), Sampling(max_tokens=1)))
+    thread.submit(Request("short", Query("what?"), (), Sampling(max_tokens=1)))
     thread.submit(Request("bad", Caption("short")))
-    inbox.wait_for(lambda: len(inbox.ends) == 2)
+    inbox.wait_for(lambda: len(inbox.ends) == 4)
     thread.stop()
-    assert engine.threads == [get_ident()] * 2
-    assert any(isinstance(end, Refused) for end in inbox.ends)
+    assert engine.threads == [get_ident()] * 2 + [thread._thread.ident] * 2
+    assert {type(end) for end in inbox.ends if end.id == "bad"} == {Refused}
+
+
+def test_the_time_to_the_first_token_counts_from_the_submission() -> None:
+    now = 0.0
+    engine = Engine(MoondreamFamily(micro_moondream()), clock=lambda: now)
+    inbox = Inbox()
+    thread = EngineThread(engine, inbox.deliver)
+    thread.submit(Request("short", Query("what?"), (), Sampling(max_tokens=1)))
+    now = 3.0
+    thread.start()
+    inbox.wait_for(lambda: len(inbox.ends) == 1)
+    thread.stop()
+    finished = inbox.ends[0]
+    assert isinstance(finished, Finished) and finished.usage.ttft_ms == 3000
 
 
 def test_a_request_that_is_being_prepared_holds_up_no_other_and_can_be_aborted() -> None:
     engine, inbox = Preparing(), Inbox()
     thread = EngineThread(engine, inbox.deliver)
     thread.start()
-    slow = Thread(target=thread.submit, args=(Request("slow", Query("what?"), (), ENDLESS),))
+    slow = Thread(target=thread.submit, args=(Request("slow", CHAT, (), ENDLESS),))
     slow.start()
     assert engine.entered.wait(SECONDS)
     thread.submit(Request("quick", Query("what?"), (), Sampling(max_tokens=1)))

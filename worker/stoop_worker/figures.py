@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 __all__ = ["Figures", "Histogram"]
 
@@ -23,7 +23,7 @@ class Histogram:
         """Add one value."""
         at = bisect_left(self.edges, value)
         counts = (*self.counts[:at], self.counts[at] + 1, *self.counts[at + 1 :])
-        return replace(self, counts=counts, sum=self.sum + value)
+        return Histogram(self.edges, counts, self.sum + value)
 
 
 Figures = Mapping[str, float | Histogram]

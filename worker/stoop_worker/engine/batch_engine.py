@@ -7,7 +7,7 @@ it.
 from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from time import perf_counter
 
@@ -94,7 +94,7 @@ class BatchEngine:
         self.config = config or EngineConfig()
         self.max_context = min(model.spec.max_context, self.config.max_context)
         self._model = model
-        self._clock = clock
+        self.clock = clock
         self._runner = TextRunner(model, on_progress=self._on_progress)
         self._cache = TextCache(_CACHE_BYTES if self.config.prefix_cache else 0)
         self._ahead = model.device.type != "cpu" if ahead is None else ahead
@@ -122,15 +122,21 @@ class BatchEngine:
         """A snapshot of the work done and the requests held; an encoder has no pages."""
         running = sum(request.started is not None for request in self._waiting)
         waiting = len(self._waiting) - running
-        return Stats(self._totals, waiting=waiting, running=running, pages=0, pages_used=0, pages_idle=0)
+        return Stats(replace(self._totals), waiting=waiting, running=running, pages=0, pages_used=0, pages_idle=0)
 
-    def submit(self, request: Request) -> None:
-        """Accept a request; the next step may run or refuse it. Ids in flight must differ."""
-        self.add(self.prepare(request))
+    def submit(self, request: Request, submitted: float | None = None) -> None:
+        """Accept a request, submitted now or when the clock said so; the next step may run or refuse it.
 
-    def prepare(self, request: Request) -> TextRequest | Refused:
-        """Tokenize a request for `add`. This is slow, so any thread may call it."""
-        submitted = self._clock()
+        Ids in flight must differ.
+        """
+        self.add(self.prepare(request, submitted))
+
+    def prepare(self, request: Request, submitted: float | None = None) -> TextRequest | Refused:
+        """Tokenize a request for `add`; it was submitted now, or when the clock said so.
+
+        This is slow, so any thread may call it.
+        """
+        submitted = self.clock() if submitted is None else submitted
         try:
             check_task(request.task, self._model.spec.tasks)
             texts = self._model.prepare_texts(request)
@@ -147,7 +153,8 @@ class BatchEngine:
         """Accept a prepared request; see `submit`."""
         if not isinstance(prepared, TextRequest):
             refused = isinstance(prepared, Refused)
-            self._totals = self._totals.with_refused() if refused else self._totals.with_aborted()
+            self._totals.refused += refused
+            self._totals.aborted += not refused
             self._outbox.append(prepared)
             return
         if prepared.request.id in self._ids:
@@ -162,7 +169,7 @@ class BatchEngine:
             return
         self._ids.remove(request_id)
         self._waiting = [each for each in self._waiting if each.request.id != request_id]
-        self._totals = self._totals.with_aborted()
+        self._totals.aborted += 1
         self._outbox.append(Aborted(request_id))
 
     def step(self) -> list[Output]:
@@ -170,7 +177,7 @@ class BatchEngine:
 
         A step that starts a batch ahead of no other does not wait for it: the next step does.
         """
-        started = self._clock()
+        started = self.clock()
         wanted = self._choose(started)
         if wanted:
             self._start(wanted, started)
@@ -238,10 +245,10 @@ class BatchEngine:
             for wanting, number in batch.wanted[text]:
                 wanting.values[number] = values
         self._on_progress()
-        began, self._ended = max(batch.started, self._ended), self._clock()
+        began, self._ended = max(batch.started, self._ended), self.clock()
         requests = {wanting.request.id for wantings in batch.wanted.values() for wanting, _ in wantings}
         tokens = sum(len(text.ids) for text in batch.texts)
-        self._totals = self._totals.with_texts(tokens, len(requests), self._ended - began)
+        self._totals.add_texts(tokens, len(requests), self._ended - began)
 
     def _finish(self) -> list[Output]:
         done = [each for each in self._waiting if each.done]
@@ -249,9 +256,10 @@ class BatchEngine:
             return []
         self._waiting = [each for each in self._waiting if not each.done]
         self._ids.difference_update(each.request.id for each in done)
-        now = self._clock()
+        now = self.clock()
         usages = [_usage(each, now) for each in done]
-        self._totals = self._totals.with_answered(usages)
+        for usage in usages:
+            self._totals.add_finished(usage, image_hit=False)
         return [self._answer(each, usage) for each, usage in zip(done, usages, strict=True)]
 
     def _answer(self, ended: TextRequest, usage: Usage) -> Finished:

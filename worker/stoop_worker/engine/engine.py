@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from collections.abc import Sequence as Several
 from itertools import count
-from secrets import randbits
+from random import getrandbits
 from time import perf_counter
 
 from stoop_worker.engine.checks import check_request
@@ -32,7 +32,7 @@ class Engine:
         self.config = config or EngineConfig()
         self.memory = KVMemory.of(self.config, model.spec, device=model.device, dtype=model.dtype)
         self._model = model
-        self._clock = clock
+        self.clock = clock
         self._scheduler = Scheduler(self.config, PagePool(self.memory.pages))
         self._runner = Runner(model, self.config, self.memory, on_progress=self._on_progress)
         self._looks_ahead = model.device.type == "cuda" if self.config.lookahead is None else self.config.lookahead
@@ -74,13 +74,19 @@ class Engine:
         """A snapshot of the work done and the resources held."""
         return Stats.of(self._totals, self._scheduler)
 
-    def submit(self, request: Request) -> None:
-        """Accept a request; the next step may run or refuse it. Ids in flight must differ."""
-        self.add(self.prepare(request))
+    def submit(self, request: Request, submitted: float | None = None) -> None:
+        """Accept a request, submitted now or when the clock said so; the next step may run or refuse it.
 
-    def prepare(self, request: Request) -> Sequence | Refused:
-        """Prepare a request for `add`. Tokenizing makes this slow, so any thread may call it."""
-        submitted = self._clock()
+        Ids in flight must differ.
+        """
+        self.add(self.prepare(request, submitted))
+
+    def prepare(self, request: Request, submitted: float | None = None) -> Sequence | Refused:
+        """Prepare a request for `add`; it was submitted now, or when the clock said so.
+
+        Tokenizing makes this slow, so any thread may call it.
+        """
+        submitted = self.clock() if submitted is None else submitted
         try:
             check_request(request, self._model.spec)
             return self._open(request, submitted)
@@ -95,10 +101,10 @@ class Engine:
         """Accept a prepared request, or one that was aborted before it was prepared; see `submit`."""
         match prepared:
             case Refused():
-                self._totals = self._totals.with_refused()
+                self._totals.refused += 1
                 self._outbox.append(prepared)
             case Aborted():
-                self._totals = self._totals.with_aborted()
+                self._totals.aborted += 1
                 self._outbox.append(prepared)
             case Sequence():
                 if prepared.request.id in self._sequences:
@@ -114,7 +120,7 @@ class Engine:
             return
         self._scheduler.remove(sequence)
         sequence.on_end()
-        self._totals = self._totals.with_aborted()
+        self._totals.aborted += 1
         self._outbox.append(Aborted(request_id))
 
     def step(self) -> list[Output]:
@@ -122,7 +128,7 @@ class Engine:
 
         With lookahead these are the previous step's outputs, because the device is still busy with this step.
         """
-        started = self._clock()
+        started = self.clock()
         plan = self._scheduler.schedule()
         self._note_start(plan)
         running = self._runner.run(plan)
@@ -154,7 +160,7 @@ class Engine:
             request=request,
             skill=prepared.skill,
             inputs=list(prepared.inputs),
-            seed=randbits(63) if request.sampling.seed is None else request.sampling.seed,
+            seed=getrandbits(63) if request.sampling.seed is None else request.sampling.seed,
             media=prepared.media,
             positions=prepared.positions,
             two_way=prepared.two_way,
@@ -172,11 +178,11 @@ class Engine:
     def _note_start(self, plan: Plan) -> None:
         for chunk in plan.prefills:
             if chunk.sequence.times.started is None:
-                chunk.sequence.times.started = self._clock()
+                chunk.sequence.times.started = self.clock()
 
     def _advance(self, heads: PendingHeads) -> list[Output]:
         found = list(heads.collect())
-        now = self._clock()
+        now = self.clock()
         outputs: list[Output] = []
         for sequence, values in found:
             outputs += self._take(sequence, values, now)
@@ -215,7 +221,7 @@ class Engine:
         del self._sequences[sequence.request.id]
         usage = sequence.usage(now)
         image_hit = bool(sequence.spans) and usage.cached_tokens >= sequence.spans[-1].end
-        self._totals = self._totals.with_finished(usage, image_hit=image_hit)
+        self._totals.add_finished(usage, image_hit=image_hit)
 
         def finish() -> list[Output]:
             *partial, last = sequence.skill.finish(reason, usage)
@@ -234,7 +240,7 @@ class Engine:
         # with lookahead, every running sequence may be waiting for its last head values
         assert plan.chunks or not self._scheduler.waiting or self._looks_ahead, "sequences wait while none runs"
         if plan.chunks:
-            self._totals = self._totals.with_step(plan, self._clock() - started)
+            self._totals.add_step(plan, self.clock() - started)
 
 
 def _streamed(sequence: Sequence, partial: Several[Output]) -> Several[Output]:

@@ -2,16 +2,17 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
 
-__all__ = ["TOKEN", "Input", "MediaInput", "TokenInput", "ValuesInput", "width_of"]
+__all__ = ["TOKEN", "Input", "MediaInput", "TokenInput", "ValuesInput", "token_input", "token_inputs", "width_of"]
 
 TOKEN = 0
 """The kind of every token input; a family numbers its other kinds from 1."""
 
 
-@dataclass(frozen=True, slots=True)
-class TokenInput:
-    """A token, embedded by its id; one position."""
+class TokenInput(NamedTuple):
+    """A token, embedded by its id; one position. A tuple, because the prefix cache compares and hashes very many."""
 
     id: int
 
@@ -39,6 +40,15 @@ class MediaInput:
 
 Input = TokenInput | ValuesInput | MediaInput
 """One input of a sequence, from the prompt or from the model."""
+
+
+token_input = lru_cache(1 << 14)(TokenInput)
+"""Returns the input of a token. Common ones are made once, because a long prompt has very many."""
+
+
+def token_inputs(ids: Iterable[int]) -> list[Input]:
+    """Return the inputs of tokens."""
+    return list(map(token_input, ids))
 
 
 def width_of(inputs: Iterable[Input]) -> int:

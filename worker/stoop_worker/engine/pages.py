@@ -49,19 +49,21 @@ class PagePool:
 
     def retain(self, pages: Iterable[int]) -> None:
         """Share pages that already have a holder with one more sequence."""
+        uses, keeps = self._uses, self._keeps  # local, because a long prompt has very many pages
         for page in pages:
-            assert self._uses[page] or self._keeps[page], "retained a free page"
-            if not self._uses[page]:
+            if not uses[page]:
+                assert keeps[page], "retained a free page"
                 self._idle -= 1
                 self._used += 1
-            self._uses[page] += 1
+            uses[page] += 1
 
     def release(self, pages: Iterable[int]) -> None:
         """Give back pages that a sequence allocated or retained."""
+        uses = self._uses
         for page in pages:
-            assert self._uses[page], "released a page that no sequence uses"
-            self._uses[page] -= 1
-            if not self._uses[page]:
+            assert uses[page], "released a page that no sequence uses"
+            uses[page] -= 1
+            if not uses[page]:
                 self._used -= 1
                 self._orphan(page)
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
+from typing import NamedTuple
 
 from stoop_worker.engine.inputs import Input, MediaInput, width_of
 from stoop_worker.engine.pages import PagePool
@@ -16,8 +17,7 @@ from stoop_worker.engine.pages import PagePool
 __all__ = ["Match", "PrefixCache"]
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(NamedTuple):
     """A cached prefix: `pages` are full and can be shared; `partial` must be copied before any write."""
 
     length: int = 0
@@ -39,15 +39,19 @@ class _Node:
 
     def end_after(self, inputs: int) -> int:
         """Return the index after the node's first `inputs` inputs."""
-        # nearly always every input is one index wide, and there is nothing to add up
+        # nearly always these are all, or every input is one index wide, and there is nothing to add up
+        if inputs == len(self.inputs):
+            return self.end
         plain = self.end - self.start == len(self.inputs)
         return self.start + (inputs if plain else width_of(self.inputs[:inputs]))
 
-    def fit(self, inputs: int, limit: int) -> int:
-        """Return how many of the node's first inputs end at or before `limit`."""
-        while self.end_after(inputs) > limit:
+    def fit(self, inputs: int, limit: int) -> tuple[int, int]:
+        """Return how many of the node's first inputs end at or before `limit`, and the index after them."""
+        end = self.end_after(inputs)
+        while end > limit:
             inputs -= 1
-        return inputs
+            end = self.end_after(inputs)
+        return inputs, end
 
 
 class PrefixCache:
@@ -65,11 +69,11 @@ class PrefixCache:
         table: list[int] = []
         node, done, length = self._root, 0, 0
         while length < limit and done < len(inputs) and (child := node.children.get(inputs[done])):
-            shared = child.fit(_shared(child.inputs, inputs, done), limit)
+            shared, end = child.fit(_shared(child.inputs, inputs, done), limit)
             if not shared:
                 break
             self._write_pages(table, self._touch(child))
-            done, length = done + shared, child.end_after(shared)
+            done, length = done + shared, end
             if length < child.end:
                 break
             node = child
@@ -158,10 +162,12 @@ class PrefixCache:
             self._queue(node.parent)
 
 
-def _shared(ours: Sequence[Input], theirs: Sequence[Input], offset: int) -> int:
+def _shared(ours: tuple[Input, ...], theirs: Sequence[Input], offset: int) -> int:
     """Count the leading inputs that `ours` has in common with `theirs` from `offset` on."""
-    most = min(len(ours), len(theirs) - offset)
-    return next((i for i in range(most) if ours[i] != theirs[offset + i]), most)
+    rest = tuple(theirs[offset : offset + len(ours)])
+    if rest == ours:  # the usual case
+        return len(ours)
+    return next((i for i, (our, their) in enumerate(zip(ours, rest, strict=False)) if our != their), len(rest))
 
 
 def _edges(inputs: Sequence[Input]) -> Iterator[tuple[Input, ...]]:

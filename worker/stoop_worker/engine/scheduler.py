@@ -12,9 +12,10 @@ A prefill may end before or after a medium, never inside it. It includes the med
 medium that exceeds them by itself runs first in a step.
 """
 
+from array import array
 from bisect import insort
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from stoop_worker.engine.config import EngineConfig
 from stoop_worker.engine.pages import PagePool
@@ -28,8 +29,7 @@ _OVERTAKEN: Final = 256
 """The number of later requests of the next earlier priority that may overtake one, so that none waits forever."""
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(NamedTuple):
     """The indices [start, end) of a sequence, to be computed in one step."""
 
     sequence: Sequence
@@ -228,7 +228,7 @@ class Scheduler:
         if new + len(self.running) > self.pool.free + self.pool.idle:
             self.pool.release(shared)
             return False
-        sequence.pages = [*match.pages, *self._allocate(new)]
+        sequence.pages = array("i", [*match.pages, *self._allocate(new)])
         sequence.cached_len = match.length
         if match.partial is not None:
             draft.copies.append((match.partial, sequence.pages[len(match.pages)]))
@@ -241,7 +241,7 @@ class Scheduler:
 
     def _free(self, sequence: Sequence) -> None:
         self.pool.release(sequence.pages)
-        sequence.pages = []
+        sequence.pages = array("i")
         sequence.cached_len = 0
         if sequence.seat != NO_SEAT:
             self._seats.append(sequence.seat)
@@ -254,7 +254,7 @@ class Scheduler:
             return True
         if new > self.pool.free + self.pool.idle:
             return False
-        sequence.pages += self._allocate(new)
+        sequence.pages.extend(self._allocate(new))
         return True
 
     def _allocate(self, count: int) -> list[int]:

@@ -1,10 +1,12 @@
 """The engine's mutable record of one request."""
 
+from array import array
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Several
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from stoop_worker.engine.inputs import Input, MediaInput, width_of
+from stoop_worker.engine.inputs import Input, MediaInput
 from stoop_worker.engine.positions import INDEX, Positions
 from stoop_worker.engine.request import Media, Request, Usage
 from stoop_worker.engine.skill import Head, Lookahead, Skill
@@ -23,8 +25,7 @@ class Times:
     first_token: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MediaSpan:
+class MediaSpan(NamedTuple):
     """One medium of a prompt: it is input number `at` and occupies the indices [start, end)."""
 
     fed: MediaInput
@@ -66,12 +67,12 @@ class Sequence:
     pending_input: Lookahead | None = None
     rollbacks: int = 0
     seat: int = NO_SEAT
-    pages: list[int] = field(default_factory=list)
+    pages: "array[int]" = field(default_factory=lambda: array("i"))  # 32 bits each, as in page tables
     times: Times = field(default_factory=Times)
     _extra_width: int = field(init=False)  # indices that media take beyond one per input
 
     def __post_init__(self) -> None:
-        self.spans = tuple(_spans(self.inputs, self.media))
+        self.spans = tuple(_spans(self.inputs, self.media)) if self.media else ()
         self._extra_width = sum(span.fed.width - 1 for span in self.spans)
         self.prompt_len = self.length
 
@@ -107,10 +108,14 @@ class Sequence:
 
     def input_at(self, index: int) -> int:
         """Return the number of the input that starts at an index, which is never inside a medium."""
+        if not self.spans or index > self.spans[-1].start:
+            return index - self._extra_width
         return index - sum(span.fed.width - 1 for span in self.spans if span.start < index)
 
     def spans_in(self, start: int, end: int) -> tuple[MediaSpan, ...]:
         """Return the media that start in [start, end)."""
+        if not self.spans or start > self.spans[-1].start:
+            return ()
         return tuple(span for span in self.spans if start <= span.start < end)
 
     def roll_back_to(self, length: int) -> None:
@@ -139,6 +144,6 @@ def _spans(inputs: Several[Input], media: Several[Media]) -> Iterator[MediaSpan]
     for at, one in zip(places, media, strict=True):
         fed = inputs[at]
         assert isinstance(fed, MediaInput)
-        start += width_of(inputs[before:at])
+        start += at - before  # all inputs between media are one index wide
         yield MediaSpan(fed, one, at, start)
         start, before = start + fed.width, at + 1

@@ -1,7 +1,6 @@
 """The skill port: it turns head values into the next inputs of one sequence."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Flag, auto
 from typing import NamedTuple, Protocol
 
@@ -29,8 +28,7 @@ class HeadValues(NamedTuple):
     values: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Lookahead:
+class Lookahead(NamedTuple):
     """The assumption of a step that starts before the head values arrive; wrong if they end or redirect the sequence.
 
     The next input is of this `kind`, one of the family's; `heads`, `suppressed` and `rule` apply after it. The family

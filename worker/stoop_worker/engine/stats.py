@@ -1,8 +1,7 @@
 """Counts of the engine's work and of the resources it holds, for metrics."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final
+from typing import Final
 
 from stoop_worker.engine.request import Usage
 from stoop_worker.engine.scheduler import Plan, Scheduler
@@ -14,7 +13,7 @@ _NO_STEPS = Histogram((0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 
 _NO_BATCHES = Histogram((1, 2, 4, 8, 16, 32, 64, 128, 256))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Totals:
     """Sums since the start. A step is timed as one kind: `encode` if it encoded media, else `prefill`, else `decode`.
 
@@ -43,55 +42,37 @@ class Totals:
     decode_step_seconds: Histogram = _NO_STEPS
     batch_sequences: Histogram = _NO_BATCHES
 
-    def with_step(self, plan: Plan, seconds: float) -> "Totals":
+    def add_step(self, plan: Plan, seconds: float) -> None:
         """Add one step."""
         media = [span.fed for chunk in plan.prefills for span in chunk.media]
-        kind = "encode" if media else "prefill" if plan.prefills else "decode"
-        return replace(
-            self._with_timed_step(kind, len(plan.chunks), seconds),
-            prefill_tokens=self.prefill_tokens + sum(chunk.end - chunk.start for chunk in plan.prefills),
-            decode_tokens=self.decode_tokens + len(plan.decodes),
-            images_encoded=self.images_encoded + len(media),
-            crops_encoded=self.crops_encoded + sum(fed.cost for fed in media),
-            preemptions=self.preemptions + plan.preempted,
-        )
+        if media:
+            self.encode_step_seconds = self.encode_step_seconds.with_value(seconds)
+        elif plan.prefills:
+            self.prefill_step_seconds = self.prefill_step_seconds.with_value(seconds)
+        else:
+            self.decode_step_seconds = self.decode_step_seconds.with_value(seconds)
+        self.steps += 1
+        self.batch_sequences = self.batch_sequences.with_value(len(plan.chunks))
+        self.prefill_tokens += sum(chunk.end - chunk.start for chunk in plan.prefills)
+        self.decode_tokens += len(plan.decodes)
+        self.images_encoded += len(media)
+        self.crops_encoded += sum(fed.cost for fed in media)
+        self.preemptions += plan.preempted
 
-    def with_texts(self, tokens: int, requests: int, seconds: float) -> "Totals":
+    def add_texts(self, tokens: int, requests: int, seconds: float) -> None:
         """Add one step of an encoder, which computed the texts of some requests."""
-        return replace(self._with_timed_step("prefill", requests, seconds), prefill_tokens=self.prefill_tokens + tokens)
+        self.steps += 1
+        self.prefill_tokens += tokens
+        self.prefill_step_seconds = self.prefill_step_seconds.with_value(seconds)
+        self.batch_sequences = self.batch_sequences.with_value(requests)
 
-    def with_finished(self, usage: Usage, *, image_hit: bool) -> "Totals":
+    def add_finished(self, usage: Usage, *, image_hit: bool) -> None:
         """Add one finished request."""
-        return replace(
-            self,
-            finished=self.finished + 1,
-            input_tokens=self.input_tokens + usage.input_tokens,
-            output_tokens=self.output_tokens + usage.output_tokens,
-            cached_tokens=self.cached_tokens + usage.cached_tokens,
-            image_hits=self.image_hits + image_hit,
-        )
-
-    def with_answered(self, usages: Sequence[Usage]) -> "Totals":
-        """Add finished requests of an encoder, which have no output tokens."""
-        return replace(
-            self,
-            finished=self.finished + len(usages),
-            input_tokens=self.input_tokens + sum(usage.input_tokens for usage in usages),
-            cached_tokens=self.cached_tokens + sum(usage.cached_tokens for usage in usages),
-        )
-
-    def with_refused(self) -> "Totals":
-        """Add one refused request."""
-        return replace(self, refused=self.refused + 1)
-
-    def with_aborted(self) -> "Totals":
-        """Add one aborted request."""
-        return replace(self, aborted=self.aborted + 1)
-
-    def _with_timed_step(self, kind: str, sequences: int, seconds: float) -> "Totals":
-        name = f"{kind}_step_seconds"
-        timed: dict[str, Any] = {name: getattr(self, name).with_value(seconds)}
-        return replace(self, steps=self.steps + 1, batch_sequences=self.batch_sequences.with_value(sequences), **timed)
+        self.finished += 1
+        self.input_tokens += usage.input_tokens
+        self.output_tokens += usage.output_tokens
+        self.cached_tokens += usage.cached_tokens
+        self.image_hits += image_hit
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +97,7 @@ class Stats:
         """Take the snapshot."""
         pool = scheduler.pool
         return cls(
-            totals=totals,
+            totals=replace(totals),
             waiting=len(scheduler.waiting),
             running=len(scheduler.running),
             pages=pool.count,

@@ -1,6 +1,7 @@
 """Chooses the number and the layout of an image's local crops."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import ceil, floor, sqrt
 
 __all__ = ["CropGeometry", "Tiling", "select_tiling"]
@@ -51,6 +52,7 @@ class Tiling:
         )
 
 
+@lru_cache(1024)
 def select_tiling(height: int, width: int, geometry: CropGeometry) -> Tiling:
     """Choose the tiling for an image of height x width pixels (Moondream's rule).
 

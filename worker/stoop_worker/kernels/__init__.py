@@ -14,6 +14,7 @@ and `kernel.py` (or the files named there) computes it with Triton. Files in CUD
     rope/             rotary position embedding (reference only)
     rotate_heads/     rotation of an encoder's queries and keys, in place
     rotate_write/     rotation of queries and keys, and the write to the KV pool
+    copy_pages/       copies of whole pages of the KV pool
     tau/              learned scales of queries and values
     rotate_attend/    the same and attention in one launch, for single rows
     paged_attention/  attention over the paged KV pool

@@ -14,7 +14,7 @@ from torch import Tensor
 from stoop_worker.engine.device.heads import rules_of, sampling_of
 from stoop_worker.engine.device.penalties import TokenCounts
 from stoop_worker.engine.device.upload import ToDevice, Upload
-from stoop_worker.engine.device.varlen import Varlen, write_pages
+from stoop_worker.engine.device.varlen import Varlen
 from stoop_worker.engine.grammars.masks import Masks
 from stoop_worker.engine.inputs import ValuesInput
 from stoop_worker.engine.sequence import Sequence
@@ -88,14 +88,12 @@ def send_values(values: Several[ValuesInput], columns: int, device: torch.device
 
 def _layout(varlen: Varlen, page_size: int, to_device: ToDevice) -> PagedLayout:
     chunks = varlen.chunks
-    table_BP = np.zeros((len(chunks), max(-(-chunk.end // page_size) for chunk in chunks)), dtype=np.int32)
-    write_pages(chunks, page_size, table_BP)
     context_lens = [chunk.end for chunk in chunks]
     prefix_lens = [chunk.sequence.two_way for chunk in chunks]
     return PagedLayout(
         cu_seqlens_B1=to_device(varlen.starts, torch.int32),
         context_lens_B=to_device(context_lens, torch.int32),
-        page_table_BP=to_device(table_BP, torch.int32),
+        page_table_BP=to_device(varlen.table_BP, torch.int32),
         prefix_lens_B=to_device(prefix_lens, torch.int32),
         cu_seqlens=varlen.starts,
         context_lens=tuple(context_lens),

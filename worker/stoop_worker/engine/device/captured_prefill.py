@@ -3,6 +3,8 @@
 T positions packed over B sequences, C model dim, N rows whose embeddings are given, V columns of head values.
 """
 
+from collections.abc import Sequence as Several
+
 import torch
 from torch import Tensor
 
@@ -69,9 +71,12 @@ class CapturedPrefill:
                 return shape
         return None
 
-    def run(self, shape: PrefillShape, varlen: Varlen) -> Tensor | None:
-        """Compute chunks in a shape that they fit; return the head values, (R, 1 + V), or None if no heads are read."""
-        self._buffers.fill(shape, varlen)
+    def run(self, shape: PrefillShape, varlen: Varlen, copies: Several[tuple[int, int]]) -> Tensor | None:
+        """Copy pages and compute chunks in a shape that they fit.
+
+        Return the head values, (R, 1 + V), or None if no heads are read.
+        """
+        self._buffers.fill(shape, varlen, copies)
         if self._cache.prefills is not None:
             self._cache.prefills.plan_prefill(shape, varlen)
         read_BV = self._graphs.replay(shape)
@@ -79,6 +84,7 @@ class CapturedPrefill:
 
     def _run(self, shape: PrefillShape, rows: StaticPrefill) -> Tensor:
         model = self._model
+        self._cache.copy_on_device(*rows.copies_2B)
         fed, given = rows.fed, None
         if model.spec.media_width or model.spec.values:
             given = Given(rows.rows_N, self.given_NC[: len(rows.rows_N)], shape.positions)

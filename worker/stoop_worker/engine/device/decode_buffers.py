@@ -3,6 +3,7 @@
 B rows, P pages of the longest context, W columns of values.
 """
 
+from array import array
 from collections.abc import Sequence as Several
 from dataclasses import dataclass
 
@@ -217,11 +218,11 @@ class _LaidPages:
     """The pages that each row of a table has, so that a row whose sequence stays takes only the new ones."""
 
     def __init__(self, rows: int) -> None:
-        self._pages: list[list[int]] = [[] for _ in range(rows)]
+        self._pages = [array("i") for _ in range(rows)]
         self._counts = [0] * rows
 
-    def lay(self, table: npt.NDArray[np.int32], row: int, pages: list[int], count: int) -> None:
-        """Write the first `count` of a sequence's pages, a list that only grows while the sequence keeps its seat."""
+    def lay(self, table: npt.NDArray[np.int32], row: int, pages: "array[int]", count: int) -> None:
+        """Write the first `count` of a sequence's pages, an array that only grows while the sequence keeps its seat."""
         known = self._counts[row] if self._pages[row] is pages else 0
         if known < count:
             table[row, known:count] = pages[known:count]

@@ -9,13 +9,13 @@ from collections.abc import Sequence as Several
 
 import torch
 from torch import Tensor
-from torch.profiler import record_function
 
 from stoop_worker.engine.config import EngineConfig
 from stoop_worker.engine.device.batch import RowLimits
 from stoop_worker.engine.device.decode_buffers import DecodeBuffers, DecodeKind, StaticDecode
 from stoop_worker.engine.device.heads import has_top_k
 from stoop_worker.engine.device.kv_cache import KVCache
+from stoop_worker.engine.device.profiling import named_part
 from stoop_worker.engine.graphs import Graphs
 from stoop_worker.engine.inputs import TOKEN, TokenInput
 from stoop_worker.engine.model import Model
@@ -101,7 +101,7 @@ class Decoder:
         host = self._buffers.fill(chunks)
         if self._cache.decodes is not None:
             self._cache.decodes.plan_decode(host["contexts"][:size], host["table"][:size])
-        with record_function("stoop.decode"):
+        with named_part("stoop.decode"):
             if start is None:
                 return graphs.replay(key)[:count]
             graphs.replay(start)
@@ -113,7 +113,7 @@ class Decoder:
 
         def late() -> Tensor:
             self._buffers.fill_masks(constraints, rows)
-            with record_function("stoop.heads"):
+            with named_part("stoop.heads"):
                 return read()
 
         return late

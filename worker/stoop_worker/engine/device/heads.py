@@ -50,7 +50,7 @@ def has_top_k(sequence: Sequence) -> bool:
 def has_penalties(sequence: Sequence) -> bool:
     """Return whether a sequence's own tokens become less likely."""
     sampling = sequence.request.sampling
-    return not sequence.skill.greedy and (sampling.presence_penalty, sampling.frequency_penalty) != (0, 0)
+    return bool(sampling.presence_penalty or sampling.frequency_penalty) and not sequence.skill.greedy
 
 
 def is_plain(sequence: Sequence) -> bool:
@@ -61,18 +61,18 @@ def is_plain(sequence: Sequence) -> bool:
 def sampling_of(sequences: Several[Sequence]) -> HostSampling:
     """Return the parameters with which each sequence samples its next token."""
     numbers = np.zeros((SAMPLING_ROWS, len(sequences)))
-    suppressed = np.full((len(sequences), MOST_SUPPRESSED), -1, dtype=np.int32)
     top_ks = np.zeros(len(sequences), dtype=np.int32)
+    suppressed = []
     for row, sequence in enumerate(sequences):
+        ids = sequence.suppressed
+        suppressed.append((*ids, -1, -1)[:MOST_SUPPRESSED])
         if _is_sampled(sequence):
             sampling = sequence.request.sampling
             numbers[:3, row] = sampling.temperature, sampling.top_p, uniform(sequence.seed, sequence.sampled_len)
             top_ks[row] = sampling.top_k
         if has_penalties(sequence):
             numbers[3:, row] = sequence.request.sampling.presence_penalty, sequence.request.sampling.frequency_penalty
-        if sequence.suppressed:
-            suppressed[row, : len(sequence.suppressed)] = sequence.suppressed
-    return HostSampling(numbers, suppressed, top_ks)
+    return HostSampling(numbers, np.array(suppressed, dtype=np.int32).reshape(-1, MOST_SUPPRESSED), top_ks)
 
 
 def rules_of(sequences: Several[Sequence], width: int) -> npt.NDArray[np.int64]:
@@ -128,7 +128,8 @@ def _to_host(part: Tensor) -> Tensor:
 
 
 def _values(heads: Head, row: Several[float]) -> HeadValues:
-    if len(row) == 1:  # no row reads more than a token
+    only_token = len(row) == 1 or heads is Head.TOKEN  # the usual case, and flags are slow to test
+    if only_token:
         return HeadValues(int(row[0]))
     return HeadValues(
         token=int(row[0]) if Head.TOKEN in heads else None,

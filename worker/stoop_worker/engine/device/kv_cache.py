@@ -11,6 +11,7 @@ from stoop_worker.engine.device.planned_attention import PlannedAttention
 from stoop_worker.engine.device.upload import Upload
 from stoop_worker.engine.spec import KVSpec
 from stoop_worker.engine.tensors import KVView
+from stoop_worker.kernels.copy_pages import copy_pages
 from stoop_worker.kernels.paged_attention import PagedLayout
 
 __all__ = ["KVCache"]
@@ -47,8 +48,10 @@ class KVCache:
     def copy(self, copies: Several[tuple[int, int]]) -> None:
         """Copy whole pages, (from, to), in all layers at once."""
         upload = Upload(self._pages.device)
-        sources, targets = upload.to_device(copies, torch.int64).unbind(1)
+        sources_B, targets_B = upload.to_device(list(zip(*copies, strict=True)), torch.int64).unbind(0)
         upload.send()
-        # as bytes: not every dtype can be gathered
-        pages = self._pages.view(torch.uint8)
-        pages[:, :, targets] = pages[:, :, sources]
+        self.copy_on_device(sources_B, targets_B)
+
+    def copy_on_device(self, sources_B: Tensor, targets_B: Tensor) -> None:
+        """Do the same with page numbers on the device; a copy from page -1 does nothing."""
+        copy_pages(self._pages, sources_B, targets_B)

@@ -19,11 +19,12 @@ class PackedBytes:
     def __init__(self, stretch: Tensor) -> None:
         """Take arrays from a tensor of uint8, whose size is a multiple of `padded`'s."""
         self._stretch = stretch
+        self._size = stretch.numel()
         self._used = 0
 
     def has_room(self, count: int) -> bool:
         """Return whether an array of `count` bytes still fits."""
-        return self._used + count <= len(self._stretch)
+        return self._used + count <= self._size
 
     def take(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """Return the next array, a view of the bytes with whatever they contain."""
@@ -34,7 +35,10 @@ class PackedBytes:
     def copy_from(self, other: "PackedBytes", *, without: int = 0) -> None:
         """Start the copy of all arrays taken from `other`, which has the same layout, except the last bytes."""
         count = other._used - without
-        self._stretch[:count].copy_(other._stretch[:count], non_blocking=True)
+        if count == self._size == other._size:
+            self._stretch.copy_(other._stretch, non_blocking=True)
+        else:
+            self._stretch[:count].copy_(other._stretch[:count], non_blocking=True)
 
 
 def padded(count: int) -> int:

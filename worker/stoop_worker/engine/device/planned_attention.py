@@ -9,7 +9,7 @@ from torch import Tensor
 
 from stoop_worker.engine.device.prefill_shapes import PrefillShape
 from stoop_worker.engine.device.static_buffers import StaticBuffers
-from stoop_worker.engine.device.varlen import Varlen, write_pages
+from stoop_worker.engine.device.varlen import Varlen
 from stoop_worker.engine.scheduler import Chunk
 from stoop_worker.errors import ConfigError
 from stoop_worker.kernels.paged_attention import PlannedBatch
@@ -91,11 +91,9 @@ class PlannedAttention:
     def _plan(self, planned: PlannedPrefill, varlen: Varlen, sequences: int) -> None:
         chunks = varlen.chunks
         contexts_B = np.array([chunk.end for chunk in chunks], dtype=np.int32)
-        table_BP = np.zeros((len(chunks), -(-int(contexts_B.max()) // self._page_size)), dtype=np.int32)
-        write_pages(chunks, self._page_size, table_BP)
         row_starts = torch.full((sequences + 1,), varlen.rows, dtype=torch.int32)
         row_starts[: len(chunks)] = torch.tensor(varlen.starts[:-1], dtype=torch.int32)
-        planned.plan(row_starts, _with_empty(self._send(contexts_B, table_BP), sequences))
+        planned.plan(row_starts, _with_empty(self._send(contexts_B, varlen.table_BP), sequences))
 
     def _send(self, contexts_B: _Ints, table_BP: _Ints) -> PageLists:
         """Start the copy of the page lists; return them, the pages on the device and the others on the host."""

@@ -11,12 +11,12 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor
-from torch.profiler import record_function
 
 from stoop_worker.engine.config import EngineConfig, KVMemory
 from stoop_worker.engine.device.batch import RowLimits, send_values, stage
 from stoop_worker.engine.device.captured_prefill import CapturedPrefill
 from stoop_worker.engine.device.kv_cache import KVCache
+from stoop_worker.engine.device.profiling import named_part
 from stoop_worker.engine.device.varlen import Varlen, lay_out, media_of
 from stoop_worker.engine.graphs import Graphs
 from stoop_worker.engine.model import Model
@@ -53,8 +53,11 @@ class Prefill:
         self._captured = CapturedPrefill(self._model, config, memory, self._cache, self._last, graphs)
         self._captured.warm_up()
 
-    def run(self, chunks: Several[Chunk]) -> Tensor | None:
-        """Compute the chunks; return the head values of those that end, as `Decoder.run` does, or None if none ends."""
+    def run(self, chunks: Several[Chunk], copies: Several[tuple[int, int]]) -> Tensor | None:
+        """Copy pages, (from, to), and compute the chunks.
+
+        Return the head values of those that end, as `Decoder.run` does, or None if none ends.
+        """
         # first of all, so that the device has work while the rest is laid out
         given_NC = self._encode(chunks)
         varlen = lay_out(chunks, page_size=self._cache.page_size)
@@ -62,8 +65,10 @@ class Prefill:
         if varlen.values:
             given_NC = self._feed_values(varlen, given_NC)
         if self._captured is not None and shape is not None:
-            with record_function("stoop.prefill"):
-                return self._captured.run(shape, varlen)
+            with named_part("stoop.prefill"):
+                return self._captured.run(shape, varlen, copies)
+        if copies:
+            self._cache.copy(copies)
         return self._run(varlen, given_NC)
 
     def _encode(self, chunks: Several[Chunk]) -> Tensor:
@@ -94,12 +99,12 @@ class Prefill:
         model = self._model
         batch = stage(varlen, self._limits, page_size=self._cache.page_size, rule=model.spec.rule, device=model.device)
         planned = self._cache.prefills.plan(varlen) if self._cache.prefills is not None else None
-        with record_function("stoop.prefill"):
+        with named_part("stoop.prefill"):
             x_TC = model.feed(batch.fed, self._last)
             given = Given(batch.rows_N, given_NC, varlen.rows) if len(given_NC) else None
             kv = self._cache.at(batch.positions_T, batch.slots_T, replace(batch.layout, planned=planned))
             hidden_RC = model.forward(x_TC, kv, given, batch.rows_R if batch.reads else None)
         if batch.reads is None:
             return None
-        with record_function("stoop.heads"):
+        with named_part("stoop.heads"):
             return model.read(hidden_RC, batch.reads, self._last)

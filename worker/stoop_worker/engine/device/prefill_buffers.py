@@ -12,7 +12,7 @@ from torch import Tensor
 from stoop_worker.engine.device.heads import SAMPLING_ROWS, rules_of, sampling_of
 from stoop_worker.engine.device.prefill_shapes import PrefillShape
 from stoop_worker.engine.device.static_buffers import StaticBuffers
-from stoop_worker.engine.device.varlen import Varlen, write_pages
+from stoop_worker.engine.device.varlen import Varlen
 from stoop_worker.engine.skill import MOST_SUPPRESSED
 from stoop_worker.engine.spec import Spec
 from stoop_worker.engine.tensors import FedRows, HeadReads, SamplingRows
@@ -23,15 +23,15 @@ __all__ = ["MOST_VALUES", "PrefillBuffers", "StaticPrefill"]
 MOST_VALUES = 16
 """The most values, such as coordinates, in a captured prefill; a step with more runs uncaptured."""
 
-_NOWHERE = -1  # the slot of a row that is not kept
+_NOWHERE = -1  # the slot of a row that is not kept, and the source of a copy that is not made
 
 
 @dataclass(frozen=True, slots=True)
 class StaticPrefill:
     """Row t feeds its token, or the given embedding n where `rows_N[n]` is t; there is one more row than slots.
 
-    That row takes the padding of `rows_N`. Sequence b reads heads from `rows_B`; padding reads row 0 into the spare
-    seat.
+    That row takes the padding of `rows_N`. Pages `copies_2B[0]` are copied to `copies_2B[1]` first. Sequence b reads
+    heads from `rows_B`; padding reads row 0 into the spare seat.
     """
 
     fed: FedRows
@@ -39,6 +39,7 @@ class StaticPrefill:
     positions_T: Tensor
     slots_T: Tensor
     layout: PagedLayout
+    copies_2B: Tensor
     rows_B: Tensor
     reads: HeadReads
 
@@ -76,6 +77,7 @@ class PrefillBuffers:
                 "sampling": ((SAMPLING_ROWS, sequences), torch.float64),
                 "suppressed": ((sequences, MOST_SUPPRESSED), torch.int32),
                 "rules": ((sequences, spec.rule), torch.int64),
+                "copies": ((2, sequences), torch.int32),  # of pages, from and to
                 "starts": ((sequences + 1,), torch.int32),
                 "contexts": ((sequences,), torch.int32),
                 "two_way": ((sequences,), torch.int32),
@@ -84,8 +86,8 @@ class PrefillBuffers:
             device,
         )
 
-    def fill(self, shape: PrefillShape, varlen: Varlen | None) -> None:
-        """Lay chunks out and start the copy; without any, all rows are padding."""
+    def fill(self, shape: PrefillShape, varlen: Varlen | None, copies: Several[tuple[int, int]] = ()) -> None:
+        """Lay chunks out, with at most one copy of a page for each, and send them; without any, all is padding."""
         host = self._buffers.on_host()
         # the rest may keep the content of earlier steps, because nothing keeps or reads it
         host["slots"][: shape.positions] = _NOWHERE
@@ -94,6 +96,9 @@ class PrefillBuffers:
         host["seats"][: shape.sequences] = self._spare_seat
         host["sampling"][0, : shape.sequences] = 0
         host["starts"][: shape.sequences + 1] = varlen.rows if varlen is not None else 0
+        host["copies"][0, : shape.sequences] = _NOWHERE
+        if copies:
+            host["copies"][:, : len(copies)] = list(zip(*copies, strict=True))
         if varlen is not None:
             self._lay(varlen)
         self._buffers.send()
@@ -118,6 +123,7 @@ class PrefillBuffers:
                 page_size=self._page_size,
                 planned=planned,
             ),
+            copies_2B=arrays["copies"][:, :sequences],
             rows_B=arrays["rows"][:sequences],
             reads=HeadReads(
                 seats_R=arrays["seats"][:sequences],
@@ -137,7 +143,7 @@ class PrefillBuffers:
         host["starts"][: len(chunks)] = varlen.starts[:-1]
         host["contexts"][: len(chunks)] = [chunk.end for chunk in chunks]
         host["two_way"][: len(chunks)] = [chunk.sequence.two_way for chunk in chunks]
-        write_pages(chunks, self._page_size, host["table"])
+        host["table"][: len(chunks), : varlen.table_BP.shape[1]] = varlen.table_BP
         rows = varlen.given_rows
         host["given"][: len(rows)] = rows
         readers, sampling = len(varlen.readers), sampling_of(varlen.readers)

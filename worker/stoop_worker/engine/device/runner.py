@@ -83,11 +83,11 @@ class Runner:
 
     @torch.inference_mode()
     def run(self, plan: Plan) -> "Started":
-        """Start a step: copies, prefills, decodes."""
-        if plan.copies:
-            self._cache.copy(plan.copies)
+        """Start a step: prefills, with the copies of pages before them, and decodes."""
+        assert plan.prefills or not plan.copies, "only a sequence that is admitted needs a copy"
         joined = self._model.spec.joins_decodes and _can_join(plan)
-        read = self._prefill.run(plan.chunks if joined else plan.prefills) if plan.prefills else None
+        chunks = plan.chunks if joined else plan.prefills
+        read = self._prefill.run(chunks, plan.copies) if plan.prefills else None
         parts: list[Tensor | LateRead] = [] if read is None else [read]
         parts += [self._decoder.run(plan.decodes)] if plan.decodes and not joined else []
         prefilled = [chunk.sequence for chunk in plan.prefills if chunk.is_last]
@@ -104,13 +104,15 @@ class Started:
         self._parts = parts
         self._heads = PendingHeads(self._asked, read) if len(read) == len(parts) else None
 
-    @torch.inference_mode()
     def heads(self) -> PendingHeads:
         """Return the head values, which are still pending; by now the skills must have taken all earlier ones."""
         if self._heads is None:
-            read = [part if isinstance(part, Tensor) else part() for part in self._parts]
-            self._heads = PendingHeads(self._asked, read)
+            self._heads = self._read_late()
         return self._heads
+
+    @torch.inference_mode()
+    def _read_late(self) -> PendingHeads:
+        return PendingHeads(self._asked, [part if isinstance(part, Tensor) else part() for part in self._parts])
 
 
 def _can_join(plan: Plan) -> bool:

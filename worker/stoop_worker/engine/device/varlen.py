@@ -1,6 +1,6 @@
 """Prefills of a plan, and decodes that join them, laid out one after another, as numbers on the host.
 
-T positions, P pages, N given rows.
+B chunks, T positions, P pages, N given rows.
 """
 
 from collections.abc import Sequence as Several
@@ -11,12 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from stoop_worker.engine.inputs import MediaInput, TokenInput, ValuesInput
+from stoop_worker.engine.positions import INDEX
 from stoop_worker.engine.request import Media
 from stoop_worker.engine.scheduler import Chunk
 from stoop_worker.engine.sequence import Sequence
 from stoop_worker.engine.tensors import PENDING
 
-__all__ = ["Varlen", "lay_out", "media_of", "write_pages"]
+__all__ = ["Varlen", "lay_out", "media_of"]
 
 _Longs = npt.NDArray[np.int64]
 
@@ -27,7 +28,8 @@ class Varlen:
 
     The id `PENDING` stands for an input that is still on the device, in the row's seat in `seats_T`.
     `media_rows` take the embeddings of media, in the order of `media_of`; `value_rows` take those of `values`.
-    `readers` are the sequences whose heads are read; `lasts` is the row that each reads from.
+    `table_BP` has each chunk's pages, including those it only attends to, and then zeros. `readers` are the sequences
+    whose heads are read; `lasts` is the row that each reads from.
     """
 
     chunks: tuple[Chunk, ...]
@@ -36,6 +38,7 @@ class Varlen:
     seats_T: _Longs
     positions_T: _Longs
     slots_T: _Longs
+    table_BP: npt.NDArray[np.int32]
     media_rows: _Longs
     value_rows: tuple[int, ...]
     values: tuple[ValuesInput, ...]
@@ -62,32 +65,32 @@ class Varlen:
 class _Rows:
     """The inputs of the rows of chunks."""
 
-    ids_T: _Longs
-    seats_T: _Longs
+    ids: list[int] = field(default_factory=list)
+    seats: dict[int, int] = field(default_factory=dict)  # by row
     media: list[_Longs] = field(default_factory=lambda: [np.zeros(0, dtype=np.int64)])
     value_rows: list[int] = field(default_factory=list)
     values: list[ValuesInput] = field(default_factory=list)
 
-    def feed(self, chunk: Chunk, start: int) -> None:
-        """Fill the rows of a chunk, from row `start` on."""
-        row, after = start, start + chunk.end - chunk.start
+    def feed(self, chunk: Chunk) -> None:
+        """Add the rows of a chunk."""
+        ids, after = self.ids, len(self.ids) + chunk.end - chunk.start
         for fed in islice(chunk.sequence.inputs, chunk.sequence.input_at(chunk.start), None):
-            if row == after:
+            if len(ids) == after:
                 return
             match fed:
                 case TokenInput(token):
-                    self.ids_T[row] = token
-                    row += 1
+                    ids.append(token)
                 case MediaInput(width=width):
-                    self.media.append(np.arange(row, row + width))
-                    row += width
+                    self.media.append(np.arange(len(ids), len(ids) + width))
+                    ids += [0] * width
                 case ValuesInput():
-                    self.value_rows.append(row)
+                    self.value_rows.append(len(ids))
                     self.values.append(fed)
-                    row += 1
-        if row < after:
+                    ids.append(0)
+        if len(ids) < after:
             assert chunk.sequence.pending_input is not None, "a row has no input"
-            self.ids_T[row], self.seats_T[row] = PENDING, chunk.sequence.seat
+            self.seats[len(ids)] = chunk.sequence.seat
+            ids.append(PENDING)
 
 
 def media_of(chunks: Several[Chunk]) -> list[Media]:
@@ -97,34 +100,46 @@ def media_of(chunks: Several[Chunk]) -> list[Media]:
 
 def lay_out(chunks: Several[Chunk], *, page_size: int) -> Varlen:
     """Lay chunks out one after another; a pending input must be a token."""
-    starts = (0, *accumulate(chunk.end - chunk.start for chunk in chunks))
-    located = list(zip(chunks, starts, strict=False))
-    rows = _Rows(*np.zeros((2, starts[-1]), dtype=np.int64))
-    for chunk, start in located:
-        rows.feed(chunk, start)
+    counts = [chunk.end - chunk.start for chunk in chunks]
+    starts = (0, *accumulate(counts))
+    rows = _Rows()
+    for chunk in chunks:
+        rows.feed(chunk)
+    chunks_T = np.arange(len(chunks)).repeat(counts)
+    indices_T = np.concatenate([np.arange(chunk.start, chunk.end) for chunk in chunks])
+    table_BP = _table(chunks, page_size)
     return Varlen(
         chunks=tuple(chunks),
         starts=starts,
-        ids_T=rows.ids_T,
-        seats_T=rows.seats_T,
-        positions_T=np.concatenate([chunk.sequence.positions.at(chunk.start, chunk.end) for chunk in chunks]),
-        slots_T=np.concatenate([_slots(chunk, page_size) for chunk in chunks]),
+        ids_T=np.array(rows.ids, dtype=np.int64),
+        seats_T=_seats(rows),
+        positions_T=_positions(chunks, indices_T),
+        slots_T=table_BP[chunks_T, indices_T // page_size].astype(np.int64) * page_size + indices_T % page_size,
+        table_BP=table_BP,
         media_rows=np.concatenate(rows.media),
         value_rows=tuple(rows.value_rows),
         values=tuple(rows.values),
         readers=tuple(chunk.sequence for chunk in chunks if chunk.is_last),
-        lasts=tuple(start + chunk.end - chunk.start - 1 for chunk, start in located if chunk.is_last),
+        lasts=tuple(after - 1 for chunk, after in zip(chunks, starts[1:], strict=True) if chunk.is_last),
     )
 
 
-def write_pages(chunks: Several[Chunk], page_size: int, table_BP: npt.NDArray[np.int32]) -> None:
-    """Write each chunk's pages, including those it only attends to, to the beginning of its row."""
-    for row, chunk in enumerate(chunks):
-        used = -(-chunk.end // page_size)
+def _seats(rows: _Rows) -> _Longs:
+    seats_T = np.zeros(len(rows.ids), dtype=np.int64)
+    for row, seat in rows.seats.items():
+        seats_T[row] = seat
+    return seats_T
+
+
+def _table(chunks: Several[Chunk], page_size: int) -> npt.NDArray[np.int32]:
+    counts = [-(-chunk.end // page_size) for chunk in chunks]
+    table_BP = np.zeros((len(chunks), max(counts)), dtype=np.int32)
+    for row, (chunk, used) in enumerate(zip(chunks, counts, strict=True)):
         table_BP[row, :used] = chunk.sequence.pages[:used]
+    return table_BP
 
 
-def _slots(chunk: Chunk, page_size: int) -> _Longs:
-    indices = np.arange(chunk.start, chunk.end)
-    pages = np.asarray(chunk.sequence.pages, dtype=np.int64)
-    return pages[indices // page_size] * page_size + indices % page_size
+def _positions(chunks: Several[Chunk], indices_T: _Longs) -> _Longs:
+    if all(chunk.sequence.positions is INDEX for chunk in chunks):
+        return indices_T
+    return np.concatenate([chunk.sequence.positions.at(chunk.start, chunk.end) for chunk in chunks])

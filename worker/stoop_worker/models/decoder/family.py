@@ -10,7 +10,7 @@ from torch import Tensor
 from stoop_worker.engine.config import EngineConfig
 from stoop_worker.engine.device.sampler import sample_tokens
 from stoop_worker.engine.graphs import Graphs
-from stoop_worker.engine.inputs import TokenInput
+from stoop_worker.engine.inputs import token_inputs
 from stoop_worker.engine.model import KVSpec, Prepared, RequestInvalid, Spec
 from stoop_worker.engine.request import Chat, Media, Message, Request, Sampling
 from stoop_worker.engine.tensors import FedRows, Given, HeadReads, KVView, LastHeads
@@ -85,7 +85,7 @@ class DecoderFamily:
         """Lay the chat out by the model's template."""
         check_request(request)
         ids = chat_ids(request, self._model.language, text_messages)
-        return Prepared(tuple(map(TokenInput, ids)), self._skill(request))
+        return Prepared(tuple(token_inputs(ids)), self._skill(request))
 
     def compiles(self, request: Request) -> bool:
         """Return whether the answer's grammar is new."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from stoop_worker.engine.detokenizer import Detokenizer
 from stoop_worker.engine.grammars.constraint import Constraint, ends_text
-from stoop_worker.engine.inputs import TokenInput
+from stoop_worker.engine.inputs import token_input
 from stoop_worker.engine.request import Finished, FinishReason, Output, Request, TextDelta, Usage
 from stoop_worker.engine.skill import Advance, Head, HeadValues, Lookahead
 from stoop_worker.models.loading.tokenizer import Tokenizer
@@ -50,7 +50,7 @@ class ChatSkill:
             return Advance(outputs=outputs, reason=FinishReason.STOP)
         if self.output_tokens == self._most:
             return Advance(outputs=outputs, reason=FinishReason.LENGTH)
-        return Advance(inputs=(TokenInput(found.token),), outputs=outputs)
+        return Advance(inputs=(token_input(found.token),), outputs=outputs)
 
     def finish(self, reason: FinishReason, usage: Usage) -> Sequence[Output]:
         """End, even in mid-word."""

@@ -1,6 +1,6 @@
 """Tasks to prompts: the inputs that follow the image prefix."""
 
-from stoop_worker.engine.inputs import Input, TokenInput
+from stoop_worker.engine.inputs import Input, token_input, token_inputs
 from stoop_worker.engine.request import Caption, Detect, Gaze, Point, Query, SpatialRef, Task
 from stoop_worker.models.loading.tokenizer import Tokenizer
 from stoop_worker.models.moondream.config_parts import TokenizerConfig
@@ -11,7 +11,7 @@ __all__ = ["build_prompt"]
 
 def build_prompt(task: Task, *, has_image: bool, ids: TokenizerConfig, tokenizer: Tokenizer) -> list[Input]:
     """Lay a task out by the model's templates; without an image the first input is BOS."""
-    start: list[Input] = [] if has_image else [TokenInput(ids.bos_id)]
+    start: list[Input] = [] if has_image else [token_input(ids.bos_id)]
     return start + _build(task, ids, tokenizer)
 
 
@@ -60,4 +60,4 @@ def _reference(ref: SpatialRef) -> list[Input]:
 
 
 def _tokens(ids: list[int] | tuple[int, ...]) -> list[Input]:
-    return [TokenInput(token) for token in ids]
+    return token_inputs(ids)

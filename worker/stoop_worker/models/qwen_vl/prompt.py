@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from stoop_worker.engine.inputs import Input, MediaInput, TokenInput
+from stoop_worker.engine.inputs import Input, MediaInput, token_input
 from stoop_worker.engine.media import whole_images_of
 from stoop_worker.engine.model import RequestInvalid
 from stoop_worker.engine.positions import Positions
@@ -36,7 +36,7 @@ def lay_out(ids: Sequence[int], media: Iterable[Media], image_id: int, rule: Pat
     inputs: list[Input] = []
     for token in ids:
         if token != image_id:
-            inputs.append(TokenInput(token))
+            inputs.append(token_input(token))
             continue
         image = next(left, None)
         if image is None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import exp
 
-from stoop_worker.engine.inputs import TokenInput
+from stoop_worker.engine.inputs import token_input, token_inputs
 from stoop_worker.engine.request import (
     Finished,
     FinishReason,
@@ -112,7 +112,7 @@ class TranscribeSkill:
             self._stamp = found.token
         if self.output_tokens == self._most:
             return Advance(reason=FinishReason.LENGTH)
-        return Advance(inputs=(TokenInput(found.token),))
+        return Advance(inputs=(token_input(found.token),))
 
     def finish(self, reason: FinishReason, usage: Usage) -> Sequence[Output]:
         """End with the window's transcript."""
@@ -124,7 +124,7 @@ class TranscribeSkill:
         if self._ids.languages and self._task.language is None:
             self._language = next(code for code, token in self._ids.languages.items() if token == language)
             self._language_probability = exp(logprob)
-        return Advance(inputs=tuple(map(TokenInput, task_ids(self._language, self._task, self._ids))))
+        return Advance(inputs=tuple(token_inputs(task_ids(self._language, self._task, self._ids))))
 
     def _window(self) -> Window:
         found = (cut if self._task.timestamps else uncut)(self._tokens, self._ids, self._tokenizer)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from stoop_worker.engine.detokenizer import Detokenizer
 from stoop_worker.engine.grammars.constraint import Constraint, ends_text
-from stoop_worker.engine.inputs import Input, TokenInput
+from stoop_worker.engine.inputs import Input, token_input, token_inputs
 from stoop_worker.engine.request import (
     Finished,
     FinishReason,
@@ -118,7 +118,7 @@ class TextSkill:
             return Advance(outputs=outputs, reason=FinishReason.STOP)
         if self._answered == self._max_tokens:
             return Advance(outputs=outputs, reason=FinishReason.LENGTH)
-        return Advance(inputs=(TokenInput(token),), outputs=outputs)
+        return Advance(inputs=(token_input(token),), outputs=outputs)
 
     def _take_reasoning(self, found: HeadValues) -> Advance:
         assert self._reasoning is not None
@@ -133,8 +133,8 @@ class TextSkill:
     def _start_answer(self, fed: tuple[Input, ...], outputs: tuple[Output, ...] = ()) -> Advance:
         outputs += self._close_reasoning()
         self._answering = True
-        suffix = tuple(TokenInput(token) for token in self._ids.templates.query.suffix)
-        return Advance(inputs=fed + suffix, outputs=outputs)
+        suffix = token_inputs(self._ids.templates.query.suffix)
+        return Advance(inputs=(*fed, *suffix), outputs=outputs)
 
     def _close_reasoning(self) -> tuple[Output, ...]:
         return self._deltas(ReasoningDelta, self._reasoning.flush()) if self._reasoning else ()
