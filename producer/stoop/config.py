@@ -71,6 +71,9 @@ class ProducerConfig(BaseSettings):
     timeout_seconds: float = Field(
         default=300.0, gt=0, description="longest wait for a result or an event, if a call is given no `timeout`"
     )
+    store_outputs: bool = Field(
+        default=False, description="let workers put large outputs into the object store, where this client reads them"
+    )
 
     def __init__(self, **values: Any) -> None:
         try:

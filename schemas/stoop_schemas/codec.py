@@ -12,8 +12,9 @@ from stoop_schemas.failure import FailureCode, Rejected
 from stoop_schemas.job import Job, check
 from stoop_schemas.result import Result
 from stoop_schemas.signature import SigningKeys
+from stoop_schemas.skill import Output
 
-__all__ = ["PACKED_LIMIT", "pack", "unpack_event", "unpack_job", "unpack_result"]
+__all__ = ["PACKED_LIMIT", "pack", "unpack_event", "unpack_job", "unpack_output", "unpack_result"]
 
 PACKED_LIMIT: Final = 8 << 20
 """Most bytes of a job; every job within the limits of its fields has fewer, however its JSON is written."""
@@ -27,12 +28,13 @@ _EVENT: Final[msgspec.json.Decoder[Event]] = msgspec.json.Decoder(Event)
 _UNKNOWN_EVENT: Final = msgspec.json.Decoder(UnknownEvent)
 _EVENT_TYPES: Final = frozenset(kind.__struct_config__.tag for kind in get_args(Event))
 _RESULT: Final = msgspec.json.Decoder(Result)
+_OUTPUT: Final = msgspec.json.Decoder(Output)
 
 # Besides its own error the decoder lets through what bytes outside UTF-8 and bottomless nesting raise.
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-def pack(value: Job | Event | Result) -> bytes:
+def pack(value: Job | Event | Result | Output) -> bytes:
     """Return the value as JSON; raise `Rejected` (invalid_argument) if part of it, as lone surrogates, has none."""
     try:
         return _ENCODER.encode(value)
@@ -76,6 +78,11 @@ def _of_unknown_type(packed: bytes) -> UnknownEvent | None:
 def unpack_result(packed: bytes) -> Result:
     """Read a result; raise `Rejected` if it is none."""
     return _unpack(_RESULT, packed, "a result")
+
+
+def unpack_output(packed: bytes) -> Output:
+    """Read an output from the object store; raise `Rejected` if it is none."""
+    return _unpack(_OUTPUT, packed, "an output")
 
 
 def _unpack(decoder: msgspec.json.Decoder[_T], packed: bytes, kind: str) -> _T:

@@ -84,7 +84,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `data:video/...`; with `vad` its parts without speech are left out, and with `parallel` its windows are worked on at
     the same time. Without `reasoning` the model's default holds. `deadline` is in Unix
     milliseconds. `custom_id` and `metadata` (at most 1 KiB) come back untouched in the result. `model` is a short name:
-    the job then waits in a lane of that model (`names.model_lane`), and no other model answers it. `signature` comes
+    the job then waits in a lane of that model (`names.model_lane`), and no other model answers it. With `store_output`
+    the worker may put the output into its object store, from where the producer reads it. `signature` comes
     last and is written by `stoop_schemas.signature`, over the bytes of all the rest.
     """
 
@@ -123,6 +124,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     metadata: dict[str, Any] | None = None
     traceparent: str | None = None
     model: str | None = None
+    store_output: bool = False
     signature: str | None = None
 
     @property

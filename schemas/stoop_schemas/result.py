@@ -33,6 +33,8 @@ def _first_attempt() -> int:
 class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The end of a job: `output` when it completed, `failure` when it did not.
 
+    A job with `store_output` may have an `output_address` instead of the output: the `s3://` address of its JSON.
+
     `status` is one of the terminal states, `finish_reason` is `stop` or `length`. `skill` is absent only when the
     job could not be read. `attempt` is the run that ended it.
     """
@@ -42,6 +44,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     status: State
     skill: str | None = None
     output: Output | None = None
+    output_address: str | None = None
     failure: Failure | None = None
     finish_reason: Annotated[str, msgspec.Meta(pattern="^(stop|length)$")] | None = None
     metrics: Metrics = Metrics()

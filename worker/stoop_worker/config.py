@@ -14,6 +14,7 @@ from stoop_schemas.names import DEFAULT_LANES
 from stoop_schemas.signature import SigningKeys
 from stoop_worker.config_fields import (
     AdapterPlace,
+    BucketPlace,
     Buckets,
     Endpoint,
     Keys,
@@ -159,6 +160,10 @@ class WorkerConfig(BaseSettings):
         le=_TEN_YEARS,
         description="how long the events of a job that streamed are kept after its end",
     )
+    output_bucket: BucketPlace | None = Field(
+        default=None, description="bucket or bucket/prefix for large outputs of jobs that allow it; by default none"
+    )
+    output_bytes: int = Field(default=16_384, ge=0, le=1 << 30, description="least size of an output that goes there")
     drain_seconds: float = Field(default=30.0, ge=0, le=_DAY, description="grace for jobs in flight at shutdown")
 
     s3_endpoint: Endpoint | None = Field(

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from pydantic_settings import NoDecode
 
+from stoop_schemas.address import parse_object
 from stoop_schemas.allowed import AllowedBuckets
 from stoop_schemas.job import MODEL_PATTERN, NAME_PATTERN
 from stoop_schemas.redis_url import read_redis_url
@@ -16,6 +17,7 @@ from stoop_worker.jobs.fetch.adapter_source import check_place
 
 __all__ = [
     "AdapterPlace",
+    "BucketPlace",
     "Buckets",
     "Endpoint",
     "Keys",
@@ -92,8 +94,14 @@ def _web_address(endpoint: str) -> str:
     return endpoint
 
 
+def _bucket_place(place: str) -> str:
+    parse_object(f"s3://{place.rstrip('/')}/any")
+    return place
+
+
 Endpoint = Annotated[str, AfterValidator(_web_address)]
 AdapterPlace = Annotated[str, AfterValidator(_adapter_place)]
+BucketPlace = Annotated[str, AfterValidator(_bucket_place)]
 ModelName = Annotated[str, AfterValidator(_model_name)]
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(split)]
 Partitions = Annotated[tuple[Annotated[int, Field(ge=0, le=99_999)], ...], NoDecode, BeforeValidator(split)]

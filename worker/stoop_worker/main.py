@@ -32,7 +32,7 @@ from stoop_worker.jobs.outage import RedisOutage
 from stoop_worker.jobs.publisher import Identity, Publisher
 from stoop_worker.jobs.redis.broker import BrokerConfig, RedisBroker
 from stoop_worker.jobs.relay import Relay
-from stoop_worker.media_parts import running_media
+from stoop_worker.media_parts import running_media, running_outputs
 from stoop_worker.metrics import Metrics
 from stoop_worker.registration import Registration, describe, enter_registry
 from stoop_worker.shutdown import Shutdown
@@ -140,6 +140,7 @@ async def _built(
         spans = await running.enter_async_context(running_spans(identity, url))
         images, recordings = running.enter_context(running_media(config, ready, engine.shared_pixels, metrics))
         adapters = running.enter_context(running_adapters(config))
+        outputs = running.enter_context(running_outputs(config))
         dialect = CeleryDialect(
             _celery(config, permits.count),
             identity.worker,
@@ -161,6 +162,7 @@ async def _built(
             adapters=adapters,
             recordings=recordings,
             spans=spans,
+            outputs=outputs,
         )
         consumer = Consumer(broker, executor, permits=permits, metrics=metrics, ready=engine.running)
         registration = Registration(describe(config, ready, permits.count))

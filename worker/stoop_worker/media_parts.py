@@ -1,4 +1,4 @@
-"""Builds what brings images and recordings in: the fetcher, the threads that decode, and the budgets of both."""
+"""Builds what uses the object store: the fetcher, the threads that decode, their budgets, and the store of outputs."""
 
 import contextlib
 import importlib.util
@@ -16,11 +16,12 @@ from stoop_worker.jobs.budget import Budget
 from stoop_worker.jobs.fetch.counted import CountedFetcher
 from stoop_worker.jobs.fetch.fetcher import FetchConfig, Fetcher
 from stoop_worker.jobs.fetch.https import HttpsConfig, HttpsFetcher
+from stoop_worker.jobs.output_store import OutputStore
 from stoop_worker.jobs.prepare import Budgets, FetchPort, ImagePreparer, Images
 from stoop_worker.jobs.recordings import Recordings
 from stoop_worker.metrics import Metrics
 
-__all__ = ["running_media", "store_of"]
+__all__ = ["running_media", "running_outputs", "store_of"]
 
 _MOST_THREADS = 6  # more decode hardly faster, and take the interpreter from the event loop
 _RESERVED_SHARE = 8  # one byte or window of this number is reserved for the first lane
@@ -67,6 +68,18 @@ def _image_threads() -> int:
     """Use the cores this process may use, but not all of a large machine: each thread may hold a whole image."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(cores, _MOST_THREADS)
+
+
+@contextlib.contextmanager
+def running_outputs(config: WorkerConfig) -> Iterator[OutputStore | None]:
+    """Build the store of large outputs, and end its threads with the `with`; None if outputs stay in Redis."""
+    if config.output_bucket is None:
+        yield None
+        return
+    with OutputStore(
+        store_of(config, config.max_image_bytes), config.output_bucket, least=config.output_bytes
+    ) as store:
+        yield store
 
 
 def store_of(config: WorkerConfig, largest: int) -> FetchConfig:

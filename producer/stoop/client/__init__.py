@@ -16,6 +16,8 @@ text_stream.py     those events as pieces of text
 speech_methods.py  the methods for recordings
 segment_stream.py  those events as segments of a transcript
 outage.py          tolerates an outage of Redis or the object store for a limited time
+states.py          the states of jobs, as the queue holds them
+stored_output.py   outputs that a worker has put into the object store
 models.py          the live models, from the workers' records
 unserved.py        warns once of a lane that no live worker serves
 sending.py         the trace of a job from its sending on

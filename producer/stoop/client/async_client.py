@@ -56,6 +56,7 @@ class AsyncClient(SpeechMethods, JobClient):
             allowed=self.config.allowed,
             timeout_seconds=self.config.timeout_seconds,
             cancel_on_exit=cancel_on_exit,
+            read_object=self.images.read,
         )
 
     async def prepare(
@@ -260,7 +261,8 @@ class AsyncClient(SpeechMethods, JobClient):
 
     @property
     def _defaults(self) -> dict[str, Any]:
-        return {"lane": self.config.lane, "model": self.config.job_model}
+        config = self.config
+        return {"lane": config.lane, "model": config.job_model, "store_output": config.store_outputs}
 
     async def _answer(self, job: Job) -> dict[str, Any]:
         return answer(await self.submit_and_wait(job))

@@ -10,12 +10,14 @@ from stoop.client.gathering import Gathering, Outcome
 from stoop.client.models import LiveModel, live_models
 from stoop.client.outage import OUTAGE_SECONDS, Patience
 from stoop.client.sending import sending
+from stoop.client.states import read_state
+from stoop.client.stored_output import ReadObject, finished_with_output, with_output
 from stoop.client.submission import submit_each
 from stoop.client.transport import Transport
 from stoop.client.unserved import UnservedLanes
 from stoop.errors import ClientUnusable, InvalidJob, QueueUnavailable, StoopError, TimedOut
 from stoop_schemas.allowed import AllowedBuckets
-from stoop_schemas.event import Event, TerminalEvent
+from stoop_schemas.event import Event, FinishedEvent, TerminalEvent
 from stoop_schemas.failure import Rejected
 from stoop_schemas.job import Job
 from stoop_schemas.result import Result
@@ -31,13 +33,21 @@ class JobClient:
     """Submits jobs through a transport, and reads their events and results.
 
     A wait without a time of its own lasts `timeout_seconds`. With `cancel_on_exit` a job of this client is cancelled
-    when the reader of its stream or result leaves before the end; closing the client cancels the rest.
+    when the reader of its stream or result leaves before the end; closing the client cancels the rest. `read_object`
+    reads the outputs that workers have put into the object store.
     """
 
     def __init__(
-        self, transport: Transport, *, allowed: AllowedBuckets, timeout_seconds: float, cancel_on_exit: bool = False
+        self,
+        transport: Transport,
+        *,
+        allowed: AllowedBuckets,
+        timeout_seconds: float,
+        cancel_on_exit: bool = False,
+        read_object: ReadObject | None = None,
     ) -> None:
         self._transport = transport
+        self._read_object = read_object
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         self._allowed = allowed
@@ -113,6 +123,8 @@ class JobClient:
                 try:
                     async with asyncio.timeout_at(deadline):
                         event = await anext(followed, None)
+                        if isinstance(event, FinishedEvent):
+                            event = await finished_with_output(event, self._read_object)
                 except TimeoutError:
                     raise await self._timed_out(job_id, timeout or 0.0, self._cancels(cancel_on_exit)) from None
                 if event is None:
@@ -161,11 +173,12 @@ class JobClient:
 
     async def stored_result(self, job_id: str) -> Result | None:
         """Return the result that the queue holds now, whatever its status; None if there is none (yet, or any more)."""
-        return await events.stored(self._queue, job_id)
+        result = await events.stored(self._queue, job_id)
+        return None if result is None else await with_output(result, self._read_object)
 
     async def state(self, job_id: str) -> State | None:
         """Return where the job stands, None if the queue does not know it (yet, or any more)."""
-        return _state(await self._queue.state(job_id))
+        return read_state(await self._queue.state(job_id))
 
     async def cancel(self, job_id: str) -> State | None:
         """Ask for the end of a job; return the state it was in, or None if the queue does not know it (yet).
@@ -173,7 +186,7 @@ class JobClient:
         A waiting job never runs; a running one stops within a step. Its last event, `cancelled`, marks the moment. A
         job that has ended stays as it is, and so does one whose answer comes first.
         """
-        return _state(await self._queue.cancel(job_id))
+        return read_state(await self._queue.cancel(job_id))
 
     async def forget(self, job_ids: Sequence[str]) -> None:
         """Remove the answers of jobs that have ended from Redis, before they expire. Other jobs stay as they are.
@@ -235,7 +248,7 @@ class JobClient:
         seconds = self._timeout_seconds if timeout is None else timeout
         try:
             async with asyncio.timeout(seconds):
-                result = await waiting
+                result = await with_output(await waiting, self._read_object)
         except TimeoutError:
             raise await self._timed_out(job_id, seconds, cancels) from None
         ended()
@@ -285,14 +298,3 @@ class JobClient:
             async with asyncio.timeout(_STATE_SECONDS):
                 state = await self.state(job_id)
         return TimedOut(job_id, seconds, state, cancelled=cancelled)
-
-
-def _state(state: str | None) -> State | None:
-    if state is None:
-        return None
-    try:
-        return State(state)
-    except ValueError:
-        raise StoopError(
-            f"the queue holds a state {state[:40]!r} that this client does not know: is a worker newer?"
-        ) from None

@@ -13,6 +13,8 @@ relay.py       delivers the engine's outputs to the coroutines that wait for the
 publisher.py   gathers events and results for a few milliseconds, then writes them together
 end_line.py    the log line of a delivery's end
 spans/         the spans of a delivery, if traces are exported
+output_store.py  large outputs in the object store, if jobs allow it
+verdict.py     the result of a job whose end was decided in its lane
 outcome.py     the outcomes of a delivery, and the failure code of each exception
 retry.py       decides between another attempt and the end
 backoff.py     the formula for growing, randomised waits

@@ -24,6 +24,7 @@ from stoop_worker.jobs.adapters import AdapterCache
 from stoop_worker.jobs.broker import Delivery
 from stoop_worker.jobs.end_line import log_end, waited_ms
 from stoop_worker.jobs.outcome import Outcome, code_of
+from stoop_worker.jobs.output_store import OutputStore
 from stoop_worker.jobs.pipelines import Passage, Windows, transcribe
 from stoop_worker.jobs.prepare import Images, WantedImage
 from stoop_worker.jobs.publisher import Publisher
@@ -42,6 +43,7 @@ from stoop_worker.jobs.translate import (
     to_speech_request,
     transcribed,
 )
+from stoop_worker.jobs.verdict import decided
 from stoop_worker.metrics import Ending, Metrics
 
 __all__ = ["Dialect", "Executor", "Spans"]
@@ -94,7 +96,7 @@ class Executor:
     `attempts` is the limit for jobs that do not set `max_attempts`. Without a `dialect` Celery messages are refused.
     `model` is what jobs call this worker's model; a job that names another one is refused. `adapters` fetches those
     that jobs name; without it the engine has them, or has none. A model of speech has `recordings`. Without `spans`
-    nothing is traced.
+    nothing is traced, and without `outputs` every output stays in Redis.
     """
 
     images: Images
@@ -109,6 +111,7 @@ class Executor:
     adapters: AdapterCache | None = None
     recordings: Recordings | None = None
     spans: Spans | None = None
+    outputs: OutputStore | None = None
 
     async def execute(self, delivery: Delivery, broken_off: "asyncio.Future[Outcome]") -> None:
         """Take a delivery to its end, or break its run off with the outcome that comes by `broken_off`."""
@@ -118,7 +121,8 @@ class Executor:
         outcome, result = await self._run_or_break_off(delivery, broken_off)
         ran = asyncio.get_running_loop().time() - began
         celery_ending = self._celery_ending(delivery, outcome, result)
-        ours = await self.publisher.settle(delivery, outcome, result, celery_ending=celery_ending)
+        stored = await self._stored(delivery, result)
+        ours = await self.publisher.settle(delivery, outcome, stored, celery_ending=celery_ending)
         if self.dialect and celery_ending and ours:
             self.dialect.relay()
         seconds = waited_ms(delivery) / 1000 + asyncio.get_running_loop().time() - began
@@ -127,6 +131,13 @@ class Executor:
         log_end(delivery, ending)
         if self.spans is not None and self.spans.may_keep(delivery):
             await self._trace(self.spans, delivery, ending, ran)
+
+    async def _stored(self, delivery: Delivery, result: Result | None) -> Result | None:
+        """Return the result for Redis; its output is in the object store if the job and the worker allow that."""
+        if self.outputs is None or result is None or b"store_output" not in delivery.packed or delivery.celery:
+            return result
+        job = self._read(delivery)  # a reader of Celery's results would not find the output, so not for those
+        return await self.outputs.put(delivery, result) if job is not None and job.store_output else result
 
     async def _trace(self, spans: Spans, delivery: Delivery, ending: Ending, ran: float) -> None:
         try:
@@ -155,7 +166,7 @@ class Executor:
         try:
             job = self._unpack(delivery)
             if delivery.verdict is not None:
-                return _end_with_verdict(job, delivery.verdict)
+                return delivery.verdict, decided(job, delivery.verdict)
             self._check_model(job)
             return await self._run_in_time(delivery, job, arrived)
         except Rejected as error:
@@ -287,14 +298,3 @@ class Executor:
 def _deadline(delivery: Delivery, job: Job, arrived: float) -> float | None:
     """Return the loop's time at which the job is too late: counted from Redis's time when it was claimed."""
     return None if job.deadline is None else arrived + (job.deadline - delivery.claimed_at) / 1000
-
-
-def _end_with_verdict(job: Job, verdict: outcomes.Cancelled | outcomes.Expired | outcomes.Dead) -> _End:
-    """A job whose end was decided in its lane does not run."""
-    match verdict:
-        case outcomes.Cancelled():
-            return verdict, ended(job.id, job, State.CANCELLED, None)
-        case outcomes.Expired():
-            return verdict, ended(job.id, job, State.EXPIRED, None)
-        case outcomes.Dead(failure):
-            return verdict, ended(job.id, job, State.FAILED, failure)

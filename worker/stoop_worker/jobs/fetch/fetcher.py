@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_s3.type_defs import GetObjectRequestTypeDef
 
-__all__ = ["FetchConfig", "Fetcher"]
+__all__ = ["FetchConfig", "Fetcher", "connect_store"]
 
 _Value = TypeVar("_Value")
 
@@ -86,7 +86,7 @@ class Fetcher:
     def __init__(self, config: FetchConfig, *, https: HttpsFetcher | None = None) -> None:
         self._config = config
         self._https = https
-        self._client = _connect(config)
+        self._client = connect_store(config)
         self._pool = ThreadPoolExecutor(config.concurrency, "fetch")
         # so that an image's time limit starts with its fetch, not when it joins the pool's queue
         self._permits = Budget(config.concurrency, reserved=_reserved(config.concurrency))
@@ -198,7 +198,8 @@ def _reserved(concurrency: int) -> int:
     return min(concurrency - 1, max(1, concurrency // 2))
 
 
-def _connect(config: FetchConfig) -> "S3Client":
+def connect_store(config: FetchConfig) -> "S3Client":
+    """Return a client of the object store that threads may share; raises `ConfigError`."""
     core = botocore.session.Session()
     # the date of an object is never read, and parsing it takes a tenth of a GET
     core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=str)

@@ -1,0 +1,151 @@
+"""Outputs in the object store: real workers, clients, gateway and command line on a real Redis and a real S3 server."""
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from stoop import AsyncClient, Client
+from stoop.demo.child_server import ChildServer
+from stoop.demo.embedded import EmbeddedS3, embedded_redis
+from stoop_schemas import names
+from stoop_schemas.event import FinishedEvent
+from stoop_schemas.result import Result
+from tests.examples.conftest import Town, gate, new_town, telling_worker
+from tests.examples.telling_child import words
+from tests.gateway.conftest import Begin, asking, begin
+
+__all__ = ["begin", "gate"]
+
+SECONDS = 60.0
+TOLD = "".join(words(4))
+
+
+@dataclass(frozen=True)
+class StoringTown(Town):
+    """A town whose workers put every output into a folder of its bucket, and whose programs read it there."""
+
+    folder: str = "outputs"
+
+    @property
+    def variables(self) -> dict[str, str]:
+        place = f"{self.s3.bucket}/{self.folder}"
+        told = {"STOOP_OUTPUT_BUCKET": place, "STOOP_OUTPUT_BYTES": "0", "STOOP_STORE_OUTPUTS": "true"}
+        return {**super().variables, **told}
+
+    def keys(self, job_id: str) -> list[str]:
+        """The keys of the objects of a job."""
+        listed = self.s3.client().list_objects_v2(Bucket=self.s3.bucket, Prefix=f"{self.folder}/job-{job_id}/")
+        return [found["Key"] for found in listed.get("Contents", ())]
+
+
+@pytest.fixture
+def town(s3: EmbeddedS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StoringTown]:
+    monkeypatch.delenv("STOOP_REDIS_URL", raising=False)
+    with embedded_redis(tmp_path / "redis") as redis:
+        made = new_town(redis, s3)
+        for name, value in s3.environment.items():
+            monkeypatch.setenv(name, value)
+        yield StoringTown(made.redis, made.s3, made.config.replace(store_outputs=True), tmp_path.name)
+
+
+@pytest.fixture
+def worker(town: StoringTown, tmp_path: Path) -> Iterator[ChildServer]:
+    worker = telling_worker(town, tmp_path)
+    worker.start()
+    yield worker
+    worker.end(signal.SIGKILL)
+
+
+def stored(town: StoringTown, key: str) -> object:
+    return json.loads(town.s3.client().get_object(Bucket=town.s3.bucket, Key=key)["Body"].read())
+
+
+@pytest.mark.usefixtures("worker")
+async def test_everybody_reads_an_output_as_if_it_were_in_redis(town: StoringTown, begin: Begin) -> None:
+    serving = begin(town, "--open")
+    async with asyncio.timeout(SECONDS), town.client() as client, asking(serving) as http:
+        job = await client.prepare("query", question="tell 4", stream=True)
+        job_id = await client.submit(job)
+        result = await client.result(job_id)
+        assert result.output is not None and (result.output.answer, result.output_address) == (TOLD, None)
+        assert await client.stored_result(job_id) == result
+        last = [event async for event in client.stream(job_id)][-1]
+        assert isinstance(last, FinishedEvent) and last.result == result
+        assert (await client.query(question="tell 4"))["answer"] == TOLD
+        async with Redis.from_url(town.redis_url, protocol=2) as redis:
+            packed = json.loads(await redis.get(names.result(job_id)))
+            log = json.loads((await redis.xrevrange(names.log(job_id), count=1))[0][1][b"e"])
+        [key] = town.keys(job_id)
+        assert packed["output_address"] == f"s3://{town.s3.bucket}/{key}" and "output" not in packed
+        assert log["result"] == packed and stored(town, key) == {"answer": TOLD}
+        told = await http.get(f"/v1/jobs/{job_id}")
+        assert told.json()["result"]["output"] == {"answer": TOLD}
+        told = await http.post("/v1/query", json={"question": "tell 4"})
+        assert told.json()["answer"] == TOLD and town.keys(told.headers["x-stoop-job-id"])
+    told = await asyncio.to_thread(_command, town, "result", job_id)
+    assert told["output"] == {"answer": TOLD}
+    assert await asyncio.to_thread(_by_another_thread, town) == TOLD
+
+
+def _command(town: StoringTown, *arguments: str) -> dict[str, object]:
+    command = [sys.executable, "-m", "stoop", *arguments, "--json"]
+    found: dict[str, object] = json.loads(subprocess.check_output(command, env=town.variables, timeout=SECONDS))
+    return found
+
+
+def _by_another_thread(town: StoringTown) -> object:
+    with Client(town.config) as client:
+        return client.query(question="tell 4")["answer"]
+
+
+@pytest.mark.usefixtures("worker")
+async def test_the_output_of_a_producer_that_does_not_ask_for_it_stays_in_redis(town: StoringTown) -> None:
+    async with asyncio.timeout(SECONDS), AsyncClient(town.config, store_outputs=False) as client:
+        job_id = await client.submit(await client.prepare("query", question="tell 4"))
+        assert _answer(await client.result(job_id)) == TOLD
+    assert town.keys(job_id) == []
+
+
+@pytest.mark.timeout(180)
+async def test_a_worker_killed_between_the_object_and_the_settlement_loses_nothing(
+    town: StoringTown, worker: ChildServer, tmp_path: Path, gate: Path
+) -> None:
+    async with town.client() as client, Redis.from_url(town.redis_url, protocol=2) as redis:
+        job_id = await client.submit(await client.prepare("query", question=f"tell 4 until {gate}"))
+        while await redis.hget(names.job(job_id), "state") != b"running":
+            await asyncio.sleep(0.02)
+        # nothing can be settled from now on
+        await redis.execute_command("CLIENT", "PAUSE", "60000", "WRITE")
+        gate.touch()
+        while not town.keys(job_id):
+            await asyncio.sleep(0.02)
+        worker.end(signal.SIGKILL)
+        await redis.execute_command("CLIENT", "UNPAUSE")
+        assert await client.stored_result(job_id) is None
+        other = telling_worker(town, _folder(tmp_path / "other"))
+        other.start()
+        try:
+            async with asyncio.timeout(SECONDS):
+                result = await client.result(job_id)
+        finally:
+            other.end(signal.SIGKILL)
+        assert (_answer(result), result.attempt) == (TOLD, 2)
+        assert len(town.keys(job_id)) == 2, "the second worker has overwritten nothing"
+        assert await redis.hget(names.totals(), "completed") == b"1"
+
+
+def _folder(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
+def _answer(result: Result) -> str | None:
+    return None if result.output is None else result.output.answer

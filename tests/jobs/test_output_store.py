@@ -1,0 +1,57 @@
+import json
+from dataclasses import replace
+
+import pytest
+from structlog.testing import capture_logs
+
+from stoop.demo.embedded import EmbeddedS3
+from stoop_schemas.result import Result
+from stoop_schemas.skill import Output
+from stoop_schemas.state import State
+from stoop_worker.jobs.fetch.fetcher import FetchConfig
+from stoop_worker.jobs.output_store import OutputStore
+from tests.support.recording_broker import delivery
+
+LONG = Result(id="..", status=State.COMPLETED, skill="query", output=Output(answer="long " * 100))
+GIVEN = delivery("..", attempt=2, entry_id="7-0")
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def store(s3: EmbeddedS3, monkeypatch: pytest.MonkeyPatch) -> FetchConfig:
+    for name, value in s3.environment.items():
+        monkeypatch.setenv(name, value)
+    return FetchConfig(endpoint=s3.endpoint, region=s3.region, path_style=True)
+
+
+async def test_a_long_output_has_a_key_of_its_delivery(s3: EmbeddedS3, store: FetchConfig) -> None:
+    with OutputStore(store, f"{s3.bucket}/a/b/", least=100) as outputs:
+        kept = await outputs.put(GIVEN, LONG)
+    key = "a/b/job-../2-7-0.json"
+    assert (kept.output, kept.output_address) == (None, f"s3://{s3.bucket}/{key}")
+    assert json.loads(s3.client().get_object(Bucket=s3.bucket, Key=key)["Body"].read()) == {"answer": "long " * 100}
+
+
+async def test_short_outputs_and_failures_stay_in_redis(s3: EmbeddedS3, store: FetchConfig) -> None:
+    failed = Result(id="a", status=State.FAILED)
+    with OutputStore(store, s3.bucket, least=10_000) as outputs:
+        assert [await outputs.put(GIVEN, each) for each in (LONG, failed)] == [LONG, failed]
+
+
+async def test_outputs_stay_in_redis_while_the_store_is_away(s3: EmbeddedS3, store: FetchConfig) -> None:
+    clock = Clock()
+    away = replace(store, endpoint="http://127.0.0.1:1")
+    with OutputStore(away, s3.bucket, least=0, clock=clock) as outputs, capture_logs() as logs:
+        assert [await outputs.put(GIVEN, LONG) for _ in range(3)] == [LONG] * 3
+        assert len(logs) == 1 and logs[0]["problem"] == "EndpointConnectionError", "the others did not wait for it"
+        clock.now = 30.0
+        assert await outputs.put(GIVEN, LONG) == LONG and len(logs) == 2
+    with OutputStore(store, "no-such-bucket", least=0) as outputs, capture_logs() as logs:
+        assert await outputs.put(GIVEN, LONG) == LONG
+        assert logs[0]["problem"] == "NoSuchBucket" and "long" not in str(logs)

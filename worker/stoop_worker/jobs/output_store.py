@@ -1,0 +1,86 @@
+"""Puts large outputs into the object store before their jobs are settled, so that Redis holds only their addresses.
+
+Each delivery has a key of its own: a worker that has lost a job cannot overwrite the output of its successor. Nobody
+deletes objects here; a rule of the bucket does.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Final
+
+import msgspec
+import structlog
+from botocore.exceptions import BotoCoreError, ClientError
+from urllib3.exceptions import HTTPError
+
+from stoop_schemas.codec import pack
+from stoop_schemas.result import Result
+from stoop_worker.jobs.broker import Delivery
+from stoop_worker.jobs.fetch.fetcher import FetchConfig, connect_store
+
+__all__ = ["OutputStore"]
+
+log = structlog.get_logger(__name__)
+
+_PUT_SECONDS: Final = 5.0
+_PAUSE_SECONDS: Final = 30.0
+"""After a failure the store is left alone for so long, because each job would wait for it in vain."""
+
+_FAILURES: Final = (TimeoutError, BotoCoreError, ClientError, HTTPError, OSError)
+
+
+class OutputStore:
+    """A place in the object store, `bucket` or `bucket/prefix`, for outputs of at least `least` bytes.
+
+    A context manager that ends its threads. `clock` returns seconds.
+    """
+
+    def __init__(
+        self, store: FetchConfig, place: str, *, least: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._bucket, _, prefix = place.partition("/")
+        self._prefix = f"{prefix.rstrip('/')}/" if prefix else ""
+        self._least = least
+        self._clock = clock
+        self._resumes_at = clock()
+        self._client = connect_store(store)
+        self._pool = ThreadPoolExecutor(store.concurrency, "outputs")
+
+    async def put(self, delivery: Delivery, result: Result) -> Result:
+        """Return the result with its output's address, or as it is if the output is small or the store is away."""
+        if result.output is None or self._clock() < self._resumes_at:
+            return result
+        packed = pack(result.output)
+        if len(packed) < self._least:
+            return result
+        # no id can make the step `..`, and attempt and entry together are this delivery's alone
+        key = f"{self._prefix}job-{delivery.job_id}/{delivery.attempt}-{delivery.entry_id}.json"
+        try:
+            async with asyncio.timeout(_PUT_SECONDS):
+                await asyncio.get_running_loop().run_in_executor(self._pool, self._write, key, packed)
+        except _FAILURES as error:
+            self._resumes_at = self._clock() + _PAUSE_SECONDS
+            refusal = error.response.get("Error", {}).get("Code") if isinstance(error, ClientError) else None
+            problem, again = refusal or type(error).__name__, _PAUSE_SECONDS
+            log.warning("outputs stay in Redis: the object store does not take them", problem=problem, pause=again)
+            return result
+        return msgspec.structs.replace(result, output=None, output_address=f"s3://{self._bucket}/{key}")
+
+    def close(self) -> None:
+        """Release the connections and threads, without waiting for a thread that still writes; idempotent."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._client.close()
+
+    def __enter__(self) -> "OutputStore":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _write(self, key: str, packed: bytes) -> None:
+        self._client.put_object(Bucket=self._bucket, Key=key, Body=packed, ContentType="application/json")
