@@ -4,7 +4,8 @@
 
 Uses a real Redis, a real S3 server and a real worker with an engine that takes a set time. Three kinds of jobs, each a
 question about a photo with an answer of 40 words: one that waits for its result, one that streams its answer, and one
-of a bulk run, submitted 128 to a call at most. The engine answers 64 jobs at a time; a job takes 0.8 s, as a small
+of a bulk run, submitted 128 to a call at most. Two more are of a bulk run with answers of 17 KB, such as transcripts
+and vectors have: in Redis, and in the object store. The engine answers 64 jobs at a time; a job takes 0.8 s, as a small
 model does in a full batch. Figures are printed only if every job was answered.
 
 CPU is Redis's own user and system time. The time of a script is from Redis's slow log, in a second run, because the
@@ -14,6 +15,7 @@ statistics of commands count all scripts as one. Prints tables; --out writes JSO
 import argparse
 import asyncio
 import json
+import os
 import re
 import tempfile
 from collections import Counter
@@ -21,11 +23,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from redis.asyncio import Redis
 
 from benchmarks.queue.bench import BULK, INTERACTIVE
-from benchmarks.queue.timed_engine import ANSWER, Service
+from benchmarks.queue.timed_engine import ANSWER, Service, long_question
 from benchmarks.queue.timed_worker import timed_worker
 from stoop import AsyncClient
 from stoop.client.job_client import JobClient
@@ -51,7 +54,20 @@ _WORKER_SCRIPTS = {
     "reclaim": ("prelude", "entries", "reclaim"),
 }
 
+_LONG = long_question(80)
+
 Answer = Callable[[JobClient, list[Job]], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """Jobs of one kind, and the way in which a client gets their answers."""
+
+    lane: str
+    answer: Answer
+    stream: bool = False
+    question: str = "What do the people do?"
+    store_output: bool = False
 
 
 @dataclass(frozen=True)
@@ -99,34 +115,40 @@ def measure(jobs: int, service: Service) -> list[Cost]:
             s3.client().put_object(Bucket=s3.bucket, Key="photos/1.png", Body=picture.encoded)
             environment = {
                 **s3.environment, "STOOP_REDIS_URL": redis.url, "STOOP_S3_ENDPOINT": s3.endpoint,
-                "STOOP_S3_PATH_STYLE": "true", "STOOP_PERMITS": "128",
+                "STOOP_S3_PATH_STYLE": "true", "STOOP_PERMITS": "128", "STOOP_OUTPUT_BUCKET": s3.bucket,
             }  # fmt: skip
-            with timed_worker(folder, "worker", service, environment):
+            # the client reads outputs from the store
+            reading = patch.dict(os.environ, s3.environment)
+            with reading, timed_worker(folder, "worker", service, environment):
                 return asyncio.run(_measure_kinds(redis, s3, jobs))
 
 
 async def _measure_kinds(redis: EmbeddedRedis, s3: EmbeddedS3, jobs: int) -> list[Cost]:
-    kinds: dict[str, tuple[str, bool, Answer]] = {
-        "waited for": (INTERACTIVE, False, _wait_for_each),
-        "streamed": (INTERACTIVE, True, _stream_each),
-        "bulk": (BULK, False, _gather),
+    kinds = {
+        "waited for": _Kind(INTERACTIVE, _wait_for_each),
+        "streamed": _Kind(INTERACTIVE, _stream_each, stream=True),
+        "bulk": _Kind(BULK, _gather),
+        "bulk, 17 KB": _Kind(BULK, _gather, question=_LONG),
+        "bulk, 17 KB in the object store": _Kind(BULK, _gather, question=_LONG, store_output=True),
     }
-    config = ProducerConfig(redis_url=redis.url, bucket=s3.bucket, s3_path_style=True, timeout_seconds=600)
+    config = ProducerConfig(
+        redis_url=redis.url, bucket=s3.bucket, s3_endpoint=s3.endpoint, s3_path_style=True, timeout_seconds=600
+    )
     costs = []
     async with Redis.from_url(redis.url, protocol=2) as server, AsyncClient(config) as client:
-        for kind, (lane, stream, answer) in kinds.items():
+        for name, kind in kinds.items():
 
-            async def run(count: int, lane: str = lane, stream: bool = stream, answer: Answer = answer) -> None:
-                await answer(client, [await _job(client, s3, lane, stream=stream) for _ in range(count)])
+            async def run(count: int, kind: _Kind = kind) -> None:
+                await kind.answer(client, [await _job(client, s3, kind) for _ in range(count)])
 
             await run(_IN_FLIGHT)
-            costs.append(await _cost(kind, server, jobs, run))
+            costs.append(await _cost(name, server, jobs, run))
     return costs
 
 
-async def _job(client: AsyncClient, s3: EmbeddedS3, lane: str, *, stream: bool) -> Job:
-    image = f"s3://{s3.bucket}/photos/1.png"
-    return await client.prepare("query", image, question="What do the people do?", lane=lane, stream=stream)
+async def _job(client: AsyncClient, s3: EmbeddedS3, kind: _Kind) -> Job:
+    image, asked = f"s3://{s3.bucket}/photos/1.png", {"question": kind.question, "store_output": kind.store_output}
+    return await client.prepare("query", image, lane=kind.lane, stream=kind.stream, **asked)
 
 
 async def _wait_for_each(client: JobClient, jobs: list[Job]) -> None:

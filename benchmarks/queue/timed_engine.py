@@ -19,7 +19,7 @@ from stoop_worker.engine_process.protocol import EngineSettings, Ready
 from stoop_worker.engine_process.server import serve_engine
 from stoop_worker.images import CropGeometry
 
-__all__ = ["ANSWER", "Service", "TimedEngine", "question"]
+__all__ = ["ANSWER", "Service", "TimedEngine", "long_question", "question"]
 
 ANSWER = (
     "Three people sit around a wooden table in a bright kitchen. One of them pours coffee into a white cup, and the"
@@ -29,6 +29,7 @@ _WORDS = ANSWER.split(" ")
 _USAGE = Usage(740, len(_WORDS), 0, prefill_time_ms=20.0, decode_time_ms=400.0, ttft_ms=30.0)
 _VARIABLE = "TIMED_ENGINE"
 _ASKED = re.compile(r"What happens for ([0-9.]+) s")
+_LONG = re.compile(r"Answer ([0-9]+) times")
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,16 @@ def question(seconds: float) -> str:
     return f"What happens for {seconds:.4f} s?"
 
 
+def long_question(times: int) -> str:
+    """Return a question that is answered with `ANSWER` so many times."""
+    return f"Answer {times} times."
+
+
+def _text(request: Request) -> str:
+    asked = _LONG.match(request.task.question) if isinstance(request.task, Query) else None
+    return " ".join([ANSWER] * int(asked[1])) if asked else ANSWER
+
+
 class TimedEngine(InstantEngine):
     """Answers each request with the words of `ANSWER`, spread evenly over the request's time."""
 
@@ -89,7 +100,7 @@ class TimedEngine(InstantEngine):
             request = heapq.heappop(self._waiting)[2]
             step = self._service.time_of(request) / len(_WORDS)
             pieces: list[Output] = [TextDelta(request.id, f"{word} ") for word in _WORDS]
-            pieces.append(Finished(request.id, FinishReason.STOP, _USAGE, text=ANSWER))
+            pieces.append(Finished(request.id, FinishReason.STOP, _USAGE, text=_text(request)))
             for number, piece in enumerate(pieces):
                 at = now + step * min(number + 1, len(_WORDS))
                 heapq.heappush(self._due, (at, next(self._order), piece))

@@ -16,12 +16,13 @@ def own_servers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_job_has_its_costs() -> None:
-    waited, streamed, bulk = redis_cost.measure(24, Service(seconds=0.05))
-    for cost in (waited, streamed, bulk):
+    waited, streamed, bulk, long, stored = redis_cost.measure(24, Service(seconds=0.05))
+    for cost in (waited, streamed, bulk, long, stored):
         assert cost.cpu_us > 0
         assert {"take", "settle", "submit", "append"} <= cost.script_us.keys()
-        assert cost.key_bytes["result"] > 500
+        assert cost.key_bytes["result"] > 300
     assert streamed.key_bytes["log"] > 4000
+    assert long.key_bytes["result"] > 17_000 > 1_000 > stored.key_bytes["result"]
     assert "log" not in waited.key_bytes.keys() | bulk.key_bytes.keys()
 
 
