@@ -2,7 +2,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from structlog.testing import capture_logs
+from structlog.testing import CapturingLogger
 
 from stoop.demo.embedded import EmbeddedS3
 from stoop_schemas.result import Result
@@ -44,14 +44,17 @@ async def test_short_outputs_and_failures_stay_in_redis(s3: EmbeddedS3, store: F
         assert [await outputs.put(GIVEN, each) for each in (LONG, failed)] == [LONG, failed]
 
 
-async def test_outputs_stay_in_redis_while_the_store_is_away(s3: EmbeddedS3, store: FetchConfig) -> None:
-    clock = Clock()
+async def test_outputs_stay_in_redis_while_the_store_is_away(
+    s3: EmbeddedS3, store: FetchConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, log = Clock(), CapturingLogger()
+    monkeypatch.setattr("stoop_worker.jobs.output_store.log", log)
     away = replace(store, endpoint="http://127.0.0.1:1")
-    with OutputStore(away, s3.bucket, least=0, clock=clock) as outputs, capture_logs() as logs:
+    with OutputStore(away, s3.bucket, least=0, clock=clock) as outputs:
         assert [await outputs.put(GIVEN, LONG) for _ in range(3)] == [LONG] * 3
-        assert len(logs) == 1 and logs[0]["problem"] == "EndpointConnectionError", "the others did not wait for it"
+        assert [call.kwargs["problem"] for call in log.calls] == ["EndpointConnectionError"], "the others did not wait"
         clock.now = 30.0
-        assert await outputs.put(GIVEN, LONG) == LONG and len(logs) == 2
-    with OutputStore(store, "no-such-bucket", least=0) as outputs, capture_logs() as logs:
+        assert await outputs.put(GIVEN, LONG) == LONG and len(log.calls) == 2
+    with OutputStore(store, "no-such-bucket", least=0) as outputs:
         assert await outputs.put(GIVEN, LONG) == LONG
-        assert logs[0]["problem"] == "NoSuchBucket" and "long" not in str(logs)
+    assert log.calls[-1].kwargs["problem"] == "NoSuchBucket" and "long" not in str(log.calls)
