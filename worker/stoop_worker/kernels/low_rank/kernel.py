@@ -2,7 +2,8 @@
 # ruff: noqa: PLR0913
 """Both products of low-rank corrections for few rows: a program takes one row, and reads only its adapter's columns.
 
-Letters as in `reference`.
+Programs are small, so that a warp adds up its own columns. They read the adapter before the kernel ahead has ended: the
+numbers of adapters are there when a step begins. Letters as in `reference`.
 """
 
 from collections.abc import Sequence
@@ -46,7 +47,7 @@ def thin_values(x_BI: Tensor, a_KIs: Sequence[Tensor], numbers_B: Tensor, rank: 
         RANK_BLOCK=block,
         COLUMNS=columns,
         PARTS=parts,
-        num_warps=4,
+        num_warps=1,
         **early.options(x_BI.device, count),
     )
     return parts_MSBR
@@ -85,7 +86,7 @@ def correct(out_BO: Tensor, terms: Sequence[Term], numbers_B: Tensor) -> None:
         RANK=rank,
         RANK_BLOCK=block,
         COLUMNS=columns,
-        num_warps=4,
+        num_warps=max(1, columns // 256),  # of which each thread takes eight
         **early.options(out_BO.device, count),
     )
 
@@ -111,24 +112,24 @@ def _thin(
     PARTS: tl.constexpr,
     EARLY: tl.constexpr,
 ):
-    # in this order, so that the next kernel starts when the values ahead of this one are there
-    early.wait(EARLY)
     early.let_next_start(EARLY)
     part = tl.program_id(0)
     batch = tl.program_id(1).to(tl.int64)
     layer = tl.program_id(2)
     number = tl.load(numbers_ptr + batch)
+    a_ptr = a0_ptr
+    if layer == 1:
+        a_ptr = a1_ptr
+    if layer == 2:
+        a_ptr = a2_ptr
+    rank = tl.arange(0, RANK_BLOCK)
+    column = part * COLUMNS + tl.arange(0, COLUMNS)
+    a_ptrs = a_ptr + (number * RANK + rank[:, None]) * I + column[None, :]
+    there = rank < tl.where(number > 0, RANK, 0)
+    a = tl.load(a_ptrs, mask=there[:, None] & (column < I)[None, :], other=0.0)
+    early.wait(EARLY)
     if number > 0:
-        a_ptr = a0_ptr
-        if layer == 1:
-            a_ptr = a1_ptr
-        if layer == 2:
-            a_ptr = a2_ptr
-        rank = tl.arange(0, RANK_BLOCK)
-        column = part * COLUMNS + tl.arange(0, COLUMNS)
         x = tl.load(x_ptr + batch * x_stride + column, mask=column < I, other=0.0).to(tl.float32)
-        a_ptrs = a_ptr + (number * RANK + rank[:, None]) * I + column[None, :]
-        a = tl.load(a_ptrs, mask=(rank < RANK)[:, None] & (column < I)[None, :], other=0.0)
         thin = tl.sum(a.to(tl.float32) * x[None, :], axis=1)
         place = ((layer * PARTS + part) * count + batch) * RANK + rank
         tl.store(parts_ptr + place, thin, mask=rank < RANK)
@@ -157,51 +158,51 @@ def _correct(
     COLUMNS: tl.constexpr,
     EARLY: tl.constexpr,
 ):
-    early.wait(EARLY)
     early.let_next_start(EARLY)
     block = tl.program_id(0)
     batch = tl.program_id(1).to(tl.int64)
     number = tl.load(numbers_ptr + batch)
-    if number > 0:
-        within = tl.arange(0, COLUMNS)
-        if block < FIRST_BLOCKS:
-            column = block * COLUMNS + within
-            added = _term(
-                first_parts_ptr, first_b_ptr, batch, number, column, count, FIRST_WIDTH, FIRST_PARTS, RANK, RANK_BLOCK
-            )
-            if SUMMED:
-                added += _term(
-                    last_parts_ptr, last_b_ptr, batch, number, column, count, LAST_WIDTH, LAST_PARTS, RANK, RANK_BLOCK
-                )
-            _add(out_ptr + batch * out_stride + FIRST + column, added, column < FIRST_WIDTH)
-        else:
-            column = (block - FIRST_BLOCKS) * COLUMNS + within
-            added = _term(
-                last_parts_ptr, last_b_ptr, batch, number, column, count, LAST_WIDTH, LAST_PARTS, RANK, RANK_BLOCK
-            )
-            _add(out_ptr + batch * out_stride + LAST + column, added, column < LAST_WIDTH)
+    within = tl.arange(0, COLUMNS)
+    if number == 0:
+        early.wait(EARLY)
+    elif block < FIRST_BLOCKS:
+        column = block * COLUMNS + within
+        b = _own(first_b_ptr, number, column, FIRST_WIDTH, RANK, RANK_BLOCK)
+        if SUMMED:
+            last_b = _own(last_b_ptr, number, column, LAST_WIDTH, RANK, RANK_BLOCK)
+        early.wait(EARLY)
+        added = _product(_values(first_parts_ptr, batch, count, FIRST_PARTS, RANK, RANK_BLOCK), b)
+        if SUMMED:
+            added += _product(_values(last_parts_ptr, batch, count, LAST_PARTS, RANK, RANK_BLOCK), last_b)
+        _add(out_ptr + batch * out_stride + FIRST + column, added, column < FIRST_WIDTH)
+    else:
+        column = (block - FIRST_BLOCKS) * COLUMNS + within
+        b = _own(last_b_ptr, number, column, LAST_WIDTH, RANK, RANK_BLOCK)
+        early.wait(EARLY)
+        added = _product(_values(last_parts_ptr, batch, count, LAST_PARTS, RANK, RANK_BLOCK), b)
+        _add(out_ptr + batch * out_stride + LAST + column, added, column < LAST_WIDTH)
 
 
 @triton.jit
-def _term(
-    parts_ptr,
-    b_ptr,
-    batch,
-    number,
-    column,
-    count,
-    WIDTH: tl.constexpr,
-    PARTS: tl.constexpr,
-    RANK: tl.constexpr,
-    RANK_BLOCK: tl.constexpr,
-):
-    """Return the thin values, summed over their parts, times the adapter's B at some columns."""
+def _own(b_ptr, number, column, WIDTH: tl.constexpr, RANK: tl.constexpr, RANK_BLOCK: tl.constexpr):
+    """Return an adapter's B at some columns, (RANK_BLOCK, COLUMNS)."""
+    rank = tl.arange(0, RANK_BLOCK)
+    b_ptrs = b_ptr + (number * RANK + rank[:, None]) * WIDTH + column[None, :]
+    return tl.load(b_ptrs, mask=(rank < RANK)[:, None] & (column < WIDTH)[None, :], other=0.0)
+
+
+@triton.jit
+def _values(parts_ptr, batch, count, PARTS: tl.constexpr, RANK: tl.constexpr, RANK_BLOCK: tl.constexpr):
+    """Return a row's thin values, added up from their parts."""
     rank = tl.arange(0, RANK_BLOCK)
     thin = tl.zeros((RANK_BLOCK,), dtype=tl.float32)
     for part in tl.static_range(PARTS):
         thin += tl.load(parts_ptr + (part * count + batch) * RANK + rank, mask=rank < RANK, other=0.0)
-    b_ptrs = b_ptr + (number * RANK + rank[:, None]) * WIDTH + column[None, :]
-    b = tl.load(b_ptrs, mask=(rank < RANK)[:, None] & (column < WIDTH)[None, :], other=0.0)
+    return thin
+
+
+@triton.jit
+def _product(thin, b):
     return tl.sum(b.to(tl.float32) * thin[:, None], axis=0)
 
 
