@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
+from string import Formatter
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -44,6 +45,11 @@ class SkillSpec:
     runs: str | None = None
     prompt: str | None = None
     result: Callable[[Output], Output] | None = None
+
+    def __post_init__(self) -> None:
+        named = {name for _, name, _, _ in Formatter().parse(self.prompt or "") if name is not None}
+        if unknown := sorted(named.difference(self.fields)):
+            raise ValueError(f"the prompt of the skill {self.name} names {unknown[0]!r}, which is none of its fields")
 
     def takes(self, field: str) -> bool:
         """Return whether the skill reads this field of a job."""

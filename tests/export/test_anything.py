@@ -20,6 +20,7 @@ from stoop.config import ProducerConfig
 from stoop.demo.pictures import draw_pictures
 from stoop.draw.gallery import draw_gallery
 from stoop.errors import ConfigError
+from stoop.export.formats.registry import FORMATS, FormatName
 from tests.export.truth import exported, failed, line
 
 PICTURE = draw_pictures(1, seed=1)[0]
@@ -90,6 +91,10 @@ READERS: dict[str, Callable[[Path], int]] = {
     "webdataset": read_webdataset,
     "parquet": read_parquet,
 }
+
+
+def test_every_format_of_images_has_a_reader() -> None:
+    assert set(READERS) == {name.value for name in (*FORMATS, FormatName.PARQUET)}
 
 
 @pytest.mark.parametrize("name", READERS)

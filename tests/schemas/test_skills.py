@@ -106,6 +106,13 @@ def test_an_unknown_skill_is_refused_with_those_that_are_known() -> None:
     assert raised.value.failure.code is FailureCode.UNSUPPORTED_SKILL
 
 
+def test_a_prompt_names_fields_of_its_skill() -> None:
+    with pytest.raises(ValueError, match="the prompt of the skill count names 'thing', which is none of its fields"):
+        SkillSpec(
+            name="count", summary="Count.", fields=("image", "object"), required=(), output="answer", prompt="{thing}?"
+        )
+
+
 def test_segment_is_refused_with_the_reason() -> None:
     with pytest.raises(Rejected, match=r"no model here can segment: .* not public; detect gives boxes") as raised:
         spec_of("segment")
