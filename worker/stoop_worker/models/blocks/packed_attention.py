@@ -8,6 +8,8 @@ from torch.nn import functional
 
 from stoop_worker.engine.tensors import PackedTexts
 from stoop_worker.kernels.backend import runs_flash
+from stoop_worker.kernels.packed_attention import packed_attention as launch
+from stoop_worker.kernels.packed_attention import takes
 
 __all__ = ["packed_attention"]
 
@@ -16,6 +18,8 @@ def packed_attention(
     q_THD: Tensor, k_TKD: Tensor, v_TKD: Tensor, packed: PackedTexts, *, scale: float, window: int | None = None
 ) -> Tensor:
     """Let every token attend to all tokens of its text, or to those at most `window` away; returns o_THD."""
+    if takes(q_THD):
+        return launch(q_THD, k_TKD, v_TKD, packed.starts_N1, longest=packed.longest, scale=scale, window=window)
     if runs_flash(q_THD.device, q_THD.dtype) and not _plain(packed, window):
         return _flash(q_THD, k_TKD, v_TKD, packed, scale=scale, window=window)
     return _by_length(q_THD, k_TKD, v_TKD, packed, scale=scale, window=window)
