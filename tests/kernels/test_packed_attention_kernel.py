@@ -18,11 +18,11 @@ def rows_of(tokens: int, heads: int, key_heads: int, dim: int) -> tuple[Tensor, 
 
 
 @pytest.mark.parametrize("window", [None, 0, 5, 20])
-@pytest.mark.parametrize(("heads", "key_heads"), [(2, 2), (3, 1)])
-def test_every_token_attends_to_its_own_text(heads: int, key_heads: int, window: int | None) -> None:
+@pytest.mark.parametrize(("heads", "key_heads", "dim"), [(2, 2, 16), (3, 1, 24)])
+def test_every_token_attends_to_its_own_text(heads: int, key_heads: int, dim: int, window: int | None) -> None:
     lengths = [1, 16, 0, 37, 5]
     starts = torch.tensor([0, *lengths]).cumsum(0).int()
-    q, k, v = rows_of(sum(lengths), heads, key_heads, 16)
+    q, k, v = rows_of(sum(lengths), heads, key_heads, dim)
     expected = reference.packed_attention(q, k, v, starts, scale=0.3, window=window)
     found = kernel.packed_attention(q, k, v, starts, longest=37, scale=0.3, window=window, tiles=SMALL)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)

@@ -41,7 +41,7 @@ def packed_attention(
 ) -> Tensor:
     """Compute the reference for texts of at most `longest` tokens; rows of no text stay undefined.
 
-    The channels of a head are contiguous, and a power of two of at least 16.
+    The channels of a head are contiguous.
     """
     tokens, heads, dim = q_THD.shape
     out_THD = torch.empty((tokens, heads, dim), dtype=q_THD.dtype, device=q_THD.device)
@@ -60,6 +60,7 @@ def packed_attention(
         HEADS=heads,
         GROUP=heads // k_TKD.shape[1],
         D=dim,
+        WIDTH=max(16, triton.next_power_of_2(dim)),
         ROWS=tiles.rows,
         KEYS=tiles.keys,
         WINDOW=-1 if window is None or longest <= window + 1 else window,
@@ -90,6 +91,7 @@ def _attend(
     HEADS: tl.constexpr,
     GROUP: tl.constexpr,
     D: tl.constexpr,
+    WIDTH: tl.constexpr,
     ROWS: tl.constexpr,
     KEYS: tl.constexpr,
     WINDOW: tl.constexpr,
@@ -102,9 +104,10 @@ def _attend(
         return
     begin = begin.to(tl.int64)
     rows = first + tl.arange(0, ROWS)
-    channels = tl.arange(0, D)
+    channels = tl.arange(0, WIDTH)
+    real = channels < D
     queries = tl.load(
-        q + (begin + rows)[:, None] * q_row + head * q_head + channels, mask=(rows < length)[:, None], other=0.0
+        q + (begin + rows)[:, None] * q_row + head * q_head + channels, mask=(rows < length)[:, None] & real, other=0.0
     )
     keys_here = k + begin * k_row + (head // GROUP) * k_head
     values_here = v + begin * v_row + (head // GROUP) * v_head
@@ -115,11 +118,13 @@ def _attend(
 
     largest = tl.full((ROWS,), -1e30, tl.float32)
     total = tl.zeros((ROWS,), tl.float32)
-    mixed = tl.zeros((ROWS, D), tl.float32)
+    mixed = tl.zeros((ROWS, WIDTH), tl.float32)
     for start in range(least, most, KEYS):
         columns = start + tl.arange(0, KEYS)
         inside = columns < length
-        keys = tl.load(keys_here + columns[None, :] * k_row + channels[:, None], mask=inside[None, :], other=0.0)
+        keys = tl.load(
+            keys_here + columns[None, :] * k_row + channels[:, None], mask=inside[None, :] & real[:, None], other=0.0
+        )
         scores = tl.dot(queries, keys) * scale
         seen = inside[None, :]
         if WINDOW >= 0:
@@ -130,9 +135,9 @@ def _attend(
         weights = tl.exp2(scores - larger[:, None])
         kept = tl.exp2(largest - larger)
         total = total * kept + tl.sum(weights, axis=1)
-        values = tl.load(values_here + columns[:, None] * v_row + channels[None, :], mask=inside[:, None], other=0.0)
+        values = tl.load(values_here + columns[:, None] * v_row + channels, mask=inside[:, None] & real, other=0.0)
         mixed = tl.dot(weights.to(values.dtype), values, mixed * kept[:, None])
         largest = larger
     mixed = mixed / total[:, None]
     places = (begin + rows)[:, None] * (HEADS * D) + head * D + channels
-    tl.store(out + places, mixed.to(out.dtype.element_ty), mask=(rows < length)[:, None])
+    tl.store(out + places, mixed.to(out.dtype.element_ty), mask=(rows < length)[:, None] & real)
