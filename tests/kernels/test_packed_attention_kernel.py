@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from stoop_worker.kernels.packed_attention import kernel, reference
+from stoop_worker.kernels.packed_attention import Texts, kernel, reference
 from stoop_worker.kernels.packed_attention.kernel import Tiles
 
 SMALL = Tiles(16, 16, 4, 1)
@@ -23,8 +23,8 @@ def test_every_token_attends_to_its_own_text(heads: int, key_heads: int, dim: in
     lengths = [1, 16, 0, 37, 5]
     starts = torch.tensor([0, *lengths]).cumsum(0).int()
     q, k, v = rows_of(sum(lengths), heads, key_heads, dim)
-    expected = reference.packed_attention(q, k, v, starts, scale=0.3, window=window)
-    found = kernel.packed_attention(q, k, v, starts, longest=37, scale=0.3, window=window, tiles=SMALL)
+    expected = reference.packed_attention(q, k, v, Texts(starts, 37), scale=0.3, window=window)
+    found = kernel.attend((q, k, v), Texts(starts, 37), SMALL, scale=0.3, window=window)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -33,14 +33,14 @@ def test_rows_behind_the_last_text_do_no_harm() -> None:
     starts = torch.tensor([0, 10, 20, 20]).int()
     for rows in (q, k, v):
         rows[20:] = torch.nan
-    expected = reference.packed_attention(q, k, v, starts, scale=0.25)
-    found = kernel.packed_attention(q, k, v, starts, longest=24, scale=0.25, tiles=SMALL)
+    expected = reference.packed_attention(q, k, v, Texts(starts, 37), scale=0.25)
+    found = kernel.attend((q, k, v), Texts(starts, 24), SMALL, scale=0.25, window=None)
     torch.testing.assert_close(found[:20], expected[:20], rtol=1e-4, atol=1e-5)
 
 
 def test_large_scores_do_not_overflow() -> None:
     q, k, v = rows_of(20, 1, 1, 16)
     starts = torch.tensor([0, 20]).int()
-    found = kernel.packed_attention(100 * q, 100 * k, v, starts, longest=20, scale=1.0, tiles=SMALL)
-    expected = reference.packed_attention(100 * q, 100 * k, v, starts, scale=1.0)
+    found = kernel.attend((100 * q, 100 * k, v), Texts(starts, 20), SMALL, scale=1.0, window=None)
+    expected = reference.packed_attention(100 * q, 100 * k, v, Texts(starts, 37), scale=1.0)
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)

@@ -25,6 +25,7 @@ and `kernel.py` (or the files named there) computes it with Triton. Files in CUD
     low_rank/         corrections by another adapter for each row
     swiglu/           the gated activations of MLPs
     sampling/         the choice of tokens
+    packed_attention/ full attention within each of several packed texts
     patchify/         pixels to normalised patches
     resize/           Pillow's LANCZOS and BICUBIC
     stitch_pool/      the features of local crops averaged into one grid

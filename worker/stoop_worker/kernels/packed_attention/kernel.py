@@ -14,7 +14,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-__all__ = ["Tiles", "packed_attention"]
+from stoop_worker.kernels.packed_attention.reference import Texts
+
+__all__ = ["Tiles", "attend", "packed_attention"]
 
 _LOG2_E = log2(2.718281828459045)
 
@@ -32,27 +34,30 @@ def packed_attention(
     q_THD: Tensor,
     k_TKD: Tensor,
     v_TKD: Tensor,
-    starts_N1: Tensor,
+    texts: Texts,
     *,
-    longest: int,
     scale: float,
     window: int | None = None,
-    tiles: Tiles | None = None,
 ) -> Tensor:
-    """Compute the reference for texts of at most `longest` tokens; rows of no text stay undefined.
+    """Compute the reference; rows of no text stay undefined. The channels of a head are contiguous."""
+    tiles = _tiles_for(q_THD.shape[-1])
+    return attend((q_THD, k_TKD, v_TKD), texts, tiles, scale=scale, window=window)
 
-    The channels of a head are contiguous.
-    """
+
+def attend(
+    rows: tuple[Tensor, Tensor, Tensor], texts: Texts, tiles: Tiles, *, scale: float, window: int | None
+) -> Tensor:
+    """Compute `packed_attention` of queries, keys and values in tiles of these sizes."""
+    q_THD, k_TKD, v_TKD = rows
     tokens, heads, dim = q_THD.shape
     out_THD = torch.empty((tokens, heads, dim), dtype=q_THD.dtype, device=q_THD.device)
-    tiles = tiles or _tiles_for(dim)
     kernel: Any = _attend
-    kernel[(triton.cdiv(longest, tiles.rows), heads, len(starts_N1) - 1)](
+    kernel[(triton.cdiv(texts.longest, tiles.rows), heads, len(texts.starts_N1) - 1)](
         q_THD,
         k_TKD,
         v_TKD,
         out_THD,
-        starts_N1,
+        texts.starts_N1,
         *q_THD.stride()[:2],
         *k_TKD.stride()[:2],
         *v_TKD.stride()[:2],
@@ -63,7 +68,7 @@ def packed_attention(
         WIDTH=max(16, triton.next_power_of_2(dim)),
         ROWS=tiles.rows,
         KEYS=tiles.keys,
-        WINDOW=-1 if window is None or longest <= window + 1 else window,
+        WINDOW=-1 if window is None or texts.longest <= window + 1 else window,
         num_warps=tiles.warps,
         num_stages=tiles.stages,
     )
