@@ -23,7 +23,7 @@ and `kernel.py` (or the files named there) computes it with Triton. Files in CUD
     skinny_linear/    products of few rows with large weights
     moe/              a mixture of experts
     low_rank/         corrections by another adapter for each row
-    swiglu/           the gated activations of MLPs
+    swiglu/           the gated activation of an MLP
     sampling/         the choice of tokens
     packed_attention/ full attention within each of several packed texts
     patchify/         pixels to normalised patches

@@ -10,7 +10,7 @@ from stoop_worker.engine.device.upload import Upload
 from stoop_worker.engine.encoder import Encoder, Text, Values
 from stoop_worker.engine.graphs import Graphs
 from stoop_worker.engine.tensors import PackedTexts, TextValues
-from stoop_worker.kernels.backend import has_triton, runs_flash
+from stoop_worker.kernels.backend import runs_flash
 
 __all__ = ["StartedTexts", "TextRunner"]
 
@@ -78,5 +78,5 @@ class TextRunner:
 
 
 def _can_capture(model: Encoder) -> bool:
-    # only our kernel of attention takes texts of any length in one launch
-    return has_triton() and runs_flash(model.device, model.dtype)
+    # only there does attention take texts of any length in one launch
+    return runs_flash(model.device, model.dtype)

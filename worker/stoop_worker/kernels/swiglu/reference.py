@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-__all__ = ["geglu", "swiglu"]
+__all__ = ["swiglu"]
 
 
 def swiglu(gate_up_TN: Tensor) -> Tensor:
@@ -15,17 +15,6 @@ def swiglu(gate_up_TN: Tensor) -> Tensor:
 
     It is computed in float32, or in float64 for float64 rows, and rounded once.
     """
-    gate_TF, up_TF = _precise_halves(gate_up_TN)
-    return (functional.silu(gate_TF) * up_TF).to(gate_up_TN.dtype)
-
-
-def geglu(gate_up_TN: Tensor) -> Tensor:
-    """Return out_TF: tanh-GELU(gate) * up, of the same rows and in the same precision."""
-    gate_TF, up_TF = _precise_halves(gate_up_TN)
-    return (functional.gelu(gate_TF, approximate="tanh") * up_TF).to(gate_up_TN.dtype)
-
-
-def _precise_halves(gate_up_TN: Tensor) -> tuple[Tensor, Tensor]:
     precise_TN = gate_up_TN.to(torch.promote_types(gate_up_TN.dtype, torch.float32))
     gate_TF, up_TF = precise_TN.chunk(2, dim=-1)
-    return gate_TF, up_TF
+    return (functional.silu(gate_TF) * up_TF).to(gate_up_TN.dtype)

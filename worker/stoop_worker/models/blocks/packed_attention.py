@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from stoop_worker.engine.tensors import PackedTexts
+from stoop_worker.kernels.backend import runs_flash
 from stoop_worker.kernels.packed_attention import Texts, takes
 from stoop_worker.kernels.packed_attention import packed_attention as launch
 
@@ -17,10 +18,11 @@ def packed_attention(
     q_THD: Tensor, k_TKD: Tensor, v_TKD: Tensor, packed: PackedTexts, *, scale: float, window: int | None = None
 ) -> Tensor:
     """Let every token attend to all tokens of its text, or to those at most `window` away; returns o_THD."""
-    if takes(q_THD) and not _plain(packed, window):
-        # texts of all lengths in one launch, which a CUDA graph can hold
+    if not runs_flash(q_THD.device, q_THD.dtype) or _plain(packed, window):
+        return _by_length(q_THD, k_TKD, v_TKD, packed, scale=scale, window=window)
+    if takes(q_THD):
         return launch(q_THD, k_TKD, v_TKD, Texts(packed.starts_N1, packed.longest), scale=scale, window=window)
-    return _by_length(q_THD, k_TKD, v_TKD, packed, scale=scale, window=window)
+    return _flash(q_THD, k_TKD, v_TKD, packed, scale=scale, window=window)
 
 
 def _plain(packed: PackedTexts, window: int | None) -> bool:
@@ -28,6 +30,30 @@ def _plain(packed: PackedTexts, window: int | None) -> bool:
     if packed.starts is None or (window is not None and packed.longest > window + 1):
         return False
     return len({end - start for start, end in pairwise(packed.starts)}) == 1
+
+
+def _flash(
+    q_THD: Tensor, k_TKD: Tensor, v_TKD: Tensor, packed: PackedTexts, *, scale: float, window: int | None
+) -> Tensor:
+    """Run texts of all lengths in one launch, which a CUDA graph can hold."""
+    reach = -1 if window is None or packed.longest <= window + 1 else window
+    # the public call of torch 2.11 neither takes a window to both sides nor shares key heads
+    o_THD: Tensor = torch.ops.aten._flash_attention_forward(
+        q_THD,
+        k_TKD,
+        v_TKD,
+        packed.starts_N1,
+        packed.starts_N1,
+        packed.longest,
+        packed.longest,
+        0.0,
+        False,
+        False,
+        scale=scale,
+        window_size_left=reach,
+        window_size_right=reach,
+    )[0]
+    return o_THD
 
 
 def _by_length(

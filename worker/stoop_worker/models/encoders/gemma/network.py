@@ -2,12 +2,11 @@
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding, linear, normalize
+from torch.nn.functional import embedding, gelu, linear, normalize
 
 from stoop_worker.engine.tensors import PackedTexts, TextValues
 from stoop_worker.kernels.rms_norm import add_rms_norm, rms_norm
 from stoop_worker.kernels.rotate_write import HeadNorms, Places, rotate_write
-from stoop_worker.kernels.swiglu import geglu
 from stoop_worker.models.blocks.packed_attention import packed_attention
 from stoop_worker.models.blocks.rope import frequencies, rotations
 from stoop_worker.models.encoders.gemma.config import GemmaConfig
@@ -76,4 +75,5 @@ class GemmaNetwork:
 
 
 def _mlp(x_TC: Tensor, block: Block) -> Tensor:
-    return linear(geglu(linear(x_TC, block.gate_up)), block.down)
+    gate_TF, up_TF = linear(x_TC, block.gate_up).chunk(2, dim=-1)
+    return linear(gelu(gate_TF, approximate="tanh") * up_TF, block.down)
