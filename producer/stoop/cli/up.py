@@ -150,7 +150,7 @@ def _name(model: str | None) -> str | None:
 def _folder(kept: Path | None) -> Iterator[Path]:
     if kept is not None:
         kept.mkdir(parents=True, exist_ok=True)
-        yield kept
+        yield kept.absolute()  # other shells source the file that is named by it
         return
     with tempfile.TemporaryDirectory(prefix="stoop-up-") as name:
         yield Path(name)
