@@ -39,7 +39,7 @@ __all__ = ["main"]
 
 _START_SECONDS = 60.0
 _AFTERWARDS = 3.0  # seconds after which memory no longer shrinks
-_HANG_SECONDS = 4.0  # four times in these the front returns memory that no image uses
+_HANG_SECONDS = 4.0  # the front returns unused memory four times in this period
 _LANE = "bench"
 
 

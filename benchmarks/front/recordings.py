@@ -2,8 +2,8 @@
 
     python -m benchmarks.front.recordings --seconds 600 --rounds 3
 
-Files of each format are made by PyAV from chirps, pauses and noise, and worked on in turns; the figures
-are medians, as if the file had an hour. `whole` is decoding and the features of one window after another.
+PyAV makes a file of each format from chirps, pauses and noise, and the formats take turns. The figures are medians,
+scaled to an hour of audio. `whole` is decoding and the features of one window after another.
 """
 
 import argparse

@@ -1,7 +1,8 @@
 """Times the products of one row at the sizes of real decoders, each on its own layer's weights in bfloat16 or float8.
 
-The library's side is the launches that a product with its norm, gating or sum replaces, with weights in bfloat16; so it
-is for products of several rows with weights in float8. `alternatives` times other cuts, and Triton's kernel.
+A product with its norm, gating or sum is compared with the library's launches that it replaces, with weights in
+bfloat16. This also holds for products of several rows with weights in float8. `alternatives` times other cuts, and Triton's
+kernel.
 """
 
 from collections.abc import Callable
@@ -68,7 +69,7 @@ def library(x: Tensor, weight: Tensor, norm: RowNorm | None, added_to: Tensor | 
 
 
 def row(name: str, out: int, width: int, *, float8: bool = False) -> Row:
-    """Time a product whose name has its steps."""
+    """Time a product; its name lists its steps."""
     normed, added, gated = "norm" in name, "sum" in name, "gate" in name
     x, norm = made(1, width), RowNorm(made(width), EPSILON) if normed else None
     added_to = made(1, out) if added else None

@@ -4,7 +4,8 @@
     python -m benchmarks.queue.chat llama-1b-tiny --device cpu --threads 1 --concurrency 8
 
 A process of its own draws random weights, writes them as a checkpoint folder, and measures the engine on them before
-the worker starts. With `--again` another does so after the worker's end, and the share is that of the mean of both.
+the worker starts. With `--again` another process measures the engine again after the worker's end, and the
+share is relative to the mean of both.
 """
 
 import argparse

@@ -2,11 +2,11 @@
 
     python -m benchmarks.queue.redis_cost --jobs 1000
 
-Uses a real Redis, a real S3 server and a real worker with an engine that takes a set time. Three kinds of jobs, each a
-question about a photo with an answer of 40 words: one that waits for its result, one that streams its answer, and one
-of a bulk run, submitted 128 to a call at most. Two more are of a bulk run with answers of 17 KB, such as transcripts
-and vectors have: in Redis, and in the object store. The engine answers 64 jobs at a time; a job takes 0.8 s, as a small
-model does in a full batch. Figures are printed only if every job was answered.
+Uses a real Redis, a real S3 server and a real worker with an engine that takes a set time. Three kinds of jobs, each
+a question about a photo with an answer of 40 words: one that waits for its result, one that streams its answer, and
+one of a bulk run, submitted 128 to a call at most. Two more kinds are of a bulk run with answers of 17 KB, a size of
+transcripts and vectors: one keeps the answers in Redis, the other in the object store. The engine answers 64 jobs at
+a time; a job takes 0.8 s, as a small model does in a full batch. Figures are printed only if every job was answered.
 
 CPU is Redis's own user and system time. The time of a script is from Redis's slow log, in a second run, because the
 statistics of commands count all scripts as one. Prints tables; --out writes JSON.

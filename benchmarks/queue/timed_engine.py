@@ -64,7 +64,7 @@ def question(seconds: float) -> str:
 
 
 def long_question(times: int) -> str:
-    """Return a question that is answered with `ANSWER` so many times."""
+    """Return a question that the engine answers with `ANSWER`, repeated `times` times."""
     return f"Answer {times} times."
 
 

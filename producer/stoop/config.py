@@ -27,7 +27,9 @@ def _split(value: object) -> tuple[str, ...]:
 
 
 class ProducerConfig(BaseSettings):
-    """The addresses of the queue and the images. Arguments win over `STOOP_*` variables, those over the defaults.
+    """The addresses of the queue and the images.
+
+    Arguments win over `STOOP_*` variables, which win over the defaults.
 
     `redis_url` may hold a password, so it is kept from repr and messages: print `redis_address`. Credentials of the
     store come from the usual AWS sources.

@@ -149,7 +149,7 @@ class TimedOut(StoopError, TimeoutError):
     """No answer came within the caller's timeout. The job goes on in the queue, unless it is `cancelled`.
 
     `state` is the job's state then, or None if the queue did not know the job or could not be reached. `facts` is the
-    message up to the methods of the client that help.
+    message without its last part, which names methods of the client that help.
     """
 
     def __init__(self, job_id: str, timeout: float, state: State | None = None, *, cancelled: bool = False) -> None:

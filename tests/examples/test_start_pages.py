@@ -68,7 +68,7 @@ async def test_the_back_end_streams_and_continues_a_broken_stream(
 
 
 async def look(address: str, picture: bytes, folder: Path) -> None:
-    """Ask about a picture in Chromium, then about a file that is none; then open a job that nobody has."""
+    """Ask about a picture in Chromium, then about a file that is no picture; then open a job that does not exist."""
     playwright = pytest.importorskip("playwright.async_api")
     chromium = next((path for path in map(Path, CHROMIUMS) if path.exists()), None)
     if chromium is None:

@@ -124,7 +124,7 @@ class ScriptedTransport:
 
 
 class SlowToSubmit(ScriptedTransport):
-    """Takes every job, and never says so."""
+    """Takes every job, but never confirms it."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -16,7 +16,7 @@ gpu_workers/     one worker for each GPU of this host, under one parent
 kernels/         the GPU kernels
 celery/          jobs that came as Celery messages
 media_parts.py   builds the fetcher, the decoding threads and their budgets
-adapter_parts.py builds what fetches adapters, if they come from an address
+adapter_parts.py builds the fetcher of adapters, if they come from an address
 registration.py  the worker's entry in the registry of workers
 health.py        decides whether the worker is alive, started and ready
 endpoints.py     serves metrics and probes over HTTP
@@ -25,7 +25,7 @@ figures.py       the engine's figures on their way to the metrics
 tracing.py       exports traces, if OpenTelemetry's variables ask for them
 logs.py          the format of the log
 allocator.py     makes the C allocator return large blocks to the system
-garbage.py       keeps the garbage collector away from what stays loaded
+garbage.py       keeps the garbage collector away from objects that stay loaded
 vital.py         the parts whose end must end the worker
 shutdown.py      the signals that end a worker
 errors.py        every exception that the worker raises on purpose

@@ -1,4 +1,4 @@
-"""Keeps Python's garbage collector away from what stays as long as the process."""
+"""Keeps Python's garbage collector away from objects that live as long as the process."""
 
 import gc
 
@@ -9,7 +9,7 @@ def keep_what_is_loaded() -> None:
     """Leave all objects that exist now out of every later collection.
 
     Modules, the model and its captured graphs are hundreds of thousands of objects, and a full collection visits each
-    one. What the jobs make is still collected.
+    one. Objects that jobs make are still collected.
     """
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""Builds what uses the object store: the fetcher, the threads that decode, their budgets, and the store of outputs."""
+"""Builds the users of the object store: the fetcher, the threads that decode, their budgets, and the store of outputs."""
 
 import contextlib
 import importlib.util

@@ -96,13 +96,13 @@ class BulkOptions:
 
     @cached_property
     def several(self) -> dict[str, tuple[str, ...]]:
-        """The fields with more than one value, for each of which there is a row."""
+        """The fields with more than one value; each value has a row of its own."""
         given = {"object": self.objects, "question": tuple(dict.fromkeys(self.question or ()))}
         return {name: values for name, values in given.items() if len(values) > 1}
 
     @property
     def ask(self) -> Ask:
-        """The question about every image; of several questions or objects, the first."""
+        """The question about every image; the first one, if there are several questions or objects."""
         fields = {name: getattr(self, name) for name in _FIELDS} | {"reasoning": self.reasoning}
         fields["object"] = self.objects[0] if self.objects else None
         fields["question"] = self.question[0] if self.question else None

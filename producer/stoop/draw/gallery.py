@@ -107,7 +107,7 @@ def _gather(source: str, gathered: Gathered, images: Images, report: Report) -> 
 
 
 def _name(images: Images, address: str) -> str:
-    """Return a path made of an image's address; a file's is its path below the folder of `--images`, if it is there."""
+    """Return a path made of an image's address; for a file in the folder of `--images`, its path within that folder."""
     with suppress(ImageUnreadable):
         if address.startswith("/"):
             return images.name(address)

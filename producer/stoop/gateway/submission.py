@@ -51,7 +51,7 @@ async def submit(call: AdmittedCall, job: Job) -> str:
     try:
         job_id = await call.gateway.client.submit(job)
     except asyncio.CancelledError:
-        # the job may be in its lane by now, or get there yet; workers heed a cancel that comes before its job, too
+        # the job may be in its lane already, or get there later; workers also obey a cancel that comes before its job
         if not call.keeps_job:
             call.gateway.cancel(job.id)
         raise

@@ -74,9 +74,9 @@ def decode(encoded: bytes, limits: AudioLimits, check: Check = go_on) -> npt.NDA
 
 
 def decoded(encoded: bytes, limits: AudioLimits, check: Check = go_on) -> Generator[npt.NDArray[np.int16], None, None]:
-    """Yield the samples that `decode` returns in pieces of seconds, while later ones are not decoded yet.
+    """Yield the samples that `decode` returns, in pieces of a few seconds, before later ones are decoded.
 
-    Frames are decoded by a thread of their own, which therefore calls `check`. Close the iterator if you stop early.
+    A thread of its own decodes the frames, so `check` is called there. Close the iterator if you stop early.
     """
     if len(encoded) > limits.max_bytes:
         raise AudioTooLarge(f"the audio has {len(encoded)} bytes: at most {limits.max_bytes}")

@@ -109,12 +109,12 @@ def parts(
     allocate: _Allocate | None = None,
     check: Check = go_on,
 ) -> Iterator[Recording]:
-    """Yield a file in parts that follow each other; raises what `record` raises.
+    """Yield a file in consecutive parts; raises the errors of `record`.
 
-    A file that is cut into windows comes window by window, while later ones are not decoded yet. The features of each
-    are relative to the loudest frame up to its end. Otherwise the whole file is one part: the other windows read the
-    text before theirs, and voices are searched for in all of it.
-    Decoding, resampling and features of windows have a thread each.
+    A file that is cut into windows comes window by window, before later ones are decoded. The features of a window are
+    relative to the loudest frame up to its end. Otherwise the whole file is one part: windows that are not independent
+    read the text before theirs, and voices are searched for in the whole file. Decoding, resampling and the features
+    of windows have a thread each.
     """
     if not cutting.in_windows or cutting.speech_only:
         yield record(encoded, limits, geometry, cutting, allocate=allocate, check=check)

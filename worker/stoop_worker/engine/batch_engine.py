@@ -125,14 +125,14 @@ class BatchEngine:
         return Stats(replace(self._totals), waiting=waiting, running=running, pages=0, pages_used=0, pages_idle=0)
 
     def submit(self, request: Request, submitted: float | None = None) -> None:
-        """Accept a request, submitted now or when the clock said so; the next step may run or refuse it.
+        """Accept a request, submitted now or at `submitted` by the clock; the next step may run or refuse it.
 
         Ids in flight must differ.
         """
         self.add(self.prepare(request, submitted))
 
     def prepare(self, request: Request, submitted: float | None = None) -> TextRequest | Refused:
-        """Tokenize a request for `add`; it was submitted now, or when the clock said so.
+        """Tokenize a request for `add`, submitted now or at `submitted` by the clock.
 
         This is slow, so any thread may call it.
         """

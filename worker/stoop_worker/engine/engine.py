@@ -75,14 +75,14 @@ class Engine:
         return Stats.of(self._totals, self._scheduler)
 
     def submit(self, request: Request, submitted: float | None = None) -> None:
-        """Accept a request, submitted now or when the clock said so; the next step may run or refuse it.
+        """Accept a request, submitted now or at `submitted` by the clock; the next step may run or refuse it.
 
         Ids in flight must differ.
         """
         self.add(self.prepare(request, submitted))
 
     def prepare(self, request: Request, submitted: float | None = None) -> Sequence | Refused:
-        """Prepare a request for `add`; it was submitted now, or when the clock said so.
+        """Prepare a request for `add`, submitted now or at `submitted` by the clock.
 
         Tokenizing makes this slow, so any thread may call it.
         """

@@ -54,7 +54,7 @@ class Extents:
             return self._take_idle(0)
 
     def borrow_stale(self, kept: int) -> list[Extent]:
-        """Return such parts behind byte `kept` and behind all bytes that were lent since the last call."""
+        """Return the free parts that lie after byte `kept` and after all bytes that were lent since the last call."""
         with self._lock:
             beyond, self._recent = max(kept, self._recent), 0
             return self._take_idle(beyond)

@@ -136,7 +136,7 @@ class Executor:
         """Return the result for Redis; its output is in the object store if the job and the worker allow that."""
         if self.outputs is None or result is None or b"store_output" not in delivery.packed or delivery.celery:
             return result
-        job = self._read(delivery)  # a reader of Celery's results would not find the output, so not for those
+        job = self._read(delivery)  # not for Celery's jobs: readers of their results would not find it
         return await self.outputs.put(delivery, result) if job is not None and job.store_output else result
 
     async def _trace(self, spans: Spans, delivery: Delivery, ending: Ending, ran: float) -> None:

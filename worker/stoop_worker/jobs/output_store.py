@@ -56,7 +56,7 @@ class OutputStore:
         packed = pack(result.output)
         if len(packed) < self._least:
             return result
-        # no id can make the step `..`, and attempt and entry together are this delivery's alone
+        # no id can form the path step `..`, and no other delivery has this attempt and this entry
         key = f"{self._prefix}job-{delivery.job_id}/{delivery.attempt}-{delivery.entry_id}.json"
         try:
             async with asyncio.timeout(_PUT_SECONDS):

@@ -16,7 +16,7 @@ and `kernel.py` (or the files named there) computes it with Triton. Files in CUD
     rotate_write/     rotation of queries and keys, and the write to the KV pool
     copy_pages/       copies of whole pages of the KV pool
     tau/              learned scales of queries and values
-    rotate_attend/    the same and attention in one launch, for single rows
+    rotate_attend/    `rotate_write` and attention in one launch, for single rows
     paged_attention/  attention over the paged KV pool
     vision_attention/ full attention within each crop
     row_linear/       products of one row, with the norm, gating or sum beside them

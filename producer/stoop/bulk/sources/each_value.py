@@ -18,8 +18,8 @@ __all__ = ["EachValue", "read_objects"]
 class EachValue:
     """The first `most` rows of `source` (None: all), each as often as its field has `values`, named `row [value]`.
 
-    `skill` is that of rows that name none. Rows that have the field themselves, those of skills that do not take it
-    and those with a problem are there once.
+    `skill` is for rows that name none. A row is there once if it has the field itself, if its skill does not take the
+    field, or if the row has a problem.
     """
 
     source: Source
@@ -42,7 +42,7 @@ class EachValue:
                 yield from (self._with(row, each) for each in self.values)
 
     def count(self) -> int:
-        """Count the rows, which may mean to read them all."""
+        """Count the rows; this reads all of them."""
         return sum(1 for _ in self.rows())
 
     def _with(self, row: Row, each: str) -> Row:
@@ -50,7 +50,7 @@ class EachValue:
 
 
 def read_objects(path: Path) -> list[str]:
-    """Read what to look for from a text file with one object on each line; raises `ConfigError`."""
+    """Read the objects to look for from a text file, one on each line; raises `ConfigError`."""
     try:
         text = path.expanduser().read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:

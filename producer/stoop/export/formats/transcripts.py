@@ -37,7 +37,7 @@ def write_transcripts(rows: Iterator[Row | BadLine], kind: str, report: Report, 
 
 
 def _name(row: Row) -> str | None:
-    """Return a row's address; of a recording in a folder the path within that folder, which is the row's own name."""
+    """Return a row's address; for a recording in a folder, its path within that folder, which is the row's own name."""
     if row.address and row.id and row.address.endswith(f"/{row.id}") and "://" not in row.address:
         return row.id
     return row.address or row.custom_id or row.id

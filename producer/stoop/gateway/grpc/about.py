@@ -51,7 +51,7 @@ async def server_metadata(call: RpcCall, request: Any) -> Any:
 
 
 async def model_ready(call: RpcCall, request: Any) -> Any:
-    """Answer `ModelReady`: a worker of the model lives. A model unknown, or forbidden to the key, is not ready."""
+    """Answer `ModelReady`: a worker of the model lives. A model unknown or forbidden to the key is not ready."""
     try:
         found = await allowed_models(call, request.name, request.version)
     except ApiError as error:

@@ -32,7 +32,7 @@ async def model_for_job(models: Models, name: str, version: str, given: str | No
 
 
 async def allowed_models(call: RpcCall, name: str, version: str) -> Sequence[LiveModel]:
-    """Return the models of this name and version; raise an `ApiError`: 404 if there is none, 403 if the key may not."""
+    """Return the models of this name and version; raises an `ApiError`: 404 if there is none, 403 if forbidden."""
     models = call.gateway.models
     found = await _find_models(models, name, version)
     check_model(call.key, None if await _is_default(models, name) else await models.resolve(name))

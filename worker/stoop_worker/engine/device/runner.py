@@ -57,7 +57,7 @@ class Runner:
         self._prefill = Prefill(model, self._cache, last, limits, on_progress=on_progress)
 
     def _plan_attention(self) -> None:
-        """Have FlashInfer plan attention; with our own kernels instead if its kernels do not compile."""
+        """Have FlashInfer plan attention, or use our own kernels if FlashInfer's do not compile."""
         kv = self._model.spec.kv
         heads, config = self._model.spec.query_heads, self._config
         assert heads is not None, "FlashInfer is chosen only for models whose attention it can plan"
@@ -116,7 +116,7 @@ class Started:
 
 
 def _can_join(plan: Plan) -> bool:
-    """Return whether the decodes may be rows of the prefills: they only take tokens, and images take longer anyway."""
+    """Return whether the decodes may be rows of the prefills: they take only tokens, and images take longer anyway."""
     decodes = [chunk.sequence for chunk in plan.decodes]
     plain = all(is_plain(sequence) and not takes_values(sequence) for sequence in decodes)
     return bool(decodes) and plain and any(chunk.media for chunk in plan.prefills)

@@ -16,7 +16,7 @@ __all__ = ["StartedTexts", "TextRunner"]
 
 
 class StartedTexts:
-    """Texts that a device is reading. Their values are copied to the host behind the work, while later work starts."""
+    """Texts that a device is reading. Their values are copied to the host after the work, while later work starts."""
 
     def __init__(self, found: TextValues) -> None:
         self._counts = found.counts
@@ -53,7 +53,7 @@ class TextRunner:
 
     @torch.inference_mode()
     def start(self, texts: Sequence[Text]) -> StartedTexts:
-        """Start work on texts; on a GPU it goes on behind this call, after all work started before."""
+        """Start work on texts; on a GPU it runs after all work started earlier, and this call does not wait for it."""
         found = None if self._captured is None else self._captured.run(texts)
         if found is None:
             found = self._model.encode_texts(self._lay_out(texts))

@@ -23,10 +23,11 @@ class _Traced(msgspec.Struct):
 
 
 class SpanChoice:
-    """Decides by OpenTelemetry's `sampler`, and without it where its answer is known.
+    """Asks OpenTelemetry's `sampler`, except where its answer is already known.
 
-    A job without a `traceparent` has a trace whose ids follow from its own id, so all its attempts share it. The upper
-    half of the bits that a sampler of a share of all traces looks at is a checksum, which is quickly computed.
+    A job without a `traceparent` has a trace whose ids follow from its own id, so all its attempts share it. A
+    sampler that keeps a share of all traces looks at the last 64 bits of the trace id. Their upper half is a
+    checksum of the job's id, which is quick to compute.
     """
 
     def __init__(self, sampler: Sampler) -> None:
@@ -56,7 +57,7 @@ class SpanChoice:
         return context if result.decision is Decision.RECORD_AND_SAMPLE else None
 
     def traceparent(self, delivery: Delivery) -> str | None:
-        """Return the trace context of a job of our own wire, which is not parsed whole for it."""
+        """Return the trace context of a job in our own format, without parsing the whole job."""
         if b"traceparent" not in delivery.packed:
             return None
         try:
@@ -67,12 +68,12 @@ class SpanChoice:
 
 
 def _drops_unsampled(sampler: Sampler) -> bool:
-    """Return whether the sampler keeps nothing of a trace that its sender does not keep."""
+    """Return whether the sampler drops every trace that its sender does not keep."""
     return isinstance(sampler, ParentBased) and "remoteParentNotSampled:AlwaysOffSampler," in _described(sampler)
 
 
 def _largest_checksum(sampler: Sampler) -> int:
-    """Return the largest checksum of a job that the sampler may keep; if it may keep any, the largest of all."""
+    """Return the largest checksum with which the sampler may keep a job; the largest possible if it may keep any."""
     share = _SHARE.search(_described(sampler)) if isinstance(sampler, ParentBased) else None
     return (1 << 32) - 1 if share is None else TraceIdRatioBased.get_bound_for_rate(float(share[1])) >> 32
 

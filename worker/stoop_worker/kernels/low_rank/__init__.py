@@ -1,4 +1,4 @@
-"""Low-rank corrections of linear layers, of another adapter for each row: few rows, each with its own numbers.
+"""Low-rank corrections of linear layers for few rows, each of which may have an adapter of its own.
 
     thin_values(x_BI, a_KIs, numbers_B, rank) -> parts_MSBR
     correct(out_BO, terms, numbers_B)                       in place

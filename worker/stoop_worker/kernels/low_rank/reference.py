@@ -1,6 +1,6 @@
-"""Low-rank corrections. Row b's is (x A^T) B, with the columns of its adapter, and no further scale.
+"""Low-rank corrections. The correction of row b is (x A^T) B, with the columns of its adapter, and no further scale.
 
-All adapters lie side by side, by number: an adapter has the columns from `rank` times its number on. Number 0 is none.
+All adapters lie side by side: an adapter has the columns from `rank` times its number on. Number 0 means no adapter.
 B rows, I in, O out, K columns of all adapters, R columns of one, M layers that read the same rows, S parts of a sum.
 """
 

@@ -100,8 +100,8 @@ class _Planned:
         self._attention = attention
         # the constructor's own buffer on the device is freed
         attention.reset_workspace_buffer(shared.floats, shared.integers)
-        # a captured prefill also runs tiles behind its plan, as this memory happens to name them: zeros name the first
-        # sequence's first tile, which is then computed more than once
+        # a captured prefill also runs tiles after those of its plan, and reads their numbers from this memory: zeros
+        # name the first sequence's first tile, which is then computed more than once
         attention._pin_memory_int_workspace_buffer.zero_()
         sizes = shared.sizes
         self._heads = sizes.heads, sizes.key_heads, sizes.head_dim, sizes.page_size

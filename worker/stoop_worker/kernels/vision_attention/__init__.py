@@ -12,7 +12,7 @@ def vision_attention(qkv_NP3HD: Tensor, *, sizes_recur: bool = True) -> Tensor:
     """Let every patch attend to all patches of its crop, with scale 1 / sqrt(D); returns o_NPHD.
 
     The fastest kernels are prepared for each number of patches: cuDNN takes 65 ms for that, and a compiler seconds.
-    Without `sizes_recur` a kernel is taken that needs no preparation.
+    Without `sizes_recur` it takes a kernel that needs no preparation.
     """
     if not uses_kernel(qkv_NP3HD):
         return reference.vision_attention(qkv_NP3HD)

@@ -55,7 +55,7 @@ class Tokenizer:
     def piece(self, token: int) -> str | None:
         """Return the text that an id adds to any text of whole characters; None if only `detokenize` can tell.
 
-        Texts are joined as they are in byte-level tokenizers alone, and only if the id is no part of a character.
+        Only byte-level tokenizers join texts unchanged, and only if the id is not part of a character.
         """
         if token not in self._pieces:
             text = self.detokenize([token])

@@ -32,7 +32,7 @@ class RowAdapters:
 
     def correct_first(self, layer: int, made_BN: Tensor, normed_BC: Tensor) -> Thin:
         """Correct qkv and the MLP's inner values in place; return the thin values of all layers that read the norm."""
-        readers = self._those(layer, ("qkv", "fc1", "proj"))  # proj's too: adapters were trained so
+        readers = self._those(layer, ("qkv", "fc1", "proj"))  # proj reads it too: adapters were trained this way
         if self.numbers_B is None or not readers:
             return {}
         found = thin_values(normed_BC, [each.a_KI for each in readers.values()], self.numbers_B, self.ranks[0])

@@ -1,4 +1,4 @@
-"""Encodes the images of a step: each image of a size that came before by that size's graph, the others together.
+"""Encodes the images of a step. An image of a size that came before runs by that size's graph; the others together.
 
 An encoder of 24 layers has hundreds of launches, which take longer than the work on one photo.
 """
