@@ -1,8 +1,8 @@
 """Times the products of one row at the sizes of real decoders, each on its own layer's weights in bfloat16 or float8.
 
 A product with its norm, gating or sum is compared with the library's launches that it replaces, with weights in
-bfloat16. This also holds for products of several rows with weights in float8. `alternatives` times other cuts, and Triton's
-kernel.
+bfloat16. This also holds for products of several rows with weights in float8. `alternatives` times other cuts, and
+Triton's kernel.
 """
 
 from collections.abc import Callable

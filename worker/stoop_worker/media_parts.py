@@ -1,4 +1,4 @@
-"""Builds the users of the object store: the fetcher, the threads that decode, their budgets, and the store of outputs."""
+"""Builds the users of the object store: the fetcher, threads that decode, their budgets, and the store of outputs."""
 
 import contextlib
 import importlib.util
