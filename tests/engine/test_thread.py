@@ -243,17 +243,18 @@ LONG = Query("what? " * 50)
 CHAT = Chat((Message("user", ("what?",)),))
 
 
-def test_long_prompts_are_prepared_in_the_thread_that_submits_them_and_short_ones_in_the_engines() -> None:
+def test_only_short_prompts_without_an_adapter_are_prepared_in_the_engines_thread() -> None:
     engine, inbox = Preparing(), Inbox()
     thread = EngineThread(engine, inbox.deliver)
     thread.start()
     thread.submit(Request("long", LONG, (), Sampling(max_tokens=1)))
     thread.submit(Request("chat", CHAT, (), Sampling(max_tokens=1)))
+    thread.submit(Request("adapted", Query("what?"), (), Sampling(max_tokens=1), adapter="a"))
     thread.submit(Request("short", Query("what?"), (), Sampling(max_tokens=1)))
     thread.submit(Request("bad", Caption("short")))
-    inbox.wait_for(lambda: len(inbox.ends) == 4)
+    inbox.wait_for(lambda: len(inbox.ends) == 5)
     thread.stop()
-    assert engine.threads == [get_ident()] * 2 + [thread._thread.ident] * 2
+    assert engine.threads == [get_ident()] * 3 + [thread._thread.ident] * 2
     assert {type(end) for end in inbox.ends if end.id == "bad"} == {Refused}
 
 

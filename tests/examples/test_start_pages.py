@@ -88,7 +88,7 @@ async def look(address: str, picture: bytes, folder: Path) -> None:
             await playwright.expect(answer).to_contain_text(said, timeout=20_000)
         await page.goto(f"{address}/#1234")
         await page.reload()
-        await playwright.expect(answer).to_have_text("There is no such job.", timeout=20_000)
+        await playwright.expect(answer).to_have_text("There is no such job, or no server.", timeout=20_000)
         await browser.close()
 
 

@@ -241,6 +241,8 @@ class EngineThread:
 
 def _is_short(request: Request) -> bool:
     """Return whether a request has a short prompt, and at most one image in it."""
+    if request.adapter is not None:  # it may have to be read from disk first
+        return False
     match request.task:
         case Query(question=text) | Detect(object=text) | Point(object=text):
             return len(text) <= _SHORT_TEXT and len(request.media) <= 1

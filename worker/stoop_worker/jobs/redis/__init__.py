@@ -17,6 +17,7 @@ scripts/    the Lua scripts; `broker.py` lists the files that make up each
     reclaim.lua      takes jobs over from workers whose lease has run out
     leave.lua        gives a worker's lease back
     prelude.lua      shared by all of these: times, checked commands, the way back into a lane
+    though_full.lua  shared by those that must run although Redis is full
     entries.lua      shared by `take` and `reclaim`: reads an entry, and claims it
     tenants.lua      part of `take`: the turns of the tenants of a lane
     quarantine.lua   part of `take`: the workers that run quarantined jobs

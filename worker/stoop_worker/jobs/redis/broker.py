@@ -55,11 +55,11 @@ class RedisBroker:
         watched = {part: [*config.streams(part), names.bell(part.partition)] for part in config.parts}
         self._watch = Watch(config.url, watched, self._outage)
         self._take = Script("prelude", "entries", "tenants", "quarantine", "take")
-        self._append = Script("prelude", "ownership", "events", "append")
-        self._settle = Script("prelude", "ownership", "events", "settle")
-        self._extend = Script("prelude", "ownership", "extend")
+        self._append = Script("prelude", "though_full", "ownership", "events", "append")
+        self._settle = Script("prelude", "though_full", "ownership", "events", "settle")
+        self._extend = Script("prelude", "though_full", "ownership", "extend")
         self._reclaim = Script("prelude", "entries", "reclaim")
-        self._leave = Script("prelude", "leave")
+        self._leave = Script("prelude", "though_full", "leave")
         self._closed, self._takes = False, 0
         self._claims = Claims(config.small_batch)
         self._settled = asyncio.Event()

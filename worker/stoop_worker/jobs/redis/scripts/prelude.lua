@@ -8,11 +8,9 @@ local SMALL, ALONE = 'quarantine:small', 'quarantine:alone'
 local MOST_CRASHES = 3
 -- the consumer that holds entries which were given back; no worker has this name
 local GIVEN_BACK = '-'
--- While a Cluster moves the slot to another node, a script would see some keys and not others. A command on two keys that
+-- While a Cluster moves the slot to another node, a script would see some keys and not others. A look at two keys that
 -- never exist fails then on both nodes, before anything is written: to the worker Redis is away until the slot has moved.
--- Removing them also counts as a first write, which takes no memory. After it Redis runs the script to its end, however
--- full its memory is: a Redis that takes no new jobs must still let go of the old ones.
-redis.call('DEL', stem .. 'live:/', stem .. 'live://')
+redis.call('EXISTS', stem .. 'live:/', stem .. 'live://')
 
 local TERMINAL = {completed = true, failed = true, cancelled = true, expired = true}
 

@@ -8,6 +8,11 @@
 --   the entries that this worker knows it holds, each as `lane entry`.
 -- Returns {now, when the next delayed job is due (0: none), {from where on an entry of each stream is news, and one of the
 --   bell}, {deliveries}, 1 if this worker must finish what it holds first, {keys that somebody has spoilt}}.
+
+-- A full Redis refuses a first write that may take memory, even if it does nothing: this key never exists. So nothing is
+-- claimed then, and what is still to be stored is bounded by the jobs in flight.
+redis.call('ZADD', stem .. 'live:/', 'XX', 0, '-')
+
 local permits, share, reply_lost, occupancy = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == '1', ARGV[8]
 local quarantine_first, quarantine_ttl, batch, cap = ARGV[9] == '1', tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
 local most_behind, NEVER = tonumber(ARGV[13]), '18446744073709551615-18446744073709551615'
