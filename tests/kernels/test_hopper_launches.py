@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from stoop_worker.kernels.block_fp8 import BlockFp8, Weight
-from stoop_worker.kernels.hopper import defined, products_of
+from stoop_worker.kernels.hopper import defined, fallback, products_of
 from stoop_worker.kernels.row_linear import RowNorm
 from stoop_worker.kernels.row_linear import hopper as one_row
 from stoop_worker.kernels.skinny_linear import hopper as few_rows
@@ -49,8 +49,8 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Launch]]:
     for module in (one_row, few_rows):
         monkeypatch.setattr(module, "is_hopper", lambda device: True)
         monkeypatch.setattr(module, "multiprocessors", lambda device: 132)
-        monkeypatch.setattr(module, "compile_kernel", Kernel)
         module._compiled.cache_clear()
+    monkeypatch.setattr(fallback, "compile_kernel", Kernel)
     monkeypatch.setattr(few_rows, "tensor_map", lambda *given, **options: None)
     yield noted
     for module in (one_row, few_rows):

@@ -6,6 +6,8 @@ A norm before the product, and the gating or the sum after it, are part of the s
 input, N of the output; letters as in `reference`. The weight is a tensor or a `BlockFp8`.
 """
 
+from contextlib import suppress
+
 from torch import Tensor
 
 from stoop_worker.kernels.backend import uses_kernel
@@ -35,9 +37,11 @@ def row_linear(
 ) -> Tensor:
     """Return the product, by the kernel if it `takes` it; see `reference.row_linear`."""
     if takes(x_BC, weight_NC):
+        from stoop_worker.kernels.hopper import Unusable
         from stoop_worker.kernels.row_linear import hopper, kernel
 
         if hopper.takes(x_BC, weight_NC, norm, added_to_BN, gated=gated):
-            return hopper.row_linear(x_BC, weight_NC, norm=norm, added_to_BN=added_to_BN, gated=gated)
+            with suppress(Unusable):
+                return hopper.row_linear(x_BC, weight_NC, norm=norm, added_to_BN=added_to_BN, gated=gated)
         return kernel.row_linear(x_BC, weight_NC, norm=norm, added_to_BN=added_to_BN, gated=gated)
     return reference.row_linear(x_BC, weight_NC, norm=norm, added_to_BN=added_to_BN, gated=gated)

@@ -8,11 +8,20 @@ import torch
 from torch import Tensor
 
 from stoop_worker.kernels.block_fp8 import Weight, values_of
-from stoop_worker.kernels.hopper import HALVES, CudaKernel, compile_kernel, defined, is_hopper, multiprocessors
+from stoop_worker.kernels.hopper import (
+    HALVES,
+    CudaKernel,
+    defined,
+    is_hopper,
+    is_usable,
+    multiprocessors,
+    try_to_compile,
+)
 from stoop_worker.kernels.row_linear.reference import RowNorm
 
 __all__ = ["Shape", "row_linear", "shape_for", "takes"]
 
+_NAME = "row_product"
 _VECTOR = 512  # bytes that a warp multiplies at once
 _VECTORS = 2
 _WARPS = range(8, 13)
@@ -52,6 +61,7 @@ def takes(x_BC: Tensor, weight_NC: Weight, norm: RowNorm | None, added_to_BN: Te
         and all(each.dtype is x_BC.dtype and each.is_contiguous() for each in others)
         and all(each.data_ptr() % 16 == 0 for each in (x_BC, values, *others))
         and is_hopper(x_BC.device)
+        and is_usable(_NAME)
     )
 
 
@@ -64,7 +74,7 @@ def row_linear(
     gated: bool = False,
     shape: Shape | None = None,
 ) -> Tensor:
-    """Compute `reference.row_linear` for a product that the kernel `takes`."""
+    """Compute `reference.row_linear` for a product that the kernel `takes`; raises `Unusable` if it cannot be used."""
     x_1C, values = x_1C.contiguous(), values_of(weight_NC)
     made, width = weight_NC.shape
     out = made // 2 if gated else made
@@ -145,4 +155,4 @@ def _compiled(
         "SIDE": side,
     }
     text = defined("row_linear/product.cu", numbers, dtype)
-    return compile_kernel(text, "row_product", device, architecture="sm_90a", shared_bytes=_MOST_SHARED_BYTES)
+    return try_to_compile(text, _NAME, device, shared_bytes=_MOST_SHARED_BYTES)

@@ -1,4 +1,7 @@
-"""The kernel of `few.cu`, for GPUs of compute capability 9.0. Letters as in `reference`."""
+"""The kernel of `few.cu`, for GPUs of compute capability 9.0. Letters as in `reference`.
+
+The products raise `Unusable` if the kernel cannot be used.
+"""
 
 import ctypes
 from dataclasses import dataclass
@@ -11,16 +14,18 @@ from stoop_worker.kernels.block_fp8 import BlockFp8, Weight
 from stoop_worker.kernels.hopper import (
     HALVES,
     CudaKernel,
-    compile_kernel,
     defined,
     is_hopper,
+    is_usable,
     multiprocessors,
     products_of,
     tensor_map,
+    try_to_compile,
 )
 
 __all__ = ["Shape", "gated_linear", "linear", "split_linear", "takes"]
 
+_NAME = "few_rows"
 _TILE, _BLOCK = 64, 128  # of the weight: rows of a warpgroup, and columns of a stage
 _MOST_ROWS = 64
 _MOST_WARPGROUPS, _MOST_STAGES, _MOST_PARTS = 3, 8, 8
@@ -54,6 +59,7 @@ def takes(x_BC: Tensor, weight_NC: Weight) -> bool:
         and x_BC.data_ptr() % 16 == 0
         and values.data_ptr() % 16 == 0
         and is_hopper(x_BC.device)
+        and is_usable(_NAME)
     )
 
 
@@ -95,12 +101,12 @@ def _launch(x_BK: Tensor, weight_NK: BlockFp8, y: Tensor, shape: Shape, *, gated
     values, out, width = weight_NK.values_NC, y.shape[-1], weight_NK.shape[1]
     padded = next(count for count in (16, 32, 64) if count >= x_BK.shape[0])
     steps = gated, y.dtype is x_BK.dtype
+    kernel = _compiled(shape, width, padded, steps, x_BK.dtype, x_BK.device)
     rows = tensor_map(x_BK, (padded, _BLOCK // 2), swizzled=True)
     if gated:
         tiles = tensor_map(values.view(2, out, width), (2, 8, _BLOCK), swizzled=True)
     else:
         tiles = tensor_map(values, (_TILE, _BLOCK), swizzled=True)
-    kernel = _compiled(shape, width, padded, steps, x_BK.dtype, x_BK.device)
     kernel.launch(
         (-(-weight_NK.shape[0] // (_TILE * shape.tiles)), shape.parts, 1),
         128 * shape.tiles * shape.split + 32,
@@ -142,4 +148,4 @@ def _compiled(
     }
     text = defined("skinny_linear/few.cu", numbers, dtype, products=products_of(padded, dtype))
     shared_bytes = stages * _stage_bytes(shape, padded)
-    return compile_kernel(text, "few_rows", device, architecture="sm_90a", shared_bytes=shared_bytes)
+    return try_to_compile(text, _NAME, device, shared_bytes=shared_bytes)

@@ -6,6 +6,7 @@ A program takes a block of the weight's rows, and all or one part of its columns
 of two of at least 16, are the columns of its dot. Torch computes the products whose weight the cut does not divide.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch.nn import functional
 
 from stoop_worker.kernels import early
 from stoop_worker.kernels.block_fp8 import BlockFp8, Weight, dense, values_of
+from stoop_worker.kernels.hopper import Unusable
 from stoop_worker.kernels.skinny_linear import hopper, reference
 from stoop_worker.kernels.swiglu.kernel import swiglu
 
@@ -65,7 +67,8 @@ def skinny_linear(x_BC: Tensor, weight_NC: Weight, bias_N: Tensor | None = None,
     """Compute `reference.skinny_linear`; rows of `x_BC` may be strided."""
     if isinstance(weight_NC, BlockFp8):
         if cut is None and bias_N is None and hopper.takes(x_BC, weight_NC):
-            return hopper.linear(x_BC, weight_NC)
+            with suppress(Unusable):
+                return hopper.linear(x_BC, weight_NC)
         cut = cut or _WHOLE_FP8
     cut = cut or (_WHOLE_OF_ONE if x_BC.shape[0] == 1 else _WHOLE)
     if cut.parts != 1:
@@ -89,7 +92,8 @@ def _dense(weight_NC: Weight, dtype: torch.dtype) -> Tensor:
 def gated_linear(x_BC: Tensor, weight_NC: Weight, *, cut: Cut | None = None) -> Tensor:
     """Compute `reference.gated_linear`; rows of `x_BC` may be strided. A given `cut` takes up to 64 rows."""
     if isinstance(weight_NC, BlockFp8) and cut is None and hopper.takes(x_BC, weight_NC):
-        return hopper.gated_linear(x_BC, weight_NC)
+        with suppress(Unusable):
+            return hopper.gated_linear(x_BC, weight_NC)
     most = _most_rows(weight_NC) if cut is None else MOST_SPLIT_ROWS
     cut = cut or _GATED
     gates = weight_NC.shape[0] // 2
@@ -103,7 +107,8 @@ def gated_linear(x_BC: Tensor, weight_NC: Weight, *, cut: Cut | None = None) -> 
 def split_linear(x_BK: Tensor, weight_NK: Weight, *, cut: Cut | None = None) -> Tensor:
     """Compute `reference.split_linear`, in the cut's number of parts; rows of `x_BK` may be strided."""
     if isinstance(weight_NK, BlockFp8) and cut is None and hopper.takes(x_BK, weight_NK):
-        return hopper.split_linear(x_BK, weight_NK)
+        with suppress(Unusable):
+            return hopper.split_linear(x_BK, weight_NK)
     cut = cut or _split_of(x_BK.shape[0], weight_NK)
     if not 0 < x_BK.shape[0] <= MOST_SPLIT_ROWS or not cut.divides(weight_NK):
         return _one_part(x_BK, _dense(weight_NK, x_BK.dtype))
