@@ -8,6 +8,7 @@ from structlog.testing import capture_logs
 from stoop_worker.engine_process.boot import boot
 from stoop_worker.engine_process.protocol import EngineSettings
 from stoop_worker.errors import ConfigError
+from stoop_worker.kernels.hopper import fallback
 from tests.support.tiny_decoder import LLAMA, write_decoder
 
 
@@ -22,6 +23,14 @@ def test_the_backend_of_attention_is_logged_with_its_reason(tmp_path: Path) -> N
     chosen = next(entry for entry in entries if entry["event"] == "attention chosen")
     assert (chosen["prefill"], chosen["decode"]) == ("reference", "reference")
     assert chosen["why"] == "there is no CUDA device"
+
+
+def test_a_kernel_that_does_not_compile_here_is_logged_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fallback, "_given_up", {"row_product": "row_product.cu(7): error"})
+    with capture_logs() as entries:
+        boot(settings_of(tmp_path, "auto"))
+    (warning,) = (entry for entry in entries if entry.get("kernel") == "row_product")
+    assert (warning["log_level"], warning["reason"]) == ("warning", "row_product.cu(7): error")
 
 
 @pytest.mark.parametrize("attention", ["triton", "flashinfer"])

@@ -17,7 +17,7 @@ from stoop_worker.engine.thread import AnyEngine
 from stoop_worker.engine_process.protocol import EngineSettings, Loading
 from stoop_worker.engine_process.reading import Reading
 from stoop_worker.errors import ConfigError
-from stoop_worker.kernels.hopper import is_hopper
+from stoop_worker.kernels.hopper import given_up, is_hopper
 from stoop_worker.models.families import load_model
 from stoop_worker.models.loading.download import snapshot
 from stoop_worker.models.loading.options import AdapterOptions, LoadOptions
@@ -167,4 +167,6 @@ def _warm_up(engine: AnyEngine, model: Model | Encoder) -> None:
     last = [output for _ in iter(lambda: engine.idle, True) for output in engine.step()][-1]
     if not isinstance(last, Finished):
         raise ConfigError(f"the model could not answer a first request: {last}")
+    for kernel, reason in given_up().items():
+        log.warning("a kernel cannot be used here: a slower one takes its place", kernel=kernel, reason=reason)
     log.info("engine warm", seconds=round(time.perf_counter() - began, 2))

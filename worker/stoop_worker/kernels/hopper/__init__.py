@@ -8,7 +8,7 @@ softmax.cu   the running softmax
 """
 
 from stoop_worker.kernels.hopper.compiler import CudaKernel, compile_kernel, tensor_map
-from stoop_worker.kernels.hopper.fallback import Unusable, is_usable, try_to_compile
+from stoop_worker.kernels.hopper.fallback import Unusable, given_up, is_usable, try_to_compile
 from stoop_worker.kernels.hopper.source import HALVES, Shape, defined, is_hopper, multiprocessors, products_of, source
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "Unusable",
     "compile_kernel",
     "defined",
+    "given_up",
     "is_hopper",
     "is_usable",
     "multiprocessors",
