@@ -172,6 +172,24 @@ async def test_memory_is_kept_until_the_engine_has_let_go_of_it(end: str) -> Non
         assert it.outputs[-1].text == scripted_child.checksum(request)
 
 
+async def test_pixels_that_a_dead_child_did_not_take_are_free_while_the_next_one_loads() -> None:
+    async with front(shared_pixels=SharedPixels(PHOTO_BYTES)) as it:
+        os.kill(it.pid, signal.SIGSTOP)
+        it.ask("long", "x" * (8 << 20))  # fills the socket, so that the next request stays behind
+        it.engine.submit(Request("photo", Caption(), (photo(it, seed=1),)))
+        it.engine.program = (sys.executable, "-c", "import time; time.sleep(600)")
+        os.kill(it.pid, signal.SIGKILL)
+        await it.until(lambda: it.lost == ["long", "photo"])
+        try:
+            async with asyncio.timeout(SECONDS):
+                while it.engine.shared_pixels.start_of(photo(it, seed=2).pixels) is None:
+                    await asyncio.sleep(0.01)
+            assert not it.engine.running.is_set()
+        finally:
+            assert it.running is not None
+            it.running.cancel()  # its child would never be ready
+
+
 async def test_an_abort_ends_a_request_within_a_step() -> None:
     async with front() as it:
         it.ask("a", "wait")

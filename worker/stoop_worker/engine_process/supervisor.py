@@ -125,8 +125,8 @@ class SupervisedEngine:
     async def run(self) -> None:
         """Watch the child and replace it, until `stop`; raises `EngineFault` after too many faults."""
         try:
-            while (child := self._child) is not None:
-                how = await self._watch(child)
+            while self._child is not None:
+                how = await self._watch(self._child)  # held in no variable: its outbox keeps the pixels it did not take
                 if self._stopping:
                     return
                 self._child = None
