@@ -1,13 +1,18 @@
+import ctypes
+import errno
 import gc
 import mmap
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from structlog.testing import capture_logs
 
 from stoop_worker.audio import Mel
 from stoop_worker.engine.request import Media, images_of
+from stoop_worker.engine_process import pixels as pixels_module
 from stoop_worker.engine_process.pixels import SharedPixels, as_memfd, map_images, map_shared
 from stoop_worker.images import Crops, Image, Tiling
 
@@ -159,6 +164,25 @@ def test_memory_that_no_array_uses_goes_back_to_the_system_except_for_what_is_ke
     assert held(shared_pixels) == 3 * PAGE  # it was lent since the last time
     shared_pixels.trim()
     assert held(shared_pixels) == PAGE
+
+
+def test_memory_that_the_system_did_not_take_back_is_offered_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared_pixels = SharedPixels(4 * PAGE, kept=0)
+    shared_pixels.empty((2 * PAGE,))[:] = 1
+    shared_pixels.trim()  # it was lent since the last time
+
+    def refuse(*given: object) -> int:
+        ctypes.set_errno(errno.EINVAL)
+        return -1
+
+    with monkeypatch.context() as patched, capture_logs() as logs:
+        patched.setattr(pixels_module, "_LIBC", SimpleNamespace(madvise=refuse))
+        shared_pixels.trim()
+        shared_pixels.trim()
+    assert [line["event"] for line in logs] == ["memory of decoded images cannot be returned to the system"]
+    assert held(shared_pixels) == 2 * PAGE
+    shared_pixels.trim()
+    assert held(shared_pixels) == 0
 
 
 def test_both_files_together_hold_no_more_than_the_arrays() -> None:

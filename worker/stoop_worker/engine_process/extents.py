@@ -48,6 +48,11 @@ class Extents:
         """Make a part free again."""
         self._given_back.append(extent)
 
+    def keep_touched(self, extent: Extent) -> None:
+        """Note that a borrowed part still holds memory."""
+        with self._lock:
+            self._touched = max(self._touched, extent[1])
+
     def borrow_idle(self) -> list[Extent]:
         """Return all free parts that may hold memory, so that the caller can release it."""
         with self._lock:

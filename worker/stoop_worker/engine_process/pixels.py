@@ -19,6 +19,7 @@ from math import prod
 
 import numpy as np
 import numpy.typing as npt
+import structlog
 
 from stoop_worker.audio import Mel
 from stoop_worker.engine.request import Media
@@ -32,7 +33,9 @@ _Pixels = npt.NDArray[np.uint8]
 _BYTES = 256 << 20
 _KEPT_BYTES = 128 << 20
 _FLOAT_BYTES = 4
-_LIBC = ctypes.CDLL(None)
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,7 @@ class SharedPixels:
         self._memory = memoryview(mmap.mmap(self.file, size))
         self._first = _address(np.frombuffer(self._memory, dtype=np.uint8))
         self._extents = Extents(size)
+        self._cannot_release = False
         self._files: dict[int, int] = {}  # by the address of the array's first byte
 
     def empty(self, shape: tuple[int, ...]) -> _Pixels:
@@ -113,11 +117,15 @@ class SharedPixels:
         self._release(self._extents.borrow_stale(self._kept))
 
     def _release(self, extents: Sequence[Extent]) -> None:
-        for start, end in extents:
-            with contextlib.suppress(AttributeError):  # systems other than Linux
-                # unlike `mmap.madvise`, it leaves the interpreter to other threads meanwhile
-                _LIBC.madvise(ctypes.c_void_p(self._first + start), ctypes.c_size_t(end - start), mmap.MADV_REMOVE)
-            self._extents.give_back((start, end))
+        for extent in extents:
+            if failure := _free_memory(self._first + extent[0], extent[1] - extent[0]):
+                self._extents.keep_touched(extent)  # the next call tries it again
+                if not self._cannot_release:
+                    log.warning(
+                        "memory of decoded images cannot be returned to the system", reason=os.strerror(failure)
+                    )
+                self._cannot_release = True
+            self._extents.give_back(extent)
 
     def start_of(self, pixels: _Pixels) -> int | None:
         """Return the start of a contiguous array in the shared file; None if it lies elsewhere."""
@@ -132,6 +140,7 @@ class SharedPixels:
         file = _open_nameless()
         try:
             os.ftruncate(file, length)
+            # `mmap` duplicates the descriptor, and keeps its own until Python 3.13: an array takes two
             flat = np.frombuffer(mmap.mmap(file, length), dtype=np.uint8)
         except BaseException:
             os.close(file)
@@ -211,6 +220,15 @@ def _map(file: int) -> _Pixels:
         return np.frombuffer(mmap.mmap(file, 0), dtype=np.uint8)
     finally:
         os.close(file)
+
+
+def _free_memory(address: int, length: int) -> int:
+    """Return these bytes of a shared file to the system; return the number of the error, or 0."""
+    if not hasattr(mmap, "MADV_REMOVE"):  # systems other than Linux
+        return 0
+    # unlike `mmap.madvise`, it leaves the interpreter to other threads meanwhile
+    failed = _LIBC.madvise(ctypes.c_void_p(address), ctypes.c_size_t(length), mmap.MADV_REMOVE)
+    return ctypes.get_errno() if failed else 0
 
 
 def _address(array: _Pixels) -> int:
