@@ -364,17 +364,25 @@ async def test_a_job_s_adapter_is_in_the_folder_before_the_engine_sees_the_job(b
 
 
 class BrokenSpans:
-    """Tracing with a defect."""
+    """Tracing with a defect, before or after its decision to keep a trace."""
+
+    def __init__(self, *, decides: bool) -> None:
+        self.decides = decides
 
     def may_keep(self, delivery: Delivery) -> bool:
+        if not self.decides:
+            raise RuntimeError("no decision")
         return True
 
     async def record(self, delivery: Delivery, ending: Ending, ran: float, read: Callable[[], Job | None]) -> None:
         raise RuntimeError("no span")
 
 
-async def test_a_defect_of_tracing_is_logged_as_that_and_leaves_the_settlement_alone(bench: Bench) -> None:
-    bench.executor = replace(bench.executor, spans=BrokenSpans())
+@pytest.mark.parametrize("decides", [False, True])
+async def test_a_defect_of_tracing_is_logged_as_that_and_leaves_the_settlement_alone(
+    bench: Bench, *, decides: bool
+) -> None:
+    bench.executor = replace(bench.executor, spans=BrokenSpans(decides=decides))
     with capture_logs() as logs:
         result = await bench.run(job())
     assert result.status == State.COMPLETED

@@ -129,8 +129,7 @@ class Executor:
         ending = Ending(delivery.lane.partition("/")[0], type(outcome).__name__.lower(), result, seconds, ours)
         self.metrics.settled(ending)
         log_end(delivery, ending)
-        if self.spans is not None and self.spans.may_keep(delivery):
-            await self._trace(self.spans, delivery, ending, ran)
+        await self._trace(delivery, ending, ran)
 
     async def _stored(self, delivery: Delivery, result: Result | None) -> Result | None:
         """Return the result for Redis; its output is in the object store if the job and the worker allow that."""
@@ -139,9 +138,10 @@ class Executor:
         job = self._read(delivery)  # not for Celery's jobs: readers of their results would not find it
         return await self.outputs.put(delivery, result) if job is not None and job.store_output else result
 
-    async def _trace(self, spans: Spans, delivery: Delivery, ending: Ending, ran: float) -> None:
+    async def _trace(self, delivery: Delivery, ending: Ending, ran: float) -> None:
         try:
-            await spans.record(delivery, ending, ran, lambda: self._read(delivery))
+            if self.spans is not None and self.spans.may_keep(delivery):
+                await self.spans.record(delivery, ending, ran, lambda: self._read(delivery))
         except Exception:  # the delivery is settled, so nobody may take this for a settlement that failed
             log.exception("a settled delivery could not be traced")
 
