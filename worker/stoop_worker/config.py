@@ -189,7 +189,7 @@ class WorkerConfig(BaseSettings):
         default=2 << 30, ge=1, le=1 << 40, description="memory for the pixels and the audio of all jobs in flight"
     )
     image_threads: int | None = Field(
-        default=None, ge=1, le=256, description="threads that decode; by default one per core, at most 6"
+        default=None, ge=1, le=256, description="threads that decode (a recording: +2); by default 1 a core, at most 6"
     )
 
     signing_keys: Keys | None = Field(

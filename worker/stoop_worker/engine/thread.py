@@ -50,10 +50,9 @@ class EngineThread:
     The submitting thread prepares a long prompt, which then delays no step. The engine's thread prepares a short one
     itself: it has the code and the objects in its core's caches, and any other thread takes twice as long and keeps the
     interpreter from it meanwhile. Requests whose grammars must be compiled wait for threads of their own, so that they
-    delay no other request. Sequences whose end takes long are
-    finished by a thread of their own; an abort finds such a request ended. The engine's thread calls `deliver`. It
-    calls `on_end` once, after a fault has ended the loop; `alive` is then False and `fault` is set. `stop` does not
-    call `on_end`.
+    delay no other request. Sequences whose end takes long are finished by a thread of their own; an abort finds such a
+    request ended. The engine's thread calls `deliver`. It calls `on_end` once, after a fault has ended the loop;
+    `alive` is then False and `fault` is set. `stop` does not call `on_end`.
     """
 
     def __init__(self, engine: AnyEngine, deliver: Deliver, on_end: Callable[[], None] | None = None) -> None:

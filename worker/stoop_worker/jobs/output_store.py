@@ -1,7 +1,7 @@
 """Puts large outputs into the object store before their jobs are settled, so that Redis holds only their addresses.
 
-Each delivery has a key of its own: a worker that has lost a job cannot overwrite the output of its successor. Nobody
-deletes objects here; a rule of the bucket does.
+Each delivery has a key of its own: a worker that has lost a job cannot overwrite the output of its successor. The
+worker deletes no objects; a lifecycle rule of the bucket must.
 """
 
 import asyncio

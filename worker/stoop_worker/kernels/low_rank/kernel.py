@@ -2,8 +2,11 @@
 # ruff: noqa: PLR0913
 """Both products of low-rank corrections for few rows: a program takes one row, and reads only its adapter's columns.
 
-Programs are small, so that a warp adds up its own columns. They read the adapter before the kernel ahead has ended: the
-numbers of adapters are there when a step begins. Letters as in `reference`.
+Programs are small, so that a warp adds up its own columns. They read the adapters and their numbers before the kernel
+ahead has ended. A kernel that was not launched early must therefore lie between the last write of these and every call.
+In a decode step this is its first layer norm, which neither starts early nor lets the next kernel start early: the
+numbers are written just before it, and adapters before the step. Copies by `contiguous` are launched in the same way.
+Letters as in `reference`.
 """
 
 from collections.abc import Sequence
