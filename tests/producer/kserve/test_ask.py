@@ -22,7 +22,7 @@ MESSAGES = [{"role": "user", "content": "hello"}]
 OF_THE_SERVICE = {"id", "v", "custom_id", "tenant", "metadata", "traceparent", "signature"}
 """Fields of a job that no caller of a model sets: the service's own, and those of a queue."""
 
-OF_THE_QUEUE = {"max_attempts", "idempotency_key", "settings"}
+OF_THE_QUEUE = {"max_attempts", "idempotency_key", "settings", "store_output"}
 
 
 async def ask(**inputs: Any) -> Ask:
