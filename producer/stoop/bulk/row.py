@@ -103,9 +103,9 @@ def identified(job: Job, row: Row, run: str, tries: int) -> Job:
     """Return the job with an id that stays the same whenever the run is resumed.
 
     A resumed run therefore finds a job that it submitted before a crash. `run` is random, so nobody can guess ids.
-    Changed content, or a new try after a failure, gives another id.
+    Where its output is put does not count. Changed content, or a new try after a failure, gives another id.
     """
-    content = pack(msgspec.structs.replace(job, id=""))
+    content = pack(msgspec.structs.replace(job, id="", store_output=False))
     digest = hashlib.blake2b(digest_size=16)
     for part in (run.encode(), row.name.encode(), str(tries).encode(), content):
         digest.update(len(part).to_bytes(8, "big") + part)

@@ -204,8 +204,8 @@ def _lane(job: Job) -> str:
 
 
 def _fingerprint(job: Job) -> str:
-    """Return a digest that differs for every other job. A repeat has another id and another trace."""
-    same = msgspec.structs.replace(job, id="", signature=None, traceparent=None)
+    """Return a digest that differs for every other job. A repeat may differ in id, trace and `store_output`."""
+    same = msgspec.structs.replace(job, id="", signature=None, traceparent=None, store_output=False)
     return hashlib.blake2b(pack(same), digest_size=16).hexdigest()
 
 

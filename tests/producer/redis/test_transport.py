@@ -380,3 +380,9 @@ async def test_a_redis_that_is_busy_with_a_script_is_unavailable(tmp_path: Path)
 def _run_for_ever(port: int) -> None:
     with redis.Redis(port=port, protocol=2) as connection, contextlib.suppress(redis.ResponseError):
         connection.eval("while true do end", 0)
+
+
+async def test_a_repeat_may_have_another_wish_about_the_object_store(queue: OnRedis) -> None:
+    transport = queue.transport()
+    [first] = await transport.submit([new_job(idempotency_key="a key")])
+    assert await transport.submit([new_job(idempotency_key="a key", store_output=True)]) == [first]
