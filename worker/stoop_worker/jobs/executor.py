@@ -121,7 +121,7 @@ class Executor:
         outcome, result = await self._run_or_break_off(delivery, broken_off)
         ran = asyncio.get_running_loop().time() - began
         celery_ending = self._celery_ending(delivery, outcome, result)
-        stored = await self._stored(delivery, result)
+        stored = await self._stored(delivery, result, broken_off)
         ours = await self.publisher.settle(delivery, outcome, stored, celery_ending=celery_ending)
         if self.dialect and celery_ending and ours:
             self.dialect.relay()
@@ -131,12 +131,12 @@ class Executor:
         log_end(delivery, ending)
         await self._trace(delivery, ending, ran)
 
-    async def _stored(self, delivery: Delivery, result: Result | None) -> Result | None:
+    async def _stored(self, delivery: Delivery, result: Result | None, stop: "asyncio.Future[Any]") -> Result | None:
         """Return the result for Redis; its output is in the object store if the job and the worker allow that."""
         if self.outputs is None or result is None or b"store_output" not in delivery.packed or delivery.celery:
             return result
         job = self._read(delivery)  # not for Celery's jobs: readers of their results would not find it
-        return await self.outputs.put(delivery, result) if job is not None and job.store_output else result
+        return await self.outputs.put(delivery, result, stop) if job is not None and job.store_output else result
 
     async def _trace(self, delivery: Delivery, ending: Ending, ran: float) -> None:
         try:

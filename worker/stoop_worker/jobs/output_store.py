@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import structlog
@@ -49,8 +49,11 @@ class OutputStore:
         self._client = connect_store(store)
         self._pool = ThreadPoolExecutor(store.concurrency, "outputs")
 
-    async def put(self, delivery: Delivery, result: Result) -> Result:
-        """Return the result with its output's address, or as it is if the output is small or the store is away."""
+    async def put(self, delivery: Delivery, result: Result, stop: "asyncio.Future[Any]") -> Result:
+        """Return the result with its output's address, or as it is if the output is small or the store is away.
+
+        Once `stop` is done, the result is returned as it is, because the worker may end before the store answers.
+        """
         if result.output is None or self._clock() < self._resumes_at:
             return result
         packed = pack(result.output)
@@ -59,8 +62,8 @@ class OutputStore:
         # no id can form the path step `..`, and no other delivery has this attempt and this entry
         key = f"{self._prefix}job-{delivery.job_id}/{delivery.attempt}-{delivery.entry_id}.json"
         try:
-            async with asyncio.timeout(_PUT_SECONDS):
-                await asyncio.get_running_loop().run_in_executor(self._pool, self._write, key, packed)
+            if not await self._written(key, packed, stop):
+                return result
         except _FAILURES as error:
             self._resumes_at = self._clock() + _PAUSE_SECONDS
             refusal = error.response.get("Error", {}).get("Code") if isinstance(error, ClientError) else None
@@ -81,6 +84,21 @@ class OutputStore:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    async def _written(self, key: str, packed: bytes, stop: "asyncio.Future[Any]") -> bool:
+        """Write the object; return False if `stop` comes first. Raises `TimeoutError` or the error of the write."""
+        writing = asyncio.get_running_loop().run_in_executor(self._pool, self._write, key, packed)
+        first: set[asyncio.Future[Any]] = {writing, stop}
+        try:
+            await asyncio.wait(first, timeout=_PUT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            if writing.done():
+                writing.result()
+                return True
+        finally:
+            writing.cancel()
+        if not stop.done():
+            raise TimeoutError
+        return False
 
     def _write(self, key: str, packed: bytes) -> None:
         self._client.put_object(Bucket=self._bucket, Key=key, Body=packed, ContentType="application/json")
