@@ -6,6 +6,7 @@ StoopError
 ├── QueueFull              the lane is at its bound; carries `retry_after`
 ├── IdempotencyConflict    another job was submitted under this key or id; carries its `job_id`
 ├── NotFound               the queue knows no such job or dead letter
+│   └── OutputGone         the job completed, but its answer is not in the object store any more
 ├── NotAQueue              Redis answers, but it holds no queue of this version
 ├── QueueUnavailable       Redis cannot be reached or refuses the client
 ├── ClientUnusable         the client is closed, or is another process's or another event loop's
@@ -38,6 +39,7 @@ __all__ = [
     "JobRestarted",
     "NotAQueue",
     "NotFound",
+    "OutputGone",
     "QueueFull",
     "QueueUnavailable",
     "StoopError",
@@ -86,6 +88,14 @@ class NotFound(StoopError, LookupError):
     """The queue knows no such job or dead letter, or not any more; check the id and `STOOP_REDIS_URL`."""
 
 
+class OutputGone(NotFound):
+    """The job completed, but its answer is not in the object store any more; submit the job again."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"the answer of job {job_id} is not in the object store any more: submit the job again")
+        self.job_id = job_id
+
+
 class NotAQueue(StoopError):
     """Redis answers, but this is no queue of this version: wrong keys or missing commands; says what to change."""
 
@@ -107,7 +117,11 @@ class AudioUnreadable(StoopError, ValueError):
 
 
 class UploadFailed(StoopError):
-    """The object store did not take or give the file."""
+    """The object store did not take or give the file; `absent` is True if it has no such file."""
+
+    def __init__(self, problem: str, *, absent: bool = False) -> None:
+        super().__init__(problem)
+        self.absent = absent
 
 
 class JobFailed(StoopError):

@@ -18,7 +18,16 @@ from stoop.bulk.progress import Counts
 from stoop.bulk.row import Ask, Row
 from stoop.bulk.run import Limits, Run
 from stoop.bulk.sources import Source
-from stoop.errors import ConfigError, InvalidJob, QueueFull, QueueUnavailable, StoopError, TimedOut, UploadFailed
+from stoop.errors import (
+    ConfigError,
+    InvalidJob,
+    OutputGone,
+    QueueFull,
+    QueueUnavailable,
+    StoopError,
+    TimedOut,
+    UploadFailed,
+)
 from stoop_schemas.failure import Failure, FailureCode
 from stoop_schemas.job import Job
 from tests.bulk.folder import IDENTITY, lines, ramdisk, rows
@@ -394,3 +403,12 @@ async def test_only_the_first_rows_are_run_if_no_more_are_wanted(tmp_path: Path)
     run, _ = await go(tmp_path, Numbered(100), Queue(), Limits(rows=10))
     assert rows(tmp_path, "results-*") == [str(number) for number in range(1, 11)]
     assert run.counts.total == 10
+
+
+async def test_an_answer_that_is_gone_from_the_object_store_fails_its_row_alone(tmp_path: Path) -> None:
+    queue = Queue()
+    queue.losses = [OutputGone("some")]
+    run, _ = await go(tmp_path, Numbered(3), queue, Limits(window=1, patience=0.0))
+    assert (run.stopped, len(rows(tmp_path, "results-*"))) == (None, 2)
+    [lost] = lines(tmp_path, "errors*")
+    assert (lost["failure"]["code"], "object store" in lost["failure"]["message"]) == ("storage_unavailable", True)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from stoop import AsyncClient, Client
+from stoop import AsyncClient, Client, OutputGone
 from stoop.demo.child_server import ChildServer
 from stoop.demo.embedded import EmbeddedS3, embedded_redis
 from stoop_schemas import names
@@ -44,6 +44,14 @@ class StoringTown(Town):
         """The keys of the objects of a job."""
         listed = self.s3.client().list_objects_v2(Bucket=self.s3.bucket, Prefix=f"{self.folder}/job-{job_id}/")
         return [found["Key"] for found in listed.get("Contents", ())]
+
+
+class StorelessTown(StoringTown):
+    """A town whose programs do not reach the store."""
+
+    @property
+    def variables(self) -> dict[str, str]:
+        return {**super().variables, "STOOP_S3_ENDPOINT": "http://127.0.0.1:1"}
 
 
 @pytest.fixture
@@ -149,3 +157,33 @@ def _folder(path: Path) -> Path:
 
 def _answer(result: Result) -> str | None:
     return None if result.output is None else result.output.answer
+
+
+@pytest.mark.usefixtures("worker")
+async def test_an_output_that_was_deleted_is_gone_for_good(town: StoringTown, begin: Begin) -> None:
+    serving = begin(town, "--open")
+    async with asyncio.timeout(SECONDS), town.client() as client, asking(serving) as http:
+        job_id = await client.submit(await client.prepare("query", question="tell 4", stream=True))
+        await client.result(job_id)
+        for key in town.keys(job_id):
+            town.s3.client().delete_object(Bucket=town.s3.bucket, Key=key)
+        with pytest.raises(OutputGone, match=job_id):
+            await client.result(job_id)
+        told = await http.get(f"/v1/jobs/{job_id}")
+        assert (told.status_code, told.json()["error"]["code"]) == (410, "result_expired")
+        assert "not in the object store any more" in told.json()["error"]["message"]
+
+
+@pytest.mark.usefixtures("worker")
+async def test_a_stream_ends_early_while_the_store_is_away_so_that_a_browser_comes_again(
+    town: StoringTown, begin: Begin
+) -> None:
+    away = StorelessTown(town.redis, town.s3, town.config)
+    async with asyncio.timeout(SECONDS), town.client() as client:
+        job_id = await client.submit(await client.prepare("query", question="tell 4", stream=True))
+        seqs = [event.seq async for event in client.stream(job_id)]
+        async with asking(begin(away, "--open")) as http:
+            told = await http.get(f"/v1/jobs/{job_id}/events", headers={"last-event-id": str(seqs[-2])})
+            assert (told.status_code, "event: finished" in told.text) == (200, False)
+            told = await http.get(f"/v1/jobs/{job_id}/events", headers={"last-event-id": str(seqs[-1])})
+            assert told.status_code == 204

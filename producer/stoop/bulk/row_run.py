@@ -1,7 +1,6 @@
 """The run of one row: its job is made and submitted, and its result becomes a line."""
 
 import asyncio
-import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from stoop.errors import (
     JobExpired,
     JobFailed,
     NotFound,
+    OutputGone,
     StoopError,
     TimedOut,
 )
@@ -87,7 +87,7 @@ class RowRun:
         """
         try:
             return answered(row, job, await run_job(self.client, self.submitter, self.queue, job))
-        except (InvalidJob, IdempotencyConflict, JobFailed, JobCancelled, JobExpired) as error:
+        except (InvalidJob, IdempotencyConflict, JobFailed, JobCancelled, JobExpired, OutputGone) as error:
             if len(row.members) > 1 and _is_of_one_member(error):
                 return await self._finish_halves(row, tries)
             return [_unanswered(part, job, error) for part in row.parts]
@@ -105,12 +105,17 @@ class RowRun:
 async def run_job(client: Client, submitter: Submitter, queue: Patience, job: Job) -> Result:
     """Submit the job, and wait for its result however long it takes; a job that the queue has lost is submitted again.
 
-    Raises `InvalidJob`, `IdempotencyConflict`, `JobFailed`, `JobCancelled`, `JobExpired` or `QueueUnavailable`.
+    Raises `InvalidJob`, `IdempotencyConflict`, `JobFailed`, `JobCancelled`, `JobExpired`, `OutputGone` or
+    `QueueUnavailable`.
     """
     while True:
         await submitter.submit(job)
-        with contextlib.suppress(TimedOut, NotFound):
+        try:
             return await queue.outlast(lambda: client.result(job.id, _LOOK_SECONDS))
+        except OutputGone:
+            raise  # the queue knows the job, and would not run it again
+        except (TimedOut, NotFound):
+            continue
 
 
 async def make_job(client: Client, row: Row, ask: Ask, lane: str) -> Job:
@@ -170,6 +175,8 @@ def _unanswered(row: Row, job: Job, error: StoopError) -> Line:
         return failed(row, error.failure, job)
     if isinstance(error, IdempotencyConflict):
         return failed(row, Failure.of(FailureCode.INVALID_ARGUMENT, str(error)), job)
+    if isinstance(error, OutputGone):
+        return failed(row, Failure.of(FailureCode.STORAGE_UNAVAILABLE, str(error)), job)
     return unanswered(row, job, Result(id=job.id, status=_UNANSWERED[type(error)]))
 
 

@@ -17,6 +17,7 @@ from stoop.errors import (
     JobFailed,
     NotAQueue,
     NotFound,
+    OutputGone,
     StoopError,
     TimedOut,
 )
@@ -31,6 +32,7 @@ _CODES: dict[type[StoopError], int] = {
     JobCancelled: FAILED,
     JobExpired: FAILED,
     NotFound: FAILED,
+    OutputGone: FAILED,
     AudioUnreadable: USAGE,
     ConfigError: USAGE,
     IdempotencyConflict: USAGE,

@@ -130,6 +130,10 @@ class Client:
         """See `AsyncClient.stored_result`."""
         return self._wait(self._client.stored_result(job_id))
 
+    def has_more(self, job_id: str, after: int) -> bool:
+        """See `AsyncClient.has_more`."""
+        return self._wait(self._client.has_more(job_id, after))
+
     def state(self, job_id: str) -> State | None:
         """See `AsyncClient.state`."""
         return self._wait(self._client.state(job_id))

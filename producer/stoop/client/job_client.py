@@ -10,14 +10,14 @@ from stoop.client.gathering import Gathering, Outcome
 from stoop.client.models import LiveModel, live_models
 from stoop.client.outage import OUTAGE_SECONDS, Patience
 from stoop.client.sending import sending
-from stoop.client.states import read_state
-from stoop.client.stored_output import ReadObject, finished_with_output, with_output
+from stoop.client.states import read_state, timed_out
+from stoop.client.stored_output import ReadObject, event_with_output, with_output
 from stoop.client.submission import submit_each
 from stoop.client.transport import Transport
 from stoop.client.unserved import UnservedLanes
-from stoop.errors import ClientUnusable, InvalidJob, QueueUnavailable, StoopError, TimedOut
+from stoop.errors import ClientUnusable, InvalidJob, QueueUnavailable, StoopError
 from stoop_schemas.allowed import AllowedBuckets
-from stoop_schemas.event import Event, FinishedEvent, TerminalEvent
+from stoop_schemas.event import Event, TerminalEvent
 from stoop_schemas.failure import Rejected
 from stoop_schemas.job import Job
 from stoop_schemas.result import Result
@@ -25,7 +25,6 @@ from stoop_schemas.state import State
 
 __all__ = ["JobClient"]
 
-_STATE_SECONDS = 2.0
 _LISTEN_SECONDS = 1.0
 
 
@@ -115,6 +114,7 @@ class JobClient:
         claimed it.
         """
         deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
+        cancels = self._cancels(cancel_on_exit)
         async with (
             self._left_or_ended(job_id, cancel_on_exit) as ended,
             contextlib.aclosing(events.follow(self._queue, job_id, after)) as followed,
@@ -123,16 +123,20 @@ class JobClient:
                 try:
                     async with asyncio.timeout_at(deadline):
                         event = await anext(followed, None)
-                        if isinstance(event, FinishedEvent):
-                            event = await finished_with_output(event, self._read_object)
+                        if event is None or isinstance(event, TerminalEvent):
+                            ended()
+                            cancels = False
+                        event = await event_with_output(event, self._read_object)
                 except TimeoutError:
-                    raise await self._timed_out(job_id, timeout or 0.0, self._cancels(cancel_on_exit)) from None
+                    raise await timed_out(self.state(job_id), job_id, timeout or 0.0, cancelled=cancels) from None
                 if event is None:
-                    ended()
                     return
-                if isinstance(event, TerminalEvent):
-                    ended()
                 yield event
+
+    async def has_more(self, job_id: str, after: int) -> bool:
+        """Return whether a job that has ended has an event behind the one with this `seq`; reads no stored output."""
+        async with contextlib.aclosing(events.follow(self._queue, job_id, after)) as followed:
+            return await anext(followed, None) is not None
 
     async def result(self, job_id: str, timeout: float | None = None, *, cancel_on_exit: bool | None = None) -> Result:
         """Wait for the job to complete; raise `JobFailed`, `JobCancelled`, `JobExpired` or `TimedOut` if it does not.
@@ -248,10 +252,12 @@ class JobClient:
         seconds = self._timeout_seconds if timeout is None else timeout
         try:
             async with asyncio.timeout(seconds):
-                result = await with_output(await waiting, self._read_object)
+                result = await waiting
+                ended()
+                cancels = False
+                result = await with_output(result, self._read_object)
         except TimeoutError:
-            raise await self._timed_out(job_id, seconds, cancels) from None
-        ended()
+            raise await timed_out(self.state(job_id), job_id, seconds, cancelled=cancels) from None
         return events.completed(result)
 
     async def _put(self, jobs: Sequence[Job]) -> list[str]:
@@ -291,10 +297,3 @@ class JobClient:
     async def _cancel_left(self, job_id: str) -> None:
         with contextlib.suppress(StoopError):
             await self.cancel(job_id)
-
-    async def _timed_out(self, job_id: str, seconds: float, cancelled: bool) -> TimedOut:
-        state = None
-        with contextlib.suppress(StoopError, TimeoutError):
-            async with asyncio.timeout(_STATE_SECONDS):
-                state = await self.state(job_id)
-        return TimedOut(job_id, seconds, state, cancelled=cancelled)

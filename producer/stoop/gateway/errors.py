@@ -23,6 +23,7 @@ from stoop.errors import (
     JobFailed,
     JobRestarted,
     NotFound,
+    OutputGone,
     QueueFull,
     QueueUnavailable,
     StoopError,
@@ -134,6 +135,8 @@ def from_stoop(error: StoopError, job_id: str | None = None) -> ApiError:
             return ApiError(400, FailureCode.IMAGE_UNDECODABLE, str(error))
         case QueueFull(retry_after=retry_after):
             return ApiError(429, FailureCode.QUEUE_FULL, str(error), retry_after=retry_after)
+        case OutputGone():
+            return ApiError(410, "result_expired", str(error), job_id=error.job_id)
         case NotFound():
             return ApiError(404, "job_not_found", "there is no such job, or not any more", job_id=job_id)
         case _:

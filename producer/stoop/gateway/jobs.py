@@ -116,13 +116,13 @@ async def cancel_job(call: Call) -> Response:
 async def job_events(call: Call) -> Response:
     """Answer `GET /v1/jobs/{id}/events`, from behind the event that the caller saw last.
 
-    An outage of Redis gives a stream that ends early, not an error: a browser comes again after the one and not after
-    the other. A caller that has seen the last event gets 204, at which a browser stops.
+    An outage of Redis or of the object store gives a stream that ends early, not an error: a browser comes again after
+    the one and not after the other. A caller that has seen the last event gets 204, at which a browser stops.
     """
     after = _after(call)
     with contextlib.suppress(QueueUnavailable):
         job_id, state = await _known(call)
-        if state in TERMINAL and not await _has_more(call, job_id, after):
+        if state in TERMINAL and not await call.gateway.client.has_more(job_id, after):
             return Response(status_code=204, headers=call.headers)
     job_id = call.request.path_params["id"]
     follower = call.gateway.follow(call, job_id, after=after)
@@ -163,11 +163,6 @@ def _shown(result: Result) -> dict[str, Any]:
 def _after(call: Call) -> int:
     seen = call.header("last-event-id") or call.request.query_params.get("after", "")
     return int(seen) if seen.isdecimal() and len(seen) <= 18 else -1
-
-
-async def _has_more(call: Call, job_id: str, after: int) -> bool:
-    async with contextlib.aclosing(call.gateway.client.stream(job_id, after=after, cancel_on_exit=False)) as events:
-        return await anext(events, None) is not None
 
 
 async def _events(follower: Follower) -> AsyncGenerator[ServerSentEvent, None]:

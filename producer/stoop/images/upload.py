@@ -176,7 +176,7 @@ class ImageStore:
 
         encoded = self._call(address, get)
         if encoded is None:
-            raise UploadFailed(f"there is nothing at {address}")
+            raise UploadFailed(f"there is nothing at {address}", absent=True)
         return encoded
 
     def _call(
