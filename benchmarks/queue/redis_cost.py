@@ -48,9 +48,9 @@ _WINDOW = 256
 _FAMILY = re.compile(rb"stoop:\{\d+\}:([a-z]+)")
 _WORKER_SCRIPTS = {
     "take": ("prelude", "entries", "tenants", "quarantine", "take"),
-    "append": ("prelude", "ownership", "events", "append"),
-    "settle": ("prelude", "ownership", "events", "settle"),
-    "extend": ("prelude", "ownership", "extend"),
+    "append": ("prelude", "though_full", "ownership", "events", "append"),
+    "settle": ("prelude", "though_full", "ownership", "events", "settle"),
+    "extend": ("prelude", "though_full", "ownership", "extend"),
     "reclaim": ("prelude", "entries", "reclaim"),
 }
 
