@@ -17,6 +17,7 @@ __all__ = [
     "DEFAULT_LANES",
     "GROUP",
     "IMAGE_PREFIX",
+    "OPEN_BATCHES",
     "QUARANTINES",
     "RESERVED",
     "bell",
@@ -52,6 +53,9 @@ __all__ = [
 DEFAULT_LANES: Final = ("interactive", "bulk")
 GROUP: Final = "workers"
 CONTROL: Final = "stoop:control"
+OPEN_BATCHES: Final = "stoop:batches"
+"""The key of the batches that the gateways of this queue have not finished."""
+
 QUARANTINES: Final = ("small", "alone")
 """The lanes of jobs whose worker died under them: they run in a small batch first, then alone."""
 

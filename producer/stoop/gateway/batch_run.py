@@ -19,10 +19,11 @@ import structlog
 
 from stoop.errors import QueueUnavailable, StoopError
 from stoop.gateway.batch_lines import BatchLine, read_line
-from stoop.gateway.batches import OPEN_BATCHES, BatchState, batch_folder, load_state, save_state, with_batch
+from stoop.gateway.batches import BatchState, batch_folder, find_state, save_state, with_batch
 from stoop.gateway.errors import ApiError
 from stoop.gateway.files import file_key
 from stoop.gateway.limits import BatchLock
+from stoop.redis.open_batches import OpenBatches
 from stoop_schemas.job import Job
 from stoop_schemas.result import Result
 
@@ -41,11 +42,17 @@ _LOOK_SECONDS: Final = 3.0
 class BatchRunner:
     """Runs the open batches of every tenant, one at a time, until it is cancelled."""
 
-    def __init__(self, gateway: "Gateway", lock: BatchLock) -> None:
+    def __init__(self, gateway: "Gateway", lock: BatchLock, open_batches: OpenBatches) -> None:
         self._gateway = gateway
         self._lock = lock
+        self._open = open_batches
         self._name = secrets.token_hex(8)
         self._news = asyncio.Event()
+
+    async def begin(self, batch_id: str, tenant: str | None) -> None:
+        """Run a batch that is stored. Raises `QueueUnavailable`."""
+        await self._open.add(batch_id, tenant)
+        self.wake()
 
     def wake(self) -> None:
         """Look for work at once."""
@@ -54,13 +61,14 @@ class BatchRunner:
     async def aclose(self) -> None:
         """Disconnect."""
         await self._lock.aclose()
+        await self._open.close()
 
     async def serve(self) -> None:
         """Run batches whenever there are some; an error is logged, and the next look tries again."""
         while True:
             try:
                 await self._look()
-            except (StoopError, ApiError) as error:
+            except (StoopError, msgspec.DecodeError) as error:
                 _log.warning("batches", trouble=type(error).__name__)
             self._news.clear()
             with contextlib.suppress(TimeoutError):
@@ -68,14 +76,13 @@ class BatchRunner:
                     await self._news.wait()
 
     async def _look(self) -> None:
-        store = self._gateway.store
-        for key in await store.list(OPEN_BATCHES):
-            batch_id = key.removeprefix(OPEN_BATCHES)
-            packed = await store.get(key)
-            if packed is None or not await self._lock.take(batch_id, self._name):
+        for batch_id, tenant in (await self._open.list()).items():
+            if not await self._lock.take(batch_id, self._name):
                 continue
             try:
-                await self._while_locked(batch_id, msgspec.json.decode(packed, type=str | None))
+                await self._while_locked(batch_id, tenant)
+            except (StoopError, ApiError, msgspec.DecodeError) as error:
+                _log.warning("batch", batch=batch_id, tenant=tenant, trouble=type(error).__name__)
             finally:
                 await self._lock.leave(batch_id, self._name)
 
@@ -92,12 +99,11 @@ class BatchRunner:
             await asyncio.wait({running})
 
     async def _run(self, batch_id: str, tenant: str | None) -> None:
-        store = self._gateway.store
-        state = await load_state(store, tenant, batch_id)
-        if state.batch.is_open:
+        state = await find_state(self._gateway.store, tenant, batch_id)
+        if state is not None and state.batch.is_open:
             state = await self._finish(await self._parts(state))
             _log.info("batch", batch=batch_id, tenant=tenant, status=state.batch.status, **state.batch.request_counts)
-        await store.delete(f"{OPEN_BATCHES}{batch_id}")
+        await self._open.remove(batch_id)
 
     async def _parts(self, state: BatchState) -> BatchState:
         """Run every part that is not stored yet, unless somebody cancels; return the state before the last step."""

@@ -3,7 +3,8 @@
 batches/<owner>/<batch id>/state.json        the batch, written by whoever runs it
 batches/<owner>/<batch id>/cancel            somebody wants it to end
 batches/<owner>/<batch id>/parts/00000.jsonl the finished lines of one part of the input
-batches/open/<batch id>                      the batch is not finished
+
+The queue's Redis knows which batches are unfinished, so that two queues may share a bucket.
 """
 
 import time
@@ -22,7 +23,6 @@ from stoop.gateway.keys import ApiKey
 
 __all__ = [
     "ENDPOINTS",
-    "OPEN_BATCHES",
     "Batch",
     "BatchList",
     "BatchRequest",
@@ -30,6 +30,7 @@ __all__ = [
     "batch_folder",
     "cancel_batch",
     "create_batch",
+    "find_state",
     "list_batches",
     "load_state",
     "save_state",
@@ -37,7 +38,6 @@ __all__ = [
     "with_batch",
 ]
 
-OPEN_BATCHES: Final = "batches/open/"
 ENDPOINTS: Final = ("/v1/chat/completions", "/v1/query", "/v1/caption", "/v1/detect", "/v1/point", "/v1/gaze")
 _DAY: Final = 86_400
 _MOST_METADATA: Final = 16
@@ -108,16 +108,24 @@ def batch_folder(tenant: str | None, batch_id: str) -> str:
     return f"{owner_folder(tenant)}{batch_id}/"
 
 
-async def load_state(store: ObjectFolder, tenant: str | None, batch_id: str) -> BatchState:
-    """Return a batch of the tenant, `cancelling` if somebody wants its end; raise an `ApiError` (404)."""
-    file_key(tenant, batch_id)  # checks the id
+async def find_state(store: ObjectFolder, tenant: str | None, batch_id: str) -> BatchState | None:
+    """Return a batch of the tenant, `cancelling` if somebody wants its end; None if the bucket has it no more."""
     folder = batch_folder(tenant, batch_id)
     packed = await store.get(f"{folder}state.json")
     if packed is None:
-        raise ApiError(404, "batch_not_found", "there is no such batch")
+        return None
     state = msgspec.json.decode(packed, type=BatchState)
     if state.batch.is_open and (at := await store.get(f"{folder}cancel")) is not None:
         return with_batch(state, status="cancelling", cancelling_at=int(at))
+    return state
+
+
+async def load_state(store: ObjectFolder, tenant: str | None, batch_id: str) -> BatchState:
+    """Return a batch of the tenant as `find_state` does; raise an `ApiError` (404) if there is none."""
+    file_key(tenant, batch_id)  # checks the id
+    state = await find_state(store, tenant, batch_id)
+    if state is None:
+        raise ApiError(404, "batch_not_found", "there is no such batch")
     return state
 
 
@@ -156,9 +164,8 @@ async def create_batch(call: Call) -> Response:
     )
     state = BatchState(batch=batch, key=msgspec.structs.replace(call.key, sha256="0" * 64))
     await save_state(store, state)
-    await store.put(f"{OPEN_BATCHES}{batch.id}", msgspec.json.encode(call.key.tenant))
+    await call.gateway.batches.begin(batch.id, call.key.tenant)
     call.note(batch=batch.id)
-    call.gateway.batches.wake()
     return json_response(call, batch)
 
 

@@ -25,6 +25,7 @@ from stoop.gateway.wait import Wait
 from stoop.operator.port import Operator
 from stoop.operator.redis_operator import RedisOperator
 from stoop.redis.limiter import RedisLimiter
+from stoop.redis.open_batches import OpenBatches
 
 __all__ = ["Gateway"]
 
@@ -44,11 +45,12 @@ class Gateway:
             raise ConfigError("--keys and --open exclude each other: leave one out")
         self.options = options
         self.client = AsyncClient(config)
-        self.limits = RequestLimits(RedisLimiter(config.redis_url.get_secret_value()))
+        url = config.redis_url.get_secret_value()
+        self.limits = RequestLimits(RedisLimiter(url))
         self.store = ObjectFolder(config)
-        self.batches = BatchRunner(self, BatchLock(config.redis_url.get_secret_value()))
+        self.batches = BatchRunner(self, BatchLock(url), OpenBatches(url))
         self.models = Models(self.client, options.alias_table)
-        self.operator: Operator = RedisOperator(config.redis_url.get_secret_value())
+        self.operator: Operator = RedisOperator(url)
         self.watch = QueueWatch(self.operator, config.lanes)
         self.causes = CauseWatch(self.operator)
         self.metrics = HttpMetrics()

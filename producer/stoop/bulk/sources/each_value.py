@@ -35,8 +35,9 @@ class EachValue:
 
     def rows(self) -> Iterator[Row]:
         """Read the source once, and give the rows of an image one after the other."""
+        takers = takers_of(self.field)
         for row in itertools.islice(self.source.rows(), self.most):
-            if row.problem or self.field in row.fields or (row.skill or self.skill) not in takers_of(self.field):
+            if row.problem or self.field in row.fields or (row.skill or self.skill) not in takers:
                 yield row
             else:
                 yield from (self._with(row, each) for each in self.values)
