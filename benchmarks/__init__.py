@@ -7,6 +7,7 @@ front/      CPU time and memory of a worker's front
 gateway/    the gateway under load
 kernels/    every kernel against the library call it replaces
 queue/      the queue: throughput, latency, depth, Celery
+client.py   the settings of a client of the servers that a benchmark starts
 figures.py  sums up records, and writes figures with their machine
 instant_engine.py  an engine without a model, which answers at once
 report.py   figures as tables and plots

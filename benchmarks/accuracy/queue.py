@@ -5,12 +5,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from benchmarks.client import client_config
 from deploy.demo_model.exam import Ask, Reply
 from deploy.demo_model.pictures.drawing import encode
 from deploy.demo_model.pictures.scenes import Scene
 from stoop import AsyncClient
 from stoop.config import ProducerConfig
-from stoop.demo.embedded import EmbeddedRedis, EmbeddedS3, embedded_redis, embedded_s3
+from stoop.demo.embedded import EmbeddedS3, embedded_redis, embedded_s3
 from stoop.demo.worker_process import LANE, find_model, running_worker
 from stoop_schemas.skill import Output
 
@@ -30,7 +31,7 @@ def ask_queue(items: list[tuple[Scene, Ask]], model: str | None) -> list[Reply]:
             running_worker(folder, find_model(model), redis, s3),
         ):
             _upload(items, s3)
-            return asyncio.run(_ask_all(items, _config(redis, s3)))
+            return asyncio.run(_ask_all(items, client_config(redis, s3, lane=LANE, timeout_seconds=_SECONDS)))
 
 
 def _upload(items: list[tuple[Scene, Ask]], s3: EmbeddedS3) -> None:
@@ -41,12 +42,6 @@ def _upload(items: list[tuple[Scene, Ask]], s3: EmbeddedS3) -> None:
 
 def _key(shown: Scene) -> str:
     return f"scenes/{shown.seed}"
-
-
-def _config(redis: EmbeddedRedis, s3: EmbeddedS3) -> ProducerConfig:
-    return ProducerConfig(
-        redis_url=redis.url, bucket=s3.bucket, s3_path_style=True, lane=LANE, timeout_seconds=_SECONDS
-    )
 
 
 async def _ask_all(items: list[tuple[Scene, Ask]], config: ProducerConfig) -> list[Reply]:

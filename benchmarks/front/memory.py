@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 from PIL import Image as Pillow
 
+from benchmarks.client import client_config
 from benchmarks.figures import machine, write_json
 from benchmarks.queue.flood import distinct
 from benchmarks.queue.processes import descendants
@@ -58,7 +59,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
                 body = distinct(image, number) if arguments.jpegs else image
                 s3.client().put_object(Bucket=s3.bucket, Key=key, Body=body)
             with _front(folder, redis, s3, arguments.engine_seconds) as front, _Watch(front) as watch:
-                asyncio.run(_ask(_config(redis, s3), keys, expected))
+                asyncio.run(_ask(client_config(redis, s3, lane=_LANE, timeout_seconds=1200), keys, expected))
                 time.sleep(_AFTERWARDS)
                 found = watch.found()
     document = {"kind": "front-memory", "machine": machine("cpu"), "jobs": arguments.jobs, "bytes": len(image), **found}
@@ -94,10 +95,6 @@ def _draw(side: int, kind: str) -> bytes:
 def _sum_of(image: bytes) -> str:
     with Pillow.open(io.BytesIO(image)) as opened:
         return str(int(np.asarray(opened.convert("RGB"))[::97].sum()))
-
-
-def _config(redis: EmbeddedRedis, s3: EmbeddedS3) -> ProducerConfig:
-    return ProducerConfig(redis_url=redis.url, bucket=s3.bucket, s3_path_style=True, lane=_LANE, timeout_seconds=1200)
 
 
 async def _ask(config: ProducerConfig, keys: list[str], expected: str) -> None:

@@ -25,6 +25,7 @@ from typing import IO, Any
 
 from PIL import Image as Pillow
 
+from benchmarks.client import client_config
 from benchmarks.engine.photos import LARGE, Format, make_photos
 from benchmarks.figures import machine, write_json
 from benchmarks.queue.processes import cpu_seconds, descendants
@@ -56,7 +57,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
             for number, photo in enumerate(photos):
                 store.put_object(Bucket=s3.bucket, Key=_key(number), Body=photo)
             with _front(folder, redis, s3) as front:
-                run = _Run(front, [_checksum(photo) for photo in photos], _config(redis, s3))
+                run = _Run(front, [_checksum(photo) for photo in photos], client_config(redis, s3, lane=_LANE))
                 found = asyncio.run(run.go(arguments.concurrency, arguments.jobs))
     document = {"kind": "front", "machine": machine("cpu"), "concurrency": arguments.concurrency, **found}
     write_json(document, arguments.out, "front")
@@ -89,10 +90,6 @@ def _key(number: int) -> str:
 def _checksum(jpeg: bytes) -> str:
     with Pillow.open(io.BytesIO(jpeg)) as photo:
         return str(zlib.crc32(photo.convert("RGB").tobytes()))
-
-
-def _config(redis: EmbeddedRedis, s3: EmbeddedS3) -> ProducerConfig:
-    return ProducerConfig(redis_url=redis.url, bucket=s3.bucket, s3_path_style=True, lane=_LANE, timeout_seconds=600)
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 
 from benchmarks.gateway.stack import Stack
 from stoop_schemas import names
-from tests.gateway.pages.conftest import open_browser
+from tests.support.browser import open_browser
 
 __all__ = ["measure_pages"]
 

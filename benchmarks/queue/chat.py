@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import torch
 
+from benchmarks.client import client_config
 from benchmarks.engine.engine_run import EngineRun
 from benchmarks.engine.full_size import DTYPES
 from benchmarks.engine.run import closed_loop
@@ -32,8 +33,7 @@ from benchmarks.figures import lines, machine, summarise, write_json
 from benchmarks.queue.closed_loop import ClosedLoop
 from benchmarks.queue.processes import cpu_seconds, descendants
 from benchmarks.queue.worker import queue_worker
-from stoop.config import ProducerConfig
-from stoop.demo.embedded import EmbeddedRedis, EmbeddedS3, embedded_redis, embedded_s3
+from stoop.demo.embedded import embedded_redis, embedded_s3
 from stoop_worker.engine.request import Request
 from stoop_worker.engine_process.boot import boot
 from stoop_worker.engine_process.protocol import EngineSettings
@@ -133,7 +133,7 @@ def _queue(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         front = worker.process.pid if worker.process else 0
         engines = descendants(front)
         loop = ClosedLoop(
-            _config(redis, s3),
+            client_config(redis, s3, lane=_LANE),
             _asks(arguments, 0),
             image_of=lambda ask: None,
             cpu=lambda: (cpu_seconds([front]), cpu_seconds(engines)),
@@ -149,10 +149,6 @@ def _queue(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "engine_cpu_ms_per_job": 1e3 * run.cpu[1] / len(run.records),
         "table": lines([figures]),
     }
-
-
-def _config(redis: EmbeddedRedis, s3: EmbeddedS3) -> ProducerConfig:
-    return ProducerConfig(redis_url=redis.url, bucket=s3.bucket, s3_path_style=True, lane=_LANE, timeout_seconds=600)
 
 
 def _tokens_per_second(document: dict[str, Any]) -> float:

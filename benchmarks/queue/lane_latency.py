@@ -24,6 +24,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.client import client_config
 from benchmarks.engine.bench import add_flags
 from benchmarks.engine.full_size import SIZES
 from benchmarks.engine.photos import Format, make_photos
@@ -34,7 +35,7 @@ from stoop import AsyncClient
 from stoop.config import ProducerConfig
 from stoop.demo.burst import DemoJob
 from stoop.demo.check import is_right
-from stoop.demo.embedded import EmbeddedRedis, EmbeddedS3, embedded_redis, embedded_s3
+from stoop.demo.embedded import EmbeddedS3, embedded_redis, embedded_s3
 from stoop.demo.pictures import Picture, draw_pictures
 from stoop.demo.worker_process import find_model
 from stoop_schemas.result import Metrics, Result
@@ -64,7 +65,13 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
             for picture in pictures:
                 s3.client().put_object(Bucket=s3.bucket, Key=f"{picture.name}.png", Body=picture.encoded)
             with queue_worker(arguments, folder, (redis, s3), flags):
-                run = _Run(_config(redis, s3), s3, photos, pictures, trained=arguments.model not in SIZES)
+                run = _Run(
+                    client_config(redis, s3, timeout_seconds=1200),
+                    s3,
+                    photos,
+                    pictures,
+                    trained=arguments.model not in SIZES,
+                )
                 found = asyncio.run(run.go(arguments.asks, arguments.bulk, arguments.seconds))
     document = {
         "kind": "lane-latency",
@@ -95,10 +102,6 @@ def _check_engine(arguments: argparse.Namespace) -> None:
     program += [word for name, value in options.items() for word in (f"--{name}", str(value))]
     program += ["--on-device"] if arguments.device.startswith("cuda") else []
     subprocess.run([*program, "--out", os.devnull], check=True)
-
-
-def _config(redis: EmbeddedRedis, s3: EmbeddedS3) -> ProducerConfig:
-    return ProducerConfig(redis_url=redis.url, bucket=s3.bucket, s3_path_style=True, timeout_seconds=1200)
 
 
 @dataclass(frozen=True, slots=True)

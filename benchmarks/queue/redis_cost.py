@@ -38,7 +38,7 @@ from stoop.demo.pictures import draw_pictures
 from stoop.redis.calls import Script as ProducerScript
 from stoop_schemas.event import FinishedEvent
 from stoop_schemas.job import Job
-from stoop_worker.jobs.redis.client import Script
+from stoop_worker.jobs.redis.client import BROKER_SCRIPTS, Script
 
 __all__ = ["Cost", "main", "measure"]
 
@@ -46,13 +46,6 @@ _SERVICE = Service(seconds=0.8, slots=64)
 _IN_FLIGHT = 64
 _WINDOW = 256
 _FAMILY = re.compile(rb"stoop:\{\d+\}:([a-z]+)")
-_WORKER_SCRIPTS = {
-    "take": ("prelude", "entries", "tenants", "quarantine", "take"),
-    "append": ("prelude", "though_full", "ownership", "events", "append"),
-    "settle": ("prelude", "though_full", "ownership", "events", "settle"),
-    "extend": ("prelude", "though_full", "ownership", "extend"),
-    "reclaim": ("prelude", "entries", "reclaim"),
-}
 
 _LONG = long_question(80)
 
@@ -270,7 +263,7 @@ async def _logged(server: Redis) -> AsyncIterator[tuple[int, str, str]]:
 
 
 def _digests() -> dict[str, str]:
-    own = {Script(*files).digest: name for name, files in _WORKER_SCRIPTS.items()}
+    own = {Script(*files).digest: name for name, files in BROKER_SCRIPTS.items()}
     return own | {ProducerScript("stoop.redis", name).digest: name for name in ("submit", "cancel", "forget")}
 
 

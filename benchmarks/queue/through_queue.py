@@ -19,6 +19,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from benchmarks.client import client_config
 from benchmarks.engine.bench import add_flags, photos_of
 from benchmarks.engine.photos import Format, Photos
 from benchmarks.engine.workloads import WORKLOADS
@@ -26,8 +27,7 @@ from benchmarks.figures import lines, machine, summarise, write_json
 from benchmarks.queue.closed_loop import ClosedLoop
 from benchmarks.queue.processes import cpu_seconds, descendants
 from benchmarks.queue.worker import model_folder, pairs, queue_worker
-from stoop.config import ProducerConfig
-from stoop.demo.embedded import EmbeddedRedis, EmbeddedS3, embedded_redis, embedded_s3
+from stoop.demo.embedded import EmbeddedS3, embedded_redis, embedded_s3
 
 __all__ = ["main"]
 
@@ -50,7 +50,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
                 front = worker.process.pid if worker.process else 0
                 engines = descendants(front)
                 loop = ClosedLoop(
-                    _config(redis, s3),
+                    client_config(redis, s3, lane=_LANE),
                     map(workload.ask, count()),
                     image_of=lambda ask: f"s3://{s3.bucket}/{_key(ask.shape, ask.photo)}",
                     cpu=lambda: (cpu_seconds([front]), cpu_seconds(engines)),
@@ -135,10 +135,6 @@ def _upload(photos: Photos, s3: EmbeddedS3) -> None:
 
 def _key(shape: Format, number: int) -> str:
     return f"photos/{shape.width}x{shape.height}/{number}.jpg"
-
-
-def _config(redis: EmbeddedRedis, s3: EmbeddedS3) -> ProducerConfig:
-    return ProducerConfig(redis_url=redis.url, bucket=s3.bucket, s3_path_style=True, lane=_LANE, timeout_seconds=600)
 
 
 def _print(document: dict[str, Any]) -> None:

@@ -16,10 +16,11 @@ from pathlib import Path
 
 import msgspec
 
+from benchmarks.client import client_config
 from stoop import AsyncClient
 from stoop.config import ProducerConfig
 from stoop.demo.burst import DemoJob, plan_burst
-from stoop.demo.embedded import EmbeddedRedis, EmbeddedS3, embedded_redis, embedded_s3
+from stoop.demo.embedded import embedded_redis, embedded_s3
 from stoop.demo.pictures import draw_pictures
 from stoop.demo.worker_process import LANE, find_model, running_worker
 from stoop_schemas.result import Result
@@ -73,15 +74,13 @@ def measure(jobs: int, permits: list[int], *, images: int, model: str) -> list[R
                 s3.client().put_object(Bucket=s3.bucket, Key=f"{picture.name}.png", Body=picture.encoded)
             for number in permits:
                 with running_worker(folder, model, redis, s3, {"permits": str(number)}):
-                    run, results = asyncio.run(_run(planned, number, _config(redis, s3)))
+                    run, results = asyncio.run(
+                        _run(planned, number, client_config(redis, s3, lane=LANE, timeout_seconds=1800))
+                    )
                 _check(expected or results, results)
                 expected = expected or results
                 runs.append(run)
     return runs
-
-
-def _config(redis: EmbeddedRedis, s3: EmbeddedS3) -> ProducerConfig:
-    return ProducerConfig(redis_url=redis.url, bucket=s3.bucket, s3_path_style=True, lane=LANE, timeout_seconds=1800)
 
 
 async def _run(demo_jobs: list[DemoJob], permits: int, config: ProducerConfig) -> tuple[Run, list[Result]]:

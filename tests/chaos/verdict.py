@@ -67,12 +67,12 @@ async def judge(case: str, path: Path, redis: Redis, *, faults: int, recoveries:
             pipeline.xrange(names.log(job_id), "-", "+")
             pipeline.hget(names.job(job_id), "seq")
         replies = await pipeline.execute()
-        for kept, log, told in zip(replies[::3], replies[1::3], replies[2::3], strict=True):
+        for kept, log, seq in zip(replies[::3], replies[1::3], replies[2::3], strict=True):
             types = Counter(msgspec.json.decode(fields[b"e"])["type"] for _, fields in log)
             lost += not kept
             unlogged += not log
             logged_twice += sum(types[last] for last in LAST_EVENTS) > 1
-            reruns += sum(types[run] for run in _RUNS) > 1 if log else int(told or 0) > _EVENTS_OF_ONE_RUN
+            reruns += sum(types[run] for run in _RUNS) > 1 if log else int(seq or 0) > _EVENTS_OF_ONE_RUN
     # an event may still come for a result that was found; two events may not
     told_twice = sum(sum(ending.told for ending in endings) > 1 for endings in account.ended.values())
     times = [*account.accepted.values(), *(ending.at for endings in account.ended.values() for ending in endings)]

@@ -15,6 +15,7 @@ from stoop.demo.pictures import Picture
 from stoop_schemas import names
 from tests.examples.conftest import EXAMPLES, Start, Town
 from tests.examples.telling_child import words
+from tests.support.browser import open_browser
 
 httpx = pytest.importorskip("httpx")
 pytest.importorskip("sse_starlette")
@@ -144,15 +145,9 @@ async def test_a_page_that_is_loaded_again_in_the_middle_shows_every_word_once(
     teller: Town, start: Start, gate: Path, tmp_path: Path
 ) -> None:
     playwright = pytest.importorskip("playwright.async_api")
-    chromium = next((path for path in map(Path, CHROMIUMS) if path.exists()), None)
-    if chromium is None:
-        pytest.skip("no Chromium on this machine")
     half, whole = "".join(words(40)[:20]), "".join(words(40))
     address = back_end(start, teller)
-    async with asyncio.timeout(SECONDS), playwright.async_playwright() as drivers:
-        flags = ["--no-sandbox", "--disable-gpu", "--no-proxy-server"]
-        browser = await drivers.chromium.launch(executable_path=str(chromium), args=flags)
-        page = await browser.new_page()
+    async with asyncio.timeout(SECONDS), open_browser() as page:
         await page.goto(address)
         await page.evaluate(SEEN)
         await page.fill("[name=question]", f"tell 40 until {gate}")
@@ -173,10 +168,7 @@ async def test_a_page_that_is_loaded_again_in_the_middle_shows_every_word_once(
         assert seen == sorted(seen, key=len) and len(seen) > 2
         await page.screenshot(path=tmp_path / "whole.png")
         assert re.search(r"/#[0-9a-f]{32}-0$", page.url), "the job's id is in the page's address"
-        await browser.close()
 
-
-CHROMIUMS = ("/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome")
 
 # Keeps every text that the answer has had.
 SEEN = """() => {

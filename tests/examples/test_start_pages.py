@@ -12,7 +12,8 @@ import pytest
 from stoop.demo.pictures import Picture, draw_pictures
 from tests.examples.conftest import ROOT, Start, Town
 from tests.examples.telling_child import words
-from tests.examples.test_starlette_sse import CHROMIUMS, SECONDS, calling, events
+from tests.examples.test_starlette_sse import SECONDS, calling, events
+from tests.support.browser import open_browser
 
 pytest.importorskip("fastapi")
 pytest.importorskip("pycocotools")
@@ -70,15 +71,9 @@ async def test_the_back_end_streams_and_continues_a_broken_stream(
 async def look(address: str, picture: bytes, folder: Path) -> None:
     """Ask about a picture in Chromium, then about a file that is no picture; then open a job that does not exist."""
     playwright = pytest.importorskip("playwright.async_api")
-    chromium = next((path for path in map(Path, CHROMIUMS) if path.exists()), None)
-    if chromium is None:
-        pytest.skip("no Chromium on this machine")
     (folder / "picture.png").write_bytes(picture)
     (folder / "broken.png").write_bytes(b"no image")
-    async with playwright.async_playwright() as drivers:
-        flags = ["--no-sandbox", "--disable-gpu", "--no-proxy-server"]
-        browser = await drivers.chromium.launch(executable_path=str(chromium), args=flags)
-        page = await browser.new_page()
+    async with open_browser() as page:
         answer = page.locator("#answer")
         await page.goto(address)
         for name, question, said in (("picture", "tell 3", "".join(words(3))), ("broken", "tell 3", "image")):
@@ -89,7 +84,6 @@ async def look(address: str, picture: bytes, folder: Path) -> None:
         await page.goto(f"{address}/#1234")
         await page.reload()
         await playwright.expect(answer).to_have_text("There is no such job, or no server.", timeout=20_000)
-        await browser.close()
 
 
 def test_the_commands_for_a_folder_of_images_lead_to_coco(

@@ -6,16 +6,9 @@ from torch import Tensor
 
 from stoop_worker.kernels.low_rank import kernel, reference
 from stoop_worker.kernels.low_rank.reference import Term
+from tests.support.matrices import within
 
 COUNT = 3  # adapters
-
-
-def within(rows: int, columns: int, dtype: torch.dtype) -> Tensor:
-    """Return a matrix in the midst of NaNs."""
-    whole = torch.full((rows + 2, columns + 32), torch.nan, dtype=dtype)
-    part = whole[1:-1, 16:-16]
-    part.copy_(torch.randn(rows, columns))
-    return part
 
 
 def weights(rank: int, columns: int, dtype: torch.dtype) -> Tensor:

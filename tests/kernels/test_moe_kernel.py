@@ -12,6 +12,7 @@ from stoop_worker.kernels.moe.products import Cut, cuts_for
 from stoop_worker.kernels.moe.routing import Order, sort_pairs
 from stoop_worker.kernels.moe.tiles import sorted_pairs
 from stoop_worker.kernels.moe.weights import ExpertAdapter, ExpertLinear, Routing
+from tests.support.matrices import within
 
 # the interpreter's dot takes no bfloat16
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 5e-3}
@@ -28,14 +29,6 @@ def poisoned_outputs() -> Iterator[None]:
     assert torch.empty(8).isnan().all()
     yield
     torch.use_deterministic_algorithms(False)
-
-
-def within(rows: int, columns: int, dtype: torch.dtype) -> Tensor:
-    """Return a matrix in the midst of NaNs."""
-    whole = torch.full((rows + 2, columns + 8), torch.nan, dtype=dtype)
-    part = whole[1:-1, 4:-4]
-    part.copy_(torch.randn(rows, columns))
-    return part
 
 
 def experts(dtype: torch.dtype) -> tuple[ExpertLinear, ExpertLinear]:
@@ -65,7 +58,7 @@ def check(found: Tensor, x: Tensor, routing: Routing, up: ExpertLinear, down: Ex
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize(("count", "chosen"), [(64, 8), (4, 2), (6, 6), (1, 1), (50, 5)])
 def test_it_chooses_as_the_reference(count: int, chosen: int, dtype: torch.dtype) -> None:
-    logits = within(5, count, dtype)
+    logits = within(5, count, dtype, margin=4)
     logits[1] = 3.0
     logits[2, (count + 1) // 2 :] = float("-inf")
     found, expected = kernel.route(logits, chosen), reference.route(logits, chosen)
@@ -92,16 +85,16 @@ def test_pairs_are_sorted_by_expert_and_keep_their_order(tokens: int) -> None:
 @pytest.mark.parametrize("cut", CUTS, ids=str)
 @pytest.mark.parametrize("tokens", [1, 5, 41])
 def test_a_mixture_agrees_with_the_reference(tokens: int, cut: Cut, dtype: torch.dtype) -> None:
-    x, (up, down) = within(tokens, WIDTH, dtype), experts(dtype)
-    routing = kernel.route(within(tokens, EXPERTS, dtype), CHOSEN)
+    x, (up, down) = within(tokens, WIDTH, dtype, margin=4), experts(dtype)
+    routing = kernel.route(within(tokens, EXPERTS, dtype, margin=4), CHOSEN)
     check(kernel.mixture(x, routing, up, down, cut=cut), x, routing, up, down)
 
 
 @pytest.mark.parametrize("most_unsorted", [0, 16])
 @pytest.mark.parametrize("tokens", [1, 2, 8])
 def test_few_tokens_find_their_experts_with_and_without_a_sort(tokens: int, most_unsorted: int) -> None:
-    x, (up, down) = within(tokens, WIDTH, torch.float32), experts(torch.float32)
-    routing = kernel.route(within(tokens, EXPERTS, torch.float32), CHOSEN)
+    x, (up, down) = within(tokens, WIDTH, torch.float32, margin=4), experts(torch.float32)
+    routing = kernel.route(within(tokens, EXPERTS, torch.float32, margin=4), CHOSEN)
     found = kernel.expert_outputs(x, routing, up, down, most_unsorted=most_unsorted)
     expected = reference.expert_outputs(x, routing, up, down)
     torch.testing.assert_close(found.found_PC, expected.found_PC, rtol=2e-5, atol=2e-5)
@@ -127,8 +120,8 @@ def in_doubles(adapter: ExpertAdapter) -> ExpertAdapter:
 # one token's, few tokens' and many tokens'; and more columns than few tokens read by themselves
 @pytest.mark.parametrize(("tokens", "count", "rank"), [(1, 2, 2), (5, 2, 3), (17, 3, 2), (5, 4, 17), (70, 2, 2)])
 def test_adapters_correct_both_products(tokens: int, count: int, rank: int) -> None:
-    x, (up, down) = within(tokens, WIDTH, torch.float32), experts(torch.float32)
-    routing = kernel.route(within(tokens, EXPERTS, torch.float32), CHOSEN)
+    x, (up, down) = within(tokens, WIDTH, torch.float32, margin=4), experts(torch.float32)
+    routing = kernel.route(within(tokens, EXPERTS, torch.float32, margin=4), CHOSEN)
     adapter = adapters_of(count, rank, tokens)
     found = kernel.mixture(x, routing, up, down, adapter, cut=CUTS[1])
     precise = Routing(routing.experts_TK, routing.weights_TK.double())
@@ -138,14 +131,14 @@ def test_adapters_correct_both_products(tokens: int, count: int, rank: int) -> N
 
 @pytest.mark.parametrize("tokens", [1, 20])
 def test_float8_weights_are_scaled_a_row(tokens: int) -> None:
-    x, (up, down) = within(tokens, WIDTH, torch.float16), map(in_float8, experts(torch.float32))
-    routing = kernel.route(within(tokens, EXPERTS, torch.float16), CHOSEN)
+    x, (up, down) = within(tokens, WIDTH, torch.float16, margin=4), map(in_float8, experts(torch.float32))
+    routing = kernel.route(within(tokens, EXPERTS, torch.float16, margin=4), CHOSEN)
     check(kernel.mixture(x, routing, up, down, cut=CUTS[0]), x, routing, up, down)
 
 
 def test_many_rows_are_quantised_for_float8_weights() -> None:
-    x, (up, down) = within(60, WIDTH, torch.float16), map(in_float8, experts(torch.float32))
-    routing = kernel.route(within(60, EXPERTS, torch.float16), CHOSEN)
+    x, (up, down) = within(60, WIDTH, torch.float16, margin=4), map(in_float8, experts(torch.float32))
+    routing = kernel.route(within(60, EXPERTS, torch.float16, margin=4), CHOSEN)
     found = kernel.mixture(x, routing, up, down, cut=CUTS[0]).double()
     precise = Routing(routing.experts_TK, routing.weights_TK.double())
     expected = reference.mixture(x.double(), precise, exact(up), exact(down))
@@ -154,7 +147,7 @@ def test_many_rows_are_quantised_for_float8_weights() -> None:
 
 
 def test_all_tokens_may_choose_one_expert() -> None:
-    x, (up, down) = within(40, WIDTH, torch.float32), experts(torch.float32)
+    x, (up, down) = within(40, WIDTH, torch.float32, margin=4), experts(torch.float32)
     routing = Routing(torch.full((40, 1), 5, dtype=torch.int32), torch.ones(40, 1))
     check(kernel.mixture(x, routing, up, down, cut=CUTS[0]), x, routing, up, down)
 

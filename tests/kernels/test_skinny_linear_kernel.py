@@ -9,6 +9,7 @@ from torch import Tensor
 from stoop_worker.kernels.moe import ExpertOutputs
 from stoop_worker.kernels.skinny_linear import products, reference, sums
 from stoop_worker.kernels.skinny_linear.products import Cut
+from tests.support.matrices import within
 
 # the interpreter's dot takes no bfloat16
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 5e-3}
@@ -23,14 +24,6 @@ def poisoned_outputs() -> Iterator[None]:
     assert torch.empty(8).isnan().all()
     yield
     torch.use_deterministic_algorithms(False)
-
-
-def within(rows: int, columns: int, dtype: torch.dtype) -> Tensor:
-    """Return a matrix in the midst of NaNs."""
-    whole = torch.full((rows + 2, columns + 32), torch.nan, dtype=dtype)
-    part = whole[1:-1, 16:-16]
-    part.copy_(torch.randn(rows, columns))
-    return part
 
 
 def check(found: Tensor, expected: Tensor, dtype: torch.dtype) -> None:

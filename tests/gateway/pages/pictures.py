@@ -23,7 +23,7 @@ from PIL import Image
 from playwright.async_api import expect
 
 from stoop.demo.pictures import Picture, draw_pictures
-from tests.gateway.pages.conftest import open_browser
+from tests.support.browser import open_browser
 
 __all__ = ["take", "take_all"]
 

@@ -8,7 +8,7 @@ connect.py  a redis-py client for one server, the Sentinels' master or a Cluster
 config.py   the address of the queue, and the part of it that this worker serves
 history.py  the attempts of a job that ended with their worker, for traces
 values.py   script replies to deliveries, outcomes to script arguments
-scripts/    the Lua scripts; `broker.py` lists the files that make up each
+scripts/    the Lua scripts; `client.py` lists the files that make up each
 
     take.lua         claims jobs for a worker, and puts due retries back into their lanes
     append.lua       writes the events of jobs that this worker owns

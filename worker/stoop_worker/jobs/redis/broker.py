@@ -19,7 +19,7 @@ from stoop_worker.jobs.backoff import Backoff
 from stoop_worker.jobs.broker import Delivery, DeliveryKey, EventGroup, Held, Settlement
 from stoop_worker.jobs.outage import RedisOutage
 from stoop_worker.jobs.redis.claims import ClaimPlan, Claims, Part
-from stoop_worker.jobs.redis.client import RedisClient, Script
+from stoop_worker.jobs.redis.client import BROKER_SCRIPTS, RedisClient, Script
 from stoop_worker.jobs.redis.config import BrokerConfig
 from stoop_worker.jobs.redis.values import command_of, in_ms, lane_ttls, to_delivery
 from stoop_worker.jobs.redis.watch import Watch
@@ -54,12 +54,7 @@ class RedisBroker:
         self._redis = RedisClient(config.url, timeout=_CALL_SECONDS)
         watched = {part: [*config.streams(part), names.bell(part.partition)] for part in config.parts}
         self._watch = Watch(config.url, watched, self._outage)
-        self._take = Script("prelude", "entries", "tenants", "quarantine", "take")
-        self._append = Script("prelude", "though_full", "ownership", "events", "append")
-        self._settle = Script("prelude", "though_full", "ownership", "events", "settle")
-        self._extend = Script("prelude", "though_full", "ownership", "extend")
-        self._reclaim = Script("prelude", "entries", "reclaim")
-        self._leave = Script("prelude", "though_full", "leave")
+        self._scripts = {name: Script(*files) for name, files in BROKER_SCRIPTS.items()}
         self._closed, self._takes = False, 0
         self._claims = Claims(config.small_batch)
         self._settled = asyncio.Event()
@@ -141,7 +136,7 @@ class RedisBroker:
             keys, last = self._config.streams(part), _RECLAIMED_AT_ONCE
             while last >= _RECLAIMED_AT_ONCE and not self._closed:
                 args = [*self._prelude(part.partition), part.partition, _RECLAIMED_AT_ONCE]
-                last = int(await self._redis.run(self._reclaim, keys, args))
+                last = int(await self._redis.run(self._scripts["reclaim"], keys, args))
                 handled += last
         return handled
 
@@ -177,7 +172,7 @@ class RedisBroker:
             for part in self._config.parts:
                 keys = [names.live(self._config.worker, part.partition), names.workers(part.partition)]
                 keys += [names.quarantine_workers(part.partition, part.model), *self._config.streams(part)]
-                await self._redis.run(self._leave, keys, self._prelude(part.partition))
+                await self._redis.run(self._scripts["leave"], keys, self._prelude(part.partition))
         except (QueueUnavailable, QueueFault, ConfigError) as error:
             log.warning("the lease is left to run out", error=str(error))
         finally:
@@ -242,7 +237,7 @@ class RedisBroker:
         args = [*self._prelude(partition), partition, plan.permits, limits.last_lane_least, int(lost), plan.occupancy]
         args += [int(plan.quarantine_first), in_ms(2 * config.lease), config.small_batch]
         args += [config.tenant_limit or _NO_LIMIT, limits.later_lanes_most, *held]
-        return await self._redis.run(self._take, config.streams(part), args)
+        return await self._redis.run(self._scripts["take"], config.streams(part), args)
 
     async def _extend_in(self, partition: int, held: list[Delivery], record: bytes) -> list[int]:
         keys = [names.live(self._config.worker, partition), names.workers(partition)]
@@ -250,7 +245,7 @@ class RedisBroker:
         args: list[Any] = [*self._prelude(partition), in_ms(self._config.lease), record]
         for job in held:
             args += [job.attempt, job.entry_id]
-        now, *codes = await self._redis.run(self._extend, keys, args)
+        now, *codes = await self._redis.run(self._scripts["extend"], keys, args)
         self._clock = now - _monotonic()
         return list(codes)
 
@@ -275,7 +270,7 @@ class RedisBroker:
             keys += [names.job(job.job_id, partition), names.log(job.job_id, partition)]
             args += [job.attempt, job.entry_id, job.lane, names.events(job.job_id, partition), int(job.logged)]
             args += [group.first_seq, len(group.packed), *group.packed]
-        return list(await self._redis.run(self._append, keys, args))
+        return list(await self._redis.run(self._scripts["append"], keys, args))
 
     async def _settle_in(self, partition: int, settlements: list[Settlement]) -> list[int]:
         config, keys = self._config, [names.dead(partition), names.delayed(partition)]
@@ -289,7 +284,7 @@ class RedisBroker:
             args += [job.job_id, job.attempt, job.entry_id, names.events(job.job_id, partition), command, state]
             args += [settlement.seq, settlement.event, settlement.result, extra, settlement.celery_ending]
             args.append(int(job.logged))
-        codes = list(await self._redis.run(self._settle, keys, args))
+        codes = list(await self._redis.run(self._scripts["settle"], keys, args))
         for settlement in settlements:
             if isinstance(settlement.outcome, outcomes.Retry):
                 self._watch.expect(partition, settlement.outcome.delay)

@@ -2,9 +2,9 @@
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
-from typing import Any
+from typing import Any, Final
 
 from redis.asyncio import Redis
 from redis.exceptions import NoScriptError, RedisClusterException, RedisError
@@ -13,7 +13,17 @@ from stoop_schemas.redis_replies import REPLIES, Meaning, read_error
 from stoop_worker.errors import ConfigError, QueueFault, QueueUnavailable, WorkerError
 from stoop_worker.jobs.redis.connect import close, connect, disconnect, read_url
 
-__all__ = ["RedisClient", "Script"]
+__all__ = ["BROKER_SCRIPTS", "RedisClient", "Script"]
+
+BROKER_SCRIPTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "take": ("prelude", "entries", "tenants", "quarantine", "take"),
+    "append": ("prelude", "though_full", "ownership", "events", "append"),
+    "settle": ("prelude", "though_full", "ownership", "events", "settle"),
+    "extend": ("prelude", "though_full", "ownership", "extend"),
+    "reclaim": ("prelude", "entries", "reclaim"),
+    "leave": ("prelude", "though_full", "leave"),
+}
+"""The files that make up each script of the broker."""
 
 
 class Script:
