@@ -32,31 +32,41 @@ class _Declared:
     labels: tuple[tuple[str, str], ...] = ()
 
 
-_STEP, _STEP_HELP = "stoop_engine_step_seconds", "Time of a step, by the most that it did: encode, prefill or decode"
+_STEP, _STEP_HELP = "stoop_engine_step_seconds", "Time of a step, by its heaviest work: encode, prefill or decode"
 
 ENGINE_METRICS: Final = {
     "waiting": _Declared("stoop_engine_waiting", "Requests that wait for a place in the batch"),
     "running": _Declared("stoop_engine_running", "Requests in the batch"),
-    "pages": _Declared("stoop_engine_pages", "Pages of KV cache"),
-    "pages_used": _Declared("stoop_engine_pages_used", "Pages that running requests use"),
-    "pages_idle": _Declared("stoop_engine_pages_idle", "Pages that only the prefix cache keeps"),
-    "steps_total": _Declared("stoop_engine_steps_total", "Steps"),
-    "prefill_tokens_total": _Declared("stoop_engine_prefill_tokens_total", "Positions of prompts that were computed"),
-    "decode_tokens_total": _Declared("stoop_engine_decode_tokens_total", "Tokens computed, also ahead in vain"),
+    "pages": _Declared("stoop_engine_pages", "Pages in the KV cache"),
+    "pages_used": _Declared("stoop_engine_pages_used", "Pages that running requests hold"),
+    "pages_idle": _Declared("stoop_engine_pages_idle", "Pages that only the prefix cache holds"),
+    "steps_total": _Declared("stoop_engine_steps_total", "Steps of the engine"),
+    "prefill_tokens_total": _Declared(
+        "stoop_engine_prefill_tokens_total", "Prompt tokens computed, including the positions of images"
+    ),
+    "decode_tokens_total": _Declared(
+        "stoop_engine_decode_tokens_total", "Output tokens computed, including those that were discarded"
+    ),
     "input_tokens_total": _Declared("stoop_engine_input_tokens_total", "Input tokens of finished requests"),
     "output_tokens_total": _Declared("stoop_engine_output_tokens_total", "Output tokens of finished requests"),
-    "cached_tokens_total": _Declared("stoop_engine_cached_tokens_total", "Input tokens that the prefix cache had"),
+    "cached_tokens_total": _Declared("stoop_engine_cached_tokens_total", "Input tokens found in the prefix cache"),
     "images_encoded_total": _Declared("stoop_engine_images_encoded_total", "Images encoded"),
-    "crops_encoded_total": _Declared("stoop_engine_crops_encoded_total", "Crops encoded, in the family's unit"),
-    "image_hits_total": _Declared("stoop_engine_image_hits_total", "Requests whose images the prefix cache had"),
-    "preemptions_total": _Declared("stoop_engine_preemptions_total", "Requests put back to free their pages"),
-    "finished_total": _Declared("stoop_engine_finished_total", "Requests that finished"),
-    "refused_total": _Declared("stoop_engine_refused_total", "Requests that were refused"),
-    "aborted_total": _Declared("stoop_engine_aborted_total", "Requests that were aborted"),
+    "crops_encoded_total": _Declared(
+        "stoop_engine_crops_encoded_total", "Cost of the encoded images, in crops or in the unit of the model family"
+    ),
+    "image_hits_total": _Declared(
+        "stoop_engine_image_hits_total", "Requests whose images were found in the prefix cache"
+    ),
+    "preemptions_total": _Declared(
+        "stoop_engine_preemptions_total", "Requests moved back to waiting to free their pages"
+    ),
+    "finished_total": _Declared("stoop_engine_finished_total", "Finished requests"),
+    "refused_total": _Declared("stoop_engine_refused_total", "Refused requests"),
+    "aborted_total": _Declared("stoop_engine_aborted_total", "Aborted requests"),
     "encode_step_seconds": _Declared(_STEP, _STEP_HELP, (("kind", "encode"),)),
     "prefill_step_seconds": _Declared(_STEP, _STEP_HELP, (("kind", "prefill"),)),
     "decode_step_seconds": _Declared(_STEP, _STEP_HELP, (("kind", "decode"),)),
-    "batch_sequences": _Declared("stoop_engine_batch_sequences", "Requests computed together in one step"),
+    "batch_sequences": _Declared("stoop_engine_batch_sequences", "Requests in the batch of one step"),
 }
 """The metric of each of the engine's figures, by the figure's name; all of them restart from 0 with the engine."""
 
@@ -120,15 +130,23 @@ class Metrics:
         # prometheus_client's own look-up of a series takes as long as the counting itself
         self._settled = cache(
             self._counter(
-                "jobs_settled", "Settled deliveries, by outcome and, if it failed, code", "skill", "outcome", "code"
+                "jobs_settled", "Ended runs of jobs, by outcome and failure code", "skill", "outcome", "code"
             ).labels
         )
-        self._lost = self._counter("jobs_lost_lease", "Answers discarded because the job was no longer ours")
+        self._lost = self._counter(
+            "jobs_lost_lease", "Answers that this worker discarded because another worker had taken over the job"
+        )
         self._faults = self._counter("engine_faults", "Crashes and hangs of the engine")
-        self._tokens = cache(self._counter("tokens", "Tokens of completed jobs", "kind").labels)
-        self._fetched = self._counter("fetch_bytes", "Bytes of fetched images")
-        self._unfetched = self._counter("fetch_failures", "Images that could not be fetched, by code", "code")
-        self._in_flight = Gauge("stoop_jobs_in_flight", "Jobs claimed and not settled", registry=self.registry)
+        self._tokens = cache(
+            self._counter("tokens", "Tokens of completed jobs, by kind: input, output, cached", "kind").labels
+        )
+        self._fetched = self._counter("fetch_bytes", "Bytes of fetched images and recordings")
+        self._unfetched = self._counter(
+            "fetch_failures", "Images and recordings that could not be fetched, by failure code", "code"
+        )
+        self._in_flight = Gauge(
+            "stoop_jobs_in_flight", "Jobs that this worker has claimed and not ended yet", registry=self.registry
+        )
         self._build = Gauge(
             "stoop_build_info",
             "1; the version, and the model and its device once it is loaded",
@@ -136,20 +154,23 @@ class Metrics:
             registry=self.registry,
         )
         self._job = self._by_labels(
-            "job_seconds", "Time from queueing to the end of completed jobs", _WHOLE, "skill", "lane"
+            "job_seconds", "Time from submission to completion of a job", _WHOLE, "skill", "lane"
         )
-        self._queue = self._by_labels("queue_seconds", "Time that completed jobs waited in their lane", _WAIT, "lane")
+        self._queue = self._by_labels("queue_seconds", "Time that a completed job waited in its lane", _WAIT, "lane")
         self._first_token = self._by_labels(
             "time_to_first_token_seconds",
-            "Time from queueing to the first token: waiting, fetching, decoding, prefill",
+            "Time from submission to the first token: waiting, fetching, decoding the image, and prefill",
             _FIRST_TOKEN,
             "skill",
             "lane",
         )
         self._each_token = self._by_labels(
-            "time_per_output_token_seconds", "Mean time of a job's tokens after the first", _EACH_TOKEN, "skill"
+            "time_per_output_token_seconds",
+            "Mean time per token of a job, without its first token",
+            _EACH_TOKEN,
+            "skill",
         )
-        self._stage = self._by_labels("stage_seconds", "Time of completed jobs in each stage", _STAGE, "stage")
+        self._stage = self._by_labels("stage_seconds", "Time that a completed job spent in each stage", _STAGE, "stage")
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"stoop_{name}", text, labels, registry=self.registry)

@@ -35,30 +35,37 @@ class _Declared:
 
 
 METRICS: Final = {
-    "stoop_queue_waiting": _Declared("Jobs that wait in a lane", _LANE),
-    "stoop_queue_in_flight": _Declared("Jobs of a lane that workers run", _LANE),
-    "stoop_queue_oldest_seconds": _Declared("Age of the oldest job that waits in a lane; 0 if none waits", _LANE),
+    "stoop_queue_waiting": _Declared("Jobs that are waiting in a lane", _LANE),
+    "stoop_queue_in_flight": _Declared("Jobs of a lane that workers are running", _LANE),
+    "stoop_queue_oldest_seconds": _Declared(
+        "Age of the oldest job that is waiting in a lane; 0 if none is waiting", _LANE
+    ),
     "stoop_queue_paused": _Declared("1 while a lane is paused", _LANE),
     "stoop_queue_served": _Declared("1 while a live worker claims from a lane", _LANE),
-    "stoop_queue_tenant_jobs": _Declared("Jobs of a tenant in a lane, waiting and in flight", (*_LANE, "tenant")),
-    "stoop_queue_delayed": _Declared("Jobs that wait for their next attempt", _PARTITION),
+    "stoop_queue_tenant_jobs": _Declared("Jobs of a tenant in a lane, waiting or running", (*_LANE, "tenant")),
+    "stoop_queue_delayed": _Declared(
+        "Jobs that wait for their next attempt, or for a time that Celery has set", _PARTITION
+    ),
     "stoop_queue_quarantined": _Declared(
-        "Jobs that lost their worker and run apart from others", ("kind", "partition")
+        "Jobs in quarantine: they were running when a worker or an engine died", ("kind", "partition")
     ),
     "stoop_queue_wanted_jobs": _Declared(
-        "Jobs that need a worker now or later: waiting in lanes that are not paused, in flight, delayed, quarantined"
+        "Jobs that need a worker now or later, for autoscalers: "
+        "running, delayed, in quarantine, or waiting in a lane that is not paused"
     ),
-    "stoop_queue_dead": _Declared("Dead letters that are kept", _PARTITION),
-    "stoop_workers": _Declared("Workers whose lease runs", _PARTITION),
-    "stoop_permits": _Declared("Jobs that these workers may have in flight together", _PARTITION),
-    "stoop_jobs_ended_total": _Declared("Jobs that ended, by their last state", ("state", "partition")),
-    "stoop_jobs_retried_total": _Declared("Attempts that failed and were followed by another", _PARTITION),
-    "stoop_jobs_reclaimed_total": _Declared("Jobs taken over from workers that were gone", _PARTITION),
+    "stoop_queue_dead": _Declared("Dead letters in the queue", _PARTITION),
+    "stoop_workers": _Declared("Workers with a valid lease", _PARTITION),
+    "stoop_permits": _Declared("Jobs that these workers together may run at a time", _PARTITION),
+    "stoop_jobs_ended_total": _Declared("Jobs that ended, by their final state", ("state", "partition")),
+    "stoop_jobs_retried_total": _Declared("Failed attempts after which the job was tried again", _PARTITION),
+    "stoop_jobs_reclaimed_total": _Declared("Jobs taken over from lost workers", _PARTITION),
     "stoop_jobs_dead_total": _Declared("Jobs that became dead letters", _PARTITION),
-    "stoop_redis_up": _Declared("1 if the queue could be read"),
-    "stoop_redis_memory_bytes": _Declared("Memory that the data of Redis takes"),
-    "stoop_redis_memory_ratio": _Declared("This memory as a share of maxmemory; absent without a maxmemory"),
-    "stoop_queue_read_seconds": _Declared("Time that reading these figures took"),
+    "stoop_redis_up": _Declared("1 if the exporter can read the queue, otherwise 0"),
+    "stoop_redis_memory_bytes": _Declared("Memory that Redis uses"),
+    "stoop_redis_memory_ratio": _Declared(
+        "Memory that Redis uses, as a share of maxmemory; absent without a maxmemory"
+    ),
+    "stoop_queue_read_seconds": _Declared("Time that the exporter took to read the queue"),
     "stoop_build_info": _Declared("1; the version is a label", ("process", "version")),
 }
 """Every metric by its name. Those whose names end in `_total` are counters, the others gauges."""

@@ -25,19 +25,21 @@ class HttpMetrics:
         self.registry = CollectorRegistry()
         self._requests = Counter(
             "stoop_http_requests",
-            "Requests that have ended; status 499 is a caller that left before its answer",
+            "Requests that have ended; status 499: the caller closed the connection before the answer",
             ("route", "status"),
             registry=self.registry,
         )
         self._seconds = self._histogram("stoop_http_request_seconds", "Time from a request to the end of its answer")
-        self._first_byte = self._histogram("stoop_http_first_byte_seconds", "Time from a request to its status")
+        self._first_byte = self._histogram(
+            "stoop_http_first_byte_seconds", "Time from a request to the status line of its response"
+        )
         self._limited = Counter(
             "stoop_http_limited",
-            "Requests refused because of a key's limits, or because their lane was full",
+            "Requests refused because an API key was over its limit or a lane was full",
             ("kind",),
             registry=self.registry,
         )
-        self._streams = Gauge("stoop_http_streams", "Streams that are open", registry=self.registry)
+        self._streams = Gauge("stoop_http_streams", "Open streams", registry=self.registry)
         about = Gauge("stoop_build_info", "1; the version is a label", ("process", "version"), registry=self.registry)
         about.labels("gateway", version("stoop")).set(1)
         for kind in _LIMITED:

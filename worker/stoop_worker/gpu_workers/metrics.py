@@ -28,7 +28,7 @@ class MergedMetrics(Collector):
         """Yield the metrics; called by Prometheus's client at each scrape."""
         running = GaugeMetricFamily("stoop_gpu_worker_running", "1 while the worker's process runs", labels=[_LABEL])
         restarted = CounterMetricFamily(
-            "stoop_gpu_worker_restarts", "Starts of the worker after a failure", labels=[_LABEL]
+            "stoop_gpu_worker_restarts", "Restarts of the worker after a failure", labels=[_LABEL]
         )
         for member in self._members:
             running.add_metric([member.device.name], member.running)

@@ -18,18 +18,18 @@ class GrpcMetrics:
         self._limited = limited
         calls = Counter(
             "stoop_grpc_requests",
-            "Calls, and requests within streams, that have ended, by gRPC's status",
+            "Ended calls and ended requests within streams, by gRPC status",
             ("method", "status"),
             registry=registry,
         )
         seconds = Histogram(
             "stoop_grpc_request_seconds",
-            "Time from a call, or a request within a stream, to the end of its answer",
+            "Time from a call, or from a request within a stream, to the end of its answer",
             ("method",),
             buckets=_SECONDS,
             registry=registry,
         )
-        self.streams = Gauge("stoop_grpc_streams", "Streams of requests that are open", registry=registry)
+        self.streams = Gauge("stoop_grpc_streams", "Open streams of requests", registry=registry)
         # methods and statuses are few, and finding a metric by its labels takes longer than counting
         self._calls_of: Callable[..., Any] = cache(calls.labels)
         self._seconds_of: Callable[..., Any] = cache(seconds.labels)
