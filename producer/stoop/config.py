@@ -40,41 +40,48 @@ class ProducerConfig(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="STOOP_", frozen=True, extra="forbid", env_ignore_empty=True)
 
     redis_url: SecretStr = Field(
-        default=SecretStr("redis://localhost:6379/0"), description="address of Redis or of a Cluster"
+        default=SecretStr("redis://localhost:6379/0"), description="address of Redis or of a Redis Cluster"
     )
     bucket: str | None = Field(
         default=None,
         min_length=3,
         max_length=255,
-        description="bucket for uploads of local images; without it only addresses can be sent",
+        description="bucket for uploads of local images; without it, every image must be an address",
     )
     upload_prefix: str = Field(default=names.IMAGE_PREFIX, description="folder of the uploads in the bucket")
-    s3_endpoint: str | None = Field(default=None, description="address of a store other than AWS's")
-    s3_region: str | None = Field(default=None, description="region of the store")
-    s3_path_style: bool = Field(default=False, description="put the bucket into the path, as most other stores need")
+    s3_endpoint: str | None = Field(default=None, description="address of an object store other than AWS's")
+    s3_region: str | None = Field(default=None, description="region of the object store")
+    s3_path_style: bool = Field(
+        default=False,
+        description="put the bucket's name into the path of a URL, as most object stores other than AWS's need",
+    )
     allowed_buckets: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)] = Field(
         default=(),
-        description="images outside `bucket`, `bucket/prefix` or `tenant=bucket/prefix` are refused before they are "
-        "sent; with none, the workers decide",
+        description="the client refuses images outside `bucket`, `bucket/prefix` or `tenant=bucket/prefix` "
+        "(comma-separated); if this is empty, the workers decide",
     )
     signing_keys: SecretStr = Field(
-        default=SecretStr(""), description="`keyid:secret`, comma-separated; jobs are signed with the first one"
+        default=SecretStr(""), description="`keyid:secret`, comma-separated; the client signs jobs with the first key"
     )
-    lane: str = Field(default=names.DEFAULT_LANES[0], description="lane of jobs that name none")
+    lane: str = Field(default=names.DEFAULT_LANES[0], description="lane of jobs that name no lane")
     job_model: str | None = Field(
         default=None,
-        description="model of jobs that name none, by its short name; without it the default model answers them",
+        description="short name of the model for jobs that name no model; without it, the default model answers them",
     )
     lane_bounds: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)] = Field(
         default=(),
-        description="most jobs in a lane, as `lane=jobs`, by default a million; then `submit` raises `QueueFull`",
+        description="most jobs in a lane, as `lane=jobs` (comma-separated), by default a million; "
+        "if a lane is full, `submit` raises `QueueFull`",
     )
     tenant_bound: int | None = Field(default=None, ge=1, description="most jobs of one tenant in a lane")
     timeout_seconds: float = Field(
-        default=300.0, gt=0, description="longest wait for a result or an event, if a call is given no `timeout`"
+        default=300.0,
+        gt=0,
+        description="longest wait in seconds for a result or an event, if the call has no `timeout`",
     )
     store_outputs: bool = Field(
-        default=False, description="let workers put large outputs into the object store, where this client reads them"
+        default=False,
+        description="let workers put large outputs into the object store, from which this client reads them",
     )
 
     def __init__(self, **values: Any) -> None:
