@@ -10,6 +10,8 @@ PROCESSES ?= auto
 # the tests start hundreds of Pythons, and each would compile all that it imports
 unexport PYTHONDONTWRITEBYTECODE
 PYTEST = $(BIN)/pytest -q --numprocesses $(PROCESSES) --dist worksteal
+# the tests of the rules, of the wire contract and of the manifests, which are part of `make check`
+CHECKED = tests/project tests/schemas tests/deploy
 
 .PHONY: help demo test coverage chaos upgrade-test clients check bench bench-engine gpu images images-flow docs dist clean
 
@@ -19,11 +21,11 @@ help: ## show what can be made
 demo: .venv/.demo ## run real jobs through Redis, S3 and the engine on this machine
 	@$(BIN)/stoop demo
 
-test: .venv/.test ## run every test that needs no GPU, on all cores (PROCESSES=…)
-	$(PYTEST)
+test: .venv/.test ## run every other test that needs no GPU, on all cores (PROCESSES=…)
+	$(PYTEST) -m 'not gpu' $(addprefix --ignore=,$(CHECKED))
 
-coverage: .venv/.test ## run the same tests, and print the coverage of every file
-	$(PYTEST) --cov --cov-report=term:skip-covered
+coverage: .venv/.test ## run the tests of both, and print the coverage of every file
+	$(PYTEST) -m 'not gpu' --cov --cov-report=term:skip-covered
 
 chaos: .venv/.test ## kill workers, engines and Redis under load (CHAOS_JOBS=… CHAOS_KILLS=… CHAOS_SEED=… CHAOS_CASES=…)
 	$(BIN)/python -m tests.chaos
@@ -39,7 +41,7 @@ check: .venv/.test ## lint, types, import contracts, public names, exported JSON
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(PYTEST) tests/project tests/schemas tests/deploy
+	$(PYTEST) $(CHECKED)
 	@$(BIN)/python -m tests.project.sizes
 
 bench: .venv/.test ## measure jobs a second through the queue on this machine
