@@ -29,7 +29,7 @@ from stoop_worker.models.moondream.model import Moondream
 __all__ = ["Bench", "add_flags", "photos_of", "settings_of"]
 
 _WORKER_NAMES = {"crop_budget": "encode_budget", "stall_crops": "stall_budget"}  # the worker's flags, as crops
-_FP8_LINEARS = "fp8_linears"  # said beside the engine's own settings, though it is the model's
+_FP8_LINEARS = "fp8_linears"  # a setting of the model, given among the engine's own
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -138,8 +138,8 @@ def settings_of(pairs: Iterable[str], known: AbstractSet[str]) -> dict[str, Any]
     """Return the settings given as FIELD=VALUE; ends the program if a field is not one of `known`."""
     found: dict[str, Any] = {}
     for pair in pairs:
-        said, _, value = pair.partition("=")
-        name = _WORKER_NAMES.get(said, said) if _WORKER_NAMES.get(said) in known else said
+        option, _, value = pair.partition("=")
+        name = _WORKER_NAMES.get(option, option) if _WORKER_NAMES.get(option) in known else option
         if name not in known:
             raise SystemExit(f"--engine {pair}: there are {', '.join(sorted(known))}")
         try:

@@ -42,11 +42,11 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=Path("ramp"))
     arguments = parser.parse_args(argv)
     with running_stack(*(["--grpc", "127.0.0.1:0"] if arguments.what == "grpc" else [])) as stack:
-        told = asyncio.run(_measure(stack, arguments))
-    print(json.dumps(told, indent=2))
+        report = asyncio.run(_measure(stack, arguments))
+    print(json.dumps(report, indent=2))
     if arguments.what == "ramp":
-        arguments.out.with_suffix(".json").write_text(json.dumps(told, indent=2))
-        arguments.out.with_suffix(".html").write_text(write_page(told))
+        arguments.out.with_suffix(".json").write_text(json.dumps(report, indent=2))
+        arguments.out.with_suffix(".html").write_text(write_page(report))
 
 
 async def _measure(stack: Stack, arguments: argparse.Namespace) -> dict[str, Any]:

@@ -16,13 +16,13 @@ _PLOTS = {
 _WIDTH, _HEIGHT = 520, 180
 
 
-def write_page(told: dict[str, Any]) -> str:
+def write_page(report: dict[str, Any]) -> str:
     """Return the page."""
-    stages = told["stages"]
+    stages = report["stages"]
     plots = "".join(f"<h2>{title}</h2>{_plot(stages, name)}" for name, title in _PLOTS.items())
     rows = "".join(f"<tr>{''.join(f'<td>{value}</td>' for value in stage.values())}</tr>" for stage in stages)
     head = "".join(f"<th>{html.escape(name)}</th>" for name in stages[0])
-    ended = f"ended by {told['broken']}" if told["broken"] else "no threshold broke"
+    ended = f"ended by {report['broken']}" if report["broken"] else "no threshold broke"
     style = "body{font:15px system-ui;margin:2rem;color-scheme:light dark}td,th{padding:.2rem .7rem;text-align:right}"
     return (
         f'<!doctype html><meta charset="utf-8"><title>Gateway ramp</title><style>{style}</style>'

@@ -49,8 +49,8 @@ def running_stack(*more: str) -> Iterator[Stack]:
             worker.answers = lambda pid: (folder / "ready").exists()
             flags = ["-m", "stoop", "serve", "--open", "--port", "0", "--log-level", "warning", *more]
             gateway = _process("gateway", folder, environment, flags)
-            said = "answers gRPC on " if "--grpc" in more else "listens on"
-            gateway.answers = lambda pid: said in gateway.log.read_text()
+            ready = "answers gRPC on " if "--grpc" in more else "listens on"
+            gateway.answers = lambda pid: ready in gateway.log.read_text()
             try:
                 worker.start()
                 gateway.start()

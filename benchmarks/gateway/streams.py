@@ -32,8 +32,8 @@ async def measure_streams(stack: Stack, count: int) -> dict[str, Any]:
     after = {"megabytes": round(stack.megabytes(), 1), "latency": await measure_latency(stack, 100)}
     for connection in connections:
         connection.close()
-    told = {"opened in s": round(opened, 2), "idle cores": round(idle, 3)}
-    return {"kind": "gateway streams", "count": count, "before": before, "with": after, **told}
+    figures = {"opened in s": round(opened, 2), "idle cores": round(idle, 3)}
+    return {"kind": "gateway streams", "count": count, "before": before, "with": after, **figures}
 
 
 async def _open(connection: Connection, job_id: str) -> None:

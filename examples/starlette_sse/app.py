@@ -55,14 +55,14 @@ async def events(request: Request) -> Response:
 
 async def has_more(client: AsyncClient, job_id: str, after: int) -> bool:
     """Say whether a job that has ended has an event that the browser has not seen."""
-    async with aclosing(client.stream(job_id, after=after)) as told:
-        return await anext(told, None) is not None
+    async with aclosing(client.stream(job_id, after=after)) as stream:
+        return await anext(stream, None) is not None
 
 
 async def relay(client: AsyncClient, job_id: str, after: int) -> AsyncIterator[ServerSentEvent]:
     try:
-        async with aclosing(client.stream(job_id, after=after)) as told:
-            async for event in told:
+        async with aclosing(client.stream(job_id, after=after)) as stream:
+            async for event in stream:
                 yield ServerSentEvent(event.json(), event=event.type, id=str(event.seq))
     except StoopError:
         return  # Redis is away: the browser comes again by itself, and says what it saw last

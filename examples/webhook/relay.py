@@ -65,7 +65,7 @@ class Relay:
     async def _next(self, last: str) -> tuple[str, str] | None:
         while True:
             try:
-                told: Any = await self.redis.xreadgroup(GROUP, self.name, {STREAM: last}, count=1, block=1000)
+                reply: Any = await self.redis.xreadgroup(GROUP, self.name, {STREAM: last}, count=1, block=1000)
                 break
             except RedisError as error:
                 if "NOGROUP" in str(error):
@@ -74,7 +74,7 @@ class Relay:
                     continue
                 log.warning("Redis is away: %s", error)
                 await asyncio.sleep(self.pause)
-        for entry_id, fields in told[0][1] if told else []:
+        for entry_id, fields in reply[0][1] if reply else []:
             return entry_id.decode(), fields.get(b"job", b"").decode()
         return None
 

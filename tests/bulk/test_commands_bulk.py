@@ -61,12 +61,12 @@ def batch(tmp_path: Path) -> Path:
 def test_a_batch_is_answered_summed_up_and_done_only_once(tmp_path: Path, batch: Path) -> None:
     terminal, out = Terminal(some_fail), tmp_path / "out"
     arguments = (batch, "--skill", "detect", "--object", "cat", "--seed", "7", "--model", "moondream3", "--out", out)
-    code, told, errors = terminal.run(*arguments)
+    code, output, errors = terminal.run(*arguments)
     assert code == 0
-    assert "5 images: 3 answered, 2 failed" in told
-    assert "image_undecodable" in told
-    assert "40.0%" in told
-    assert "id-1: the image is [bold]truncated[/bold]" in told
+    assert "5 images: 3 answered, 2 failed" in output
+    assert "image_undecodable" in output
+    assert "40.0%" in output
+    assert "id-1: the image is [bold]truncated[/bold]" in output
     assert "5 of 5 (100%), 2 failed" in errors
     assert [line["id"] for line in lines(out, "results-*")] == ["id-0", "id-2", "id-4"]
     assert lines(out, "results-*")[0]["output"]["objects"][0]["x_min"] == 0.1
@@ -80,18 +80,18 @@ def test_a_batch_is_answered_summed_up_and_done_only_once(tmp_path: Path, batch:
 
 
 def test_the_summary_is_json_where_that_is_asked_for(tmp_path: Path, batch: Path) -> None:
-    code, told, _ = Terminal(some_fail).run(batch, "--skill", "caption", "--out", tmp_path / "out", "--json")
+    code, output, _ = Terminal(some_fail).run(batch, "--skill", "caption", "--out", tmp_path / "out", "--json")
     assert code == 0
-    assert json.loads(told) == json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert json.loads(output) == json.loads((tmp_path / "out" / "summary.json").read_text())
 
 
 def test_several_objects_are_all_looked_for(tmp_path: Path, batch: Path) -> None:
     terminal, out, listed = Terminal(), tmp_path / "out", tmp_path / "classes.txt"
     listed.write_text("dog\n\n red car \ncat\n")
     asked = ("--skill", "detect", "--object", "cat", "--objects-from", listed, "--out", out)
-    code, told, errors = terminal.run(batch, *asked)
+    code, output, errors = terminal.run(batch, *asked)
     assert code == 0
-    assert "15 rows: 15 answered" in told
+    assert "15 rows: 15 answered" in output
     assert errors.startswith("0 of 15")
     assert Counter(job.object for job in terminal.transport.submitted) == {"cat": 5, "dog": 5, "red car": 5}
     assert {line["row"] for line in lines(out, "results-*") if line["id"] == "id-0"} == {
@@ -138,16 +138,16 @@ def test_one_export_has_the_boxes_of_all_objects(tmp_path: Path, batch: Path) ->
 def test_only_the_first_images_are_asked_about_all_objects(tmp_path: Path, batch: Path) -> None:
     terminal = Terminal()
     objects = ("--object", "cat", "--object", "dog")
-    code, told, _ = terminal.run(batch, "--skill", "detect", *objects, "--rows", "2", "--out", tmp_path / "out")
-    assert (code, "4 rows: 4 answered" in told) == (0, True)
+    code, output, _ = terminal.run(batch, "--skill", "detect", *objects, "--rows", "2", "--out", tmp_path / "out")
+    assert (code, "4 rows: 4 answered" in output) == (0, True)
 
 
 def test_what_has_failed_is_tried_again(tmp_path: Path, batch: Path) -> None:
     out = tmp_path / "out"
     assert Terminal(some_fail).run(batch, "--skill", "caption", "--out", out)[0] == 0
-    code, told, _ = Terminal(answer).run(batch, "--skill", "caption", "--out", out, "--retry-failed")
+    code, output, _ = Terminal(answer).run(batch, "--skill", "caption", "--out", out, "--retry-failed")
     assert code == 0
-    assert "5 images: 5 answered, 0 failed" in told
+    assert "5 images: 5 answered, 0 failed" in output
     assert Counter(rows(out, "results-*")) == Counter("12345")
 
 
@@ -158,27 +158,29 @@ def test_a_row_without_an_image_is_not_answered_from_the_question_alone(tmp_path
     lines_file.write_text('{"id": "a", "image": "s3://photos/a.jpg"}\n{"id": "b"}\n')
     for source in (table, lines_file):
         out = tmp_path / source.stem
-        code, told, _ = Terminal().run(source, "--skill", "query", "--question", "How many people?", "--out", out)
+        code, output, _ = Terminal().run(source, "--skill", "query", "--question", "How many people?", "--out", out)
         assert code == 0
-        assert "2 images: 1 answered, 1 failed" in told
+        assert "2 images: 1 answered, 1 failed" in output
         assert [line["id"] for line in lines(out, "errors.jsonl")] == ["b"]
 
 
 @pytest.mark.parametrize("options", [[], ["--dry-run"]])
 @pytest.mark.parametrize(
-    ("match", "told"),
+    ("match", "message"),
     [
         ([], "names that end in .jpg, .jpeg, .png"),
         (["--match", "*.raw"], "names that are like '*.raw'"),
     ],
 )
-def test_a_folder_without_images_is_no_success(tmp_path: Path, options: list[str], match: list[str], told: str) -> None:
+def test_a_folder_without_images_is_no_success(
+    tmp_path: Path, options: list[str], match: list[str], message: str
+) -> None:
     (tmp_path / "notes.txt").write_text("no image")
     terminal = Terminal()
     code, _, errors = terminal.run(tmp_path, "--skill", "caption", "--out", tmp_path / "out", *match, *options)
     assert code == 2
     assert f"there is no image in {tmp_path}" in errors
-    assert told in errors
+    assert message in errors
     assert not (tmp_path / "out").exists()
 
 
@@ -195,9 +197,9 @@ def test_the_first_line_of_progress_says_how_many_there_are(tmp_path: Path) -> N
 
 
 def test_figures_in_json_have_no_digits_that_mean_nothing(tmp_path: Path, batch: Path) -> None:
-    code, told, _ = Terminal().run(batch, "--skill", "caption", "--dry-run", "--rate", "0.7", "--json")
+    code, output, _ = Terminal().run(batch, "--skill", "caption", "--dry-run", "--rate", "0.7", "--json")
     assert code == 0
-    plan = json.loads(told)
+    plan = json.loads(output)
     assert (plan["rate"], plan["seconds"]) == (0.7, 7.143)
 
 
@@ -214,9 +216,9 @@ def test_a_hopeless_run_says_how_to_go_on(tmp_path: Path) -> None:
 
 def test_a_small_run_of_which_most_has_failed_is_no_success(tmp_path: Path) -> None:
     batch = write_batch(tmp_path, ["bad", "bad", "good"])
-    code, told, errors = Terminal(some_fail).run(batch, "--skill", "caption", "--out", tmp_path / "out")
+    code, output, errors = Terminal(some_fail).run(batch, "--skill", "caption", "--out", tmp_path / "out")
     assert code == 1
-    assert "1 answered, 2 failed" in told
+    assert "1 answered, 2 failed" in output
     assert "More than 50% failed" in errors
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["finished"]
 
@@ -231,14 +233,14 @@ def test_other_arguments_are_refused_before_any_work(tmp_path: Path, batch: Path
         assert terminal.run(batch, *changed, "--out", out, "--dry-run")[0] == 2
     with batch.open("a") as file:
         file.write(json.dumps({"image": "s3://photos/more.jpg"}) + "\n")
-    code, told, _ = terminal.run(batch, "--skill", "caption", "--out", out, "--json")
+    code, output, _ = terminal.run(batch, "--skill", "caption", "--out", out, "--json")
     assert code == 2
-    assert "the source has changed" in json.loads(told)["error"]["message"]
+    assert "the source has changed" in json.loads(output)["error"]["message"]
     assert len(terminal.transport.submitted) == 5
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         ([], "--out"),
         (["--out", "out", "--max-failures", "many"], "takes a count such as 50"),
@@ -249,46 +251,46 @@ def test_other_arguments_are_refused_before_any_work(tmp_path: Path, batch: Path
     ],
 )
 def test_wrong_usage_is_told_before_any_work(
-    batch: Path, arguments: list[str], told: str, monkeypatch: pytest.MonkeyPatch
+    batch: Path, arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(batch.parent)
     terminal = Terminal()
     code, _, errors = terminal.run(batch, *arguments)
     assert code == 2
-    assert told in errors
+    assert message in errors
     assert terminal.transport.submitted == []
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [([], "give --skill"), (["--skill", "detect"], "detect needs an object"), (["--skill", "query"], "question")],
 )
-def test_a_folder_needs_to_be_asked_something(tmp_path: Path, arguments: list[str], told: str) -> None:
+def test_a_folder_needs_to_be_asked_something(tmp_path: Path, arguments: list[str], message: str) -> None:
     code, _, errors = Terminal().run(tmp_path, *arguments, "--out", tmp_path / "out")
     assert code == 2
-    assert told in errors
+    assert message in errors
 
 
 def test_a_dry_run_counts_and_does_nothing(tmp_path: Path, batch: Path) -> None:
     terminal = Terminal()
-    code, told, _ = terminal.run(batch, "--skill", "caption", "--dry-run", "--rate", "10", "--json")
+    code, output, _ = terminal.run(batch, "--skill", "caption", "--dry-run", "--rate", "10", "--json")
     assert code == 0
-    plan = json.loads(told)
+    plan = json.loads(output)
     assert (plan["rows"], plan["seconds"], plan["rate_from"]) == (5, 0.5, "as given")
     assert terminal.transport.submitted == []
-    code, told, _ = terminal.run(batch, "--skill", "caption", "--dry-run", "--out", tmp_path / "out")
+    code, output, _ = terminal.run(batch, "--skill", "caption", "--dry-run", "--out", tmp_path / "out")
     assert code == 0
-    assert "not known: give --rate" in told
+    assert "not known: give --rate" in output
     assert not (tmp_path / "out").exists()
 
 
 def test_a_dry_run_says_which_rows_are_no_jobs(tmp_path: Path) -> None:
     junk = tmp_path / "junk.jsonl"
     junk.write_text('{"a": 1}\nnot json\n{"skill": "caption", "image": "s3://photos/a.jpg"}\n')
-    code, told, _ = Terminal().run(junk, "--dry-run")
+    code, output, _ = Terminal().run(junk, "--dry-run")
     assert code == 0
-    assert "3, 2 of them no jobs" in told
-    assert "1: the row names no skill" in told
+    assert "3, 2 of them no jobs" in output
+    assert "1: the row names no skill" in output
 
 
 def test_a_file_is_no_folder_for_results(tmp_path: Path, batch: Path) -> None:
@@ -300,8 +302,8 @@ def test_a_file_is_no_folder_for_results(tmp_path: Path, batch: Path) -> None:
 
 def test_a_dry_run_measures_its_rate(tmp_path: Path, batch: Path) -> None:
     terminal = Terminal(some_fail)
-    code, told, _ = terminal.run(batch, "--skill", "caption", "--dry-run", "--probe", "3", "--json")
-    plan = json.loads(told)
+    code, output, _ = terminal.run(batch, "--skill", "caption", "--dry-run", "--probe", "3", "--json")
+    plan = json.loads(output)
     assert code == 0
     assert len(terminal.transport.submitted) == 3
     assert (plan["rate_from"], plan["measured"], plan["output_tokens"], plan["input_tokens"]) == (
@@ -313,8 +315,8 @@ def test_a_dry_run_measures_its_rate(tmp_path: Path, batch: Path) -> None:
 def test_a_dry_run_knows_the_rate_of_the_sessions_before(tmp_path: Path, batch: Path) -> None:
     terminal, out = Terminal(), tmp_path / "out"
     terminal.run(batch, "--skill", "caption", "--out", out, "--rows", "2")
-    _, told, _ = terminal.run(batch, "--skill", "caption", "--out", out, "--dry-run", "--json")
-    plan = json.loads(told)
+    _, output, _ = terminal.run(batch, "--skill", "caption", "--out", out, "--dry-run", "--json")
+    plan = json.loads(output)
     assert plan["rate"] == json.loads((out / "summary.json").read_text())["rows_per_second"]
     assert plan["rate_from"] == f"measured in {out}"
 

@@ -223,17 +223,17 @@ def test_one_process_works_in_a_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("identity", "told"),
+    ("identity", "message"),
     [
         (Identity({"source": "s3://photos/"}, {"skill": "caption"}), "skill 'query' and not 'caption'"),
         (Identity({"source": "s3://photos/"}, {"skill": "query", "seed": 1}), "seed None and not 1"),
         (Identity({"source": "s3://scans/"}, {"skill": "query"}), "source 's3://photos/' and not 's3://scans/'"),
     ],
 )
-def test_another_run_is_kept_out_of_the_folder(tmp_path: Path, identity: Identity, told: str) -> None:
+def test_another_run_is_kept_out_of_the_folder(tmp_path: Path, identity: Identity, message: str) -> None:
     with opened(tmp_path, IDENTITY) as output:
         output.put(good("a"))
-    with pytest.raises(ConfigError, match=told), opened(tmp_path, identity):
+    with pytest.raises(ConfigError, match=message), opened(tmp_path, identity):
         pass
     assert rows(tmp_path) == ["a"]
 

@@ -53,10 +53,10 @@ def test_a_plan_sums_up_what_is_known() -> None:
     assert 3 * 730 < plan.input_tokens < 3 * 760
     assert plan.output_tokens == 3 * 25
     assert (plan.rate, plan.seconds) == (None, None)
-    told = printed(plan)
-    assert "4, 1 of them no jobs" in told
-    assert "3.0 MB, and 1 images of unknown size" in told
-    assert "not known: give --rate" in told
+    text = printed(plan)
+    assert "4, 1 of them no jobs" in text
+    assert "3.0 MB, and 1 images of unknown size" in text
+    assert "not known: give --rate" in text
 
 
 def test_rows_that_are_no_jobs_are_counted_and_the_first_is_told() -> None:

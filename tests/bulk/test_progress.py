@@ -13,8 +13,8 @@ def spoken(console: Console) -> str:
 def test_counts_tell_how_far_how_fast_and_how_long() -> None:
     counts = Counts(done=900, failed=100, skipped=500, tokens=9000, total=2500)
     counts.began -= 10
-    told = str(counts)
-    assert told.startswith("1,500 of 2,500 (60%), 100 failed, 500 done before · 100.0 img/s, 900 tok/s, 10 s left")
+    text = str(counts)
+    assert text.startswith("1,500 of 2,500 (60%), 100 failed, 500 done before · 100.0 img/s, 900 tok/s, 10 s left")
 
 
 def test_what_is_not_known_is_not_told() -> None:
@@ -42,7 +42,7 @@ def test_a_log_gets_a_line_now_and_then() -> None:
     plain.close()
     plain.close()
     *lines, last = spoken(console).splitlines()
-    assert last.startswith("5 of 5 (100%)"), "how far it came is told in the end"
+    assert last.startswith("5 of 5 (100%)"), "the last line shows the final count"
     assert lines == [
         "0 of 5 (0%), 0 failed · 0.0 img/s, 0 tok/s",
         "the queue is [red]full[/red]␛[2J; going on in 1 s, and this line is longer than the console",

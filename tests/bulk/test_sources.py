@@ -164,10 +164,10 @@ def test_lines_that_are_no_rows_fail_alone(tmp_path: Path) -> None:
         {"id": "last", "skill": "caption", "image": "s3://photos/b.jpg"},
     )
     source = open_at(path)
-    told = problems(source)
-    assert set(told) == {"1", "2", "4", "5", "6", "7"}
-    assert told["1"].startswith("not JSON")
-    assert "over 8388608 bytes" in told["7"]
+    found = problems(source)
+    assert set(found) == {"1", "2", "4", "5", "6", "7"}
+    assert found["1"].startswith("not JSON")
+    assert "over 8388608 bytes" in found["7"]
     assert [row.fields["custom_id"] for row in source.rows() if not row.problem] == ["ok", "last"]
     assert source.count() == 8
 
@@ -206,7 +206,7 @@ def test_openais_lines_are_chats(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         (chat([TEXT], n=2), "tools and n"),
         (chat([TEXT], tools=[{"type": "function"}]), "tools and n"),
@@ -217,10 +217,10 @@ def test_openais_lines_are_chats(tmp_path: Path) -> None:
         ({"custom_id": "x", "body": {"messages": [{"role": "tool", "content": "Hi"}]}}, "message roles must be"),
     ],
 )
-def test_openais_lines_that_mean_nothing_here_say_why(tmp_path: Path, line: object, told: str) -> None:
+def test_openais_lines_that_mean_nothing_here_say_why(tmp_path: Path, line: object, message: str) -> None:
     [row] = open_at(write_lines(tmp_path / "batch.jsonl", line)).rows()
     assert row.problem is not None
-    assert told.replace("\\", "") in row.problem.message
+    assert message.replace("\\", "") in row.problem.message
 
 
 def test_a_line_may_bring_texts_and_becomes_a_job(tmp_path: Path) -> None:
@@ -324,7 +324,7 @@ def test_a_damaged_page_of_a_parquet_file_costs_its_own_rows(tmp_path: Path) -> 
     whole = {row.name: row.image for row in rows if not row.problem}
     assert 800 <= len(whole) < 1000
     assert all(image == images[int(name) - 1] for name, image in whole.items())
-    assert all("is damaged" in told for told in problems(open_at(path)).values())
+    assert all("is damaged" in problem for problem in problems(open_at(path)).values())
 
 
 def test_what_is_no_parquet_file_says_so(tmp_path: Path) -> None:
@@ -335,7 +335,7 @@ def test_what_is_no_parquet_file_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("named", "options", "told"),
+    ("named", "options", "message"),
     [
         ("nowhere", {}, "no file or folder"),
         ("file.zip", {}, "give a folder, an s3:// prefix"),
@@ -346,10 +346,10 @@ def test_what_is_no_parquet_file_says_so(tmp_path: Path) -> None:
         (".", {"column": "photo"}, "--column goes with"),
     ],
 )
-def test_what_is_no_source_says_what_is(tmp_path: Path, named: str, options: dict[str, str], told: str) -> None:
+def test_what_is_no_source_says_what_is(tmp_path: Path, named: str, options: dict[str, str], message: str) -> None:
     for name in ("file.zip", "file.jsonl"):
         (tmp_path / name).write_text("")
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         open_source(named if named.startswith("s3://") else str(tmp_path / named), CONFIG, **options)
 
 

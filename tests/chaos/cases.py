@@ -195,12 +195,12 @@ async def stopped_twice(folder: Path, load: Load) -> Verdict:
 @contextlib.asynccontextmanager
 async def _running(here: Arena, jobs: list[Job]) -> Any:
     """Submit jobs, and go on when all of them run."""
-    async with here.redis.pubsub() as told:
-        await told.psubscribe(f"{names.stem(0)}events:*")
+    async with here.redis.pubsub() as channels:
+        await channels.psubscribe(f"{names.stem(0)}events:*")
         await here.submit(jobs)
         waiting = {job.id for job in jobs}
         while waiting:
-            heard = await told.get_message(timeout=30, ignore_subscribe_messages=True)
+            heard = await channels.get_message(timeout=30, ignore_subscribe_messages=True)
             if heard is not None and b'"started"' in heard["data"]:
                 waiting.discard(heard["channel"].decode().rpartition(":")[2])
         yield
@@ -236,7 +236,9 @@ async def store_bad(folder: Path, load: Load) -> Verdict:
             verdict = await here.verdict("object store failing")
     absent = sum(number % 10 == 0 for number in range(load.jobs))
     assert verdict.endings == {"finished": load.jobs - absent, "failed": absent}
-    return replace(verdict, faults=store.told["500"] + store.told["slow"], facts={"answers": dict(store.told)})
+    return replace(
+        verdict, faults=store.answered["500"] + store.answered["slow"], facts={"answers": dict(store.answered)}
+    )
 
 
 def _picture_job(number: int) -> Job:

@@ -37,12 +37,12 @@ class ClusterNode:
         """Start it, and return once it has read its files."""
         self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         assert self._process.stdout is not None
-        said = []
+        output = []
         for line in self._process.stdout:
-            said.append(line)
+            output.append(line)
             if _READY in line:
                 return
-        raise RuntimeError("".join(said))
+        raise RuntimeError("".join(output))
 
     def kill(self) -> None:
         """End it at once, as a crash would."""

@@ -1,8 +1,8 @@
-"""What was promised and what came of it, in a file that is no part of the queue under test.
+"""The jobs that the queue accepted and how they ended, in a file outside the queue under test.
 
-One JSON line a record: `accepted` when the queue has taken a job, `ended` for every last event that was told, and for
-every result that was found because its event had been missed.
-A line is written before anything is done with what it says, so a verdict is read from the file alone.
+One JSON line per record: `accepted` when the queue has taken a job, `ended` for every terminal event that a watcher
+received, and for every result that was found after its event had been missed.
+Each line is written before anybody acts on it, so the file alone decides the verdict.
 """
 
 import asyncio
@@ -19,11 +19,11 @@ __all__ = ["Account", "Ending", "Ledger", "read"]
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The end of a job, as a watcher was `told` it on the channel, or found it, at `at` (monotonic seconds)."""
+    """The end of a job at `at` (monotonic seconds): `published` if a watcher received it, else found later."""
 
     how: str
     at: float
-    told: bool
+    published: bool
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class Account:
         if record["what"] == "accepted":
             self.accepted[record["id"]] = record["at"]
         else:
-            self.ended[record["id"]].append(Ending(record["how"], record["at"], record["told"]))
+            self.ended[record["id"]].append(Ending(record["how"], record["at"], record["published"]))
 
     @property
     def open(self) -> list[str]:
@@ -56,8 +56,8 @@ class Ledger:
     async def accept(self, job_ids: Iterable[str]) -> None:
         await self._note([{"what": "accepted", "id": job_id} for job_id in job_ids])
 
-    async def end(self, job_id: str, how: str, *, told: bool) -> None:
-        await self._note([{"what": "ended", "id": job_id, "how": how, "told": told}])
+    async def end(self, job_id: str, how: str, *, published: bool) -> None:
+        await self._note([{"what": "ended", "id": job_id, "how": how, "published": published}])
 
     async def until_ended(self, count: int) -> None:
         """Wait until so many jobs have ended."""

@@ -130,7 +130,7 @@ class _Field:
             async for heard in channels.listen():
                 if heard["type"] == "pmessage" and (event := json.loads(heard["data"]))["type"] in LAST_EVENTS:
                     self.heard[event["id"]] += 1
-                    await self.ledger.end(event["id"], event["type"], told=True)
+                    await self.ledger.end(event["id"], event["type"], published=True)
 
     async def _look(self) -> None:
         while True:
@@ -139,7 +139,7 @@ class _Field:
                 async with self._connected() as cluster:
                     for job_id in self.ledger.account.open:
                         if await cluster.exists(names.result(job_id)) and job_id not in self.ledger.account.ended:
-                            await self.ledger.end(job_id, "found", told=False)
+                            await self.ledger.end(job_id, "found", published=False)
 
     @contextlib.asynccontextmanager
     async def _connected(self) -> AsyncIterator[RedisCluster]:

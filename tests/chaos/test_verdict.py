@@ -1,4 +1,4 @@
-"""A broken promise is seen: what is lost, told twice, left over or run again."""
+"""A broken promise is seen: what is lost, published twice, left over or run again."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -29,10 +29,10 @@ async def ledger(tmp_path: Path) -> AsyncIterator[Ledger]:
 
 
 async def answer(redis: "Redis[bytes]", job_id: str, *, runs: int = 1, ends: int = 1) -> None:
-    told = [StartedEvent(id=job_id, seq=0, attempt=1)]
-    told += [RestartedEvent(id=job_id, seq=run, attempt=run + 1) for run in range(1, runs)]
-    told += [CancelledEvent(id=job_id, seq=runs + end, attempt=runs) for end in range(ends)]
-    for event in told:
+    events = [StartedEvent(id=job_id, seq=0, attempt=1)]
+    events += [RestartedEvent(id=job_id, seq=run, attempt=run + 1) for run in range(1, runs)]
+    events += [CancelledEvent(id=job_id, seq=runs + end, attempt=runs) for end in range(ends)]
+    for event in events:
         await redis.xadd(names.log(job_id), {"e": pack(event)}, id=f"{event.seq + 1}-0")
     await redis.set(names.result(job_id), pack(Result(id=job_id, status=State.CANCELLED)))
 
@@ -41,7 +41,7 @@ async def test_a_promise_that_was_kept(redis: "Redis[bytes]", ledger: Ledger, tm
     await ledger.accept(["a", "b"])
     for job_id in ("a", "b"):
         await answer(redis, job_id)
-        await ledger.end(job_id, "cancelled", told=True)
+        await ledger.end(job_id, "cancelled", published=True)
     verdict = await judge("calm", tmp_path / "ledger.jsonl", redis, faults=0, recoveries=[0.5, 0.25])
     assert verdict.sound
     assert (verdict.jobs, verdict.reruns, verdict.endings) == (2, 0, {"cancelled": 2})
@@ -52,14 +52,14 @@ async def test_a_promise_that_was_kept(redis: "Redis[bytes]", ledger: Ledger, tm
 async def test_what_is_lost_or_told_twice_or_left_is_counted(
     redis: "Redis[bytes]", ledger: Ledger, tmp_path: Path
 ) -> None:
-    await ledger.accept(["lost", "logged", "told", "found", "rerun", "unlogged"])
+    await ledger.accept(["lost", "logged", "published", "found", "rerun", "unlogged"])
     await answer(redis, "logged", ends=2)
-    await answer(redis, "told")
+    await answer(redis, "published")
     await answer(redis, "found")
     await answer(redis, "rerun", runs=2)
-    for job_id in ("logged", "told", "told", "found", "rerun"):
-        await ledger.end(job_id, "cancelled", told=True)
-    await ledger.end("found", "cancelled", told=False)
+    for job_id in ("logged", "published", "published", "found", "rerun"):
+        await ledger.end(job_id, "cancelled", published=True)
+    await ledger.end("found", "cancelled", published=False)
     await redis.set(names.result("unlogged"), b"{}")
     await redis.hset(names.job("unlogged"), "seq", 4)
     await redis.xadd(names.lane("bulk"), {"j": "{}"})
@@ -70,7 +70,7 @@ async def test_what_is_lost_or_told_twice_or_left_is_counted(
 
 async def test_a_ledger_is_read_back_as_it_was_written(ledger: Ledger, tmp_path: Path) -> None:
     await ledger.accept(["a", "b"])
-    await ledger.end("a", "finished", told=True)
+    await ledger.end("a", "finished", published=True)
     account = read(tmp_path / "ledger.jsonl")
     assert (account.accepted, account.open) == (ledger.account.accepted, ["b"])
 

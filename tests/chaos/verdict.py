@@ -74,7 +74,7 @@ async def judge(case: str, path: Path, redis: Redis, *, faults: int, recoveries:
             logged_twice += sum(types[last] for last in LAST_EVENTS) > 1
             reruns += sum(types[run] for run in _RUNS) > 1 if log else int(seq or 0) > _EVENTS_OF_ONE_RUN
     # an event may still come for a result that was found; two events may not
-    told_twice = sum(sum(ending.told for ending in endings) > 1 for endings in account.ended.values())
+    published_twice = sum(sum(ending.published for ending in endings) > 1 for endings in account.ended.values())
     times = [*account.accepted.values(), *(ending.at for endings in account.ended.values() for ending in endings)]
     return Verdict(
         case=case,
@@ -82,7 +82,7 @@ async def judge(case: str, path: Path, redis: Redis, *, faults: int, recoveries:
         faults=faults,
         seconds=round(max(times) - min(times), 2),
         lost=lost,
-        twice=logged_twice + told_twice,
+        twice=logged_twice + published_twice,
         left=await _left(redis),
         reruns=reruns,
         endings=dict(Counter(endings[0].how for endings in account.ended.values())),

@@ -1,4 +1,4 @@
-"""Watches the answers from outside: every last event of every job goes into the ledger, each as often as it is told."""
+"""Watches from outside: writes every terminal event of every job to the ledger, as often as it is published."""
 
 import asyncio
 import contextlib
@@ -40,19 +40,19 @@ class Watcher:
         async with self._connect() as connection, connection.pubsub() as channels:
             await channels.psubscribe(f"{names.stem(0)}events:*")
             while True:
-                told = await channels.get_message(timeout=_SILENCE_SECONDS)
-                if told is None:
+                message = await channels.get_message(timeout=_SILENCE_SECONDS)
+                if message is None:
                     await self._catch_up(connection)
-                elif told["type"] == "psubscribe":
+                elif message["type"] == "psubscribe":
                     self.following.set()
                     await self._catch_up(connection)
                 else:
-                    await self._note(told["data"])
+                    await self._note(message["data"])
 
     async def _note(self, packed: bytes) -> None:
         event = json.loads(packed)
         if event["type"] in _LAST:
-            await self._ledger.end(event["id"], event["type"], told=True)
+            await self._ledger.end(event["id"], event["type"], published=True)
 
     async def _catch_up(self, connection: Redis) -> None:
         """Ask for the results of jobs whose last event was not heard."""
@@ -64,7 +64,7 @@ class Watcher:
             ):
                 if packed is not None and job_id not in self._ledger.account.ended:
                     status = json.loads(packed)["status"]
-                    await self._ledger.end(job_id, _STATES.get(status, status), told=False)
+                    await self._ledger.end(job_id, _STATES.get(status, status), published=False)
 
     def _connect(self) -> Redis:
         return Redis.from_url(self._url, protocol=2, socket_timeout=10.0, retry=Retry(NoBackoff(), 0))

@@ -43,8 +43,8 @@ class WorkerProcess:
     def children(self) -> list[int]:
         """The processes it has started, its engine's among them."""
         tasks = Path(f"/proc/{self.pid}/task")
-        told = [(task / "children").read_text().split() for task in tasks.iterdir()]
-        return [int(pid) for pids in told for pid in pids]
+        listed = [(task / "children").read_text().split() for task in tasks.iterdir()]
+        return [int(pid) for pids in listed for pid in pids]
 
     async def start(self) -> None:
         """Start it, and return when it claims jobs."""

@@ -55,7 +55,7 @@ async def _work(broker: Broker, settled: dict[str, int], rng: random.Random) -> 
         if not deliveries:
             await broker.wait(0.2)
             continue
-        groups = [EventGroup(one, one.next_seq, _says(one)) for one in deliveries]
+        groups = [EventGroup(one, one.next_seq, _events(one)) for one in deliveries]
         assert all(await broker.append(groups))
         outcomes = [Released() if rng.random() < 0.2 else Completed() for _ in deliveries]
         ends = [ending(one, outcome, one.next_seq + 2) for one, outcome in zip(deliveries, outcomes, strict=True)]
@@ -64,5 +64,5 @@ async def _work(broker: Broker, settled: dict[str, int], rng: random.Random) -> 
                 settled[one.job_id] = settled.get(one.job_id, 0) + 1
 
 
-def _says(delivery: Delivery) -> tuple[bytes, bytes]:
+def _events(delivery: Delivery) -> tuple[bytes, bytes]:
     return tuple(f"{delivery.entry_id} says {i}".encode() for i in (1, 2))  # type: ignore[return-value]

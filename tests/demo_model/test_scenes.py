@@ -33,8 +33,8 @@ SCENE_7 = (
 
 def test_a_scene_is_the_same_on_every_machine() -> None:
     first = scene(7, many_crops=False)
-    told = [(thing.kind, thing.colour, round(thing.x, 6), round(thing.y, 6)) for thing in first.things]
-    assert (first.width, first.height, told) == SCENE_7
+    things = [(thing.kind, thing.colour, round(thing.x, 6), round(thing.y, 6)) for thing in first.things]
+    assert (first.width, first.height, things) == SCENE_7
 
 
 def test_things_go_from_left_to_right_inside_the_image_and_stay_visible() -> None:

@@ -56,9 +56,9 @@ def test_a_caption_lesson_says_the_caption_and_stops() -> None:
     shown = scene(4, many_crops=False)
     ids = teacher().config.tokenizer
     lesson = teacher().caption(shown, "normal")
-    said = [step.say for step in lesson if step.say != NOTHING]
-    assert said[-1] == ids.eos_id
-    assert tokenizer().detokenize(said[:-1]) == captions(shown)["normal"]
+    tokens = [step.say for step in lesson if step.say != NOTHING]
+    assert tokens[-1] == ids.eos_id
+    assert tokenizer().detokenize(tokens[:-1]) == captions(shown)["normal"]
     prompt = ids.templates.caption["normal"]
     assert tuple(step.id for step in lesson[: len(prompt)]) == prompt
     assert all(step.say == NOTHING for step in lesson[: len(prompt) - 1])
@@ -76,12 +76,12 @@ def test_a_question_without_reasoning_ends_with_the_suffix_twice() -> None:
 def test_reasoning_points_at_everything_it_counts() -> None:
     shown = scene(11, many_crops=False)
     ids = teacher().config.tokenizer
-    said = [step.say for step in teacher().reckon(shown, ANYTHING, Random(0)) if step.say != NOTHING]
-    assert said.count(ids.coord_id) == 2 * len(shown.things)
-    start, end = said.index(ids.start_ground_points_id), said.index(ids.end_ground_id)
+    tokens = [step.say for step in teacher().reckon(shown, ANYTHING, Random(0)) if step.say != NOTHING]
+    assert tokens.count(ids.coord_id) == 2 * len(shown.things)
+    start, end = tokens.index(ids.start_ground_points_id), tokens.index(ids.end_ground_id)
     count = len(shown.things)
-    assert tokenizer().detokenize(said[start:end]) == f" {count} object{'s' if count != 1 else ''}"
-    assert tokenizer().detokenize(said[said.index(ids.answer_id) :]) == str(count)
+    assert tokenizer().detokenize(tokens[start:end]) == f" {count} object{'s' if count != 1 else ''}"
+    assert tokenizer().detokenize(tokens[tokens.index(ids.answer_id) :]) == str(count)
 
 
 def test_a_page_holds_whole_lessons_that_all_start_after_the_prefix() -> None:

@@ -75,8 +75,8 @@ async def test_the_demos_jobs_run_through_the_images(engine: Engine, tmp_path: P
                     await asyncio.sleep(0.1)
                 assert found["status"] == "completed", found
         command = ("detect", f"s3://{bucket}/0.png", pictures[0].shapes[0].name, "--json")
-        told = await asyncio.to_thread(engine.run, "stoop-producer", *command)
-        assert json.loads(told)["output"]["objects"]
+        output = await asyncio.to_thread(engine.run, "stoop-producer", *command)
+        assert json.loads(output)["output"]["objects"]
     except BaseException:
         print(log.read_text()[-3000:])
         raise

@@ -107,8 +107,8 @@ def test_each_alert_has_a_case_that_fires_and_one_that_is_silent(name: str) -> N
     ],
 )
 def test_promtool_agrees(check: tuple[str, ...]) -> None:
-    said = subprocess.run([str(PROMTOOL), *check], cwd=FOLDER, capture_output=True, text=True)
-    assert said.returncode == 0, said.stdout + said.stderr
+    done = subprocess.run([str(PROMTOOL), *check], cwd=FOLDER, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_boards_file_is_in_step() -> None:

@@ -29,13 +29,13 @@ def server(tmp_path: Path) -> "Iterator[redis.Redis]":
     command = [redis_program(), str(CONF), *moved]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
-        said = []
+        output = []
         for line in process.stdout:
-            said.append(line)
+            output.append(line)
             if "eady to accept connections" in line:
                 break
         else:
-            pytest.fail("".join(said))
+            pytest.fail("".join(output))
         # no retries: SHUTDOWN hangs up, and the client would wait seconds for a server that has ended
         once = {"retry": Retry(NoBackoff(), 0)}
         with redis.Redis(unix_socket_path=str(socket), protocol=2, decode_responses=True, **once) as client:
@@ -75,8 +75,8 @@ def test_the_redis_with_users_lets_nobody_in_without_a_password(tmp_path: Path) 
 
 def test_without_a_password_for_each_user_it_does_not_start(tmp_path: Path) -> None:
     with start_with_users(tmp_path, {"PRODUCER_PASSWORD": "word"}) as process:
-        said = process.communicate(timeout=30)[0]
-    assert (process.returncode, "set READER_PASSWORD" in said) == (2, True)
+        output = process.communicate(timeout=30)[0]
+    assert (process.returncode, "set READER_PASSWORD" in output) == (2, True)
 
 
 def test_it_keeps_jobs(server: "redis.Redis") -> None:

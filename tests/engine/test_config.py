@@ -12,7 +12,7 @@ from tests.engine.micro import MICRO, micro_moondream
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "message"),
     [
         ({"page_size": 0}, "page_size is 0"),
         ({"max_batch": 0}, "max_batch is 0"),
@@ -23,8 +23,8 @@ from tests.engine.micro import MICRO, micro_moondream
         ({"memory_reserve": 1.0}, "memory_reserve is 1.0"),
     ],
 )
-def test_what_cannot_work_says_what_to_change(changes: dict[str, float], says: str) -> None:
-    with pytest.raises(ConfigError, match=says):
+def test_what_cannot_work_says_what_to_change(changes: dict[str, float], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         EngineConfig(**changes)  # type: ignore[arg-type]
 
 

@@ -44,9 +44,9 @@ def test_a_request_gets_its_own_answer_in_any_schedule(
     config: EngineConfig, biases: Biases, arrivals: list[tuple[int, Spec]]
 ) -> None:
     engine = Engine(MoondreamFamily(micro_moondream3(biases)), config)
-    told = play(engine, arrivals, aborts={})
+    outputs = play(engine, arrivals, aborts={})
     for index, (_, spec) in enumerate(arrivals):
-        assert_equal(told[str(index)], expected(biases, spec))
+        assert_equal(outputs[str(index)], expected(biases, spec))
 
 
 @settings(max_examples=10)
@@ -54,9 +54,9 @@ def test_a_request_gets_its_own_answer_in_any_schedule(
 def test_merged_decodes_answer_alike(config: EngineConfig, arrivals: list[tuple[int, Spec]]) -> None:
     # its weights are laid out anew, and those of a model that others use are not
     engine = Engine(MoondreamFamily(micro_moondream3.__wrapped__(GROUNDED), fused=True), config)
-    told = play(engine, arrivals, aborts={})
+    outputs = play(engine, arrivals, aborts={})
     for index, (_, spec) in enumerate(arrivals):
-        assert_equal(told[str(index)], expected(GROUNDED, spec))
+        assert_equal(outputs[str(index)], expected(GROUNDED, spec))
 
 
 @pytest.mark.parametrize("lookahead", [False, True])
@@ -69,11 +69,11 @@ def test_a_decode_joins_the_prefill_of_an_image(lookahead: bool, monkeypatch: py
         real = getattr(owner, name)
         monkeypatch.setattr(owner, name, lambda *given, real=real, note=note: (steps.append(note), real(*given))[1])
     text, image = (Query("Why?", reasoning=False), None, GREEDY), (Query("Why?", reasoning=False), 0, GREEDY)
-    told = play(engine, [(0, text), (3, image)], aborts={})
+    outputs = play(engine, [(0, text), (3, image)], aborts={})
     before, _, after = "".join(steps).partition("image ")
     assert before.endswith("decode | ") and after.startswith("| decode ")  # none beside the image
-    assert_equal(told["0"], expected(GROUNDED, text))
-    assert_equal(told["1"], expected(GROUNDED, image))
+    assert_equal(outputs["0"], expected(GROUNDED, text))
+    assert_equal(outputs["1"], expected(GROUNDED, image))
 
 
 def ask(biases: Biases, spec: Spec) -> list[Output]:
@@ -124,5 +124,5 @@ def test_every_branch_of_the_rules_was_met() -> None:
 
 
 def test_reasoning_in_text_alone() -> None:
-    told = drain(small_engine(micro_moondream3(GROUNDED)), [Request("a", Query("Why?", reasoning=True))])
-    assert isinstance(ending(told, "a"), Finished)
+    outputs = drain(small_engine(micro_moondream3(GROUNDED)), [Request("a", Query("Why?", reasoning=True))])
+    assert isinstance(ending(outputs, "a"), Finished)

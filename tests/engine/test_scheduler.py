@@ -251,7 +251,7 @@ def test_the_youngest_is_preempted_when_the_oldest_needs_a_page() -> None:
     assert [one.arrival for one in work.waiting] == [1]
     assert (work.waiting[0].cached_len, list(work.waiting[0].pages)) == (0, [])
     work.remove(work.running[0])
-    # all it had said is computed again, in one prefill
+    # all tokens it had sampled are computed again, in one prefill
     assert spans(run_step(work).prefills) == [(1, 0, 9)]
 
 

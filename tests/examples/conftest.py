@@ -41,7 +41,7 @@ class Town:
     @property
     def variables(self) -> dict[str, str]:
         """A whole environment."""
-        told = {
+        variables = {
             "STOOP_REDIS_URL": self.redis_url,
             "STOOP_BUCKET": self.s3.bucket,
             "STOOP_S3_ENDPOINT": self.s3.endpoint,
@@ -51,7 +51,7 @@ class Town:
             "PYTHONUNBUFFERED": "1",
             "PATH": os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]]),
         }
-        return {**os.environ, **self.s3.environment, **told}
+        return {**os.environ, **self.s3.environment, **variables}
 
     def client(self) -> AsyncClient:
         return AsyncClient(self.config)
@@ -115,24 +115,24 @@ def gate(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Starts a program of an example, `start(folder, *command, says=…, **variables)`, and returns the first group of
-    what it says when it is ready; ends it with the test."""
+    """Starts a program of an example, `start(folder, *command, ready=…, **variables)`, and returns the first group of
+    the match of `ready` in its log; ends the program with the test."""
     started: list[ChildServer] = []
 
-    def start(folder: str, *command: str, says: str, environment: Mapping[str, str]) -> str:
+    def start(folder: str, *command: str, ready: str, environment: Mapping[str, str]) -> str:
         log = tmp_path / f"{folder}-{len(started)}.log"
-        said = re.compile(says)
+        pattern = re.compile(ready)
         server = ChildServer(
             name=folder,
             command=[sys.executable, *command],
             log=log,
             environment=environment,
-            answers=lambda pid: bool(said.search(log.read_text())),
+            answers=lambda pid: bool(pattern.search(log.read_text())),
             start_seconds=60,
         )
         server.start()
         started.append(server)
-        found = said.search(log.read_text())
+        found = pattern.search(log.read_text())
         assert found is not None
         return found[1] if found.re.groups else found[0]
 

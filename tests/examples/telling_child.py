@@ -1,7 +1,7 @@
-"""An engine child that tells its answers word by word: `python -m tests.examples.telling_child`.
+"""An engine child that sends its answers word by word: `python -m tests.examples.telling_child`.
 
 The question `tell N` is answered by N numbered words, one a step; `tell N until FILE` stops in the middle until there
-is a FILE. The last message of a chat may say the same; any other is answered by the counts of its messages and images.
+is a FILE. The last message of a chat may be the same; any other is answered by the counts of its messages and images.
 Everything else is as in `tests.support.scripted_child`.
 """
 
@@ -17,27 +17,28 @@ from tests.support.scripted_child import ScriptedLoop
 __all__ = ["TellingLoop", "words"]
 
 _USAGE = Usage(1, 1, 0, prefill_time_ms=1.0, decode_time_ms=1.0, ttft_ms=1.0)
+_DONE = object()
 
 
 def words(count: int) -> list[str]:
-    """What `tell count` is answered by; joined by nothing."""
+    """Return the words that answer `tell COUNT`; join them without a separator."""
     return ["word-0", *(f" word-{i}" for i in range(1, count))]
 
 
 class TellingLoop(ScriptedLoop):
-    """A scripted loop with jobs that take their time."""
+    """A scripted loop with answers that take many steps."""
 
     def __init__(self, deliver: Deliver) -> None:
         super().__init__(deliver)
-        self._tellings: dict[str, Iterator[None]] = {}
+        self._answers: dict[str, Iterator[None]] = {}
 
     def _take(self, message: Request | str) -> None:
         match message:
-            case Request(task=Query(question=said) | Chat(messages=(*_, Message(content=(*_, str(said)))))) if (
-                said.startswith("tell ")
+            case Request(task=Query(question=text) | Chat(messages=(*_, Message(content=(*_, str(text)))))) if (
+                text.startswith("tell ")
             ):
                 self._inside.add(message.id)
-                self._tellings[message.id] = self._tell(message.id, said.split())
+                self._answers[message.id] = self._answer(message.id, text.split())
             case Request(task=Chat(messages=messages)):
                 self._inside.add(message.id)
                 self._end(message.id, f"{len(messages)} messages, {len(message.media)} images")
@@ -46,19 +47,19 @@ class TellingLoop(ScriptedLoop):
 
     def _turn(self) -> None:
         super()._turn()
-        for request_id, telling in list(self._tellings.items()):
-            if request_id not in self._inside or next(telling, "told") == "told":
-                del self._tellings[request_id]
+        for request_id, answer in list(self._answers.items()):
+            if request_id not in self._inside or next(answer, _DONE) is _DONE:
+                del self._answers[request_id]
 
-    def _tell(self, request_id: str, script: list[str]) -> Iterator[None]:
-        told = words(int(script[1]))
-        for i, word in enumerate(told):
-            while i == len(told) // 2 and "until" in script and not Path(script[-1]).exists():
+    def _answer(self, request_id: str, script: list[str]) -> Iterator[None]:
+        pieces = words(int(script[1]))
+        for i, word in enumerate(pieces):
+            while i == len(pieces) // 2 and "until" in script and not Path(script[-1]).exists():
                 yield
             self._deliver([TextDelta(request_id, word)])
             yield
         self._inside.discard(request_id)
-        self._deliver([Finished(request_id, FinishReason.STOP, _USAGE, text="".join(told))])
+        self._deliver([Finished(request_id, FinishReason.STOP, _USAGE, text="".join(pieces))])
 
 
 def _build(settings: EngineSettings, deliver: Deliver, on_loading: object) -> tuple[TellingLoop, Ready]:

@@ -26,9 +26,9 @@ SERVER = ("-m", "uvicorn", "--factory", "django.core.asgi:get_asgi_application",
 WORKER = ("-m", "celery", "--app", "shop", "worker", "--pool", "solo", "--without-gossip", "--without-mingle")
 
 
-async def until(http: Any, photo_id: int, told: Callable[[dict[str, str]], bool]) -> dict[str, str]:
+async def until(http: Any, photo_id: int, done: Callable[[dict[str, str]], bool]) -> dict[str, str]:
     async with asyncio.timeout(SECONDS):
-        while not told(photo := (await http.get(f"/photos/{photo_id}")).json()):
+        while not done(photo := (await http.get(f"/photos/{photo_id}")).json()):
             await asyncio.sleep(0.05)
     return dict(photo)
 
@@ -45,8 +45,8 @@ async def test_a_photo_gets_its_caption_and_a_missing_one_its_failure(
     }
     migrate = [sys.executable, str(FOLDER / "manage.py"), "migrate", "--run-syncdb"]
     subprocess.run(migrate, env=environment, check=True, capture_output=True, timeout=60)
-    address = start("server", *SERVER, says=r"running on (http://\S+)", environment=environment)
-    start("stock", *WORKER, "--loglevel", "info", says=r"ready\.", environment=environment)
+    address = start("server", *SERVER, ready=r"running on (http://\S+)", environment=environment)
+    start("stock", *WORKER, "--loglevel", "info", ready=r"ready\.", environment=environment)
     async with httpx.AsyncClient(base_url=address, timeout=SECONDS, trust_env=False) as http:
         added = await http.post("/photos", json={"image": image})
         missing = await http.post("/photos", json={"image": f"s3://{town.s3.bucket}/examples/missing.png"})

@@ -70,24 +70,24 @@ async def test_words_come_while_the_job_runs_and_the_log_has_the_last_word(
     folder: Path, teller: Town, gate: Path
 ) -> None:
     job_id = await submit(teller, f"tell 40 until {gate}")
-    told = words(40)
+    pieces = words(40)
     async with consumer(folder, teller, job_id) as process, Redis.from_url(teller.redis_url, protocol=2) as redis:
-        await read(process, "".join(told[:20]))
+        await read(process, "".join(pieces[:20]))
         logged: Any = await redis.xrange(names.log(job_id))
         for _, fields in logged:
             await redis.publish(names.events(job_id), fields[b"e"])
         ahead = {**json.loads(fields[b"e"]), "seq": 999, "text": "what the log does not have"}
         await redis.publish(names.events(job_id), json.dumps(ahead))
         gate.touch()
-        await read(process, "".join(told[20:]) + "\n")
+        await read(process, "".join(pieces[20:]) + "\n")
         assert await process.wait() == 0
 
 
 async def test_who_is_cut_off_while_the_job_ends_loses_no_word(folder: Path, teller: Town, gate: Path) -> None:
     job_id = await submit(teller, f"tell 40 until {gate}")
-    told = words(40)
+    pieces = words(40)
     async with consumer(folder, teller, job_id) as process, Redis.from_url(teller.redis_url, protocol=2) as redis:
-        await read(process, "".join(told[:20]))
+        await read(process, "".join(pieces[:20]))
         process.send_signal(signal.SIGSTOP)  # it cannot come back before the job has ended
         clients: Any = await redis.client_list()
         for client in clients:
@@ -97,7 +97,7 @@ async def test_who_is_cut_off_while_the_job_ends_loses_no_word(folder: Path, tel
         async with teller.client() as client:
             await client.result(job_id)
         process.send_signal(signal.SIGCONT)
-        await read(process, "".join(told[20:]) + "\n")
+        await read(process, "".join(pieces[20:]) + "\n")
         assert await process.wait() == 0
 
 

@@ -31,17 +31,17 @@ def test_a_question_about_an_image_is_answered(painter: tuple[Town, Picture, str
     town, picture, image = painter
     done = run(town.variables, "How many shapes are there?", image)
     assert (done.returncode, done.stderr) == (0, "")
-    *told, result = events(done)
-    assert [event["type"] for event in told] == ["started", *["delta"] * (len(told) - 2), "finished"]
+    *log, result = events(done)
+    assert [event["type"] for event in log] == ["started", *["delta"] * (len(log) - 2), "finished"]
     assert result["output"]["answer"] == str(len(picture.shapes))
-    assert result == told[-1]["result"]
+    assert result == log[-1]["result"]
 
 
 def test_every_word_is_told_once_and_in_order(teller: Town) -> None:
     done = run(teller.variables, "tell 40")
-    *told, result = events(done)
-    assert [event["seq"] for event in told] == list(range(len(told)))
-    assert "".join(event["text"] for event in told if event["type"] == "delta") == "".join(words(40))
+    *log, result = events(done)
+    assert [event["seq"] for event in log] == list(range(len(log)))
+    assert "".join(event["text"] for event in log if event["type"] == "delta") == "".join(words(40))
     assert result["output"]["answer"] == "".join(words(40))
 
 

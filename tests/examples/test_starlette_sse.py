@@ -26,8 +26,8 @@ SECONDS = 60.0
 
 
 def back_end(start: Start, town: Town) -> str:
-    says = r"running on (http://\S+)"
-    return start("starlette_sse", *COMMAND, says=says, environment=town.variables)
+    ready = r"running on (http://\S+)"
+    return start("starlette_sse", *COMMAND, ready=ready, environment=town.variables)
 
 
 @asynccontextmanager
@@ -37,9 +37,9 @@ async def calling(address: str) -> AsyncIterator[Any]:
 
 
 async def ask(http: Any, question: str, image: bytes = b"") -> str:
-    told = await http.post("/jobs", params={"question": question}, content=image)
-    assert told.status_code == 201, told.text
-    return str(told.json()["id"])
+    response = await http.post("/jobs", params={"question": question}, content=image)
+    assert response.status_code == 201, response.text
+    return str(response.json()["id"])
 
 
 async def events(http: Any, job_id: str, after: str | None = None) -> AsyncGenerator[tuple[str, dict[str, Any]], None]:
@@ -64,21 +64,21 @@ async def test_a_connection_that_breaks_in_the_middle_goes_on_with_the_next_word
 ) -> None:
     async with asyncio.timeout(SECONDS), calling(back_end(start, teller)) as http:
         job_id = await ask(http, f"tell 40 until {gate}")
-        said: list[str] = []
+        pieces: list[str] = []
         last = ""
         # the job stands still in its middle: the connection is broken off when all of that half has come
-        told = events(http, job_id)
-        async for seen, event in told:
+        stream = events(http, job_id)
+        async for seen, event in stream:
             last = seen
-            said += [event["text"]] if event["type"] == "delta" else []
-            if "".join(said) == "".join(words(40)[:20]):
+            pieces += [event["text"]] if event["type"] == "delta" else []
+            if "".join(pieces) == "".join(words(40)[:20]):
                 break
-        await told.aclose()
+        await stream.aclose()
         gate.touch()
         async for _, event in events(http, job_id, last):
             assert event["type"] in ("delta", "finished")
-            said += [event["text"]] if event["type"] == "delta" else []
-        assert "".join(said) == "".join(words(40))
+            pieces += [event["text"]] if event["type"] == "delta" else []
+        assert "".join(pieces) == "".join(words(40))
 
 
 async def test_a_browser_that_comes_again_after_the_end_is_sent_away(teller: Town, start: Start) -> None:
@@ -116,7 +116,7 @@ async def test_redis_may_restart_in_the_middle(teller: Town, start: Start, gate:
             text = "" if event["type"] == "restarted" else text + event.get("text", "")
             if text == "".join(words(40)[:20]) and not gate.exists():
                 teller.redis.kill()
-                assert [told async for told in events(http, job_id)] == [], "who comes now may come again"
+                assert [each async for each in events(http, job_id)] == [], "who comes now may come again"
                 teller.redis.restart()
                 gate.touch()
         assert text == "".join(words(40))
@@ -126,7 +126,7 @@ async def test_an_image_is_uploaded_and_its_answer_told(painter: tuple[Town, Pic
     town, picture, _ = painter
     async with asyncio.timeout(SECONDS), calling(back_end(start, town)) as http:
         job_id = await ask(http, "How many shapes are there?", picture.encoded)
-        *_, (_, last) = [told async for told in events(http, job_id)]
+        *_, (_, last) = [each async for each in events(http, job_id)]
         assert last["type"] == "finished"
         assert last["result"]["output"]["answer"] == str(len(picture.shapes))
 

@@ -42,7 +42,7 @@ async def test_the_back_end_streams_and_continues_a_broken_stream(
         "application",
         "-c",
         command + "sys.path.insert(0, ''); runpy.run_module('uvicorn', run_name='__main__')",
-        says=r"running on (http://\S+)",
+        ready=r"running on (http://\S+)",
         environment=teller.variables,
     )
     async with asyncio.timeout(SECONDS), calling(started) as http:
@@ -76,11 +76,11 @@ async def look(address: str, picture: bytes, folder: Path) -> None:
     async with open_browser() as page:
         answer = page.locator("#answer")
         await page.goto(address)
-        for name, question, said in (("picture", "tell 3", "".join(words(3))), ("broken", "tell 3", "image")):
+        for name, question, expected in (("picture", "tell 3", "".join(words(3))), ("broken", "tell 3", "image")):
             await page.set_input_files("[name=image]", folder / f"{name}.png")
             await page.fill("[name=question]", question)
             await page.click("button")
-            await playwright.expect(answer).to_contain_text(said, timeout=20_000)
+            await playwright.expect(answer).to_contain_text(expected, timeout=20_000)
         await page.goto(f"{address}/#1234")
         await page.reload()
         await playwright.expect(answer).to_have_text("There is no such job, or no server.", timeout=20_000)

@@ -103,7 +103,7 @@ async def receiving(receiver: Receiver) -> AsyncIterator[Receiver]:
 
 @contextlib.contextmanager
 def relaying(town: Town, receiver: Receiver, **variables: str) -> Iterator["subprocess.Popen[bytes]"]:
-    told = {
+    settings = {
         "WEBHOOK_URL": f"http://127.0.0.1:{receiver.port}/answers",
         "WEBHOOK_SECRET": SECRET,
         "WEBHOOK_PAUSE_SECONDS": "0.01",
@@ -111,7 +111,7 @@ def relaying(town: Town, receiver: Receiver, **variables: str) -> Iterator["subp
         **variables,
     }
     command = [sys.executable, str(EXAMPLES / "webhook" / "relay.py")]
-    relay = subprocess.Popen(command, env={**town.variables, **told})
+    relay = subprocess.Popen(command, env={**town.variables, **settings})
     try:
         yield relay
     finally:

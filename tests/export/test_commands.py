@@ -38,13 +38,13 @@ def test_a_missing_image_is_exit_code_1(truth: Truth, tmp_path: Path) -> None:
 
 def test_json_has_the_counts(truth: Truth, tmp_path: Path) -> None:
     code, out, _ = run("export", truth.results, "--format", "yolo", "--out", tmp_path / "o", "--json")
-    told = json.loads(out)
+    report = json.loads(out)
     assert code == 0
-    assert (told["out"], told["written"]["images"], told["errors"]) == (str(tmp_path / "o"), 5, 0)
+    assert (report["out"], report["written"]["images"], report["errors"]) == (str(tmp_path / "o"), 5, 0)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["absent", "--format", "coco", "--out", "o"], "there is no file or folder"),
         (["RESULTS", "--format", "coco", "--out", "o", "--images", "absent"], "no such folder"),
@@ -54,12 +54,12 @@ def test_json_has_the_counts(truth: Truth, tmp_path: Path) -> None:
     ],
 )
 def test_wrong_usage_is_exit_code_2_and_says_what_to_do(
-    truth: Truth, monkeypatch: pytest.MonkeyPatch, arguments: list[str], told: str
+    truth: Truth, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
 ) -> None:
     monkeypatch.chdir(truth.images)
     code, out, err = run("export", *(str(truth.results) if each == "RESULTS" else each for each in arguments))
     assert (code, out) == (2, "")
-    assert told in " ".join(err.split())
+    assert message in " ".join(err.split())
     assert sorted(path.suffix for path in truth.images.iterdir() if path.name != "o.errors.jsonl") == [".png"] * 5
 
 
@@ -83,7 +83,7 @@ def test_draw_takes_one_image(truth: Truth, tmp_path: Path) -> None:
     image = truth.images / "shapes-1.png"
     assert run("draw", truth.results, "--image", image, "--out", tmp_path / "new" / "a.png")[0] == 0
     assert (tmp_path / "new" / "a.png").stat().st_size > 0
-    for out, told in (("a.doc", ".png"), ("a.png", "")):
+    for out, message in (("a.doc", ".png"), ("a.png", "")):
         code, _, err = run("draw", truth.results, "--image", "absent.png", "--out", tmp_path / out)
         assert code == 2
-        assert told in err
+        assert message in err

@@ -131,7 +131,7 @@ def test_failed_rows_have_a_tile_that_says_why(truth: Truth, tmp_path: Path) -> 
     rows = [
         failed(f"{BUCKET}/gone.png", message="nothing is at that address"),
         failed(f"{BUCKET}/shapes-1.png", "context_overflow", "shorten it"),
-        line(f"{BUCKET}/lost.png", "caption", caption="told before it was lost"),
+        line(f"{BUCKET}/lost.png", "caption", caption="written before it was lost"),
         line(None, "query", question="what is 1 + 1?", answer="2"),
     ]
     truth.write([*truth.lines(), *rows])
@@ -155,7 +155,7 @@ def test_failed_rows_have_a_tile_that_says_why(truth: Truth, tmp_path: Path) -> 
         "what is 1 + 1?",
     ):
         assert text in page.text
-    assert "told before it was lost" in page.text
+    assert "written before it was lost" in page.text
     assert "2 failed" in page.text
     assert report.errors == 1, "an image that a completed row is about is not there"
 

@@ -10,7 +10,7 @@ from stoop.export.images import open_images
 from tests.export.truth import BUCKET, Truth, exported, failed, line
 
 
-def told(path: Path) -> list[dict[str, str]]:
+def records(path: Path) -> list[dict[str, str]]:
     return [json.loads(each) for each in path.read_text().splitlines()]
 
 
@@ -52,7 +52,7 @@ def test_missing_and_broken_images_are_listed_and_the_rest_is_written(truth: Tru
     lost = [line(f"{BUCKET}/{name}.png", "caption", caption="x") for name in ("gone", "gone", "broken")]
     truth.write([*lost, *truth.lines(), failed(f"{BUCKET}/z.png"), line(None, "query", question="?", answer="!")])
     report = exported(truth.results, "coco", tmp_path / "coco", images=truth.images)
-    listed = told(tmp_path / "coco.errors.jsonl")
+    listed = records(tmp_path / "coco.errors.jsonl")
     assert {each["what"] for each in listed} == {f"{BUCKET}/gone.png", f"{BUCKET}/broken.png"}
     assert len(listed) == report.errors == 2, "an image is listed once"
     assert sizes(tmp_path / "coco" / "captions.json") == truth.sizes()
@@ -98,7 +98,7 @@ def test_stored_images_are_measured(truth: Truth, tmp_path: Path, s3: EmbeddedS3
     truth.results.write_text(truth.results.read_text() + gone + "\n")
     report = exported(truth.results, "coco", tmp_path / "coco", images="s3")
     assert sizes(tmp_path / "coco" / "instances.json") == {f"set/{n}": size for n, size in truth.sizes().items()}
-    [lost] = told(tmp_path / "coco.errors.jsonl")
+    [lost] = records(tmp_path / "coco.errors.jsonl")
     assert lost["what"] == f"{stored}/gone.png"
     assert report.errors == 1
 

@@ -103,8 +103,8 @@ def test_parquet_keeps_what_the_model_said_and_says_how_it_is_turned(photos: Pat
 
 def test_the_command_says_how_many_were_turned(photos: Path) -> None:
     arguments = ["export", str(photos / "results.jsonl"), "--format", "coco", "--images", str(photos / "photos")]
-    told = CliRunner().invoke(app, [*arguments, "--out", str(photos / "out")]).stdout
-    assert "turned: 7 images by their EXIF orientation" in told
+    output = CliRunner().invoke(app, [*arguments, "--out", str(photos / "out")]).stdout
+    assert "turned: 7 images by their EXIF orientation" in output
     as_json = CliRunner().invoke(app, [*arguments, "--out", str(photos / "again"), "--json"]).stdout
     assert json.loads(as_json)["turned"] == 7
 

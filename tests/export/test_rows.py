@@ -38,15 +38,15 @@ def test_what_failed_before_and_was_tried_again_is_no_result(tmp_path: Path) -> 
 
 
 def test_lines_of_a_bulk_run_are_rows(tmp_path: Path) -> None:
-    told = Line(
+    line = Line(
         row="a.png", id="a.png", image="a.png", object="cat", output=Output(objects=[Box(0, 0, 1, 1)]), job="1-0"
     )
     lost = Line(row="b.png", id="b.png", image="b.png", failure=Failure.of(FailureCode.IMAGE_NOT_FOUND, "gone"))
-    (tmp_path / shard_name(0)).write_bytes(pack_line(told))
+    (tmp_path / shard_name(0)).write_bytes(pack_line(line))
     (tmp_path / ERRORS).write_bytes(pack_line(lost))
     first, second = rows(tmp_path)
     assert isinstance(first, Row)
-    assert (first.label, first.address, first.output) == ("cat", "a.png", told.output)
+    assert (first.label, first.address, first.output) == ("cat", "a.png", line.output)
     assert isinstance(second, Row)
     assert (second.ending, second.failure) == ("failed", lost.failure)
 

@@ -22,8 +22,8 @@ box = {"x_min": 0.1, "y_min": 0.2, "x_max": 0.5, "y_max": 0.6}
 with (folder / "r.jsonl").open("w") as file:
     for number in range(count):
         image = number * 7919 % count // 2
-        told = {"id": str(number), "image": f"s3://photos/set/{image:07}.jpg", "object": f"thing {number % 5}"}
-        file.write(json.dumps({**told, "width": 640, "height": 480, "output": {"objects": [box]}}) + "\\n")
+        row = {"id": str(number), "image": f"s3://photos/set/{image:07}.jpg", "object": f"thing {number % 5}"}
+        file.write(json.dumps({**row, "width": 640, "height": 480, "output": {"objects": [box]}}) + "\\n")
 name, out = FormatName(sys.argv[3]), folder / sys.argv[4]
 report = export([str(folder / "r.jsonl")], name, out, images=None, config=ProducerConfig())
 assert report.written["rows" if name == "parquet" else "boxes"] == count

@@ -71,8 +71,8 @@ def line(
     image: str | None, skill: str, *, object: str | None = None, question: str | None = None, **output: Any
 ) -> Any:
     """A line as a bulk run writes it."""
-    told = {"row": image, "id": image, "image": image, "skill": skill, "object": object, "question": question}
-    return {name: value for name, value in told.items() if value is not None} | {"output": output}
+    fields = {"row": image, "id": image, "image": image, "skill": skill, "object": object, "question": question}
+    return {name: value for name, value in fields.items() if value is not None} | {"output": output}
 
 
 def failed(image: str, code: str = "image_not_found", message: str = "nothing is there") -> Any:

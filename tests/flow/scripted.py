@@ -63,7 +63,7 @@ class Floor:
         return unpack_result(packed)
 
     async def running(self, job_id: str) -> None:
-        """Wait until the engine has said something of a job that is streamed."""
+        """Wait until the engine has sent output of a streamed job."""
         async with asyncio.timeout(SECONDS), contextlib.aclosing(self.client.stream(job_id)) as events:
             async for event in events:
                 if isinstance(event, DeltaEvent):

@@ -72,5 +72,5 @@ async def test_keys_of_the_wrong_type_are_named_and_the_other_lane_goes_on(groun
     jobs = await ground.submit(*["anything"] * 3, lane="bulk")
     assert {result.status for result in await ground.results(jobs)} == {State.COMPLETED}
     assert worker.returncode is None
-    said = [line for line in worker.log.read_text().splitlines() if "wrong type" in line]
-    assert sorted(json.loads(line)["key"] for line in said) == sorted(spoilt)
+    warnings = [line for line in worker.log.read_text().splitlines() if "wrong type" in line]
+    assert sorted(json.loads(line)["key"] for line in warnings) == sorted(spoilt)

@@ -55,12 +55,12 @@ def test_a_run_killed_twice_has_every_row_once_and_runs_no_job_twice(
         run = BulkProcess(arguments, environment(service))
         assert run.wait_until(kill_at) < COUNT
         run.kill()
-    code, told, errors = BulkProcess(arguments, environment(service)).finish()
+    code, output, errors = BulkProcess(arguments, environment(service)).finish()
 
     assert code == 0, errors
     assert Counter(rows(out)) == Counter(keys)
     assert ended(redis) - before == COUNT
-    summary = json.loads(told)
+    summary = json.loads(output)
     assert (summary["finished"], summary["completed"], summary["failed"]) == (True, COUNT - BAD, BAD)
     assert {cause["code"]: cause["count"] for cause in summary["causes"]} == {
         "image_undecodable": 3,
@@ -69,8 +69,8 @@ def test_a_run_killed_twice_has_every_row_once_and_runs_no_job_twice(
     assert all(line["output"]["answer"] for line in lines(out, "results-*"))
     assert {line["image"] for line in lines(out)} == set(keys)
 
-    code, told, _ = BulkProcess(arguments, environment(service)).finish()
-    assert (code, json.loads(told)["completed"]) == (0, COUNT - BAD)
+    code, output, _ = BulkProcess(arguments, environment(service)).finish()
+    assert (code, json.loads(output)["completed"]) == (0, COUNT - BAD)
     assert ended(redis) - before == COUNT, "a run that is done does nothing"
 
 
@@ -83,14 +83,14 @@ def test_a_folder_is_uploaded_once_and_bad_files_are_listed_by_cause(
         (folder / name).write_bytes(encoded)
         (folder / "deep" / name).write_bytes(encoded)
     before = {found["Key"] for found in uploads(service)}
-    code, told, errors = BulkProcess(
+    code, output, errors = BulkProcess(
         [str(folder), *QUERY, "--out", str(tmp_path / "out")], environment(service)
     ).finish()
     assert code == 0, errors
     # each content once; the text is not uploaded, the file that is cut short has a good header
     assert len({found["Key"] for found in uploads(service)} - before) == 9
-    assert "20 images: 16 answered, 4 failed" in told
-    assert "image_undecodable" in told
+    assert "20 images: 16 answered, 4 failed" in output
+    assert "image_undecodable" in output
     assert sorted(rows(tmp_path / "out")) == sorted(
         f"{where}photo-{number:06}.png" for where in ("", "deep/") for number in range(10)
     )

@@ -103,10 +103,10 @@ async def test_a_run_killed_twice_has_every_text_once(
     run.kill()
     run = start()
     answered = await worker.answer(COUNT, run)
-    code, told, errors = run.finish()
+    code, output, errors = run.finish()
 
     assert code == 0, errors
-    summary = json.loads(told)
+    summary = json.loads(output)
     assert (summary["completed"], summary["failed"], summary["finished"]) == (57, 3, True)
     failed = {int(line["row"]): line["failure"]["code"] for line in lines(out, "errors.jsonl")}
     assert failed == {5: "malformed", 33: "malformed", 18: "context_overflow"}

@@ -68,12 +68,12 @@ async def test_a_chat_ends_before_a_stop_string(chats: AsyncClient) -> None:
 
 async def test_a_second_turn_prefills_only_what_is_new(chats: AsyncClient) -> None:
     first = await chats.prepare("chat", messages=HELLO, settings=GREEDY)
-    told = await chats.result(await chats.submit(first))
-    assert told.output is not None
-    turns = [*HELLO, {"role": "assistant", "content": told.output.text}, {"role": "user", "content": "and then?"}]
+    answer = await chats.result(await chats.submit(first))
+    assert answer.output is not None
+    turns = [*HELLO, {"role": "assistant", "content": answer.output.text}, {"role": "user", "content": "and then?"}]
     second = await chats.prepare("chat", messages=turns, settings=GREEDY)
     again = await chats.result(await chats.submit(second))
-    assert told.metrics.input_tokens - 16 < again.metrics.cached_tokens < again.metrics.input_tokens
+    assert answer.metrics.input_tokens - 16 < again.metrics.cached_tokens < again.metrics.input_tokens
 
 
 async def test_what_a_template_refuses_fails_with_its_reason(chats: AsyncClient) -> None:

@@ -1,4 +1,4 @@
-"""Workers that are told to end, once and twice."""
+"""Workers that receive one signal to end, and two."""
 
 import asyncio
 import signal
@@ -102,7 +102,7 @@ async def test_a_worker_that_waits_for_redis_at_its_start_ends_at_once(ground: F
     nowhere = "redis://127.0.0.1:1/0"
     starting = asyncio.create_task(ground.worker(redis_url=nowhere))
     async with asyncio.timeout(SECONDS):
-        while not (ground.workers and "this worker waits for it" in _said(ground)):
+        while not (ground.workers and "this worker waits for it" in _log_of(ground)):
             await asyncio.sleep(0)
     began = time.monotonic()
     ground.workers[0].send(signal.SIGTERM)
@@ -111,6 +111,6 @@ async def test_a_worker_that_waits_for_redis_at_its_start_ends_at_once(ground: F
     assert time.monotonic() - began < 5
 
 
-def _said(ground: Floor) -> str:
+def _log_of(ground: Floor) -> str:
     log = ground.workers[0].log
     return log.read_text() if log.exists() else ""

@@ -1,4 +1,4 @@
-"""What a whole worker is told to refuse, by its variables."""
+"""A whole worker refuses the jobs that its environment variables forbid."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

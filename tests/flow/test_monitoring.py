@@ -64,7 +64,7 @@ def serving_gateway(service: Service, folder: Path) -> Iterator[str]:
     log = folder / "gateway.log"
     command = [sys.executable, "-m", "stoop", "serve", "--port", "0", "--open"]
     environment = {**os.environ, "STOOP_REDIS_URL": service.redis_url}
-    with log.open("w") as told, subprocess.Popen(command, env=environment, stderr=told) as process:
+    with log.open("w") as errors, subprocess.Popen(command, env=environment, stderr=errors) as process:
         try:
             while not (found := re.search(r"listens on http://(\S+)", log.read_text())):
                 assert process.poll() is None, log.read_text()

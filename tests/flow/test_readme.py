@@ -138,8 +138,8 @@ def test_the_ported_script_of_the_readme_runs(run: Run, service: Service) -> Non
     text = script("md.vl")
     constructor = 'Client(redis_url="redis://localhost:6379/0", bucket="images")'
     assert constructor in text
-    told = run(text.replace(constructor, f'Client(redis_url="{service.redis_url}", bucket="{service.s3.bucket}")'))
-    caption, rest = told.split("\n", 1)
+    output = run(text.replace(constructor, f'Client(redis_url="{service.redis_url}", bucket="{service.s3.bucket}")'))
+    caption, rest = output.split("\n", 1)
     assert any(shape.colour in caption for shape in service.picture.shapes)
     assert rest.startswith(str(len(service.picture.shapes)))
 
@@ -176,7 +176,7 @@ def test_the_commands_of_the_readme_ask_about_one_image(
 def test_the_commands_of_the_readme_work_on_a_bucket(
     environment: dict[str, str], pictures: list[Picture], tmp_path: Path
 ) -> None:
-    command = ["bash", "-uc", shell("stoop bulk")]  # without -e: the broken image is told by an exit code too
+    command = ["bash", "-uc", shell("stoop bulk")]  # without -e: the broken image also sets the exit code
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "image_undecodable" in done.stdout + done.stderr

@@ -25,7 +25,7 @@ from tests.gateway.conftest import Begin, asking, begin
 __all__ = ["begin", "gate"]
 
 SECONDS = 60.0
-TOLD = "".join(words(4))
+ANSWER = "".join(words(4))
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class StoringTown(Town):
     @property
     def variables(self) -> dict[str, str]:
         place = f"{self.s3.bucket}/{self.folder}"
-        told = {"STOOP_OUTPUT_BUCKET": place, "STOOP_OUTPUT_BYTES": "0", "STOOP_STORE_OUTPUTS": "true"}
-        return {**super().variables, **told}
+        settings = {"STOOP_OUTPUT_BUCKET": place, "STOOP_OUTPUT_BYTES": "0", "STOOP_STORE_OUTPUTS": "true"}
+        return {**super().variables, **settings}
 
     def keys(self, job_id: str) -> list[str]:
         """The keys of the objects of a job."""
@@ -83,24 +83,24 @@ async def test_everybody_reads_an_output_as_if_it_were_in_redis(town: StoringTow
         job = await client.prepare("query", question="tell 4", stream=True)
         job_id = await client.submit(job)
         result = await client.result(job_id)
-        assert result.output is not None and (result.output.answer, result.output_address) == (TOLD, None)
+        assert result.output is not None and (result.output.answer, result.output_address) == (ANSWER, None)
         assert await client.stored_result(job_id) == result
         last = [event async for event in client.stream(job_id)][-1]
         assert isinstance(last, FinishedEvent) and last.result == result
-        assert (await client.query(question="tell 4"))["answer"] == TOLD
+        assert (await client.query(question="tell 4"))["answer"] == ANSWER
         async with Redis.from_url(town.redis_url, protocol=2) as redis:
             packed = json.loads(await redis.get(names.result(job_id)))
             log = json.loads((await redis.xrevrange(names.log(job_id), count=1))[0][1][b"e"])
         [key] = town.keys(job_id)
         assert packed["output_address"] == f"s3://{town.s3.bucket}/{key}" and "output" not in packed
-        assert log["result"] == packed and stored(town, key) == {"answer": TOLD}
-        told = await http.get(f"/v1/jobs/{job_id}")
-        assert told.json()["result"]["output"] == {"answer": TOLD}
-        told = await http.post("/v1/query", json={"question": "tell 4"})
-        assert told.json()["answer"] == TOLD and town.keys(told.headers["x-stoop-job-id"])
-    told = await asyncio.to_thread(_command, town, "result", job_id)
-    assert told["output"] == {"answer": TOLD}
-    assert await asyncio.to_thread(_by_another_thread, town) == TOLD
+        assert log["result"] == packed and stored(town, key) == {"answer": ANSWER}
+        response = await http.get(f"/v1/jobs/{job_id}")
+        assert response.json()["result"]["output"] == {"answer": ANSWER}
+        response = await http.post("/v1/query", json={"question": "tell 4"})
+        assert response.json()["answer"] == ANSWER and town.keys(response.headers["x-stoop-job-id"])
+    printed = await asyncio.to_thread(_command, town, "result", job_id)
+    assert printed["output"] == {"answer": ANSWER}
+    assert await asyncio.to_thread(_by_another_thread, town) == ANSWER
 
 
 def _command(town: StoringTown, *arguments: str) -> dict[str, object]:
@@ -118,7 +118,7 @@ def _by_another_thread(town: StoringTown) -> object:
 async def test_the_output_of_a_producer_that_does_not_ask_for_it_stays_in_redis(town: StoringTown) -> None:
     async with asyncio.timeout(SECONDS), AsyncClient(town.config, store_outputs=False) as client:
         job_id = await client.submit(await client.prepare("query", question="tell 4"))
-        assert _answer(await client.result(job_id)) == TOLD
+        assert _answer(await client.result(job_id)) == ANSWER
     assert town.keys(job_id) == []
 
 
@@ -145,7 +145,7 @@ async def test_a_worker_killed_between_the_object_and_the_settlement_loses_nothi
                 result = await client.result(job_id)
         finally:
             other.end(signal.SIGKILL)
-        assert (_answer(result), result.attempt) == (TOLD, 2)
+        assert (_answer(result), result.attempt) == (ANSWER, 2)
         assert len(town.keys(job_id)) == 2, "the second worker has overwritten nothing"
         assert await redis.hget(names.totals(), "completed") == b"1"
 
@@ -169,9 +169,9 @@ async def test_an_output_that_was_deleted_is_gone_for_good(town: StoringTown, be
             town.s3.client().delete_object(Bucket=town.s3.bucket, Key=key)
         with pytest.raises(OutputGone, match=job_id):
             await client.result(job_id)
-        told = await http.get(f"/v1/jobs/{job_id}")
-        assert (told.status_code, told.json()["error"]["code"]) == (410, "result_expired")
-        assert "not in the object store any more" in told.json()["error"]["message"]
+        response = await http.get(f"/v1/jobs/{job_id}")
+        assert (response.status_code, response.json()["error"]["code"]) == (410, "result_expired")
+        assert "not in the object store any more" in response.json()["error"]["message"]
 
 
 @pytest.mark.usefixtures("worker")
@@ -183,7 +183,7 @@ async def test_a_stream_ends_early_while_the_store_is_away_so_that_a_browser_com
         job_id = await client.submit(await client.prepare("query", question="tell 4", stream=True))
         seqs = [event.seq async for event in client.stream(job_id)]
         async with asking(begin(away, "--open")) as http:
-            told = await http.get(f"/v1/jobs/{job_id}/events", headers={"last-event-id": str(seqs[-2])})
-            assert (told.status_code, "event: finished" in told.text) == (200, False)
-            told = await http.get(f"/v1/jobs/{job_id}/events", headers={"last-event-id": str(seqs[-1])})
-            assert told.status_code == 204
+            response = await http.get(f"/v1/jobs/{job_id}/events", headers={"last-event-id": str(seqs[-2])})
+            assert (response.status_code, "event: finished" in response.text) == (200, False)
+            response = await http.get(f"/v1/jobs/{job_id}/events", headers={"last-event-id": str(seqs[-1])})
+            assert response.status_code == 204

@@ -174,8 +174,8 @@ async def events_of(response: Any) -> AsyncIterator[dict[str, Any]]:
         elif not name:
             yield {"comment": value.strip()}
         else:
-            told = value.removeprefix(" ")
-            fields[name] = json.loads(told) if name == "data" and told.startswith("{") else told
+            text = value.removeprefix(" ")
+            fields[name] = json.loads(text) if name == "data" and text.startswith("{") else text
 
 
 async def running_jobs(town: Town) -> list[str]:

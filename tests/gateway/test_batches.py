@@ -28,23 +28,23 @@ def jsonl(*lines: Any) -> bytes:
 
 
 async def store(http: Any, content: bytes) -> str:
-    told = await http.post("/v1/files", data={"purpose": "batch"}, files={"file": ("in.jsonl", content)})
-    assert told.status_code == 200, told.text
-    return str(told.json()["id"])
+    response = await http.post("/v1/files", data={"purpose": "batch"}, files={"file": ("in.jsonl", content)})
+    assert response.status_code == 200, response.text
+    return str(response.json()["id"])
 
 
 async def begun(http: Any, content: bytes, endpoint: str = "/v1/chat/completions") -> str:
     asked = {"input_file_id": await store(http, content), "endpoint": endpoint, "completion_window": "24h"}
-    told = await http.post("/v1/batches", json=asked)
-    assert told.status_code == 200, told.text
-    return str(told.json()["id"])
+    response = await http.post("/v1/batches", json=asked)
+    assert response.status_code == 200, response.text
+    return str(response.json()["id"])
 
 
 async def ended(http: Any, batch_id: str) -> dict[str, Any]:
     while True:
-        told: dict[str, Any] = (await http.get(f"/v1/batches/{batch_id}")).json()
-        if told["status"] in ("completed", "failed", "cancelled"):
-            return told
+        batch: dict[str, Any] = (await http.get(f"/v1/batches/{batch_id}")).json()
+        if batch["status"] in ("completed", "failed", "cancelled"):
+            return batch
         await asyncio.sleep(0.1)
 
 
@@ -54,9 +54,9 @@ async def runs(town: Town, http: Any, text: str) -> bool:
 
 
 async def lines_of(http: Any, file_id: str | None) -> list[dict[str, Any]]:
-    told = await http.get(f"/v1/files/{file_id}/content")
-    assert told.status_code == 200, told.text
-    return [json.loads(each) for each in told.text.splitlines()]
+    response = await http.get(f"/v1/files/{file_id}/content")
+    assert response.status_code == 200, response.text
+    return [json.loads(each) for each in response.text.splitlines()]
 
 
 async def test_openais_client_runs_a_batch(telling: Serving) -> None:
@@ -111,8 +111,8 @@ async def test_a_killed_gateway_costs_no_line(teller: Town, begin: Begin, gate: 
         gate.touch()
         batch = await ended(http, batch_id)
         assert batch["request_counts"] == {"total": 12, "completed": 12, "failed": 0}
-        told = await lines_of(http, batch["output_file_id"])
-        assert sorted(each["custom_id"] for each in told) == sorted(f"line-{i}" for i in range(12))
+        lines = await lines_of(http, batch["output_file_id"])
+        assert sorted(each["custom_id"] for each in lines) == sorted(f"line-{i}" for i in range(12))
 
 
 async def test_two_queues_share_a_bucket_and_each_runs_its_own_batches(
@@ -170,6 +170,6 @@ async def test_a_batch_is_cancelled_and_wrong_ones_are_refused(teller: Town, tel
             assert (await http.post("/v1/batches", json={**asked, **wrong})).status_code == status
         for method, path in (("GET", ""), ("POST", "/cancel")):
             assert (await http.request(method, f"/v1/batches/batch-{'0' * 24}{path}")).status_code == 404
-        told = await http.post("/v1/files", data={"purpose": "fine-tune"}, files={"file": ("a", b"")})
-        assert (told.status_code, told.json()["error"]["param"]) == (400, "purpose")
+        response = await http.post("/v1/files", data={"purpose": "fine-tune"}, files={"file": ("a", b"")})
+        assert (response.status_code, response.json()["error"]["param"]) == (400, "purpose")
         assert (await http.get("/v1/files?limit=none")).status_code == 400

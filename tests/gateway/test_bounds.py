@@ -41,8 +41,8 @@ async def test_a_body_is_bounded_by_its_length_and_while_it_is_read(teller: Town
             ("/v1/query", chunks(), JSON),
             ("/v1/audio/transcriptions", endless(), form),
         ):
-            told = await http.post(path, content=content, headers=headers)
-            assert (told.status_code, told.json()["error"]["code"]) == (413, "body_too_large")
+            response = await http.post(path, content=content, headers=headers)
+            assert (response.status_code, response.json()["error"]["code"]) == (413, "body_too_large")
         small = await http.post("/v1/query", json={"question": "tell 1"})
         assert small.status_code == 200
 
@@ -51,8 +51,8 @@ async def test_a_picture_is_bounded(teller: Town, begin: Begin) -> None:
     serving = begin(teller, "--open", "--max-json-bytes", "2000")
     teller.s3.client().put_object(Bucket=teller.s3.bucket, Key="bounds/large.png", Body=bytes(2001))
     async with asyncio.timeout(SECONDS), asking(serving) as http:
-        told = await http.get("/v1/images", params={"address": f"s3://{teller.s3.bucket}/bounds/large.png"})
-        assert (told.status_code, told.json()["error"]["code"]) == (413, "image_too_large")
+        response = await http.get("/v1/images", params={"address": f"s3://{teller.s3.bucket}/bounds/large.png"})
+        assert (response.status_code, response.json()["error"]["code"]) == (413, "image_too_large")
 
 
 async def test_only_named_origins_may_call(teller: Town, telling: Serving, begin: Begin) -> None:
@@ -60,13 +60,13 @@ async def test_only_named_origins_may_call(teller: Town, telling: Serving, begin
     ask = {"access-control-request-method": "POST", "access-control-request-headers": "authorization,x-stainless-lang"}
     async with asyncio.timeout(SECONDS), asking(serving) as http, asking(telling) as closed:
         for origin, allowed in (("https://app.example", "https://app.example"), ("https://evil.example", None)):
-            told = await http.options("/v1/query", headers={"origin": origin, **ask})
-            assert told.headers.get("access-control-allow-origin") == allowed
-            told = await http.get("/v1/models", headers={"origin": origin})
-            assert told.headers.get("access-control-allow-origin") == allowed
-        assert "x-request-id" in told.headers["access-control-expose-headers"]
-        told = await closed.options("/v1/query", headers={"origin": "https://app.example", **ask})
-        assert (told.status_code, "access-control-allow-origin" in told.headers) == (405, False)
+            response = await http.options("/v1/query", headers={"origin": origin, **ask})
+            assert response.headers.get("access-control-allow-origin") == allowed
+            response = await http.get("/v1/models", headers={"origin": origin})
+            assert response.headers.get("access-control-allow-origin") == allowed
+        assert "x-request-id" in response.headers["access-control-expose-headers"]
+        response = await closed.options("/v1/query", headers={"origin": "https://app.example", **ask})
+        assert (response.status_code, "access-control-allow-origin" in response.headers) == (405, False)
 
 
 async def test_no_request_fails_the_gateway_or_writes_content_to_its_log(
@@ -119,8 +119,8 @@ async def test_no_request_fails_the_gateway_or_writes_content_to_its_log(
         if number % 7 == 0:
             asked = {"content": mark.encode() + bytes(chance.choices(range(256), k=20)), "headers": JSON}
         asked["headers"] = {**asked.get("headers", {}), **headers}
-        told = await http.request(route.method, path, params={mark: mark}, **asked)
-        assert told.status_code != 500, (route.path, asked, told.text)
+        response = await http.request(route.method, path, params={mark: mark}, **asked)
+        assert response.status_code != 500, (route.path, asked, response.text)
 
     async with asyncio.timeout(SECONDS * max(1, REQUESTS // 600)), asking(serving) as http:
         for start in range(0, REQUESTS, 20):

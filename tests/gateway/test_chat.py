@@ -75,8 +75,8 @@ async def test_low_detail_and_pixel_limits_make_an_image_cheaper_and_dearer(chat
         ):
             shown = {"type": "image_url", "image_url": {"url": url, "detail": detail}}
             body = {"model": model["id"], "messages": [{"role": "user", "content": [shown]}], "max_tokens": 1, **limits}
-            told = await http.post("/v1/chat/completions", json=body)
-            tokens[detail, *limits] = told.json()["usage"]["prompt_tokens"]
+            response = await http.post("/v1/chat/completions", json=body)
+            tokens[detail, *limits] = response.json()["usage"]["prompt_tokens"]
     whole = tokens["high",]
     # 1,024 pixels take a token: 768 of the whole image, at most 256, at most 64, and at least 800
     assert 768 - 256 <= whole - tokens["low",] <= 768 - 200
@@ -148,9 +148,9 @@ async def test_an_answer_has_the_form_that_was_asked_for(chatting: Serving) -> N
 async def test_a_native_job_has_the_form_too(chatting: Serving) -> None:
     job = {"skill": "chat", "messages": [{"role": "user", "content": "yes or no"}], "stream": False}
     async with asyncio.timeout(SECONDS), asking(chatting) as http:
-        told = await http.post("/v1/jobs", json={**job, "settings": {"regex": "yes|no"}})
-        assert told.status_code < 300, told.text
-        address = f"/v1/jobs/{told.json()['id']}"
+        created = await http.post("/v1/jobs", json={**job, "settings": {"regex": "yes|no"}})
+        assert created.status_code < 300, created.text
+        address = f"/v1/jobs/{created.json()['id']}"
         async with http.stream("GET", f"{address}/events") as response:
             assert [event async for event in events_of(response)]
         found = (await http.get(address)).json()

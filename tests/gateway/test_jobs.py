@@ -14,10 +14,10 @@ from tests.gateway.conftest import SECONDS, Begin, Serving, asking, events_of, r
 
 
 async def submit(http: Any, question: str, **headers: str) -> str:
-    told = await http.post("/v1/jobs", json={"skill": "query", "question": question}, headers=headers)
-    assert told.status_code == 202, told.text
-    assert told.headers["location"] == f"/v1/jobs/{told.json()['id']}"
-    return str(told.json()["id"])
+    response = await http.post("/v1/jobs", json={"skill": "query", "question": question}, headers=headers)
+    assert response.status_code == 202, response.text
+    assert response.headers["location"] == f"/v1/jobs/{response.json()['id']}"
+    return str(response.json()["id"])
 
 
 async def ended(http: Any, job_id: str) -> dict[str, Any]:
@@ -25,8 +25,8 @@ async def ended(http: Any, job_id: str) -> dict[str, Any]:
     async with http.stream("GET", f"/v1/jobs/{job_id}/events") as response:
         [*_, last] = [event async for event in events_of(response) if "data" in event]
     assert last["event"] == last["data"]["type"]
-    told: dict[str, Any] = (await http.get(f"/v1/jobs/{job_id}")).json()
-    return told
+    job: dict[str, Any] = (await http.get(f"/v1/jobs/{job_id}")).json()
+    return job
 
 
 async def test_a_killed_gateway_loses_no_word_of_a_native_stream(teller: Town, begin: Begin, gate: Path) -> None:
@@ -59,8 +59,8 @@ async def test_a_killed_gateway_loses_no_word_of_a_native_stream(teller: Town, b
 async def test_a_job_is_shown_and_cancelled(telling: Serving, gate: Path) -> None:
     async with asyncio.timeout(SECONDS), asking(telling) as http:
         job_id = await submit(http, "tell 3")
-        told = await ended(http, job_id)
-        assert (told["status"], told["result"]["output"]) == ("completed", {"answer": "".join(words(3))})
+        job = await ended(http, job_id)
+        assert (job["status"], job["result"]["output"]) == ("completed", {"answer": "".join(words(3))})
         job_id = await submit(http, f"tell 4 until {gate}")
         assert (await http.delete(f"/v1/jobs/{job_id}")).json()["status"] in ("queued", "running")
         assert await ended(http, job_id) == {"id": job_id, "status": "cancelled"}
@@ -83,10 +83,13 @@ async def test_an_expired_result_is_gone_and_a_cancelled_job_needs_none(
                 await http.delete(f"/v1/jobs/{job_id}")
             await ended(http, job_id)
             assert await redis.delete(names.result(job_id)) == 1
-            told = await http.get(f"/v1/jobs/{job_id}")
-            assert told.status_code == status, told.text
+            response = await http.get(f"/v1/jobs/{job_id}")
+            assert response.status_code == status, response.text
             if status == 410:
-                assert told.json()["error"]["code"] == "result_expired" and job_id in told.json()["error"]["message"]
+                assert (
+                    response.json()["error"]["code"] == "result_expired"
+                    and job_id in response.json()["error"]["message"]
+                )
 
 
 async def test_the_same_key_is_the_same_job(telling: Serving) -> None:
@@ -105,9 +108,9 @@ async def test_who_does_not_wait_reads_the_answer_later(telling: Serving) -> Non
     async with asyncio.timeout(SECONDS), asking(telling) as http:
         for stream in (False, True):
             asked = {"question": "tell 5", "stream": stream}
-            told = await http.post("/v1/query", json=asked, headers={"prefer": "respond-async"})
-            assert (told.status_code, told.headers["preference-applied"]) == (202, "respond-async")
-            assert (await ended(http, told.json()["id"]))["status"] == "completed"
+            response = await http.post("/v1/query", json=asked, headers={"prefer": "respond-async"})
+            assert (response.status_code, response.headers["preference-applied"]) == (202, "respond-async")
+            assert (await ended(http, response.json()["id"]))["status"] == "completed"
 
 
 async def test_the_job_ends_with_its_caller_unless_he_can_come_back(teller: Town, telling: Serving, gate: Path) -> None:

@@ -40,13 +40,13 @@ async def test_no_route_but_the_public_ones_answers_without_a_key(teller: Town, 
                 {"authorization": f"Bearer {secret}x"},
                 {"authorization": "Bearer"},
             ):
-                told = await http.request(route.method, path, headers=headers, json={})
+                response = await http.request(route.method, path, headers=headers, json={})
                 if route.path in PUBLIC:
-                    assert told.status_code == 200 and route.scope is None
+                    assert response.status_code == 200 and route.scope is None
                 else:
-                    assert told.status_code == 401, (route, told.text)
-                    assert told.json()["error"]["code"] == "invalid_api_key"
-                    assert told.headers["www-authenticate"] == "Bearer"
+                    assert response.status_code == 401, (route, response.text)
+                    assert response.json()["error"]["code"] == "invalid_api_key"
+                    assert response.headers["www-authenticate"] == "Bearer"
     assert {route.path for route in ROUTES if route.scope is None} == PUBLIC
     assert secret not in serving.log and secret not in file.read_text()
     assert file.stat().st_mode & 0o077 == 0
@@ -60,20 +60,20 @@ async def test_a_key_opens_its_own_tenants_jobs_lanes_and_models(teller: Town, b
     meter = keys("new", "meter", "--scopes", "metrics", *path)
     serving = begin(teller, "--keys", str(file))
     async with asyncio.timeout(SECONDS), asking(serving, ann) as http:
-        told = await http.post("/v1/query", json={"question": "tell 3"})
-        assert told.headers["x-stoop-lane"] == "bulk", "the first of the key's lanes"
-        job = f"/v1/jobs/{told.headers['x-stoop-job-id']}"
+        response = await http.post("/v1/query", json={"question": "tell 3"})
+        assert response.headers["x-stoop-lane"] == "bulk", "the first of the key's lanes"
+        job = f"/v1/jobs/{response.headers['x-stoop-job-id']}"
         assert (await http.get(job)).json()["status"] == "completed"
-        told = await http.post("/v1/query", json={"question": "tell 3", "lane": "secret"})
-        assert (told.status_code, told.json()["error"]["code"]) == (403, "lane_forbidden")
+        response = await http.post("/v1/query", json={"question": "tell 3", "lane": "secret"})
+        assert (response.status_code, response.json()["error"]["code"]) == (403, "lane_forbidden")
         for secret, status in ((bob, 404), (boss, 200), (meter, 403)):
             other = {"authorization": f"Bearer {secret}"}
             for method, route in (("GET", job), ("GET", f"{job}/events"), ("DELETE", job)):
                 assert (await http.request(method, route, headers=other)).status_code == status
-        told = await http.post(
+        response = await http.post(
             "/v1/query", json={"question": "tell 3"}, headers={"x-moondream-auth": bob, "authorization": ""}
         )
-        assert (told.status_code, told.json()["error"]["code"]) == (403, "model_forbidden")
+        assert (response.status_code, response.json()["error"]["code"]) == (403, "model_forbidden")
         [model] = (await http.get("/v1/models")).json()["data"]
         for secret, status in ((ann, 200), (bob, 403)):
             headers = {"authorization": f"Bearer {secret}"}
@@ -86,8 +86,8 @@ async def test_a_change_of_the_file_is_followed(teller: Town, begin: Begin, file
     async with asyncio.timeout(SECONDS), asking(serving) as http:
 
         async def status(secret: str) -> int:
-            told = await http.get("/v1/models", headers={"authorization": f"Bearer {secret}"})
-            return int(told.status_code)
+            response = await http.get("/v1/models", headers={"authorization": f"Bearer {secret}"})
+            return int(response.status_code)
 
         async def becomes(secret: str, wanted: int) -> None:
             while await status(secret) != wanted:
@@ -113,13 +113,13 @@ async def test_a_change_of_the_file_is_followed(teller: Town, begin: Begin, file
 
 
 def test_a_gateway_without_keys_does_not_start_unless_it_is_told_to(file: Path) -> None:
-    for arguments, said in (
+    for arguments, expected in (
         ([], "--open"),
         (["--keys", str(file)], "stoop keys new"),
         (["--keys", str(file), "--open"], "exclude each other"),
     ):
         result = CliRunner().invoke(app, ["serve", *arguments])
-        assert result.exit_code == 2 and said in result.output
+        assert result.exit_code == 2 and expected in result.output
 
 
 def test_wrong_commands_are_refused(file: Path) -> None:
@@ -136,9 +136,9 @@ def test_wrong_commands_are_refused(file: Path) -> None:
 async def test_the_document_is_openapi_and_the_page_loads_nothing(telling: Serving) -> None:
     validate(document(ROUTES))
     async with asyncio.timeout(SECONDS), asking(telling) as http:
-        told = (await http.get("/openapi.json")).json()
+        openapi = (await http.get("/openapi.json")).json()
         assert {f"{route.method} {route.path.replace(':path', '')}" for route in ROUTES} == {
-            f"{method.upper()} {path}" for path, methods in told["paths"].items() for method in methods
+            f"{method.upper()} {path}" for path, methods in openapi["paths"].items() for method in methods
         }
         page = await http.get("/docs")
         assert "/v1/query" in page.text and "http" not in page.text.replace("http-equiv", "")

@@ -27,11 +27,11 @@ async def test_a_rate_is_shared_by_all_gateways_and_tells_what_is_left(
     one, other = (begin(teller, "--keys", str(file)) for _ in range(2))
     async with asyncio.timeout(SECONDS), asking(one, secret) as here, asking(other, secret) as there:
         for left, http in zip((2, 1, 0), (here, there, here), strict=True):
-            told = await http.get("/v1/models")
-            assert told.status_code == 200
-            assert told.headers["x-ratelimit-limit-requests"] == "3"
-            assert told.headers["x-ratelimit-remaining-requests"] == str(left)
-            assert told.headers["x-ratelimit-reset-requests"].endswith("s")
+            response = await http.get("/v1/models")
+            assert response.status_code == 200
+            assert response.headers["x-ratelimit-limit-requests"] == "3"
+            assert response.headers["x-ratelimit-remaining-requests"] == str(left)
+            assert response.headers["x-ratelimit-reset-requests"].endswith("s")
         refused = await there.get("/v1/models")
         assert (refused.status_code, refused.json()["error"]["code"]) == (429, "rate_limit_exceeded")
         assert 1 <= int(refused.headers["retry-after"]) <= 20 and float(refused.headers["retry-after-ms"]) > 0
@@ -60,11 +60,11 @@ async def test_tokens_are_counted_when_they_are_known(teller: Town, begin: Begin
     secret = new_key(file, tmp_path.name, "--tokens-per-minute", "2")
     serving = begin(teller, "--keys", str(file))
     async with asyncio.timeout(SECONDS), asking(serving, secret) as http:
-        told = await http.post("/v1/query", json={"question": "tell 2"})
-        assert (told.status_code, told.headers["x-ratelimit-remaining-tokens"]) == (200, "2")
-        while (told := await http.get("/v1/models")).status_code != 429:
+        response = await http.post("/v1/query", json={"question": "tell 2"})
+        assert (response.status_code, response.headers["x-ratelimit-remaining-tokens"]) == (200, "2")
+        while (response := await http.get("/v1/models")).status_code != 429:
             await asyncio.sleep(0.02)
-        assert told.headers["x-ratelimit-remaining-tokens"] == "0"
+        assert response.headers["x-ratelimit-remaining-tokens"] == "0"
 
 
 @pytest.mark.parametrize(
@@ -79,8 +79,8 @@ async def test_tokens_are_counted_when_they_are_known(teller: Town, begin: Begin
 async def test_many_at_once_take_exactly_what_there_is(redis_url: str, limits: Any, taken: int) -> None:
     limiters = [RedisLimiter(redis_url) for _ in range(2)]
     names = [f"{i}" for i in range(40)]
-    told = await asyncio.gather(*(limiters[i % 2].take(limits, name) for i, name in enumerate(names)))
-    allowed = [name for name, one in zip(names, told, strict=True) if one.wait == 0]
+    verdicts = await asyncio.gather(*(limiters[i % 2].take(limits, name) for i, name in enumerate(names)))
+    allowed = [name for name, one in zip(names, verdicts, strict=True) if one.wait == 0]
     assert len(allowed) == taken
     if limits.concurrent:
         await limiters[0].end(limits, allowed[0], 0)

@@ -24,9 +24,9 @@ async def test_requests_streams_and_refusals_are_counted(
     async with asyncio.timeout(SECONDS), asking(serving, secret) as http, asking(serving, meter) as scraper:
 
         async def scraped() -> dict[tuple[str, ...], float]:
-            told = await scraper.get("/metrics")
-            assert told.headers["content-type"].startswith("text/plain; version=")
-            families = text_string_to_metric_families(told.text)
+            response = await scraper.get("/metrics")
+            assert response.headers["content-type"].startswith("text/plain; version=")
+            families = text_string_to_metric_families(response.text)
             samples = [sample for family in families for sample in family.samples]
             return {(each.name, *each.labels.values()): each.value for each in samples}
 
@@ -43,8 +43,8 @@ async def test_requests_streams_and_refusals_are_counted(
                 pass
         assert (await http.get("/v1/jobs/secret-path")).status_code == 404
         for status in (200, 429):
-            told = await http.get("/v1/models", headers={"authorization": f"Bearer {limited}"})
-            assert told.status_code == status
+            models = await http.get("/v1/models", headers={"authorization": f"Bearer {limited}"})
+            assert models.status_code == status
         assert (await http.get("/no/such/secret")).status_code == 404
         while (found := await scraped()).get(("stoop_http_requests_total", "/v1/query", "200")) != 1:
             await asyncio.sleep(0.02)

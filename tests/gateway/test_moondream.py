@@ -32,11 +32,11 @@ async def test_every_skill_answers_every_form_of_image(
     images = [raw(picture), wrapped, f"data:image/png;base64,{raw(picture)}", painter[2]]
     async with asyncio.timeout(SECONDS), asking(painting) as http:
         for image in images:
-            told = await http.post("/v1/query", json={"image_url": image, "question": COUNT})
-            assert told.json()["answer"] == str(len(picture.shapes)), told.text
+            response = await http.post("/v1/query", json={"image_url": image, "question": COUNT})
+            assert response.json()["answer"] == str(len(picture.shapes)), response.text
         shape = picture.shapes[0]
-        told = (await http.post("/v1/detect", json={"image_url": images[0], "object": shape.name})).json()
-        [box] = told["objects"]
+        body = (await http.post("/v1/detect", json={"image_url": images[0], "object": shape.name})).json()
+        [box] = body["objects"]
         left, top, right, bottom = (round(value, 2) for value in shape.box)
         width, height = picture.size
         assert abs(box["x_min"] * width - left) < 0.1 * width and abs(box["y_max"] * height - bottom) < 0.1 * height
@@ -45,11 +45,11 @@ async def test_every_skill_answers_every_form_of_image(
         gaze = (await http.post("/v1/gaze", json={"image_url": images[0], "eye": [0.5, 0.25]})).json()
         assert gaze["gaze"] is None or {"x", "y"} == set(gaze["gaze"]), gaze
         asked = {"image_url": images[0], "object": "gaze", "spatial_refs": [[0.5, 0.25]]}
-        told = (await http.post("/v1/point", json=asked)).json()
-        assert told["points"] == ([gaze["gaze"]] if gaze["gaze"] else []) and "gaze" not in told
-        told = (await http.post("/v1/caption", json={"image_url": images[0], "length": "short"})).json()
-        assert told["caption"] and told["finish_reason"] == "stop"
-        assert told["metrics"]["output_tokens"] > 0 and "queue_time_ms" in told["metrics"]
+        body = (await http.post("/v1/point", json=asked)).json()
+        assert body["points"] == ([gaze["gaze"]] if gaze["gaze"] else []) and "gaze" not in body
+        body = (await http.post("/v1/caption", json={"image_url": images[0], "length": "short"})).json()
+        assert body["caption"] and body["finish_reason"] == "stop"
+        assert body["metrics"]["output_tokens"] > 0 and "queue_time_ms" in body["metrics"]
 
 
 async def test_an_image_too_large_for_a_job_is_uploaded(painting: Serving) -> None:
@@ -59,8 +59,8 @@ async def test_an_image_too_large_for_a_job_is_uploaded(painting: Serving) -> No
     encoded = base64.b64encode(written.getvalue()).decode()
     assert len(encoded) > 1 << 20
     async with asyncio.timeout(SECONDS), asking(painting) as http:
-        told = await http.post("/v1/caption", json={"image_url": encoded, "settings": {"max_tokens": 4}})
-        assert told.status_code == 200, told.text
+        response = await http.post("/v1/caption", json={"image_url": encoded, "settings": {"max_tokens": 4}})
+        assert response.status_code == 200, response.text
 
 
 async def test_a_stream_sends_each_piece_and_then_the_whole(telling: Serving) -> None:
@@ -70,11 +70,11 @@ async def test_a_stream_sends_each_piece_and_then_the_whole(telling: Serving) ->
             assert response.status_code == 200
             assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
             assert response.headers["x-accel-buffering"] == "no"
-            told = [event["data"] async for event in events_of(response)]
-        assert "".join(each["chunk"] for each in told) == "".join(words(12))
-        assert [each["completed"] for each in told] == [False] * (len(told) - 1) + [True]
-        assert told[-1]["answer"] == "".join(words(12))
-        assert told[-1]["job_id"] == response.headers["x-stoop-job-id"]
+            events = [event["data"] async for event in events_of(response)]
+        assert "".join(each["chunk"] for each in events) == "".join(words(12))
+        assert [each["completed"] for each in events] == [False] * (len(events) - 1) + [True]
+        assert events[-1]["answer"] == "".join(words(12))
+        assert events[-1]["job_id"] == response.headers["x-stoop-job-id"]
 
 
 async def test_wrong_requests_say_what_is_wrong(painting: Serving) -> None:
@@ -99,19 +99,19 @@ async def test_wrong_requests_say_what_is_wrong(painting: Serving) -> None:
     ]
     async with asyncio.timeout(SECONDS), asking(painting) as http:
         for path, body, status, code, param in wrong:
-            told = await http.post(path, json=body)
-            assert (told.status_code, told.json()["error"]["code"]) == (status, code), (body, told.text)
-            assert told.json()["error"]["param"] == param, (body, told.text)
-            assert told.headers["x-request-id"]
-        told = await http.post("/v1/query", content=b"{", headers={"content-type": "application/json"})
-        assert (told.status_code, told.json()["error"]["code"]) == (400, "invalid_json")
-        told = await http.post("/v1/query", content=b"[" * 100_000, headers={"content-type": "application/json"})
-        assert told.status_code == 400
+            response = await http.post(path, json=body)
+            assert (response.status_code, response.json()["error"]["code"]) == (status, code), (body, response.text)
+            assert response.json()["error"]["param"] == param, (body, response.text)
+            assert response.headers["x-request-id"]
+        response = await http.post("/v1/query", content=b"{", headers={"content-type": "application/json"})
+        assert (response.status_code, response.json()["error"]["code"]) == (400, "invalid_json")
+        response = await http.post("/v1/query", content=b"[" * 100_000, headers={"content-type": "application/json"})
+        assert response.status_code == 400
         assert (await http.post("/v1/query", content=b"question=x")).status_code == 415
-        told = await http.get("/v1/query")
-        assert (told.status_code, told.headers["allow"]) == (405, "POST")
-        told = await http.put("/v1/images")
-        assert (told.status_code, set(told.headers["allow"].split(", "))) == (405, {"GET", "HEAD", "POST"})
+        response = await http.get("/v1/query")
+        assert (response.status_code, response.headers["allow"]) == (405, "POST")
+        response = await http.put("/v1/images")
+        assert (response.status_code, set(response.headers["allow"].split(", "))) == (405, {"GET", "HEAD", "POST"})
 
 
 async def test_moondreams_own_client(painting: Serving, picture: Picture) -> None:

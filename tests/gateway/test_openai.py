@@ -28,7 +28,7 @@ def calling(serving: Serving) -> Any:
     return openai.AsyncOpenAI(base_url=f"{serving.address}/v1", api_key="any", timeout=SECONDS, max_retries=2)
 
 
-def said(text: str) -> list[dict[str, str]]:
+def user_message(text: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": text}]
 
 
@@ -43,7 +43,7 @@ async def test_a_picture_is_looked_at(painting: Serving, painter: tuple[Town, Pi
     shape = picture.shapes[0]
     async with asyncio.timeout(SECONDS), calling(painting) as client:
         [model] = [each async for each in client.models.list()]
-        told = await client.chat.completions.create(
+        response = await client.chat.completions.create(
             model=model.id,
             messages=shown(picture, COUNT),
             temperature=0,
@@ -51,16 +51,16 @@ async def test_a_picture_is_looked_at(painting: Serving, painter: tuple[Town, Pi
             user="me",
             store=False,
         )
-        assert told.choices[0].message.content == str(len(picture.shapes))
-        assert told.choices[0].finish_reason == "stop"
-        assert told.usage.total_tokens == told.usage.prompt_tokens + told.usage.completion_tokens > 700
-        assert told.id.startswith("chatcmpl-") and told._request_id.startswith("req-")
-        told = await client.chat.completions.create(
+        assert response.choices[0].message.content == str(len(picture.shapes))
+        assert response.choices[0].finish_reason == "stop"
+        assert response.usage.total_tokens == response.usage.prompt_tokens + response.usage.completion_tokens > 700
+        assert response.id.startswith("chatcmpl-") and response._request_id.startswith("req-")
+        response = await client.chat.completions.create(
             model=model.id, messages=shown(picture, shape.name), extra_body={"skill": "detect"}
         )
-        [box] = told.choices[0].message.objects
+        [box] = response.choices[0].message.objects
         assert set(box) == {"x_min", "y_min", "x_max", "y_max"}
-        assert str(box["x_min"]) in told.choices[0].message.content
+        assert str(box["x_min"]) in response.choices[0].message.content
         again = await client.models.retrieve(model.id)
         assert again.id == model.id and again.created == model.created
         with pytest.raises(openai.NotFoundError, match="no worker serves"):
@@ -70,7 +70,10 @@ async def test_a_picture_is_looked_at(painting: Serving, painter: tuple[Town, Pi
 async def test_a_stream_ends_with_its_usage(client: Any) -> None:
     async with asyncio.timeout(SECONDS):
         stream = await client.chat.completions.create(
-            model="moondream3-preview", messages=said("tell 12"), stream=True, stream_options={"include_usage": True}
+            model="moondream3-preview",
+            messages=user_message("tell 12"),
+            stream=True,
+            stream_options={"include_usage": True},
         )
         chunks = [chunk async for chunk in stream]
     deltas = [chunk.choices[0].delta for chunk in chunks[:-1]]
@@ -84,7 +87,7 @@ async def test_a_stream_ends_with_its_usage(client: Any) -> None:
 async def test_a_failure_in_the_middle_raises(telling: Serving, client: Any, gate: Path) -> None:
     async with asyncio.timeout(SECONDS), asking(telling) as http:
         response = await client.chat.completions.with_raw_response.create(
-            model="moondream/moondream3-preview", messages=said(f"tell 4 until {gate}"), stream=True
+            model="moondream/moondream3-preview", messages=user_message(f"tell 4 until {gate}"), stream=True
         )
         with pytest.raises(openai.APIError, match="the job was cancelled"):
             async for chunk in response.parse():
@@ -119,34 +122,34 @@ NEUTRAL = {
 
 
 async def test_what_would_change_the_answer_is_refused_by_its_name(telling: Serving) -> None:
-    asked = {"model": "moondream3-preview", "messages": said("tell 2")}
+    asked = {"model": "moondream3-preview", "messages": user_message("tell 2")}
     async with asyncio.timeout(SECONDS), asking(telling) as http:
         for name, value in REFUSED.items():
-            told = await http.post("/v1/chat/completions", json={**asked, name: value})
-            error = told.json()["error"]
-            assert (told.status_code, error["code"], error["param"]) == (400, "unsupported_parameter", name)
+            response = await http.post("/v1/chat/completions", json={**asked, name: value})
+            error = response.json()["error"]
+            assert (response.status_code, error["code"], error["param"]) == (400, "unsupported_parameter", name)
         assert (await http.post("/v1/chat/completions", json={**asked, **NEUTRAL})).status_code == 200
         image = {"type": "image_url", "image_url": {"url": "aGVsbG8="}}
         for messages in (
             [],
-            said("one") + said("two"),
-            [*said("one"), {"role": "assistant", "content": "two"}],
+            user_message("one") + user_message("two"),
+            [*user_message("one"), {"role": "assistant", "content": "two"}],
             [{"role": "user", "content": [image, image]}],
-            [{"role": "system", "content": [image]}, *said("one")],
+            [{"role": "system", "content": [image]}, *user_message("one")],
         ):
-            told = await http.post("/v1/chat/completions", json={**asked, "messages": messages})
-            error = told.json()["error"]
-            assert (told.status_code, error["code"], error["param"]) == (400, "unsupported_value", "messages")
+            response = await http.post("/v1/chat/completions", json={**asked, "messages": messages})
+            error = response.json()["error"]
+            assert (response.status_code, error["code"], error["param"]) == (400, "unsupported_value", "messages")
         audio = [{"role": "user", "content": [{"type": "input_audio", "input_audio": {}}]}]
-        told = await http.post("/v1/chat/completions", json={**asked, "messages": audio})
-        assert (told.status_code, "messages" in told.json()["error"]["param"]) == (400, True)
+        response = await http.post("/v1/chat/completions", json={**asked, "messages": audio})
+        assert (response.status_code, "messages" in response.json()["error"]["param"]) == (400, True)
 
 
 async def test_a_model_that_nobody_serves_is_not_found(telling: Serving, client: Any) -> None:
     known = len(telling.lines)
     async with asyncio.timeout(SECONDS), asking(telling) as http:
         asks = (
-            client.chat.completions.create(model="gpt-4o", messages=said("hello")),
+            client.chat.completions.create(model="gpt-4o", messages=user_message("hello")),
             client.embeddings.create(model="text-embedding-3-small", input="hello"),
             client.embeddings.create(model="moondream3-preview", input=["hello"], encoding_format="float"),
             client.audio.transcriptions.create(model="whisper-1", file=("a.wav", b"RIFF"), language="en"),
@@ -165,8 +168,8 @@ async def test_a_model_that_nobody_serves_is_not_found(telling: Serving, client:
             asked = {"model": "rerank-1", "query": "which?", "documents": ["one", {"text": "two"}], "top_n": 1}
             assert (await http.post(path, json=asked)).json()["error"]["code"] == "model_not_found"
         # the client warns that it will lose this call
-        told = await http.post("/v1/audio/translations", data={"model": "m"}, files={"file": ("a.wav", b"R")})
-        assert told.json()["error"]["code"] == "model_not_found"
+        response = await http.post("/v1/audio/translations", data={"model": "m"}, files={"file": ("a.wav", b"R")})
+        assert response.json()["error"]["code"] == "model_not_found"
         for path in ("/embedding", "/embeddings"):
             assert (await http.post(path, json={"content": "hello"})).json()["error"]["code"] == "model_not_found"
     while len(telling.lines) < known + len(asks) + 7:
@@ -184,8 +187,8 @@ async def test_wrong_inputs_of_routes_to_come(telling: Serving) -> None:
             ({"input": ["a"] * 2049}, "input"),
             ({"input": "a", "encoding_format": "hex"}, "encoding_format"),
         ):
-            told = await http.post("/v1/embeddings", json={"model": "m", **wrong})
-            assert (told.status_code, told.json()["error"]["param"]) == (400, param), told.text
+            response = await http.post("/v1/embeddings", json={"model": "m", **wrong})
+            assert (response.status_code, response.json()["error"]["param"]) == (400, param), response.text
         file = {"file": ("a.wav", b"RIFF")}
         for fields, param in (
             ({"response_format": "diarized_json"}, "response_format"),
@@ -194,11 +197,11 @@ async def test_wrong_inputs_of_routes_to_come(telling: Serving) -> None:
             ({"timestamp_granularities[]": "word"}, "timestamp_granularities[]"),
             ({"timestamp_granularities[]": "line", "response_format": "verbose_json"}, "timestamp_granularities[]"),
         ):
-            told = await http.post("/v1/audio/transcriptions", data={"model": "m", **fields}, files=file)
-            assert (told.status_code, told.json()["error"]["param"]) == (400, param), told.text
-        told = await http.post("/v1/audio/transcriptions", data={"model": "m"})
-        assert told.status_code == 415
-        told = await http.post("/v1/audio/transcriptions", files={"file": ("a.wav", b"R")})
-        assert (told.status_code, told.json()["error"]["param"]) == (400, "model")
-        told = await http.post("/v1/audio/transcriptions", files={"model": (None, b"m")})
-        assert (told.status_code, told.json()["error"]["param"]) == (400, "file")
+            response = await http.post("/v1/audio/transcriptions", data={"model": "m", **fields}, files=file)
+            assert (response.status_code, response.json()["error"]["param"]) == (400, param), response.text
+        response = await http.post("/v1/audio/transcriptions", data={"model": "m"})
+        assert response.status_code == 415
+        response = await http.post("/v1/audio/transcriptions", files={"file": ("a.wav", b"R")})
+        assert (response.status_code, response.json()["error"]["param"]) == (400, "model")
+        response = await http.post("/v1/audio/transcriptions", files={"model": (None, b"m")})
+        assert (response.status_code, response.json()["error"]["param"]) == (400, "file")

@@ -32,8 +32,8 @@ async def test_silence_is_filled_and_a_late_failure_is_an_error_event(teller: To
             events = events_of(response)
             assert await anext(events) == {"comment": "ping"}
             await http.delete(f"/v1/jobs/{response.headers['x-stoop-job-id']}")
-            [told] = [event["data"] async for event in events if "data" in event]
-            assert told["error"]["code"] == "cancelled" and "completed" not in told
+            [last] = [event["data"] async for event in events if "data" in event]
+            assert last["error"]["code"] == "cancelled" and "completed" not in last
 
 
 async def test_a_failure_before_the_first_piece_is_a_status(teller: Town, telling: Serving, gate: Path) -> None:
@@ -44,9 +44,9 @@ async def test_a_failure_before_the_first_piece_is_a_status(teller: Town, tellin
             while not (running := set(await running_jobs(teller)) - before):
                 await asyncio.sleep(0.02)
             assert (await http.delete(f"/v1/jobs/{running.pop()}")).status_code == 200
-            told = await waiting
-            assert (told.status_code, told.json()["error"]["code"]) == (409, "cancelled")
-            assert told.headers["x-request-id"] == "mine" and told.headers["x-should-retry"] == "false"
+            response = await waiting
+            assert (response.status_code, response.json()["error"]["code"]) == (409, "cancelled")
+            assert response.headers["x-request-id"] == "mine" and response.headers["x-should-retry"] == "false"
 
 
 async def test_a_gateway_that_ends_says_so_and_native_streams_go_on_elsewhere(

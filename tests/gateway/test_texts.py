@@ -49,9 +49,9 @@ async def test_vectors_are_those_of_the_client_in_every_form(texts: tuple[Servin
     wanted = await asyncio.to_thread(vectors, config)
     official = openai.AsyncOpenAI(base_url=f"{serving.address}/v1", api_key="any", timeout=SECONDS)
     async with asyncio.timeout(SECONDS), official, asking(serving) as http:
-        told = await official.embeddings.create(model="embedder", input=TEXTS)
-        assert [each.embedding for each in told.data] == wanted
-        assert told.usage.total_tokens == told.usage.prompt_tokens > len(TEXTS)
+        embeddings = await official.embeddings.create(model="embedder", input=TEXTS)
+        assert [each.embedding for each in embeddings.data] == wanted
+        assert embeddings.usage.total_tokens == embeddings.usage.prompt_tokens > len(TEXTS)
         plain = await official.embeddings.create(model="embedder", input=TEXTS[0], encoding_format="float")
         assert plain.data[0].embedding == pytest.approx(wanted[0], abs=1e-6)
         short = await official.embeddings.create(model="embedder", input=TEXTS[0], dimensions=16)
@@ -117,10 +117,10 @@ def test_the_command_line_shows_and_stores_all_kinds(
         assert ran.exit_code == 0, ran.output
         return ran.stdout
 
-    told = embed("embed", *TEXTS)
-    assert "(64 values)" in told and f"{len(wanted['colbert'][0])} token vectors" in told
+    output = embed("embed", *TEXTS)
+    assert "(64 values)" in output and f"{len(wanted['colbert'][0])} token vectors" in output
     first = wanted["sparse"][0]
-    assert f"{first['indices'][first['values'].index(max(first['values']))]}: {max(first['values']):.3f}" in told
+    assert f"{first['indices'][first['values'].index(max(first['values']))]}: {max(first['values']):.3f}" in output
     (tmp_path / "texts.csv").write_text("id,text\n" + "".join(f"t{n},{text}\n" for n, text in enumerate(TEXTS)))
     embed("bulk-embed", str(tmp_path / "texts.csv"), "--out", str(tmp_path / "out"))
     table = pq.read_table(tmp_path / "out" / "vectors-00000.parquet").to_pydict()

@@ -48,12 +48,12 @@ def test_the_bundled_whisper_hears_over_http(tmp_path: Path) -> None:
         assert command[1] == f"{address}/v1/audio/transcriptions"
         model, file = (command[at + 1] for at, word in enumerate(command) if word == "-F")
         recording = Path(file.removeprefix("file=@"))
-        said = {talk["file"]: talk["text"] for talk in json.loads((recording.parent / "talks.json").read_text())}
+        spoken = {talk["file"]: talk["text"] for talk in json.loads((recording.parent / "talks.json").read_text())}
         with httpx.Client(timeout=SECONDS, trust_env=False) as http:
             fields = dict([model.split("=")])
             answer = http.post(command[1], data=fields, files={"file": (recording.name, recording.read_bytes())})
         assert answer.status_code == 200, answer.text
-        assert answer.json()["text"] == said[recording.name]
+        assert answer.json()["text"] == spoken[recording.name]
 
 
 @contextlib.contextmanager

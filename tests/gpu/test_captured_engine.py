@@ -125,8 +125,8 @@ def test_coordinates_and_sizes(replayed: list[Hashable]) -> None:
 def test_a_mixture_by_chance_ends_and_leaves_the_pool_whole(dtype: torch.dtype, replayed: list[Hashable]) -> None:
     engines = Watched(replayed, dtype, token_budget=2048)
     asked = requests(64, temperature=0.7)
-    told = drain(engines.warm, asked)
-    assert all(isinstance(ending(told, request.id), Finished) for request in asked)
+    outputs = drain(engines.warm, asked)
+    assert all(isinstance(ending(outputs, request.id), Finished) for request in asked)
     stats = engines.warm.stats
     assert (stats.waiting, stats.running, stats.pages_used) == (0, 0, 0)
 

@@ -68,8 +68,8 @@ def run(
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_mixed_requests_all_end_and_leave_the_pool_whole(dtype: torch.dtype) -> None:
     asked = requests(64, temperature=0.7)
-    engine, told = run(dtype, "cuda", asked)
-    assert all(isinstance(ending(told, request.id), Finished) for request in asked)
+    engine, outputs = run(dtype, "cuda", asked)
+    assert all(isinstance(ending(outputs, request.id), Finished) for request in asked)
     stats = engine.stats
     assert (stats.waiting, stats.running, stats.pages_used) == (0, 0, 0)
     assert stats.totals.images_encoded == 3

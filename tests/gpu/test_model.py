@@ -15,7 +15,7 @@ from tests.support.golden_image import golden_image
 from tests.support.one_sequence import OneSequence
 from tests.support.tiny_model import tiny_moondream
 
-# float32 products on the device may run in TF32, unless told otherwise: see `exact_products`
+# float32 products on the device may run in TF32, unless disabled: see `exact_products`
 CLOSE = {torch.float32: 2e-4, torch.bfloat16: 4e-2}
 QUESTION = "How many red circles are there?"
 

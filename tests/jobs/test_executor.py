@@ -205,7 +205,7 @@ async def test_what_may_pass_is_tried_again_and_then_kept_as_a_dead_letter(
     assert isinstance(bench.outcome, outcomes.Retry)
     assert bench.outcome.failure.code is code
     assert 0 < bench.outcome.delay <= STORE_FIRST_SECONDS
-    assert bench.broker.settlements[-1].result == b"", "nobody is told of an end that is none"
+    assert bench.broker.settlements[-1].result == b"", "a run that does not end the job has no result"
     result = await bench.run(job(), attempt=3)
     assert isinstance(bench.outcome, outcomes.Dead)
     assert result.failure == bench.outcome.failure

@@ -111,10 +111,10 @@ async def test_a_recording_becomes_one_transcript_by_many_requests(stage: Stage)
 
 async def test_segments_are_streamed_with_their_words(stage: Stage) -> None:
     result = await stage.run(job(stream=True, timestamps=Timestamps.WORD))
-    told = [event for packed in stage.broker.events("a") if isinstance(event := unpack_event(packed), SegmentEvent)]
+    events = [event for packed in stage.broker.events("a") if isinstance(event := unpack_event(packed), SegmentEvent)]
     assert result.output is not None and result.output.transcript is not None
-    assert [event.segment for event in told] == result.output.transcript.segments
-    assert [word.start for event in told for word in event.words or []] == [0.5, 30.5, 60.5]
+    assert [event.segment for event in events] == result.output.transcript.segments
+    assert [word.start for event in events for word in event.words or []] == [0.5, 30.5, 60.5]
     assert [word.word for word in result.output.transcript.words or []] == [" Hallo."] * 3
 
 

@@ -108,13 +108,13 @@ def test_greedy_text_of_200_tokens_is_that_of_transformers_alone_cached_and_in_a
     engine = Engine(pair.ours, EngineConfig(max_context=512, token_budget=96, max_batch=4))
     alone = drain(engine, [chat("a", questions[0], 200)])
     batch = drain(engine, [chat(str(number), question, 200) for number, question in enumerate(questions)])
-    assert said(alone, "a") == expected[0]
-    assert [said(batch, str(number)) for number in range(3)] == expected
+    assert text_of(alone, "a") == expected[0]
+    assert [text_of(batch, str(number)) for number in range(3)] == expected
     again = ending(batch, "0")
     assert isinstance(again, Finished) and again.usage.cached_tokens > 0
 
 
-def said(told: Any, name: str) -> str:
-    last = ending(told, name)
+def text_of(outputs: Any, name: str) -> str:
+    last = ending(outputs, name)
     assert isinstance(last, Finished)
     return last.text

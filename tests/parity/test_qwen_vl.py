@@ -167,13 +167,13 @@ def test_greedy_text_is_that_of_transformers_alone_cached_and_in_a_batch(oracle:
     engine = Engine(family, EngineConfig(max_context=512, token_budget=64, max_batch=4))
     first = drain(engine, [chat_request(family, "turns")])
     batch = drain(engine, [chat_request(family, name) for name in CHATS])
-    assert said(first, "turns").text == expected["turns"]
-    assert {name: said(batch, name).text for name in CHATS} == expected
+    assert finished(first, "turns").text == expected["turns"]
+    assert {name: finished(batch, name).text for name in CHATS} == expected
     # the images of the second run come from the cache, with all before them
-    assert said(batch, "turns").usage.cached_tokens > 20
+    assert finished(batch, "turns").usage.cached_tokens > 20
 
 
-def said(told: Any, name: str) -> Finished:
-    last = ending(told, name)
+def finished(outputs: Any, name: str) -> Finished:
+    last = ending(outputs, name)
     assert isinstance(last, Finished)
     return last

@@ -172,14 +172,14 @@ def test_ids_are_heard_where_the_attention_of_transformers_is(pair: Pair) -> Non
     text = [11 + 7 * number % 250 for number in range(30)]
     found = pair.ours._align((mel(3),), before, text)
     ids = torch.tensor([[*before, *text, pair.tiny.ids["<|endoftext|>"]]])
-    told = pair.oracle(torch.from_numpy(mel(3).frames)[None], decoder_input_ids=ids, output_attentions=True)
+    reference = pair.oracle(torch.from_numpy(mel(3).frames)[None], decoder_input_ids=ids, output_attentions=True)
     heads = pair.ours._model.generation.alignment_heads
-    shares = np.stack([told.cross_attentions[layer][0, head].double().numpy() for layer, head in heads])
+    shares = np.stack([reference.cross_attentions[layer][0, head].double().numpy() for layer, head in heads])
     scores = (shares - shares.mean(axis=1, keepdims=True)) / shares.std(axis=1, keepdims=True)
     padded = np.pad(scores, ((0, 0), (0, 0), (3, 3)), mode="reflect")
     smooth = np.median(np.lib.stride_tricks.sliding_window_view(padded, 7, axis=2), axis=3).mean(axis=0)
     steps = naive_dtw.path((-smooth[len(before) - 1 : -1]).tolist())
     begins = [min(column for row, column in steps if row == at) for at in range(len(text) + 1)]
     np.testing.assert_allclose(found.times, np.array(begins) / 50, atol=1e-9)
-    likely = told.logits[0, len(before) - 1 : -2, : pair.tiny.ids["<|endoftext|>"]].softmax(dim=-1)
+    likely = reference.logits[0, len(before) - 1 : -2, : pair.tiny.ids["<|endoftext|>"]].softmax(dim=-1)
     np.testing.assert_allclose(found.probabilities, likely[torch.arange(len(text)), text], rtol=1e-3, atol=1e-6)

@@ -1,4 +1,4 @@
-"""A queue in memory whose every word a test chooses: what is published and what is logged are told apart."""
+"""A queue in memory that a test scripts: it can publish an event without logging it, and log one without publishing."""
 
 import asyncio
 from collections import defaultdict
@@ -47,10 +47,10 @@ class ScriptedTransport:
     async def submit(self, jobs: Sequence[Job]) -> list[str]:
         self.submitted += jobs
         for job in jobs if self.script else ():
-            self.tell(*self.script(job))
+            self.publish(*self.script(job))
         return [job.id for job in jobs]
 
-    def tell(self, *events: Event) -> None:
+    def publish(self, *events: Event) -> None:
         """Log and publish, as a worker does; a terminal event stores its result first."""
         for event in events:
             self.log_only(event)
@@ -149,18 +149,18 @@ def answer(job: Job) -> list[Event]:
     output = CANNED[job.skill]
     if job.reasoning:
         output = Output(answer=output.answer, reasoning=Reasoning("I count.", []))
-    told: list[Event] = [QueuedEvent(id=job.id, seq=0), StartedEvent(id=job.id, seq=1, attempt=1)]
+    events: list[Event] = [QueuedEvent(id=job.id, seq=0), StartedEvent(id=job.id, seq=1, attempt=1)]
     if output.reasoning:
-        told.append(ReasoningEvent(id=job.id, seq=len(told), attempt=1, text=output.reasoning.text))
+        events.append(ReasoningEvent(id=job.id, seq=len(events), attempt=1, text=output.reasoning.text))
     for piece in (output.answer or output.caption or "").partition(" "):
         if piece:
-            told.append(DeltaEvent(id=job.id, seq=len(told), attempt=1, text=piece))
+            events.append(DeltaEvent(id=job.id, seq=len(events), attempt=1, text=piece))
     for box in output.objects or ():
         place = {"x_min": box.x_min, "y_min": box.y_min, "x_max": box.x_max, "y_max": box.y_max}
-        told.append(ObjectEvent(id=job.id, seq=len(told), attempt=1, object=place))
+        events.append(ObjectEvent(id=job.id, seq=len(events), attempt=1, object=place))
     for at in output.points or ():
-        told.append(ObjectEvent(id=job.id, seq=len(told), attempt=1, object={"x": at.x, "y": at.y}))
-    return [*told, FinishedEvent(id=job.id, seq=len(told), attempt=1, result=completed(job.id, job.skill, output))]
+        events.append(ObjectEvent(id=job.id, seq=len(events), attempt=1, object={"x": at.x, "y": at.y}))
+    return [*events, FinishedEvent(id=job.id, seq=len(events), attempt=1, result=completed(job.id, job.skill, output))]
 
 
 def completed(job_id: str, skill: Skill, output: Output) -> Result:

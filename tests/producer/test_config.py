@@ -26,7 +26,7 @@ def test_an_empty_variable_is_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "message"),
     [
         ({"redis_url": "http://user:hunter2@h"}, "STOOP_REDIS_URL: .*redis://"),
         ({"s3_endpoint": "localhost:9000"}, "STOOP_S3_ENDPOINT: .*http://"),
@@ -41,8 +41,8 @@ def test_an_empty_variable_is_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"bukket": "photos"}, "bukket"),
     ],
 )
-def test_what_is_wrong_is_named_without_its_value(values: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigError, match=told) as raised:
+def test_what_is_wrong_is_named_without_its_value(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as raised:
         ProducerConfig(**values)
     assert "hunter2" not in str(raised.value)
     assert "Value error" not in str(raised.value)

@@ -291,8 +291,8 @@ async def test_workers_whose_lease_ran_out_are_forgotten(queue: OnRedis, operato
     await queue.call("HSET", names.workers(), "living", '{"host": "h", "pid": 7}', "gone", "{}", "odd", "not json")
     for worker in ("living", "odd"):
         await queue.call("SET", names.live(worker), "1")
-    told = {worker.worker: worker.facts for worker in await operator.workers()}
-    assert told == {"living": {"host": "h", "pid": 7}, "odd": {}}
+    facts = {worker.worker: worker.facts for worker in await operator.workers()}
+    assert facts == {"living": {"host": "h", "pid": 7}, "odd": {}}
     assert await queue.call("HEXISTS", names.workers(), "gone") == 0
     assert (await operator.status(LANES)).workers == 2
 

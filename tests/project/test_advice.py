@@ -25,7 +25,7 @@ def sources() -> Iterator[Path]:
         yield from (ROOT / package).rglob("*.py")
 
 
-def said(path: Path) -> Iterator[str]:
+def texts_of(path: Path) -> Iterator[str]:
     """Every piece of text in a module but its docstrings."""
     tree = ast.parse(path.read_text("utf-8"))
     docs = {
@@ -62,7 +62,7 @@ def test_no_message_names_a_flag_that_does_not_exist() -> None:
         flag: path.name
         for path in sources()
         if path.name not in OTHERS
-        for text in said(path)
+        for text in texts_of(path)
         for flag in FLAG.findall(text)
     }
     assert {flag: place for flag, place in named.items() if flag not in known} == {}
@@ -73,12 +73,12 @@ def test_no_message_names_a_variable_that_nobody_reads() -> None:
         f"STOOP_{field.upper()}" for config in (ProducerConfig, WorkerConfig) for field in config.model_fields
     }
     known = configured | set(variables_of(get_command(app)))
-    named = {name: path.name for path in sources() for text in said(path) for name in VARIABLE.findall(text)}
+    named = {name: path.name for path in sources() for text in texts_of(path) for name in VARIABLE.findall(text)}
     assert {name: place for name, place in named.items() if name not in known} == {}
 
 
 def test_the_engine_advises_no_setting_that_a_user_cannot_set() -> None:
     hidden = set(EngineConfig.__dataclass_fields__) - set(WorkerConfig.model_fields)
     advice = re.compile(rf"(smaller|larger|set|use|give|raise|lower) (a )?({'|'.join(hidden)})\b")
-    texts = [text for path in sources() for text in said(path)]
+    texts = [text for path in sources() for text in texts_of(path)]
     assert [text for text in texts if advice.search(text)] == []

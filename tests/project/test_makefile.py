@@ -147,9 +147,9 @@ def test_the_gpu_tests_need_pytest_and_none_of_its_plugins() -> None:
     asked = [MAKE, "-n", "--no-print-directory", "gpu", f"PYTHON={sys.executable}"]
     # not as a part of the make that may run these tests
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
-    said = subprocess.run(asked, cwd=ROOT, env=environment, capture_output=True, text=True)
+    done = subprocess.run(asked, cwd=ROOT, env=environment, capture_output=True, text=True)
     command = [
-        *shlex.split(said.stdout),
+        *shlex.split(done.stdout),
         "--collect-only",
         "-p",
         "no:asyncio",

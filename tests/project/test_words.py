@@ -42,11 +42,11 @@ def _files(top: Path) -> list[Path]:
 
 @pytest.mark.parametrize("pattern", FORBIDDEN)
 def test_no_file_says_what_is_nobodys_concern(pattern: str) -> None:
-    said = re.compile(pattern)
+    forbidden = re.compile(pattern)
     found = {
         f"{path.relative_to(ROOT)}: {match[0]}"
         for path in texts()
-        for match in said.finditer(path.read_text(encoding="utf-8"))
+        for match in forbidden.finditer(path.read_text(encoding="utf-8"))
     }
     assert found == set()
 

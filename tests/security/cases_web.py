@@ -16,15 +16,15 @@ __all__ = ["WEB"]
 OK = b"HTTP/1.1 200 OK\r\n"
 
 
-def raw(said: bytes) -> Answer:
-    async def say(request: bytes, writer: asyncio.StreamWriter) -> None:
-        writer.write(said)
+def raw(content: bytes) -> Answer:
+    async def respond(request: bytes, writer: asyncio.StreamWriter) -> None:
+        writer.write(content)
 
-    return say
+    return respond
 
 
 def drip(head: bytes) -> Answer:
-    async def say(request: bytes, writer: asyncio.StreamWriter) -> None:
+    async def respond(request: bytes, writer: asyncio.StreamWriter) -> None:
         writer.write(head)
         while not writer.is_closing():
             writer.write(b"x")
@@ -32,7 +32,7 @@ def drip(head: bytes) -> Answer:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(asyncio.Event().wait(), 0.05)
 
-    return say
+    return respond
 
 
 def to(name: str, ends: str, uri: str, **hosts: Sequence[str] | OSError) -> Case:
@@ -43,18 +43,18 @@ def to(name: str, ends: str, uri: str, **hosts: Sequence[str] | OSError) -> Case
     return Case(name, ends, made.packed, made.job_id, hosts=known)
 
 
-def page(name: str, ends: str, say: Answer, last: str = "") -> Case:
+def page(name: str, ends: str, response: Answer, last: str = "") -> Case:
     path = "/" + "".join(c if c.isalnum() and c.isascii() else "-" for c in name)
     made = job(name, ends, image=f"https://{HOST}{path}?token={MARK}", max_attempts=1)
-    return Case(name, ends, made.packed, made.job_id, last=last, pages={f"{path}?token={MARK}": say})
+    return Case(name, ends, made.packed, made.job_id, last=last, pages={f"{path}?token={MARK}": response})
 
 
 def redirect(name: str, location: str) -> Case:
     return page(name, "image_forbidden", answer(status="302 Found", location=location))
 
 
-def retried(name: str, last: str, say: Answer) -> Case:
-    return page(name, "attempts_exhausted", say, last)
+def retried(name: str, last: str, response: Answer) -> Case:
+    return page(name, "attempts_exhausted", response, last)
 
 
 WEB: list[Case] = [

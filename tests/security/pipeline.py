@@ -89,9 +89,9 @@ async def run(cases: Sequence[Case], servers: Servers, keys: SigningKeys | None 
 def _answer(request: Request) -> list[Output]:
     at_length = isinstance(request.task, Query) and request.task.question.startswith("at length")
     text = f"An answer with {MARK}." * (50_000 if at_length else 1)
-    said: list[Output] = [TextDelta(request.id, text)]
+    outputs: list[Output] = [TextDelta(request.id, text)]
     last: Finished = ScriptedEngine.finished(request.id, text)
-    return [*said, last]
+    return [*outputs, last]
 
 
 @contextlib.contextmanager
@@ -156,7 +156,7 @@ async def _worker(
 
 
 def _furnish(web: Web, cases: Sequence[Case]) -> None:
-    web.paths = {path: say for case in cases for path, say in case.pages.items()}
+    web.paths = {path: response for case in cases for path, response in case.pages.items()}
     for case in cases:
         web.hosts |= case.hosts
 
@@ -189,5 +189,7 @@ async def _result(redis: "Redis[bytes]", job_ids: Sequence[str]) -> Result:
 
 def _places(case: Case, entry: str) -> list[str]:
     """Return the ids under which the result may be: the worker decides what it can read of an id."""
-    said = re.findall(rb'"id":"([A-Za-z0-9._:-]{1,128})"', case.packed[:1000])
-    return list(dict.fromkeys([entry, *([case.job_id] if case.job_id else []), *(job_id.decode() for job_id in said)]))
+    job_ids = re.findall(rb'"id":"([A-Za-z0-9._:-]{1,128})"', case.packed[:1000])
+    return list(
+        dict.fromkeys([entry, *([case.job_id] if case.job_id else []), *(job_id.decode() for job_id in job_ids)])
+    )

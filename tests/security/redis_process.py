@@ -53,10 +53,10 @@ def running_redis(folder: Path, *options: str) -> Iterator[int]:
 def running_cluster(folder: Path) -> Iterator[int]:
     """Run a Cluster of one node; yields its port once it believes that it is whole."""
     port = free_port()
-    with _running(_server(folder, port, "--cluster-enabled", "yes"), _READY) as said:
+    with _running(_server(folder, port, "--cluster-enabled", "yes"), _READY) as output:
         with redis.Redis(port=port, protocol=2) as node:
             node.execute_command("CLUSTER ADDSLOTS", *range(16_384))
-        _wait_for("Cluster state changed: ok", said)
+        _wait_for("Cluster state changed: ok", output)
         yield port
 
 
@@ -157,9 +157,9 @@ def _running(command: list[str], ready: str) -> Iterator[Iterator[str]]:
 
 
 def _wait_for(words: str, lines: Iterator[str]) -> None:
-    said = []
+    seen = []
     for line in lines:
-        said.append(line)
+        seen.append(line)
         if words in line:
             return
-    pytest.fail("".join(said))
+    pytest.fail("".join(seen))

@@ -51,7 +51,7 @@ def ending(result: Result) -> tuple[str, str]:
 
 
 def markdown(results: Mapping[str, Result]) -> str:
-    """Return one table for each group: the input, how it ended, and what was said."""
+    """Return one table for each group: the input, how it ended, and the error message."""
     lines: list[str] = []
     for title, cases in GROUPS.items():
         lines += [f"### {title}", "", "| input | ends as | because |", "|---|---|---|"]
@@ -63,8 +63,8 @@ def markdown(results: Mapping[str, Result]) -> str:
 def _row(case: Case, result: Result) -> str:
     ends, last = ending(result)
     message = result.failure.message if result.failure else ""
-    said = "".join(c if c.isprintable() else "·" for c in message).replace("|", "\\|")
-    shown = said if len(said) <= 140 else said[:140] + "…"
+    text = "".join(c if c.isprintable() else "·" for c in message).replace("|", "\\|")
+    shown = text if len(text) <= 140 else text[:140] + "…"
     return f"| {case.name} | `{ends}`{f' ({last})' if last else ''} | {shown} |"
 
 

@@ -357,6 +357,6 @@ def _is_denied(port: int, user: str, command: tuple[str, ...]) -> bool:
         except NoPermissionError:
             return True
         except redis.ResponseError as error:
-            # what a script is denied is told in the words of the script's failure
+            # a command that a script may not run appears in the script's error message
             return any(words in str(error) for words in _DENIALS)
     return False

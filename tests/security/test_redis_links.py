@@ -35,8 +35,8 @@ async def goes_through(url: str) -> None:
             [[_, [[_, fields]]]] = await client.call("XREAD", "BLOCK", 1000, "COUNT", 1, "STREAMS", lane, "0")
             assert unpack_job(fields[b"j"]).id == job.id
             await client.call("SET", names.result(job.id), b"answer")
-            await client.call("PUBLISH", names.events(job.id), b"told")
-            assert await anext(published) == b"told"
+            await client.call("PUBLISH", names.events(job.id), b"event")
+            assert await anext(published) == b"event"
         assert await transport.result(job.id) == b"answer"
         assert await transport.state(job.id) == "queued"
         await listens(client, job.id)

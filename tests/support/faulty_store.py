@@ -1,4 +1,4 @@
-"""An object store over HTTP that answers as badly as it is told to."""
+"""An object store over HTTP whose faults a test sets."""
 
 import asyncio
 import contextlib
@@ -9,14 +9,14 @@ from random import Random
 
 __all__ = ["FaultyStore", "faulty_store"]
 
-_ERROR = '<?xml version="1.0"?><Error><Code>{code}</Code><Message>as told</Message></Error>'
+_ERROR = '<?xml version="1.0"?><Error><Code>{code}</Code><Message>as set</Message></Error>'
 
 
 @dataclass(slots=True, eq=False)
 class FaultyStore:
     """Serves objects by their path; of all GETs the share `failing` gets a 500, the share `slow` waits first.
 
-    `told` counts the answers by their status, and `slow` ones.
+    `answered` counts answers by status code, and slow ones under `slow`.
     """
 
     objects: Mapping[str, bytes]
@@ -25,7 +25,7 @@ class FaultyStore:
     slow: float = 0.0
     slow_seconds: float = 1.0
     port: int = 0
-    told: Counter[str] = field(default_factory=Counter)
+    answered: Counter[str] = field(default_factory=Counter)
     _writers: set[asyncio.StreamWriter] = field(default_factory=set)
 
     @property
@@ -51,7 +51,7 @@ class FaultyStore:
 
     async def _respond(self, path: str, writer: asyncio.StreamWriter) -> None:
         if self.chance.random() < self.slow:
-            self.told["slow"] += 1
+            self.answered["slow"] += 1
             await asyncio.sleep(self.slow_seconds)
         found = self.objects.get(path)
         if self.chance.random() < self.failing:
@@ -61,7 +61,7 @@ class FaultyStore:
         else:
             status, kind, body = "200 OK", "image/png", ""
         content = found if found is not None and status.startswith("200") else body.encode()
-        self.told[status[:3]] += 1
+        self.answered[status[:3]] += 1
         head = f'HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(content)}\r\nETag: "0"\r\n\r\n'
         writer.write(head.encode() + content)
         await writer.drain()

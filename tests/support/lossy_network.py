@@ -1,4 +1,4 @@
-"""A network between a client and a server that loses what it is told to lose."""
+"""A network between a client and a server that loses bytes on demand."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,7 @@ __all__ = ["LossyNetwork", "lossy_network"]
 
 @dataclass(slots=True, eq=False)
 class LossyNetwork:
-    """Listens at `port` and passes everything on to a server, until told otherwise.
+    """Listens at `port` and passes everything on to a server, until a test changes it.
 
     `losses` counts the connections that were cut because their reply was to be lost. `delay` is how long every piece
     that is passed on takes, in seconds. While it is `down` nobody gets through.

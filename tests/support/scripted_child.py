@@ -134,8 +134,8 @@ class ScriptedLoop:
         if request_id not in self._inside:
             return  # it was aborted
         self._inside.discard(request_id)
-        told: list[Output] = [TextDelta(request_id, text)] if text else []
-        self._deliver([*told, Finished(request_id, FinishReason.STOP, _USAGE, text=text)])
+        outputs: list[Output] = [TextDelta(request_id, text)] if text else []
+        self._deliver([*outputs, Finished(request_id, FinishReason.STOP, _USAGE, text=text)])
 
 
 def _build(

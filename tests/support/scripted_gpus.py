@@ -15,7 +15,7 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Serve until told to stop."""
+    """Serve until stopped."""
     config = read_config({"model": "scripted"})
     configure_logs(config.log_level, config.log_format)
     program = [sys.executable, "-m", "tests.support.scripted_worker"]

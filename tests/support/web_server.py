@@ -20,10 +20,10 @@ def answer(body: bytes = b"", status: str = "200 OK", **headers: str) -> Answer:
     fields = {"content_length": str(len(body)), **headers}
     head = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in fields.items())
 
-    async def say(request: bytes, writer: asyncio.StreamWriter) -> None:
+    async def respond(request: bytes, writer: asyncio.StreamWriter) -> None:
         writer.write(f"HTTP/1.1 {status}\r\n{head}\r\n".encode() + body)
 
-    return say
+    return respond
 
 
 class Web(AnyIOBackend):
@@ -73,15 +73,15 @@ class Web(AnyIOBackend):
             request = await reader.readuntil(b"\r\n\r\n")
             self.asked.append(request)
             self.was_asked.set()
-            say = self.paths[request.split(b" ")[1].decode()]
+            respond = self.paths[request.split(b" ")[1].decode()]
             gone = asyncio.ensure_future(reader.read())
-            saying = asyncio.ensure_future(say(request, writer))
-            await asyncio.wait([gone, saying], return_when=asyncio.FIRST_COMPLETED)
-            if gone.done() and not saying.done():
+            responding = asyncio.ensure_future(respond(request, writer))
+            await asyncio.wait([gone, responding], return_when=asyncio.FIRST_COMPLETED)
+            if gone.done() and not responding.done():
                 self.hung_up.set()
             gone.cancel()
-            saying.cancel()
-            await asyncio.gather(gone, saying, return_exceptions=True)
+            responding.cancel()
+            await asyncio.gather(gone, responding, return_exceptions=True)
         except (OSError, asyncio.IncompleteReadError):
             self.hung_up.set()
         finally:

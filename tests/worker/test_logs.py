@@ -21,10 +21,10 @@ def test_of_an_exception_only_place_and_type_are_said(form: str, capsys: pytest.
             structlog.get_logger("test").exception("a defect", job="a")
     finally:
         structlog.reset_defaults()
-    said = capsys.readouterr().err
-    assert "planted question" not in said
+    output = capsys.readouterr().err
+    assert "planted question" not in output
     for word in ("a defect", "builtins.KeyError", "builtins.ValueError", "test_logs.py", "which led to"):
-        assert word in said
+        assert word in output
 
 
 def test_an_exception_given_by_value_is_said_too(capsys: pytest.CaptureFixture[str]) -> None:

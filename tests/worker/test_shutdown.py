@@ -69,11 +69,11 @@ def test_the_first_signal_drains_and_the_second_hurries(start) -> None:
 def test_a_signal_breaks_off_what_went_before_and_is_told_later(start) -> None:
     process = start("pass")
     process.send_signal(signal.SIGTERM)
-    said = []
-    while "drain" not in said:
-        said.append(heard(process))
-        assert said[-1]
-    assert "None True" in said
+    lines = []
+    while "drain" not in lines:
+        lines.append(heard(process))
+        assert lines[-1]
+    assert "None True" in lines
     assert process.wait(10) == 0
 
 

@@ -4,7 +4,7 @@ __all__ = ["Photo"]
 
 
 class Photo(models.Model):
-    """A photo in the object store, and what is said of it: a caption, or why there is none."""
+    """A photo in the object store, with its caption or the reason why it has none."""
 
     address = models.CharField(max_length=1024)
     caption = models.TextField(blank=True)

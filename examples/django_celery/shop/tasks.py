@@ -10,9 +10,9 @@ __all__ = ["give_up", "keep"]
 
 
 @shared_task
-def keep(told: dict[str, Any], photo_id: int) -> None:
+def keep(output: dict[str, Any], photo_id: int) -> None:
     """Keep a caption; may run twice, and then writes the same."""
-    Photo.objects.filter(pk=photo_id).update(caption=told["caption"])
+    Photo.objects.filter(pk=photo_id).update(caption=output["caption"])
 
 
 @shared_task

@@ -66,10 +66,10 @@ def test_every_text_has_its_vector_and_bad_ones_are_named(
     source, out = write_texts(tmp_path / "texts.jsonl", 23, bad={4}, long={9}), tmp_path / "out"
     terminal = Terminal()
     arguments = (source, "--out", out, "--texts-per-job", "5", "--shard-rows", "7", "--format", form)
-    code, told, errors = terminal.run(*arguments, "--model", "bge-m3", "--prompt-name", "query")
+    code, output, errors = terminal.run(*arguments, "--model", "bge-m3", "--prompt-name", "query")
     assert code == 0, errors
-    assert "23 texts: 21 answered, 2 failed" in told
-    assert f"vectors-00000.{form} … vectors-00002.{form}" in told
+    assert "23 texts: 21 answered, 2 failed" in output
+    assert f"vectors-00000.{form} … vectors-00002.{form}" in output
     good = [number for number in range(1, 24) if number not in (4, 9)]
     assert sorted(read(out), key=lambda each: int(each[0])) == expected(good)
     failed = {line["row"]: (line["id"], line["failure"]["code"]) for line in lines(out, "errors.jsonl")}
@@ -101,9 +101,9 @@ def test_failed_texts_are_tried_again_without_the_others(tmp_path: Path) -> None
         return [FinishedEvent(id=job.id, seq=0, attempt=1, result=embedded(job))]
 
     again = Terminal(cut)
-    code, told, errors = again.run(source, "--out", out, "--texts-per-job", "10", "--retry-failed")
+    code, output, errors = again.run(source, "--out", out, "--texts-per-job", "10", "--retry-failed")
     assert code == 0, errors
-    assert "20 texts: 19 answered, 1 failed" in told
+    assert "20 texts: 19 answered, 1 failed" in output
     tried = sorted(text for job in again.transport.submitted for text in job.input or ())
     assert tried == ["text 17 long", "text 5 long", "text 6 long"]
     rows = Counter(row for row, _, _ in read_parquet(out))
@@ -124,8 +124,8 @@ def test_a_lost_index_is_rebuilt_from_the_shards(tmp_path: Path) -> None:
         for path in (out / form).glob(".index*"):
             path.unlink()
         terminal = Terminal()
-        code, told, errors = terminal.run(*arguments)
-        assert (code, "20 texts: 20 answered" in told) == (0, True), errors
+        code, output, errors = terminal.run(*arguments)
+        assert (code, "20 texts: 20 answered" in output) == (0, True), errors
         assert not terminal.transport.submitted
 
 
@@ -150,9 +150,9 @@ def test_a_run_with_other_arguments_or_without_a_source_is_refused(tmp_path: Pat
         ((source, "--out", tmp_path / "b", "--format", "npy", "--kind", "sparse"), "give --format parquet"),
         ((source, "--out", tmp_path / "b", "--column", "body"), None),
     ):
-        code, told, errors = Terminal().run(*arguments)
+        code, output, errors = Terminal().run(*arguments)
         if reason is None:
-            assert (code, "5 texts: 0 answered, 5 failed" in told) == (1, True)
+            assert (code, "5 texts: 0 answered, 5 failed" in output) == (1, True)
             continue
         assert (code, reason in errors) == (2, True), errors
     (tmp_path / "c").mkdir()
@@ -163,7 +163,7 @@ def test_a_run_with_other_arguments_or_without_a_source_is_refused(tmp_path: Pat
 
 def test_the_summary_counts_tokens_once(tmp_path: Path) -> None:
     source = write_texts(tmp_path / "t.jsonl", 10)
-    _, told, _ = Terminal().run(source, "--out", tmp_path / "out", "--texts-per-job", "4", "--json")
-    summary = json.loads(told)
+    _, output, _ = Terminal().run(source, "--out", tmp_path / "out", "--texts-per-job", "4", "--json")
+    summary = json.loads(output)
     assert (summary["completed"], summary["input_tokens"], summary["finished"]) == (10, 30, True)
     assert summary["shards"] == ["vectors-00000.parquet"]

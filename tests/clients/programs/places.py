@@ -29,12 +29,12 @@ def cancel_job(job_id: str) -> None:
     urllib.request.urlopen(request, timeout=30).close()
 
 
-def expect(kind: type[BaseException], call: Callable[[], object], *, says: str = "") -> BaseException:
+def expect(kind: type[BaseException], call: Callable[[], object], *, message: str = "") -> BaseException:
     """Return the error of this kind that the call must raise; its text must contain `says`."""
     try:
         found = call()
     except kind as error:
-        assert says in str(error), f"{says!r} is not in {error!r}"
+        assert message in str(error), f"{message!r} is not in {error!r}"
         return error
     raise AssertionError(f"expected {kind.__name__}, not {found!r}")
 

@@ -19,8 +19,8 @@ def answers():
 
 
 def errors():
-    expect(cohere.NotFoundError, lambda: V2.rerank(model="none", query="cat", documents=DOCUMENTS), says="no worker")
-    expect(cohere.BadRequestError, lambda: V2.rerank(model="ranker", query="cat", documents=[]), says="documents")
+    expect(cohere.NotFoundError, lambda: V2.rerank(model="none", query="cat", documents=DOCUMENTS), message="no worker")
+    expect(cohere.BadRequestError, lambda: V2.rerank(model="ranker", query="cat", documents=[]), message="documents")
 
 
 run(answers, errors)

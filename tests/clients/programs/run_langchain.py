@@ -13,8 +13,8 @@ def chat(base, model, **more):
 
 
 def answers():
-    told = chat(UP, MODEL, temperature=0).invoke([("system", ""), SHOWN])
-    assert told.content == SHAPES and told.usage_metadata["total_tokens"] > 0, told
+    answer = chat(UP, MODEL, temperature=0).invoke([("system", ""), SHOWN])
+    assert answer.content == SHAPES and answer.usage_metadata["total_tokens"] > 0, answer
 
 
 def streams():
@@ -24,13 +24,13 @@ def streams():
 
 
 def errors():
-    expect(openai.NotFoundError, lambda: chat(UP, "no-model").invoke("?"), says="no worker serves")
+    expect(openai.NotFoundError, lambda: chat(UP, "no-model").invoke("?"), message="no worker serves")
 
     def f(x: int) -> int:
         """Double a number."""
         return 2 * x
 
-    expect(openai.BadRequestError, lambda: chat(UP, MODEL).bind_tools([f]).invoke("?"), says="tools")
+    expect(openai.BadRequestError, lambda: chat(UP, MODEL).bind_tools([f]).invoke("?"), message="tools")
 
     def broken():
         model = chat(TELLING, "moondream3-preview", include_response_headers=True)
@@ -40,7 +40,7 @@ def errors():
             if chunk.content:
                 cancel_job(job_id)
 
-    expect(openai.APIError, broken, says="cancelled")
+    expect(openai.APIError, broken, message="cancelled")
 
 
 def cancel():
@@ -56,7 +56,7 @@ def vectors():
     expect(
         openai.BadRequestError,
         lambda: openai.OpenAI(base_url=f"{TEXTS}/v1", api_key="any").embeddings.create(model="embedder", input=[[87]]),
-        says="check_embedding_ctx_length=False",
+        message="check_embedding_ctx_length=False",
     )
 
 

@@ -33,14 +33,14 @@ def ask(base, model, messages, **more):
     )
 
 
-def said(text):
+def user_message(text):
     return [{"role": "user", "content": text}]
 
 
 def answers():
     for provider in ("openai", "hosted_vllm"):
-        told = ask(UP, f"{provider}/{MODEL}", SHOWN, temperature=0)
-        assert told.choices[0].message.content == SHAPES and told.usage.total_tokens > 0, told
+        answer = ask(UP, f"{provider}/{MODEL}", SHOWN, temperature=0)
+        assert answer.choices[0].message.content == SHAPES and answer.usage.total_tokens > 0, answer
 
 
 def streams():
@@ -48,7 +48,7 @@ def streams():
         ask(
             TELLING,
             "openai/moondream3-preview",
-            said("tell 12"),
+            user_message("tell 12"),
             stream=True,
             stream_options={"include_usage": True},
         )
@@ -58,19 +58,23 @@ def streams():
 
 
 def errors():
-    expect(litellm.NotFoundError, lambda: ask(UP, "openai/no-model", said("?")), says="no worker serves")
-    expect(litellm.BadRequestError, lambda: ask(UP, f"openai/{MODEL}", said("?"), n=2), says="n is not supported")
+    expect(litellm.NotFoundError, lambda: ask(UP, "openai/no-model", user_message("?")), message="no worker serves")
+    expect(
+        litellm.BadRequestError,
+        lambda: ask(UP, f"openai/{MODEL}", user_message("?"), n=2),
+        message="n is not supported",
+    )
 
     def broken():
-        for chunk in ask(TELLING, "openai/moondream3-preview", said(UNENDING), stream=True):
+        for chunk in ask(TELLING, "openai/moondream3-preview", user_message(UNENDING), stream=True):
             if chunk.choices[0].delta.content:
                 cancel_job(chunk.id)
 
-    expect(Exception, broken, says="cancelled")
+    expect(Exception, broken, message="cancelled")
 
 
 def cancel():
-    stream = ask(TELLING, "openai/moondream3-preview", said(UNENDING), stream=True)
+    stream = ask(TELLING, "openai/moondream3-preview", user_message(UNENDING), stream=True)
     for chunk in stream:
         if chunk.choices[0].delta.content:
             break
@@ -78,18 +82,18 @@ def cancel():
 
 
 def vectors():
-    told = litellm.embedding(model="openai/embedder", input=["a", "b"], api_base=f"{TEXTS}/v1", api_key="any")
-    assert len(told.data) == 2 and len(told.data[0]["embedding"]) == 48, told
+    answer = litellm.embedding(model="openai/embedder", input=["a", "b"], api_base=f"{TEXTS}/v1", api_key="any")
+    assert len(answer.data) == 2 and len(answer.data[0]["embedding"]) == 48, answer
 
 
 def hears():
     with RECORDING.open("rb") as file:
-        told = litellm.transcription(model="openai/hearing", file=file, api_base=f"{HEARING}/v1", api_key="any")
-    assert told.text == SPOKEN, told
+        answer = litellm.transcription(model="openai/hearing", file=file, api_base=f"{HEARING}/v1", api_key="any")
+    assert answer.text == SPOKEN, answer
 
 
 def ranks():
-    told = litellm.rerank(
+    answer = litellm.rerank(
         model="hosted_vllm/ranker",
         query="cat",
         documents=["the cat sat", "what is the capital"],
@@ -97,7 +101,7 @@ def ranks():
         api_base=f"{TEXTS}",
         api_key="any",
     )
-    assert len(told.results) == 1 and 0 < told.results[0]["relevance_score"] < 1, told
+    assert len(answer.results) == 1 and 0 < answer.results[0]["relevance_score"] < 1, answer
 
 
 run(answers, streams, errors, cancel, vectors, hears, ranks)

@@ -13,35 +13,35 @@ def model(base, name):
     )
 
 
-def said(text):
+def user_message(text):
     return [ChatMessage(role="user", content=text)]
 
 
 def answers():
     blocks = [TextBlock(text=COUNT), ImageBlock(image=PICTURE, image_mimetype="image/png")]
-    told = model(UP, MODEL).chat([ChatMessage(role="user", blocks=blocks)])
-    assert told.message.content == SHAPES, told
+    answer = model(UP, MODEL).chat([ChatMessage(role="user", blocks=blocks)])
+    assert answer.message.content == SHAPES, answer
 
 
 def streams():
-    *_, last = model(TELLING, "moondream3-preview").stream_chat(said("tell 12"))
+    *_, last = model(TELLING, "moondream3-preview").stream_chat(user_message("tell 12"))
     assert last.message.content == WORDS, last
 
 
 def errors():
-    expect(openai.NotFoundError, lambda: model(UP, "no-model").chat(said("?")), says="no worker serves")
-    expect(openai.BadRequestError, lambda: model(UP, MODEL).chat(said("?"), n=2), says="n is not supported")
+    expect(openai.NotFoundError, lambda: model(UP, "no-model").chat(user_message("?")), message="no worker serves")
+    expect(openai.BadRequestError, lambda: model(UP, MODEL).chat(user_message("?"), n=2), message="n is not supported")
 
     def broken():
-        for chunk in model(TELLING, "moondream3-preview").stream_chat(said(UNENDING)):
+        for chunk in model(TELLING, "moondream3-preview").stream_chat(user_message(UNENDING)):
             if chunk.delta:
                 cancel_job(chunk.raw.id)
 
-    expect(openai.APIError, broken, says="cancelled")
+    expect(openai.APIError, broken, message="cancelled")
 
 
 def cancel():
-    stream = model(TELLING, "moondream3-preview").stream_chat(said(UNENDING))
+    stream = model(TELLING, "moondream3-preview").stream_chat(user_message(UNENDING))
     next(chunk for chunk in stream if chunk.delta)
     stream.close()
 

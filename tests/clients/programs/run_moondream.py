@@ -32,16 +32,16 @@ def streams():
 
 def chats():
     messages = [{"role": "user", "content": "tell 12"}]
-    told = client(TELLING).chat(messages)
-    assert told["message"]["content"] == WORDS, told
+    answer = client(TELLING).chat(messages)
+    assert answer["message"]["content"] == WORDS, answer
     assert "".join(client(TELLING).chat(messages, stream=True)["message"]) == WORDS
 
 
 def errors():
-    expect(urllib.error.HTTPError, lambda: client(UP).query(None, ""), says="400")
+    expect(urllib.error.HTTPError, lambda: client(UP).query(None, ""), message="400")
     wrong = md.vl(endpoint=f"{UP}/v1", api_key="any", model="no-model")
-    expect(urllib.error.HTTPError, lambda: wrong.query(IMAGE, COUNT), says="404")
-    expect(urllib.error.HTTPError, lambda: list(wrong.query(IMAGE, COUNT, stream=True)["answer"]), says="404")
+    expect(urllib.error.HTTPError, lambda: wrong.query(IMAGE, COUNT), message="404")
+    expect(urllib.error.HTTPError, lambda: list(wrong.query(IMAGE, COUNT, stream=True)["answer"]), message="404")
 
 
 def cancel():

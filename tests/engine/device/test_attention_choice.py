@@ -1,4 +1,4 @@
-"""Which backend of attention is chosen on which machine, and what is said where none can be."""
+"""The attention backend chosen on each machine, and the error where none can be."""
 
 import sys
 from dataclasses import replace

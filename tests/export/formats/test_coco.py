@@ -77,8 +77,8 @@ def test_captions_of_an_image_keep_their_order(truth: Truth, tmp_path: Path) -> 
 def test_captions_are_captions(truth: Truth, tmp_path: Path) -> None:
     exported(truth.results, "coco", tmp_path / "coco", images=truth.images)
     coco = loaded(tmp_path / "coco" / "captions.json")
-    told = {coco.imgs[a["image_id"]]["file_name"]: a["caption"] for a in coco.anns.values()}
-    assert told == {f"{picture.name}.png": f"{picture.name} of shapes" for picture in truth.pictures}
+    captions = {coco.imgs[a["image_id"]]["file_name"]: a["caption"] for a in coco.anns.values()}
+    assert captions == {f"{picture.name}.png": f"{picture.name} of shapes" for picture in truth.pictures}
 
 
 def test_what_was_looked_for_and_not_found_is_a_category_too(truth: Truth, tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_categories_do_not_depend_on_the_order_of_the_rows(truth: Truth, tmp_pat
 
 @pytest.mark.parametrize("left", [0.1, 0.333333, 0.5, 0.99999])
 def test_no_box_has_a_side_of_no_pixels(truth: Truth, tmp_path: Path, left: float) -> None:
-    """Sides are told to a hundredth of a pixel: a box that is thinner has no area there, though it has one."""
+    """Sides are written to a hundredth of a pixel: a box that is thinner has no area there, though it has one."""
     box = {"x_min": left, "y_min": 0.2, "x_max": left + 5e-6, "y_max": 0.6}
     truth.write([line(f"{BUCKET}/{p.name}.png", "detect", object="hair", objects=[box]) for p in truth.pictures])
     report = exported(truth.results, "coco", tmp_path / "coco", images=truth.images)

@@ -16,10 +16,10 @@ def test_a_row_is_a_result_in_the_order_of_the_file(truth: Truth, tmp_path: Path
     report = exported(truth.results, "parquet", tmp_path / "r.parquet", images=truth.images)
     rows, lines = loaded(tmp_path / "r.parquet"), truth.lines()
     assert report.written["rows"] == len(rows) == len(lines)
-    for row, told in zip(rows, lines, strict=True):
-        assert (row["image"], row["skill"], row["object"]) == (told["image"], told["skill"], told.get("object"))
-        assert {name: row[name] for name in told["output"]} == told["output"]
-        assert (row["width"], row["height"]) == truth.sizes()[told["image"].rpartition("/")[2]]
+    for row, result in zip(rows, lines, strict=True):
+        assert (row["image"], row["skill"], row["object"]) == (result["image"], result["skill"], result.get("object"))
+        assert {name: row[name] for name in result["output"]} == result["output"]
+        assert (row["width"], row["height"]) == truth.sizes()[result["image"].rpartition("/")[2]]
 
 
 def test_nothing_is_clamped(truth: Truth, tmp_path: Path) -> None:
@@ -28,12 +28,12 @@ def test_nothing_is_clamped(truth: Truth, tmp_path: Path) -> None:
     exported(truth.results, "parquet", tmp_path / "r.parquet")
     [row] = loaded(tmp_path / "r.parquet")
     assert row["objects"] == [box]
-    assert row["width"] is None, "nobody told, and no image was looked at"
+    assert row["width"] is None, "no size was given, and no image was read"
 
 
 def test_all_of_a_result_is_there(truth: Truth, tmp_path: Path) -> None:
     reasoning = {"text": "I see.", "grounding": [{"start_idx": 0, "end_idx": 1, "points": [[0.25, 0.5]]}]}
-    told = {
+    record = {
         "id": "1-0",
         "status": "completed",
         "skill": "query",
@@ -46,14 +46,14 @@ def test_all_of_a_result_is_there(truth: Truth, tmp_path: Path) -> None:
         "custom_id": "mine",
         "metadata": {"width": 30, "height": 20, "k": [1]},
     }
-    truth.write([told])
+    truth.write([record])
     exported(truth.results, "parquet", tmp_path / "r.parquet")
     [row] = loaded(tmp_path / "r.parquet")
-    plain = {name: told[name] for name in ("id", "skill", "finish_reason", "attempt", "worker", "model", "custom_id")}
+    plain = {name: record[name] for name in ("id", "skill", "finish_reason", "attempt", "worker", "model", "custom_id")}
     assert {name: row[name] for name in plain} == plain
     assert (row["answer"], row["reasoning"]) == ("two", reasoning)
     assert (row["metrics"]["input_tokens"], row["metrics"]["ttft_ms"]) == (7, 1.5)
-    assert json.loads(row["metadata"]) == told["metadata"]
+    assert json.loads(row["metadata"]) == record["metadata"]
     assert (row["width"], row["height"]) == (30, 20)
 
 

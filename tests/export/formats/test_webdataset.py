@@ -47,12 +47,12 @@ def test_an_image_and_its_json_share_a_name(truth: Truth, tmp_path: Path) -> Non
 
 def test_the_json_has_the_results(truth: Truth, tmp_path: Path) -> None:
     exported(truth.results, "webdataset", tmp_path / "wds", images=truth.images)
-    told = [result for sample in samples(tmp_path / "wds").values() for result in facts(sample)["results"]]
+    results = [result for sample in samples(tmp_path / "wds").values() for result in facts(sample)["results"]]
 
     def outputs(lines: list[dict[str, Any]]) -> list[str]:
         return sorted(json.dumps(each["output"], sort_keys=True) for each in lines)
 
-    assert outputs(told) == outputs(truth.lines())
+    assert outputs(results) == outputs(truth.lines())
 
 
 def test_stored_images_are_fetched(truth: Truth, tmp_path: Path, s3: EmbeddedS3, stored: str) -> None:

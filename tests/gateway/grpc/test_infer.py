@@ -101,7 +101,7 @@ def test_an_image_of_ten_megabytes_is_uploaded(painting: Serving) -> None:
 def test_errors_have_codes_and_say_what_to_do(painting: Serving, picture: Picture) -> None:
     good = inputs("query", question="what?")
     with asking(painting.grpc) as client:
-        for given, status, said in (
+        for given, status, expected in (
             ((MODEL, inputs("query")), "INVALID_ARGUMENT", "question"),
             ((MODEL, [tensor("QUESTION", "what?")]), "INVALID_ARGUMENT", "give the input SKILL"),
             ((MODEL, [tensor("SKILL", 7), *good[1:]]), "INVALID_ARGUMENT", "SKILL must be BYTES"),
@@ -118,7 +118,7 @@ def test_errors_have_codes_and_say_what_to_do(painting: Serving, picture: Pictur
             ((MODEL, good, "2"), "NOT_FOUND", "leave the version out"),
         ):
             found, message = refused(client.infer, *given)
-            assert found == status and said in message, (given, found, message)
+            assert found == status and expected in message, (given, found, message)
         assert refused(client.get_model_metadata, "gpt-4")[0] == "NOT_FOUND"
         found, message = refused(client.infer, MODEL, good, timeout=1)
         assert found == "DEADLINE_EXCEEDED", "the parameter `timeout`, in microseconds"

@@ -64,13 +64,13 @@ def test_a_key_opens_its_own_lanes_and_models_and_its_tenant_goes_along(
         client.infer(MODEL, asked, headers=ann)
         line = next(line for line in serving.lines if line.get("route") == "ModelInfer")
         assert (line["key"], line["tenant"], line["lane"], line["status"]) == ("ann", "a", "bulk", "OK")
-        for headers, given, said in (
+        for headers, given, expected in (
             (ann, [*asked, tensor("LANE", "interactive")], "lane_forbidden"),
             (bob, asked, "model_forbidden"),
             (meter, asked, "missing_scope"),
         ):
             status, message = refused(client.infer, MODEL, given, headers=headers)
-            assert status == "PERMISSION_DENIED" and message.startswith(said)
+            assert status == "PERMISSION_DENIED" and message.startswith(expected)
         assert client.get_model_repository_index(headers=bob, as_json=True) == {}
         assert client.is_model_ready(MODEL, headers=ann) and not client.is_model_ready(MODEL, headers=bob)
         assert client.get_model_metadata(MODEL, headers=ann).name == MODEL
@@ -154,7 +154,7 @@ def test_tls(teller: Town, begin: Begin, tmp_path: Path) -> None:
 def test_wrong_options_are_refused_with_advice(tmp_path: Path) -> None:
     rubbish = tmp_path / "rubbish.pem"
     rubbish.write_text("rubbish")
-    for options, said in (
+    for options, expected in (
         (["--grpc", "nowhere"], "must be HOST:PORT, [IPv6]:PORT or a port"),
         (["--grpc", "::1:50051"], "must be HOST:PORT, [IPv6]:PORT or a port"),
         (["--grpc", "127.0.0.1:70000"], "must be HOST:PORT, [IPv6]:PORT or a port"),
@@ -165,7 +165,7 @@ def test_wrong_options_are_refused_with_advice(tmp_path: Path) -> None:
         (["--grpc", "203.0.113.1:0"], "choose another --grpc"),
     ):
         done = CliRunner().invoke(app, ["serve", "--open", *options])
-        assert done.exit_code == 2 and said in done.output, (options, done.output)
+        assert done.exit_code == 2 and expected in done.output, (options, done.output)
 
 
 # a process of its own, in which gRPC is not installed

@@ -22,7 +22,7 @@ def browsing() -> Browsing:
         complaints: list[str] = []
         async with open_browser(**options) as page:
             page.on("pageerror", lambda error: complaints.append(str(error)))
-            page.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
+            page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
             yield page
         assert [each for each in complaints if not any(word in each for word in ignored)] == []
 

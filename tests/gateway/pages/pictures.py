@@ -54,7 +54,7 @@ async def take_all(address: str, folder: Path) -> None:
             await _film(page, address)
             await _shoot(page, folder / f"playground-{scheme}")
             await page.get_by_text("chat", exact=True).click()
-            await _say(page, "How many shapes are in this picture?")
+            await _send(page, "How many shapes are in this picture?")
             await _shoot(page, folder / f"chat-{scheme}")
             await _watch(page, address)
             await _shoot(page, folder / f"dashboard-page-{scheme}")
@@ -88,7 +88,7 @@ async def _ask(page: Any, frames: list[Frame]) -> None:
     frames.append((await page.screenshot(), time.monotonic()))
 
 
-async def _say(page: Any, text: str) -> None:
+async def _send(page: Any, text: str) -> None:
     await page.get_by_role("textbox", name="Message").fill(text)
     await page.keyboard.press("Enter")
     await page.locator("#metrics dd").first.wait_for()

@@ -19,7 +19,7 @@ async def test_a_chat_goes_on_through_pictures_a_stop_and_a_reload(
     async with asyncio.timeout(SECONDS), browsing() as page:
         answer, thread = page.locator("#answer"), page.locator("#thread li")
 
-        async def say(text: str) -> None:
+        async def send(text: str) -> None:
             await page.get_by_label("Message").fill(text)
             await page.get_by_label("Message").press("Enter")
 
@@ -29,17 +29,17 @@ async def test_a_chat_goes_on_through_pictures_a_stop_and_a_reload(
         await expect(page.locator("#webcam-video")).not_to_have_js_property("videoWidth", 0)
         await page.get_by_role("button", name="Take the picture").click()
         await expect(page.locator("#name")).to_have_text("webcam.jpg")
-        await say("what is this?")
+        await send("what is this?")
         await expect(answer).to_have_text("1 messages, 1 images")
         await expect(page.get_by_label("Send the picture with it")).not_to_be_checked()
-        await say(f"tell 4 until {gate}")
+        await send(f"tell 4 until {gate}")
         await expect(answer).to_have_text("".join(words(2)))
         await expect(thread).to_have_count(3)
         await page.reload()
         await expect(answer).to_have_text("".join(words(2)))
         await page.get_by_role("button", name="Stop", exact=True).click()
         await expect(page.locator("#state")).to_have_text("Stopped")
-        await say("<b>and</b> now?")
+        await send("<b>and</b> now?")
         await expect(answer).to_have_text("5 messages, 1 images")
         await expect(thread.nth(3)).to_contain_text("".join(words(2)))
         await expect(thread.last).to_contain_text("<b>and</b> now?")
@@ -49,5 +49,5 @@ async def test_a_chat_goes_on_through_pictures_a_stop_and_a_reload(
         await page.reload()
         await expect(answer).to_have_text("5 messages, 1 images")
         await page.get_by_role("button", name="New chat").click()
-        await say("hello")
+        await send("hello")
         await expect(answer).to_have_text("1 messages, 0 images")

@@ -30,9 +30,9 @@ async def run(town: Town, *command: str, folder: Path | None = None) -> str:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    said, errors = await process.communicate()
+    output, errors = await process.communicate()
     assert process.returncode == 0, errors.decode()
-    return said.decode()
+    return output.decode()
 
 
 async def copied(page: Any, name: str) -> str:

@@ -209,18 +209,18 @@ async def test_what_the_server_refuses(web: Web, status: str, error: type[ImageE
     assert "hidden" not in await fails(web, error, uri=IMAGE + "?sig=hidden")
 
 
-def raw(said: bytes) -> Answer:
-    async def say(request: bytes, writer: asyncio.StreamWriter) -> None:
-        writer.write(said)
+def raw(content: bytes) -> Answer:
+    async def respond(request: bytes, writer: asyncio.StreamWriter) -> None:
+        writer.write(content)
 
-    return say
+    return respond
 
 
 OK = b"HTTP/1.1 200 OK\r\n"
 
 
 @pytest.mark.parametrize(
-    "said",
+    "content",
     [
         OK + b"Content-Length: 5\r\n\r\nimage",
         b"HTTP/1.0 200 OK\r\n\r\nimage",
@@ -231,13 +231,13 @@ OK = b"HTTP/1.1 200 OK\r\n"
         OK + b"Content-Encoding: identity\r\nContent-Type: text/html\r\nContent-Length: 5\r\n\r\nimage",
     ],
 )
-async def test_answers_that_are_right(web: Web, said: bytes) -> None:
-    web.paths = {"/a.jpg": raw(said)}
+async def test_answers_that_are_right(web: Web, content: bytes) -> None:
+    web.paths = {"/a.jpg": raw(content)}
     assert await fetcher(web).fetch(IMAGE) == b"image"
 
 
 @pytest.mark.parametrize(
-    ("said", "error"),
+    ("content", "error"),
     [
         (b"", StorageUnavailable),
         (b"-ERR unknown command\r\n\r\n", StorageUnavailable),
@@ -266,13 +266,13 @@ async def test_answers_that_are_right(web: Web, said: bytes) -> None:
         (OK + b"\r\n" + bytes(1001), ImageTooLarge),
     ],
 )
-async def test_answers_that_are_wrong(web: Web, said: bytes, error: type[ImageError]) -> None:
-    web.paths = {"/a.jpg": raw(said)}
+async def test_answers_that_are_wrong(web: Web, content: bytes, error: type[ImageError]) -> None:
+    web.paths = {"/a.jpg": raw(content)}
     await fails(web, error)
 
 
 def drip(head: bytes) -> Answer:
-    async def say(request: bytes, writer: asyncio.StreamWriter) -> None:
+    async def respond(request: bytes, writer: asyncio.StreamWriter) -> None:
         writer.write(head)
         while not writer.is_closing():
             writer.write(b"x")
@@ -280,7 +280,7 @@ def drip(head: bytes) -> Answer:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(asyncio.Event().wait(), 0.01)
 
-    return say
+    return respond
 
 
 @pytest.mark.parametrize("head", [b"", OK, OK + b"Content-Length: 1000\r\n\r\n", OK + b"\r\n"])

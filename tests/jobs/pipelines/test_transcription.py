@@ -55,8 +55,8 @@ class Speaker:
         self.answer = answer
         self.reason = reason
         self.requests: list[Request] = []
-        self.told: list[Passage] = []
-        self.tell: Callable[[Passage], None] = self.told.append
+        self.passages: list[Passage] = []
+        self.report: Callable[[Passage], None] = self.passages.append
 
     async def run(self, request: Request) -> Finished:
         self.requests.append(request)
@@ -85,7 +85,7 @@ class Speaker:
         recording = Recording(frames, seconds, cut)
         allowed = Windows(windows or Budget(at_once), at_once > 1)
         parts = each_of([recording])
-        return await transcribe(request, parts, temperatures, run=self.run, report=self.tell, windows=allowed)
+        return await transcribe(request, parts, temperatures, run=self.run, report=self.report, windows=allowed)
 
     @property
     def starts(self) -> list[float]:
@@ -108,7 +108,7 @@ async def test_windows_follow_each_other_with_offsets_and_the_last_is_short() ->
         (60.0, 62.0, 6000),
     ]
     assert (found.text, found.language, found.duration) == ("Hallo. Hallo. Hallo.", "de", 65.0)
-    assert speaker.told == list(found.passages)
+    assert speaker.passages == list(found.passages)
     assert (found.usage.output_tokens, found.usage.decode_time_ms, found.usage.ttft_ms) == (15, 9.0, 4.0)
 
 
@@ -199,7 +199,7 @@ async def test_windows_are_heard_at_once_and_told_in_order() -> None:
         (2, 45.0, 4500),
         (3, 60.0, 6000),
     ]
-    assert choir.told == list(found.passages) and found.text == "Hallo. Hallo. Hallo. Hallo."
+    assert choir.passages == list(found.passages) and found.text == "Hallo. Hallo. Hallo. Hallo."
     assert len({request.id for request in choir.requests}) == 4 and found.usage.output_tokens == 20
     assert {task.history for task in choir.tasks} == {()}
 
@@ -244,15 +244,15 @@ async def test_windows_that_end_early_are_given_back() -> None:
 
 async def test_a_passage_is_told_as_soon_as_everything_before_it_is() -> None:
     choir = Choir(lambda request: SPOKEN)
-    told: asyncio.Queue[int] = asyncio.Queue()
-    choir.tell = lambda passage: told.put_nowait(passage.number)
+    numbers: asyncio.Queue[int] = asyncio.Queue()
+    choir.report = lambda passage: numbers.put_nowait(passage.number)
     hearing = asyncio.create_task(choir.hear_spans(PARTS, Transcribe(language="de"), at_once=4))
     await choir.open(0)
-    assert await told.get() == 0
+    assert await numbers.get() == 0
     for start in (2000, 4500, 6000):
-        assert told.empty()
+        assert numbers.empty()
         await choir.open(start)
-        await told.get()
+        await numbers.get()
     await hearing
 
 
@@ -401,7 +401,7 @@ async def test_an_error_of_the_engine_ends_the_loop() -> None:
     speaker.run = fail  # type: ignore[method-assign]
     with pytest.raises(asyncio.CancelledError):
         await speaker.hear(60.0)
-    assert speaker.told == []
+    assert speaker.passages == []
 
 
 async def test_the_words_of_a_window_know_the_pause_before_it() -> None:

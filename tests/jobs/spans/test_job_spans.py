@@ -144,8 +144,8 @@ async def test_content_has_the_type_and_size_of_a_file_inside_the_job(fields: di
 async def test_content_of_any_length_is_cut_at_a_bound() -> None:
     bench = Bench(content=True)
     talk = [Message(Role.USER, "planted " + "é" * 50_000)]
-    told = Result(id="a", status=State.COMPLETED, output=Output(answer="told " + "é" * 50_000), metrics=SPENT)
-    await bench.record(job(skill="chat", question=None, messages=talk), ended(result=told))
+    result = Result(id="a", status=State.COMPLETED, output=Output(answer="told " + "é" * 50_000), metrics=SPENT)
+    await bench.record(job(skill="chat", question=None, messages=talk), ended(result=result))
     [generate] = bench.named("chat")
     assert generate.attributes is not None
     for name, text in {"input": "planted é", "output": "told é"}.items():

@@ -28,8 +28,8 @@ def found(folder: Path) -> Source:
 
 
 def texts(family: DecoderFamily, requests: list[Request]) -> list[str]:
-    told = drain(Engine(family, CONFIG), requests)
-    ends = [ending(told, request.id) for request in requests]
+    outputs = drain(Engine(family, CONFIG), requests)
+    ends = [ending(outputs, request.id) for request in requests]
     assert all(isinstance(end, Finished) and end.usage.output_tokens > 1 for end in ends)
     return [end.text for end in ends if isinstance(end, Finished)]
 

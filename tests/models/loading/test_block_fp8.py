@@ -117,7 +117,7 @@ def test_a_weight_without_its_scale_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "says"),
+    ("config", "message"),
     [
         ({"quant_method": "awq"}, "quantised by 'awq' cannot be read"),
         ({"quant_method": "fp8"}, "weight_block_size must be two numbers"),
@@ -125,9 +125,9 @@ def test_a_weight_without_its_scale_is_refused(tmp_path: Path) -> None:
         (None, "its config or weight is not quantised"),
     ],
 )
-def test_other_quantisation_is_refused(tmp_path: Path, config: object, says: str) -> None:
+def test_other_quantisation_is_refused(tmp_path: Path, config: object, message: str) -> None:
     write_quantised(tmp_path)
     path = tmp_path / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "quantization_config": config}))
-    with pytest.raises(CheckpointError, match=says):
+    with pytest.raises(CheckpointError, match=message):
         load(tmp_path)

@@ -227,13 +227,13 @@ def test_float8_weights_and_whole_numbers_keep_their_dtype(tmp_path: Path) -> No
 def test_progress_is_told_after_every_tensor(tmp_path: Path, tensors: Tensors, suffix: str) -> None:
     path = tmp_path / f"model.{suffix}"
     save_file(tensors, path) if suffix == "safetensors" else torch.save(tensors, path)
-    told: list[tuple[int, int]] = []
-    options = LoadOptions(CPU, torch.float32, on_read=lambda *news: told.append(news))
+    progress: list[tuple[int, int]] = []
+    options = LoadOptions(CPU, torch.float32, on_read=lambda *news: progress.append(news))
     read_checkpoint((path,), present_name, lambda shapes: None, options)
     sizes = [tensor.nbytes for tensor in tensors.values()]
-    assert len(told) == len(sizes)
-    assert [read for read, _ in told] == sorted(read for read, _ in told)
-    assert told[-1] == (sum(sizes), path.stat().st_size)
+    assert len(progress) == len(sizes)
+    assert [read for read, _ in progress] == sorted(read for read, _ in progress)
+    assert progress[-1] == (sum(sizes), path.stat().st_size)
 
 
 def test_a_file_that_is_mapped_anew_between_tensors_gives_the_same(

@@ -14,7 +14,7 @@ NAN = float("nan")
 
 
 @pytest.mark.parametrize(
-    ("task", "crops", "says"),
+    ("task", "crops", "message"),
     [
         (Query(" \n"), CROPS, "question is empty"),
         (Query("\ud800"), CROPS, "question is not valid Unicode"),
@@ -32,8 +32,8 @@ NAN = float("nan")
         (Point(""), CROPS, "object is empty"),
     ],
 )
-def test_a_task_that_cannot_run_is_refused_with_what_to_change(task: Task, crops: Crops | None, says: str) -> None:
-    with pytest.raises(RequestInvalid, match=says) as caught:
+def test_a_task_that_cannot_run_is_refused_with_what_to_change(task: Task, crops: Crops | None, message: str) -> None:
+    with pytest.raises(RequestInvalid, match=message) as caught:
         check_task(Request("a", task, media_of(crops)), MICRO)
     assert caught.value.refusal is Refusal.INVALID_ARGUMENT
 

@@ -7,7 +7,7 @@ from stoop_worker.models.whisper.segments import Cut, compression_ratio, cut, te
 
 
 @pytest.fixture
-def said(family: WhisperFamily) -> list[int]:
+def words(family: WhisperFamily) -> list[int]:
     return family._model.tokenizer.tokenize(" the cat")
 
 
@@ -24,19 +24,19 @@ def times(found: Cut) -> list[tuple[float, float, str]]:
 
 
 def test_words_after_the_last_pair_of_timestamps_are_left_to_the_next_window(
-    family: WhisperFamily, said: list[int]
+    family: WhisperFamily, words: list[int]
 ) -> None:
-    ids = [at(family, 0.5), *said, at(family, 4), at(family, 4.2), *said, at(family, 9), at(family, 9), *said]
+    ids = [at(family, 0.5), *words, at(family, 4), at(family, 4.2), *words, at(family, 9), at(family, 9), *words]
     found = cut_up(family, ids)
     assert times(found) == [(0.5, 4.0, " the cat"), (4.2, 9.0, " the cat")]
-    assert found.segments[0].tokens == (at(family, 0.5), *said, at(family, 4))
+    assert found.segments[0].tokens == (at(family, 0.5), *words, at(family, 4))
     assert (round(found.advance, 2), found.open_ended) == (9.0, True)
 
 
 def test_a_timestamp_alone_at_the_end_means_that_nothing_is_said_after_it(
-    family: WhisperFamily, said: list[int]
+    family: WhisperFamily, words: list[int]
 ) -> None:
-    ids = [at(family, 0), *said, at(family, 2), at(family, 2), *said, at(family, 5)]
+    ids = [at(family, 0), *words, at(family, 2), at(family, 2), *words, at(family, 5)]
     found = cut_up(family, ids)
     assert times(found) == [(0.0, 2.0, " the cat"), (2.0, 5.0, " the cat")]
     assert (found.advance, found.open_ended) == (30.0, False)
@@ -44,26 +44,26 @@ def test_a_timestamp_alone_at_the_end_means_that_nothing_is_said_after_it(
 
 @pytest.mark.parametrize(("last", "end"), [(7.5, 7.5), (0.0, 30.0), (None, 30.0)])
 def test_without_a_pair_the_window_is_one_segment_up_to_its_last_timestamp(
-    family: WhisperFamily, said: list[int], last: float | None, end: float
+    family: WhisperFamily, words: list[int], last: float | None, end: float
 ) -> None:
-    ids = [at(family, 0), *said, *([] if last is None else [at(family, last)])]
+    ids = [at(family, 0), *words, *([] if last is None else [at(family, last)])]
     found = cut_up(family, ids)
     assert times(found) == [(0.0, end, " the cat")]
     assert found.advance == 30.0
 
 
-def test_segments_without_words_or_without_length_are_left_out(family: WhisperFamily, said: list[int]) -> None:
+def test_segments_without_words_or_without_length_are_left_out(family: WhisperFamily, words: list[int]) -> None:
     spaces = family._model.tokenizer.tokenize(" ")
-    ids = [at(family, 1), *said, at(family, 1), at(family, 1), *spaces, at(family, 3), at(family, 3), *said]
+    ids = [at(family, 1), *words, at(family, 1), at(family, 1), *spaces, at(family, 3), at(family, 3), *words]
     found = cut_up(family, ids)
     assert found.segments == ()
     assert found.advance == 3.0
     assert cut_up(family, []).segments == ()
 
 
-def test_text_has_no_times_and_no_control_tokens(family: WhisperFamily, said: list[int]) -> None:
+def test_text_has_no_times_and_no_control_tokens(family: WhisperFamily, words: list[int]) -> None:
     model = family._model
-    ids = [at(family, 0), *said, model.vocabulary.end, at(family, 2)]
+    ids = [at(family, 0), *words, model.vocabulary.end, at(family, 2)]
     assert text_of(ids, model.vocabulary, model.tokenizer) == " the cat"
 
 

@@ -184,14 +184,14 @@ def test_a_request_that_cannot_run_is_refused_alone(family: WhisperFamily, asked
 
 
 def test_a_prompt_cannot_spell_a_control_token_or_a_time(family: WhisperFamily) -> None:
-    said = family.prepare(request("a", Transcribe(prompt="<|en|> the <|0.00|> cat")))
-    ids = [fed.id for fed in said.inputs[2:-1]]  # type: ignore[union-attr]
+    prepared = family.prepare(request("a", Transcribe(prompt="<|en|> the <|0.00|> cat")))
+    ids = [fed.id for fed in prepared.inputs[2:-1]]  # type: ignore[union-attr]
     assert ids and all(token < family._model.vocabulary.end for token in ids)
 
 
 def test_long_history_keeps_its_newest_ids(family: WhisperFamily) -> None:
-    said = family.prepare(request("a", Transcribe(prompt="lost", history=tuple(range(100)))))
-    before, *ids, start = (fed.id for fed in said.inputs[1:])  # type: ignore[union-attr]
+    prepared = family.prepare(request("a", Transcribe(prompt="lost", history=tuple(range(100)))))
+    before, *ids, start = (fed.id for fed in prepared.inputs[1:])  # type: ignore[union-attr]
     assert (before, start) == (family._model.vocabulary.before, family._model.vocabulary.start)
     assert ids == list(range(69, 100))  # 64 / 2 - 1 of them
 

@@ -93,11 +93,15 @@ def test_options_reach_the_job(terminal: Terminal) -> None:
 
 def test_json_is_the_result_of_the_wire(terminal: Terminal) -> None:
     exit_code, out, err = terminal.run("query", IMAGE, "how many?", "--json")
-    told = json.loads(out)
+    result = json.loads(out)
     assert exit_code == 0
     assert err == ""
-    assert (told["status"], told["skill"], told["output"]) == ("completed", "query", {"answer": "two red circles"})
-    assert told["metrics"]["output_tokens"] == 5
+    assert (result["status"], result["skill"], result["output"]) == (
+        "completed",
+        "query",
+        {"answer": "two red circles"},
+    )
+    assert result["metrics"]["output_tokens"] == 5
 
 
 def test_a_failed_job_is_one_line_and_exit_code_1(terminal: Terminal) -> None:
@@ -106,15 +110,15 @@ def test_a_failed_job_is_one_line_and_exit_code_1(terminal: Terminal) -> None:
     assert (exit_code, out) == (1, "")
     assert err == "error: image_not_found: nothing at s3://photos/cat.jpg\n"
     exit_code, out, err = terminal.run("caption", IMAGE, "--json")
-    told = json.loads(out)
+    answer = json.loads(out)
     assert (exit_code, err) == (1, "")
-    assert told["error"]["kind"] == "JobFailed"
-    assert told["error"]["exit_code"] == 1
-    assert told["result"]["failure"]["code"] == "image_not_found"
+    assert answer["error"]["kind"] == "JobFailed"
+    assert answer["error"]["exit_code"] == 1
+    assert answer["result"]["failure"]["code"] == "image_not_found"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["query", IMAGE], "--no-image"),
         (["query", "--no-image", IMAGE, "how many?"], "--no-image"),
@@ -131,10 +135,10 @@ def test_a_failed_job_is_one_line_and_exit_code_1(terminal: Terminal) -> None:
         (["describe", IMAGE], "describe"),
     ],
 )
-def test_wrong_usage_is_exit_code_2_and_says_what_to_do(terminal: Terminal, arguments: list[str], told: str) -> None:
+def test_wrong_usage_is_exit_code_2_and_says_what_to_do(terminal: Terminal, arguments: list[str], message: str) -> None:
     exit_code, out, err = terminal.run(*arguments)
     assert (exit_code, out) == (2, "")
-    assert told in " ".join(err.split())
+    assert message in " ".join(err.split())
     assert "Traceback" not in err
     assert terminal.transport.submitted == []
 
@@ -208,10 +212,10 @@ def test_help_lists_the_worker_without_importing_it() -> None:
         "print(CliRunner().invoke(app, ['--help']).stdout);"
         "print(sorted({'torch', 'worker'} & set(sys.modules)))"
     )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert "worker" in told
-    assert "Exit codes" in told
-    assert told.rstrip().endswith("[]")
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "worker" in output
+    assert "Exit codes" in output
+    assert output.rstrip().endswith("[]")
 
 
 def greet(name: Annotated[str, typer.Option()] = "you") -> None:
@@ -298,7 +302,7 @@ def test_the_version_is_told(terminal: Terminal) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["caption", "--json"], "Missing argument"),
         (["caption", IMAGE, "--json", "--length", "epic"], "epic"),
@@ -309,11 +313,11 @@ def test_the_version_is_told(terminal: Terminal) -> None:
         (["dead", "redrive", "--json"], "name letters"),
     ],
 )
-def test_wrong_usage_is_json_for_who_asks_for_json(terminal: Terminal, arguments: list[str], told: str) -> None:
+def test_wrong_usage_is_json_for_who_asks_for_json(terminal: Terminal, arguments: list[str], message: str) -> None:
     exit_code, out, err = terminal.run(*arguments)
     error = json.loads(out)["error"]
     assert (exit_code, err, error["kind"], error["exit_code"]) == (2, "", "UsageError", 2)
-    assert told in error["message"]
+    assert message in error["message"]
     assert " See `root" in error["message"]
 
 
@@ -322,8 +326,8 @@ def test_a_job_may_be_left_and_read_later(terminal: Terminal) -> None:
     assert (exit_code, job_id.strip()) == (0, terminal.transport.submitted[0].id)
     assert terminal.run("result", job_id.strip())[:2] == (0, "shapes on paper\n")
     assert terminal.run("result", job_id.strip(), "--stream")[:2] == (0, "shapes on paper\n")
-    told = json.loads(terminal.run("result", job_id.strip(), "--json")[1])
-    assert (told["id"], told["output"]) == (job_id.strip(), {"caption": "shapes on paper"})
+    result = json.loads(terminal.run("result", job_id.strip(), "--json")[1])
+    assert (result["id"], result["output"]) == (job_id.strip(), {"caption": "shapes on paper"})
     assert json.loads(terminal.run("caption", IMAGE, "--no-wait", "--json")[1]) == {
         "id": terminal.transport.submitted[1].id
     }
@@ -367,5 +371,5 @@ def test_who_breaks_off_is_told_how_to_go_on(terminal: Terminal) -> None:
 def test_a_shell_completes_commands_and_their_options(words: str, offered: str) -> None:
     variables = {"_STOOP_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
     command = [sys.executable, "-m", "stoop"]
-    told = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, check=True)
-    assert offered in told.stdout.split()
+    done = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, check=True)
+    assert offered in done.stdout.split()

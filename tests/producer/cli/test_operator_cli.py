@@ -35,7 +35,7 @@ class Shell:
             raise done.exception
         return done.exit_code, done.stdout, done.stderr
 
-    def told(self, *arguments: str) -> Any:
+    def row(self, *arguments: str) -> Any:
         exit_code, out, err = self.run(*arguments, "--json")
         assert (exit_code, err) == (0, "")
         return json.loads(out)
@@ -67,18 +67,18 @@ def test_status_shows_every_lane(shell: Shell) -> None:
     exit_code, out, _ = shell.run("status", "--interval", "0")
     assert exit_code == 0
     assert all(word in out for word in ("interactive", "bulk", "paused", "dead 1", "delayed 0", "workers 0"))
-    [told] = shell.told("status", "--interval", "0")
-    assert [(lane["lane"], lane["waiting"], lane["paused"]) for lane in told["lanes"]] == [
+    [row] = shell.json("status", "--interval", "0")
+    assert [(lane["lane"], lane["waiting"], lane["paused"]) for lane in row["lanes"]] == [
         ("interactive", 0, False),
         ("bulk", 1, True),
     ]
-    assert (told["dead"], told["rates"]) == (1, {})
+    assert (row["dead"], row["rates"]) == (1, {})
 
 
 def test_status_tells_rates_of_two_looks(shell: Shell) -> None:
-    [told] = shell.told("status", "--interval", "0.01", "--lanes", "bulk, urgent")
-    assert [lane["lane"] for lane in told["lanes"]] == ["bulk", "urgent"]
-    assert told["rates"] == {"submitted": 0.0, "ended": 0.0}
+    [row] = shell.json("status", "--interval", "0.01", "--lanes", "bulk, urgent")
+    assert [lane["lane"] for lane in row["lanes"]] == ["bulk", "urgent"]
+    assert row["rates"] == {"submitted": 0.0, "ended": 0.0}
 
 
 def test_rates_are_differences_of_totals() -> None:
@@ -86,8 +86,8 @@ def test_rates_are_differences_of_totals() -> None:
         lane = LaneStatus("bulk", waiting, 1, None, paused=False)
         return QueueStatus(0, at, (lane,), 0, {"small": 0, "alone": 0}, 0, 1, totals)
 
-    told = rates(status(1000, 10, completed=5), status(3000, 14, completed=9, failed=2, retried=1))
-    assert told == {"submitted": 5.0, "ended": 3.0, "completed": 2.0, "failed": 1.0, "retried": 0.5}
+    row = rates(status(1000, 10, completed=5), status(3000, 14, completed=9, failed=2, retried=1))
+    assert row == {"submitted": 5.0, "ended": 3.0, "completed": 2.0, "failed": 1.0, "retried": 0.5}
     assert rates(status(1000, 1), status(1000, 1)) == {}
 
 
@@ -124,8 +124,8 @@ def test_workers_are_listed(shell: Shell) -> None:
     assert exit_code == 0
     assert "gpu-1-7" in out and "gone" not in out and "128" in out
     assert "\x1b[2J" not in out
-    [told] = shell.told("workers")
-    assert (told["worker"], told["facts"]["permits"]) == ("gpu-1-7", 128)
+    [row] = shell.json("workers")
+    assert (row["worker"], row["facts"]["permits"]) == ("gpu-1-7", 128)
     shell.redis.delete(names.live("gpu-1-7"))
     exit_code, _, err = shell.run("workers")
     assert (exit_code, "stoop worker" in err) == (0, True)
@@ -140,8 +140,8 @@ def test_status_shows_a_lane_that_no_worker_serves(shell: Shell) -> None:
     assert [line for line in out.splitlines() if "no worker" in line] == [
         line for line in out.splitlines() if "typo" in line
     ]
-    [told] = shell.told("status", "--interval", "0")
-    assert [(lane["lane"], lane["served"]) for lane in told["lanes"]] == [
+    [row] = shell.json("status", "--interval", "0")
+    assert [(lane["lane"], lane["served"]) for lane in row["lanes"]] == [
         ("interactive", True),
         ("bulk", True),
         ("typo", False),
@@ -151,15 +151,15 @@ def test_status_shows_a_lane_that_no_worker_serves(shell: Shell) -> None:
 def test_models_are_listed_with_their_skills_and_workers(shell: Shell) -> None:
     moon = {"name": "moondream2", "model": EVIL, "skills": ["query", "point"], "max_context": 2048, "permits": 8}
     qwen = {"name": "qwen3-8b", "serves_default": False, "skills": ["chat"], "in_flight": 1, "permits": 4}
-    told = {"a": moon, "b": {**moon, "max_context": 1024}, "c": qwen, "gone": {"name": "llama"}}
-    shell.redis.hset(names.workers(), mapping={name: json.dumps(facts) for name, facts in told.items()})
+    row = {"a": moon, "b": {**moon, "max_context": 1024}, "c": qwen, "gone": {"name": "llama"}}
+    shell.redis.hset(names.workers(), mapping={name: json.dumps(facts) for name, facts in row.items()})
     for name in "abc":
         shell.redis.set(names.live(name), "1")
     exit_code, out, err = shell.run("models")
     assert (exit_code, err) == (0, "")
     assert all(word in out for word in ("moondream2 (default)", "query, point", "1024", "qwen3-8b", "1 of 4"))
     assert "llama" not in out and "\x1b[2J" not in out
-    first, second = shell.told("models")
+    first, second = shell.json("models")
     assert (first["name"], first["default"], first["workers"], first["skills"]) == (
         "moondream2",
         True,
@@ -181,7 +181,7 @@ def test_two_default_models_are_a_reason_to_say_so(shell: Shell) -> None:
 def test_without_a_worker_there_is_no_model(shell: Shell) -> None:
     exit_code, _, err = shell.run("models")
     assert (exit_code, "stoop worker" in err) == (0, True)
-    assert shell.told("models") == []
+    assert shell.json("models") == []
 
 
 def test_dead_letters_are_listed_in_pages(shell: Shell) -> None:
@@ -189,8 +189,8 @@ def test_dead_letters_are_listed_in_pages(shell: Shell) -> None:
     exit_code, out, _ = shell.run("dead", "list", "--count", "2")
     assert exit_code == 0
     assert "job-2" in out and "job-1" in out and "job-0" not in out
-    [told] = shell.told("dead", "list", "--before", letters[1])
-    assert (told["letter"], told["job_id"], told["code"]) == (letters[0], "job-0", "worker_lost")
+    [row] = shell.json("dead", "list", "--before", letters[1])
+    assert (row["letter"], row["job_id"], row["code"]) == (letters[0], "job-0", "worker_lost")
 
 
 def test_what_is_to_be_copied_is_never_cut(shell: Shell) -> None:
@@ -210,7 +210,7 @@ def test_what_is_to_be_copied_is_never_cut(shell: Shell) -> None:
 
 def test_no_dead_letters_is_no_error(shell: Shell) -> None:
     assert shell.run("dead", "list")[0] == 0
-    assert shell.told("dead", "list") == []
+    assert shell.json("dead", "list") == []
 
 
 def test_a_letter_is_shown_whole_by_its_name_or_its_jobs(shell: Shell) -> None:
@@ -219,7 +219,7 @@ def test_a_letter_is_shown_whole_by_its_name_or_its_jobs(shell: Shell) -> None:
         exit_code, out, _ = shell.run("dead", "show", name)
         assert exit_code == 0
         assert all(word in out for word in (letter, "mine", "bulk", "worker_lost", "died", '"skill": "query"'))
-    assert json.loads(shell.told("dead", "show", "mine")["job"])["question"] == EVIL
+    assert json.loads(shell.json("dead", "show", "mine")["job"])["question"] == EVIL
 
 
 @pytest.mark.parametrize("command", [("list",), ("show", "mine")])
@@ -253,9 +253,9 @@ def test_letters_are_redriven(shell: Shell) -> None:
 def test_all_letters_of_one_code_are_redriven(shell: Shell) -> None:
     for number in range(250):
         shell.bury(f"job-{number}", code=FailureCode.ENGINE_FAULT if number % 2 else FailureCode.MALFORMED)
-    assert shell.told("dead", "redrive", "--all", "--code", "engine_fault") == {"redriven": 125, "gone": 0, "lives": 0}
+    assert shell.json("dead", "redrive", "--all", "--code", "engine_fault") == {"redriven": 125, "gone": 0, "lives": 0}
     assert shell.redis.xlen(names.dead()) == 125
-    assert shell.told("dead", "purge", "--all", "--yes") == {"purged": 125}
+    assert shell.json("dead", "purge", "--all", "--yes") == {"purged": 125}
     assert shell.redis.xlen(names.dead()) == 0
 
 
@@ -294,7 +294,7 @@ def test_wrong_usage_changes_nothing(shell: Shell, arguments: tuple[str, ...]) -
 def test_a_partition_has_its_own_letters(shell: Shell) -> None:
     failure = json.dumps({"code": "internal", "message": ""})
     shell.redis.xadd(names.dead(3), {"id": names.new_id(3), "failure": failure})
-    assert shell.told("dead", "list") == []
+    assert shell.json("dead", "list") == []
     assert len(json.loads(shell.run("dead", "--partition", "3", "list", "--json")[1])) == 1
 
 
@@ -302,7 +302,7 @@ def test_a_lane_is_paused_and_resumed(shell: Shell) -> None:
     assert shell.run("pause", "bulk")[1] == "lane bulk is paused\n"
     assert shell.run("pause", "bulk")[1] == "lane bulk was paused already\n"
     assert shell.redis.smembers(names.paused()) == {"bulk"}
-    assert shell.told("resume", "bulk", "--partitions", "0,1") == {"lane": "bulk", "state": "open", "changed": True}
+    assert shell.json("resume", "bulk", "--partitions", "0,1") == {"lane": "bulk", "state": "open", "changed": True}
     assert shell.redis.exists(names.paused()) == 0
 
 
@@ -312,7 +312,7 @@ def test_a_job_is_cancelled(shell: Shell, state: str) -> None:
     exit_code, out, _ = shell.run("cancel", "mine")
     assert (exit_code, out) == (0, f"asked to cancel job mine (it was {state})\n")
     assert shell.redis.hget(names.job("mine"), "cancel") == "1"
-    assert shell.told("cancel", "mine") == {"id": "mine", "was": state, "asked": True}
+    assert shell.json("cancel", "mine") == {"id": "mine", "was": state, "asked": True}
 
 
 def test_cancelling_what_is_not_known_fails_and_still_waits_for_it(shell: Shell) -> None:
@@ -446,14 +446,14 @@ def test_a_letter_that_somebody_else_wrote_into_a_job_is_none(shell: Shell) -> N
 
 def test_nothing_is_older_than_the_first_letter_that_there_can_be(shell: Shell) -> None:
     shell.bury("a")
-    assert shell.told("dead", "list", "--before", "0-0") == []
-    assert shell.told("dead", "list", "--before", "0") == []
-    assert len(shell.told("dead", "list", "--before", "9" * 19)) == 1
+    assert shell.json("dead", "list", "--before", "0-0") == []
+    assert shell.json("dead", "list", "--before", "0") == []
+    assert len(shell.json("dead", "list", "--before", "9" * 19)) == 1
 
 
 def test_totals_that_are_no_numbers_are_left_out(shell: Shell) -> None:
     shell.redis.hset(names.totals(), mapping={"completed": 3, "failed": "x", "dead": "", "expired": "9" * 40})
-    assert shell.told("status")[0]["totals"] == {"completed": 3}
+    assert shell.json("status")[0]["totals"] == {"completed": 3}
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])

@@ -30,9 +30,9 @@ def test_an_answer_is_printed_as_it_is(text: str, capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize("text", TRICKY)
 def test_a_stream_is_printed_as_it_is(text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    told: list[Event] = [ReasoningEvent(id="a", seq=0, text=text)]
-    told += [DeltaEvent(id="a", seq=seq, text=piece) for seq, piece in enumerate(text, start=1)]
-    print_stream([*told, FinishedEvent(id="a", seq=len(told), result=completed(Output(answer=text)))])
+    events: list[Event] = [ReasoningEvent(id="a", seq=0, text=text)]
+    events += [DeltaEvent(id="a", seq=seq, text=piece) for seq, piece in enumerate(text, start=1)]
+    print_stream([*events, FinishedEvent(id="a", seq=len(events), result=completed(Output(answer=text)))])
     assert capsys.readouterr().out == f"{text}{text}\n"
 
 

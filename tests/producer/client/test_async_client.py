@@ -78,8 +78,8 @@ async def test_a_stream_is_the_jobs_events() -> None:
     transport = ScriptedTransport(answer)
     async with connect(transport) as client:
         job_id = await client.submit(Job(id="mine", skill=Skill.QUERY, question="?"))
-        told = [event async for event in client.stream(job_id)]
-        assert told == [event async for event in follow(transport, "mine")]
+        events = [event async for event in client.stream(job_id)]
+        assert events == [event async for event in follow(transport, "mine")]
         assert (await client.result(job_id)).id == "mine"
 
 
@@ -156,8 +156,8 @@ def test_the_import_loads_nothing_heavy() -> None:
         "{'torch', 'numpy', 'PIL', 'boto3', 'redis', 'pydantic', 'typer', 'rich', 'celery', 'kombu', 'stoop_worker'}"
     )
     code = f"import sys, stoop; print(sorted({heavy} & set(sys.modules)), len(sys.modules))"
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    found, count = told.stdout.rsplit(maxsplit=1)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    found, count = done.stdout.rsplit(maxsplit=1)
     assert found == "[]"
     assert int(count) < 300, "half of them are asyncio's"
 
@@ -171,8 +171,8 @@ def test_the_help_of_the_command_line_loads_little_more() -> None:
         "    from stoop.cli.app import main; main()\n"
         f"print(sorted({heavy} & set(sys.modules)))"
     )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert told.stdout.strip() == "[]"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 MOONDREAMS = {

@@ -64,9 +64,9 @@ async def test_it_works_where_a_loop_is_running(client: Client) -> None:
 
 def test_gathered_jobs_may_be_prepared_while_they_are_pulled(client: Client, transport: ScriptedTransport) -> None:
     jobs = (client.prepare("query", question=f"question {number}", custom_id=str(number)) for number in range(50))
-    told = {job.custom_id: outcome for job, outcome in client.gather(jobs, window=4)}
-    assert set(told) == {str(number) for number in range(50)}
-    assert all(isinstance(outcome, Result) for outcome in told.values())
+    outcomes = {job.custom_id: outcome for job, outcome in client.gather(jobs, window=4)}
+    assert set(outcomes) == {str(number) for number in range(50)}
+    assert all(isinstance(outcome, Result) for outcome in outcomes.values())
 
 
 def test_a_gathering_that_is_left_lets_the_client_close(transport: ScriptedTransport) -> None:

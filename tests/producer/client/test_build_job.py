@@ -24,7 +24,7 @@ def test_none_means_not_given() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message"),
     [
         (
             {"skill": "describe", "image": "s3://b/k"},
@@ -48,8 +48,8 @@ def test_none_means_not_given() -> None:
         ({"skill": "query", "question": "?", "spatial_refs": [[0.5, 0.5]]}, "need an image"),
     ],
 )
-def test_what_is_wrong_is_named(fields: dict[str, Any], told: str) -> None:
-    with pytest.raises(InvalidJob, match=told) as raised:
+def test_what_is_wrong_is_named(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidJob, match=message) as raised:
         build_job(**fields)
     codes = (FailureCode.INVALID_ARGUMENT, FailureCode.MALFORMED, FailureCode.UNSUPPORTED_SKILL)
     assert raised.value.failure.code in codes

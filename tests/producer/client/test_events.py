@@ -18,7 +18,7 @@ from stoop_schemas.state import State
 from tests.producer.scripted import ScriptedTransport, answer
 
 JOB = Job(id="a", skill=Skill.QUERY, question="how many?")
-TOLD = answer(JOB)
+EVENTS = answer(JOB)
 SOON = 10.0
 
 
@@ -30,54 +30,54 @@ async def test_events_come_in_order_as_they_are_published() -> None:
     transport = ScriptedTransport()
     following = asyncio.create_task(gather(transport))
     await transport.subscribed.wait()
-    transport.tell(*TOLD)
-    assert await following == TOLD
+    transport.publish(*EVENTS)
+    assert await following == EVENTS
 
 
 async def test_who_comes_when_all_is_over_gets_all_from_the_log() -> None:
     transport = ScriptedTransport()
-    transport.tell(*TOLD)
-    assert await gather(transport) == TOLD
+    transport.publish(*EVENTS)
+    assert await gather(transport) == EVENTS
 
 
 async def test_what_is_published_again_is_dropped() -> None:
     transport = ScriptedTransport()
-    transport.tell(*TOLD[:3])
+    transport.publish(*EVENTS[:3])
     following = asyncio.create_task(gather(transport))
     await transport.subscribed.wait()
-    for event in TOLD[:3]:
+    for event in EVENTS[:3]:
         transport.publish_only(event)
-    transport.tell(*TOLD[3:])
-    assert await following == TOLD
+    transport.publish(*EVENTS[3:])
+    assert await following == EVENTS
 
 
 async def test_a_gap_is_filled_from_the_log() -> None:
     transport = ScriptedTransport()
     following = asyncio.create_task(gather(transport))
     await transport.subscribed.wait()
-    transport.tell(*TOLD[:2])
-    for event in TOLD[2:-1]:
+    transport.publish(*EVENTS[:2])
+    for event in EVENTS[2:-1]:
         transport.log_only(event)
-    transport.tell(TOLD[-1])
-    assert await following == TOLD
+    transport.publish(EVENTS[-1])
+    assert await following == EVENTS
 
 
 async def test_after_a_silence_the_log_is_read_again() -> None:
     transport = ScriptedTransport()
     following = asyncio.create_task(gather(transport))
     await transport.subscribed.wait()
-    for event in TOLD:
+    for event in EVENTS:
         transport.log_only(event)
     transport.fall_silent(JOB.id)
-    assert await following == TOLD
+    assert await following == EVENTS
 
 
 async def test_a_restart_is_told() -> None:
     transport = ScriptedTransport()
     restarted = RestartedEvent(id=JOB.id, seq=3, attempt=2)
     rest = [DeltaEvent(id=JOB.id, seq=4, attempt=2, text="x"), CancelledEvent(id=JOB.id, seq=5, attempt=2)]
-    transport.tell(*TOLD[:3], restarted, *rest)
-    assert await gather(transport) == [*TOLD[:3], restarted, *rest]
+    transport.publish(*EVENTS[:3], restarted, *rest)
+    assert await gather(transport) == [*EVENTS[:3], restarted, *rest]
 
 
 @pytest.mark.parametrize(
@@ -101,17 +101,17 @@ async def test_a_log_that_fills_up_while_the_result_is_read_wins_over_it() -> No
     class Late(ScriptedTransport):
         async def result(self, job_id: str) -> bytes | None:
             if not self.logs[job_id]:
-                self.tell(*TOLD)
+                self.publish(*EVENTS)
             return await super().result(job_id)
 
-    assert await gather(Late()) == TOLD
+    assert await gather(Late()) == EVENTS
 
 
 async def test_no_subscription_is_left_behind_by_who_stops_early() -> None:
     transport = ScriptedTransport()
-    transport.tell(*TOLD)
+    transport.publish(*EVENTS)
     following = events.follow(transport, JOB.id)
-    assert await anext(following) == TOLD[0]
+    assert await anext(following) == EVENTS[0]
     assert transport.watchers(JOB.id) == 1
     await following.aclose()
     assert transport.watchers(JOB.id) == 0
@@ -121,9 +121,9 @@ async def test_a_result_is_found_at_once_or_waited_for() -> None:
     transport = ScriptedTransport()
     waiting = asyncio.create_task(events.wait(transport, JOB.id))
     await transport.subscribed.wait()
-    transport.tell(*TOLD[:3])
+    transport.publish(*EVENTS[:3])
     transport.fall_silent(JOB.id)
-    transport.tell(*TOLD[3:])
+    transport.publish(*EVENTS[3:])
     result = await waiting
     assert result.output is not None and result.output.answer == "two red circles"
     assert await events.wait(transport, JOB.id) == result
@@ -147,10 +147,10 @@ class Newer(ScriptedTransport):
 
     @asynccontextmanager
     async def subscribe(self, job_id: str) -> AsyncIterator[AsyncIterator[bytes | None]]:
-        async with super().subscribe(job_id) as told:
+        async with super().subscribe(job_id) as subscription:
 
             async def published() -> AsyncIterator[bytes | None]:
-                async for packed in told:
+                async for packed in subscription:
                     if packed is None or json.loads(packed)["seq"] != 2:
                         yield packed
                     elif self.live:
@@ -164,9 +164,9 @@ async def test_events_of_an_unknown_type_are_passed_over_and_counted(live: bool)
     transport = Newer(live=live)
     following = asyncio.create_task(gather(transport))
     await transport.subscribed.wait()
-    transport.tell(*TOLD)
-    assert await following == TOLD[:2] + TOLD[3:]
-    assert await gather(transport) == TOLD[:2] + TOLD[3:]
+    transport.publish(*EVENTS)
+    assert await following == EVENTS[:2] + EVENTS[3:]
+    assert await gather(transport) == EVENTS[:2] + EVENTS[3:]
 
 
 async def test_an_end_of_an_unknown_type_is_read_from_the_result() -> None:
@@ -174,13 +174,13 @@ async def test_an_end_of_an_unknown_type_is_read_from_the_result() -> None:
     following = asyncio.create_task(gather(transport))
     waiting = asyncio.create_task(events.wait(transport, JOB.id))
     await transport.subscribed.wait()
-    transport.tell(*TOLD[:-1])
+    transport.publish(*EVENTS[:-1])
     transport.results[JOB.id] = pack(Result(id=JOB.id, status=State.CANCELLED))
-    transport.seqs[JOB.id] = TOLD[-1].seq + 1
-    transport.publish_packed(JOB.id, newer(TOLD[-1].seq))
+    transport.seqs[JOB.id] = EVENTS[-1].seq + 1
+    transport.publish_packed(JOB.id, newer(EVENTS[-1].seq))
     assert (await waiting).status is State.CANCELLED
     transport.fall_silent(JOB.id)
-    assert (await following)[-1] == CancelledEvent(id=JOB.id, seq=TOLD[-1].seq, attempt=1)
+    assert (await following)[-1] == CancelledEvent(id=JOB.id, seq=EVENTS[-1].seq, attempt=1)
 
 
 @pytest.mark.parametrize(
@@ -229,15 +229,15 @@ async def test_a_job_is_followed_from_its_first_event_where_less_was_asked_for()
     transport = ScriptedTransport()
     following = asyncio.create_task(_gather_after(transport, -5))
     await transport.subscribed.wait()
-    transport.tell(*TOLD)
-    assert await following == TOLD
+    transport.publish(*EVENTS)
+    assert await following == EVENTS
 
 
-@pytest.mark.parametrize("after", [TOLD[-1].seq, 999])
+@pytest.mark.parametrize("after", [EVENTS[-1].seq, 999])
 @pytest.mark.parametrize("log_has_expired", [False, True])
 async def test_a_stream_that_is_resumed_after_its_end_has_ended(after: int, log_has_expired: bool) -> None:
     transport = ScriptedTransport()
-    transport.tell(*TOLD)
+    transport.publish(*EVENTS)
     if log_has_expired:
         transport.logs.clear()
     async with asyncio.timeout(SOON):
@@ -246,9 +246,9 @@ async def test_a_stream_that_is_resumed_after_its_end_has_ended(after: int, log_
 
 async def test_an_end_that_is_made_of_the_result_has_its_own_number() -> None:
     transport = ScriptedTransport()
-    transport.tell(*TOLD)
+    transport.publish(*EVENTS)
     transport.logs.clear()
-    assert [event async for event in events.follow(transport, JOB.id, 1)] == [TOLD[-1]]
+    assert [event async for event in events.follow(transport, JOB.id, 1)] == [EVENTS[-1]]
 
 
 async def test_of_a_job_that_the_queue_does_not_know_both_say_so_at_once() -> None:
@@ -265,8 +265,8 @@ async def test_an_id_that_no_client_made_is_given_time_until_a_worker_claims_it(
     following = asyncio.create_task(gather(transport))
     await transport.subscribed.wait()
     transport.fall_silent(JOB.id)
-    transport.tell(*TOLD)
-    assert await following == TOLD
+    transport.publish(*EVENTS)
+    assert await following == EVENTS
 
 
 async def _gather_after(transport: ScriptedTransport, after: int) -> list[Event]:
@@ -281,8 +281,8 @@ async def test_a_silence_that_lasts_ends_the_stream_of_a_job_that_nobody_knows_a
     await transport.subscribed.wait()
     for _ in range(3):
         transport.fall_silent(JOB.id)
-    transport.tell(TOLD[0])
-    assert await waiting == TOLD[0], "a long job of a live worker goes on"
+    transport.publish(EVENTS[0])
+    assert await waiting == EVENTS[0], "a long job of a live worker goes on"
     waiting = asyncio.create_task(anext(stream))
     del transport.states[JOB.id]
     transport.seqs.clear()

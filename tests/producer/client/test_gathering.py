@@ -34,7 +34,7 @@ class Line:
 
 
 class Slow(ScriptedTransport):
-    """Answers when it is told to, and takes no more jobs than `bound` that are not answered."""
+    """Answers on demand, and accepts at most `bound` unanswered jobs."""
 
     def __init__(self, bound: int = 1000) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class Slow(ScriptedTransport):
                 self.arrived.notify_all()
 
     async def answer(self, one: Job) -> None:
-        self.tell(*answer(one))
+        self.publish(*answer(one))
 
     async def answer_all(self, count: int, *, depth: int, refusals: int = 0) -> None:
         """Answer so many jobs, each when `depth` wait, if so many are left, and after so many refusals."""
@@ -143,10 +143,10 @@ async def test_what_goes_wrong_with_one_job_is_its_outcome() -> None:
     transport = Refusing(transport.script)
     jobs = [job(0), job(1), job(2, question="")]
     async with connect(transport) as client:
-        told: dict[str, StoopError | Result] = {one.id: outcome async for one, outcome in client.gather(jobs)}
-    assert isinstance(told["job-0"], JobFailed)
-    assert isinstance(told["job-1"], IdempotencyConflict)
-    assert isinstance(told["job-2"], InvalidJob)
+        outcomes: dict[str, StoopError | Result] = {one.id: outcome async for one, outcome in client.gather(jobs)}
+    assert isinstance(outcomes["job-0"], JobFailed)
+    assert isinstance(outcomes["job-1"], IdempotencyConflict)
+    assert isinstance(outcomes["job-2"], InvalidJob)
 
 
 async def test_a_job_without_an_answer_in_time_is_told() -> None:

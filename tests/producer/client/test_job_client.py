@@ -95,7 +95,7 @@ async def test_who_leaves_may_take_the_job_along(
 ) -> None:
     transport = ScriptedTransport()
     async with connect(transport, cancel_on_exit=of_client) as client:
-        transport.tell(StartedEvent(id="mine", seq=0, attempt=1))
+        transport.publish(StartedEvent(id="mine", seq=0, attempt=1))
         await leave(client, cancel_on_exit=of_call)
         assert transport.cancelled == ["mine"]
     assert transport.cancelled == ["mine"]
@@ -106,7 +106,7 @@ async def test_who_leaves_may_take_the_job_along(
 async def test_or_leave_it_to_the_queue(leave: Callable[..., Any], of_client: bool, of_call: bool | None) -> None:
     transport = ScriptedTransport()
     async with connect(transport, cancel_on_exit=of_client) as client:
-        transport.tell(StartedEvent(id="mine", seq=0, attempt=1))
+        transport.publish(StartedEvent(id="mine", seq=0, attempt=1))
         await leave(client, cancel_on_exit=of_call)
     assert transport.cancelled == []
 
@@ -137,7 +137,7 @@ async def test_closing_cancels_what_is_left_and_only_that() -> None:
 async def test_closing_cancels_the_job_of_a_call_that_asked_for_it() -> None:
     transport = ScriptedTransport()
     client = connect(transport)
-    transport.tell(StartedEvent(id="mine", seq=0, attempt=1))
+    transport.publish(StartedEvent(id="mine", seq=0, attempt=1))
     waiting = asyncio.create_task(client.result("mine", cancel_on_exit=True))
     await transport.subscribed.wait()
     await client.aclose()
@@ -186,7 +186,7 @@ async def test_a_gathering_that_is_left_cancels_what_it_has_in_flight() -> None:
         outcomes = client.gather(jobs)
         first = asyncio.create_task(anext(outcomes))
         await transport.subscribed.wait()
-        transport.tell(*answer(jobs[0]))
+        transport.publish(*answer(jobs[0]))
         await first
         await outcomes.aclose()
         assert sorted(transport.cancelled) == sorted(job.id for job in jobs[1:])
@@ -196,8 +196,8 @@ async def test_a_stream_goes_on_behind_an_event() -> None:
     transport = ScriptedTransport(answer)
     async with connect(transport) as client:
         await client.submit(ASKED)
-        told = [event async for event in client.stream("mine")]
-        assert [event async for event in client.stream("mine", after=2)] == told[3:]
+        events = [event async for event in client.stream("mine")]
+        assert [event async for event in client.stream("mine", after=2)] == events[3:]
 
 
 async def test_jobs_are_refused_one_by_one() -> None:
@@ -211,10 +211,10 @@ async def test_jobs_are_refused_one_by_one() -> None:
     transport = Small()
     async with connect(transport) as client:
         others = [await client.prepare("caption", IMAGE) for _ in range(3)]
-        told = await client.submit_each([wrong, *others])
-    assert isinstance(told[0], InvalidJob)
-    assert told[1:3] == [job.id for job in others[:2]]
-    assert isinstance(told[3], QueueFull)
+        outcomes = await client.submit_each([wrong, *others])
+    assert isinstance(outcomes[0], InvalidJob)
+    assert outcomes[1:3] == [job.id for job in others[:2]]
+    assert isinstance(outcomes[3], QueueFull)
 
 
 async def test_the_state_is_told() -> None:

@@ -33,18 +33,18 @@ def finished(job_id: str = "a", seq: int = 0) -> FinishedEvent:
 
 
 def spoken(job: Job) -> list[Event]:
-    told: list[Event] = [StartedEvent(id=job.id, seq=0, attempt=1)]
+    events: list[Event] = [StartedEvent(id=job.id, seq=0, attempt=1)]
     for number in range(3 if job.stream else 0):
-        told.append(msgspec.structs.replace(segment(number), id=job.id, seq=len(told)))
-    return [*told, finished(job.id, len(told))]
+        events.append(msgspec.structs.replace(segment(number), id=job.id, seq=len(events)))
+    return [*events, finished(job.id, len(events))]
 
 
 async def heard(*events: Event) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    async def told() -> AsyncGenerator[Event, None]:
+    async def source() -> AsyncGenerator[Event, None]:
         for event in events:
             yield event
 
-    stream = SegmentStream("a", told())
+    stream = SegmentStream("a", source())
     return [each async for each in stream], stream.transcript
 
 

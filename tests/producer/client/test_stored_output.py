@@ -18,7 +18,7 @@ def ended(address: str = OWN) -> ScriptedTransport:
     """A queue with one job, whose output is at an address."""
     transport = ScriptedTransport()
     result = Result(id="mine", status=State.COMPLETED, skill="query", output_address=address)
-    transport.tell(FinishedEvent(id="mine", seq=0, attempt=1, result=result))
+    transport.publish(FinishedEvent(id="mine", seq=0, attempt=1, result=result))
     return transport
 
 

@@ -41,10 +41,10 @@ class Lanes:
 async def test_each_job_has_its_own_id_or_refusal() -> None:
     lanes = Lanes(conflicting="job-40", invalid="job-200")
     jobs = [job(number) for number in range(300)]
-    told = await submit_each(lanes.put, jobs)
-    assert [i for i, each in enumerate(told) if not isinstance(each, str)] == [40, 200]
-    assert isinstance(told[40], IdempotencyConflict)
-    assert isinstance(told[200], InvalidJob)
+    outcomes = await submit_each(lanes.put, jobs)
+    assert [i for i, each in enumerate(outcomes) if not isinstance(each, str)] == [40, 200]
+    assert isinstance(outcomes[40], IdempotencyConflict)
+    assert isinstance(outcomes[200], InvalidJob)
     assert list(lanes.held) == [one.id for one in jobs if one.id not in ("job-40", "job-200")]
 
 
@@ -57,17 +57,17 @@ async def test_without_a_refusal_128_jobs_take_one_call() -> None:
 async def test_a_full_lane_takes_what_fits_and_is_not_asked_for_the_rest() -> None:
     lanes = Lanes(bound=100)
     jobs = [job(number) for number in range(1000)]
-    told = await submit_each(lanes.put, jobs)
-    assert told[:100] == [one.id for one in jobs[:100]]
-    assert all(isinstance(each, QueueFull) and each.retry_after == 7.0 for each in told[100:])
+    outcomes = await submit_each(lanes.put, jobs)
+    assert outcomes[:100] == [one.id for one in jobs[:100]]
+    assert all(isinstance(each, QueueFull) and each.retry_after == 7.0 for each in outcomes[100:])
     assert lanes.calls < 20
 
 
 async def test_a_full_lane_holds_back_no_other_lane() -> None:
     lanes = Lanes(bound=3)
     jobs = [job(number, lane="bulk" if number < 5 else "interactive") for number in range(8)]
-    told = await submit_each(lanes.put, jobs)
-    assert [isinstance(each, str) for each in told] == [True] * 3 + [False] * 2 + [True] * 3
+    outcomes = await submit_each(lanes.put, jobs)
+    assert [isinstance(each, str) for each in outcomes] == [True] * 3 + [False] * 2 + [True] * 3
 
 
 async def test_a_submitter_outlasts_an_outage() -> None:

@@ -31,11 +31,11 @@ def finished(text: str, reasoning: Reasoning | None = None) -> Event:
 
 
 def stream(*events: Event) -> TextStream:
-    async def told() -> AsyncGenerator[Event, None]:
+    async def source() -> AsyncGenerator[Event, None]:
         for event in events:
             yield event
 
-    return TextStream("a", told())
+    return TextStream("a", source())
 
 
 async def pieces(*events: Event) -> list[str]:
@@ -56,7 +56,7 @@ async def test_an_empty_answer_has_no_pieces() -> None:
 
 
 async def test_a_second_run_with_the_same_beginning_goes_on_where_the_first_stopped() -> None:
-    told = [
+    events = [
         delta("two "),
         delta("red"),
         RESTARTED,
@@ -65,7 +65,7 @@ async def test_a_second_run_with_the_same_beginning_goes_on_where_the_first_stop
         delta("d dogs"),
         finished("two red dogs"),
     ]
-    assert await pieces(*told) == ["two ", "red", " dogs"]
+    assert await pieces(*events) == ["two ", "red", " dogs"]
 
 
 async def test_a_second_run_with_another_text_is_an_error_that_says_where_to_look() -> None:
@@ -93,11 +93,11 @@ async def test_a_failure_is_raised_after_what_came_before_it() -> None:
 
 async def test_the_reasoning_is_whole_before_the_answer_and_grounded_after_it() -> None:
     grounding = [Grounding(0, 3, [(0.5, 0.5)])]
-    told = [
+    events = [
         *(ReasoningEvent(id="a", seq=0, text=text) for text in ("dog", " here")),
         *(delta("one"), finished("one", Reasoning("dog here", grounding))),
     ]
-    given = stream(*told)
+    given = stream(*events)
     await given.skip_reasoning()
     assert given.reasoning == {"text": "dog here", "grounding": []}
     assert [piece async for piece in given] == ["one"]

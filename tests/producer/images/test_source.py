@@ -63,7 +63,7 @@ def test_arrays_that_lie_oddly_in_memory_are_images_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("array", "told"),
+    ("array", "message"),
     [
         (np.zeros((4, 4, 3)), "uint8"),
         (np.zeros((4, 4, 3), np.int8), "uint8"),
@@ -73,8 +73,8 @@ def test_arrays_that_lie_oddly_in_memory_are_images_too() -> None:
         (np.zeros(4, np.uint8), "shape"),
     ],
 )
-def test_other_arrays_are_refused(array: "np.ndarray[object, object]", told: str) -> None:  # type: ignore[type-var]
-    with pytest.raises(ImageUnreadable, match=told):
+def test_other_arrays_are_refused(array: "np.ndarray[object, object]", message: str) -> None:  # type: ignore[type-var]
+    with pytest.raises(ImageUnreadable, match=message):
         load(array)
 
 

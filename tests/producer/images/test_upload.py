@@ -85,14 +85,14 @@ async def test_who_may_not_list_may_still_upload(guarded: ImageStore) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "told"),
+    ("status", "message"),
     [(403, "refuses access to s3://photos/uploads/"), (404, "answered 404 for s3://photos/uploads/")],
 )
 async def test_an_upload_that_is_refused_is_told(
-    guarded: ImageStore, monkeypatch: pytest.MonkeyPatch, status: int, told: str
+    guarded: ImageStore, monkeypatch: pytest.MonkeyPatch, status: int, message: str
 ) -> None:
     monkeypatch.setattr(Gatekeeper, "put_status", status)
-    with pytest.raises(UploadFailed, match=told):
+    with pytest.raises(UploadFailed, match=message):
         await guarded.address(png("red"))
 
 
@@ -277,14 +277,14 @@ async def test_a_pillow_image_is_uploaded_as_png(own: ImageStore) -> None:
 async def test_what_is_no_image_is_refused_before_any_upload(tmp_path: Path) -> None:
     (tmp_path / "note.txt").write_text("not an image")
     images = store(bucket="photos")
-    for given, told in [
+    for given, message in [
         (tmp_path / "absent.png", "there is no file"),
         (tmp_path, "is a folder"),
         (tmp_path / "note.txt", "note.txt is not an image"),
         (b"", "not an image"),
         (7, "int is not an image"),
     ]:
-        with pytest.raises(ImageUnreadable, match=told):
+        with pytest.raises(ImageUnreadable, match=message):
             await images.address(given)  # type: ignore[arg-type]
 
 

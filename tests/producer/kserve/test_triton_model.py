@@ -97,7 +97,7 @@ async def test_a_failed_job_is_an_error_with_its_code(streams: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("inputs", "code", "says"),
+    ("inputs", "code", "expected"),
     [
         ({"SKILL": b"query"}, "INVALID_ARG", "needs a question"),
         ({"QUESTION": b"?"}, "INVALID_ARG", "SKILL"),
@@ -106,12 +106,12 @@ async def test_a_failed_job_is_an_error_with_its_code(streams: bool) -> None:
     ],
     ids=["no question", "no skill", "segment", "unknown model"],
 )
-async def test_a_wrong_request_is_an_error_and_no_job(inputs: dict[str, Value], code: str, says: str) -> None:
+async def test_a_wrong_request_is_an_error_and_no_job(inputs: dict[str, Value], code: str, expected: str) -> None:
     transport, request = ScriptedTransport(answer), Recorded(**inputs)
     await new_model(transport).answer(request)
     [(found, message)] = request.errors
     assert (found, request.ended, transport.submitted) == (code, 1, [])
-    assert says in message
+    assert expected in message
 
 
 @pytest.mark.parametrize("streams", [False, True])

@@ -55,13 +55,13 @@ async def client(redis_url: str) -> AsyncIterator[AsyncClient]:
 
 def whole(job_id: str) -> list[Event]:
     """The events of a job whose answer is the words."""
-    told: list[Event] = [QueuedEvent(id=job_id, seq=0), StartedEvent(id=job_id, seq=1, attempt=1)]
-    told += [DeltaEvent(id=job_id, seq=seq, attempt=1, text=word) for seq, word in enumerate(WORDS, start=2)]
+    events: list[Event] = [QueuedEvent(id=job_id, seq=0), StartedEvent(id=job_id, seq=1, attempt=1)]
+    events += [DeltaEvent(id=job_id, seq=seq, attempt=1, text=word) for seq, word in enumerate(WORDS, start=2)]
     result = completed(job_id, Skill.QUERY, Output(answer="".join(WORDS)))
-    return [*told, FinishedEvent(id=job_id, seq=len(told), attempt=1, result=result)]
+    return [*events, FinishedEvent(id=job_id, seq=len(events), attempt=1, result=result)]
 
 
-async def tell(url: str, events: Sequence[Event]) -> None:
+async def publish(url: str, events: Sequence[Event]) -> None:
     """Log and publish, as a worker does."""
     async with Redis.from_url(url, protocol=2) as worker:
         for event in events:
@@ -81,9 +81,9 @@ async def test_a_stream_of_text_outlives_a_restart_of_redis(
     client: AsyncClient, redis_url: str, redis_server: EmbeddedRedis
 ) -> None:
     text = (await client.query(question="?", stream=True))["answer"]
-    told = whole(text.job_id)
+    events = whole(text.job_id)
     async with asyncio.timeout(SOON):
-        await tell(redis_url, told[:20])
+        await publish(redis_url, events[:20])
         pieces = [await anext(text)]
         redis_server.kill()
         transport = client._transport
@@ -91,7 +91,7 @@ async def test_a_stream_of_text_outlives_a_restart_of_redis(
         reading = asyncio.create_task(collect(text))
         await transport.failed.wait()
         redis_server.restart()
-        await tell(redis_url, told[20:])
+        await publish(redis_url, events[20:])
         assert "".join(pieces + await reading) == "".join(WORDS)
 
 
@@ -101,17 +101,17 @@ async def collect(text: AsyncIterator[str]) -> list[str]:
 
 async def test_events_told_while_every_connection_is_killed_are_not_missed(client: AsyncClient, redis_url: str) -> None:
     job_id = await client.submit(await client.prepare("query", question="?", stream=True))
-    told = whole(job_id)
+    events = whole(job_id)
     seen: list[Event] = []
     kills = 0
     async with asyncio.timeout(SOON):
-        await tell(redis_url, told[:1])
+        await publish(redis_url, events[:1])
         async for event in client.stream(job_id):
             seen.append(event)
-            if event.seq % 7 == 0 and event.seq + 1 < len(told):
+            if event.seq % 7 == 0 and event.seq + 1 < len(events):
                 kills += await kill_connections(redis_url)
-                await tell(redis_url, told[event.seq + 1 : event.seq + 8])
-    assert seen == told
+                await publish(redis_url, events[event.seq + 1 : event.seq + 8])
+    assert seen == events
     assert kills > 7, "the subscriber's connection was killed each time"
 
 
@@ -121,11 +121,11 @@ async def test_a_result_is_waited_for_across_a_restart(
     job_id = await client.submit(await client.prepare("query", question="?"))
     waiting = asyncio.create_task(client.result(job_id))
     async with asyncio.timeout(SOON):
-        async with client._transport.subscribe(job_id) as told:
+        async with client._transport.subscribe(job_id) as subscription:
             redis_server.kill()
             redis_server.restart()
-            assert await anext(told) is None
-        await tell(redis_url, whole(job_id))
+            assert await anext(subscription) is None
+        await publish(redis_url, whole(job_id))
         assert (await waiting).output == Output(answer="".join(WORDS))
 
 
@@ -145,7 +145,7 @@ async def test_jobs_are_submitted_when_redis_is_back(
         await transport.failed.wait()
         redis_server.restart()
         for job in jobs:
-            await tell(redis_url, whole(job.id))
+            await publish(redis_url, whole(job.id))
 
     async with asyncio.timeout(SOON):
         mending = asyncio.create_task(mend())

@@ -8,8 +8,8 @@ from tests.support.tiny_model import write_checkpoint
 def test_a_child_that_is_ready_tells_its_skills_and_the_context_that_it_can_serve(tmp_path: Path) -> None:
     model = str(write_checkpoint(tmp_path))
     settings = EngineSettings(model=model, device="cpu", max_batch=2, pages=128, page_size=16, max_context=960)
-    told: list[Loading] = []
-    _, ready = build(settings, lambda outputs: None, told.append)
+    progress: list[Loading] = []
+    _, ready = build(settings, lambda outputs: None, progress.append)
     assert set(ready.skills) == {"query", "caption", "detect", "point", "gaze", "chat"}
     assert ready.max_context == 960
-    assert told[0].read > 0
+    assert progress[0].read > 0

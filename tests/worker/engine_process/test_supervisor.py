@@ -337,8 +337,8 @@ def test_a_child_whose_parent_reads_no_more_ends_without_a_traceback() -> None:
         send(ours, EngineSettings(model="scripted"))
         pipe.read(1)
         pipe.close()
-        _, told = child.communicate(timeout=SECONDS)
-    assert told == ""
+        _, output = child.communicate(timeout=SECONDS)
+    assert output == ""
 
 
 async def test_the_memory_of_an_ended_request_can_go_back_to_the_system() -> None:

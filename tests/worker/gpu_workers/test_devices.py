@@ -47,7 +47,7 @@ def test_all_are_those_that_a_scheduler_left_visible(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    ("asked", "listing", "said"),
+    ("asked", "listing", "message"),
     [
         (["all"], [sys.executable + "-absent"], "name the GPUs"),
         (["all"], lister("", 9), "ended with 9"),
@@ -57,6 +57,6 @@ def test_all_are_those_that_a_scheduler_left_visible(monkeypatch: pytest.MonkeyP
         (["0", "0"], lister(LIST), "each GPU once"),
     ],
 )
-def test_what_cannot_be_is_refused_with_what_to_give(asked: list[str], listing: list[str], said: str) -> None:
-    with pytest.raises(ConfigError, match=rf"--gpus \(STOOP_GPUS\): .*{said}"):
+def test_what_cannot_be_is_refused_with_what_to_give(asked: list[str], listing: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=rf"--gpus \(STOOP_GPUS\): .*{message}"):
         find_devices(asked, lister=listing)

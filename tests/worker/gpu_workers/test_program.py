@@ -14,7 +14,7 @@ CHILD = """
 import pathlib, signal, sys
 from stoop_worker.gpu_workers.program import tie_to
 notes = pathlib.Path(sys.argv[2])
-signal.signal(signal.SIGTERM, lambda *_: (notes.write_text("told"), sys.exit(0)))
+signal.signal(signal.SIGTERM, lambda *_: (notes.write_text("drained"), sys.exit(0)))
 tie_to(int(sys.argv[1]))
 print("tied", flush=True)
 signal.pause()
@@ -33,7 +33,7 @@ def test_it_is_told_to_drain_when_its_parent_is_killed(tmp_path: Path) -> None:
         assert parent.stdout.readline() == "tied\n"
         parent.kill()
         parent.stdout.read()
-    assert notes.read_text() == "told"
+    assert notes.read_text() == "drained"
 
 
 def test_it_does_not_start_for_a_parent_that_has_gone(tmp_path: Path) -> None:

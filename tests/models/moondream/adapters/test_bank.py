@@ -131,9 +131,9 @@ def test_in_a_mixed_batch_each_request_is_answered_by_its_own_adapter(
             Request(name, task, media_of(None if image is None else crops_of(image)), SAMPLING, adapter=adapter)
             for name, (adapter, task, image) in asked.items()
         ]
-        told = drain(engine, requests)
+        outputs = drain(engine, requests)
         for name, (adapter, task, image) in asked.items():
-            assert_equal(told[name], expected(case, adapter, task, image))
+            assert_equal(outputs[name], expected(case, adapter, task, image))
 
 
 def test_the_adapters_matter(case: str) -> None:
@@ -162,15 +162,15 @@ def test_an_adapter_that_cannot_be_used_fails_its_job_alone(
     image = media_of(crops_of(0))
     bad = Request("bad", Caption("short"), image, SAMPLING, adapter=adapter)
     good = Request("good", Caption("short"), image, SAMPLING, adapter="cats")
-    told = drain(engine_with(case, bank), [bad, good])
-    last = ending(told, "bad")
+    outputs = drain(engine_with(case, bank), [bad, good])
+    last = ending(outputs, "bad")
     assert isinstance(last, Refused) and last.refusal is Refusal.INVALID_ARGUMENT and last.message.startswith(reason)
-    assert_equal(told["good"], expected(case, "cats", Caption("short"), 0))
+    assert_equal(outputs["good"], expected(case, "cats", Caption("short"), 0))
 
 
 def test_without_adapters_one_is_refused(case: str) -> None:
-    told = drain(engine_with(case, AdapterBank()), [Request("a", Query("What?"), (), SAMPLING, adapter="cats")])
-    last = ending(told, "a")
+    outputs = drain(engine_with(case, AdapterBank()), [Request("a", Query("What?"), (), SAMPLING, adapter="cats")])
+    last = ending(outputs, "a")
     assert isinstance(last, Refused) and "start the worker with --adapters" in last.message
 
 

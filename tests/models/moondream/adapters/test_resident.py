@@ -49,17 +49,17 @@ def asked(name: str, adapter: str | None) -> Request:
 def test_one_place_serves_one_adapter_after_another(case: str, folder: Path) -> None:
     engine, _ = engine_with(case, folder, count=1)
     for adapter in ("cats", "dogs", None, "cats", "cats", "dogs"):
-        told = drain(engine, [asked("a", adapter)])
-        assert_equal(told["a"], expected(case, adapter, Caption("short"), 0))
+        outputs = drain(engine, [asked("a", adapter)])
+        assert_equal(outputs["a"], expected(case, adapter, Caption("short"), 0))
 
 
 @pytest.mark.parametrize("fused", [False, True])
 def test_a_batch_mixes_the_adapters_of_its_places(case: str, folder: Path, fused: bool) -> None:
     engine, _ = engine_with(case, folder, count=2, fused=fused)
     kinds = ["cats", None, "dogs", "cats"]
-    told = drain(engine, [asked(str(number), adapter) for number, adapter in enumerate(kinds)])
+    outputs = drain(engine, [asked(str(number), adapter) for number, adapter in enumerate(kinds)])
     for number, adapter in enumerate(kinds):
-        assert_equal(told[str(number)], expected(case, adapter, Caption("short"), 0))
+        assert_equal(outputs[str(number)], expected(case, adapter, Caption("short"), 0))
 
 
 def test_the_adapter_used_longest_ago_makes_room(case: str, folder: Path) -> None:
@@ -80,24 +80,24 @@ def test_the_adapter_used_longest_ago_makes_room(case: str, folder: Path) -> Non
 def test_one_that_cannot_be_used_fails_its_job_alone(case: str, folder: Path, adapter: str, reason: str) -> None:
     engine, _ = engine_with(case, folder, count=1)
     for _ in range(2):
-        told = drain(engine, [asked("bad", adapter), asked("good", "cats")])
-        last = ending(told, "bad")
+        outputs = drain(engine, [asked("bad", adapter), asked("good", "cats")])
+        last = ending(outputs, "bad")
         assert isinstance(last, Refused) and last.message.startswith(reason)
-        assert_equal(told["good"], expected(case, "cats", Caption("short"), 0))
+        assert_equal(outputs["good"], expected(case, "cats", Caption("short"), 0))
 
 
 def test_a_place_in_use_is_not_taken_and_comes_back(case: str, folder: Path) -> None:
     engine, _ = engine_with(case, folder, count=1)
-    told = drain(engine, [asked("first", "cats"), asked("second", "dogs")])
-    last = ending(told, "second")
+    outputs = drain(engine, [asked("first", "cats"), asked("second", "dogs")])
+    last = ending(outputs, "second")
     assert isinstance(last, Refused) and "see --resident-adapters" in last.message
     engine.submit(asked("aborted", "cats"))
     engine.abort("aborted")
     engine.step()
     too_long = Request("long", Query("why " * 4000), (), SAMPLING, adapter="cats")
     assert isinstance(ending(drain(engine, [too_long]), "long"), Refused)
-    told = drain(engine, [asked("third", "dogs")])
-    assert_equal(told["third"], expected(case, "dogs", Caption("short"), 0))
+    outputs = drain(engine, [asked("third", "dogs")])
+    assert_equal(outputs["third"], expected(case, "dogs", Caption("short"), 0))
 
 
 def test_a_rank_over_the_limit_is_refused_with_the_flag(tmp_path: Path) -> None:

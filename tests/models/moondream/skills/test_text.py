@@ -37,7 +37,7 @@ def skill(task: Task, max_tokens: int = 50, *, stop: tuple[str, ...] = (), stop_
     return started
 
 
-def say(text: TextSkill, *tokens: int | str, coordinate: float = 0.5) -> Advance:
+def read(text: TextSkill, *tokens: int | str, coordinate: float = 0.5) -> Advance:
     """Let the skill read tokens, or the letters of strings; return its last advance."""
     last = Advance()
     for token in tokens:
@@ -55,9 +55,9 @@ def finish(text: TextSkill) -> Finished:
 def test_an_answer_ends_at_eos_which_is_not_part_of_it() -> None:
     text = skill(Caption())
     assert not text.greedy and text.heads == Head.TOKEN
-    assert say(text, "a") == Advance(inputs=(TokenInput(ord("a")),))
-    assert say(text, " ").outputs == (TextDelta("a", "a "),)
-    assert say(text, "b", EOS) == Advance(reason=FinishReason.STOP)
+    assert read(text, "a") == Advance(inputs=(TokenInput(ord("a")),))
+    assert read(text, " ").outputs == (TextDelta("a", "a "),)
+    assert read(text, "b", EOS) == Advance(reason=FinishReason.STOP)
     finished = Finished("a", FinishReason.STOP, USAGE, text="a b")
     assert text.finish(FinishReason.STOP, USAGE) == [TextDelta("a", "b"), finished]
     assert text.output_tokens == 3
@@ -66,13 +66,13 @@ def test_an_answer_ends_at_eos_which_is_not_part_of_it() -> None:
 def test_the_answer_token_is_suppressed_after_the_first_token() -> None:
     text = skill(Query("?"))
     assert text.suppressed == ()
-    say(text, "a")
+    read(text, "a")
     assert text.suppressed == (ANSWER,)
 
 
 def test_the_limit_of_tokens_ends_an_answer_without_another_step() -> None:
     text = skill(Query("?"), max_tokens=2)
-    assert say(text, "ab") == Advance(reason=FinishReason.LENGTH)
+    assert read(text, "ab") == Advance(reason=FinishReason.LENGTH)
     assert finish(text).text == "ab"
 
 
@@ -80,35 +80,35 @@ def test_reasoning_goes_before_the_answer_and_its_end_is_not_fed() -> None:
     text = skill(Query("?", reasoning=True))
     assert text.heads == Head.TOKEN | Head.VALUES
     assert text.suppressed == ()
-    assert say(text, "hm") == Advance(inputs=(TokenInput(ord("m")),))
+    assert read(text, "hm") == Advance(inputs=(TokenInput(ord("m")),))
     assert text.suppressed == (EOS, 6)
-    assert say(text, ANSWER) == Advance((TokenInput(ANSWER),), (ReasoningDelta("a", "hm"),))
+    assert read(text, ANSWER) == Advance((TokenInput(ANSWER),), (ReasoningDelta("a", "hm"),))
     assert text.heads == Head.TOKEN and text.suppressed == ()
-    say(text, "yes")
+    read(text, "yes")
     assert finish(text) == Finished("a", FinishReason.STOP, USAGE, text="yes", reasoning="hm")
     assert text.output_tokens == 5
 
 
 def test_reasoning_at_its_limit_is_fed_with_the_suffix_and_the_answer_has_a_budget_of_its_own() -> None:
     text = skill(Query("?", reasoning=True), max_tokens=2)
-    last = say(text, "hm")
+    last = read(text, "hm")
     assert last == Advance((TokenInput(ord("m")), TokenInput(ANSWER)), (ReasoningDelta("a", "hm"),))
-    assert say(text, "ab").reason is FinishReason.LENGTH
+    assert read(text, "ab").reason is FinishReason.LENGTH
     assert finish(text).text == "ab"
 
 
 def test_a_coordinate_at_the_limit_is_fed_as_a_coordinate() -> None:
     text = skill(Query("?", reasoning=True), max_tokens=1)
-    assert say(text, COORD, coordinate=0.25).inputs == (coordinate_input(0.25), TokenInput(ANSWER))
+    assert read(text, COORD, coordinate=0.25).inputs == (coordinate_input(0.25), TokenInput(ANSWER))
 
 
 def test_markers_open_chunks_and_coordinates_pair_up_in_them() -> None:
     text = skill(Query("?", reasoning=True))
-    say(text, "I see ", START, "4 horses")
-    assert say(text, COORD, coordinate=0.25).inputs == (coordinate_input(0.25),)
+    read(text, "I see ", START, "4 horses")
+    assert read(text, COORD, coordinate=0.25).inputs == (coordinate_input(0.25),)
     for value in (0.5, 0.75, 1.0, 0.125):
-        say(text, COORD, coordinate=value)
-    say(text, END, ".", COORD, ANSWER, "4", EOS)
+        read(text, COORD, coordinate=value)
+    read(text, END, ".", COORD, ANSWER, "4", EOS)
     finished = finish(text)
     assert finished.reasoning == "I see 4 horses."
     (span,) = finished.grounding
@@ -119,14 +119,14 @@ def test_markers_open_chunks_and_coordinates_pair_up_in_them() -> None:
 
 def test_a_first_token_may_be_a_coordinate_or_even_eos() -> None:
     text = skill(Query("?", reasoning=True))
-    assert say(text, COORD, coordinate=0.25).inputs == (coordinate_input(0.25),)
+    assert read(text, COORD, coordinate=0.25).inputs == (coordinate_input(0.25),)
     other = skill(Query("?", reasoning=True))
-    assert say(other, EOS) == Advance(inputs=(TokenInput(EOS),))
+    assert read(other, EOS) == Advance(inputs=(TokenInput(EOS),))
 
 
 def test_reasoning_cut_short_has_an_empty_answer() -> None:
     text = skill(Query("?", reasoning=True))
-    say(text, "so far")
+    read(text, "so far")
     outputs = text.finish(FinishReason.LENGTH, USAGE)
     finished = Finished("a", FinishReason.LENGTH, USAGE, reasoning="so far")
     assert outputs == [ReasoningDelta("a", "far"), finished]
@@ -134,20 +134,20 @@ def test_reasoning_cut_short_has_an_empty_answer() -> None:
 
 def test_a_stop_string_ends_an_answer_and_is_no_part_of_it() -> None:
     text = skill(Query("?"), stop=("END",))
-    last = say(text, "yes EN")
+    last = read(text, "yes EN")
     assert last.reason is None
-    assert say(text, "D").reason is FinishReason.STOP
+    assert read(text, "D").reason is FinishReason.STOP
     assert finish(text).text == "yes "
 
 
 def test_a_stop_id_ends_an_answer_like_the_models_own_end() -> None:
     text = skill(Query("?"), stop_ids=(ord("!"),))
-    assert say(text, "yes!") == Advance(reason=FinishReason.STOP)
+    assert read(text, "yes!") == Advance(reason=FinishReason.STOP)
     assert finish(text).text == "yes"
 
 
 def test_reasoning_goes_on_over_stops() -> None:
     text = skill(Query("?", reasoning=True), stop=("hm",), stop_ids=(ord("!"),))
-    assert say(text, "hm!").reason is None
-    say(text, ANSWER, "so", "hm")
+    assert read(text, "hm!").reason is None
+    read(text, ANSWER, "so", "hm")
     assert (finish(text).text, finish(text).reasoning) == ("so", "hm!")
