@@ -77,7 +77,7 @@ class Web(AnyIOBackend):
             gone = asyncio.ensure_future(reader.read())
             responding = asyncio.ensure_future(respond(request, writer))
             await asyncio.wait([gone, responding], return_when=asyncio.FIRST_COMPLETED)
-            if gone.done() and not responding.done():
+            if gone.done() or writer.is_closing():  # a response that fails on a lost connection may end first
                 self.hung_up.set()
             gone.cancel()
             responding.cancel()
