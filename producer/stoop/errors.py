@@ -117,11 +117,16 @@ class AudioUnreadable(StoopError, ValueError):
 
 
 class UploadFailed(StoopError):
-    """The object store did not take or give the file; `absent` is True if it has no such file."""
+    """The object store did not take or give the file; `absent` is True if it has no such file.
 
-    def __init__(self, problem: str, *, absent: bool = False) -> None:
+    `refused` is True if the store does not let this client do it: trying again does not help before someone changes its
+    rights, its credentials or its bucket.
+    """
+
+    def __init__(self, problem: str, *, absent: bool = False, refused: bool = False) -> None:
         super().__init__(problem)
         self.absent = absent
+        self.refused = refused
 
 
 class JobFailed(StoopError):

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
@@ -20,7 +21,7 @@ from stoop_schemas.event import FinishedEvent
 from stoop_schemas.result import Result
 from tests.examples.conftest import Town, gate, new_town, telling_worker
 from tests.examples.telling_child import words
-from tests.gateway.conftest import Begin, asking, begin
+from tests.gateway.conftest import Begin, asking, begin, events_of
 
 __all__ = ["begin", "gate"]
 
@@ -52,6 +53,14 @@ class StorelessTown(StoringTown):
     @property
     def variables(self) -> dict[str, str]:
         return {**super().variables, "STOOP_S3_ENDPOINT": "http://127.0.0.1:1"}
+
+
+class RefusedTown(StoringTown):
+    """A town whose programs the store refuses."""
+
+    @property
+    def variables(self) -> dict[str, str]:
+        return {**super().variables, "AWS_SECRET_ACCESS_KEY": "wrong"}
 
 
 @pytest.fixture
@@ -164,7 +173,7 @@ async def test_an_output_that_was_deleted_is_gone_for_good(town: StoringTown, be
     serving = begin(town, "--open")
     async with asyncio.timeout(SECONDS), town.client() as client, asking(serving) as http:
         job_id = await client.submit(await client.prepare("query", question="tell 4", stream=True))
-        await client.result(job_id)
+        seqs = [event.seq async for event in client.stream(job_id)]
         for key in town.keys(job_id):
             town.s3.client().delete_object(Bucket=town.s3.bucket, Key=key)
         with pytest.raises(OutputGone, match=job_id):
@@ -172,6 +181,21 @@ async def test_an_output_that_was_deleted_is_gone_for_good(town: StoringTown, be
         response = await http.get(f"/v1/jobs/{job_id}")
         assert (response.status_code, response.json()["error"]["code"]) == (410, "result_expired")
         assert "not in the object store any more" in response.json()["error"]["message"]
+        for after in (-1, seqs[-2]):
+            failure = await _last_failure(http, job_id, after, seqs[-1])
+            assert failure["code"] == "result_expired" and "submit the job again" in failure["message"]
+
+
+async def _last_failure(http: Any, job_id: str, after: int, last: int) -> dict[str, Any]:
+    """Follow a job's events; return the failure at their end, behind which a browser gets nothing more."""
+    address = f"/v1/jobs/{job_id}/events"
+    async with http.stream("GET", address, headers={"last-event-id": str(after)}) as response:
+        events = [event async for event in events_of(response) if "data" in event]
+    assert [int(event["id"]) for event in events] == list(range(after + 1, last + 1)), "each event once"
+    assert (events[-1]["event"], events[-1]["data"]["type"]) == ("failed", "failed")
+    assert (await http.get(address, headers={"last-event-id": events[-1]["id"]})).status_code == 204
+    failure: dict[str, Any] = events[-1]["data"]["failure"]
+    return failure
 
 
 @pytest.mark.usefixtures("worker")
@@ -187,3 +211,16 @@ async def test_a_stream_ends_early_while_the_store_is_away_so_that_a_browser_com
             assert (response.status_code, "event: finished" in response.text) == (200, False)
             response = await http.get(f"/v1/jobs/{job_id}/events", headers={"last-event-id": str(seqs[-1])})
             assert response.status_code == 204
+
+
+@pytest.mark.usefixtures("worker")
+async def test_a_stream_ends_with_a_failure_if_the_store_refuses_its_answer(town: StoringTown, begin: Begin) -> None:
+    async with asyncio.timeout(SECONDS), town.client() as client:
+        job_id = await client.submit(await client.prepare("query", question="tell 4", stream=True))
+        seqs = [event.seq async for event in client.stream(job_id)]
+        async with asking(begin(RefusedTown(town.redis, town.s3, town.config), "--open")) as http:
+            failure = await _last_failure(http, job_id, seqs[-2], seqs[-1])
+            assert failure["code"] == "gateway_misconfigured" and "s3:ListBucket" in failure["message"]
+            response = await http.get(f"/v1/jobs/{job_id}")
+            assert (response.status_code, response.json()["error"]["code"]) == (500, "gateway_misconfigured")
+            assert response.headers["x-should-retry"] == "false"

@@ -47,12 +47,14 @@ async def test_a_body_is_bounded_by_its_length_and_while_it_is_read(teller: Town
         assert small.status_code == 200
 
 
-async def test_a_picture_is_bounded(teller: Town, begin: Begin) -> None:
+async def test_a_picture_is_there_and_bounded(teller: Town, begin: Begin) -> None:
     serving = begin(teller, "--open", "--max-json-bytes", "2000")
     teller.s3.client().put_object(Bucket=teller.s3.bucket, Key="bounds/large.png", Body=bytes(2001))
     async with asyncio.timeout(SECONDS), asking(serving) as http:
-        response = await http.get("/v1/images", params={"address": f"s3://{teller.s3.bucket}/bounds/large.png"})
-        assert (response.status_code, response.json()["error"]["code"]) == (413, "image_too_large")
+        for name, status, code in (("large", 413, "image_too_large"), ("absent", 404, "image_not_found")):
+            address = f"s3://{teller.s3.bucket}/bounds/{name}.png"
+            response = await http.get("/v1/images", params={"address": address})
+            assert (response.status_code, response.json()["error"]["code"]) == (status, code)
 
 
 async def test_only_named_origins_may_call(teller: Town, telling: Serving, begin: Begin) -> None:

@@ -130,9 +130,9 @@ class Client:
         """See `AsyncClient.stored_result`."""
         return self._wait(self._client.stored_result(job_id))
 
-    def has_more(self, job_id: str, after: int) -> bool:
-        """See `AsyncClient.has_more`."""
-        return self._wait(self._client.has_more(job_id, after))
+    def last_seq(self, job_id: str) -> int | None:
+        """See `AsyncClient.last_seq`."""
+        return self._wait(self._client.last_seq(job_id))
 
     def state(self, job_id: str) -> State | None:
         """See `AsyncClient.state`."""

@@ -133,10 +133,10 @@ class JobClient:
                     return
                 yield event
 
-    async def has_more(self, job_id: str, after: int) -> bool:
-        """Return whether a job that has ended has an event behind the one with this `seq`; reads no stored output."""
-        async with contextlib.aclosing(events.follow(self._queue, job_id, after)) as followed:
-            return await anext(followed, None) is not None
+    async def last_seq(self, job_id: str) -> int | None:
+        """Return the `seq` of the job's last event up to now; None if the queue does not know the job (any more)."""
+        count = await self._queue.next_seq(job_id)
+        return None if count is None else count - 1
 
     async def result(self, job_id: str, timeout: float | None = None, *, cancel_on_exit: bool | None = None) -> Result:
         """Wait for the job to complete; raise `JobFailed`, `JobCancelled`, `JobExpired` or `TimedOut` if it does not.

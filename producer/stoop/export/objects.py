@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any, Final
 
 from stoop.errors import ImageUnreadable, UploadFailed
-from stoop.images.store import connect_store
+from stoop.images.store import ABSENT, connect_store, refusal
 from stoop_schemas.address import ObjectAddress, parse_object
 
 if TYPE_CHECKING:
@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 __all__ = ["ObjectReader"]
 
 _CONNECTIONS: Final = 16
-_ABSENT: Final = ("404", "NoSuchKey", "NoSuchVersion", "NotFound")
-_REFUSED: Final = ("403", "AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch")
 
 
 class ObjectReader:
@@ -66,10 +64,8 @@ class ObjectReader:
 
 
 def _failure(code: str, at: ObjectAddress) -> ImageUnreadable | UploadFailed:
-    if code in _ABSENT:
+    if code in ABSENT:
         return ImageUnreadable(f"there is nothing at {at}")
     if code == "InvalidRange":
         return ImageUnreadable(f"{at} is empty")
-    if code in _REFUSED:
-        return UploadFailed(f"the object store refuses access to {at} ({code}): check the AWS credentials and rights")
-    return UploadFailed(f"the object store answered {code or 'an error'} for {at}")
+    return refusal(code, at)

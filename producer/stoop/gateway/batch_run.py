@@ -69,7 +69,7 @@ class BatchRunner:
             try:
                 await self._look()
             except (StoopError, msgspec.DecodeError) as error:
-                _log.warning("batches", trouble=type(error).__name__)
+                _log.warning("batches", trouble=type(error).__name__, problem=str(error))
             self._news.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_SECONDS):
@@ -82,7 +82,8 @@ class BatchRunner:
             try:
                 await self._while_locked(batch_id, tenant)
             except (StoopError, ApiError, msgspec.DecodeError) as error:
-                _log.warning("batch", batch=batch_id, tenant=tenant, trouble=type(error).__name__)
+                trouble = type(error).__name__
+                _log.warning("batch", batch=batch_id, tenant=tenant, trouble=trouble, problem=str(error))
             finally:
                 await self._lock.leave(batch_id, self._name)
 

@@ -73,6 +73,12 @@ _CODES: Final[Mapping[FailureCode, str]] = {
 """OpenAI's own codes; for all other failures the code is the failure's."""
 
 
+_STORE_REFUSES: Final = (
+    "the object store refuses this gateway: its operator must check its credentials and their rights, which are"
+    " s3:GetObject, s3:ListBucket, s3:PutObject and s3:DeleteObject"
+)
+
+
 class ApiError(Exception):
     """A request that gets no answer: its status, code and message. `param` names the field at fault.
 
@@ -165,8 +171,11 @@ def _unanswered(error: StoopError, job_id: str | None) -> ApiError:
         case QueueUnavailable():
             # the message names the address of Redis, which is no caller's business
             return ApiError(503, "queue_unavailable", "the queue cannot be reached: try again later", job_id=job_id)
+        case UploadFailed(refused=True):
+            return ApiError(500, "gateway_misconfigured", _STORE_REFUSES, job_id=job_id)
         case UploadFailed():
-            return ApiError(503, "store_unavailable", "the image store cannot be reached: try again later")
+            # the message names the address of the store
+            return ApiError(503, "store_unavailable", "the object store cannot be reached: try again later")
         case ConfigError():
             return ApiError(500, "gateway_misconfigured", f"the gateway cannot do this: {error}", job_id=job_id)
         case _:

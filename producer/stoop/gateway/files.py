@@ -13,7 +13,8 @@ import msgspec
 from stoop.config import ProducerConfig
 from stoop.errors import UploadFailed
 from stoop.gateway.errors import ApiError
-from stoop.images.store import connect_store
+from stoop.images.store import ABSENT, connect_store, refusal
+from stoop_schemas.address import ObjectAddress
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -24,7 +25,6 @@ _T = TypeVar("_T")
 
 _ROOT: Final = "batches/"
 _NAME: Final = re.compile(r"(file|batch)-[0-9a-f]{24}")
-_ABSENT: Final = ("404", "NoSuchKey", "NotFound")
 
 
 class FileObject(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +52,7 @@ def owner_folder(tenant: str | None) -> str:
 class ObjectFolder:
     """Objects and files of the configured bucket. boto3 blocks, so each call runs in a thread.
 
-    Raises an `ApiError` (503) when the store cannot be reached, and 501 without a bucket.
+    Raises `UploadFailed` if the store refuses or cannot be reached, and an `ApiError` (501) without a bucket.
     """
 
     def __init__(self, config: ProducerConfig) -> None:
@@ -125,15 +125,17 @@ class ObjectFolder:
 
     async def _call(self, ask: "Callable[[S3Client], _T]") -> _T | None:
         from botocore.exceptions import BotoCoreError, ClientError
+        from urllib3.exceptions import HTTPError
 
         def call() -> _T | None:
             try:
                 return ask(self._connect())
             except ClientError as error:
-                if error.response.get("Error", {}).get("Code", "") in _ABSENT:
+                code = error.response.get("Error", {}).get("Code", "")
+                if code in ABSENT:
                     return None
-                raise UploadFailed("the object store refuses the batches' files") from error
-            except (BotoCoreError, OSError) as error:
+                raise refusal(code, ObjectAddress(self._bucket, _ROOT)) from error
+            except (BotoCoreError, HTTPError, OSError) as error:
                 raise UploadFailed("the object store does not answer") from error
 
         return await asyncio.to_thread(call)

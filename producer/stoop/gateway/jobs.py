@@ -8,13 +8,13 @@ import msgspec
 from sse_starlette import ServerSentEvent
 from starlette.responses import Response
 
-from stoop.errors import QueueUnavailable, StoopError
+from stoop.errors import OutputGone, QueueUnavailable, StoopError, UploadFailed
 from stoop.gateway.answer import json_response
 from stoop.gateway.ask import Ask
 from stoop.gateway.body import read_json
 from stoop.gateway.call import Call
 from stoop.gateway.chat_request import Message, conversation
-from stoop.gateway.errors import ApiError
+from stoop.gateway.errors import ApiError, from_stoop
 from stoop.gateway.follower import Follower
 from stoop.gateway.images import image_of
 from stoop.gateway.job_ids import is_of
@@ -27,6 +27,7 @@ from stoop_schemas.result import Result
 from stoop_schemas.skill import CaptionLength, SpatialRef
 from stoop_schemas.state import TERMINAL, State
 from stoop_schemas.transcript import AUDIO_SCHEMES, Timestamps
+from stoop_schemas.version import current
 
 __all__ = ["JobRequest", "JobSampling", "JobStatus", "cancel_job", "job_events", "job_status", "submit_job"]
 
@@ -117,16 +118,18 @@ async def job_events(call: Call) -> Response:
     """Answer `GET /v1/jobs/{id}/events`, from behind the event that the caller saw last.
 
     An outage of Redis or of the object store gives a stream that ends early, not an error: a browser comes again after
-    the one and not after the other. A caller that has seen the last event gets 204, at which a browser stops.
+    the one and not after the other. If the answer was deleted from the object store, or the store refuses to give it,
+    the last event is `failed`. A caller that has seen the last event gets 204, at which a browser stops.
     """
     after = _after(call)
     with contextlib.suppress(QueueUnavailable):
         job_id, state = await _known(call)
-        if state in TERMINAL and not await call.gateway.client.has_more(job_id, after):
+        last = await call.gateway.client.last_seq(job_id) if state in TERMINAL else None
+        if last is not None and after >= last:
             return Response(status_code=204, headers=call.headers)
     job_id = call.request.path_params["id"]
     follower = call.gateway.follow(call, job_id, after=after)
-    return event_stream(call, _events(follower))
+    return event_stream(call, _events(call, follower))
 
 
 async def _known(call: Call) -> tuple[str, State]:
@@ -165,13 +168,20 @@ def _after(call: Call) -> int:
     return int(seen) if seen.isdecimal() and len(seen) <= 18 else -1
 
 
-async def _events(follower: Follower) -> AsyncGenerator[ServerSentEvent, None]:
+async def _events(call: Call, follower: Follower) -> AsyncGenerator[ServerSentEvent, None]:
     with contextlib.suppress(StoopError, ApiError):  # the caller comes again, and says what it saw last
-        while True:
-            event = await follower.next()
-            yield ServerSentEvent(_data(event), event=event.type, id=str(event.seq), sep="\n")
-            if isinstance(event, TerminalEvent):
+        try:
+            while True:
+                event = await follower.next()
+                yield ServerSentEvent(_data(event), event=event.type, id=str(event.seq), sep="\n")
+                if isinstance(event, TerminalEvent):
+                    return
+        except (OutputGone, UploadFailed) as error:
+            if isinstance(error, UploadFailed) and not error.refused:
                 return
+            seq = await call.gateway.client.last_seq(follower.job_id)
+            if seq is not None:
+                yield _unreadable(follower.job_id, seq, from_stoop(error))
 
 
 def _data(event: Event) -> str:
@@ -179,3 +189,13 @@ def _data(event: Event) -> str:
         return event.json()
     shown = msgspec.to_builtins(event) | {"result": _shown(event.result)}
     return msgspec.json.encode(shown).decode()
+
+
+def _unreadable(job_id: str, seq: int, error: ApiError) -> ServerSentEvent:
+    """Return the last event for a job whose answer cannot be read, in place of the event `finished`.
+
+    It has the `seq` of that event, so that a browser which comes again gets 204 and stops.
+    """
+    failure = {"code": error.code, "message": error.message, "retryable": False}
+    data = {"type": "failed", "v": current(), "id": job_id, "seq": seq, "failure": failure}
+    return ServerSentEvent(msgspec.json.encode(data).decode(), event="failed", id=str(seq), sep="\n")

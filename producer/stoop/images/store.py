@@ -1,13 +1,27 @@
-"""Connects to the object store of the settings."""
+"""Connects to the object store of the settings, and turns its refusals into errors that say what to change."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from stoop.errors import UploadFailed
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
     from stoop.config import ProducerConfig
+    from stoop_schemas.address import ObjectAddress
 
-__all__ = ["connect_store"]
+__all__ = ["ABSENT", "connect_store", "refusal"]
+
+ABSENT: Final = ("404", "NoSuchKey", "NoSuchVersion", "NotFound")
+"""The store's codes for an object that is not there."""
+
+_FORBIDDEN: Final = ("403", "AccessDenied")
+_RIGHTS: Final = (
+    "give these credentials the rights s3:GetObject and s3:ListBucket, and s3:PutObject for uploads; without"
+    " s3:ListBucket, a missing object is refused too"
+)
+_UNKNOWN_CALLER: Final = ("InvalidAccessKeyId", "SignatureDoesNotMatch")
+_CREDENTIALS: Final = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
 
 
 def connect_store(config: "ProducerConfig", *, connections: int = 10, attempts: int = 3) -> "S3Client":
@@ -32,3 +46,16 @@ def connect_store(config: "ProducerConfig", *, connections: int = 10, attempts: 
             response_checksum_validation="when_required",
         ),
     )
+
+
+def refusal(code: str, address: "ObjectAddress") -> UploadFailed:
+    """Return the error for the code with which the store has answered a call about this address."""
+    refused = f"the object store refuses access to {address} ({code}):"
+    if code in _FORBIDDEN:
+        return UploadFailed(f"{refused} {_RIGHTS}", refused=True)
+    if code in _UNKNOWN_CALLER:
+        return UploadFailed(f"{refused} check the AWS credentials, {_CREDENTIALS}", refused=True)
+    if code == "NoSuchBucket":
+        problem = f"there is no bucket {address.bucket!r}: create it, or set STOOP_BUCKET to one that exists"
+        return UploadFailed(problem, refused=True)
+    return UploadFailed(f"the object store answered {code or 'an error'} for {address}")

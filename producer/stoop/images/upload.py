@@ -21,7 +21,7 @@ from stoop.errors import ConfigError, ImageUnreadable, UploadFailed
 from stoop.images import source as image_source
 from stoop.images.recording import load_audio
 from stoop.images.source import is_address
-from stoop.images.store import connect_store
+from stoop.images.store import ABSENT, connect_store, refusal
 from stoop_schemas.address import ObjectAddress, parse_object
 from stoop_schemas.job import IMAGE_LIMIT
 
@@ -40,9 +40,8 @@ _KNOWN_IMAGES: Final = 1024
 _KNOWN_SECONDS: Final = 600.0  # check again after that: the bucket may have been emptied
 _FRESH_SECONDS: Final = 86_400.0  # the bucket may have a rule that removes objects of some days
 
-_ABSENT = ("404", "NoSuchKey", "NotFound")
 # without the right to list the bucket, a missing object gives 403, and the answer to HEAD has no body to explain it
-_PERHAPS_ABSENT = (*_ABSENT, "403")
+_PERHAPS_ABSENT = (*ABSENT, "403")
 
 
 class ImageStore:
@@ -180,7 +179,7 @@ class ImageStore:
         return encoded
 
     def _call(
-        self, address: ObjectAddress, ask: "Callable[[S3Client], _T]", *, absent: tuple[str, ...] = _ABSENT
+        self, address: ObjectAddress, ask: "Callable[[S3Client], _T]", *, absent: tuple[str, ...] = ABSENT
     ) -> _T | None:
         """Call the store. Return None if the error code is in `absent`; raise `UploadFailed` for any other error."""
         from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
@@ -196,7 +195,7 @@ class ImageStore:
             code = error.response.get("Error", {}).get("Code", "")
             if code in absent:
                 return None
-            raise UploadFailed(_advice(code, address)) from error
+            raise refusal(code, address) from error
         except (BotoCoreError, HTTPError, OSError) as error:
             raise UploadFailed(
                 f"the object store does not answer ({error}): check STOOP_S3_ENDPOINT and the network"
@@ -211,14 +210,6 @@ class ImageStore:
 
 def _is_old(modified: datetime | None) -> bool:
     return modified is not None and time.time() - modified.timestamp() > _FRESH_SECONDS
-
-
-def _advice(code: str, address: ObjectAddress) -> str:
-    if code == "NoSuchBucket":
-        return f"there is no bucket {address.bucket!r}: create it, or set STOOP_BUCKET to one that exists"
-    if code in ("403", "AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch"):
-        return f"the object store refuses access to {address} ({code}): check the AWS credentials and their rights"
-    return f"the object store answered {code or 'an error'} for {address}"
 
 
 def _address_of(image: object) -> str | None:

@@ -8,6 +8,7 @@ subscriptions.py     many channels on one connection; readers learn of every los
 readers.py           who reads a channel, and what each has not read yet
 celery_transport.py  a kombu transport that routes `stoop.*` queues to Stoop's workers
 limiter.py           rate limits that all replicas of a gateway share
+open_batches.py      the batches that no gateway has finished
 scripts/             the Lua scripts
 """
 

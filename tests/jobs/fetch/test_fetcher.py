@@ -230,6 +230,7 @@ async def test_what_the_store_refuses(status: str, code: str, error: type[Except
             await fetcher.fetch("s3://bucket/key?X-Amz-Signature=signed")
     for secret in ("hidden", "AKIAKEY", "signed"):
         assert secret not in str(raised.value)
+    assert ("s3:ListBucket" in str(raised.value)) is (code == "AccessDenied")
 
 
 async def test_a_body_that_ends_early() -> None:

@@ -85,7 +85,7 @@ async def test_a_completed_job_whose_output_comes_too_late_is_not_cancelled() ->
     assert transport.cancelled == []
 
 
-async def test_a_look_for_more_events_reads_no_output() -> None:
+async def test_the_number_of_the_last_event_is_known_without_the_output() -> None:
     client = client_of(ended(), slow)
     async with asyncio.timeout(30):
-        assert [await client.has_more("mine", after) for after in (-1, 0)] == [True, False]
+        assert (await client.last_seq("mine"), await client.last_seq("other")) == (0, None)

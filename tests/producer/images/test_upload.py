@@ -34,12 +34,13 @@ def store(**values: Any) -> ImageStore:
 
 
 class Gatekeeper(BaseHTTPRequestHandler):
-    """A store for one who may not list: what is absent is refused. A GET breaks off in the middle."""
+    """A store for one who may not list: what is absent is refused. A GET breaks off in the middle, or is refused."""
 
     protocol_version = "HTTP/1.1"  # which answers `Expect: 100-continue`; else boto3 waits a second before each PUT
 
     put_status = 200
     put: bytes
+    refusal = ""
 
     def do_HEAD(self) -> None:
         self.answer(403)
@@ -49,6 +50,11 @@ class Gatekeeper(BaseHTTPRequestHandler):
         self.answer(self.put_status)
 
     def do_GET(self) -> None:
+        if self.refusal:
+            body = f"<Error><Code>{self.refusal}</Code></Error>".encode()
+            self.answer(403, length=len(body))
+            self.wfile.write(body)
+            return
         self.answer(200, length=1000)
         self.wfile.write(b"too few")
         self.close_connection = True
@@ -97,8 +103,26 @@ async def test_an_upload_that_is_refused_is_told(
 
 
 async def test_a_store_that_breaks_off_is_told(guarded: ImageStore) -> None:
-    with pytest.raises(UploadFailed, match="object store"):
+    with pytest.raises(UploadFailed, match="object store") as raised:
         await guarded.read("s3://photos/cat.png")
+    assert not raised.value.refused
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("AccessDenied", r"rights s3:GetObject and s3:ListBucket"),
+        ("InvalidAccessKeyId", "AWS_ACCESS_KEY_ID"),
+        ("NoSuchBucket", "no bucket 'photos'"),
+    ],
+)
+async def test_a_refusal_says_what_to_change(
+    guarded: ImageStore, monkeypatch: pytest.MonkeyPatch, code: str, told: str
+) -> None:
+    monkeypatch.setattr(Gatekeeper, "refusal", code)
+    with pytest.raises(UploadFailed, match=told) as raised:
+        await guarded.read("s3://photos/cat.png")
+    assert (raised.value.refused, raised.value.absent) == (True, False)
 
 
 @pytest.fixture

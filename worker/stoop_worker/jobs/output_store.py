@@ -66,8 +66,7 @@ class OutputStore:
                 return result
         except _FAILURES as error:
             self._resumes_at = self._clock() + _PAUSE_SECONDS
-            refusal = error.response.get("Error", {}).get("Code") if isinstance(error, ClientError) else None
-            problem, again = refusal or type(error).__name__, _PAUSE_SECONDS
+            problem, again = _problem(error), _PAUSE_SECONDS
             log.warning("outputs stay in Redis: the object store does not take them", problem=problem, pause=again)
             return result
         return msgspec.structs.replace(result, output=None, output_address=f"s3://{self._bucket}/{key}")
@@ -102,3 +101,10 @@ class OutputStore:
 
     def _write(self, key: str, packed: bytes) -> None:
         self._client.put_object(Bucket=self._bucket, Key=key, Body=packed, ContentType="application/json")
+
+
+def _problem(error: Exception) -> str:
+    code = error.response.get("Error", {}).get("Code") if isinstance(error, ClientError) else None
+    if code == "AccessDenied":
+        return f"{code}: give this worker the right s3:PutObject"
+    return code or type(error).__name__

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 from starlette.responses import Response
 
-from stoop.errors import ConfigError
+from stoop.errors import ConfigError, UploadFailed
 from stoop.gateway.answer import json_response
 from stoop.gateway.body import read_body
 from stoop.gateway.call import Call
@@ -62,8 +62,8 @@ async def upload_recording(call: Call) -> Response:
 async def show_picture(call: Call) -> Response:
     """Answer `GET /v1/images?address=s3://…` with the picture, if jobs of this key may name it.
 
-    Raises an `ApiError`: 400 for another address, 403 outside the allowed buckets, 413 for too many bytes, 415 if it is
-    no picture.
+    Raises an `ApiError`: 400 for another address, 403 outside the allowed buckets or if the store refuses it, 404 if
+    nothing is there, 413 for too many bytes, 415 if it is no picture.
     """
     address = call.request.query_params.get("address", "")
     if not address.startswith("s3://"):
@@ -71,7 +71,7 @@ async def show_picture(call: Call) -> Response:
     if not _may_read(call, address):
         raise ApiError(403, "image_forbidden", "the address is outside the allowed buckets", param="address")
     limit = call.gateway.options.max_json_bytes
-    image = await call.gateway.client.images.read(address, most=limit + 1)
+    image = await _read(call, address, limit + 1)
     if len(image) > limit:
         raise ApiError(413, "image_too_large", f"the picture has more than {limit} bytes", param="address")
     _, media_type = await asyncio.to_thread(identify, image, "the object")
@@ -79,6 +79,18 @@ async def show_picture(call: Call) -> Response:
         raise ApiError(415, "image_not_shown", f"browsers do not show {media_type}", param="address")
     headers = {**call.headers, "x-content-type-options": "nosniff", "content-security-policy": "sandbox"}
     return Response(image, headers=headers, media_type=media_type)
+
+
+async def _read(call: Call, address: str, most: int) -> bytes:
+    try:
+        return await call.gateway.client.images.read(address, most=most)
+    except UploadFailed as error:
+        if error.absent:
+            raise ApiError(404, "image_not_found", "there is no picture at this address", param="address") from error
+        if error.refused:
+            message = "the object store does not let the gateway read this picture"
+            raise ApiError(403, "image_forbidden", message, param="address") from error
+        raise
 
 
 async def _sent(call: Call, types: tuple[str, ...], noun: str, limit: int) -> bytes:

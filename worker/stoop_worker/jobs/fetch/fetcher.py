@@ -252,10 +252,12 @@ def _explain_refusal(error: aws.ClientError, address: ObjectAddress) -> ImageErr
         if code == "NoSuchBucket":
             return ImageNotFound(f"there is no bucket {address.bucket!r} for {address}")
         return ImageNotFound(f"there is no object at {address}")
+    if code == "InvalidObjectState":
+        return ImageForbidden(f"{address} is archived: restore it, or put it into another storage class")
     if status_code in (401, 403):
         return ImageForbidden(
-            f"the object store does not let this worker read {address} ({code}); "
-            "a missing object looks the same to a worker that may not list the bucket"
+            f"the object store does not let this worker read {address} ({code}): give it the rights s3:GetObject and "
+            "s3:ListBucket; without s3:ListBucket, a missing object is refused too"
         )
     if status_code == 408 or code == "RequestTimeout":
         return ImageTimeout(f"the object store took too long to give {address}")
