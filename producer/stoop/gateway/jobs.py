@@ -125,7 +125,7 @@ async def job_events(call: Call) -> Response:
     with contextlib.suppress(QueueUnavailable):
         job_id, state = await _known(call)
         last = await call.gateway.client.last_seq(job_id) if state in TERMINAL else None
-        if last is not None and after >= last:
+        if last is not None and 0 <= last <= after:
             return Response(status_code=204, headers=call.headers)
     job_id = call.request.path_params["id"]
     follower = call.gateway.follow(call, job_id, after=after)
