@@ -52,13 +52,13 @@ ENGINE_METRICS: Final = {
     "cached_tokens_total": _Declared("stoop_engine_cached_tokens_total", "Input tokens found in the prefix cache"),
     "images_encoded_total": _Declared("stoop_engine_images_encoded_total", "Images encoded"),
     "crops_encoded_total": _Declared(
-        "stoop_engine_crops_encoded_total", "Cost of the encoded images, in crops or in the unit of the model family"
+        "stoop_engine_crops_encoded_total", "Size of the encoded images, in crops or in the model family's own unit"
     ),
     "image_hits_total": _Declared(
         "stoop_engine_image_hits_total", "Requests whose images were found in the prefix cache"
     ),
     "preemptions_total": _Declared(
-        "stoop_engine_preemptions_total", "Requests moved back to waiting to free their pages"
+        "stoop_engine_preemptions_total", "Requests put back into the waiting list to free their pages"
     ),
     "finished_total": _Declared("stoop_engine_finished_total", "Finished requests"),
     "refused_total": _Declared("stoop_engine_refused_total", "Refused requests"),

@@ -55,7 +55,7 @@ METRICS: Final = {
     ),
     "stoop_queue_dead": _Declared("Dead letters in the queue", _PARTITION),
     "stoop_workers": _Declared("Workers with a valid lease", _PARTITION),
-    "stoop_permits": _Declared("Jobs that these workers together may run at a time", _PARTITION),
+    "stoop_permits": _Declared("Jobs that all live workers together may run at a time", _PARTITION),
     "stoop_jobs_ended_total": _Declared("Jobs that ended, by their final state", ("state", "partition")),
     "stoop_jobs_retried_total": _Declared("Failed attempts after which the job was tried again", _PARTITION),
     "stoop_jobs_reclaimed_total": _Declared("Jobs taken over from lost workers", _PARTITION),
