@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -46,10 +47,11 @@ def top_p_filter(probabilities_BV: Tensor, top_ps_B: Tensor) -> Tensor:
     From the likeliest down, a token stays if the sum of the tokens before it does not exceed top_p. Tokens exactly as
     likely as the last one that stays do too. The likeliest always stays, and with a top_p of 1 all tokens do.
     """
-    cut_B = top_ps_B < 1
-    if not cut_B.any():
+    cut_R = (top_ps_B < 1).nonzero()[:, 0]
+    if not len(cut_R):
         return probabilities_BV
-    least_B1 = torch.where(cut_B[:, None], _least_likely(probabilities_BV, top_ps_B), 0)
+    least_B1 = torch.zeros_like(probabilities_BV[:, :1])
+    least_B1[cut_R] = _least_likely(probabilities_BV[cut_R], top_ps_B[cut_R])
     return torch.where(probabilities_BV >= least_B1, probabilities_BV, 0)
 
 
@@ -72,7 +74,7 @@ def mask_of(ids: Iterable[int], vocabulary: int) -> Tensor:
 
 
 def _least_likely(probabilities_BV: Tensor, top_ps_B: Tensor) -> Tensor:
-    """Return the probability of the last token that each row's top_p keeps, (B, 1).
+    """Return the probability of the last token that each row's top_p keeps, (B, 1). Every top_p is below 1.
 
     Sorting a whole vocabulary takes longer than a step of a small model, and few tokens hold most of the sum. So the
     CPU sorts only the likeliest if every row is cut among them.
@@ -82,10 +84,17 @@ def _least_likely(probabilities_BV: Tensor, top_ps_B: Tensor) -> Tensor:
     for count in few:
         sorted_BK = probabilities_BV.topk(count, dim=-1).values
         kept_BK = _is_kept(sorted_BK, top_ps_B)
-        if not (kept_BK[:, -1] & (top_ps_B < 1)).any():
+        if not kept_BK[:, -1].any():
             return _last_kept(sorted_BK, kept_BK)
-    sorted_BV = probabilities_BV.sort(dim=-1, descending=True).values
+    sorted_BV = _descending(probabilities_BV)
     return _last_kept(sorted_BV, _is_kept(sorted_BV, top_ps_B))
+
+
+def _descending(x_BV: Tensor) -> Tensor:
+    if x_BV.device.type != "cpu":
+        return x_BV.sort(dim=-1, descending=True).values
+    # torch also returns the order, which takes its CPU sort many times as long as numpy's
+    return torch.from_numpy(np.sort(x_BV.numpy(), axis=-1)).flip(-1)
 
 
 def _is_kept(sorted_BK: Tensor, top_ps_B: Tensor) -> Tensor:
