@@ -56,43 +56,43 @@ class WorkerConfig(BaseSettings):
         protected_namespaces=(),
     )
 
-    model: str = Field(description="short name, folder, file or Hugging Face repo id of the model")
-    revision: str | None = Field(default=None, description="commit or tag of the repo")
+    model: str = Field(description="the model: a short name, folder, file or Hugging Face id")
+    revision: str | None = Field(default=None, description="commit or tag of the repository")
     model_name: ModelName | None = Field(
-        default=None, description="name by which jobs ask for the model; by default its short name"
+        default=None, description="name of the model in jobs; by default its short name"
     )
     serve_default: bool = Field(default=True, description="also answer jobs that name no model")
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="where the model runs")
-    gpus: Names = Field(default=(), description="one worker a GPU: all, or numbers or UUIDs (comma-separated)")
+    gpus: Names = Field(default=(), description="one worker for each GPU: all, or numbers or UUIDs")
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
         default="auto", description="dtype of weights and KV cache; auto: bfloat16 on cuda, float32 on cpu"
     )
-    threads: int | None = Field(default=None, ge=1, le=1024, description="threads of torch on the CPU")
+    threads: int | None = Field(default=None, ge=1, le=1024, description="torch's threads on the CPU")
 
     pages: int | None = Field(
-        default=None, ge=1, le=1 << 31, description="pages of KV cache; by default from free memory"
+        default=None, ge=1, le=1 << 31, description="pages in the KV cache; by default from free memory"
     )
-    page_size: int = Field(default=16, ge=1, le=65_536, description="tokens in a page")
-    max_batch: int = Field(default=64, ge=1, le=16_384, description="most sequences in one step")
+    page_size: int = Field(default=16, ge=1, le=65_536, description="tokens in one page of the KV cache")
+    max_batch: int = Field(default=64, ge=1, le=16_384, description="largest number of sequences in a step")
     max_context: int | None = Field(
-        default=None, ge=1, le=1 << 24, description="longest sequence in tokens; by default the catalog's, else 32768"
+        default=None, ge=1, le=1 << 24, description="longest sequence in tokens; by default from the catalog, or 32768"
     )
     token_budget: int | None = Field(
-        default=None, ge=1, le=1 << 24, description="most tokens in one step; by default the device's"
+        default=None, ge=1, le=1 << 24, description="maximum tokens in a step; the default depends on the device"
     )
     crop_budget: int | None = Field(
-        default=None, ge=1, le=65_536, description="most crops in one step; by default the device's"
+        default=None, ge=1, le=65_536, description="maximum crops in a step; the default depends on the device"
     )
     stall_crops: int = Field(
-        default=27, ge=1, le=65_536, description="most crops in one step while other jobs are being answered"
+        default=27, ge=1, le=65_536, description="largest number of crops in a step while other jobs run"
     )
-    prefix_cache: bool = Field(default=True, description="keep the KV of images and prompts for reuse")
+    prefix_cache: bool = Field(default=True, description="keep images and prompts in the KV cache for reuse")
     fp8_linears: bool = Field(
-        default=False, description="compute images, prompts and texts to embed in float8: quicker, less exact"
+        default=False, description="compute images, prompts and embedded texts in float8: faster, less exact"
     )
     fp8_cache: bool = Field(default=False, description="keep the KV cache in float8: twice as many tokens, less exact")
     attention: Literal["auto", "triton", "flashinfer"] = Field(
-        default="auto", description="kernels of attention; auto: the fastest of those that are installed and run here"
+        default="auto", description="library for attention; auto: the fastest that is installed and works here"
     )
     adapters: AdapterPlace | None = Field(
         default=None,
@@ -103,76 +103,74 @@ class WorkerConfig(BaseSettings):
         default=None,
         ge=1,
         le=1024,
-        description="adapters on the device at a time; by default all of a folder, and 8 of an address",
+        description="adapters on the device at a time; by default all of a folder, or 8 of an address",
     )
     adapter_rank: int = Field(default=32, ge=1, le=4096, description="largest rank of a resident adapter")
-    adapter_cache: Path = Field(
-        default=Path("~/.cache/stoop/adapters"), description="folder for adapters that were fetched"
-    )
-    adapter_cache_bytes: int = Field(default=4 << 30, ge=1, le=1 << 44, description="size of that folder")
+    adapter_cache: Path = Field(default=Path("~/.cache/stoop/adapters"), description="folder for fetched adapters")
+    adapter_cache_bytes: int = Field(default=4 << 30, ge=1, le=1 << 44, description="largest size of adapter_cache")
     adapter_header: SecretStr | None = Field(
-        default=None, description="'Name: value' of a header for the server of adapters, such as a key"
+        default=None, description="HTTP header for the server of adapters, such as a key: 'Name: value'"
     )
 
-    temperature: float = Field(default=0.5, ge=0, le=10, description="for jobs that set none")
-    top_p: float = Field(default=0.3, ge=0, le=1, description="for jobs that set none")
-    max_tokens: int = Field(default=768, ge=1, le=1 << 20, description="for jobs that set none")
-    max_objects: int = Field(default=50, ge=1, le=1 << 20, description="for jobs that set none")
+    temperature: float = Field(default=0.5, ge=0, le=10, description="for jobs without a temperature")
+    top_p: float = Field(default=0.3, ge=0, le=1, description="for jobs without a top_p")
+    max_tokens: int = Field(default=768, ge=1, le=1 << 20, description="for jobs without a max_tokens")
+    max_objects: int = Field(default=50, ge=1, le=1 << 20, description="for jobs without a max_objects")
 
     redis_url: RedisUrl = Field(
         default=SecretStr("redis://localhost:6379/0"),
         description="redis://, redis+sentinel://, redis+cluster:// (rediss: with TLS) or unix://",
     )
     lanes: Names = Field(
-        default=DEFAULT_LANES, description="lanes to claim from, the first ones first (comma-separated)"
+        default=DEFAULT_LANES, description="lanes to claim from, in order of priority (comma-separated)"
     )
     partitions: Partitions = Field(default=(0,), description="partitions to claim from (comma-separated)")
     permits: int | None = Field(
-        default=None, ge=1, le=65_536, description="most jobs in flight; by default 2 x max_batch, on cpu 16"
+        default=None, ge=1, le=65_536, description="largest number of running jobs; by default 2 x max_batch, on cpu 16"
     )
     tenant_limit: int | None = Field(
-        default=None, ge=1, le=65_536, description="most jobs of one tenant in flight in a lane"
+        default=None, ge=1, le=65_536, description="largest number of running jobs of one tenant in a lane"
     )
     lease_seconds: float = Field(
-        default=15.0, ge=1, le=3_600, description="seconds without a renewal after which this worker counts as dead"
+        default=15.0, ge=1, le=3_600, description="seconds without a renewal until this worker counts as dead"
     )
-    max_attempts: int = Field(default=3, ge=1, le=100, description="runs of a failing job before it is a dead letter")
+    max_attempts: int = Field(default=3, ge=1, le=100, description="failed attempts until a job is a dead letter")
     # one job that crashes the engine does so in a full batch, in a small one and alone
     max_engine_faults: int = Field(
-        default=4, ge=1, le=1_000, description="crashes of the engine in a row that end the worker"
+        default=4, ge=1, le=1_000, description="engine crashes in a row until the worker ends"
     )
     hang_seconds: float | None = Field(
         default=None,
         ge=0.5,
         le=_DAY,
-        description="seconds without a step after which the engine counts as hung; by default 60, on cpu 600",
+        description="seconds without a step until the engine counts as hung; by default 60, on cpu 600",
     )
     restart_seconds: float = Field(
-        default=600.0, ge=1, le=_DAY, description="time for a new engine to get ready after a crash"
+        default=600.0, ge=1, le=_DAY, description="longest start of a new engine after a crash"
     )
-    result_ttl_seconds: int = Field(default=86_400, ge=1, le=_TEN_YEARS, description="how long results are kept")
+    result_ttl_seconds: int = Field(default=86_400, ge=1, le=_TEN_YEARS, description="lifetime of results")
     lane_result_ttl_seconds: NamedSeconds = Field(
-        default=(), description="the same for single lanes: lane=seconds, comma-separated, such as bulk=3600"
+        default=(), description="lifetime in single lanes: lane=seconds, comma-separated, such as bulk=3600"
     )
     log_ttl_seconds: int = Field(
         default=3_600,
         ge=1,
         le=_TEN_YEARS,
-        description="how long the events of a job that streamed are kept after its end",
+        description="lifetime of the events of a streamed job after its end",
     )
     output_bucket: BucketPlace | None = Field(
         default=None, description="bucket or bucket/prefix for large outputs of jobs that allow it; by default none"
     )
-    output_bytes: int = Field(default=16_384, ge=0, le=1 << 30, description="least size of an output that goes there")
-    drain_seconds: float = Field(default=30.0, ge=0, le=_DAY, description="grace for jobs in flight at shutdown")
+    output_bytes: int = Field(default=16_384, ge=0, le=1 << 30, description="smallest output for output_bucket")
+    drain_seconds: float = Field(default=30.0, ge=0, le=_DAY, description="time for jobs to end at shutdown")
 
     s3_endpoint: Endpoint | None = Field(
-        default=None, description="address of the object store; by default the AWS variables'"
+        default=None, description="address of the object store; by default from AWS's variables"
     )
-    s3_region: str | None = Field(default=None, description="its region; by default the AWS variables'")
+    s3_region: str | None = Field(default=None, description="region of the store; by default AWS's")
     s3_path_style: bool = Field(default=False, description="address buckets by path instead of by host name")
     allowed_buckets: Buckets = Field(
-        default=(), description="bucket, bucket/prefix or tenant=bucket/prefix, comma-separated; empty: all"
+        default=(), description="allowed: bucket, bucket/prefix or tenant=bucket/prefix, comma-separated; empty: all"
     )
     allow_https: bool = Field(default=False, description="fetch from web servers on the public internet")
     https_hosts: Names = Field(default=(), description="web servers: host or *.domain, comma-separated; empty: all")
@@ -189,7 +187,7 @@ class WorkerConfig(BaseSettings):
         default=2 << 30, ge=1, le=1 << 40, description="memory for the pixels and the audio of all jobs in flight"
     )
     image_threads: int | None = Field(
-        default=None, ge=1, le=256, description="threads that decode (a recording: +2); by default 1 a core, at most 6"
+        default=None, ge=1, le=256, description="decoding threads (a recording adds 2); by default one a core, up to 6"
     )
 
     signing_keys: Keys | None = Field(
@@ -197,21 +195,19 @@ class WorkerConfig(BaseSettings):
     )
 
     celery: Literal["auto", "on", "off"] = Field(
-        default="auto", description="jobs from Celery; auto: answer remote control from the first one on"
+        default="auto", description="take jobs from Celery; auto: answer remote control after the first one"
     )
-    celery_broker: SecretStr | None = Field(default=None, description="URL of Celery's broker; by default the queue's")
-    celery_backend: SecretStr | None = Field(
-        default=None, description="URL of Celery's results; by default the queue's"
-    )
+    celery_broker: SecretStr | None = Field(default=None, description="URL of Celery's broker; by default redis_url")
+    celery_backend: SecretStr | None = Field(default=None, description="URL of Celery's results; by default redis_url")
     celery_routes: Routes = Field(
-        default=(), description="pattern=queue, comma-separated: queues of tasks that follow ours; by default `celery`"
+        default=(), description="queues of follow-up tasks: pattern=queue, comma-separated; by default `celery`"
     )
 
-    ready_file: Path | None = Field(default=None, description="file that exists while jobs are claimed")
+    ready_file: Path | None = Field(default=None, description="file that exists while the worker claims jobs")
     metrics_port: int | None = Field(
-        default=None, ge=1, le=65_535, description="port of /metrics, /healthz, /readyz, /startupz; off by default"
+        default=None, ge=1, le=65_535, description="port of /metrics, /healthz, /readyz, /startupz; by default none"
     )
-    metrics_host: str = Field(default="", description="address of that port; by default all of this host's")
+    metrics_host: str = Field(default="", description="address of metrics_port; by default all")
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="lowest level logged")
     log_format: Literal["auto", "console", "json"] = Field(default="auto", description="auto: console on a terminal")
 
