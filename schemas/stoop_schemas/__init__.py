@@ -15,6 +15,8 @@ worker.py         a worker's record in the registry of workers
 state.py          the states of a job
 codec.py          values to bytes and back, as JSON
 traceparent.py    the trace context of a job
+sampling.py       the decisions about traces that are known without asking OpenTelemetry
+new_spans.py      begins spans of traces that may be kept
 tracing.py        exports traces by OpenTelemetry, if its variables ask for them
 version.py        the version that every message carries
 signature.py      signs and verifies jobs

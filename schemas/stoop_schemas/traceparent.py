@@ -15,4 +15,5 @@ def is_traceparent(text: str | None) -> bool:
 
 def traceparent_of(trace_id: int, span_id: int, flags: int) -> str:
     """Return the `traceparent` of a span."""
-    return f"00-{trace_id:032x}-{span_id:016x}-{flags:02x}"
+    # from bytes, which takes half the time of a number's format
+    return f"00-{trace_id.to_bytes(16).hex()}-{span_id.to_bytes(8).hex()}-{flags.to_bytes().hex()}"

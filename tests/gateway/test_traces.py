@@ -108,7 +108,7 @@ def serve(**variables):
     os.environ.update(variables)
     spans = RequestSpans()
     print("variables:", *variables.values())
-    with exporting_spans(spans), spans.serving({"path": "/v1/query"}), sending([]):
+    with exporting_spans(spans), spans.serving({"path": "/v1/query"}, {}), sending([]):
         asyncio.run(run())
 
 serve()
@@ -129,7 +129,7 @@ def test_without_the_variables_nothing_of_opentelemetry_is_needed_and_with_them_
 
 
 # a process of its own, because a process has one provider of traces
-FAILING = """
+SET_UP = """
 import contextlib, sys
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -145,13 +145,41 @@ provider = TracerProvider()
 provider.add_span_processor(SimpleSpanProcessor(exporter))
 set_tracer_provider(provider)
 spans = RequestSpans()
-spans.exported = True
+spans.export_to(provider)
+"""
+
+FAILING = f"""{SET_UP}
 with contextlib.suppress(QueueUnavailable), sending([Job(id="a", skill="query")]):
     raise QueueUnavailable("planted text")
-with contextlib.suppress(OSError), spans.serving({"path": "/", "method": "GET", "scheme": "http", "headers": []}):
+with contextlib.suppress(OSError), spans.serving(dict(path="/", method="GET", scheme="http"), dict()):
     raise OSError("planted text")
 print(*[span.to_json(indent=None) for span in exporter.get_finished_spans()], sep="\\n")
 """
+
+DROPPED = f"""{SET_UP}
+sent = "00-" + 32 * "a" + "-" + 16 * "b" + "-00"
+scope = dict(path="/v1/query", method="POST", scheme="http")
+with spans.serving(scope, {{b"traceparent": sent.encode()}}) as span:
+    assert span is None
+    assert scope["state"]["traceparent"] == sent
+    with sending([Job(id="a", skill="query", traceparent=sent)]) as jobs:
+        assert jobs[0].traceparent == sent
+assert exporter.get_finished_spans() == ()
+with sending([Job(id="b", skill="query", traceparent=sent), Job(id="c", skill="query")]) as jobs:
+    assert jobs[0].traceparent == sent
+    assert int(jobs[1].traceparent[-2:], 16) & 1
+[span] = exporter.get_finished_spans()
+assert span.attributes["messaging.message.id"] == "c"
+assert f"{{span.context.span_id:016x}}" in jobs[1].traceparent
+with spans.serving(scope, {{b"traceparent": b"not a context-00"}}) as span:
+    assert span.is_recording(), "a malformed context is ignored"
+"""
+
+
+def test_a_trace_that_its_caller_does_not_keep_goes_on_without_spans() -> None:
+    pytest.importorskip("opentelemetry.sdk")
+    done = run_without_variables(DROPPED)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_spans_of_a_failed_send_and_a_failed_request_have_the_type_of_the_error_and_not_its_text() -> None:

@@ -4,6 +4,7 @@ It needs a program that traces with OpenTelemetry. In any other, nothing of Open
 """
 
 import contextlib
+import functools
 import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -12,11 +13,12 @@ import msgspec
 
 from stoop_schemas import names
 from stoop_schemas.job import Job
-from stoop_schemas.traceparent import is_traceparent, traceparent_of
-from stoop_schemas.tracing import mark_failed
+from stoop_schemas.traceparent import is_traceparent
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import Span
+    from opentelemetry.trace import Tracer, TracerProvider
+
+    from stoop_schemas.new_spans import NewSpans
 
 __all__ = ["sending"]
 
@@ -28,28 +30,52 @@ def sending(jobs: Sequence[Job]) -> Iterator[Sequence[Job]]:
     The span's parent is the job's `traceparent`, otherwise the program's current span. Without one the jobs stay as
     they are, and so they do where the program does not trace.
     """
-    if not _traces():
+    begins = _begins()
+    if begins is None:
         yield jobs
         return
+    chosen = [begins.choose(job.traceparent or begins.current()) for job in jobs]
+    dropped = [one for one in chosen if isinstance(one, str)]
+    if len(dropped) == len(jobs):  # most of the time
+        yield list(map(_carrying, jobs, dropped))
+        return
     with contextlib.ExitStack() as spans:
-        yield [_traced(job, spans.enter_context(_span(job))) for job in jobs]
+        pairs = zip(jobs, chosen, strict=True)
+        yield [
+            _carrying(job, one if isinstance(one, str) else spans.enter_context(_span(one, job))) for job, one in pairs
+        ]
 
 
-def _traces() -> bool:
-    """Return whether this program has set up traces; other libraries may have imported OpenTelemetry without that."""
+def _begins() -> "NewSpans | None":
+    """Return what begins this program's spans; None if it has not set up traces, even if a library imports them."""
     api = sys.modules.get("opentelemetry.trace")
-    return api is not None and not isinstance(api.get_tracer_provider(), api.ProxyTracerProvider)
+    return None if api is None else _new_spans(api.get_tracer_provider())
+
+
+@functools.lru_cache(maxsize=1)
+def _new_spans(provider: "TracerProvider") -> "NewSpans | None":
+    from opentelemetry.trace import ProxyTracerProvider
+
+    from stoop_schemas.new_spans import NewSpans
+
+    return None if isinstance(provider, ProxyTracerProvider) else NewSpans(provider, "stoop.client")
+
+
+def _carrying(job: Job, traceparent: str | None) -> Job:
+    if traceparent is None or traceparent is job.traceparent:
+        return job
+    return msgspec.structs.replace(job, traceparent=traceparent)
 
 
 @contextlib.contextmanager
-def _span(job: Job) -> Iterator["Span"]:
-    from opentelemetry.trace import SpanKind, get_tracer
-    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+def _span(tracer: "Tracer", job: Job) -> Iterator[str | None]:
+    """Make a span for the sending of the job; yield its context."""
+    from opentelemetry.trace import SpanKind
 
-    parent = None
-    if is_traceparent(job.traceparent):
-        parent = TraceContextTextMapPropagator().extract({"traceparent": str(job.traceparent)})
+    from stoop_schemas.new_spans import current_span, span_traceparent
+
     lane = names.model_lane(job.lane, job.model)
+    carrier = {"traceparent": str(job.traceparent)} if is_traceparent(job.traceparent) else {}
     attributes = {
         "messaging.system": "redis",
         "messaging.operation.name": "send",
@@ -59,24 +85,5 @@ def _span(job: Job) -> Iterator["Span"]:
         "messaging.message.id": job.id,
         "stoop.skill": job.skill,
     }
-    with get_tracer("stoop.client").start_as_current_span(
-        f"send {lane}",
-        parent,
-        SpanKind.PRODUCER,
-        attributes,
-        record_exception=False,
-        set_status_on_exception=False,  # that status would have the exception's text
-    ) as span:
-        try:
-            yield span
-        except Exception as error:
-            mark_failed(span, type(error).__qualname__)
-            raise
-
-
-def _traced(job: Job, span: "Span") -> Job:
-    context = span.get_span_context()
-    if not context.is_valid:
-        return job
-    traceparent = traceparent_of(context.trace_id, context.span_id, context.trace_flags)
-    return msgspec.structs.replace(job, traceparent=traceparent)
+    with current_span(tracer, f"send {lane}", SpanKind.PRODUCER, carrier, attributes) as span:
+        yield span_traceparent(span)

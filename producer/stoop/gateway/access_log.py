@@ -37,7 +37,7 @@ class AccessLog:
             return
         # of a header that is repeated, the first counts
         given = dict(reversed(scope["headers"]))
-        with self._spans.serving(scope) as span:
+        with self._spans.serving(scope, given) as span:
             request = _Request(scope, send, given, self._metrics)
             await request.serve(self._app, receive)
             if span is not None:

@@ -77,8 +77,9 @@ class AdmittedCall(ABC):
 
         A malformed header is ignored, as its specification asks.
         """
-        given = getattr(self.state, "traceparent", None) or self.header("traceparent")
-        return given if is_traceparent(given) else None
+        own: str | None = getattr(self.state, "traceparent", None)
+        given = own or self.header("traceparent")
+        return given if own or is_traceparent(given) else None
 
     async def unless_left(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Return what `work` returns. Cancel it when the caller leaves first, or when the gateway must close.

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 from starlette.types import Scope
 
-from stoop_schemas.traceparent import traceparent_of
+from stoop_schemas.traceparent import is_traceparent
 from stoop_schemas.tracing import TracesUnavailable, exporting, mark_failed, traces_wanted
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import Span
+    from opentelemetry.trace import Span, Tracer, TracerProvider
+
+    from stoop_schemas.new_spans import NewSpans
 
 __all__ = ["BegunSpan", "RequestSpans", "exporting_spans", "name_job"]
 
@@ -25,75 +27,89 @@ _QUIET: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 
 @dataclass(frozen=True, slots=True)
 class BegunSpan:
-    """A span, and the header that makes others its children."""
+    """The header that makes other spans children of a request's, and its span; a trace that is not kept has none."""
 
-    span: "Span"
-    traceparent: str
+    traceparent: str | None
+    span: "Span | None" = None
 
 
 class RequestSpans:
     """Begins a span for each request, as a child of the caller's; does nothing until `exporting_spans` runs."""
 
     def __init__(self) -> None:
-        self.exported = False
+        self._begins: NewSpans | None = None
+
+    def export_to(self, provider: "TracerProvider") -> None:
+        """Begin spans of this provider from now on."""
+        from stoop_schemas.new_spans import NewSpans
+
+        self._begins = NewSpans(provider, "stoop.gateway")
 
     @contextlib.contextmanager
-    def serving(self, scope: Scope) -> Iterator["Span | None"]:
-        """Make the request's span the current one, so that the messages of its job belong to it."""
-        if not self.exported or scope["path"] in _QUIET:
+    def serving(self, scope: Scope, given: Mapping[bytes, bytes]) -> Iterator["Span | None"]:
+        """Make the request's span the current one, so that the messages of its job belong to it.
+
+        `given` are the request's headers. Without a span, the context of a trace that is not kept goes on.
+        """
+        if self._begins is None or scope["path"] in _QUIET:
             yield None
             return
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        parent = given.get(b"traceparent")
+        chosen = self._begins.choose(None if parent is None else _sent(parent.decode("latin-1")))
+        if isinstance(chosen, str):
+            scope.setdefault("state", {})["traceparent"] = chosen
+            yield None
+            return
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in given.items()}
         attributes = {"http.request.method": scope["method"], "url.scheme": scope["scheme"]}
-        with self.begin(scope["method"], headers, attributes) as begun:
-            if begun is not None:
-                scope.setdefault("state", {})["traceparent"] = begun.traceparent
-            yield None if begun is None else begun.span
+        with _current(chosen, scope["method"], headers, attributes) as begun:
+            scope.setdefault("state", {})["traceparent"] = begun.traceparent
+            yield begun.span
 
     @contextlib.contextmanager
-    def begin(
-        self, name: str, headers: Mapping[str, str], attributes: Mapping[str, str]
-    ) -> Iterator["BegunSpan | None"]:
-        """Make a new span the current one, as a child of the one in the header `traceparent`; None if none is made."""
-        if not self.exported:
-            yield None
+    def begin(self, name: str, headers: Mapping[str, str], attributes: Mapping[str, str]) -> Iterator[BegunSpan]:
+        """Make a new span the current one, as a child of the one in the header `traceparent`."""
+        chosen = None if self._begins is None else self._begins.choose(_sent(headers.get("traceparent")))
+        if chosen is None or isinstance(chosen, str):
+            yield BegunSpan(chosen)
             return
-        from opentelemetry.trace import SpanKind, get_tracer
-        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-
-        with get_tracer("stoop.gateway").start_as_current_span(
-            name,
-            TraceContextTextMapPropagator().extract(headers),
-            SpanKind.SERVER,
-            attributes,
-            record_exception=False,
-            set_status_on_exception=False,  # that status would have the exception's text
-        ) as span:
-            context = span.get_span_context()
-            try:
-                yield BegunSpan(span, traceparent_of(context.trace_id, context.span_id, context.trace_flags))
-            except Exception as error:
-                mark_failed(span, type(error).__qualname__)
-                raise
+        with _current(chosen, name, headers, attributes) as begun:
+            yield begun
 
     @staticmethod
     def end(span: "Span", method: str, status: int, facts: dict[str, object]) -> None:
         """Name the span by its route, never by its path, and add the facts of the access log."""
         route = facts.get("route")
+        found: dict[str, str | int] = {"http.response.status_code": status}
         if route:
             span.update_name(f"{method} {route}")
-            span.set_attribute("http.route", str(route))
-        span.set_attribute("http.response.status_code", status)
+            found["http.route"] = str(route)
+        span.set_attributes(found)
         name_job(span, facts)
         if status >= 500:
             mark_failed(span, str(facts.get("code") or status))
 
 
+def _sent(traceparent: str | None) -> str | None:
+    """Return the caller's context; a malformed one is ignored."""
+    return traceparent if is_traceparent(traceparent) else None
+
+
+@contextlib.contextmanager
+def _current(
+    tracer: "Tracer", name: str, headers: Mapping[str, str], attributes: Mapping[str, str]
+) -> Iterator[BegunSpan]:
+    from opentelemetry.trace import SpanKind
+
+    from stoop_schemas.new_spans import current_span, span_traceparent
+
+    with current_span(tracer, name, SpanKind.SERVER, headers, attributes) as span:
+        yield BegunSpan(span_traceparent(span), span)
+
+
 def name_job(span: "Span", facts: Mapping[str, object]) -> None:
     """Add the job among the facts of the access log to the span."""
-    for name in ("job", "skill", "lane"):
-        if name in facts:
-            span.set_attribute(f"stoop.{name}", str(facts[name]))
+    span.set_attributes({f"stoop.{name}": str(facts[name]) for name in ("job", "skill", "lane") if name in facts})
 
 
 @contextlib.contextmanager
@@ -110,5 +126,5 @@ def exporting_spans(spans: RequestSpans) -> Iterator[None]:
 
                 # the client's spans, too, go where this process exports its own
                 set_tracer_provider(export.provider)
-                spans.exported = True
+                spans.export_to(export.provider)
         yield

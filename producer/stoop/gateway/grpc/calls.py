@@ -28,8 +28,9 @@ from stoop.kserve.codes import codes_of
 from stoop_schemas.tracing import mark_failed
 
 if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
     from stoop.gateway.gateway import Gateway
-    from stoop.gateway.traces import BegunSpan
 
 __all__ = ["Calls", "Ended"]
 
@@ -67,7 +68,7 @@ class Calls:
         attributes = {"rpc.system": "grpc", "rpc.service": GRPC_NAME, "rpc.method": rpc.name}
         began, error, status = time.perf_counter(), None, StatusCode.CANCELLED
         with self._gateway.spans.begin(f"{GRPC_NAME}/{rpc.name}", metadata, attributes) as begun:
-            state.traceparent = None if begun is None else begun.traceparent
+            state.traceparent = begun.traceparent
             try:
                 answer, error = await self._run(rpc, metadata, state, headers, work)
                 ended = Ended(answer, error, tuple({**headers, **(_metadata_of(error) if error else {})}.items()))
@@ -78,7 +79,7 @@ class Calls:
                     close()
                 if error is not None:
                     state.facts["code"] = error.code
-                self._record(state, status, time.perf_counter() - began, begun)
+                self._record(state, status, time.perf_counter() - began, begun.span)
 
     async def _run(
         self,
@@ -107,15 +108,15 @@ class Calls:
             problem = f"the gateway failed; its log has the place under {state.request_id}"
             return None, ApiError(500, "internal", problem)
 
-    def _record(self, state: CallState, status: StatusCode, seconds: float, begun: "BegunSpan | None") -> None:
+    def _record(self, state: CallState, status: StatusCode, seconds: float, span: "Span | None") -> None:
         facts, name = state.facts, status.name
         _log.info("request", request=state.request_id, status=name, ms=round(1000 * seconds, 1), method="gRPC", **facts)
         self.metrics.ended(str(facts["route"]), name, seconds, facts.get("code"))
-        if begun is not None:
-            begun.span.set_attribute("rpc.grpc.status_code", status.value[0])
-            name_job(begun.span, facts)
+        if span is not None:
+            span.set_attribute("rpc.grpc.status_code", status.value[0])
+            name_job(span, facts)
             if status in _FAULTS:
-                mark_failed(begun.span, str(facts.get("code") or name))
+                mark_failed(span, str(facts.get("code") or name))
 
 
 def _metadata_of(error: ApiError) -> dict[str, str]:

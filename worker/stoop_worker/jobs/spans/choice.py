@@ -1,20 +1,19 @@
 """The choice of the jobs that are traced. Most are not, and for these it takes less than a microsecond."""
 
 import hashlib
-import re
 import zlib
 from typing import Final
 
 import msgspec
-from opentelemetry.sdk.trace.sampling import Decision, ParentBased, Sampler, TraceIdRatioBased
+from opentelemetry.sdk.trace.sampling import Decision, Sampler
 from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, TraceFlags, set_span_in_context
 
+from stoop_schemas.sampling import SamplingRule
 from stoop_schemas.traceparent import is_traceparent
 from stoop_worker.jobs.broker import Delivery
 
 __all__ = ["SpanChoice"]
 
-_SHARE: Final = re.compile(r"root:TraceIdRatioBased\{([0-9.e-]+)\},")
 _SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
 
 
@@ -32,9 +31,9 @@ class SpanChoice:
 
     def __init__(self, sampler: Sampler) -> None:
         self._sampler = sampler
-        self._decoder = msgspec.json.Decoder(_Traced)
-        self._follows_parent = _drops_unsampled(sampler)
-        self._most = _largest_checksum(sampler)
+        self._decode = msgspec.json.Decoder(_Traced).decode
+        self._rule = SamplingRule.of(sampler)
+        self._most = (self._rule.bound - 1) >> 32
 
     def may_keep(self, delivery: Delivery) -> bool:
         """Return False if the delivery is not traced, True if `parent` must be asked."""
@@ -43,7 +42,7 @@ class SpanChoice:
         traceparent = self.traceparent(delivery)
         if traceparent is None:
             return zlib.crc32(delivery.job_id.encode()) <= self._most
-        return not self._follows_parent or int(traceparent[-2:], 16) & TraceFlags.SAMPLED != 0
+        return not self._rule.drops_sent(traceparent)
 
     def parent(self, delivery: Delivery, traceparent: str | None, name: str) -> SpanContext | None:
         """Return the parent of the delivery's span of this name, or None if the sampler does not keep it."""
@@ -57,25 +56,12 @@ class SpanChoice:
         return context if result.decision is Decision.RECORD_AND_SAMPLE else None
 
     def traceparent(self, delivery: Delivery) -> str | None:
-        """Return the trace context of a job in our own format, without parsing the whole job."""
-        if b"traceparent" not in delivery.packed:
-            return None
+        """Return the trace context of a job in our own format, without parsing the rest of it."""
         try:
-            found = self._decoder.decode(delivery.packed).traceparent
+            found = self._decode(delivery.packed).traceparent
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
         return found if is_traceparent(found) else None
-
-
-def _drops_unsampled(sampler: Sampler) -> bool:
-    """Return whether the sampler drops every trace that its sender does not keep."""
-    return isinstance(sampler, ParentBased) and "remoteParentNotSampled:AlwaysOffSampler," in _described(sampler)
-
-
-def _largest_checksum(sampler: Sampler) -> int:
-    """Return the largest checksum with which the sampler may keep a job; the largest possible if it may keep any."""
-    share = _SHARE.search(_described(sampler)) if isinstance(sampler, ParentBased) else None
-    return (1 << 32) - 1 if share is None else TraceIdRatioBased.get_bound_for_rate(float(share[1])) >> 32
 
 
 def _own_context(job_id: str) -> SpanContext:
@@ -84,7 +70,3 @@ def _own_context(job_id: str) -> SpanContext:
     trace_id = digest[:8] + zlib.crc32(packed).to_bytes(4) + digest[8:12]
     span_id = int.from_bytes(digest[16:])
     return SpanContext(int.from_bytes(trace_id), span_id, is_remote=True, trace_flags=_SAMPLED)
-
-
-def _described(sampler: Sampler) -> str:
-    return str(sampler.get_description())
