@@ -3,6 +3,7 @@ import errno
 import gc
 import mmap
 import os
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -219,6 +220,25 @@ def test_a_file_is_closed_with_its_array(shared_pixels: SharedPixels) -> None:
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(file)
     assert shared_pixels.file_of(np.zeros((40, PAGE, 3), dtype=np.uint8)) is None
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts descriptors as Linux lists them")
+def test_an_array_in_its_own_file_takes_few_descriptors(shared_pixels: SharedPixels) -> None:
+    of_a_map = 0 if sys.version_info >= (3, 13) else 1  # an older `mmap` keeps a duplicate
+    before = descriptors()
+    image = Image(shared_pixels.empty((40, PAGE, 3)), b"large")
+    assert descriptors() - before == 1 + of_a_map
+    with as_memfd((image,), shared_pixels) as (layouts, file):
+        assert file is not None
+        arrived = map_images(layouts, os.dup(file), None)
+    assert descriptors() - before == 1 + 2 * of_a_map, "the receiver needs none"
+    del image, arrived
+    assert descriptors() == before
+
+
+def descriptors() -> int:
+    """Count the open descriptors of this process."""
+    return len(os.listdir("/proc/self/fd"))  # noqa: PTH208
 
 
 def test_pixels_in_other_places_are_not_in_the_shared_file(shared_pixels: SharedPixels) -> None:

@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import mmap
 import os
+import sys
 import tempfile
 import weakref
 from collections.abc import Iterator, Sequence
@@ -140,8 +141,7 @@ class SharedPixels:
         file = _open_nameless()
         try:
             os.ftruncate(file, length)
-            # `mmap` duplicates the descriptor, and keeps its own until Python 3.13: an array takes two
-            flat = np.frombuffer(mmap.mmap(file, length), dtype=np.uint8)
+            flat = np.frombuffer(_mapped(file, length), dtype=np.uint8)
         except BaseException:
             os.close(file)
             raise
@@ -217,9 +217,17 @@ def _image(layout: Layout, memory: _Pixels | None) -> Media:
 
 def _map(file: int) -> _Pixels:
     try:
-        return np.frombuffer(mmap.mmap(file, 0), dtype=np.uint8)
+        return np.frombuffer(_mapped(file), dtype=np.uint8)
     finally:
         os.close(file)
+
+
+def _mapped(file: int, length: int = 0) -> mmap.mmap:
+    """Map a file, the whole of it by default."""
+    if sys.version_info >= (3, 13):
+        return mmap.mmap(file, length, trackfd=False)
+    # an older `mmap` keeps a duplicate of the descriptor for as long as the map exists, and has no way to close it
+    return mmap.mmap(file, length)
 
 
 def _free_memory(address: int, length: int) -> int:
