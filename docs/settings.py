@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
 from stoop.config import ProducerConfig
+from stoop_worker.command import written_default
 from stoop_worker.config import WorkerConfig
 
 __all__ = ["settings_page"]
@@ -36,9 +36,5 @@ def _table(fields: Mapping[str, FieldInfo]) -> Iterable[str]:
 def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
-    default = field.get_default(call_default_factory=True)
-    if isinstance(default, SecretStr):
-        default = default.get_secret_value()
-    if default in (None, (), ""):
-        return ""
-    return f"`{','.join(map(str, default)) if isinstance(default, tuple) else default}`"
+    default = written_default(field)
+    return f"`{default}`" if default else ""

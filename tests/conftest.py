@@ -14,6 +14,7 @@ import pytest
 from tests.support.servers import redis_server, redis_url, s3
 
 __all__ = [
+    "log_settings",
     "pytest_collection",
     "pytest_collection_modifyitems",
     "pytest_xdist_auto_num_workers",
@@ -51,6 +52,16 @@ def seed() -> None:
     """Give each test the same random tensors every time, in whatever order the tests run."""
     if torch := sys.modules.get("torch"):
         torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def log_settings() -> Iterator[None]:
+    """Undo what a test does to the settings of the log, such as running a command with `--log-level error`."""
+    structlog = sys.modules.get("structlog")
+    before = structlog.get_config() if structlog else {}
+    yield
+    if structlog:
+        structlog.configure(**before)
 
 
 @pytest.hookimpl(wrapper=True)

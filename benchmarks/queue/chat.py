@@ -31,7 +31,7 @@ from benchmarks.families.checkpoint import random_reference, write_folder
 from benchmarks.families.sizes import MODELS, TINY, document_of
 from benchmarks.figures import lines, machine, summarise, write_json
 from benchmarks.queue.closed_loop import ClosedLoop
-from benchmarks.queue.processes import cpu_seconds, descendants
+from benchmarks.queue.processes import cpu_seconds, descendants, worker_cpu, worker_cpu_line
 from benchmarks.queue.worker import queue_worker
 from stoop.demo.embedded import embedded_redis, embedded_s3
 from stoop_worker.engine.request import Request
@@ -145,8 +145,7 @@ def _queue(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         **{name: getattr(arguments, name) for name in ("model", "dtype", "prompt", "answer")},
         "machine": machine(arguments.device),
         "figures": [asdict(figures)],
-        "front_cpu_ms_per_job": 1e3 * run.cpu[0] / len(run.records),
-        "engine_cpu_ms_per_job": 1e3 * run.cpu[1] / len(run.records),
+        **worker_cpu(*run.cpu, len(run.records)),
         "table": lines([figures]),
     }
 
@@ -162,8 +161,7 @@ def _print(document: dict[str, Any]) -> None:
         f"{document['model']}: {_tokens_per_second(document):.1f} tok/s through the queue, "
         f"{alone} of the engine alone: {document['share_of_engine']:.1%}"
     )
-    front, engine = document["front_cpu_ms_per_job"], document["engine_cpu_ms_per_job"]
-    print(f"worker CPU a job: front {front:.2f} ms, engine {engine:.2f} ms, both {front + engine:.2f} ms")
+    print(worker_cpu_line(document))
 
 
 if __name__ == "__main__":

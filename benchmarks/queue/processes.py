@@ -2,10 +2,11 @@
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-__all__ = ["cpu_seconds", "descendants", "on_cores", "shares"]
+__all__ = ["cpu_seconds", "descendants", "on_cores", "shares", "worker_cpu", "worker_cpu_line"]
 
 _LEAST_CORES = 4
 
@@ -27,6 +28,17 @@ def cpu_seconds(processes: Iterable[int]) -> float:
         fields = _fields(Path(f"/proc/{process}/stat"))
         ticks += int(fields[11]) + int(fields[12])
     return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def worker_cpu(front: float, engine: float, jobs: int) -> dict[str, float]:
+    """Return the CPU time for a job, in milliseconds, from the seconds of a worker's two processes for all jobs."""
+    return {"front_cpu_ms_per_job": 1e3 * front / jobs, "engine_cpu_ms_per_job": 1e3 * engine / jobs}
+
+
+def worker_cpu_line(document: Mapping[str, Any]) -> str:
+    """Return the line about the figures of `worker_cpu` in a document."""
+    front, engine = document["front_cpu_ms_per_job"], document["engine_cpu_ms_per_job"]
+    return f"worker CPU a job: front {front:.2f} ms, engine {engine:.2f} ms, both {front + engine:.2f} ms"
 
 
 def shares(cores: Sequence[int], workers: int) -> tuple[list[int], list[list[int]]]:

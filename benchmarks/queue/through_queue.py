@@ -25,7 +25,7 @@ from benchmarks.engine.photos import Format, Photos
 from benchmarks.engine.workloads import WORKLOADS
 from benchmarks.figures import lines, machine, summarise, write_json
 from benchmarks.queue.closed_loop import ClosedLoop
-from benchmarks.queue.processes import cpu_seconds, descendants
+from benchmarks.queue.processes import cpu_seconds, descendants, worker_cpu, worker_cpu_line
 from benchmarks.queue.worker import model_folder, pairs, queue_worker
 from stoop.demo.embedded import EmbeddedS3, embedded_redis, embedded_s3
 
@@ -56,7 +56,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
                     cpu=lambda: (cpu_seconds([front]), cpu_seconds(engines)),
                 )
                 run = asyncio.run(loop.go(load, max(arguments.requests, 2 * load), arguments.seconds))
-    (engine,), figures, jobs = direct["figures"], summarise(run.records, load, began=run.began), len(run.records)
+    (engine,), figures = direct["figures"], summarise(run.records, load, began=run.began)
     document = {
         "kind": "queue",
         "workload": workload.name,
@@ -65,8 +65,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
         "machine": machine(arguments.device),
         "engine_direct": engine,
         "figures": [asdict(figures)],
-        "front_cpu_ms_per_job": 1e3 * run.cpu[0] / jobs,
-        "engine_cpu_ms_per_job": 1e3 * run.cpu[1] / jobs,
+        **worker_cpu(*run.cpu, len(run.records)),
         "table": lines([figures]),
         "share_of_engine": figures.requests_per_second / engine["requests_per_second"],
     }
@@ -144,8 +143,7 @@ def _print(document: dict[str, Any]) -> None:
         f"{document['workload']}: {queue['requests_per_second']:.2f} jobs/s through the queue, "
         f"{direct['requests_per_second']:.2f} requests/s of the engine alone: {document['share_of_engine']:.1%}"
     )
-    front, engine = document["front_cpu_ms_per_job"], document["engine_cpu_ms_per_job"]
-    print(f"worker CPU a job: front {front:.2f} ms, engine {engine:.2f} ms, both {front + engine:.2f} ms")
+    print(worker_cpu_line(document))
 
 
 if __name__ == "__main__":

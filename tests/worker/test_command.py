@@ -17,6 +17,7 @@ def test_every_field_of_the_configuration_is_a_flag() -> None:
     shown = run("--help").output
     for name in WorkerConfig.model_fields:
         assert f"--{name.replace('_', '-')}" in shown
+    assert "(default: 16)" in shown and "(default: )" not in shown
 
 
 def test_a_wrong_value_ends_with_2_and_one_line_that_names_it() -> None:

@@ -12,7 +12,7 @@ from stoop_worker.config import WorkerConfig, read_config
 from stoop_worker.errors import ConfigError, WorkerError, exit_code_of
 from stoop_worker.logs import configure_logs
 
-__all__ = ["command"]
+__all__ = ["command", "written_default"]
 
 
 def command(**flags: Any) -> None:
@@ -37,6 +37,16 @@ def command(**flags: Any) -> None:
     except WorkerError as error:
         typer.echo(f"stoop worker: {error}", err=True)
         raise typer.Exit(exit_code_of(error)) from error
+
+
+def written_default(field: FieldInfo) -> str:
+    """Return the default of an optional field as a variable would have it; the empty string stands for no default."""
+    default = field.get_default(call_default_factory=True)
+    if isinstance(default, SecretStr):
+        return default.get_secret_value()
+    if isinstance(default, tuple):
+        return ",".join(map(str, default))
+    return "" if default is None else str(default)
 
 
 def _clear(ready_file: Path | None) -> None:
@@ -70,16 +80,10 @@ def _metavar(field: FieldInfo) -> str | None:
 
 
 def _shown_default(field: FieldInfo) -> str:
-    default = field.get_default(call_default_factory=True)
     if field.is_required():
         return " (required)"
-    if default in (None, ()):
-        return ""
-    return f" (default: {','.join(map(str, default)) if isinstance(default, tuple) else _plain(default)})"
-
-
-def _plain(default: object) -> str:
-    return default.get_secret_value() if isinstance(default, SecretStr) else str(default)
+    default = written_default(field)
+    return f" (default: {default})" if default else ""
 
 
 def _describe() -> None:

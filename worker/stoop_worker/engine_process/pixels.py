@@ -225,9 +225,10 @@ def _map(file: int) -> _Pixels:
 def _mapped(file: int, length: int = 0) -> mmap.mmap:
     """Map a file, the whole of it by default."""
     if sys.version_info >= (3, 13):
-        return mmap.mmap(file, length, trackfd=False)
-    # an older `mmap` keeps a duplicate of the descriptor for as long as the map exists, and has no way to close it
-    return mmap.mmap(file, length)
+        mapped = mmap.mmap(file, length, trackfd=False)
+    else:  # it keeps a duplicate of the descriptor for as long as the map exists, and cannot close it before
+        mapped = mmap.mmap(file, length)
+    return mapped
 
 
 def _free_memory(address: int, length: int) -> int:
