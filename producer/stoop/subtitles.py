@@ -19,7 +19,7 @@ def srt(segments: Sequence[TranscriptSegment]) -> str:
 
 
 def vtt(segments: Sequence[TranscriptSegment]) -> str:
-    """Return the segments as WebVTT, with a point before the milliseconds."""
+    """Return the segments as WebVTT, with a full stop before the milliseconds."""
     return "WEBVTT\n\n" + "".join(
         f"{_clock(segment.start, '.')} --> {_clock(segment.end, '.')}\n{_escaped(_line(segment.text))}\n\n"
         for segment in segments

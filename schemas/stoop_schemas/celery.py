@@ -1,7 +1,7 @@
 """The Celery dialect as both sides know it; this module needs neither Celery nor kombu.
 
 A task `stoop.<skill>` in a queue `stoop.<lane>` is a job of that lane. Its entry has the field `m` instead of `j`: the
-message as kombu writes it, JSON. The task's id is the job's, and lives in partition 0.
+message as kombu writes it, JSON. The task's id is also the job's id, in partition 0.
 """
 
 import re

@@ -35,7 +35,7 @@ _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def pack(value: Job | Event | Result | Output) -> bytes:
-    """Return the value as JSON; raise `Rejected` (invalid_argument) if part of it, as lone surrogates, has none."""
+    """Return the value as JSON; raise `Rejected` (invalid_argument) if part of it, a lone surrogate, has none."""
     try:
         return _ENCODER.encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -45,7 +45,7 @@ def pack(value: Job | Event | Result | Output) -> bytes:
 def unpack_job(packed: bytes, keys: SigningKeys | None = None) -> Job:
     """Read and check a job; raise `Rejected` (malformed, unsupported_skill, invalid_argument, image_too_large).
 
-    With `keys` its signature is verified before anything in it is read; without, a signature is not looked at.
+    With `keys` its signature is verified before anything in it is read; without them, signatures are ignored.
     """
     if len(packed) > PACKED_LIMIT:
         raise Rejected(FailureCode.MALFORMED, f"the job has {len(packed)} bytes: at most {PACKED_LIMIT}")

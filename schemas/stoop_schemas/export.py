@@ -2,7 +2,7 @@
 
 Unknown fields are allowed, as the codec allows them. `job.check` alone has the rules that JSON Schema cannot express:
 the sizes of `metadata`, of a schema for an answer, and of a lane's name with its model's; the order of a box's corners;
-one form for an answer; and a least number of pixels that is not over the most.
+one form for an answer; and `min_pixels` no larger than `max_pixels`.
 """
 
 import inspect

@@ -81,12 +81,12 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `id` comes from the producer (`names.new_id` makes one) and names the job's keys.
     `image` is `s3://bucket/key[?versionId=...]`, `data:image/...;base64,...`, `https://...` (where the worker
     allows it) or absent for a query on text alone. `audio` is an address of the same kinds, with `data:audio/...` or
-    `data:video/...`; with `vad` its parts without speech are left out, and with `parallel` its windows are worked on at
-    the same time. Without `reasoning` the model's default holds. `deadline` is in Unix
-    milliseconds. `custom_id` and `metadata` (at most 1 KiB) come back untouched in the result. `model` is a short name:
-    the job then waits in a lane of that model (`names.model_lane`), and no other model answers it. With `store_output`
-    the worker may put the output into its object store, from where the producer reads it. `signature` comes
-    last and is written by `stoop_schemas.signature`, over the bytes of all the rest.
+    `data:video/...`; with `vad` its parts without speech are left out, and with `parallel` its windows are transcribed
+    at the same time. Without `reasoning` the model's default applies. `deadline` is in Unix milliseconds. `custom_id`
+    and `metadata` (at most 1 KiB) come back untouched in the result. `model` is a short name: the job then waits in a
+    lane of that model (`names.model_lane`), and no other model answers it. With `store_output` the worker may put the
+    output into its object store, from where the producer reads it. `signature` comes last and is written by
+    `stoop_schemas.signature`, over the bytes of all the rest.
     """
 
     v: Version = msgspec.field(default_factory=current)
@@ -134,7 +134,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def check(job: Job) -> Job:
-    """Return the job if every field is in its range; raise `Rejected` with what to mend if not."""
+    """Return the job if every field is in its range; otherwise raise `Rejected`, which names the fault."""
     _check_required(job)
     _check_names(job)
     _check_texts(job)

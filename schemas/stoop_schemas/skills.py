@@ -185,7 +185,7 @@ def spec_of(name: str) -> SkillSpec:
 
 
 def takers_of(field: str) -> tuple[str, ...]:
-    """Name the skills that read this field of a job; none for a field that is no skill's own, such as `model`."""
+    """Name the skills that read this field of a job; no name for a field that belongs to no skill, such as `model`."""
     return tuple(spec.name for spec in skills().values() if spec.takes(field))
 
 

@@ -45,7 +45,7 @@ def traces_wanted(variables: Mapping[str, str]) -> bool:
 
 
 def captures_content(variables: Mapping[str, str]) -> bool:
-    """Return whether spans shall have questions and answers."""
+    """Return whether spans should contain questions and answers."""
     return variables.get("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "").strip().lower() == "true"
 
 

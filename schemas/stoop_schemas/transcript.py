@@ -58,7 +58,7 @@ class SpeechOptions(TypedDict, total=False):
 
     `language` is the code of the spoken language ("en"); without it the model detects it. A `prompt` may spell names.
     `timestamps` is "none", "segment" (the default) or "word". With `vad` the parts without speech are left out. With
-    `parallel` all windows of a long recording are worked on at the same time, and do not know each other's text.
+    `parallel` all windows of a long recording are transcribed at the same time, none with the text of another.
     """
 
     language: str | None

@@ -12,8 +12,8 @@ class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     `name` is the short name that jobs use for its model; a worker without one answers only jobs that name no model. A
     worker answers those only if `serves_default`. `model` is the loaded model, and `device` is cpu or cuda.
-    `max_context` is in tokens, `started_at` in Unix milliseconds by Redis's clock. The speeds are those since the
-    renewal before.
+    `max_context` is in tokens, `started_at` in Unix milliseconds by Redis's clock. The speeds are averages since the
+    previous renewal.
     """
 
     name: str | None = None

@@ -1,4 +1,4 @@
-"""Builds what brings adapters in, if they come from an address."""
+"""Builds the parts that fetch adapters, if these come from an address."""
 
 import contextlib
 from collections.abc import Iterator

@@ -240,7 +240,7 @@ class WorkerConfig(BaseSettings):
     def permits_on(self, device: str) -> int:
         """Return the most jobs in flight: enough that the engine's next batch waits for nothing.
 
-        A CPU answers no more jobs a second with more than a few, and those that come later wait behind all of them.
+        On a CPU more than a few do not raise the number of jobs a second, and later jobs would wait for all of them.
         """
         if self.permits is not None:
             return self.permits

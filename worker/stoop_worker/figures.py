@@ -1,4 +1,4 @@
-"""The engine's figures as they cross from its process to the metrics."""
+"""The engine's figures as its process sends them to the metrics."""
 
 from bisect import bisect_left
 from collections.abc import Mapping
@@ -9,7 +9,9 @@ __all__ = ["Figures", "Histogram"]
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Counts of values by size: `counts[i]` of at most `edges[i]`, the last count of larger ones; and their sum."""
+    """Counts of values by size, and their sum: `counts[i]` are at most `edges[i]`, and the last count is of larger
+    ones.
+    """
 
     edges: tuple[float, ...]
     counts: tuple[int, ...] = ()

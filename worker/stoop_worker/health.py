@@ -95,7 +95,7 @@ class Health:
         self._keep_file()
 
     async def run(self) -> None:
-        """Record that the event loop turns and keep the ready file up to date, until cancelled."""
+        """Record that the event loop runs, and keep the ready file up to date, until cancelled."""
         while True:
             self._loop_ran = self._clock()
             self._keep_file()

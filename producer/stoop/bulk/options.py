@@ -90,7 +90,7 @@ class BulkOptions:
 
     @cached_property
     def objects(self) -> tuple[str, ...]:
-        """The objects to look for in every image, each once; raises `ConfigError` if the file of it cannot be read."""
+        """The objects to look for in every image, each once; raises `ConfigError` if their file cannot be read."""
         listed = read_objects(self.objects_from) if self.objects_from else []
         return tuple(dict.fromkeys([*(self.object or ()), *listed]))
 

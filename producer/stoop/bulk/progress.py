@@ -29,7 +29,9 @@ _RECENT_SECONDS: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A row's names in messages: in the plural, in rates, and in flight. `reads` if the tokens read are its cost."""
+    """A row's names in messages: in the plural, in rates, and in flight. `reads` is True if input tokens measure its
+    cost.
+    """
 
     plural: str
     short: str

@@ -103,7 +103,7 @@ def identified(job: Job, row: Row, run: str, tries: int) -> Job:
     """Return the job with an id that stays the same whenever the run is resumed.
 
     A resumed run therefore finds a job that it submitted before a crash. `run` is random, so nobody can guess ids.
-    Where its output is put does not count. Changed content, or a new try after a failure, gives another id.
+    The place of its output does not affect the id. Changed content, or a new try after a failure, gives another id.
     """
     content = pack(msgspec.structs.replace(job, id="", store_output=False))
     digest = hashlib.blake2b(digest_size=16)

@@ -126,7 +126,7 @@ async def make_job(client: Client, row: Row, ask: Ask, lane: str) -> Job:
 
 
 def check_row(row: Row, ask: Ask) -> None:
-    """Raise `InvalidJob` if no job can be made of the row; its image is not looked at, only an address in a store."""
+    """Raise `InvalidJob` if no job can be made of the row. Of its image it checks only an address in a store."""
     if row.problem is not None:
         raise InvalidJob(row.problem)
     skill, fields = _asked(row, ask)

@@ -37,7 +37,7 @@ _COUNT_SECONDS: Final = 1.0
 class Limits:
     """At most `window` rows are in flight at once; the run reads `rows` of the source (None: all).
 
-    A queue or an object store that goes away is waited for, `patience` seconds in each outage. With `forget` a job's
+    In each outage of the queue or the object store, the run waits up to `patience` seconds. With `forget` a job's
     answer is removed from the queue once its lines are on disk.
     """
 

@@ -1,4 +1,4 @@
-"""One session: everything checked, the run under way, and how it ends."""
+"""One session: checks everything, runs the rows, and ends the run."""
 
 import asyncio
 import contextlib

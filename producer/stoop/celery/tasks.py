@@ -30,8 +30,8 @@ __all__ = [
 def configure(app: Celery) -> Celery:
     """Let an application send to Stoop's workers, and return it; its broker must be the queue's Redis.
 
-    Do it when the application has its configuration, and in every process that sends, the CPU workers of a chain among
-    them. Its own `task_routes` come before ours.
+    Call it once the application has its configuration, in every process that sends tasks, including the CPU workers of
+    a chain. The application's own `task_routes` take precedence over ours.
     """
     # of the URL only its kind is looked at
     behind_sentinels = str(app.conf.broker_write_url or app.conf.broker_url or "").startswith("sentinel://")
@@ -43,7 +43,7 @@ def configure(app: Celery) -> Celery:
 
 
 class SkillTask(Task):  # type: ignore[misc]
-    """A task that is sent with no copy of its arguments where events and logs would show them."""
+    """A task that is sent without the readable copy of its arguments that events and logs would show."""
 
     def apply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
         """Send the task, as any task of Celery."""
@@ -112,19 +112,20 @@ def rerank(query: str, documents: list[str], **options: Any) -> dict[str, Any]:
 
 @shared_task(name=dialect.task(Skill.TRANSCRIBE), **_OPTIONS)  # type: ignore[untyped-decorator]
 def transcribe(audio: str, **options: Any) -> dict[str, Any]:
-    """Write down what is said: {"transcript": {"text", "language", "duration", "segments"[, "words"]}}."""
+    """Transcribe speech: {"transcript": {"text", "language", "duration", "segments"[, "words"]}}."""
     _elsewhere(Skill.TRANSCRIBE)
 
 
 @shared_task(name=dialect.task(Skill.TRANSLATE), **_OPTIONS)  # type: ignore[untyped-decorator]
 def translate(audio: str, **options: Any) -> dict[str, Any]:
-    """Write down in English what is said, like `transcribe`."""
+    """Translate speech into English text; otherwise like `transcribe`."""
     _elsewhere(Skill.TRANSLATE)
 
 
 @functools.cache
 def task(skill: str) -> Any:
-    """Return the task of any skill, one that another package adds too; its arguments are the skill's fields in order.
+    """Return the task of any skill, including one that another package adds; its arguments are the skill's fields in
+    order.
 
     Raises `Rejected` (unsupported_skill) if no package here has the skill.
     """

@@ -109,7 +109,9 @@ def _stoop(
 
 
 def main() -> None:
-    """Run the command line; output that cannot be written ends it with a line on stderr, or none if its reader left."""
+    """Run the command line. If output cannot be written, exit with a line on stderr, or silently if its reader has
+    closed.
+    """
     failure: OSError | None = None
     exit_code: object = 0
     try:

@@ -1,7 +1,7 @@
 """Output for operators: tables for people, JSON for programs.
 
-Dead letters and registry entries were written by others, so nothing of them reaches a terminal as it is: each shows as
-one line, and no markup is read in it.
+Dead letters and registry entries were written by others, so their text is escaped before it reaches a terminal: each
+shows as one line, and its markup has no effect.
 """
 
 import json
@@ -34,12 +34,12 @@ _WHOLE_WIDTH = 2000
 
 
 def print_json(value: object) -> None:
-    """Print one line of JSON; all but ASCII is escaped, so that it too is safe to look at."""
+    """Print one line of JSON; characters outside ASCII are escaped, so that it too is safe to display."""
     print(json.dumps(value), flush=True)
 
 
 def rates(before: QueueStatus, after: QueueStatus) -> dict[str, float]:
-    """Say how many jobs a second came (`submitted`) and how many ended (by state), between two looks."""
+    """Return the jobs a second that were submitted (`submitted`) and that ended (by state) between two readings."""
     seconds = (after.at - before.at) / 1000
     if seconds <= 0:
         return {}
@@ -73,7 +73,7 @@ def show_status(status: QueueStatus, speeds: Mapping[str, float]) -> Group:
 
 
 def print_models(live: Sequence[LiveModel]) -> None:
-    """Print one model a row, and say so if jobs that name no model may be answered by several."""
+    """Print one model a row, with a warning if several models may answer jobs that name none."""
     if not live:
         open_console(stderr=True).print("there is no live worker: start one with `stoop worker`")
         return
@@ -129,7 +129,7 @@ def print_letter(letter: DeadLetter) -> None:
 
 
 def letter_facts(letter: DeadLetter) -> dict[str, Any]:
-    """Return a dead letter as JSON can say it: `job` is the text of the job as it came."""
+    """Return a dead letter as JSON values; `job` is the job's unchanged text."""
     facts = msgspec.structs.asdict(letter)
     facts["job"] = facts.pop("packed").decode(errors="backslashreplace")
     return facts

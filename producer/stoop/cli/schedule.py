@@ -34,7 +34,7 @@ _PANELS: Final = 3  # beside each other
 
 @dataclass(frozen=True, slots=True)
 class ScheduleOptions:
-    """Options that hold for all prompts."""
+    """Options that apply to all prompts."""
 
     image: Annotated[
         list[str] | None, typer.Option(help="An image file or address for all prompts, or one for each, in order.")

@@ -51,7 +51,7 @@ class _SpeechOptions(SkillOptions):
 
 @with_options
 def transcribe(context: typer.Context, audio: _Audio, *, options: _SpeechOptions) -> None:
-    """Write down what is said in a recording.
+    """Transcribe the speech in a recording.
 
     For example: stoop transcribe talk.mp3 --format srt > talk.srt
     """
@@ -60,7 +60,7 @@ def transcribe(context: typer.Context, audio: _Audio, *, options: _SpeechOptions
 
 @with_options
 def translate(context: typer.Context, audio: _Audio, *, options: _SpeechOptions) -> None:
-    """Write down in English what is said in a recording.
+    """Translate the speech in a recording into English text.
 
     For example: stoop translate vortrag.mp3 --stream
     """

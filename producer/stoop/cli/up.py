@@ -100,7 +100,7 @@ def _serve(redis: EmbeddedRedis, s3: EmbeddedS3, options: UpOptions, model: str,
 
 
 def welcome(address: str, image: str, model: str, variables: Path, *, keys: bool) -> str:
-    """Return the commands to try first; with `keys` they send the caller's, which a shell holds in $KEY."""
+    """Return the commands to try first; with `keys` they send the API key in the shell's $KEY."""
     header = ' -H "Authorization: Bearer $KEY"' if keys else ""
     key = "$KEY" if keys else "none"
     path, fields, call = _example(image, model)

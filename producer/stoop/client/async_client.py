@@ -89,7 +89,7 @@ class AsyncClient(SpeechMethods, JobClient):
     async def encode_image(self, image: "ImageSource") -> EncodedImage:
         """Put the image where workers can read it, once; every method takes the returned value as the image.
 
-        Workers keep the image embeddings of late images, so questions about one image encode it once anyway.
+        Workers keep the embeddings of recent images, so questions about one image encode it once anyway.
         """
         return EncodedImage(await self.images.address(image))
 
@@ -154,7 +154,8 @@ class AsyncClient(SpeechMethods, JobClient):
     ) -> dict[str, Any]:
         """Point at every such object: {"points": [{"x", "y"}]}, fractions of the image.
 
-        `spatial_refs` is there for Moondream's sake: no public model takes them here, so they raise `InvalidJob`.
+        `spatial_refs` exists because Moondream's client has it: no public model accepts them for this skill, so they
+        raise `InvalidJob`.
         """
         job = await self.prepare("point", image, settings=settings, object=object, spatial_refs=spatial_refs)
         return await self._answer(job)
@@ -232,7 +233,8 @@ class AsyncClient(SpeechMethods, JobClient):
         settings: Mapping[str, Any] | None = None,
         **fields: Any,
     ) -> dict[str, Any]:
-        """Run any skill by its name, one that another package adds too, and return its answer as its own method would.
+        """Run any skill by its name, including one that another package adds, and return its answer as its own method
+        would.
 
         With `stream` the text of the answer, or the segments of a transcript, are an async iterator; boxes and points
         come whole.

@@ -50,9 +50,9 @@ async def follow(
     patience: float = OUTAGE_SECONDS,
     silence: float = SILENCE_SECONDS,
 ) -> AsyncGenerator[Event, None]:
-    """Yield the job's events from its first to its terminal one, each once; wait for those to come.
+    """Yield the job's events, each once, from the first to the terminal one; waits for events still to come.
 
-    Begins behind the event whose `seq` is `after`; there is nothing behind the terminal one. If the log has expired,
+    Begins after the event whose `seq` is `after`; nothing follows the terminal one. If the log has expired,
     the terminal event is made of the result. Raises `NotFound` for a job that the queue does not know: at once if a
     client made its id, otherwise after `silence` seconds, because a bare XADD is known only once a worker has claimed
     it. Raises `QueueUnavailable` when Redis is not there, or goes away and stays away for `patience` seconds.
@@ -145,7 +145,7 @@ def completed(result: Result) -> Result:
 
 
 def ending(event: TerminalEvent) -> Result:
-    """Return the result in a terminal event; only that of a finished job is whole."""
+    """Return the result in a terminal event; only the event of a finished job holds a whole result."""
     if isinstance(event, FinishedEvent):
         return event.result
     if isinstance(event, FailedEvent):
@@ -163,13 +163,13 @@ class _CatchUp:
         self._due = time.monotonic() + (0.0 if names.is_generated(job_id) else silence)
 
     def heard(self, event: Event | UnknownEvent) -> None:
-        """Note an event; one of an unknown type is not given out, though it may be the job's end."""
+        """Note an event; one of an unknown type is not yielded, though it may be the job's end."""
         self._due = time.monotonic() + self._silence
         if not isinstance(event, UnknownEvent):
             self._given = event.seq
 
     async def read(self, last: int) -> Sequence[Event | UnknownEvent] | None:
-        """Return the events after `last`, or None if the terminal one was given out before."""
+        """Return the events after `last`, or None if the terminal one was yielded before."""
         fresh = await self._logged(last)
         if not fresh and (packed := await self._transport.result(self._job_id)) is not None:
             # the job may have ended between the two reads: only a log that is still empty has expired

@@ -31,7 +31,7 @@ _LISTEN_SECONDS = 1.0
 class JobClient:
     """Submits jobs through a transport, and reads their events and results.
 
-    A wait without a time of its own lasts `timeout_seconds`. With `cancel_on_exit` a job of this client is cancelled
+    A wait without its own timeout lasts `timeout_seconds`. With `cancel_on_exit` a job of this client is cancelled
     when the reader of its stream or result leaves before the end; closing the client cancels the rest. `read_object`
     reads the outputs that workers have put into the object store.
     """
@@ -86,8 +86,9 @@ class JobClient:
 
         An outcome is the `Result` of a job that completed, or the `StoopError` of one that did not: its refusal, or the
         error of `result`. At most `window` jobs are pulled from `jobs` and not yet yielded. If a lane is full, the jobs
-        that fit are submitted, and the others when the queue says that there may be room. Raises the errors of `jobs`,
-        and `QueueUnavailable` when Redis stays away for a minute. If the caller stops early, the jobs in flight go on.
+        that fit are submitted, and the others once the queue expects room. Raises the errors of `jobs`, and
+        `QueueUnavailable` when Redis stays away for a minute. If the caller stops early, the jobs in flight keep
+        running.
         """
 
         async def wait(job_id: str) -> Result:
@@ -104,14 +105,14 @@ class JobClient:
         """Yield every event of the job, each once and in order, up to the terminal one.
 
         If the job streams, a late subscriber gets the earlier events too, and a lost connection or a restart of Redis
-        loses nothing. Of any other job it gets the end, and the events that come while it watches. With `after` the
-        stream begins behind the event with that `seq`, which a browser sends as Last-Event-ID; below 0 it
-        begins at the first event. After a `RestartedEvent`, discard everything before it.
+        loses nothing. For any other job the subscriber gets the terminal event, and the events that are published while
+        it listens. With `after` the stream begins after the event with that `seq`, which a browser sends as
+        Last-Event-ID; below 0 it begins at the first event. After a `RestartedEvent`, discard everything before it.
 
-        Raises `TimedOut` after `timeout` seconds for the whole stream; the job goes on, unless `cancel_on_exit`. Raises
-        `NotFound` for an unknown job, checked at the start and after every 30 s without an event. An id that no client
-        made is given the first 30 s, because the queue knows a job of a bare XADD or of Celery only once a worker has
-        claimed it.
+        Raises `TimedOut` after `timeout` seconds for the whole stream; the job keeps running, unless `cancel_on_exit`.
+        Raises `NotFound` for an unknown job, checked at the start and after every 30 s without an event. An id that no
+        client made has 30 s, because the queue knows a job of a bare XADD or of Celery only once a worker has claimed
+        it.
         """
         deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
         cancels = self._cancels(cancel_on_exit)
@@ -141,8 +142,8 @@ class JobClient:
     async def result(self, job_id: str, timeout: float | None = None, *, cancel_on_exit: bool | None = None) -> Result:
         """Wait for the job to complete; raise `JobFailed`, `JobCancelled`, `JobExpired` or `TimedOut` if it does not.
 
-        `timeout` is in seconds; without one it is the config's `timeout_seconds`. A job that timed out goes on, unless
-        `cancel_on_exit`. Raises `NotFound` at once for an id that a client made and the queue does not know.
+        `timeout` is in seconds; without one it is the config's `timeout_seconds`. A job that timed out keeps running,
+        unless `cancel_on_exit`. Raises `NotFound` at once for an id that a client made and the queue does not know.
         """
         async with self._left_or_ended(job_id, cancel_on_exit) as ended:
             waiting = events.wait(self._queue, job_id)
@@ -181,14 +182,14 @@ class JobClient:
         return None if result is None else await with_output(result, self._read_object)
 
     async def state(self, job_id: str) -> State | None:
-        """Return where the job stands, None if the queue does not know it (yet, or any more)."""
+        """Return the job's state; None if the queue does not know it (yet, or any more)."""
         return read_state(await self._queue.state(job_id))
 
     async def cancel(self, job_id: str) -> State | None:
-        """Ask for the end of a job; return the state it was in, or None if the queue does not know it (yet).
+        """Request the cancellation of a job; return the state it was in, or None if the queue does not know it (yet).
 
         A waiting job never runs; a running one stops within a step. Its last event, `cancelled`, marks the moment. A
-        job that has ended stays as it is, and so does one whose answer comes first.
+        job that has ended stays as it is, and so does one that completes first.
         """
         return read_state(await self._queue.cancel(job_id))
 

@@ -31,7 +31,7 @@ class _Wanted(asyncio.Future[Job | None]):
 async def pulled(jobs: Iterable[Job]) -> AsyncGenerator[Job, None]:
     """Yield the jobs, each pulled on demand. Raises the source's own errors.
 
-    If the consumer stops while the source blocks, the thread stays behind. It is a daemon, so it delays neither the
+    If the consumer stops while the source blocks, the thread lives on. It is a daemon, so it delays neither the
     loop nor the end of the process.
     """
     wanted_jobs: queue.SimpleQueue[_Wanted | None] = queue.SimpleQueue()

@@ -1,7 +1,7 @@
 """A job's events as the segments of its transcript. Segments already returned cannot be taken back.
 
 When a worker runs a job anew, its segments start from the first. If they have the times and the text of those already
-returned, the stream goes on behind them, and the reader notices only a pause. If they differ, or are fewer,
+returned, the stream continues after them, and the reader notices only a pause. If they differ, or are fewer,
 `JobRestarted` is raised.
 """
 
@@ -18,7 +18,7 @@ __all__ = ["SegmentStream"]
 
 
 class SegmentStream:
-    """The segments of one job's transcript as they come, each a dict with its `words` if asked for; iterate it once.
+    """The segments of one job's transcript as they arrive, each a dict with its `words` if asked for; iterate it once.
 
     `transcript` is the whole transcript once the stream has ended. Raises `JobFailed` and its kin, `TimedOut` and
     `JobRestarted`.
@@ -55,7 +55,7 @@ class SegmentStream:
         raise StopAsyncIteration
 
     async def aclose(self) -> None:
-        """Stop following the job, which goes on; idempotent."""
+        """Stop following the job, which keeps running; idempotent."""
         await self._events.aclose()
 
     def _fresh(self, event: SegmentEvent) -> dict[str, Any] | None:

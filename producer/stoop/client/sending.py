@@ -1,6 +1,5 @@
-"""The trace of a job from the client on: a span for its sending, whose context goes with the job.
-
-It needs a program that traces with OpenTelemetry. In any other, nothing of OpenTelemetry is imported.
+"""The client's part of a job's trace: a span for sending the job, which carries the span's context. Only a program that
+traces with OpenTelemetry has these spans. In any other, nothing of OpenTelemetry is imported.
 """
 
 import contextlib
@@ -27,8 +26,8 @@ __all__ = ["sending"]
 def sending(jobs: Sequence[Job]) -> Iterator[Sequence[Job]]:
     """Yield the jobs, each with the context of its own span, which lasts as long as the `with`.
 
-    The span's parent is the job's `traceparent`, otherwise the program's current span. Without one the jobs stay as
-    they are, and so they do where the program does not trace.
+    The span's parent is the job's `traceparent`, otherwise the program's current span. Without either, or in a program
+    that does not trace, the jobs stay as they are.
     """
     begins = _begins()
     if begins is None:

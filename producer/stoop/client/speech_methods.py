@@ -14,7 +14,7 @@ __all__ = ["SpeechMethods"]
 
 
 class SpeechMethods(ABC):
-    """Runs the skills of recordings by `run`, which `AsyncClient` has."""
+    """The skills for recordings, built on `run`, which `AsyncClient` implements."""
 
     @abstractmethod
     async def run(
@@ -36,7 +36,7 @@ class SpeechMethods(ABC):
         settings: Mapping[str, Any] | None = None,
         **options: Unpack[SpeechOptions],
     ) -> dict[str, Any]:
-        """Write down what is said: {"transcript": {"text", "language", "duration", "segments"[, "words"]}}.
+        """Transcribe speech: {"transcript": {"text", "language", "duration", "segments"[, "words"]}}.
 
         With `stream` the answer is {"segments": an async iterator}, whose `transcript` is set at its end. The other
         options are `language`, `prompt`, `timestamps`, `vad` and `parallel`: see `SpeechOptions`.
@@ -51,5 +51,5 @@ class SpeechMethods(ABC):
         settings: Mapping[str, Any] | None = None,
         **options: Unpack[SpeechOptions],
     ) -> dict[str, Any]:
-        """Write down in English what is said, like `transcribe`; `language` is the spoken one."""
+        """Translate speech into English text, otherwise like `transcribe`; `language` is the spoken one."""
         return await self.run("translate", audio=audio, stream=stream, settings=settings, **options)

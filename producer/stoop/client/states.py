@@ -14,7 +14,7 @@ _STATE_SECONDS: Final = 2.0
 
 
 def read_state(state: str | None) -> State | None:
-    """Return the state of this name; raise `StoopError` for one that a newer worker may have."""
+    """Return the state of this name; raise `StoopError` for an unknown name, perhaps a newer worker's."""
     if state is None:
         return None
     try:

@@ -37,7 +37,7 @@ async def with_output(result: Result, read: ReadObject | None) -> Result:
 
 
 async def event_with_output(event: Event | None, read: ReadObject | None) -> Event | None:
-    """Return the event; that of a finished job has the whole result. Raises the errors of `with_output`."""
+    """Return the event; the event of a finished job holds the whole result. Raises the errors of `with_output`."""
     if not isinstance(event, FinishedEvent):
         return event
     return msgspec.structs.replace(event, result=await with_output(event.result, read))

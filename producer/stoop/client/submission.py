@@ -1,4 +1,6 @@
-"""Submits many jobs, each with its own id or its own refusal, and waits where a lane is full or the queue is away."""
+"""Submits many jobs, each with its own id or its own refusal, and waits while a lane is full or the queue is
+unreachable.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -23,8 +25,8 @@ Put = Callable[[Sequence[Job]], Awaitable[list[str]]]
 async def submit_each(put: Put, jobs: Sequence[Job]) -> list[str | StoopError]:
     """Return the id or the refusal of each job, in their order; `put` takes all of its jobs or raises.
 
-    Refusals are `InvalidJob`, `IdempotencyConflict` and `QueueFull`; raises whatever else `put` raises. A job that was
-    submitted before, whose reply was lost, is not submitted twice.
+    Refusals are `InvalidJob`, `IdempotencyConflict` and `QueueFull`; any other error of `put` is raised. A job whose
+    first reply was lost is not submitted twice.
     """
     full: dict[_Room, QueueFull] = {}
     replies: list[str | StoopError] = []
@@ -44,7 +46,7 @@ class Submitter:
     """Submits jobs in order, as many in one call as are waiting; use it in an `async with`.
 
     `put` takes all of its jobs or raises. While it raises `QueueUnavailable`, `patience` repeats the call. If a lane is
-    full, the jobs that fit are submitted, and the others when the queue says that there may be room.
+    full, the jobs that fit are submitted, and the others once the queue expects room.
     """
 
     def __init__(self, put: Put, patience: Patience) -> None:
@@ -67,7 +69,7 @@ class Submitter:
     async def submit(self, job: Job) -> str:
         """Return the job's id once the job is in its lane.
 
-        Raises `InvalidJob` or `IdempotencyConflict` for this job alone, and whatever else `put` raises.
+        Raises `InvalidJob` or `IdempotencyConflict` for this job alone, and any other error of `put`.
         """
         waiting = _Waiting(job, asyncio.get_running_loop().create_future())
         self._waiting.put_nowait(waiting)

@@ -18,7 +18,7 @@ __all__ = ["TextStream"]
 
 
 class TextStream:
-    """The pieces of one job's text as they come; iterate it once.
+    """The pieces of one job's text as they arrive; iterate it once.
 
     `reasoning` is {"text", "grounding"}: the text is complete once the answer begins, and the grounding once the
     stream has ended. Raises `JobFailed` and its kin, `TimedOut` and `JobRestarted`.
@@ -51,7 +51,7 @@ class TextStream:
             await self._read()
 
     async def aclose(self) -> None:
-        """Stop following the job, which goes on; idempotent."""
+        """Stop following the job, which keeps running; idempotent."""
         await self._events.aclose()
 
     def _fresh(self) -> str:

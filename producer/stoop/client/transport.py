@@ -14,7 +14,7 @@ class Transport(Protocol):
     """Submits jobs, and reads their states, events and results."""
 
     async def submit(self, jobs: Sequence[Job]) -> list[str]:
-        """Put jobs into their lanes, pipelined; return their ids (an idempotency key seen before: the first id).
+        """Put jobs into their lanes, pipelined; return their ids (for an idempotency key seen before, the first job's).
 
         Raises `QueueFull` (with `retry_after`, seconds) or `IdempotencyConflict`.
         """
@@ -29,13 +29,13 @@ class Transport(Protocol):
         """Return how many events the job has had, or None if the queue does not know the job (yet, or any more)."""
 
     async def cancel(self, job_id: str) -> str | None:
-        """Ask for the end of a job; return the state it was in, or None if the queue does not know it (yet).
+        """Request the cancellation of a job; return the state it was in, or None if the queue does not know it (yet).
 
         A waiting job never runs and a running one is stopped; a job that has ended stays as it is. May be repeated.
         """
 
     async def forget(self, job_ids: Sequence[str]) -> None:
-        """Remove the results, events and states of those of the jobs that have ended. May be repeated."""
+        """Remove the results, events and states of the jobs that have ended; the other jobs stay. May be repeated."""
 
     async def log(self, job_id: str, after: int = -1) -> list[bytes]:
         """Return the packed events whose `seq` is greater than `after`, in order."""
@@ -43,11 +43,12 @@ class Transport(Protocol):
     def subscribe(self, job_id: str) -> AbstractAsyncContextManager[AsyncIterator[bytes | None]]:
         """Yield packed events as they are published, from the moment the context is entered.
 
-        Yields None after a lost connection, and now and then in a silence: events may have been missed, read the log.
+        Yields None after a lost connection, and from time to time in a silence. Events may have been missed then, so
+        read the log.
         """
 
     async def workers(self, partition: int = 0) -> list[WorkerRecord]:
-        """Return the records of a partition's workers whose lease runs."""
+        """Return the records of a partition's live workers."""
 
     async def close(self) -> None:
         """Disconnect; idempotent."""

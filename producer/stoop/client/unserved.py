@@ -1,4 +1,4 @@
-"""A warning for jobs that nobody will run for now: no worker whose lease runs serves their lane."""
+"""A warning for jobs in a lane that no live worker serves."""
 
 import asyncio
 import logging
@@ -20,9 +20,8 @@ _SECONDS: Final = 1.0
 
 
 class UnservedLanes:
-    """Looks at the registry of workers when a lane is used for the first time, and logs a warning, once a lane.
-
-    The job is in its lane already and waits there, so nothing that goes wrong here is an error.
+    """Reads the registry of workers when a lane is used for the first time, and logs a warning, once a lane. The job
+    already waits in its lane, so a failure here raises no error.
     """
 
     def __init__(self, transport: Transport) -> None:
@@ -30,7 +29,7 @@ class UnservedLanes:
         self._known: set[tuple[int, str]] = set()
 
     async def check(self, jobs: Sequence[Job]) -> None:
-        """Look after the lanes of jobs that have just been submitted."""
+        """Check the lanes of jobs that have just been submitted."""
         lanes = {(names.partition(job.id), names.model_lane(job.lane, job.model)): job for job in jobs}
         for place, job in lanes.items():
             if place not in self._known:

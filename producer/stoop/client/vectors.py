@@ -1,4 +1,4 @@
-"""Vectors as they travel: little-endian float32 values in base64."""
+"""Vectors on the wire: little-endian float32 values in base64."""
 
 import base64
 import sys

@@ -1,4 +1,4 @@
-"""The demo's recordings: each is transcribed through the queue, and compared with what is said in it."""
+"""The demo's recordings: each is transcribed through the queue, and compared with its known words."""
 
 import json
 import re
@@ -19,7 +19,7 @@ _FOLDER = "demo_hearing/recordings"
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A file, its language ("en"), what is said in it, and the same in English."""
+    """A file, its language ("en"), its words, and their English translation."""
 
     path: Path
     language: str
@@ -67,7 +67,7 @@ def hear(client: Client, recordings: Sequence[Recording], folder: str) -> list[H
 
 
 def heard_table(heard: Sequence[Heard]) -> Table:
-    """Return the table of what was said and what was heard."""
+    """Return the table of the spoken and the transcribed words."""
     table = Table("recording", "skill", "language", expand=True, title=f"Speech, by {HEARS}")
     table.add_column("heard", ratio=3)
     table.add_column("right")

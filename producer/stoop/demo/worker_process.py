@@ -72,7 +72,7 @@ def running_worker(
 ) -> Iterator[ChildServer]:
     """Run a worker on this machine's CPU inside the `with`; `flags` adds options of `stoop worker`.
 
-    Raises `EmbeddedServerError` with the end of the worker's log if it does not get ready.
+    Raises `EmbeddedServerError` with the end of the worker's log if it does not become ready.
     """
     ready = folder / "worker-is-ready"
     options = {

@@ -32,7 +32,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 def draw_output(
     encoded: bytes, output: Output, label: str = "", refs: Sequence[SpatialRef] | None = None
 ) -> Image.Image:
-    """Return the image with the output drawn on it; `label` names what boxes and points are of.
+    """Return the image with the output drawn on it; `label` names the objects that are marked.
 
     Boxes and points are numbered from 1, as in the tables. A gaze is a line from the eye, the point in `refs`. Raises
     `ImageUnreadable`.
@@ -66,7 +66,7 @@ def open_canvas(encoded: bytes) -> tuple[Image.Image, int]:
 def draw_marks(canvas: Image.Image, boxes: Sequence[tuple[str, Box]], points: Sequence[tuple[str, Point]]) -> None:
     """Draw labelled boxes and points on the image itself; those of each label are numbered from 1.
 
-    Of one label each has a colour of its own, of several each label has one.
+    With one label each mark has its own colour; with several, each label has one.
     """
     pen = ImageDraw.Draw(canvas)
     thickness = max(2, round(min(canvas.size) / 150))

@@ -1,6 +1,5 @@
-"""Fractions of an image, as models answer them, brought into the image.
-
-Models answer with corners outside the image or the wrong way round; no format of annotations takes such.
+"""Moves boxes and points, as fractions of an image, into the image. Models answer with corners outside the image or in
+the wrong order, which no annotation format accepts.
 """
 
 from typing import Final

@@ -80,7 +80,7 @@ class NoImages:
 
 
 class FolderImages:
-    """Images below a folder: by their whole path, or by as much of its end as is there.
+    """Images below a folder, found by their whole path or by the longest end of it that exists.
 
     `s3://bucket/set/a/1.jpg` is `bucket/set/a/1.jpg`, else `set/a/1.jpg`, `a/1.jpg` or `1.jpg`, whichever is a file.
     """
@@ -167,11 +167,11 @@ def open_images(where: str | None, config: "ProducerConfig") -> Images:
 
 
 def read_inline(address: str) -> bytes | None:
-    """Return the image in a `data:` address; None for every other. Raises `ImageUnreadable`."""
+    """Return the image in a `data:` address; None for any other address. Raises `ImageUnreadable`."""
     return inline(address) if address.startswith("data:") else None
 
 
 def shape_inline(address: str) -> Shape | None:
-    """Return the shape of the image in a `data:` address; None for every other. Raises `ImageUnreadable`."""
+    """Return the shape of the image in a `data:` address; None for any other address. Raises `ImageUnreadable`."""
     encoded = read_inline(address)
     return None if encoded is None else shape_of(encoded)

@@ -50,7 +50,7 @@ def shape_in_file(path: Path) -> Shape:
 def shape_of_head(read: Callable[[int | None], bytes]) -> Shape:
     """Return the shape from the first bytes that `read(count)` gives, and from all (None) if these are too few.
 
-    Raises `ImageUnreadable`, and what `read` raises.
+    Raises `ImageUnreadable`, and the errors of `read`.
     """
     for count in _HEADS:
         head = read(count)

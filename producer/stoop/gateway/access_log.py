@@ -1,4 +1,4 @@
-"""The outermost layer of a request: its id, log line, metrics and span, and the closing of all that it left open.
+"""The outermost layer of a request: its id, log line, metrics and span. It closes all that the request left open.
 
 The log names routes, keys, jobs, codes and times. It has no path, query, body or header of a caller, because
 all of these may hold content or secrets. For an unforeseen exception it has the place and the type.

@@ -58,7 +58,7 @@ class AdmittedCall(ABC):
 
     @property
     def keeps_job(self) -> bool:
-        """Return whether the job goes on after its caller has left, because the caller can come back for it."""
+        """Return whether the job keeps running after its caller has left, because the caller can ask for it again."""
         return self.idempotency_key is not None
 
     @property
@@ -99,7 +99,7 @@ class AdmittedCall(ABC):
 
 
 def shutting_down() -> ApiError:
-    """Return the error for a caller whose answer cannot be waited for."""
+    """Return the error for a caller whose answer would come after the shutdown."""
     return ApiError(503, "server_shutting_down", "the gateway is shutting down: ask again")
 
 

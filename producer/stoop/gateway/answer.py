@@ -24,7 +24,7 @@ async def answer_job(call: Call, job: Job, write: Callable[[Result], Any]) -> Re
 
 
 async def result_of(call: AdmittedCall, job: Job) -> Result:
-    """Submit the job and wait for its result. It is cancelled if the caller leaves and cannot come back for it.
+    """Submit the job and wait for its result. The job is cancelled if the caller leaves and cannot ask for it again.
 
     Raises `StoopError` or `ApiError`.
     """

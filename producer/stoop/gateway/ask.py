@@ -1,4 +1,4 @@
-"""The content of a request to the queue, whatever the protocol it came by."""
+"""The content of a request to the queue, over any protocol."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -53,7 +53,7 @@ class AudioRequest(msgspec.Struct, frozen=True, kw_only=True):
     def ask(self) -> Ask:
         """The request to the queue. Temperature 0 leaves the fallback to the worker, as OpenAI's service does.
 
-        The strategy `auto` cuts the recording by voice activity, and works on the pieces at the same time.
+        The strategy `auto` cuts the recording by voice activity, and transcribes the pieces at the same time.
         """
         form, cut = self.form, self.form.chunking_strategy == "auto"
         fields: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""The lines of a batch: from OpenAI's or Moondream's line to a job, and from the job's end to a line of the output."""
+"""The lines of a batch: turns OpenAI's or Moondream's line into a job, and the job's end into a line of the output."""
 
 import time
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
-"""Runs batches: any gateway goes on with any batch, and the death of one loses nothing and repeats no answer.
+"""Runs batches: any gateway can continue any batch, and the death of one loses nothing and repeats no answer.
 
 A batch is run part by part. A part's lines become jobs whose ids follow from the batch and the line, so that the queue
-knows them again; when all of them have ended, the part is stored. The gateway that runs the batch renews a lock in
-Redis; once the lock is gone, another gateway goes on behind the last stored part.
+recognises them; when all of them have ended, the part is stored. The gateway that runs the batch renews a lock in
+Redis; once the lock is gone, another gateway continues after the last stored part.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ class BatchRunner:
         self.wake()
 
     def wake(self) -> None:
-        """Look for work at once."""
+        """Check for work at once."""
         self._news.set()
 
     async def aclose(self) -> None:
@@ -64,7 +64,7 @@ class BatchRunner:
         await self._open.close()
 
     async def serve(self) -> None:
-        """Run batches whenever there are some; an error is logged, and the next look tries again."""
+        """Run batches whenever there are some; an error is logged, and the next round tries again."""
         while True:
             try:
                 await self._look()

@@ -1,6 +1,6 @@
 """OpenAI's batches: their state in the object store, and the routes that make, show, list and cancel them.
 
-batches/<owner>/<batch id>/state.json        the batch, written by whoever runs it
+batches/<owner>/<batch id>/state.json        the batch, written by the gateway that runs it
 batches/<owner>/<batch id>/cancel            somebody wants it to end
 batches/<owner>/<batch id>/parts/00000.jsonl the finished lines of one part of the input
 
@@ -109,7 +109,7 @@ def batch_folder(tenant: str | None, batch_id: str) -> str:
 
 
 async def find_state(store: ObjectFolder, tenant: str | None, batch_id: str) -> BatchState | None:
-    """Return a batch of the tenant, `cancelling` if somebody wants its end; None if the bucket has it no more."""
+    """Return a batch of the tenant, `cancelling` if somebody wants its end; None if the bucket no longer has it."""
     folder = batch_folder(tenant, batch_id)
     packed = await store.get(f"{folder}state.json")
     if packed is None:

@@ -39,7 +39,7 @@ class Call(AdmittedCall):
 
     @property
     def keeps_job(self) -> bool:
-        """Return whether the job goes on after its caller has left, because the caller can come back for it."""
+        """Return whether the job keeps running after its caller has left, because the caller can ask for it again."""
         return self.idempotency_key is not None or self.wants_no_wait
 
     @property

@@ -147,8 +147,8 @@ def check_chat(body: ChatRequest) -> None:
 def one_question(messages: list[Message]) -> Question:
     """Return the one question of a conversation, the text of its system messages before it.
 
-    Models with the skill `query` answer one question and know no conversation, so history is refused and not lost.
-    Raises an `ApiError` (400, `unsupported_value`).
+    Models with the skill `query` answer one question and know no conversation, so history is refused rather than
+    dropped. Raises an `ApiError` (400, `unsupported_value`).
     """
     users = [message for message in messages if message.role == "user"]
     others = {message.role for message in messages} - {"system", "developer", "user"}

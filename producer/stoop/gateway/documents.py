@@ -1,4 +1,4 @@
-"""The routes as an OpenAPI document, and as a page that loads nothing from anywhere."""
+"""The routes as an OpenAPI document, and as a page that loads nothing from other servers."""
 
 import html
 from typing import Any

@@ -90,7 +90,7 @@ async def delete_file(call: Call) -> Response:
 
 
 def page_size(call: Call, most: int) -> int:
-    """Return the query parameter `limit`; raise an `ApiError` (400) if it is none."""
+    """Return the query parameter `limit`; raise an `ApiError` (400) if it is not valid."""
     given = call.request.query_params.get("limit", str(min(most, 100)))
     if not given.isdecimal() or not 1 <= int(given) <= most:
         raise ApiError(400, "invalid_value", f"limit must be from 1 to {most}", param="limit")

@@ -100,7 +100,7 @@ class ObjectFolder:
         await self._call(lambda s3: s3.delete_object(Bucket=bucket, Key=key))
 
     async def save_file(self, tenant: str | None, content: IO[bytes], filename: str, purpose: str) -> FileObject:
-        """Store a file; its description comes last, so that a file without one was never whole."""
+        """Store a file; its description is written last, so a file without one is incomplete."""
         size = content.seek(0, 2)
         content.seek(0)
         stored = FileObject(

@@ -34,7 +34,7 @@ _LAST_SECONDS: Final = 2.0
 
 
 class Gateway:
-    """Holds nothing of a job: any replica can go on with any job."""
+    """Holds no state of a job: any replica can continue any job."""
 
     def __init__(self, config: ProducerConfig, options: ServeOptions) -> None:
         if options.keys is None and not options.open:
@@ -84,7 +84,7 @@ class Gateway:
 
     @property
     def draining(self) -> bool:
-        """Return whether requests are no longer welcome."""
+        """Return whether load balancers should send no more requests."""
         return self.drains.is_set()
 
     def drain(self) -> None:
@@ -105,7 +105,7 @@ class Gateway:
             follower.break_off(shutting_down())
 
     def admit(self, secret: str | None, scope: Scope) -> ApiKey:
-        """Return the caller's key; raise an `ApiError` (401 or 403) if it opens nothing here."""
+        """Return the caller's key; raise an `ApiError` (401 or 403) if it is missing, unknown or lacks the right."""
         key = OPEN if self._keys is None else self._keys.find(secret) if secret else None
         if key is None:
             problem = (

@@ -19,7 +19,7 @@ _SECONDS: Final = 2.0
 
 
 async def healthz(call: Call) -> Response:
-    """Answer 200 if Redis answers; with `?workers=1` also only if a worker lives."""
+    """Answer 200 if Redis answers; with `?workers=1` also only if a worker is alive."""
     workers = await living_workers(call.gateway)
     if call.request.query_params.get("workers") == "1" and not workers:
         raise ApiError(503, "no_worker", "no worker lives")

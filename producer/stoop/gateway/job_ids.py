@@ -1,4 +1,4 @@
-"""Ids of jobs that show whose they are, so that no tenant reads another's job and no replica keeps a list.
+"""Job ids that identify their tenant, so that no tenant reads another's job and no replica keeps a list.
 
 An id is 80 random bits and 48 bits of a digest over them and the tenant. Another tenant's id therefore fails the check,
 and nobody can change an id so that it passes and still names the same job.
@@ -22,7 +22,7 @@ def new_job_id(tenant: str | None) -> str:
 
 
 def job_id_from(seed: bytes, tenant: str | None) -> str:
-    """Return the id that always follows from this seed."""
+    """Return the id for this seed, the same each time."""
     return _job_id(hashlib.blake2b(seed, digest_size=_RANDOM_BYTES).digest(), tenant)
 
 

@@ -115,11 +115,12 @@ async def cancel_job(call: Call) -> Response:
 
 
 async def job_events(call: Call) -> Response:
-    """Answer `GET /v1/jobs/{id}/events`, from behind the event that the caller saw last.
+    """Answer `GET /v1/jobs/{id}/events`, from the event after the one that the caller saw last.
 
-    An outage of Redis or of the object store gives a stream that ends early, not an error: a browser comes again after
-    the one and not after the other. If the answer was deleted from the object store, or the store refuses to give it,
-    the last event is `failed`. A caller that has seen the last event gets 204, at which a browser stops.
+    An outage of Redis or of the object store gives a stream that ends early, not an error: a browser reconnects after a
+    stream's end but not after an error. If the answer was deleted from the object store, or the store refuses to give
+    it, the last event is `failed`. A caller that has seen the last event gets 204, so that a browser stops
+    reconnecting.
     """
     after = _after(call)
     with contextlib.suppress(QueueUnavailable):

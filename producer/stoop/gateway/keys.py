@@ -134,7 +134,7 @@ def write_keys(path: Path, keys: KeyFile) -> None:
 
 
 class KeyRing:
-    """The keys of a file. Looks once a second whether the file changed; a file that became wrong changes nothing."""
+    """The keys of a file. Checks once a second whether the file changed; a file that became wrong changes nothing."""
 
     def __init__(self, path: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._path = path

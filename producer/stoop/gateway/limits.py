@@ -1,4 +1,6 @@
-"""The limits of API keys. A request beyond them is refused with the time to wait; answers have the allowance left."""
+"""The limits of API keys. A request beyond them is refused with the time to wait; answers carry the remaining
+allowance.
+"""
 
 import asyncio
 import contextlib

@@ -56,7 +56,7 @@ class HttpMetrics:
             self._streams.inc()
 
     def ended(self, route: object, status: int, seconds: float, *, code: object, streamed: bool) -> None:
-        """Count a request that has ended. `code` is that of its error, or None."""
+        """Count a request that has ended. `code` is its error's code, or None."""
         self._requests_of(_label(route), str(status)).inc()
         self._seconds_of(_label(route)).observe(seconds)
         self.refused(code)

@@ -67,7 +67,7 @@ class SkillRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueryRequest(SkillRequest, frozen=True, kw_only=True):
-    """A question, about an image or about nothing but text."""
+    """A question, about an image or about text alone."""
 
     question: str
     stream: bool | None = None

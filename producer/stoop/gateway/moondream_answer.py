@@ -1,4 +1,4 @@
-"""The answer of a job in Moondream's shape, whole or in chunks. Every protocol that speaks Moondream writes it so."""
+"""The answer of a job in Moondream's shape, whole or in chunks. All protocols that offer Moondream's answers use it."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -36,7 +36,7 @@ def _metrics_of(result: Result) -> dict[str, float]:
 
 
 def whole_answer(request_id: str, result: Result, *, asked: str = "") -> dict[str, Any]:
-    """Return the answer of a completed job in Moondream's shape; a gaze as points if `point` was asked."""
+    """Return the answer of a completed job in Moondream's shape; if `asked` is "point", a gaze as points."""
     found = answer(result)
     if asked == "point" and "gaze" in found:
         found = {"points": [found["gaze"]] if found["gaze"] else []}

@@ -1,4 +1,4 @@
-"""The table of routes. Router, scopes and the OpenAPI document are made from it, and nothing is served beside it."""
+"""The table of routes. Router, scopes and the OpenAPI document are made from it, and nothing else is served."""
 
 from functools import partial
 from typing import Any, Final

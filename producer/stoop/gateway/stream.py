@@ -74,7 +74,7 @@ def event_stream(call: Call, events: AsyncGenerator[ServerSentEvent, None]) -> R
 
 
 def frame(data: str) -> ServerSentEvent:
-    """Return an event of nothing but data."""
+    """Return an event that has only data."""
     return ServerSentEvent(data, sep="\n")
 
 

@@ -1,4 +1,4 @@
-"""From a request to a job in its lane: the key gives the tenant and bounds lane and model, headers give the rest."""
+"""Turns a request into a job in its lane: the key sets the tenant and limits lane and model, headers set the rest."""
 
 import asyncio
 from typing import TYPE_CHECKING, Any
@@ -60,7 +60,7 @@ async def submit(call: AdmittedCall, job: Job) -> str:
 
 
 def note_job(call: AdmittedCall, job: Job, job_id: str) -> None:
-    """Put what is known of a submitted job into the headers of the answer and the access log."""
+    """Add a submitted job's id and other facts to the headers of the answer and the access log."""
     call.headers["x-stoop-job-id"] = job_id
     call.headers["x-stoop-lane"] = model_lane(job.lane, job.model)
     if job_id != job.id:

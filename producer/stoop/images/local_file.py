@@ -1,4 +1,4 @@
-"""Reads a caller's file within a bound."""
+"""Reads a caller's file up to a size limit."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""From a job's events to the texts of `TEXT_OUTPUT`: Moondream's JSON, in one response or in many."""
+"""Turns a job's events into the texts of `TEXT_OUTPUT`: Moondream's JSON, in one response or in many."""
 
 from collections.abc import AsyncGenerator
 

@@ -1,7 +1,7 @@
-"""From the inputs of a request to a request to the queue.
+"""Turns the inputs of a request into a request to the queue.
 
 An image or a recording is its file's bytes, or a text: an `s3://`, `https://` or `data:` address, or base64, because
-JSON carries no bytes. No such file is plain text, so the two cannot be confused.
+JSON carries no bytes. A file of an image or a recording is never plain text, so the two cannot be confused.
 """
 
 import asyncio

@@ -46,5 +46,5 @@ def codes_of(error: ApiError) -> Codes:
 
 
 def message_of(error: ApiError) -> str:
-    """Return the error's message behind our own code, which is finer than either protocol's."""
+    """Return the error's message after our own code, which is finer than either protocol's."""
     return f"{error.code}: {error.message}"

@@ -1,7 +1,7 @@
 """The model behind Triton's Python backend, without Triton: each request becomes a job, and its answer responses.
 
-One instance serves any number of requests at once, on the event loop that Triton runs `async` models on. Triton tells
-a model nothing when a caller leaves, so the model asks, some times a second.
+One instance serves any number of requests at once, on the event loop that Triton runs `async` models on. Triton does
+not notify a model when a caller leaves, so the model polls for it several times a second.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ class TritonRequest(Protocol):
         """Send a response."""
 
     def end(self) -> None:
-        """Say that no response follows. Triton keeps a request for ever that is neither ended nor failed."""
+        """Send the mark that no response follows. Triton keeps a request for ever if it is neither ended nor failed."""
 
     def fail(self, code: str, message: str) -> None:
         """Send an error, after which nothing may follow; `code` is the name of one of Triton's codes."""
@@ -76,7 +76,7 @@ class TritonModel:
             request.end()
 
     async def is_ready(self) -> bool:
-        """Return whether a worker lives for the jobs of this model."""
+        """Return whether a live worker serves the jobs of this model."""
         self._loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(_READY_SECONDS):

@@ -57,7 +57,7 @@ def read_failure(entry: bytes, job_id: bytes, lane: bytes, attempt: bytes, failu
 
 
 def job_of(fields: Mapping[bytes, bytes]) -> bytes:
-    """Return an entry's job as it came."""
+    """Return an entry's job, unchanged."""
     return fields.get(b"j", fields.get(b"m", b""))
 
 
@@ -71,7 +71,7 @@ def facts_of(packed: bytes) -> dict[str, Any]:
 
 
 def text_of(value: bytes) -> str:
-    """Return bytes that anybody may have written as text."""
+    """Decode bytes that anybody may have written."""
     return value.decode(errors="backslashreplace")
 
 

@@ -1,6 +1,6 @@
 """The queue as an operator sees it: a narrow port, and the values that cross it.
 
-Whatever a dead letter or a worker's entry says was written by others: escape it before a terminal shows it.
+The texts of dead letters and of workers' records were written by others: escape them before a terminal shows them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,8 +27,8 @@ __all__ = [
 class LaneStatus:
     """One lane now: the numbers of waiting and running jobs, and the age of the oldest waiting one in seconds.
 
-    `served` is true if a live worker claims from the lane; otherwise its jobs wait in vain. `ended` counts the jobs of
-    the lane that have ended since the queue was made.
+    `served` is true if a live worker claims from the lane; otherwise its jobs wait until one does. `ended` counts the
+    jobs of the lane that have ended since the queue was made.
     """
 
     lane: str
@@ -44,7 +44,7 @@ class LaneStatus:
 class QueueStatus:
     """One partition at `at` (Redis's time, Unix ms).
 
-    `quarantined` jobs lost their worker and run again apart from others: `small` in small batches, `alone` by
+    `quarantined` jobs lost their worker and run again separately from others: `small` in small batches, `alone` by
     themselves; `<model>:small` and `<model>:alone` are those of a model's own lanes. `totals` count since the queue was
     made: endings by state, and `dead`, `retried`, `reclaimed`.
     """
@@ -66,7 +66,7 @@ class QueueStatus:
 
 @dataclass(frozen=True, slots=True)
 class LivingWorker:
-    """One worker whose lease runs, and its record (`host`, `pid`, `model`, `permits`, `in_flight`, …)."""
+    """One live worker, and its record (`host`, `pid`, `model`, `permits`, `in_flight`, …)."""
 
     worker: str
     partition: int
@@ -107,8 +107,8 @@ class HeldJob:
 class DeadLetter(msgspec.Struct, frozen=True):
     """One job that will not be tried again; `letter` names it, `at` (Unix ms) is when it was put there.
 
-    `packed` is the entry's job as it came, which may be no job at all. `code` and `message` are of its failure. Letters
-    of older workers name no `tenant`.
+    `packed` is the entry's unchanged bytes, which may not be a job at all. `code` and `message` are those of its
+    failure. Letters of older workers name no `tenant`.
     """
 
     letter: str
@@ -133,7 +133,8 @@ class Redriven(StrEnum):
 
 
 class Operator(Protocol):
-    """Looks at the queue and changes it; no call but `lanes` costs more than one page, however much the queue holds.
+    """Looks at the queue and changes it; every call except `lanes` costs at most one page, however much the queue
+    holds.
 
     Every method raises `QueueUnavailable` when the queue cannot be reached.
     """
@@ -142,13 +143,12 @@ class Operator(Protocol):
         """Count the jobs of one partition."""
 
     async def lanes(self, partition: int = 0) -> list[str]:
-        """Name every lane that a worker serves or that has a stream, so also those that no worker serves.
-
-        This looks at every key, a second for some millions: ask once, and not again and again.
+        """Name every lane that a worker serves or that has a stream, including those that no worker serves. This reads
+        every key, which takes a second for some millions, so do not poll it.
         """
 
     async def workers(self, partition: int = 0) -> list[LivingWorker]:
-        """List the workers whose lease runs; those that are gone are forgotten."""
+        """List the live workers, and remove the others from the registry."""
 
     async def letters(self, count: int, *, before: str | None = None, partition: int = 0) -> list[DeadLetter]:
         """Return at most `count` dead letters, newest first, of those older than the letter `before`."""
@@ -160,16 +160,18 @@ class Operator(Protocol):
         """List the tenants that have jobs in these lanes, at most a hundred of each lane."""
 
     async def memory(self) -> MemoryUse | None:
-        """Return the memory that the queue's server uses; None if the server does not say."""
+        """Return the memory that the queue's server uses; None if the server does not report it."""
 
     async def job(self, job_id: str) -> Mapping[str, str]:
         """Return the record of a job (`state`, `lane`, `attempt`, `worker`, `queued_at`, …); empty if unknown."""
 
     async def held(self, lanes: Sequence[str], count: int, partition: int = 0) -> list[HeldJob]:
-        """List at most `count` jobs of each place outside the lanes; these lanes say which models have a quarantine."""
+        """List at most `count` jobs of each place outside the lanes; the models with a quarantine follow from these
+        lanes.
+        """
 
     async def packed(self, job_id: str) -> bytes:
-        """Return a waiting or running job as it came; empty for a job that has ended, whose entry is gone."""
+        """Return the unchanged bytes of a waiting or running job; empty for a job that has ended."""
 
     async def find(self, letter_or_job: str, partition: int = 0) -> DeadLetter | None:
         """Return the dead letter of this name, or that of the job of this id."""
@@ -181,7 +183,7 @@ class Operator(Protocol):
         """Delete letters for ever, and return how many were there."""
 
     async def pause(self, lane: str, partition: int = 0) -> bool:
-        """Let no worker claim from the lane until `resume`; submitting goes on. False if it was paused already."""
+        """Let no worker claim from the lane until `resume`; it still accepts jobs. False if it was paused already."""
 
     async def resume(self, lane: str, partition: int = 0) -> bool:
         """Let workers claim from the lane again. False if it was not paused."""

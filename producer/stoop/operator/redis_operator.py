@@ -79,7 +79,7 @@ class RedisOperator:
         )
 
     async def lanes(self, partition: int = 0) -> list[str]:
-        """Look for streams among all keys, because a bare XADD makes a lane that no list has."""
+        """Look for streams among all keys, because a bare XADD may make a lane that is in no list."""
         stem = names.lane("", partition)
         streams = await self._calls.streams(f"{stem}*")
         found = {stream.removeprefix(stem).partition("/")[0] for stream in streams} | await self._served(partition)
@@ -89,7 +89,7 @@ class RedisOperator:
         return {str(lane) for one in await self.workers(partition) for lane in _list(one.facts.get("lanes"))}
 
     async def workers(self, partition: int = 0) -> list[LivingWorker]:
-        """Read the registry, and drop from it whose live key is gone."""
+        """Read the registry, and drop the workers whose live key is gone."""
         reply = await self._calls.run(self._workers, [names.workers(partition)], [names.live("", partition)])
         living = [LivingWorker(text_of(name), partition, facts_of(packed)) for name, packed in _pairs(reply)]
         return sorted(living, key=lambda one: one.worker)
@@ -158,7 +158,7 @@ class RedisOperator:
         return job_of(entries[0][1]) if entries else b""
 
     async def find(self, letter_or_job: str, partition: int = 0) -> DeadLetter | None:
-        """Read the letter; a job's hash says which is its own."""
+        """Read the letter; a job's hash names its letter."""
         letter = letter_or_job
         if not _LETTER.fullmatch(letter):
             own = await self._calls.call("HGET", names.job(letter_or_job), "letter")

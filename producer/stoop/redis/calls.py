@@ -1,4 +1,4 @@
-"""Commands and scripts on the queue's Redis, for whatever a producer or an operator does there."""
+"""Runs commands and scripts on the queue's Redis, for producers and operators."""
 
 import asyncio
 import contextlib
@@ -67,7 +67,7 @@ class RedisCalls:
     async def read_each(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
         """Run commands that read one key each in one round trip; return their replies, None for a key of another type.
 
-        Needs the rights of the commands alone, which a script does not. In a Cluster the keys may lie in any slot.
+        It needs only the right to run these commands, not scripts. In a Cluster the keys may be in any slot.
         """
         pipe: Any = self._redis.pipeline(transaction=False)
         for command in commands:
@@ -87,7 +87,9 @@ class RedisCalls:
             return await self.call("EVAL", script.text, len(keys), *keys, *args)
 
     async def streams(self, pattern: str) -> list[str]:
-        """List the streams with such names, page by page: every key is looked at, so this is for people alone."""
+        """List the streams whose names match, page by page. It scans every key, so only a person's command should call
+        it.
+        """
         try:
             found = self._redis.scan_iter(match=pattern, count=_PAGE, _type="stream")
             return sorted({key.decode(errors="backslashreplace") async for key in found})
@@ -120,9 +122,8 @@ class RedisCalls:
 
 @contextlib.contextmanager
 def keeping_cancellation() -> Iterator[None]:
-    """Raise a cancellation from within the block that redis-py loses.
-
-    On Python 3.11 it loses one that comes just when it has sent something, and may raise another error instead.
+    """Raise a cancellation of the block even if redis-py loses it. On Python 3.11 redis-py loses one that arrives just
+    after a send, and may raise another error instead.
     """
     task = asyncio.current_task()
     before = task.cancelling() if task else 0

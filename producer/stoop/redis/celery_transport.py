@@ -77,7 +77,7 @@ class Transport(stock.Transport):
 
 
 class SentinelTransport(stock.SentinelTransport):
-    """The same behind Sentinels."""
+    """The same transport, for a Redis that Sentinels watch."""
 
     Channel = SentinelChannel
 

@@ -1,4 +1,4 @@
-"""From the queue's URL to a client of redis-py, for one server, the Sentinels' master or a Cluster.
+"""Makes a redis-py client from the queue's URL, for one server, the Sentinels' master or a Cluster.
 
 Thousands of tasks may wait on one client: they share a few connections, in turn.
 """
@@ -65,7 +65,7 @@ class _Cluster(RedisCluster):
             return await super().execute_command(*command, **options)
 
     def get_node(self, host: str | None = None, port: int | None = None, node_name: str | None = None) -> Any:
-        """Return a node; by its name that to which a command is redirected, which may have no slot and be unknown."""
+        """Return a node; a name finds the target of a redirection, even if it is unknown because it has no slot yet."""
         node = super().get_node(host, port, node_name)
         if node_name is None:
             return node
@@ -78,7 +78,7 @@ class _Cluster(RedisCluster):
 
 
 def read_url(url: str) -> RedisUrl:
-    """Read the URL; raises `ConfigError`, which repeats nothing of it."""
+    """Read the URL; raises a `ConfigError` that does not repeat it."""
     try:
         return read_redis_url(url)
     except ValueError as error:
@@ -112,7 +112,9 @@ def connect(url: RedisUrl) -> Client:
 
 
 def make_connection(client: Client) -> Any:
-    """Return a new connection that is the caller's own; of a Cluster, to any node: a channel reaches them all."""
+    """Return a new connection that is the caller's own. In a Cluster it is to any node, because a message reaches them
+    all.
+    """
     if isinstance(client, Redis):
         return client.connection_pool.make_connection()  # type: ignore[no-untyped-call]
     node = random.choice(client.get_nodes() or list(client.nodes_manager.startup_nodes.values()))

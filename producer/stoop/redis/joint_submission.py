@@ -1,4 +1,4 @@
-"""Submits the jobs of callers that come at the same time in one call of Redis."""
+"""Submits jobs that callers bring at the same time in one call to Redis."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -24,8 +24,8 @@ class _Waiting(NamedTuple):
 class JointSubmission:
     """Joins the single jobs of many tasks to calls of `put`, which takes all of its jobs or raises.
 
-    A call has the jobs that came in one turn of the event loop, and so nobody waits for others. `grouped` returns the
-    places of the jobs that may go together.
+    A call has the jobs that came in one iteration of the event loop, so no caller waits for others. `grouped` returns
+    the places of the jobs that may go together.
     """
 
     def __init__(self, put: _Put, grouped: _Grouped) -> None:
@@ -36,7 +36,7 @@ class JointSubmission:
         self._closed = False
 
     async def submit(self, job: Job) -> str:
-        """Return the job's id once the job is in its lane. Raises what `put` raises for this job alone."""
+        """Return the job's id once the job is in its lane. Raises the error of `put` for this job alone."""
         if self._closed:
             raise _closed()
         loop = asyncio.get_running_loop()

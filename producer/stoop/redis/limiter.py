@@ -25,7 +25,7 @@ class Rate:
 
     @property
     def unit(self) -> float:
-        """The microseconds that one unit takes to come back."""
+        """The microseconds after which one unit is available again."""
         return self.seconds * _MICROSECONDS / self.limit
 
 
@@ -47,7 +47,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The answer for one request: `wait` seconds before it may come again (0: it was taken).
+    """The answer for one request: `wait` seconds before the request may be repeated (0: it was taken).
 
     `remaining` units and seconds until `full`, by the names of the rates.
     """

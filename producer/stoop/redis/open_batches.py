@@ -1,4 +1,6 @@
-"""The unfinished batches of a queue, so that any of its gateways goes on with them, and no gateway of another queue."""
+"""The unfinished batches of a queue, so that any gateway of this queue can continue them, and no gateway of another
+queue.
+"""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""Who reads a channel, and the messages that each reader has not read yet."""
+"""The readers of a channel, and the messages that each has not read yet."""
 
 import asyncio
 from collections import deque
@@ -18,8 +18,8 @@ UNKNOWN: Final = object()
 class Reader:
     """One subscriber's unread messages; None marks a place where messages may have been lost.
 
-    `count` is how many messages there had been when the reader last had to look for itself, or unknown. `spoken` says
-    whether a message came since the last check, and `quiet` counts the checks since then.
+    `count` is the number of messages when the reader last had to check for itself, or unknown. `spoken` is True if a
+    message came since the last check, and `quiet` counts the checks since then.
     """
 
     unread: deque[bytes | None] = field(default_factory=deque)
@@ -39,7 +39,7 @@ class Reader:
         self.news.set()
 
     def check(self, count: object, most_quiet: int) -> None:
-        """Take in the count of messages; look for lost ones if it changed in silence, or after a long silence."""
+        """Record the count of messages; signal a possible loss if it changed in silence, or after a long silence."""
         if self.spoken:
             self.spoken, self.count, self.quiet = False, UNKNOWN, 0
             return
@@ -54,7 +54,7 @@ class Reader:
         self.news.set()
 
     async def messages(self) -> AsyncIterator[bytes | None]:
-        """Yield the messages as they come, until the reader is ended."""
+        """Yield the messages as they arrive, until the reader is ended."""
         while not self.ended:
             if self.unread:
                 yield self.unread.popleft()

@@ -39,12 +39,11 @@ _FLAG_TTL = 30 * 86_400_000
 class RedisTransport:
     """The `Transport` on the Redis that a URL of `stoop_schemas.redis_url` names; connects at first use.
 
-    `bounds` says how many jobs each lane holds, those in flight included; `tenant_bound` how many of them may be one
-    tenant's. An idempotency key is remembered for `idempotency_ttl` seconds. Every `silence` seconds one call checks
-    all silent jobs for lost events; a subscriber is given None after the first check, and then when it missed events or
-    has heard nothing for 15 s. With `keys` jobs are
-    signed. Every method raises `QueueUnavailable` when Redis cannot be reached, after a few tries, and `NotAQueue`
-    when that holds something else.
+    `bounds` is the largest number of jobs in each lane, those in flight included; `tenant_bound` is the largest number
+    for one tenant. An idempotency key is remembered for `idempotency_ttl` seconds. Every `silence` seconds one call
+    checks all silent jobs for lost events; a subscriber is given None after the first check, and then when it missed
+    events or has heard nothing for 15 s. With `keys` jobs are signed. Every method raises `QueueUnavailable` when Redis
+    cannot be reached, after a few tries, and `NotAQueue` when it holds something else.
     """
 
     def __init__(
@@ -72,7 +71,7 @@ class RedisTransport:
         self._forget = Script("stoop.redis", "forget")
 
     async def submit(self, jobs: Sequence[Job]) -> list[str]:
-        """Put jobs into their lanes, 128 to a call, each call's all or none; return their ids.
+        """Put jobs into their lanes, 128 to a call, where a call puts all of its jobs or none; return their ids.
 
         A single job shares its call with those that other tasks submit just then, and is put or refused by itself.
         Raises `InvalidJob`, `QueueFull` or `IdempotencyConflict`. The same jobs may be submitted again after an
@@ -137,7 +136,7 @@ class RedisTransport:
                 await self._calls.run(self._forget, keys, [])
 
     async def workers(self, partition: int = 0) -> list[WorkerRecord]:
-        """Read the registry, and whose live key is there; nothing is written, so that a reader may ask."""
+        """Read the registry and the live keys; it writes nothing, so read-only users may call it."""
         records: dict[bytes, bytes] = await self._calls.call("HGETALL", names.workers(partition))
         keys = [names.live(name.decode(errors="replace"), partition) for name in records]
         lives = await asyncio.gather(*(self._calls.call("EXISTS", key) for key in keys))

@@ -1,4 +1,4 @@
-"""Work on one stage of a file while the next stage is busy with the piece before."""
+"""Runs one stage of a file's processing while the next stage works on the previous piece."""
 
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor

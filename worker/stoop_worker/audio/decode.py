@@ -95,7 +95,7 @@ def decoded(encoded: bytes, limits: AudioLimits, check: Check = go_on) -> Genera
 def packed_seconds(encoded: bytes, limits: AudioLimits, check: Check = go_on) -> float:
     """Return the length of the first audio stream by its packets, which are counted and not decoded.
 
-    No header is believed, but a packet may still hold more than it says. Raises `AudioTooLarge` if the packets are
+    No header is trusted, but a packet may still hold more than it declares. Raises `AudioTooLarge` if the packets are
     longer than the limit by far, and `AudioUndecodable` if there is no audio.
     """
     first = last = lasting = 0.0

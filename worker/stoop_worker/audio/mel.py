@@ -97,7 +97,7 @@ def normalised(
 class LogarithmStream:
     """The logarithms of mel energies of a recording whose samples come in pieces; its beginning is reflected.
 
-    They are those that `log_mel` normalises, for each frame as soon as all of its samples are there.
+    They equal those in `log_mel`. A frame is returned as soon as all of its samples are there.
     """
 
     def __init__(self, mels: int) -> None:

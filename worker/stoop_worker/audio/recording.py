@@ -27,10 +27,10 @@ _SILENCE_AFTER: Final = 480
 
 @dataclass(frozen=True, slots=True)
 class Cutting:
-    """The parts of a recording to hear.
+    """The rule for the parts of a recording to transcribe.
 
     With `speech_only`, parts without speech are left out. With `in_windows`, no part is longer than a window, and each
-    begins and ends where it is quiet, so that all can be heard at the same time.
+    begins and ends where it is quiet, so that all can be transcribed at the same time.
     """
 
     speech_only: bool = False
@@ -52,8 +52,8 @@ WHOLE: Final = Cutting()
 class Recording:
     """The features of a file, or of a part of it, `frames` (mels, number of frames) float32, and the seconds of it.
 
-    `spans` are what to hear of these frames, in order. The part begins at frame `start` of the file. Windows are cut
-    into the memory that `allocate` returns, if it is given.
+    `spans` are the parts of these frames to transcribe, in order. The part begins at frame `start` of the file. Windows
+    are cut into the memory that `allocate` returns, if it is given.
     """
 
     frames: npt.NDArray[np.float32]
@@ -73,7 +73,7 @@ class Recording:
         return int(self.frames.shape[1])
 
     def window(self, start: int, stop: int) -> Mel:
-        """Return the window that begins at frame `start`, filled up with zeros from `stop` on if it is that short."""
+        """Return the window that begins at frame `start`, filled up with zeros from `stop` on if it ends before."""
         content = self.frames[:, start : min(stop, start + FRAMES)]
         count = content.shape[1]
         window = (self.allocate or _in_own_memory)((len(self.frames), FRAMES * _FLOAT_BYTES)).view(np.float32)
@@ -91,7 +91,7 @@ def record(
     allocate: _Allocate | None = None,
     check: Check = go_on,
 ) -> Recording:
-    """Decode a file and transform it as a whole; raises `AudioTooLarge`, `AudioUndecodable` or what `check` raises."""
+    """Decode a file and transform it as a whole; raises `AudioTooLarge`, `AudioUndecodable` or the error of `check`."""
     samples = decode(encoded, limits, check)
     count = len(samples) // (SAMPLE_RATE // FRAMES_PER_SECOND)
     # Whisper adds silence before it transforms, so the last frames see it instead of a reflection

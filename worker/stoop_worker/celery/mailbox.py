@@ -43,7 +43,7 @@ class Mailbox:
         self._started = time.monotonic()
 
     def run(self) -> None:
-        """Listen for ever; reconnect whenever the connection is lost."""
+        """Listen until cancelled; reconnect whenever the connection is lost."""
         while True:
             try:
                 self._listen()

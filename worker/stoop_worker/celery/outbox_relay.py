@@ -103,7 +103,7 @@ class OutboxRelay:
         self._empty.clear()
 
     async def wait_until_empty(self) -> None:
-        """Wait until every ending that was in the outbox has been delivered."""
+        """Wait until every ending that is in the outbox now has been delivered."""
         await self._empty.wait()
 
     async def run(self) -> None:

@@ -33,7 +33,7 @@ class _Deliver(msgspec.Struct):
 
 
 class WorkerPipe:
-    """Sends messages to the worker from any thread, and matches questions with their answers."""
+    """Sends messages to the worker from any thread, and matches answers to questions."""
 
     def __init__(self, out: BinaryIO) -> None:
         self._out = out

@@ -1,6 +1,6 @@
 """The engine of encoders: requests in, values of their texts out, one packed batch at a time.
 
-It has the surface of `Engine`, so the same thread, process, watchdog and metrics run it. One thread at a time may call
+It has the methods of `Engine`, so the same thread, process, watchdog and metrics run it. One thread at a time may call
 it.
 """
 
@@ -175,7 +175,7 @@ class BatchEngine:
     def step(self) -> list[Output]:
         """Choose texts and start them, wait for the oldest batch, and return the outputs of the requests that are done.
 
-        A step that starts a batch ahead of no other does not wait for it: the next step does.
+        A step that starts a batch while no other is running does not wait for it: the next step does.
         """
         started = self.clock()
         wanted = self._choose(started)

@@ -58,7 +58,7 @@ class Encoder(LoadedModel, Protocol):
         """Tokenize the texts of a request; raises `RequestInvalid`. Any thread may call it."""
 
     def rehearsal(self, config: EngineConfig) -> list[Request]:
-        """Return requests that together fill a step of this engine, which answers them before it takes work."""
+        """Return warm-up requests that together fill one step of this engine."""
 
     def encode_texts(self, packed: PackedTexts) -> TextValues:
         """Return the values of each text."""

@@ -79,7 +79,7 @@ class Model(LoadedModel, Protocol):
         """Return whether `prepare` would compile a grammar, which can take a second. Any thread may call it."""
 
     def rehearsal(self, config: EngineConfig) -> list[Request]:
-        """Return requests that together fill a step of this engine, which answers them before it takes work."""
+        """Return warm-up requests that together fill one step of this engine."""
 
     def capture(self, graphs: Graphs, usual_cost: int) -> None:
         """Capture `encode` for media that cost up to `usual_cost` together; called once, before anything else."""

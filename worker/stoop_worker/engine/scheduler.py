@@ -2,11 +2,11 @@
 
 Every running sequence has pages for all its known indices. A sequence with one pending index decodes in every step; one
 with more prefills under the token budget. Sequences are ranked by priority, and within a priority by arrival. A
-sequence that very many later ones have overtaken moves up. Waiting sequences are admitted by rank. If pages run out,
-the last in rank goes back to waiting: the first always advances, so all finish.
-While a sequence of an earlier priority runs, media and prompts of later priorities are computed only now and then,
-because such a step is long and delays the next token of every sequence. A step of later priorities alone is kept short,
-because a request of the first may come at any time.
+sequence that too many later ones have overtaken moves up. Waiting sequences are admitted by rank. If pages run out, the
+last in rank goes back to waiting: the first always advances, so all finish. While a sequence of an earlier priority
+runs, media and prompts of later priorities are computed only now and then, because such a step is long and delays the
+next token of every sequence. A step of later priorities alone is kept short, because a request of the first may come at
+any time.
 
 A prefill may end before or after a medium, never inside it. It includes the medium if the step's budgets allow. A
 medium that exceeds them by itself runs first in a step.

@@ -119,7 +119,7 @@ class Sequence:
         return tuple(span for span in self.spans if start <= span.start < end)
 
     def roll_back_to(self, length: int) -> None:
-        """Discard everything computed from `length` on, and any head value of it that has not arrived."""
+        """Discard everything computed from `length` on, including head values that have not arrived yet."""
         self.cached_len = min(self.cached_len, length)
         self.rollbacks += 1
 

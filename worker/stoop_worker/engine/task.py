@@ -27,7 +27,7 @@ SpatialRef = tuple[float, ...]
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Answer a question, about the image if the request has one; without `reasoning` the model's default holds."""
+    """Answer a question, about the image if the request has one; without `reasoning` the model's default applies."""
 
     question: str
     reasoning: bool | None = None
@@ -78,7 +78,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """Write the next message of a chat. If the model asks for the date, it gets `today`, unless that is None."""
+    """Write the next message of a chat. A model that uses today's date gets `today`, unless it is None."""
 
     messages: tuple[Message, ...]
     today: date | None = None
@@ -118,7 +118,7 @@ class Rerank:
 
 @dataclass(frozen=True, slots=True)
 class Transcribe:
-    """Write down the speech in one window of 30 seconds, or its English translation.
+    """Transcribe the speech in one window of 30 seconds, or translate it into English.
 
     `language` is a code such as `en`; the model detects it if it is None. The model continues from `history`, the ids
     of earlier windows, and before these from the user's `prompt`; both lose their beginning if they are too long.

@@ -102,7 +102,7 @@ class FedRows:
 class PenaltyRows:
     """The losses of R rows' tokens: `presences_R` for each token sampled before, and `frequencies_R` for each time.
 
-    Both are float64. `counts_SV` (int32) says how often each seat's sequence has sampled each of V tokens.
+    Both are float64. `counts_SV` (int32) counts how often each seat's sequence has sampled each of V tokens.
     """
 
     counts_SV: Tensor
@@ -165,9 +165,9 @@ class PackedTexts:
     """N texts, packed one after another: text n has the rows from `starts[n]` to `starts[n + 1]`.
 
     `ids_T` and `positions_T` are int64; each text's positions count from 0. `starts_N1` (int32) are the same starts on
-    the device. In captured work only they are known, and `starts` is None: then some texts may be empty, their values
-    are read by nobody, and rows behind the last text hold anything. No text is longer than `longest`.
-    `kinds` are the kinds of vectors that each text wants. The model calls `on_progress` before each layer.
+    the device. In captured work only these are known, and `starts` is None: then some texts may be empty, nothing reads
+    their values, and rows after the last text hold arbitrary values. No text is longer than `longest`. `kinds` are the
+    kinds of vectors that each text wants. The model calls `on_progress` before each layer.
     """
 
     ids_T: Tensor
@@ -180,12 +180,12 @@ class PackedTexts:
 
     @property
     def firsts_N(self) -> Tensor:
-        """The rows where texts start, that of an empty one too."""
+        """The rows where texts start, including empty texts."""
         return self.starts_N1[:-1].clamp(max=len(self.ids_T) - 1)
 
     @property
     def bounds(self) -> tuple[int, ...]:
-        """The starts on the host; on a CUDA device work that was captured must not ask for them."""
+        """The starts on the host; captured work on a CUDA device must not read them."""
         return tuple(self.starts_N1.tolist()) if self.starts is None else self.starts
 
 

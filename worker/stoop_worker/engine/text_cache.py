@@ -1,4 +1,4 @@
-"""The values of texts seen before, so that a text that comes again takes no work."""
+"""The values of texts seen before, so that a repeated text costs no work."""
 
 from collections import OrderedDict
 
@@ -19,14 +19,14 @@ class TextCache:
         self.bytes = 0
 
     def get(self, text: Text) -> Values | None:
-        """Return the values of a text, which then counts as used last."""
+        """Return the values of a text, and mark it as used last."""
         found = self._held.get(text)
         if found is not None:
             self._held.move_to_end(text)
         return found
 
     def put(self, text: Text, values: Values) -> None:
-        """Keep the values of a text, and drop those that were not used for longest."""
+        """Keep the values of a text, and drop the least recently used ones."""
         size = _size(text, values)
         if size > self._limit or text in self._held:
             return

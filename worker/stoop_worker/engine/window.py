@@ -1,4 +1,4 @@
-"""The words found in one window of a recording. Times are seconds from the window's beginning."""
+"""The transcript of one window of a recording. Times are seconds from the window's beginning."""
 
 from dataclasses import dataclass
 

@@ -35,7 +35,7 @@ def boot(
 ) -> tuple[AnyEngine, Model | Encoder]:
     """Load the model, build the engine and warm it up; log each choice and its reason.
 
-    `on_loading` hears every second how much of the weights has been read.
+    `on_loading` is called every second with the progress of reading the weights.
     """
     if settings.threads:
         torch.set_num_threads(settings.threads)

@@ -66,7 +66,7 @@ class Child:
     async def ready(self, on_loading: Callable[[Loading], None]) -> Ready:
         """Wait for the engine's first answer; raises `ConfigError`, `CheckpointError`, or `EngineFault` if it ended.
 
-        `on_loading` hears how much of the weights has been read.
+        `on_loading` is called with the progress of reading the weights.
         """
         try:
             while isinstance(reply := await receive_async(self._reader), Loading):

@@ -15,14 +15,14 @@ _HEADER = struct.Struct("!Q")
 
 
 def send(connection: socket.socket, value: object, file: int | None = None) -> None:
-    """Send one value, with an open file beside it; blocks while the other end is behind. Raises OSError."""
+    """Send one value, and an open file with it; blocks while the other end does not read. Raises OSError."""
     frame = memoryview(_pack(value))
     sent = 0 if file is None else socket.send_fds(connection, [frame], [file])
     connection.sendall(frame[sent:])
 
 
 def receive(connection: socket.socket) -> tuple[Any, int | None]:
-    """Wait for one value, and the descriptor of the file beside it, now ours; EOFError if the other end has closed."""
+    """Wait for one value, and the descriptor of the file sent with it, now ours; EOFError if the other end closed."""
     header, files, _, _ = socket.recv_fds(connection, _HEADER.size, 1)
     if not header:
         raise EOFError
@@ -32,7 +32,7 @@ def receive(connection: socket.socket) -> tuple[Any, int | None]:
 
 
 def write(pipe: BinaryIO, value: object) -> None:
-    """Write one value to a pipe; blocks while the other end is behind. Raises OSError."""
+    """Write one value to a pipe; blocks while the other end does not read. Raises OSError."""
     pipe.write(_pack(value))
     pipe.flush()
 

@@ -45,7 +45,7 @@ class EngineSettings:
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """The child's news before `Ready`: the bytes of weights that have been read, and those of all weight files."""
+    """The child's message before `Ready`: the bytes of weights that have been read, and those of all weight files."""
 
     read: int
     total: int

@@ -1,4 +1,4 @@
-"""The progress of reading a model's weights: a log line now and then, and news for the front."""
+"""The progress of reading a model's weights: log lines, and messages to the front."""
 
 import time
 from collections.abc import Callable
@@ -16,7 +16,7 @@ _LOG_SECONDS = 5.0
 
 
 class Reading:
-    """Hears of every tensor that was read, and passes on less: news every second, a log line every 5 seconds."""
+    """Is called for every tensor that was read; reports to the front every second, and to the log every 5 seconds."""
 
     def __init__(
         self, on_loading: Callable[[Loading], None], *, clock: Callable[[], float] = time.perf_counter

@@ -1,4 +1,4 @@
-"""The engine behind its port, in a child process that the front watches and replaces."""
+"""The engine's port, over a child process that the front watches and replaces."""
 
 import asyncio
 from collections.abc import Callable, Sequence

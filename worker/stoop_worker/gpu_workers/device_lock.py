@@ -29,8 +29,8 @@ def lock_path(device: Device, model: str) -> Path:
 class DeviceLock:
     """A `flock` that the parent takes and a worker inherits.
 
-    The kernel frees it when the last process with the descriptor has ended, however it ended. The file stays, because
-    two processes could hold locks on two files of one name otherwise.
+    The kernel frees it when the last process with the descriptor has ended, however it ended. The file stays: if it
+    were removed, two processes could hold locks on two files of one name.
     """
 
     path: Path
@@ -42,7 +42,7 @@ class DeviceLock:
         return () if self._descriptor is None else (self._descriptor,)
 
     def take(self) -> bool:
-        """Return False while another process holds the lock. Without its file there is nothing to wait for."""
+        """Return False while another process holds the lock. Without its file it returns True."""
         if self._descriptor is not None:
             return True
         try:

@@ -1,4 +1,4 @@
-"""Every metric of the parent: those of its workers with a label for the GPU, and two of its own."""
+"""Every metric of the parent: its workers' metrics with a label for the GPU, and two of its own."""
 
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence

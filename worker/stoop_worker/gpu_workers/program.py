@@ -23,7 +23,7 @@ _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
 
 def tie_to(parent: int) -> None:
-    """Get SIGTERM once when the parent ends; end at once if it has ended already."""
+    """Have the kernel send SIGTERM once when the parent ends; end at once if it has ended already."""
     if hasattr(os, "pidfd_open"):
         try:
             watching = threading.Thread(target=_drain_after, args=(os.pidfd_open(parent),), daemon=True, name="parent")

@@ -68,7 +68,7 @@ def load(encoded: bytes, limits: ImageLimits, allocate: Allocate | None = None) 
     pixels are the same, in half the time.
     The digest covers the encoded bytes, because hashing the pixels takes half as long as decoding them. The pixels lie
     in the array that `allocate` returns, if it is given.
-    Metadata is not read, and a file that would keep a decoder for long is refused (see `structure`).
+    Metadata is not read, and a file that would keep a decoder busy for long is refused (see `structure`).
     Raises `ImageTooLarge` (bytes, pixels or work, known before decoding) or `ImageUndecodable`.
     """
     if len(encoded) > limits.max_bytes:

@@ -20,7 +20,7 @@ _MOST_EXCESS = 2
 
 @dataclass(frozen=True, slots=True)
 class PixelLimits:
-    """The least and the most pixels that a job asks for; None leaves them to the model."""
+    """The lowest and the highest number of pixels that a job allows; None leaves it to the model."""
 
     min_pixels: int | None = None
     max_pixels: int | None = None
@@ -49,7 +49,9 @@ class PatchRule:
         return self.patch * self.merge
 
     def within(self, pixels: "PixelLimits") -> "PatchRule":
-        """Return the rule with the limits that a job asks for; the other limit gives way where they contradict."""
+        """Return the rule with the limits that a job asks for; where the two contradict, the model's own limit gives
+        way.
+        """
         if pixels == ANY_PIXELS:
             return self
         most = min(pixels.max_pixels or max(self.max_pixels, pixels.min_pixels or 0), self.most_pixels)

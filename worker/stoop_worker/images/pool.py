@@ -9,10 +9,10 @@ __all__ = ["image_pool"]
 
 @contextlib.contextmanager
 def image_pool(threads: int) -> Iterator[ThreadPoolExecutor]:
-    """Keep a pool of threads for images; whoever leaves does not wait for those that still decode.
+    """Keep a pool of threads for images; leaving the `with` does not wait for threads that still decode.
 
     A thread cannot be stopped, so a worker that ends waits for it at the very end of the process. That is soon, because
-    `load` takes no file that would keep it for long.
+    `load` refuses files that would keep it busy for long.
     """
     pool = ThreadPoolExecutor(threads, "image")
     try:

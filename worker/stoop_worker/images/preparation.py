@@ -1,4 +1,4 @@
-"""A family's preparation of images before they reach it: cut into crops, resized to whole patches, or nothing."""
+"""A family's preparation of images: cutting them into crops, resizing them to whole patches, or nothing."""
 
 from stoop_worker.images.crops import Crops, cut
 from stoop_worker.images.load import Allocate, Image

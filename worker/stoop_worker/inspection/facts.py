@@ -21,7 +21,8 @@ _CAST: Final = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """The bytes that a worker needs, with floats in `dtype`: weights, keys and values of a token and of a full context.
+    """The bytes that a worker needs, with floats in `dtype`: for weights, and for keys and values of one token and of a
+    full context.
 
     None for a model without a KV cache.
     """

@@ -40,7 +40,7 @@ class StoredTensor:
 
     @property
     def parameters(self) -> int:
-        """The number of its values."""
+        """The number of values in the tensor."""
         return prod(self.shape)
 
 

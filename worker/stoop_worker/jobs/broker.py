@@ -19,7 +19,7 @@ class Isolation(StrEnum):
 
 
 class DeliveryKey(NamedTuple):
-    """Distinguishes a delivery from every other, also from an earlier one of the same job."""
+    """Distinguishes a delivery from every other, including earlier ones of the same job."""
 
     partition: int
     lane: str

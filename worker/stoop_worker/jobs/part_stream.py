@@ -13,7 +13,7 @@ Found = Callable[[Recording], None]
 
 
 class PartStream:
-    """The parts in their order; iterate it once. It raises what decoding raised."""
+    """The parts in their order; iterate it once. It raises the errors of decoding."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -25,7 +25,7 @@ class PartStream:
         self._loop.call_soon_threadsafe(self._parts.put_nowait, part)
 
     async def follow(self, decoding: "asyncio.Task[None]") -> None:
-        """Take parts until this task ends, and wait for the first one; raises what the task raised."""
+        """Take parts until this task ends, and wait for the first one; raises the task's error."""
         self._decoding = decoding
         decoding.add_done_callback(lambda _: self._parts.put_nowait(None))
         self._first = await self._next()
@@ -45,9 +45,8 @@ class PartStream:
 
 @contextlib.asynccontextmanager
 async def part_stream(decode: Callable[[Found], Awaitable[None]]) -> AsyncIterator[PartStream]:
-    """Decode beside the caller, and yield once there is a part; a caller that leaves ends the decoding.
-
-    Raises what `decode` raises before the first part.
+    """Decode concurrently with the caller, and yield once there is a part; leaving the `with` ends the decoding. Raises
+    the errors of `decode` before the first part.
     """
     parts = PartStream()
 

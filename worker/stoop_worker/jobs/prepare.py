@@ -57,10 +57,8 @@ class PreparerPort(Protocol):
 
 
 async def on_thread(pool: Executor, work: Callable[[], _Value], interrupt: Callable[[], None] | None = None) -> _Value:
-    """Do the work on a thread.
-
-    A caller that is cancelled still waits for it, because it holds its memory; `interrupt` is called first and may end
-    the work early.
+    """Do the work on a thread. A cancelled caller still waits for the thread, because the work uses the caller's
+    memory; `interrupt` is called first and may end the work early.
     """
     running = asyncio.get_running_loop().run_in_executor(pool, work)
     try:
@@ -226,8 +224,8 @@ class Images:
     async def prepared_all(self, wanted: Sequence[WantedImage], submitted: float) -> AsyncIterator[list[Prepared]]:
         """Yield all images of a job, in their order; raises an `ImageError`. See `prepared`.
 
-        A job waits for later images while it holds earlier ones. So that jobs cannot wait for each other's for ever, a
-        few at a time prepare several images, and none may hold more than its share of the budget.
+        A job waits for later images while it holds earlier ones. Only a few jobs at a time may prepare several images,
+        so that they cannot deadlock, and none may hold more than its share of the budget.
         """
         async with contextlib.AsyncExitStack() as stack:
             ready: list[Prepared] = []

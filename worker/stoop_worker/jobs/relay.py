@@ -23,7 +23,7 @@ class Relay:
         self._inside: dict[str, asyncio.Event] = {}  # requests in the engine, each with the event of its release
 
     def attach(self, engine: EnginePort) -> None:
-        """Set the engine that delivers here. The two need each other, so this comes second."""
+        """Set the engine that delivers here. Each needs the other, so this is called after both exist."""
         self._engine = engine
 
     def deliver(self, outputs: Sequence[Output]) -> None:

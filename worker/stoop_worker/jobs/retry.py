@@ -21,7 +21,7 @@ _OF_THE_STORE = (FailureCode.STORAGE_UNAVAILABLE, FailureCode.IMAGE_TIMEOUT, Fai
 
 
 def after_failure(failure: Failure, *, attempt: int, most: int, chance: float) -> Outcome:
-    """Return the outcome of a failed run, the `attempt`-th (from 1) of at most `most`.
+    """Return the outcome of a failed run, which was attempt number `attempt` (from 1) of at most `most`.
 
     A retryable failure is tried again after a delay that grows with each attempt; `chance` as in `backoff_seconds`.
     After the last attempt the job becomes a dead letter. Do not count runs that ended because their worker died.

@@ -57,7 +57,7 @@ class Index:
         self._open()
 
     def lookup(self, name: str) -> tuple[bool, int]:
-        """Return whether this row is done, and how many failures it has had before its retries."""
+        """Return whether this row is done, and how many times it has failed."""
         found = self._file.execute("SELECT done, failures FROM rows WHERE digest = ?", [_digest(name)]).fetchone()
         return (bool(found[0]), found[1]) if found else (False, 0)
 

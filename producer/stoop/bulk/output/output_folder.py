@@ -92,7 +92,7 @@ class Output:
             raise
 
     def lookup(self, name: str) -> tuple[bool, int]:
-        """Return whether this row is done, and how many failures it has had before its retries."""
+        """Return whether this row is done, and how many times it has failed."""
         return self._index.lookup(name)
 
     def put(self, line: Line) -> bool:

@@ -32,7 +32,7 @@ class Example(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Cause(msgspec.Struct, frozen=True):
-    """A failure code, how many rows it has, and the first of them."""
+    """A failure code, the number of rows that failed with it, and the first of these."""
 
     code: str
     count: int
@@ -112,7 +112,7 @@ def read_speed(folder: Path) -> Speed | None:
 def print_summary(
     console: Console, folder: Path, summary: Summary, unit: Unit = IMAGES, *, place: str | None = None
 ) -> None:
-    """Print the counts on one line, and the failures in a table. `place` has the shards; by default the folder has."""
+    """Print the counts on one line, and the failures in a table. `place` holds the shards, by default the folder."""
     ended = summary.completed + summary.failed
     console.print(
         f"{ended:,} {unit.plural}: {summary.completed:,} answered, {summary.failed:,} failed, in"

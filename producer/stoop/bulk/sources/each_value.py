@@ -18,7 +18,7 @@ __all__ = ["EachValue", "read_objects"]
 class EachValue:
     """The first `most` rows of `source` (None: all), each as often as its field has `values`, named `row [value]`.
 
-    `skill` is for rows that name none. A row is there once if it has the field itself, if its skill does not take the
+    `skill` is for rows that name none. A row appears once if it has the field itself, if its skill does not take the
     field, or if the row has a problem.
     """
 

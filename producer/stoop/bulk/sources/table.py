@@ -24,8 +24,8 @@ _GROUP: Final = 16  # small, because rows may contain their images
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The way from records to rows: the `columns` to read beside the main one, and the function that makes a row of
-    them.
+    """The rule that turns records into rows: the `columns` to read beside the main one, and the function that makes a
+    row of them.
 
     `make` takes the record's number, the record, the main column and the file's folder. With `lenient`, bytes of a CSV
     file that are not UTF-8 become lone surrogates instead of ending the run.

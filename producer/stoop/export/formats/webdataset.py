@@ -1,8 +1,8 @@
 """WebDataset: tar shards in which an image and its JSON share a name, next to each other.
 
 The JSON has the image's address, its size and orientation, and the results about it as the model gave them: in the
-frame of the pixels as they are stored. Names have no dot but the one before their suffix,
-since readers cut them at the first.
+frame of the pixels as they are stored. Names have no dot except the one before their suffix, because readers cut them
+at the first.
 """
 
 import contextlib
@@ -28,7 +28,9 @@ _SHARD_BYTES: Final = 512 << 20
 
 
 def write_webdataset(dataset: Dataset, out: Path) -> None:
-    """Write `shard-000000.tar` and on into the folder: 1,000 images or half a GiB each, whichever comes first."""
+    """Write `shard-000000.tar`, `shard-000001.tar` and so on into the folder: 1,000 images or half a GiB each,
+    whichever comes first.
+    """
     out.mkdir()
     samples = _samples(dataset)
     number = 0

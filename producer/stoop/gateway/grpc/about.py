@@ -37,7 +37,7 @@ async def server_live(call: RpcCall, request: Any) -> Any:
 
 
 async def server_ready(call: RpcCall, request: Any) -> Any:
-    """Answer `ServerReady`: the gateway does not drain, Redis answers, and a worker lives."""
+    """Answer `ServerReady`: the gateway is not draining, Redis answers, and a worker is alive."""
     try:
         ready = not call.gateway.draining and await living_workers(call.gateway) > 0
     except ApiError:
@@ -51,7 +51,7 @@ async def server_metadata(call: RpcCall, request: Any) -> Any:
 
 
 async def model_ready(call: RpcCall, request: Any) -> Any:
-    """Answer `ModelReady`: a worker of the model lives. A model unknown or forbidden to the key is not ready."""
+    """Answer `ModelReady`: a worker of the model is alive. A model unknown or forbidden to the key is not ready."""
     try:
         found = await allowed_models(call, request.name, request.version)
     except ApiError as error:

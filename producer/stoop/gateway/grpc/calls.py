@@ -42,7 +42,7 @@ _FAULTS: Final = frozenset({StatusCode.INTERNAL, StatusCode.UNKNOWN, StatusCode.
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A call that has ended: its answer, or the error instead of one. `metadata` goes behind both."""
+    """A call that has ended: its answer, or the error instead of one. `metadata` is sent after either."""
 
     answer: Any
     error: ApiError | None

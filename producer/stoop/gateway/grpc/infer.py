@@ -1,4 +1,4 @@
-"""From a `ModelInferRequest` to a job, and from its answer to `ModelInferResponse`s."""
+"""Turns a `ModelInferRequest` into a job, and its answer into `ModelInferResponse`s."""
 
 import time
 from collections.abc import AsyncGenerator, Mapping
@@ -38,7 +38,7 @@ class Inference:
 
     @property
     def wants_last(self) -> bool:
-        """Return whether the caller wants a response without outputs behind the last one of a stream."""
+        """Return whether the caller wants a stream to end with a response without outputs."""
         given = self.request.parameters
         return _EMPTY_FINAL in given and bool(given[_EMPTY_FINAL].bool_param)
 

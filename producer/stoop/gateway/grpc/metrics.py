@@ -12,7 +12,7 @@ _SECONDS: Final = (0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 
 
 
 class GrpcMetrics:
-    """Counts the calls of one gateway; `limited` counts a refusal beside those of HTTP."""
+    """Counts the calls of one gateway; `limited` counts a refusal together with those over HTTP."""
 
     def __init__(self, registry: CollectorRegistry, limited: Callable[[object], None]) -> None:
         self._limited = limited
@@ -35,7 +35,7 @@ class GrpcMetrics:
         self._seconds_of: Callable[..., Any] = cache(seconds.labels)
 
     def ended(self, method: str, status: str, seconds: float, code: object) -> None:
-        """Count a call that has ended; `code` is that of its error, or None."""
+        """Count a call that has ended; `code` is its error's code, or None."""
         self._calls_of(method, status).inc()
         self._seconds_of(method).observe(seconds)
         self._limited(code)

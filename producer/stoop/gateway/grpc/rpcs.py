@@ -1,4 +1,4 @@
-"""The table of RPCs. gRPC's router is made from it, and nothing is served beside it."""
+"""The table of RPCs. gRPC's router is made from it, and nothing else is served."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -40,11 +40,11 @@ STREAM: Final = Rpc(name="ModelStreamInfer", limited=False)
 
 
 def router(gateway: "Gateway") -> grpc.GenericRpcHandler:
-    """Return what gRPC's server finds the RPCs by.
+    """Return the handler by which gRPC's server finds the RPCs.
 
-    Messages pass it as bytes: a message that cannot be read is then a caller's error, with a line in the log. To gRPC
-    every RPC has a stream of requests, because gRPC reads the message of any other RPC before its handler runs: so
-    the key and the limits are checked first.
+    It passes messages as bytes, so that an unreadable message is a caller's error with a line in the log. It declares
+    every RPC with a stream of requests: of any other RPC gRPC would read the message before the handler could check the
+    key and the limits.
     """
     calls = Calls(gateway)
     methods = {rpc.name: grpc.stream_unary_rpc_method_handler(_answering(calls, rpc)) for rpc in RPCS}

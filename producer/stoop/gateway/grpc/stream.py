@@ -1,7 +1,7 @@
 """`ModelStreamInfer`: a stream of requests, each answered as it comes, by one response or by many.
 
-Requests of one stream run side by side, so their responses mix; each has its request's id. A request that fails has
-an `error_message`, and the stream goes on, unless the caller's metadata `triton_grpc_error: true` ends it with the
+Requests of one stream run concurrently, so their responses mix; each has its request's id. A request that fails has
+an `error_message`, and the stream continues, unless the caller's metadata `triton_grpc_error: true` ends it with the
 error's status. When the caller cancels the stream, the jobs of all its requests are cancelled.
 """
 

@@ -1,4 +1,4 @@
-"""The causes of dead letters: one look a second for all viewers, however many letters there are."""
+"""The causes of dead letters: read once a second for all viewers, however many letters there are."""
 
 import asyncio
 import re
@@ -50,7 +50,7 @@ class Causes(msgspec.Struct, frozen=True):
 
 
 class CauseWatch:
-    """Groups the newest dead letters; a look that is younger than a second serves everybody."""
+    """Groups the newest dead letters; one reading serves every caller for a second."""
 
     def __init__(self, operator: Operator, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._operator = operator
@@ -60,7 +60,7 @@ class CauseWatch:
         self._until = 0.0
 
     async def look(self) -> Causes:
-        """Return the causes now. Raises `QueueUnavailable`."""
+        """Return the current causes. Raises `QueueUnavailable`."""
         async with self._looking:
             if self._last is None or self._clock() >= self._until:
                 self._last = await self._group()
@@ -68,7 +68,7 @@ class CauseWatch:
             return self._last
 
     def forget(self) -> None:
-        """Look anew next time: letters have gone."""
+        """Read anew at the next call, because letters were removed."""
         self._until = 0.0
 
     async def _group(self) -> Causes:

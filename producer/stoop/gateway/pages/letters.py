@@ -51,14 +51,14 @@ class LetterView(msgspec.Struct, frozen=True):
 
 
 class LetterPage(msgspec.Struct, frozen=True):
-    """Some dead letters, newest first; `before` is where the next page begins, null behind the last."""
+    """Some dead letters, newest first; `before` is where the next page begins, null after the last."""
 
     letters: list[LetterView]
     before: str | None
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The number of letters chosen, and their fates: `gone` were there no more, `lives` run again already."""
+    """The number of letters chosen, and their fates: `gone` no longer existed, and `lives` already run again."""
 
     matched: int
     redriven: int = 0
@@ -74,7 +74,7 @@ def view_of(letter: DeadLetter) -> LetterView:
 
 
 async def list_letters(call: Call) -> Response:
-    """Answer `GET /v1/dead`, with the filters `code`, `message` and `search`, from behind the letter `before`."""
+    """Answer `GET /v1/dead`, with the filters `code`, `message` and `search`, beginning after the letter `before`."""
     asked = call.request.query_params
     before = asked.get("before")
     if before is not None and not _LETTER.fullmatch(before):

@@ -1,4 +1,4 @@
-"""One look at the queue a second, for all viewers of the dashboard together; none while nobody looks."""
+"""Reads the queue once a second for all viewers of the dashboard together, and not at all without viewers."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ _LANES_SECONDS: Final = 300.0
 
 
 class QueueView(msgspec.Struct, frozen=True, kw_only=True):
-    """The queue at `at` (Redis's time, Unix ms): lanes, workers, tenants, and the counts beside them.
+    """The queue at `at` (Redis's time, Unix ms): lanes, workers, tenants, and other counts.
 
     `totals` count since the queue was made: endings by state, and `dead`, `retried`, `reclaimed`.
     """
@@ -36,7 +36,7 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueWatch:
-    """Looks at the queue for any number of viewers."""
+    """Reads the queue for any number of viewers."""
 
     def __init__(self, operator: Operator, lanes: Iterable[str]) -> None:
         self._operator = operator
@@ -47,7 +47,7 @@ class QueueWatch:
         self._next: asyncio.Future[bytes] | None = None
 
     async def look(self) -> QueueView:
-        """Look at the queue now. Raises `QueueUnavailable`."""
+        """Read the queue now. Raises `QueueUnavailable`."""
         if time.monotonic() >= self._lanes_until:
             self._lanes.update(await self._operator.lanes())
             self._lanes_until = time.monotonic() + _LANES_SECONDS
@@ -68,7 +68,7 @@ class QueueWatch:
 
     @contextlib.contextmanager
     def viewing(self) -> Iterator[None]:
-        """Keep looking inside the `with`."""
+        """Keep reading the queue inside the `with`."""
         self._viewers += 1
         try:
             yield
@@ -78,7 +78,7 @@ class QueueWatch:
                 self.close()
 
     def coming(self) -> "asyncio.Future[bytes]":
-        """Return the look that comes next as JSON, the same for every viewer.
+        """Return the next reading as JSON, the same for every viewer.
 
         It is {"error": {"message"}} while Redis cannot be reached.
         """
@@ -89,7 +89,7 @@ class QueueWatch:
         return self._next
 
     def close(self) -> None:
-        """Look no more, until the next viewer; idempotent."""
+        """Stop reading until the next viewer; idempotent."""
         if self._task is not None:
             self._task.cancel()
         self._task = self._next = None

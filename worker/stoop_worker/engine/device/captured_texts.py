@@ -39,7 +39,7 @@ def shapes(longest: int) -> list[TextShape]:
 
 
 def send_rows(texts: Sequence[Text], to_device: ToDevice) -> tuple[Tensor, Tensor]:
-    """Return ids_T and positions_T of texts one behind another, both int64, on the device."""
+    """Return ids_T and positions_T of texts one after another, both int64, on the device."""
     lengths = np.array([len(text.ids) for text in texts])
     ends = lengths.cumsum()
     ids = np.fromiter(chain.from_iterable(text.ids for text in texts), np.int64, ends[-1])

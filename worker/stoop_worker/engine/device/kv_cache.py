@@ -53,5 +53,5 @@ class KVCache:
         self.copy_on_device(sources_B, targets_B)
 
     def copy_on_device(self, sources_B: Tensor, targets_B: Tensor) -> None:
-        """Do the same with page numbers on the device; a copy from page -1 does nothing."""
+        """Copy pages whose numbers are already on the device; a copy from page -1 does nothing."""
         copy_pages(self._pages, sources_B, targets_B)

@@ -27,7 +27,7 @@ class PackedBytes:
         return self._used + count <= self._size
 
     def take(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """Return the next array, a view of the bytes with whatever they contain."""
+        """Return the next array, a view of the bytes, which are not initialised."""
         start, end = self._used, self._used + prod(shape) * dtype.itemsize
         self._used = padded(end)
         return self._stretch[start:end].view(dtype).view(shape)

@@ -17,7 +17,7 @@ __all__ = ["TokenCounts"]
 class TokenCounts:
     """The counts of each seat, on the device: the next step samples before the host knows the last step's tokens.
 
-    They have their memory from the start; `KVMemory` leaves room for it.
+    They are allocated at the start; `KVMemory` leaves room for them.
     """
 
     def __init__(self, seats: int, vocabulary: int, device: torch.device) -> None:

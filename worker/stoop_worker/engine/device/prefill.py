@@ -1,4 +1,4 @@
-"""Several positions of some sequences at once: media encoded, keys and values kept, the last positions read.
+"""Runs several positions of some sequences at once: encodes media, stores keys and values, reads the last positions.
 
 Decodes may join, with one position each.
 

@@ -1,4 +1,4 @@
-"""Packs texts one behind another, and runs an encoder over them. T tokens, N texts."""
+"""Packs texts one after another, and runs an encoder over them. T tokens, N texts."""
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise

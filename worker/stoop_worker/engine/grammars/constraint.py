@@ -1,4 +1,4 @@
-"""One text on its way through a grammar."""
+"""The progress of one text through a grammar."""
 
 from llguidance import LLMatcher
 
@@ -17,8 +17,8 @@ class Constraint:
     def take(self, token: int) -> bool:
         """Follow the next token; return whether another can follow.
 
-        None can if the text is complete, if a bound on the grammar's work is reached, or if the grammar does not allow
-        the token.
+        No token can if the text is complete, if a bound on the grammar's work is reached, or if the grammar does not
+        allow the token.
         """
         return self.matcher.consume_token(token) and not self.matcher.is_stopped()
 

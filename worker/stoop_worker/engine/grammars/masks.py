@@ -22,7 +22,7 @@ _Way = Callable[[Sequence[Constraint], npt.NDArray[np.int32]], None]
 
 
 class Masks:
-    """Computes masks: those of several texts in one thread, in a few or in many, whichever was fastest lately.
+    """Computes the masks of several texts on one, a few or many threads, whichever was fastest recently.
 
     A mask takes 10 us by a schema and 400 us by some expressions; the time to wake threads depends on the machine.
     """
@@ -33,7 +33,7 @@ class Masks:
         self._fills = 0
 
     def fill(self, constraints: Sequence[Constraint], masks_NW: npt.NDArray[np.int32]) -> None:
-        """Write the mask of each text to its row; in a broken constraint only the ends of a text may come."""
+        """Write the mask of each text to its row; a broken constraint allows only the ids that end a text."""
         assert masks_NW.flags.c_contiguous and len(masks_NW) >= len(constraints)
         if len(constraints) <= 1:
             _compute_each(constraints, masks_NW)

@@ -12,7 +12,7 @@ _INTRODUCER = re.compile(rb"[!,;]")  # Pillow skips anything else between blocks
 
 
 def lean_gif(encoded: bytes) -> bytes:
-    """Return the file with only the last graphic control before its first image; raises `ImageTooLarge`."""
+    """Return the file with its first image and only the last graphic control before that; raises `ImageTooLarge`."""
     first = _HEAD + (3 * (2 << (encoded[10] & 7)) if len(encoded) > 10 and encoded[10] & 0x80 else 0)
     control, at, left = b"", first, _MOST_BLOCKS
     while (found := _INTRODUCER.search(encoded, at)) and found.group() == b"!":

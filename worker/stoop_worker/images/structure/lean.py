@@ -1,4 +1,4 @@
-"""Choose the walk by the file's first bytes."""
+"""Chooses the walk by the file's first bytes."""
 
 from stoop_worker.images.structure.bmp import check_bmp
 from stoop_worker.images.structure.gif import lean_gif

@@ -10,9 +10,8 @@ _END = b"\0\0\0\0IEND\xaeB`\x82"
 
 
 def lean_png(encoded: bytes) -> bytes:
-    """Return head, palette and image data up to the first chunk that is none; raises `ImageTooLarge`.
-
-    So texts, profiles and an animation's later frames are not read. Pillow would inflate and check each.
+    """Return head, palette and image data up to the first other chunk after them; raises `ImageTooLarge`. So texts,
+    profiles and an animation's later frames, which Pillow would inflate and check, are not read.
     """
     kept, data, at = [encoded[:_SIGNATURE]], None, _SIGNATURE
     for _ in range(_MOST_CHUNKS):

@@ -1,8 +1,8 @@
 """One window at rising temperatures, until its text is plausible: Whisper's fallback.
 
 The limits are those of the Whisper paper (section 4.5): a text that compresses well repeats itself, and a low
-log-probability means that the model guesses. Low odds in a window where probably nobody speaks are silence, which no
-temperature would mend.
+log-probability means that the model guesses. A low log-probability in a window where probably nobody speaks means
+silence, and no temperature helps.
 """
 
 from collections.abc import Awaitable, Callable
@@ -35,7 +35,7 @@ class Attempt:
 
 
 def is_silent(window: Window) -> bool:
-    """Return whether probably nobody speaks in the window."""
+    """Return whether the window is probably silent."""
     return window.no_speech > _NO_SPEECH and window.average_logprob < _LEAST_LOGPROB
 
 

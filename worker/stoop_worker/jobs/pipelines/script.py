@@ -1,4 +1,6 @@
-"""The transcript of a recording while it grows: passages in the order of the recording, whenever they come."""
+"""The transcript of a recording while it grows: passages in the order of the recording, in whatever order they are
+found.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -74,7 +76,7 @@ class Script:
                 self._emit(passage)
 
     def end(self, duration: float) -> Transcription:
-        """Return all passages of a recording that had this many seconds."""
+        """Return all passages; `seconds` is the length of the recording."""
         usage = self._usage or Usage(0, 0, 0, 0.0, 0.0, 0.0)
         return Transcription(self.language or "", duration, tuple(self._passages), usage, self._reason)
 

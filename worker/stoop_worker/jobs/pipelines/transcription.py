@@ -2,7 +2,7 @@
 
 The loop over the windows of a span is that of Whisper's own `transcribe`: a window begins where the last whole segment
 of the one before ended, and the model reads its text from before. A window that needed a high temperature is not read
-again, because its errors would be repeated. Spans that are heard at the same time do not know each other's text.
+again, because its errors would be repeated. Spans that are transcribed at the same time do not see each other's text.
 """
 
 import asyncio
@@ -54,11 +54,12 @@ async def transcribe(
     report: Callable[[Passage], None],
     windows: Windows,
 ) -> Transcription:
-    """Write down a recording by many requests like this one, and call `report` with each passage once it is known.
+    """Transcribe a recording by many requests like this one, and call `report` with each passage once it is known.
 
-    The request's task is a `Transcribe`. The `parts` of the recording follow each other. If windows are heard at the
-    same time, the ids of their requests begin with this one's. Passages are reported in the order of the recording in
-    any case. Raises what `run` and `parts` raise, and `AudioTooLarge` if there is more text than a transcript may have.
+    The request's task is a `Transcribe`. The `parts` of the recording follow each other. If windows are transcribed at
+    the same time, the ids of their requests begin with this one's. Passages are reported in the order of the recording
+    in any case. Raises the errors of `run` and `parts`, and `AudioTooLarge` if there is more text than a transcript may
+    have.
     """
     assert isinstance(request.task, Transcribe), "only speech is transcribed"
     script = Script(request.task.language, report)
@@ -131,13 +132,12 @@ class _Hearing:
     script: Script
 
     def named(self, request_id: str) -> "_Hearing":
-        """Return one whose requests have another id."""
+        """Return a copy whose requests have another id."""
         return replace(self, request=replace(self.request, id=request_id))
 
     async def hear(self, spoken: _Spoken, task: Transcribe, windows: Budget | None = None) -> Transcribe:
-        """Hear a span, and return the task for one that follows it.
-
-        Without `windows` the caller has borrowed one, which is enough because a span has one at a time.
+        """Transcribe a span, and return the task for the next span. Without `windows` the caller has borrowed a window,
+        which is enough because a span has one at a time.
         """
         part, span = spoken.part, spoken.span
         seek = quiet_from = span.start

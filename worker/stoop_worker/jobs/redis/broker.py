@@ -104,7 +104,7 @@ class RedisBroker:
         return claimed
 
     async def wait(self, timeout: float) -> None:
-        """Wait on connections of its own, which block; nothing is claimed by it."""
+        """Wait with blocking reads on separate connections; this claims nothing."""
         if not self._claims.blocked:
             await self._watch.wait(timeout)
             return
@@ -130,7 +130,7 @@ class RedisBroker:
         return Held(tuple(lost), tuple(cancelled))
 
     async def reclaim(self) -> int:
-        """Ask, part by part and a hundred entries at a time, for what dead workers hold."""
+        """Take over the entries of dead workers, part by part and a hundred at a time."""
         handled = 0
         for part in self._config.parts:
             keys, last = self._config.streams(part), _RECLAIMED_AT_ONCE
@@ -141,7 +141,7 @@ class RedisBroker:
         return handled
 
     def now(self) -> int:
-        """Return Redis's time as last read, and counted on by this machine's monotonic clock."""
+        """Return Redis's time as last read, plus the time since then by this machine's monotonic clock."""
         return self._clock + _monotonic()
 
     async def append(self, groups: Sequence[EventGroup]) -> list[bool]:

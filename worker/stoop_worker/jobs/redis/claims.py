@@ -26,7 +26,7 @@ _ROUNDS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class ClaimPlan:
-    """One claim from one part: at most `permits`.
+    """One claim from one part, of at most `permits` jobs.
 
     `occupancy` describes the worker: `idle` (it holds nothing), `busy`, or `small` (it holds a small batch of the
     quarantine). With `quarantine_first` the quarantine comes before the lanes; without it, only if the lanes are empty.
@@ -74,7 +74,7 @@ class Claims:
         )
 
     def accept(self, deliveries: Iterable[Delivery], plan: ClaimPlan) -> list[Delivery]:
-        """Add the deliveries of a claim, and return the new ones: a re-created group gives out old ones again."""
+        """Add the deliveries of a claim, and return the new ones: a re-created group delivers old ones again."""
         fresh = [one for one in deliveries if one.key not in self.held]
         self.held.update((one.key, one) for one in fresh)
         cost = sum(self._cost_of(one) for one in fresh)

@@ -19,8 +19,8 @@ class BrokerConfig:
 
     `lanes` are claimed from first to last, the last one having a minimum share. `models` say whose lanes these are: a
     short name for `<model>:<lane>`, None for the lanes without a model. `worker` must be new for each start of a
-    process. Durations are in seconds: `lease` without `extend` and the worker counts as dead; results are kept for
-    `result_ttl`, those of a lane in `lane_result_ttls` for as long as that says, and the events of an ended job for
+    process. Durations are in seconds: a worker counts as dead after `lease` without `extend`; results are kept for
+    `result_ttl`, those of a lane in `lane_result_ttls` for the time given there, and the events of an ended job for
     `log_ttl`. At most `small_batch` jobs whose worker died under them run
     together. A tenant has at most `tenant_limit` jobs of a lane in flight, in all workers; None: no limit.
     """

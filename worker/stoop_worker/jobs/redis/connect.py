@@ -1,4 +1,4 @@
-"""From the queue's URL to a client of redis-py, for one server, the Sentinels' master or a Cluster."""
+"""Makes a redis-py client from the queue's URL, for one server, the Sentinels' master or a Cluster."""
 
 import random
 from typing import Any
@@ -31,7 +31,7 @@ class _Cluster(RedisCluster):
 
 
 def read_url(url: str) -> RedisUrl:
-    """Read the URL; raises `ConfigError`, which repeats nothing of it."""
+    """Read the URL; raises a `ConfigError` that does not repeat it."""
     try:
         return read_redis_url(url)
     except ValueError as error:
@@ -63,7 +63,9 @@ def connect(url: RedisUrl, *, timeout: float) -> Client:
 
 
 def make_connection(client: Client) -> Any:
-    """Return a new connection that is the caller's own; of a Cluster, to any node: a channel reaches them all."""
+    """Return a new connection that is the caller's own. In a Cluster it is to any node, because a message reaches them
+    all.
+    """
     if isinstance(client, Redis):
         return client.connection_pool.make_connection()  # type: ignore[no-untyped-call]
     node = random.choice(client.get_nodes() or list(client.nodes_manager.startup_nodes.values()))
@@ -71,7 +73,7 @@ def make_connection(client: Client) -> Any:
 
 
 async def disconnect(client: Client) -> None:
-    """Let go of every connection, also from under a command that blocks; the next command connects anew."""
+    """Drop every connection, even one on which a command blocks; the next command connects anew."""
     if isinstance(client, Redis):
         await client.connection_pool.disconnect()
     else:

@@ -17,7 +17,7 @@ _TIMEOUT_SECONDS = 10.0
 
 
 class Watch:
-    """Knows up to where each lane has been claimed, and reads on from there.
+    """Remembers up to where each lane has been claimed, and reads from there.
 
     `lanes` are the streams of each part. One read watches them all, but on a Cluster, which keeps partitions apart:
     there each part has a connection of its own.
@@ -72,7 +72,7 @@ class Watch:
                 await asyncio.sleep(min(max(0.0, deadline - loop.time()), backoff.next()))
 
     async def close(self) -> None:
-        """Disconnect; a wait that goes on returns."""
+        """Disconnect; a wait in progress returns."""
         self._closed.set()
         await self._redis.close()
 

@@ -1,4 +1,4 @@
-"""The spans of a delivery, made after its end from times that the worker has anyway."""
+"""The spans of a delivery, made after its end from times that the worker measures anyway."""
 
 from collections.abc import Callable
 from typing import Final, Protocol
@@ -38,7 +38,7 @@ class JobSpans:
     """Makes the spans of each delivery that this worker settled, in the trace of its job.
 
         queue      from the submission to the claim of the first attempt
-        process    an attempt, from its claim to its end; also one whose worker died, from what Redis knows of it
+        process    an attempt, from its claim to its end; also one whose worker died, as recorded in Redis
           fetch, image, generate (with prefill and decode), settle
 
     With `content` spans have questions and answers.
