@@ -127,7 +127,7 @@ BUILT_IN: Final[Mapping[str, SkillSpec]] = MappingProxyType(
             ),
             SkillSpec(
                 name=Skill.TRANSCRIBE.value,
-                summary="Write down what is said in a recording.",
+                summary="Transcribe the speech in a recording.",
                 fields=("audio",),
                 required=("audio",),
                 output="transcript",
@@ -135,7 +135,7 @@ BUILT_IN: Final[Mapping[str, SkillSpec]] = MappingProxyType(
             ),
             SkillSpec(
                 name=Skill.TRANSLATE.value,
-                summary="Write down in English what is said in a recording.",
+                summary="Translate the speech in a recording into English text.",
                 fields=("audio",),
                 required=("audio",),
                 output="transcript",

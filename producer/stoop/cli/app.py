@@ -31,8 +31,10 @@ COMMANDS: Final = (
     CommandEntry("gaze", "stoop.cli.skills:gaze", _ASK, "Find the place in an image that a person looks at."),
     CommandEntry("embed", "stoop.cli.texts:embed", _ASK, "Turn texts into vectors."),
     CommandEntry("rerank", "stoop.cli.texts:rerank", _ASK, "Score how well documents answer a query."),
-    CommandEntry("transcribe", "stoop.cli.speech:transcribe", _ASK, "Write down what is said in a recording."),
-    CommandEntry("translate", "stoop.cli.speech:translate", _ASK, "Write down in English what is said in a recording."),
+    CommandEntry("transcribe", "stoop.cli.speech:transcribe", _ASK, "Transcribe the speech in a recording."),
+    CommandEntry(
+        "translate", "stoop.cli.speech:translate", _ASK, "Translate the speech in a recording into English text."
+    ),
     CommandEntry("run", "stoop.cli.skills:run", _ASK, "Run any skill by name, including one from another package."),
     CommandEntry("schedule", "stoop.cli.schedule:schedule", _ASK, "Answer several questions at once, side by side."),
     CommandEntry("result", "stoop.cli.result:result", _ASK, "Wait for the answer to an earlier job."),

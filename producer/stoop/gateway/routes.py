@@ -156,8 +156,8 @@ _OPENAI: Final = (
         streams=True,
     ),
     _openai("/v1/embeddings", texts.embed, texts.EmbeddingsRequest, "Embed texts.", answer=texts.EmbeddingsResponse),
-    _audio("transcriptions", Skill.TRANSCRIBE, audio.transcribe, "Write down what is said.", streams=True),
-    _audio("translations", Skill.TRANSLATE, audio.translate, "Write down in English what is said."),
+    _audio("transcriptions", Skill.TRANSCRIBE, audio.transcribe, "Transcribe the speech in a recording.", streams=True),
+    _audio("translations", Skill.TRANSLATE, audio.translate, "Translate the speech in a recording into English text."),
     *(_rerank(path) for path in ("/v1/rerank", "/v2/rerank", "/rerank", "/v1/reranking", "/reranking")),
     *(_llama(path) for path in ("/embedding", "/embeddings")),
 )

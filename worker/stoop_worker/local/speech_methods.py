@@ -33,7 +33,7 @@ class SpeechMethods(ABC):
         settings: Mapping[str, Any] | None = None,
         **options: Unpack[SpeechOptions],
     ) -> dict[str, Any]:
-        """Write down what is said: {"transcript": {"text", "language", "duration", "segments"[, "words"]}}.
+        """Transcribe speech: {"transcript": {"text", "language", "duration", "segments"[, "words"]}}.
 
         With `stream` the answer is {"segments": an async iterator}, whose `transcript` is set at its end.
         """
@@ -47,5 +47,5 @@ class SpeechMethods(ABC):
         settings: Mapping[str, Any] | None = None,
         **options: Unpack[SpeechOptions],
     ) -> dict[str, Any]:
-        """Write down in English what is said, like `transcribe`; `language` is the spoken one."""
+        """Translate speech into English text, otherwise like `transcribe`; `language` is the spoken one."""
         return await self.run("translate", audio=audio, stream=stream, settings=settings, **options)
