@@ -84,7 +84,8 @@ def test_the_norm_of_a_sum_comes_plain_and_in_fp8(rows: int) -> None:
     _, expected = layer_norm.add_layer_norm(x, added, weight, bias)
     assert torch.equal(layer_norm.norm_of_sum(x, added, weight, bias), expected)
     normed, quantised = layer_norm.norm_of_sum_fp8(x, added, weight, bias)
-    torch.testing.assert_close(normed, expected)  # the two kernels add up a row in different orders
+    # compiled with the rounding to float8, the kernel may add up a row in another order: one unit in the last place
+    torch.testing.assert_close(normed, expected, rtol=2**-7, atol=1e-5)
     near(quantised, expected)
 
 
