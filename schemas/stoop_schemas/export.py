@@ -80,7 +80,7 @@ def _job() -> _Schema:
 
 
 def _job_limits() -> dict[str, _Schema]:
-    """Say the limits of `job.check` as keywords; each binds only values of its own type, so null stays allowed."""
+    """Return the limits of `job.check` as keywords; each binds only values of its own type, so null stays allowed."""
     name = {"pattern": f"^{NAME_PATTERN}$", "minLength": 1, "maxLength": ID_LIMIT}
     free = {"minLength": 1, "maxLength": ID_LIMIT}
     fraction = {"minimum": 0, "maximum": 1}

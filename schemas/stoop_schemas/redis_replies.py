@@ -14,7 +14,7 @@ __all__ = ["REPLIES", "Meaning", "Reply", "read_error"]
 
 
 class Meaning(Enum):
-    """A caller's possible reactions; each value begins the message."""
+    """The meaning of an error for the caller; each value begins the message."""
 
     AWAY = "cannot be reached"
     """Wait, or look at the address: nothing of use answers there."""

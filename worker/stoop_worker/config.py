@@ -288,7 +288,7 @@ def _fault(entry: ErrorDetails) -> str:
 
 
 def _range(name: str) -> str:
-    """Say which numbers a field takes; nothing if it has no bounds."""
+    """Return a text about the numbers that a field takes; empty if it has no bounds."""
     bounds = WorkerConfig.model_fields[name].metadata
     least = next((bound.ge for bound in bounds if isinstance(bound, Ge)), None)
     most = next((bound.le for bound in bounds if isinstance(bound, Le)), None)

@@ -53,7 +53,7 @@ With Python's 5 ms, each of the dozen turns that an interactive job takes of the
 def serve(config: WorkerConfig, *, program: Sequence[str] = ENGINE_PROGRAM) -> None:
     """Start the engine, claim jobs and run them until SIGTERM or SIGINT; raises `WorkerError`.
 
-    `EngineFault` if the engine ended too often. `program` is the command line of the engine's process.
+    It raises `EngineFault` if the engine ended too often. `program` is the command line of the engine's process.
     """
     return_large_blocks()
     sys.setswitchinterval(_SWITCH_SECONDS)

@@ -1,4 +1,6 @@
-"""Builds the users of the object store: the fetcher, threads that decode, their budgets, and the store of outputs."""
+"""Builds the parts that use the object store: the fetcher, threads that decode, their budgets, and the store of
+outputs.
+"""
 
 import contextlib
 import importlib.util

@@ -75,7 +75,7 @@ ENGINE_METRICS: Final = {
 class Ending:
     """The end of one delivery: its lane, its outcome by name, and the seconds since the job was queued.
 
-    `ours` is False if another worker had taken the job over. A job that just goes back has no `result`.
+    `ours` is False if another worker had taken the job over. A job that was only released has no `result`.
     """
 
     lane: str
@@ -179,7 +179,7 @@ class Metrics:
         return cache(Distribution(f"stoop_{name}", text, labels, buckets=edges, registry=self.registry).labels)
 
     def watch_engine(self, read: Callable[[], Figures]) -> None:
-        """Export the engine's figures too, as `ENGINE_METRICS` names them, read whenever Prometheus asks."""
+        """Export the engine's figures too, under the names of `ENGINE_METRICS`; they are read at each scrape."""
         self.registry.register(_EngineFigures(read))
 
     def loaded(self, model: str, device: str) -> None:

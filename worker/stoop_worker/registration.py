@@ -62,7 +62,7 @@ class Registration:
 
 
 async def enter_registry(broker: Broker, record: Callable[[], bytes], backoff: Backoff | None = None) -> None:
-    """Put the worker's record into the registry; during an outage of Redis, try until it is there."""
+    """Put the worker's record into the registry; during an outage of Redis, try until it succeeds."""
     backoff = backoff or Backoff()
     while True:
         try:

@@ -1,4 +1,4 @@
-"""The signals that end a worker: the first lets it finish its jobs, the second does not."""
+"""The signals that end a worker: after the first it finishes its jobs, after the second it ends at once."""
 
 import asyncio
 import os

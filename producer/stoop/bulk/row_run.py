@@ -93,7 +93,7 @@ class RowRun:
             return [_unanswered(part, job, error) for part in row.parts]
 
     async def _finish_halves(self, row: Row, tries: int) -> list[Line]:
-        """Run a group again in two halves, until the member that the worker refuses is alone."""
+        """Run a group again in two halves, until only the member that the worker refuses is left."""
         half, lines = len(row.members) // 2, []
         for members in (row.members[:half], row.members[half:]):
             part = grouped(members)

@@ -39,7 +39,7 @@ def print_json(value: object) -> None:
 
 
 def rates(before: QueueStatus, after: QueueStatus) -> dict[str, float]:
-    """Return the jobs a second that were submitted (`submitted`) and that ended (by state) between two readings."""
+    """Return the jobs a second between two readings: `submitted`, `ended`, and by each total."""
     seconds = (after.at - before.at) / 1000
     if seconds <= 0:
         return {}

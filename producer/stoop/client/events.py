@@ -155,7 +155,7 @@ def ending(event: TerminalEvent) -> Result:
 
 
 class _CatchUp:
-    """Reads missed events. After `silence` seconds without an event the queue must at least know the job."""
+    """Reads missed events. After `silence` seconds without an event it checks that the queue knows the job."""
 
     def __init__(self, transport: Transport, job_id: str, after: int, silence: float) -> None:
         self._transport, self._job_id, self._silence = transport, job_id, silence

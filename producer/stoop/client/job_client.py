@@ -230,7 +230,9 @@ class JobClient:
         return self._transport
 
     async def _listening(self, stack: contextlib.AsyncExitStack, job_id: str) -> AsyncIterator[bytes | None] | None:
-        """Subscribe to a job until the stack ends; None if that takes long: submitting tells sooner what is wrong."""
+        """Subscribe to a job until the stack ends; None if that takes long, because submitting then fails sooner with
+        the cause.
+        """
         try:
             async with asyncio.timeout(_LISTEN_SECONDS):
                 return await stack.enter_async_context(self._queue.subscribe(job_id))
@@ -248,7 +250,7 @@ class JobClient:
     ) -> Result:
         """Return the result that `waiting` returns in time, if the job completed; call `ended` once it has ended.
 
-        `cancels` says whether the job is cancelled if `ended` is not called.
+        With `cancels` the job is cancelled if `ended` is not called.
         """
         seconds = self._timeout_seconds if timeout is None else timeout
         try:

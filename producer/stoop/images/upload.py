@@ -115,7 +115,7 @@ class ImageStore:
         return await self._once(fingerprint, lambda: self._upload(loaded, name))
 
     async def _once(self, fingerprint: str, work: Callable[[], str]) -> str:
-        """Return the address that `work` returns, or that it has returned lately for the same fingerprint."""
+        """Return the address of this fingerprint: a recent one, or else the result of `work`."""
         if address := self._recall(fingerprint):
             return address
         upload = self._uploads.get(fingerprint)

@@ -133,7 +133,7 @@ class Redriven(StrEnum):
 
 
 class Operator(Protocol):
-    """Looks at the queue and changes it; every call except `lanes` costs at most one page, however much the queue
+    """Reads and changes the queue; every call except `lanes` costs at most one page, however much the queue
     holds.
 
     Every method raises `QueueUnavailable` when the queue cannot be reached.

@@ -224,7 +224,7 @@ def _unparked(parked: bytes) -> dict[bytes, bytes]:
 
 
 def _time(score: bytes) -> int:
-    """Read a time that may be as far away as a number can say."""
+    """Convert a time, however large its number is."""
     return int(min(max(0.0, float(score)), _LATEST))
 
 

@@ -149,7 +149,7 @@ class RedisTransport:
         await self._calls.close()
 
     async def _counted(self, jobs: Sequence[str]) -> list[object]:
-        """Read the numbers of events in these jobs' hashes, 1,000 in a round trip. A user may do so who only reads."""
+        """Read the numbers of events in these jobs' hashes, 1,000 in a round trip; this needs read access alone."""
         counts: list[object] = []
         for i in range(0, len(jobs), _COUNTED):
             counts += await self._calls.read_each([("HGET", key, "seq") for key in jobs[i : i + _COUNTED]])

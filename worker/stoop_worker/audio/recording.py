@@ -133,7 +133,7 @@ class _Windows:
         self._stream = LogarithmStream(mels)
         self._allocate = allocate
         self._logarithms = np.empty((mels, 0), dtype=np.float32)
-        self._pieces: list[npt.NDArray[np.float32]] = []  # frames behind these, not joined to them yet
+        self._pieces: list[npt.NDArray[np.float32]] = []  # later frames, not joined to these yet
         self._start = 0
         self._samples = 0
         self._loudest = -np.inf

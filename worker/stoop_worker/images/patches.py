@@ -49,9 +49,7 @@ class PatchRule:
         return self.patch * self.merge
 
     def within(self, pixels: "PixelLimits") -> "PatchRule":
-        """Return the rule with the limits that a job asks for; where the two contradict, the model's own limit gives
-        way.
-        """
+        """Return the rule with a job's limits; where they contradict the model's own, the job's win."""
         if pixels == ANY_PIXELS:
             return self
         most = min(pixels.max_pixels or max(self.max_pixels, pixels.min_pixels or 0), self.most_pixels)

@@ -116,7 +116,7 @@ def _by(tensors: Sequence[StoredTensor], names: Sequence[str]) -> dict[str, Coun
 
 
 def _part(name: str) -> str:
-    """Return the first word of a name that tells parts apart: text, vision, region, layers, embed_tokens."""
+    """Return the first word of a name that identifies a part: text, vision, region, layers, embed_tokens."""
     words = [word for word in name.split(".") if word not in ("model", "_orig_mod")]
     return words[0]
 

@@ -97,7 +97,7 @@ def temperatures_of(job: Job) -> tuple[float, ...]:
 
 
 def cutting_of(job: Job) -> Cutting:
-    """Return the parts of its recording that a job wants to be heard."""
+    """Return the rule for the parts of the recording that the job asks to transcribe."""
     return Cutting(speech_only=job.vad, in_windows=job.parallel)
 
 

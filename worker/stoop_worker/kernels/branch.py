@@ -1,6 +1,6 @@
-"""Runs kernels beside others: a branch on a stream of its own, in a captured graph too.
+"""Runs kernels concurrently with others, on a stream of their own (a branch), in captured graphs too.
 
-Its kernels have a higher priority, so that a short branch is not kept waiting by a long one that fills the device. The
+Its kernels have a higher priority, so that a short branch does not wait for a long one that fills the device. The
 first kernel of a branch and the first one after it wait for two kernels, so they must not start early.
 """
 
@@ -15,7 +15,7 @@ __all__ = ["branch", "join"]
 
 @contextmanager
 def branch(device: torch.device) -> Iterator[None]:
-    """Launch on the branch's stream, behind what has been launched on the current one.
+    """Launch on the branch's stream, after everything launched on the current one so far.
 
     Until the `join`, keep all tensors that the branch reads.
     """

@@ -5,7 +5,7 @@ This is CUDA's programmatic dependent launch: a kernel's programs may start once
 has called `let_next_start`. `wait` returns when the previous kernel has ended and its writes are visible. Before that,
 a program must not read a value that an earlier kernel writes, nor write one that it reads. Every program calls `wait`,
 even if it has nothing to do. A kernel therefore ends after the previous one, and so after every earlier one. A kernel
-behind two others is launched plainly: it starts when both have ended.
+that follows two others is launched plainly: it starts when both have ended.
 
 A program may read these before `wait`: weights, the inputs of a step, and anything else that was written before an
 earlier kernel which was not launched early. If the previous kernel's programs call `let_next_start` only after their

@@ -16,7 +16,7 @@ __all__ = ["CommandEngine", "open_engine"]
 
 @dataclass(frozen=True, slots=True)
 class CommandEngine:
-    """Answers like the client. Every failure is a `Rejected`, also one of the image; `timeout` is in seconds."""
+    """Answers like the client. Every failure is a `Rejected`, including one of the image; `timeout` is in seconds."""
 
     engine: LocalEngine
     timeout: float | None = None

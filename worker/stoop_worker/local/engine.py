@@ -56,9 +56,8 @@ _SOUND_HERE = "data:audio/"
 
 
 class LocalEngine(SpeechMethods):
-    """A model of a short name, folder, file or repository, loaded for as long as the context is open.
-
-    `sampling` are defaults for settings; the model's own hold otherwise. Further keywords are those of
+    """A model, named by a short name, folder, file or repository, which stays loaded while the context is open.
+    `sampling` are defaults for settings; otherwise the model's own apply. Further keywords are those of
     `EngineSettings`, such as device="cpu" or max_batch=8. A request that cannot be answered raises `Rejected`, with the
     failure that a job would have; a bad image raises an `ImageError`.
     """
@@ -163,7 +162,7 @@ class LocalEngine(SpeechMethods):
     ) -> dict[str, Any]:
         """Turn texts into vectors of length 1: {"embeddings": [[float, ...], ...]}, in their order.
 
-        `kinds` are "dense", "sparse" and "colbert", as the client's method has them.
+        `kinds` are "dense", "sparse" and "colbert", as for the client's method.
         """
         return await self.run(
             "embed",
@@ -206,7 +205,7 @@ class LocalEngine(SpeechMethods):
         return answer
 
     async def result(self, job: Job, image: "ImageSource | None" = None) -> Result:
-        """Run a job whose image is given beside it; return the whole result, with metrics and the finish reason."""
+        """Run a job whose image is passed separately; return the whole result, with metrics and the finish reason."""
         async for output in self._follow(job, image):
             if isinstance(output, Finished):
                 return _completed(job, output)

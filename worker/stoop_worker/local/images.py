@@ -1,4 +1,4 @@
-"""An image from wherever it is, as the engine's input."""
+"""Loads an image from any place that a caller may name, as the engine's input."""
 
 import base64
 import binascii

@@ -1,4 +1,4 @@
-"""A recording in this process: read and decoded, and its transcript, whole or segment by segment."""
+"""Reads and decodes a recording in this process, and returns its transcript, whole or segment by segment."""
 
 import asyncio
 import contextlib
@@ -67,7 +67,7 @@ def _encoded(source: AudioSource) -> bytes:
 
 
 class LocalSegments:
-    """The segments of one transcript as they come, each a dict with its `words` if asked for; iterate it once.
+    """The segments of one transcript as they arrive, each a dict with its `words` if asked for; iterate it once.
 
     `transcript` is the whole transcript once the stream has ended.
     """

@@ -11,7 +11,7 @@ __all__ = ["SpeechMethods"]
 
 
 class SpeechMethods(ABC):
-    """Runs the skills of recordings by `run`, which `LocalEngine` has."""
+    """The skills for recordings, built on `run`, which `LocalEngine` implements."""
 
     @abstractmethod
     async def run(

@@ -12,7 +12,7 @@ __all__ = ["LocalText"]
 
 
 class LocalText:
-    """The pieces of one answer as they come; iterate it once.
+    """The pieces of one answer as they arrive; iterate it once.
 
     `reasoning` is {"text", "grounding"}: the text is complete once the answer begins, and the grounding once the stream
     has ended. Then `result` has the metrics.

@@ -74,7 +74,7 @@ class Catalog:
 
 
 def read_catalog(text: str | None = None) -> Catalog:
-    """Read the catalog that is part of the package, or `text`; raises `ConfigError` for an entry that is none."""
+    """Read the catalog that is part of the package, or `text`; raises `ConfigError` for an invalid entry."""
     if text is None:
         text = resources.files("stoop_worker.models").joinpath("catalog.toml").read_text(encoding="utf-8")
     tables = tomllib.loads(text)

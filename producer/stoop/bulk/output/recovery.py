@@ -90,7 +90,7 @@ def _lost_seconds(folder: Path, known: Mapping[str, Extent], committed_at: float
 
 
 def _read(path: Path, extent: Extent, index: Index, totals: Totals, *, retried: bool) -> Extent:
-    """Index the lines behind the extent, and return the end of the file's intact part."""
+    """Index the lines after the extent, and return the end of the file's intact part."""
     size, lines = extent.bytes, extent.lines
     with path.open("rb") as file:
         file.seek(size)
@@ -108,7 +108,7 @@ def _read(path: Path, extent: Extent, index: Index, totals: Totals, *, retried: 
 
 
 def _mend(path: Path, extent: Extent, growing: set[Path]) -> None:
-    """Remove the damaged lines behind the extent; intact lines among them stay."""
+    """Remove the damaged lines after the extent; intact lines among them stay."""
     if path not in growing:
         raise ConfigError(
             f"{path} is damaged at line {extent.lines + 1}: mend that line, or delete the file to redo it"

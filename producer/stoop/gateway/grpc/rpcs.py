@@ -86,7 +86,7 @@ def _streaming(calls: Calls) -> Callable[[Any, Any], Awaitable[None]]:
 
 
 async def _finish(context: Any, ended: Ended) -> None:
-    """Set what comes behind the answer; a failed call ends here with its status."""
+    """Set the trailing metadata; a failed call ends here with its status."""
     if ended.error is not None:
         await context.abort(ended.status, message_of(ended.error), ended.metadata)
     context.set_trailing_metadata(ended.metadata)

@@ -88,7 +88,7 @@ class InferStream:
             task.cancel()
 
     def _begin(self, message: Any, number: int) -> bool:
-        """Answer the message beside the others; return False at the end of the stream."""
+        """Start to answer the message while others are in progress; return False at the end of the stream."""
         if message is EOF:
             return False
         task = asyncio.create_task(self._answer(message, number))

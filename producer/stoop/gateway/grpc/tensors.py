@@ -145,7 +145,7 @@ def _split(given: Any, raw: bytes, count: int) -> Iterator[bytes]:
             break
         yield raw[begin:start]
     if start != len(raw):
-        problem = f"has raw bytes that are not {count} elements, each behind its length as four little-endian bytes"
+        problem = f"has raw bytes that are not {count} elements, each after its length as four little-endian bytes"
         raise _input_wrong(given, f"{problem}: send them whole, and no more")
 
 

@@ -19,7 +19,7 @@ def is_usable(name: str) -> bool:
 
 
 def given_up() -> dict[str, str]:
-    """Return the first line of the error of each kernel that is not usable in this process."""
+    """For each kernel that is not usable in this process, return the first line of its error."""
     return dict(_given_up)
 
 

@@ -50,7 +50,7 @@ def multiprocessors(device: torch.device) -> int:
 
 
 def products_of(columns: int, dtype: torch.dtype) -> str:
-    """Return the product of 64 x 16 values in registers and `columns` rows of 16 in shared memory."""
+    """Return the source of the product of 64 x 16 values in registers with `columns` rows of 16 in shared memory."""
     return _scores_of_registers(columns, HALVES[dtype])
 
 

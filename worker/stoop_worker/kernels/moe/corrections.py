@@ -4,7 +4,7 @@
 
 All adapters lie side by side. A thin product of its own makes a few values for each pair, and the large product
 multiplies them with B. Few pairs read the columns of their token's adapter alone. Many pairs take all columns, masked
-to their tokens' adapters, because dots then pay.
+to their tokens' adapters, because matrix products then pay off.
 
 T tokens, E experts, K chosen for a token, P = T K pairs, R columns of all adapters, I in, O out.
 """

@@ -45,7 +45,7 @@ def mixture(
 def expert_outputs(
     x_TC: Tensor, routing: Routing, up: ExpertLinear, down: ExpertLinear, adapter: ExpertAdapter | None = None
 ) -> ExpertOutputs:
-    """Return the outputs of the chosen experts as they are, in x's dtype; `combine` adds them up."""
+    """Return the outputs of the chosen experts, not yet weighted, in x's dtype; `combine` adds them up."""
     found_TKC = x_TC.new_empty((*routing.experts_TK.shape, down.weight_EOI.shape[1]))
     for expert in torch.unique(routing.experts_TK).tolist():
         rows, ranks = (routing.experts_TK == expert).nonzero(as_tuple=True)

@@ -112,7 +112,7 @@ def _route(
 
 @triton.jit
 def _sort(experts_ptr, pairs_ptr, starts_ptr, pairs, E: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr):
-    # a program takes one expert: it counts the pairs of the experts before it, then lists its own behind them
+    # a program takes one expert: it counts the pairs of the experts before it, then lists its own after them
     early.let_next_start(EARLY)
     expert = tl.program_id(0)
     lane = tl.arange(0, BLOCK)

@@ -23,7 +23,7 @@ MOST_UNSORTED = 16
 
 
 class Tiles(NamedTuple):
-    """The sorted pairs, or the experts of each pair, in `listed`; `starts` is that of sorted pairs.
+    """The sorted pairs, or the experts of each pair, in `listed`; `starts` belongs to sorted pairs.
 
     `experts_TK` are the experts of each pair.
     """
@@ -36,7 +36,7 @@ class Tiles(NamedTuple):
     in_order: bool
 
     def most(self, rows: int, experts: int) -> int:
-        """Return the most tiles of `rows` pairs that there can be."""
+        """Return the largest possible number of tiles of `rows` pairs."""
         if self.in_order:
             return self.pairs // rows + min(self.pairs, experts)
         return min(self.pairs, experts)

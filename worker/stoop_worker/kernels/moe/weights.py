@@ -43,7 +43,7 @@ class Routing(NamedTuple):
 class ExpertOutputs(NamedTuple):
     """The outputs of the K experts of each token, not yet added up: `found_PC` by pair t K + k, and their weights.
 
-    If a `joined` branch computed other terms of the same sum beside them, the sum waits for two kernels.
+    If a `joined` branch computed other terms of the same sum concurrently, the sum waits for two kernels.
     """
 
     found_PC: Tensor

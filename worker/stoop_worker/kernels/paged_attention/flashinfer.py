@@ -38,7 +38,7 @@ class HeadSizes:
 
 @dataclass(frozen=True, slots=True)
 class PageLists:
-    """The pages of B sequences, one list behind another; int32.
+    """The pages of B sequences, one list after another; int32.
 
     Sequence b has `pages_N` from `starts_B1[b]` to `starts_B1[b + 1]`, and `lasts_B[b]` positions in its last page.
     """
@@ -193,7 +193,7 @@ class PlannedPrefill(_Planned):
     def plan(self, row_starts_B1: Tensor, lists: PageLists) -> None:
         """Plan the next run: sequence b has the rows from `row_starts_B1[b]` on; only the pages are on the device.
 
-        The last row of a sequence is its last position. Rows behind the last sequence's are not written.
+        The last row of a sequence is its last position. Rows after the last sequence's are not written.
         """
         self._wait()
         contexts_B = (lists.starts_B1.diff() - 1).clamp(min=0) * self._shared.sizes.page_size + lists.lasts_B

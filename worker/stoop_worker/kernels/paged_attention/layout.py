@@ -30,10 +30,10 @@ class PagedLayout:
     `prefix_lens_B` int32: the first prefix_lens[b] positions attend to each other in both directions; 0 is plain
     causal. If a query lies in the prefix, all the prefix's positions must be in the cache or in this call.
     `cu_seqlens`, `context_lens` and `prefix_lens` are the same numbers on the host, so that the reference need not wait
-    for the device. The kernels read only the tensors, so a captured launch does without them. In a captured prefill a
+    for the device. The kernels read only the tensors, so a captured launch does not need them. In a captured prefill a
     sequence may have no rows, and rows may follow the last sequence's, whose output is not written; otherwise every
-    sequence has at least one row. A batch with as many rows as sequences is a decode.
-    `planned` computes attention in place of our kernels, which need no plan.
+    sequence has at least one row. A batch with as many rows as sequences is a decode. `planned` computes attention in
+    place of our kernels, which need no plan.
     """
 
     cu_seqlens_B1: Tensor
@@ -48,6 +48,6 @@ class PagedLayout:
 
 
 def tiles(rows: int, sequences: int, size: int) -> int:
-    """Return the most tiles of `size` rows that `sequences` can need, however they share the `rows`."""
+    """Return the largest number of tiles of `size` rows that `sequences` can need, however they share the `rows`."""
     # each sequence's last tile may hold a single row
     return min(rows, (rows + (size - 1) * sequences) // size)

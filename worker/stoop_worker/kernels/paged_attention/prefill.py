@@ -55,8 +55,8 @@ def prefill(
 ) -> Tensor:
     """Compute `reference.paged_attention` for D a power of two of at least 16; the pool's dtype may differ from q's.
 
-    It reads only the layout's tensors. A sequence may have no rows. Rows behind the last sequence's are padding:
-    nothing is written for them.
+    It reads only the layout's tensors. A sequence may have no rows. Rows after the last sequence's are padding: nothing
+    is written for them.
     """
     rows, heads, head_dim = q_THD.shape
     sequences = layout.context_lens_B.shape[0]

@@ -26,7 +26,7 @@ def write_kv(k_TKD: Tensor, v_TKD: Tensor, pool: Tensor, slots_T: Tensor) -> Non
 
 
 def write_all_kv(k_TKD: Tensor, v_TKD: Tensor, pool: Tensor, slots_T: Tensor) -> None:
-    """Do the same when no slot is below 0, on any device, without waiting for it."""
+    """Store keys and values like `write_kv`, for slots that are never below 0, without waiting for the device."""
     for slots, x_TKD in zip(_slots(pool), (k_TKD, v_TKD), strict=True):
         slots.index_copy_(0, slots_T, _stored(x_TKD, pool.dtype))
 

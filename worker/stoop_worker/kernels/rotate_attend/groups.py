@@ -42,7 +42,7 @@ def rotate_attend_groups(
     norms: HeadNorms | None = None,
     ranges: Ranges | None = None,
 ) -> Tensor:
-    """Compute `reference.rotate_attend_groups`; the rules of `decode` for captures and calls on one device hold."""
+    """Compute `reference.rotate_attend_groups`; the rules of `decode` for captures and calls on one device apply."""
     key_heads, head_dim = pool.shape[3:]
     batch, heads = qkv_BN.shape[0], query_heads(qkv_BN, pool)
     group, table_BP, positions = heads // key_heads, layout.page_table_BP, places.positions

@@ -34,7 +34,7 @@ def rotate_attend(
     out_BM: Tensor,
     ranges: Ranges | None = None,
 ) -> None:
-    """Compute `reference.rotate_attend` without heat; the rules of `decode` for captures and calls hold here too."""
+    """Compute `reference.rotate_attend` without heat; the rules of `decode` for captures and calls apply here too."""
     heads, head_dim = pool.shape[3:]
     table_BP = layout.page_table_BP
     batch = made_BN.shape[0]

@@ -63,7 +63,7 @@ def query_heads(qkv_TN: Tensor, pool: Tensor) -> int:
 
 
 def rotate_write_gelu(qkvf_TN: Tensor, places: Places, pool: Tensor, *, out_TM: Tensor) -> Tensor:
-    """Do the same to the first 3 C columns of merged rows, and apply tanh-GELU to fc1's, the others; returns q_THD.
+    """Apply `rotate_write` to the first 3 C columns of merged rows and tanh-GELU to the others, fc1's; returns q_THD.
 
     There are as many key heads as query heads, and there may be no columns of fc1. GELU writes to `out_TM` from column
     C on. The first C columns belong to attention, so that one product with [proj | fc2] completes the layer.

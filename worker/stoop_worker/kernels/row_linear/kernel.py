@@ -2,9 +2,9 @@
 # ruff: noqa: PLR0913
 """The products of one row. Letters as in `reference`.
 
-A program takes some of the weight's rows with all their columns, so no sum crosses programs. One row gives a tensor
-core nothing to do: the products are multiplied and added one by one in float32. The root mean square of the row is a
-factor of the whole product, so every program computes it beside the product.
+A program takes some of the weight's rows with all their columns, so no sum crosses programs. One row cannot use a
+tensor core: the products are multiplied and added one by one in float32. The root mean square of the row is a factor of
+the whole product, so every program computes it together with the product.
 """
 
 from dataclasses import dataclass, replace

@@ -3,9 +3,9 @@
 """Chooses tokens without a sort. B rows, V vocabulary.
 
 A program takes one row and holds all of it, as (ROWS, COLS) weights exp(logit / temperature), scaled so that the
-largest is 1. Bisection finds the weights that top_p keeps: it searches for the least float x such that the weights
-above x sum up to no more than top_p's share of the whole. The bits of positive floats order as their values do, so 30
-halvings find x exactly. The logits that top_k keeps are found in the same way.
+largest is 1. Bisection finds the weights that top_p keeps: it searches for the smallest float x for which the weights
+above x sum up to at most top_p's share of the whole. The bits of positive floats are in the order of their values, so
+30 halvings find x exactly. The logits that top_k keeps are found in the same way.
 """
 
 from dataclasses import dataclass

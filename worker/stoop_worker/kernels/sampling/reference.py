@@ -44,8 +44,9 @@ def sample(
 def top_p_filter(probabilities_BV: Tensor, top_ps_B: Tensor) -> Tensor:
     """Zero the tokens that top_p excludes; the probabilities of the others stay as they are.
 
-    From the likeliest down, a token stays if the sum of the tokens before it does not exceed top_p. Tokens exactly as
-    likely as the last one that stays do too. The likeliest always stays, and with a top_p of 1 all tokens do.
+    In order of falling probability, a token stays if the probabilities before it sum up to at most top_p. Tokens
+    exactly as likely as the last one that stays also stay. The likeliest always stays, and with a top_p of 1 all tokens
+    do.
     """
     cut_R = (top_ps_B < 1).nonzero()[:, 0]
     if not len(cut_R):

@@ -2,8 +2,8 @@
 # ruff: noqa: PLR0913
 """Chooses tokens from a vocabulary that one program cannot hold. B rows, V vocabulary, C chunks of a row.
 
-A program takes one chunk of one row, and a launch is a pass over all chunks: one for the peaks, some for the search of
-what top_k and top_p keep, one for the sums of the kept weights. In the last launch one program a row chooses.
+A program takes one chunk of one row, and a launch is a pass over all chunks: one for the peaks, some to search for the
+ids that top_k and top_p keep, one for the sums of the kept weights. In the last launch one program a row chooses.
 """
 
 from typing import Any

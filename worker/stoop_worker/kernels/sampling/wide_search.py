@@ -199,9 +199,8 @@ def searches(temperature, top_ps_ptr, top_ks_ptr, row, COUNTS: tl.constexpr):
 def low_after(
     sums_ptr, lows_ptr, top_ps_ptr, top_ks_ptr, row, width, C: tl.constexpr, CHUNKS: tl.constexpr, COUNTS: tl.constexpr
 ):
-    """Return the least rank that a round leaves: it tries every `width` ranks, and keeps the least that suffices.
-
-    A rank suffices if no more lies above it than top_k allows, or than top_p's share of the whole.
+    """Return the lowest rank that a round leaves: it tries every `width` ranks, and keeps the lowest that suffices. A
+    rank suffices if the ids above it are within top_k, or within top_p's share of the whole.
     """
     chunk = tl.arange(0, CHUNKS)
     lane = tl.arange(0, _LANES)

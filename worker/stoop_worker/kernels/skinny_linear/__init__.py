@@ -37,7 +37,7 @@ def skinny_linear(x_BC: Tensor, weight_NC: Tensor, bias_N: Tensor) -> Tensor:
 def linear(x_TC: Tensor, weight_NC: Weight) -> Tensor:
     """Return y_TN = x W^T in x's dtype, for any number of rows.
 
-    A weight in float8 is multiplied with few rows as it is read; for many rows it is converted to their dtype first.
+    For few rows a float8 weight is converted while it is read; for many rows it is converted to their dtype first.
     """
     if isinstance(weight_NC, Tensor):
         return functional.linear(x_TC, weight_NC)

@@ -48,7 +48,7 @@ class Cut:
     held: int = 0
 
     def divides(self, weight_NK: Weight) -> bool:
-        """Return whether the weight is contiguous and the blocks divide it evenly, as they do blocks with scales."""
+        """Return whether the weight is contiguous, and the cut's blocks divide it and its blocks of scales evenly."""
         out, width = weight_NK.shape
         if isinstance(weight_NK, BlockFp8):
             side = weight_NK.side

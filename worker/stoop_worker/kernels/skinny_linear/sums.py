@@ -25,7 +25,7 @@ def add_parts(
     *,
     experts: ExpertOutputs | None = None,
 ) -> Tensor:
-    """Compute `reference.add_parts`, without experts to the bit."""
+    """Compute `reference.add_parts`; without experts the result is bit-identical."""
     sum_BC = torch.empty_like(x_BC, memory_format=torch.contiguous_format)
     _launch(_Terms(x_BC, parts_SBC, added_bias_C, experts), None, (sum_BC, sum_BC))
     return sum_BC

@@ -33,7 +33,7 @@ _FEW, _MIDDLE, _MANY = Cut(16, 128, 48, stages=1), Cut(64, 64, 48), Cut(64, 128,
 
 
 def cut_for(count: int) -> Cut:
-    """Return the split for `count` rows: few rows leave most of the device idle unless there are many parts."""
+    """Return the split for `count` rows: with few rows most of the device is idle unless there are many parts."""
     return _FEW if count <= early.MOST_ROWS else _MIDDLE if count <= 256 else _MANY
 
 

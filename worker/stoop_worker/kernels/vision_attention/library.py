@@ -25,7 +25,7 @@ def vision_attention(qkv_NP3HD: Tensor) -> Tensor:
 
 
 def flash_attention(qkv_NP3HD: Tensor) -> Tensor:
-    """See the reference; where torch itself chooses, it takes cuDNN."""
+    """See the reference, by torch's flash attention; torch's own choice would be cuDNN."""
     q_NHPD, k_NHPD, v_NHPD = (x.transpose(-3, -2) for x in qkv_NP3HD.unbind(-3))
     o_NHPD: Tensor = torch.ops.aten._scaled_dot_product_flash_attention(q_NHPD, k_NHPD, v_NHPD)[0]
     return o_NHPD.transpose(-3, -2)

@@ -11,7 +11,7 @@ __all__ = ["Llama3Scaling", "frequencies", "rotations"]
 
 @dataclass(frozen=True, slots=True)
 class Llama3Scaling:
-    """Llama 3's scaling of frequencies for contexts longer than `original_context`, that of its first training.
+    """Llama 3's scaling of frequencies for contexts longer than `original_context`, the length in pretraining.
 
     A frequency whose wave is shorter than `original_context / high` stays. One whose wave is longer than
     `original_context / low` is divided by `factor`. Those between are blended.

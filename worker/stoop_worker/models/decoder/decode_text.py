@@ -1,4 +1,4 @@
-"""A decode step of a pre-norm decoder in fewer launches: norms, gating and sums are part of the products beside them.
+"""A decode step of a pre-norm decoder in fewer launches: norms, gating and sums are part of the neighbouring products.
 
 A step of one row has five launches a layer; one of several rows computes each norm once, with the sum before it.
 B rows, one a sequence; C model dim, F inner dim of the MLP.

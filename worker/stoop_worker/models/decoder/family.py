@@ -92,7 +92,7 @@ class DecoderFamily:
         return not self._model.language.grammars.knows(request.sampling.grammar)
 
     def rehearsal(self, config: EngineConfig) -> list[Request]:
-        """Return chats; on a GPU they fill a step, which shows that a full step fits into memory."""
+        """Return chats; on a GPU they fill a step, to check that a full step fits into memory."""
         full = self.device.type != "cpu"
         count = config.max_batch if full else 1
         length = max(1, min(config.token_budget, self.spec.max_context // 2) // count) if full else 1

@@ -1,4 +1,4 @@
-"""A chat to the messages that a template takes, and the checks before it."""
+"""Checks a chat, and turns it into the messages that a template takes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

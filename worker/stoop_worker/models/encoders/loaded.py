@@ -62,9 +62,8 @@ class TextModel:
 
 
 def poolings(folder: Path) -> set[str]:
-    """Return the ways in which the files say that the hidden states of tokens become one, such as {"cls_token"}.
-
-    The set is empty if no file says it.
+    """Return the poolings of tokens' hidden states that the files name, such as {"cls_token"}; empty if no file names
+    one.
     """
     path = folder / "1_Pooling" / "config.json"
     settings = read_document(path) if path.exists() else {}

@@ -1,4 +1,4 @@
-"""Texts to the ids that an encoder reads, special tokens included."""
+"""Turns texts into the ids that an encoder reads, special tokens included."""
 
 from stoop_worker.engine.encoder import Ids
 from stoop_worker.engine.model import RequestInvalid

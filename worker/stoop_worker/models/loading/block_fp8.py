@@ -62,7 +62,7 @@ def dense_shapes(shapes: Mapping[str, tuple[int, ...]], block: Block | None) -> 
 
 
 def keeps_float8(options: LoadOptions, block: Block | None) -> bool:
-    """Return whether quantised weights stay in float8: if the options say so and the blocks are squares."""
+    """Return whether quantised weights stay in float8: if the options ask for it and the blocks are square."""
     return options.block_fp8 and block is not None and block[0] == block[1] and not block[0] & (block[0] - 1)
 
 

@@ -1,4 +1,4 @@
-"""Messages to ids: the template's text may contain control tokens, the users' text never does."""
+"""Turns messages into ids: the template's text may contain control tokens, the users' text never does."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -48,7 +48,7 @@ class ChatPrompt:
         return [{**part, "text": self._mark_text(part["text"], mark)} if "text" in part else part for part in content]
 
     def _mark_text(self, text: str, mark: str) -> str:
-        """Put the mark behind the first character of every special token's spelling, so that it is none any more.
+        """Put the mark after the first character of every special token's spelling, so that it is no longer one.
 
         That includes a beginning of one at the end of the text, which the next part could complete.
         """

@@ -60,8 +60,8 @@ class ChatTemplate:
     ) -> str:
         """Return the text of messages, each with a `role` and a `content`; raises `TemplateError`.
 
-        A template that asks for the date gets `today`. Without one it finds no date, and uses that of its author: so
-        the same messages have the same text on any day.
+        A template that asks for the date gets `today`. Without `today` it uses its author's default date, so the same
+        messages have the same text on any day.
         """
         variables: dict[str, Any] = {
             **self._tokens,

@@ -1,7 +1,7 @@
 """Reading a checkpoint's tensors under the names that a family gives them.
 
 The files are mapped, not read: a tensor that needs no conversion on a CPU stays in its file's pages, and any other is
-copied from them one at a time. So the host's memory holds the weights once, and a little of a file beside them.
+copied from them one at a time. So the host's memory holds the weights once, and a small part of a file.
 """
 
 import json

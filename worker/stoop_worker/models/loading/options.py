@@ -13,7 +13,7 @@ OnRead = Callable[[int, int], None]
 
 
 def ignore_progress(read: int, total: int) -> None:
-    """Do nothing: an `OnRead` for loading that nobody watches."""
+    """Do nothing: an `OnRead` for loading without progress reports."""
 
 
 @dataclass(frozen=True, slots=True)

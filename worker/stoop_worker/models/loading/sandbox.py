@@ -1,7 +1,7 @@
 """Runs templates that come with a model: programs by strangers, in jinja2's sandbox with a budget of work.
 
 jinja2's sandbox keeps a template from Python's internals and from changing its arguments. It does not bound work: ten
-lines can double a string forty times. Here each turn of a loop, and each value made, is paid for from a budget.
+lines can double a string forty times. Here each iteration of a loop, and each value made, is charged to a budget.
 """
 
 import json
@@ -53,7 +53,7 @@ def budget(characters: int) -> Iterator[None]:
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
-    """The environment of chat templates: what transformers gives them, less what no such template needs."""
+    """The environment of chat templates: the one of transformers, without the parts that no such template needs."""
 
     intercepted_binops = frozenset({"*", "+", "%", "**"})
 
@@ -67,7 +67,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self.filters = {name: _paid(own.get(name, self.filters[name])) for name in _FILTERS & {*self.filters, *own}}
 
     def compile_template(self, source: str) -> jinja2.Template:
-        """Compile a template in which every loop and every concatenation is paid for."""
+        """Compile a template in which every loop and every concatenation is charged to the budget."""
         tree = _Metered().visit(self.parse(source))
         tree.set_environment(self)
         return self.from_string(tree)
@@ -78,7 +78,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return not refused and super().is_safe_attribute(obj, attr, value)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """Pay for the result before it is made."""
+        """Charge the result to the budget before it is made."""
         if operator == "%" and isinstance(left, str):
             raise SecurityError("a chat template formats no string by %")
         if operator == "*" and (_size(left) or _size(right)):
@@ -90,7 +90,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return super().call_binop(context, operator, left, right)
 
     def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """Pay for the size of a method's input, or of its result where that is larger."""
+        """Charge the size of a method's input to the budget, or that of its result if it is larger."""
         owner, name = getattr(obj, "__self__", None), getattr(obj, "__name__", "")
         _spend(_size(owner))
         if isinstance(owner, str) and name == "replace":

@@ -53,7 +53,7 @@ class Tokenizer:
         return str(self._backend.decode(list(ids), skip_special_tokens=True))
 
     def piece(self, token: int) -> str | None:
-        """Return the text that an id adds to any text of whole characters; None if only `detokenize` can tell.
+        """Return the text that an id adds to any text of whole characters; None if only `detokenize` can determine it.
 
         Only byte-level tokenizers join texts unchanged, and only if the id is not part of a character.
         """
@@ -77,7 +77,7 @@ class Tokenizer:
         return int(self._backend.get_vocab_size())
 
     def id_of(self, spelling: str) -> int | None:
-        """Return the id that the file spells so; None if there is none."""
+        """Return the id that the file spells `spelling`; None if there is none."""
         token = self._backend.token_to_id(spelling)
         return None if token is None else int(token)
 

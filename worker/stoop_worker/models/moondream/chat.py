@@ -9,7 +9,7 @@ __all__ = ["as_query"]
 
 
 def as_query(request: Request) -> Request:
-    """Return a chat as the query that asks the same; any other request comes back as it is.
+    """Return a chat as the equivalent query; any other request is returned unchanged.
 
     The texts of system messages come before the question. Raises `RequestInvalid` for a chat of several turns, because
     the model was trained on none.

@@ -64,7 +64,7 @@ class ModelConfig:
         return MOONDREAM2 if self.text.moe is None and self.text.tau is None else MOONDREAM3
 
     def document(self) -> dict[str, Any]:
-        """Return what `of` reads, ready for JSON."""
+        """Return the configuration in the form that `of` reads, ready for JSON."""
         return asdict(self)
 
 

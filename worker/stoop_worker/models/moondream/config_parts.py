@@ -120,7 +120,7 @@ class VisionConfig:
 class RegionConfig:
     """Coordinates and sizes: `coord_out_dim` bins of a coordinate, `size_out_dim` bins of width and height together.
 
-    The decoders are MLPs of `inner_dim`. Without one, each is a linear layer behind a norm, whose input `norm_input` is
+    The decoders are MLPs of `inner_dim`. Without one, each is a linear layer after a norm, whose input `norm_input` is
     "raw", the residual stream, or "post_ln", the stream after the text model's last norm.
     """
 
@@ -166,7 +166,7 @@ class TokenizerConfig:
     hence its published scores. `reasoning_after_suffix`: the thinking id follows the suffix, and does not replace it.
     `suppress`: a phase cannot end by the other phase's id. `answer_ends`: the answer id ends an answer.
     `pair_stop`: after the first object, the next one is decided by the coordinate id against the end id alone.
-    `reasoning`: a query that does not say is answered with reasoning.
+    `reasoning`: a query without the field `reasoning` is answered with reasoning.
     `gaze_as_point`: a gaze is asked for as the point of a "gaze" that belongs to the eye, and not in plain words.
     """
 

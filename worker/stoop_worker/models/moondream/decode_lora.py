@@ -23,7 +23,7 @@ Thin = Mapping[str, Tensor]
 class RowAdapters:
     """All adapters' corrections by block, the number of each row's adapter, and the ranks of plain layers and experts.
 
-    Number 0 is none. Without numbers there are no adapters.
+    Number 0 means no adapter. Without numbers no row has one.
     """
 
     blocks: Several[BlockAdapters] = ()

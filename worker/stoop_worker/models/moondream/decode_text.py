@@ -1,9 +1,9 @@
 """A decode step of the text model with half as many matrix products, each of twice the size.
 
 Both parts of a block read the same norm and both end in the same sum. So the rows of qkv and fc1 make one product, and
-the columns of proj and fc2 another: fewer and longer reads of the weights, which is all that a decode does. In a block
-with experts, the router joins the first product, and the sum adds up the experts. Adapters correct the outputs of the
-products in place.
+the columns of proj and fc2 another: fewer and longer reads of the weights, which take nearly all of a decode's time. In
+a block with experts, the router joins the first product, and the sum adds up the experts. Adapters correct the outputs
+of the products in place.
 
 B rows, C model dim, F inner dim of the MLP, E experts, H heads, D head dim, S parts of a sum.
 """
@@ -49,7 +49,9 @@ class MergedBlock:
 
 
 def merge(weights: TextWeights) -> tuple[MergedBlock, ...]:
-    """Lay each block's weights side by side; the tensors in `weights` become views of them: nothing is held twice."""
+    """Lay each block's weights side by side; the tensors in `weights` become views of them, so memory holds nothing
+    twice.
+    """
     return tuple(_merge(block) for block in weights.blocks)
 
 

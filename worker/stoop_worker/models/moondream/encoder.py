@@ -20,7 +20,7 @@ __all__ = ["Encoder"]
 
 
 class Encoder:
-    """Encodes the images of a step together, by a captured graph for numbers of crops that were captured."""
+    """Encodes the images of a step together, with a graph for the numbers of crops that were captured."""
 
     def __init__(
         self, weights: VisionWeights, config: VisionConfig, *, device: torch.device, dtype: torch.dtype
@@ -32,7 +32,7 @@ class Encoder:
         self._graphs: Graphs | None = None
 
     def capture(self, graphs: Graphs, usual_crops: int) -> None:
-        """Capture the encoder for every usual number of crops: those of one image, and up to `usual_crops`."""
+        """Capture the encoder for the numbers of crops of one image, and for larger ones up to `usual_crops`."""
         config = self._config
         most = max(1 + config.max_crops, usual_crops)
         shape = (most, config.crop_size, config.crop_size, config.in_channels)

@@ -134,7 +134,7 @@ class MoondreamFamily:
         return self._model.dtype
 
     def prepare(self, request: Request) -> Prepared:
-        """Lay out the task behind its image; the first token and the image attend to each other in both directions."""
+        """Lay out the task after its image; the first token and the image attend to each other in both directions."""
         config, tokenizer = self._model.config, self._model.tokenizer
         request = as_query(request)
         check_task(request, config)
@@ -164,7 +164,7 @@ class MoondreamFamily:
         return not self._model.grammars.knows(request.sampling.grammar)
 
     def rehearsal(self, config: EngineConfig) -> list[Request]:
-        """Return captions of grey images; on a GPU they fill a step, which shows that a full step fits into memory."""
+        """Return captions of grey images; on a GPU they fill a step, to check that a full step fits into memory."""
         geometry = self._model.config.vision.geometry
         side = 2 * geometry.crop_size
         by_crops = config.encode_budget // (1 + select_tiling(side, side, geometry).count)
@@ -178,7 +178,7 @@ class MoondreamFamily:
         self._encoder.capture(graphs, usual_cost)
 
     def encode(self, media: Sequence[Media], out_NC: Tensor, on_progress: Callable[[], None]) -> None:
-        """Write each image's embeddings behind the embedding of the first token."""
+        """Write each image's embeddings after the embedding of the first token."""
         embeddings_BPC = self._encoder.encode(images_of(media), on_progress)
         out_BPC = out_NC.view(len(media), self.spec.media_width, -1)
         out_BPC[:, 0] = self._model.weights.text.wte[self._model.config.tokenizer.bos_id]

@@ -1,4 +1,4 @@
-"""Reads the files beside the weights: the configuration and the tokenizer."""
+"""Reads the files next to the weights: the configuration and the tokenizer."""
 
 import re
 from collections.abc import Mapping

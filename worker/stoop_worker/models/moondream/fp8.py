@@ -1,4 +1,6 @@
-"""A model's weights with the large products in fp8: for the passes that compute much, not for those that read much."""
+"""A model's weights with the large products in fp8: for passes bound by compute, not for those bound by reading
+weights.
+"""
 
 from dataclasses import replace
 
@@ -18,8 +20,8 @@ _MULTIPLE = 16  # cuBLAS requires it of both sizes of a matrix
 def in_fp8(weights: Weights) -> Weights:
     """Return weights whose vision and text blocks have fp8 linears, except blocks with experts.
 
-    All else is shared with `weights`. Each output channel has a scale of its own, and the rows that come in are
-    quantised as they come. Raises `ConfigError` where the device or the model's sizes do not allow it.
+    All else is shared with `weights`. Each output channel has its own scale, and input rows are quantised on the fly.
+    Raises `ConfigError` where the device or the model's sizes do not allow it.
     """
     _check(weights)
     vision, text = weights.vision, weights.text

@@ -1,6 +1,6 @@
 """LoRA adapters: small corrections of linear layers, different ones for the rows of a batch.
 
-All adapters lie side by side, by number; number 0 is empty and stands for none. A row's correction is
+All adapters lie side by side, by number; number 0 is empty and means no adapter. A row's correction is
 ((x A^T) masked to the row's adapter) B^T, with no further scale. So one pair of products serves a mixed batch, and
 nothing depends on a value that is on the device.
 
@@ -73,7 +73,9 @@ class Corrections:
         return out_TO + functional.linear(x_TI, adapter.a_KI) * self.mask_TK @ adapter.b_KO
 
     def feed_forward(self, layer: int, x_TC: Rows, weights: MLP | MoE) -> Tensor:
-        """Return a block's MLP or mixture with its corrections: of an MLP's first layer before its GELU."""
+        """Return the output of a block's MLP or mixture with its corrections; an MLP's first layer is corrected before
+        its GELU.
+        """
         if not self.blocks:
             return feed_forward(x_TC, weights)
         block = self.blocks[layer]

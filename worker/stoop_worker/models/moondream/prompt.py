@@ -1,4 +1,4 @@
-"""Tasks to prompts: the inputs that follow the image prefix."""
+"""Turns tasks into prompts: the inputs that follow the image prefix."""
 
 from stoop_worker.engine.inputs import Input, token_input, token_inputs
 from stoop_worker.engine.request import Caption, Detect, Gaze, Point, Query, SpatialRef, Task

@@ -97,7 +97,7 @@ class TextWeights:
 class RegionWeights:
     """Fourier features (inputs, half the feature dim), encoders and decoders of coordinates and sizes.
 
-    The decoders read the residual stream behind `norms`, one after another.
+    The decoders read the residual stream after `norms`, applied one after another.
     """
 
     coord_features: Tensor

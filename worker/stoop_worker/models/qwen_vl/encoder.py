@@ -1,4 +1,4 @@
-"""Encodes the images of a step. An image of a size that came before runs by that size's graph; the others together.
+"""Encodes the images of a step. An image whose size was seen before runs that size's graph; the others run together.
 
 An encoder of 24 layers has hundreds of launches, which take longer than the work on one photo.
 """
@@ -42,7 +42,7 @@ class ImageEncoder:
         self._pixels: dict[_Size, Tensor] = {}  # the input of each captured size
 
     def capture(self, graphs: Graphs) -> None:
-        """Capture each size from now on when it comes for the second time."""
+        """From now on, capture each size when it is seen for the second time."""
         self._graphs = graphs
 
     def encode(self, images: Sequence[Image], out_EC: Tensor, on_progress: Callable[[], None]) -> None:

@@ -58,7 +58,7 @@ class QwenVLFamily(DecoderFamily):
         )
 
     def prepare(self, request: Request) -> Prepared:
-        """Lay the chat out by the model's template, with its images where the template has them."""
+        """Lay the chat out by the model's template, with its images where the template places them."""
         check_request(request)
         rule = self._config.vision.rule
         ids = chat_ids(request, self._model.language, messages_of)
@@ -75,7 +75,7 @@ class QwenVLFamily(DecoderFamily):
         return [seen, *super().rehearsal(config)]
 
     def capture(self, graphs: Graphs, usual_cost: int) -> None:
-        """Let usual sizes of images be captured as they come."""
+        """From now on, capture each size of image when it is seen again."""
         self._encoder.capture(graphs)
 
     def encode(self, media: Sequence[Media], out_NC: Tensor, on_progress: Callable[[], None]) -> None:
@@ -101,9 +101,8 @@ class QwenVLFamily(DecoderFamily):
 
 
 def axis_of_frequencies(sections: tuple[int, int, int]) -> Tensor:
-    """Return the axis of each frequency, (F,) int32: time, height and width by turns, and time for the rest.
-
-    Height and width have as many frequencies as their sections say.
+    """Return the axis of each frequency, (F,) int32: time, height and width in turn, then time for the rest. Height and
+    width have the numbers of frequencies in their sections.
     """
     axis_F = torch.zeros(sum(sections), dtype=torch.int32)
     for axis in (1, 2):

@@ -1,4 +1,4 @@
-"""Loads a Qwen3-VL: the decoder, and the vision encoder beside it."""
+"""Loads a Qwen3-VL: the decoder and the vision encoder."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

@@ -23,7 +23,7 @@ Grids = Sequence[tuple[int, int]]
 class Places(NamedTuple):
     """The images' `grids`, the positions of all patches (N, V), and their cosines and sines (N, F, 2) float32.
 
-    `recur` is True if images of these sizes come again.
+    `recur` is True if more images of these sizes are expected.
     """
 
     grids: Grids

@@ -1,4 +1,4 @@
-"""A chat with images to inputs, and to their positions of three axes: time, height and width."""
+"""Turns a chat with images into inputs, and their positions on three axes: time, height and width."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -31,7 +31,7 @@ def _content(content: tuple[str | Part, ...]) -> str | list[dict[str, Any]]:
 
 
 def lay_out(ids: Sequence[int], media: Iterable[Media], image_id: int, rule: PatchRule) -> list[Input]:
-    """Put an image in the place of each `image_id`; raises `RequestInvalid` if they are not as many."""
+    """Put an image in the place of each `image_id`; raises `RequestInvalid` if the numbers of both differ."""
     left = iter(media)
     inputs: list[Input] = []
     for token in ids:
@@ -58,9 +58,8 @@ def _input(image: Media, rule: PatchRule) -> MediaInput:
 
 
 def positions_of(inputs: Sequence[Input], media: Sequence[Media], rule: PatchRule) -> Positions:
-    """Number the positions: a token is one further on every axis; an image spreads over height and width.
-
-    The text after an image begins behind its longer side.
+    """Number the positions: each token is one step further on every axis; an image spreads over height and width. The
+    text after an image begins after its longer side.
     """
     left = iter(whole_images_of(media))
     places: list[npt.NDArray[np.int64]] = []

@@ -26,7 +26,7 @@ _MEDIAN = 7  # states, around each
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """The seconds at which each id of a text begins, and after them that of its end; each id's probability."""
+    """The seconds at which each id of a text begins and the text ends, and each id's probability."""
 
     times: tuple[float, ...]
     probabilities: tuple[float, ...]
@@ -36,7 +36,7 @@ class Alignment:
 def align(states_SC: Tensor, before: Sequence[int], text: Sequence[int], model: Whisper, *, heard: int) -> Alignment:
     """Align the ids of a `text`, which come after the ids `before`, with the first `heard` states of their window.
 
-    The states after them are of silence that fills the window up, where nothing is said.
+    The later states are of the silence that fills up the window.
     """
     end = model.vocabulary.end
     ids_T = torch.tensor([*before, *text, end], device=states_SC.device)

@@ -87,7 +87,7 @@ def read_whisper_config(document: Mapping[str, Any]) -> WhisperConfig:
 
 
 def read_generation(document: Mapping[str, Any], config: WhisperConfig) -> Generation:
-    """Read a generation_config.json, which may be empty; raises `CheckpointError` for alignment heads that are none."""
+    """Read a generation_config.json, which may be empty; raises `CheckpointError` for invalid alignment heads."""
     return Generation(
         multilingual=bool(document.get("is_multilingual", config.vocab_size != _ENGLISH_SIZE)),
         suppressed=_ids(document, "suppress_tokens"),

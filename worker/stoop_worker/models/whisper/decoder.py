@@ -16,7 +16,7 @@ __all__ = ["forward", "logits", "remember"]
 
 
 def remember(states_NC: Tensor, kv: KVView, weights: WhisperWeights) -> None:
-    """Store the keys and values that each layer's cross-attention makes of windows, whose rows `kv` has."""
+    """Store the keys and values that each layer's cross-attention makes of windows, in the rows of `kv`."""
     for layer, block in enumerate(weights.decoder):
         kv.on_progress()
         _, _, _, _, heads, head_dim = kv.pool.shape

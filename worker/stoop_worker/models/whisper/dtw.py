@@ -13,7 +13,7 @@ _DIAGONAL, _UP, _LEFT = 0, 1, 2
 def shortest_path(costs_NM: npt.NDArray[np.float64]) -> tuple[_Longs, _Longs]:
     """Return the rows and the columns of the cheapest path from the first corner to the last.
 
-    A step goes one row on, one column on, or both; where several are equally cheap, one column on.
+    A step advances by one row, one column, or both; among equally cheap steps it advances by one column.
     """
     return _walk_back(_moves(costs_NM))
 

@@ -97,7 +97,7 @@ class WhisperFamily:
         return False
 
     def rehearsal(self, config: EngineConfig) -> list[Request]:
-        """Return windows of silence; on a GPU they fill a step, which shows that a full step fits into memory."""
+        """Return windows of silence; on a GPU they fill a step, to check that a full step fits into memory."""
         self._check_pages(config.page_size)
         sizes = self._model.config
         by_tokens = config.token_budget // (sizes.memory + 1)

@@ -1,4 +1,4 @@
-"""A window's keys and values in the KV cache, and what tokens attend to.
+"""A window's keys and values in the KV cache, and the places that tokens attend to.
 
 A sequence begins with its window, one medium. The pages of these positions hold, in each layer, the keys and values
 that the layer's cross-attention makes of the states: the memory. The pages after them hold the tokens' own keys and
@@ -34,7 +34,7 @@ class Reach:
 class TokenRows:
     """The rows of tokens, `rows_K`, in a batch that also has windows; `layout` is that of their sequences alone.
 
-    `places_T` is the place among them of each row that is a token's. All are on the device.
+    `places_T` maps each row of a token to its place among these. All are on the device.
     """
 
     rows_K: Tensor
@@ -73,7 +73,7 @@ def token_rows(layout: PagedLayout, config: WhisperConfig, device: torch.device)
 
 
 def reach(layout: PagedLayout, config: WhisperConfig) -> Reach:
-    """Return the places that the rows of a batch attend to, if all of them are tokens."""
+    """Return the places that the rows of a batch attend to; all rows must be tokens."""
     size, contexts_B = layout.page_size, layout.context_lens_B
     states_B = torch.where(contexts_B > 0, config.states, 0).to(torch.int32)
     sequences = len(layout.context_lens)

@@ -35,7 +35,7 @@ def build_prompt(request: Request, config: WhisperConfig, vocabulary: Vocabulary
 
 
 def task_ids(language: str, task: Transcribe, vocabulary: Vocabulary) -> list[int]:
-    """Return the ids between the start and the text."""
+    """Return the ids of the task, which come between the start and the text."""
     chosen = vocabulary.translate if task.translate else vocabulary.transcribe
     known = [vocabulary.languages[language], chosen] if vocabulary.languages else []
     return known if task.timestamps else [*known, vocabulary.no_stamps]

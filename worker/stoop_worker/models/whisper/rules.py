@@ -80,7 +80,7 @@ class Rules:
         return logits_RV
 
     def no_speech(self, logits_RV: Tensor) -> Tensor:
-        """Return the probability of no speech, (R,), which means it only where the start was read."""
+        """Return the probability of no speech, (R,), which is valid only for rows that read the start."""
         return (logits_RV[:, self._ids.no_speech] - logits_RV.logsumexp(dim=-1)).exp()
 
     def _drawn(self, rules_RK: Tensor, newest_R: Tensor) -> _Drawn:
@@ -94,7 +94,7 @@ class Rules:
         )
 
     def _closed_by_stamps(self, mode_R: Tensor, drawn: _Drawn) -> Tensor:
-        """Return the ids, (R, V), that the timestamps so far close to a row with timestamps.
+        """Return the ids, (R, V), that a row with timestamps may not draw because of its earlier ones.
 
         Timestamps come in pairs, at the beginning and between segments; they never decrease, and a segment has a
         length. The first id is a timestamp, and not a late one.

@@ -18,7 +18,7 @@ WINDOW_SECONDS = 30.0
 class Cut:
     """The segments that have words and a length, and the seconds after which the next window starts.
 
-    `open_ended` is True if the last words may go on in the next window.
+    `open_ended` is True if the last words may continue in the next window.
     """
 
     segments: tuple[Segment, ...]
@@ -27,10 +27,8 @@ class Cut:
 
 
 def cut(tokens: Sequence[int], vocabulary: Vocabulary, tokenizer: Tokenizer) -> Cut:
-    """Cut drawn ids, without the end, where two timestamps follow each other.
-
-    The text after the last pair is left to the next window, unless it ends with a timestamp of its own: then
-    nothing was said after it. Without any pair all is one segment.
+    """Cut drawn ids, without the end, at each pair of timestamps. The text after the last pair is left to the next
+    window, unless a single timestamp ends it, because then silence follows. Without a pair all ids are one segment.
     """
     stamps = [vocabulary.is_stamp(token) for token in tokens]
     ends_alone = stamps[-2:] == [False, True]

@@ -34,9 +34,9 @@ Align = Callable[[Sequence[int], Sequence[int]], Alignment]
 class TranscribeSkill:
     """Draws at most `most` ids, and calls `align` at the end if the request wants the times of words.
 
-    The values read beside an id are its log-probability and that of silence. A model of several languages detects the
-    language first, from the hidden state of the start; so does a request that names it, because silence is judged there
-    too.
+    With each id its log-probability and the probability of silence are read. A model of several languages detects the
+    language first, from the hidden state of the start; a request that names its language does so too, because silence
+    is detected in the same step.
     """
 
     heads = Head.TOKEN | Head.VALUES
@@ -76,7 +76,7 @@ class TranscribeSkill:
 
     @property
     def rule(self) -> tuple[int, ...]:
-        """The ids that the timestamp rules look at."""
+        """The ids that the timestamp rules need."""
         if self._starting:
             return Rule(Mode.LANGUAGE)
         before, last = (NONE, NONE, *self._tokens)[-2:]
@@ -84,7 +84,7 @@ class TranscribeSkill:
 
     @property
     def lookahead(self) -> Lookahead | None:
-        """One more id; None before the text, and at the last one."""
+        """One more id; None before the text, and at the last id."""
         if self._starting or len(self._tokens) + 1 == self._most:
             return None
         before, last = (NONE, NONE, *self._tokens)[-2:]
@@ -92,7 +92,7 @@ class TranscribeSkill:
 
     @property
     def finishes_late(self) -> bool:
-        """Words need the window's states again, and a path through a matrix."""
+        """True if words are wanted: they need the window's states again, and a path through a matrix."""
         return self._task.words
 
     def advance(self, found: HeadValues) -> Advance:
@@ -146,7 +146,7 @@ class TranscribeSkill:
         )
 
     def _words(self, segments: tuple[Segment, ...]) -> tuple[tuple[Segment, ...], tuple[Word, ...]]:
-        """Find the words of segments, which move the borders of these."""
+        """Return the words of segments, and the segments with their borders moved to fit."""
         end = self._ids.end
         text = [token for segment in segments for token in segment.tokens if token < end]
         pieces = split(text, self._language, self._tokenizer)

@@ -43,7 +43,7 @@ class CrossAttention:
 
 @dataclass(frozen=True, slots=True)
 class DecoderBlock:
-    """One layer of the decoder: an encoder's, with the attention to the states after its own."""
+    """One layer of the decoder: an encoder's layer, with attention to the states after its self-attention."""
 
     own: EncoderBlock
     cross: CrossAttention

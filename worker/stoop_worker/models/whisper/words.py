@@ -71,7 +71,7 @@ def words_of_segments(
     text_below: int,
     pause: float = 0.0,
 ) -> tuple[tuple[Segment, ...], tuple[Word, ...]]:
-    """Return segments and words whose borders agree; ids below `text_below` are text.
+    """Return segments and words with matching borders; ids below `text_below` are text.
 
     The last word before the window ended `pause` seconds before it.
 

@@ -25,8 +25,8 @@ _FULL_EVERY = 6  # layers, where a file does not list them
 class GemmaConfig:
     """An encoder with sandwich norms and grouped heads.
 
-    `windows` has for each layer how far a token sees to either side; None is the whole text. `thetas` has the rope
-    theta of each layer. `scale` multiplies the products of queries and keys.
+    `windows` has the distance that each layer's tokens see to either side; None is the whole text. `thetas` has the
+    rope theta of each layer. `scale` multiplies the products of queries and keys.
     """
 
     dim: int

@@ -22,7 +22,7 @@ class Block:
     """One layer. `qkv` makes the heads of q, then of k, then of v; `gate_up` makes the gates, then the ups.
 
     The norms are those before and after the attention, and before and after the MLP. All weights of norms are float32,
-    and the 1 is added that a file leaves out.
+    with the 1 added that files leave out.
     """
 
     norms: tuple[Tensor, ...]

@@ -19,8 +19,8 @@ __all__ = ["VectorNetwork", "scores"]
 class VectorNetwork:
     """bge-m3: the vectors of packed texts, of the kinds that each text wants.
 
-    The values of a text are those of its kinds, in their order: a dense vector has C, the weights T, and the vectors of
-    the tokens behind the first (T - 1) * C.
+    A text's values follow each other by kind: C for a dense vector, T for the weights, and (T - 1) * C for the vectors
+    of all tokens except the first.
     """
 
     def __init__(self, weights: XLMRobertaWeights, heads: VectorHeads, config: XLMRobertaConfig) -> None:

@@ -1,7 +1,7 @@
-"""LoRA adapters from files: which there are, and their numbers in a batch. `lora.py` beside it applies them.
+"""LoRA adapters from files, and their numbers in a batch. `lora.py`, next to this folder, applies them.
 
 files.py    reads one adapter's file
-numbers.py  an adapter's number and key, and the port of what hands numbers out
+numbers.py  an adapter's number and key, and the port that hands numbers out
 bank.py     all adapters of a folder, read at the start
 resident.py a few adapters at a time, read when a request names one
 """

@@ -35,7 +35,7 @@ class AdapterBank:
         return bool(self.loaded)
 
     def take(self, adapter: str | None) -> Loaded:
-        """Return an adapter's number and key; number 0 stands for none; raises `RequestInvalid`."""
+        """Return an adapter's number and key; number 0 means no adapter; raises `RequestInvalid`."""
         if adapter is None:
             return Loaded(0, 0)
         if adapter in self.broken:

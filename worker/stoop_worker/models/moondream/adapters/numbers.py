@@ -1,4 +1,4 @@
-"""An adapter's number in a batch, and the port of what hands numbers out."""
+"""An adapter's number in a batch, and the port that hands numbers out."""
 
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -53,7 +53,7 @@ class Adapters(Protocol):
     def take(self, adapter: str | None) -> Loaded:
         """Return an adapter's number and key, and keep it for a request until `give_back`.
 
-        Number 0 stands for none. Raises `RequestInvalid` for one that cannot be used.
+        Number 0 means no adapter. Raises `RequestInvalid` for one that cannot be used.
         """
 
     def give_back(self, number: int) -> None:

@@ -1,6 +1,5 @@
-"""A few adapters at a time: each is read when a request first names it, over the one that was used longest ago.
-
-The tensors of all places are made at the start and only written to later, so CUDA graphs read the adapters of the day.
+"""A few adapters at a time: each is read when a request first names it, and replaces the least recently used one. The
+tensors of all places are made at the start and only written to later, so CUDA graphs read the current adapters.
 
 K columns of all places, R rank, I in, O out.
 """
@@ -55,7 +54,7 @@ class ResidentAdapters:
         return True
 
     def take(self, adapter: str | None) -> Loaded:
-        """Return an adapter's number and key, reading it if need be, and keep its place until `give_back`."""
+        """Return an adapter's number and key, reading its file if necessary, and keep its place until `give_back`."""
         if adapter is None:
             return Loaded(0, 0)
         with self._reading:

@@ -1,8 +1,7 @@
-"""Detect, point and gaze: x, y and, for a box, its size, object after object until the model says stop.
-
-The rule is that of Moondream's reference: any token but the end of sequence means one more object, and its x is
-read from the same hidden state as that token. Always greedy. Moondream 3 applies this rule to the first object alone;
-then the coordinate id must be at least as likely as the end.
+"""Detect, point and gaze: x, y and, for a box, its size, object after object until the model ends. The rule is that of
+Moondream's reference: any token except the end of sequence means one more object, and its x is read from the same
+hidden state as that token. Always greedy. Moondream 3 applies this rule to the first object alone; then the coordinate
+id must be at least as likely as the end.
 """
 
 from collections.abc import Sequence
@@ -59,7 +58,7 @@ class SpatialSkill:
 
     @property
     def heads(self) -> Head:
-        """The first decides whether there is one more object, and gives its x."""
+        """The heads to read next. The first decides whether there is one more object, and gives its x."""
         return _HEADS[self._next]
 
     @property
@@ -82,7 +81,7 @@ class SpatialSkill:
         return self._take_size(found)
 
     def finish(self, reason: FinishReason, usage: Usage) -> Sequence[Output]:
-        """End; an object that is not whole is left out."""
+        """End; an incomplete object is left out."""
         return [
             Finished(
                 self._id,

@@ -60,7 +60,7 @@ class TextSkill:
 
     @property
     def suppressed(self) -> tuple[int, ...]:
-        """The tokens that would end the phase the wrong way."""
+        """The ids that may not come next, because they would end the phase wrongly."""
         if self._answering:
             return self._later if self._answered else ()
         assert self._reasoning is not None
