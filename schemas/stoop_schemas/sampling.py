@@ -19,10 +19,10 @@ class _Sampler(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SamplingRule:
-    """What a sampler's description says of its decisions; they are the same, but the sampler takes longer.
+    """A sampler's decisions, derived from its description because asking the sampler itself takes longer.
 
     With `follows`, a trace that its sender does not keep is dropped. A trace that begins here is dropped unless the
-    last 64 bits of its id are below `bound`. What is not dropped by this rule is for the sampler to decide.
+    last 64 bits of its id are below `bound`. The sampler decides about the traces that this rule does not drop.
     """
 
     follows: bool = False

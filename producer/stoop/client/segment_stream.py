@@ -59,7 +59,7 @@ class SegmentStream:
         await self._events.aclose()
 
     def _fresh(self, event: SegmentEvent) -> dict[str, Any] | None:
-        """Return the segment unless an earlier run gave it; raises `JobRestarted` if that one was another."""
+        """Return the segment, or None if an earlier run gave the same; raises `JobRestarted` if it differs."""
         segment: dict[str, Any] = msgspec.to_builtins(event.segment)
         if event.words is not None:
             segment["words"] = msgspec.to_builtins(event.words)

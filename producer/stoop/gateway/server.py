@@ -68,7 +68,7 @@ class _Server(uvicorn.Server):
 
 
 def _check_grpc(options: ServeOptions) -> None:
-    """Raise `ConfigError` for all that would otherwise go wrong only once the event loop runs."""
+    """Raise `ConfigError` for faults that would otherwise appear only once the event loop runs."""
     if options.grpc is None:
         if options.grpc_certificate is not None or options.grpc_key is not None:
             raise ConfigError("--grpc-certificate and --grpc-key need --grpc HOST:PORT")

@@ -1,4 +1,4 @@
-"""Vectors and scores of texts: OpenAI's embeddings, rerank as Cohere and others have it, and llama.cpp's embeddings."""
+"""Vectors and scores of texts: OpenAI's embeddings, rerank in Cohere's form, and llama.cpp's embeddings."""
 
 import math
 from typing import Any, Final, Literal

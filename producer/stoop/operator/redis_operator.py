@@ -124,7 +124,7 @@ class RedisOperator:
         return [TenantStatus(lane, text_of(tenant), int(jobs)) for lane, (tenant, jobs) in counted]
 
     async def memory(self) -> MemoryUse | None:
-        """Ask the server; of a Cluster only one node answers."""
+        """Ask the server; in a Cluster, only one node."""
         facts = await self._calls.call("INFO", "memory")
         used, limit = facts.get("used_memory"), facts.get("maxmemory")
         return MemoryUse(used, limit or 0) if isinstance(used, int) else None

@@ -19,7 +19,7 @@ _REVOKED: Final = {State.CANCELLED: "terminated", State.EXPIRED: "expired"}
 
 
 class Redelivery(StrEnum):
-    """The part of an ending to deliver, by whether Celery may have received it before."""
+    """The part of an ending to deliver, which depends on whether Celery may have received it before."""
 
     FIRST = "first"
     AGAIN = "again"  # an earlier delivery may have got through, in full or in part

@@ -45,7 +45,7 @@ class MergedMetrics(Collector):
 
 
 def merge(texts: Mapping[str, str]) -> list[Metric]:
-    """Return the families of several workers as one of each name; `texts` are by the name of the GPU."""
+    """Return the metric families of all workers, merged by name; `texts` maps a GPU's name to its worker's metrics."""
     merged: dict[str, Metric] = {}
     for gpu, text in texts.items():
         for family in text_string_to_metric_families(text):

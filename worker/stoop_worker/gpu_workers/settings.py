@@ -14,7 +14,7 @@ _MOST_IMAGE_THREADS = 8
 
 
 def port_of(config: WorkerConfig, index: int) -> int | None:
-    """Return the metrics port of one worker: those after the parent's own."""
+    """Return the metrics port of one worker; the workers' ports follow the parent's own."""
     return None if config.metrics_port is None else config.metrics_port + 1 + index
 
 

@@ -131,7 +131,7 @@ class Output:
         return sorted(self._index.archived()) + here if self.archive is not None else here
 
     def end_shard(self) -> None:
-        """Begin a new shard, which makes the last one full, unless that has no line."""
+        """End the current shard, which is then full, and begin a new one; does nothing if the current one is empty."""
         with self._writing:
             if not self._results.extent.lines:
                 return

@@ -45,7 +45,7 @@ class AttentionChoice:
 class AttentionFacts:
     """The facts that decide. `capability` is None without a CUDA device; `query_heads` is the spec's.
 
-    `lacks` is the text about the part that this machine lacks for FlashInfer, and how to get it; None if nothing.
+    `lacks` is the requirement of FlashInfer that this machine does not meet, with the remedy, or None.
     """
 
     capability: tuple[int, int] | None
@@ -141,7 +141,7 @@ def _fastest(facts: AttentionFacts) -> AttentionChoice:
 
 
 def flashinfer_lacks() -> str | None:
-    """Return a text about the part that FlashInfer lacks here, and how to get it; None if it can run."""
+    """Return the requirement of FlashInfer that this machine does not meet, with the remedy; None if it can run."""
     if find_spec("flashinfer") is None:
         return "FlashInfer is not installed: pip install 'stoop[flashinfer]'"
     if find_spec("flashinfer_jit_cache") is None:  # its kernels compiled beforehand

@@ -33,7 +33,7 @@ LOWEST = tl.constexpr(-1e30)
 class Ranges:
     """The split of the work: `splits` ranges, `block` positions read at once; both are powers of two.
 
-    `registers` bounds those of a thread, so that more programs fit on the device.
+    `registers` bounds the registers of a thread, so that more programs fit on the device.
     """
 
     splits: int

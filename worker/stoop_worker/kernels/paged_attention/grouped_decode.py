@@ -45,7 +45,7 @@ def decode_groups(
     out_TM: Tensor | None = None,
     ranges: Ranges | None = None,
 ) -> Tensor:
-    """Compute `decode` for any whole number of query heads per key head, under the same rules for captures and calls."""
+    """Compute `decode` for any number of query heads per key head; the rules of captures and calls are the same."""
     batch, heads, head_dim = q_BHD.shape
     key_heads, table_BP = pool.shape[3], layout.page_table_BP
     group = heads // key_heads

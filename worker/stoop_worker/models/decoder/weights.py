@@ -107,7 +107,7 @@ class _Given(NamedTuple):
     quantised: MutableMapping[str, BlockFp8]
 
     def linear(self, *names: str) -> Weight:
-        """Take weights out, and return one with the rows of all."""
+        """Take weights out, and return them stacked by rows."""
         if all(f"{name}.weight" in self.quantised for name in names):
             parts = [self.quantised.pop(f"{name}.weight") for name in names]
             whole = parts[0] if len(parts) == 1 else joined(parts)

@@ -71,7 +71,7 @@ class TranscribeSkill:
 
     @property
     def greedy(self) -> bool:
-        """The language is the likeliest at any temperature."""
+        """True while the language is read, which is the likeliest one at any temperature."""
         return self._starting
 
     @property

@@ -1,4 +1,4 @@
-"""The ids that mean something to a Whisper, looked up by their spelling."""
+"""The ids with a special meaning to a Whisper, looked up by their spelling."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

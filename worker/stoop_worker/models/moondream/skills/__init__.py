@@ -1,4 +1,5 @@
-"""One object a sequence that knows what to read next and what to make of it.
+"""The skills: one object a sequence, which chooses the heads to read next and turns their values into inputs and
+outputs.
 
 text.py       queries and captions
 reasoning.py  the reasoning before an answer
