@@ -70,10 +70,10 @@ class ProducerConfig(BaseSettings):
     )
     lane_bounds: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)] = Field(
         default=(),
-        description="most jobs in a lane, as `lane=jobs` (comma-separated), by default a million; "
+        description="maximum number of jobs in a lane, as `lane=jobs` (comma-separated), by default a million; "
         "if a lane is full, `submit` raises `QueueFull`",
     )
-    tenant_bound: int | None = Field(default=None, ge=1, description="most jobs of one tenant in a lane")
+    tenant_bound: int | None = Field(default=None, ge=1, description="maximum number of jobs of one tenant in a lane")
     timeout_seconds: float = Field(
         default=300.0,
         gt=0,
