@@ -96,6 +96,7 @@ def running_worker(
         answers=lambda pid: ready.exists(),
         start_seconds=start_seconds,
     )
+    ready.unlink(missing_ok=True)  # a worker that was killed leaves it, and the new one would seem to be ready at once
     try:
         worker.start()
         yield worker
