@@ -28,18 +28,13 @@ from stoop_schemas.skill import Skill
 __all__ = ["ROUTES"]
 
 
-def _skill(name: str, body: type, summary: str, *, streams: bool = False) -> Route:
-    return Route(
-        method="POST",
-        path=f"/v1/{name}",
-        run=partial(moondream.answer_skill, skill=name),
-        summary=summary,
-        tag="Moondream",
-        body=body,
-        answer=moondream_answer.MoondreamAnswer,
-        statuses=(200, 202),
-        streams=streams,
-    )
+def _post(path: str, run: Any, body: Any, summary: str, *, tag: str = "OpenAI", **more: Any) -> Route:
+    return Route(method="POST", path=path, run=run, summary=summary, tag=tag, body=body, **more)
+
+
+def _skill(name: str, body: type, summary: str, **more: Any) -> Route:
+    run, answer = partial(moondream.answer_skill, skill=name), moondream_answer.MoondreamAnswer
+    return _post(f"/v1/{name}", run, body, summary, tag="Moondream", answer=answer, statuses=(200, 202), **more)
 
 
 _MOONDREAM: Final = (
@@ -109,44 +104,25 @@ _MODELS: Final = (
 )
 
 
-def _openai(path: str, run: Any, body: Any, summary: str, **more: Any) -> Route:
-    return Route(method="POST", path=path, run=run, summary=summary, tag="OpenAI", body=body, **more)
-
-
 def _audio(name: str, skill: Skill, run: Any, summary: str, **more: Any) -> Route:
     fields = audio_request.AUDIO_FIELDS[skill]
-    return _openai(
+    return _post(
         f"/v1/audio/{name}", run, None, summary, form=fields, answer=dict[str, Any], statuses=(200, 202), **more
     )
 
 
 def _rerank(path: str) -> Route:
-    summary = "Sort documents by how well they answer a query."
-    return Route(
-        method="POST",
-        path=path,
-        run=texts.rerank,
-        summary=summary,
-        tag="Reranking",
-        body=texts.RerankRequest,
-        answer=texts.RerankResponse,
-    )
+    summary, answer = "Sort documents by how well they answer a query.", texts.RerankResponse
+    return _post(path, texts.rerank, texts.RerankRequest, summary, tag="Reranking", answer=answer)
 
 
 def _llama(path: str) -> Route:
-    return Route(
-        method="POST",
-        path=path,
-        run=texts.embed_llama,
-        summary="Embed texts, as llama.cpp's server does.",
-        tag="llama.cpp",
-        body=texts.LlamaEmbeddingRequest,
-        answer=list[texts.LlamaEmbedding],
-    )
+    summary, answer = "Embed texts, as llama.cpp's server does.", list[texts.LlamaEmbedding]
+    return _post(path, texts.embed_llama, texts.LlamaEmbeddingRequest, summary, tag="llama.cpp", answer=answer)
 
 
 _OPENAI: Final = (
-    _openai(
+    _post(
         "/v1/chat/completions",
         chat.answer_chat,
         chat_request.ChatRequest,
@@ -155,7 +131,7 @@ _OPENAI: Final = (
         statuses=(200, 202),
         streams=True,
     ),
-    _openai("/v1/embeddings", texts.embed, texts.EmbeddingsRequest, "Embed texts.", answer=texts.EmbeddingsResponse),
+    _post("/v1/embeddings", texts.embed, texts.EmbeddingsRequest, "Embed texts.", answer=texts.EmbeddingsResponse),
     _audio("transcriptions", Skill.TRANSCRIBE, audio.transcribe, "Transcribe the speech in a recording.", streams=True),
     _audio("translations", Skill.TRANSLATE, audio.translate, "Translate the speech in a recording into English text."),
     *(_rerank(path) for path in ("/v1/rerank", "/v2/rerank", "/rerank", "/v1/reranking", "/reranking")),
