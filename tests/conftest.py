@@ -56,7 +56,7 @@ def seed() -> None:
 
 @pytest.fixture(autouse=True)
 def log_settings() -> Iterator[None]:
-    """Undo what a test does to the settings of the log, such as running a command with `--log-level error`."""
+    """Undo a test's changes to the settings of the log, such as running a command with `--log-level error`."""
     structlog = sys.modules.get("structlog")
     before = structlog.get_config() if structlog else {}
     yield
@@ -66,7 +66,9 @@ def log_settings() -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Keep the garbage collector away from what the tests import: it would walk millions of objects again and again."""
+    """Keep the garbage collector away from the modules that tests import: it would walk millions of objects again and
+    again.
+    """
     gc.disable()
     try:
         return (yield)
@@ -78,7 +80,7 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what is marked `gpu` where there is no CUDA device."""
+    """Skip tests marked `gpu` where there is no CUDA device."""
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if marked and not _has_cuda():
         for item in marked:

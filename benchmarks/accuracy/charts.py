@@ -56,7 +56,7 @@ async def _run(rows: Sequence[Row], options: argparse.Namespace) -> None:
 async def answer_rows(
     client: AsyncClient, rows: Sequence[Row], out: Path, *, prompt: str = PROMPT, window: int = 64
 ) -> None:
-    """Ask what has no answer yet, and append each answer to out/answers.jsonl; failed rows are asked again."""
+    """Ask the questions without an answer, and append each answer to out/answers.jsonl; failed rows are asked again."""
     done = {each["id"] for each in _done(out) if each["error"] is None}
     left = {row.id: row for row in rows if row.id not in done}
     progress = _Progress(len(left))

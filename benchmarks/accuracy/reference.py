@@ -130,7 +130,7 @@ def _config(config: ModelConfig, configs: ModuleType) -> object:
 
 
 def _take_exact_pixels(model: Any, dtype: torch.dtype) -> None:
-    """Undo the rounding of pixels to bfloat16 for a wider model; its values tell all 256 levels apart."""
+    """Undo the rounding of pixels to bfloat16 for a wider model; its values distinguish all 256 levels."""
     if not hasattr(model, "_vis_enc"):
         return
     encode = model._vis_enc

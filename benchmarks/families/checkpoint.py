@@ -1,6 +1,6 @@
 """Random weights, drawn on the device, and the folder from which the product loads them.
 
-The shapes are those of the model in transformers, whose parameters are set to what the checkpoint stores. So it serves
+The shapes are those of the model in transformers, whose parameters are set to the checkpoint's values. So it serves
 as the reference for answers.
 """
 
@@ -101,7 +101,7 @@ def _draw(name: str, like: Tensor, random: torch.Generator, document: Mapping[st
 
 
 def _quantised(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the weight in float8 with the scale of each block; it gives the same again for what it gave."""
+    """Return the weight in float8 with the scale of each block; quantising the result again changes nothing."""
     rows, columns = weight.shape
     blocks = weight.float().view(rows // _BLOCK, _BLOCK, columns // _BLOCK, _BLOCK)
     # powers of two, so that a quantised weight quantises to itself

@@ -1,4 +1,4 @@
-"""Measures what an hour of audio costs the front of a worker, in seconds of a core: decoding, and its features.
+"""Measures the cost of an hour of audio at the front of a worker, in seconds of a core: decoding and features.
 
     python -m benchmarks.front.recordings --seconds 600 --rounds 3
 

@@ -1,4 +1,4 @@
-"""The pages in Chromium: first paint and bytes, many dead letters, and what many viewers cost Redis."""
+"""The pages in Chromium: first paint and bytes, many dead letters, and the cost of many viewers to Redis."""
 
 import asyncio
 import json

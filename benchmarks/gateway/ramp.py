@@ -25,7 +25,7 @@ class Thresholds:
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage: its callers, and what they met. `cpu` is the gateway's share of one core."""
+    """One stage: its callers, and their latencies and errors. `cpu` is the gateway's share of one core."""
 
     callers: int
     requests_per_second: float

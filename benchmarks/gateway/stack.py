@@ -19,7 +19,7 @@ __all__ = ["Stack", "running_stack"]
 
 @dataclass(frozen=True)
 class Stack:
-    """Where everything is."""
+    """The addresses and processes of the stack."""
 
     config: ProducerConfig
     host: str

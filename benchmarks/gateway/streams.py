@@ -1,4 +1,4 @@
-"""Many open streams that say nothing, and what plain requests cost beside them."""
+"""Many silent open streams, and the latency of plain requests meanwhile."""
 
 import asyncio
 import time

@@ -30,7 +30,7 @@ class Measured:
 class ClosedLoop:
     """Asks the questions in turn; `image_of` names a question's image, `cpu` reads the CPU time of some processes.
 
-    `answers` has what each question was answered with, by its place among `asks`.
+    `answers` has each question's answer, by its place among `asks`.
     """
 
     config: ProducerConfig

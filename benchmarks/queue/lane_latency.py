@@ -106,7 +106,7 @@ def _check_engine(arguments: argparse.Namespace) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """The latency of one interactive job in seconds, and the times that its worker tells."""
+    """The latency of one interactive job in seconds, and the times that its worker reports."""
 
     seconds: float
     metrics: Metrics

@@ -55,7 +55,7 @@ def shares(cores: Sequence[int], workers: int) -> tuple[list[int], list[list[int
 
 @contextlib.contextmanager
 def on_cores(cores: Iterable[int]) -> Iterator[None]:
-    """Keep this thread, and what it starts, on these cores."""
+    """Keep this thread, and the threads and processes that it starts, on these cores."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores)
     try:

@@ -1,4 +1,4 @@
-"""Measures what one job costs Redis: CPU by command and script, and memory by kind of key.
+"""Measures the cost of one job to Redis: CPU by command and script, and memory by kind of key.
 
     python -m benchmarks.queue.redis_cost --jobs 1000
 
@@ -65,7 +65,7 @@ class _Kind:
 
 @dataclass(frozen=True)
 class Cost:
-    """What one job costs Redis, on average.
+    """The average cost of one job to Redis.
 
     `cpu_us` is all of its CPU time. `script_us` and `command_us` are the execution times of scripts and of commands
     outside of them; reading from sockets and writing to them is `cpu_us` less these. `bytes` is the growth of its

@@ -36,7 +36,7 @@ _LONG = re.compile(r"Answer ([0-9]+) times")
 class Service:
     """The work of an engine: at most `slots` requests at once, in their order of arrival.
 
-    A request takes `seconds`, unless its question says otherwise: see `question`.
+    A request takes `seconds`, unless its question sets another time: see `question`.
     """
 
     seconds: float

@@ -1,4 +1,4 @@
-"""What one job costs, as measured, and what a GPU answers; `PERFORMANCE.md` has the commands and the dates."""
+"""The measured cost of one job, and the answers a second of a GPU; `PERFORMANCE.md` has the commands and the dates."""
 
 from dataclasses import dataclass
 

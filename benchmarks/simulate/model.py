@@ -26,7 +26,7 @@ class Kill(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """Who serves one partition.
+    """The workers of one partition.
 
     One of `workers` holds at most `places` jobs. It holds each for the time of its answer and `overhead` more seconds,
     and claims it `pickup` seconds after it arrived or a place became free. `submit_us` and `settle_us` are Redis's CPU

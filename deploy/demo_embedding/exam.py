@@ -1,4 +1,4 @@
-"""How often the nearest neighbour of a sentence means the same, among meanings that the training never met.
+"""Measures how often the nearest neighbour of a sentence has its meaning, among meanings absent from the training.
 
 python -m deploy.demo_embedding.exam deploy/demo_embedding/model
 """

@@ -17,7 +17,7 @@ __all__ = ["export"]
 
 
 def export(texts: Path, run: Path, out: Path) -> None:
-    """Write the files that a released XLM-RoBERTa has, and those that say how its vectors are made."""
+    """Write the files that a released XLM-RoBERTa has, and those that describe how its vectors are made."""
     tensors = torch.load(run / "embedder.pt", weights_only=True)["tensors"]
     config = {
         "architectures": ["XLMRobertaModel"],

@@ -1,4 +1,4 @@
-"""The speech that a training is made from: each sentence as some voice says it, and where its words are.
+"""The speech that a training is made from: each sentence spoken by a voice, and the times of its words.
 
     python -m deploy.demo_hearing.bank bank --megabytes 24
 

@@ -1,4 +1,4 @@
-"""How well a Whisper hears held-out speech, through the engine.
+"""Measures how well a Whisper transcribes held-out speech, through the engine.
 
 python -m deploy.demo_hearing.exam deploy/demo_hearing/model --talks 20
 
@@ -50,7 +50,7 @@ def errors(heard: Sequence[str], said: Sequence[str]) -> int:
 
 
 def hear(engine: Engine, samples: Sequence[np.ndarray], task: Transcribe) -> Iterator[Window]:
-    """Return what the engine hears in recordings of less than 30 seconds."""
+    """Return the engine's transcripts of recordings of less than 30 seconds."""
     found: dict[str, Window] = {}
     for number, each in enumerate(samples):
         features = log_mel(np.concatenate((each, np.zeros(480, np.float32))), 80)[:, : len(each) // 160]

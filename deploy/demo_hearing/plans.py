@@ -142,7 +142,7 @@ class Planner:
         plan.write([controls["endoftext"]], [_NOWHERE])
 
     def _history(self, language: str, random: Random) -> list[int]:
-        """Return what was said before."""
+        """Return the text before the window."""
         ids, at, timed = [self._controls["startofprev"]], 0, random.random() < 0.8
         zero = self._controls["0.00"]
         for _ in range(random.randint(1, 10)):

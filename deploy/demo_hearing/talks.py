@@ -2,7 +2,7 @@
 
 python -m deploy.demo_hearing.talks deploy/demo_hearing/recordings
 
-writes the recordings of the demo, and `talks.json` with what is said in each. It needs espeak-ng.
+writes the recordings of the demo, and `talks.json` with the words of each. It needs espeak-ng.
 """
 
 import argparse
@@ -56,7 +56,7 @@ class Talk:
 
 
 def draw_talk(voices: Voices, random: Random, language: str, count: int) -> Talk:
-    """Say some held-out sentences."""
+    """Speak some held-out sentences."""
     variant = random.choice(HELD_OUT_VOICES)
     at, lessons, times, parts = 0.0, [], [], []
     while len(lessons) < count:

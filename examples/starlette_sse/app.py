@@ -30,7 +30,9 @@ async def page(request: Request) -> Response:
 
 
 async def ask(request: Request) -> Response:
-    """Submit a question; the body is the image, or empty. The job's id cannot be guessed: who has it may listen."""
+    """Submit a question; the body is the image, or empty. The job's id cannot be guessed, so anyone who has it may
+    listen.
+    """
     if int(request.headers.get("content-length", IMAGE_BYTES + 1)) > IMAGE_BYTES:
         return JSONResponse({"error": f"an image has up to {IMAGE_BYTES >> 20} MiB"}, 413)
     client: AsyncClient = request.state.client
@@ -54,7 +56,7 @@ async def events(request: Request) -> Response:
 
 
 async def has_more(client: AsyncClient, job_id: str, after: int) -> bool:
-    """Say whether a job that has ended has an event that the browser has not seen."""
+    """Return whether a job that has ended has an event that the browser has not seen."""
     async with aclosing(client.stream(job_id, after=after)) as stream:
         return await anext(stream, None) is not None
 

@@ -33,9 +33,9 @@ log = logging.getLogger("relay")
 
 @dataclass(frozen=True, slots=True)
 class Relay:
-    """Posts to `url`; what is not answered with 2xx is posted again, up to `tries` times, after `pause` seconds, then
-    twice, four times that, up to a minute. `name` tells relays that share the stream apart: each begins with what it
-    had left unfinished, so give it the same name after a restart.
+    """Posts to `url`; an event that is not answered with 2xx is posted again, up to `tries` times, after `pause`
+    seconds, then twice, four times that, up to a minute. `name` distinguishes relays that share the stream: each begins
+    with its unfinished entries, so give it the same name after a restart.
     """
 
     client: AsyncClient
@@ -122,7 +122,7 @@ class Relay:
 
 
 async def main() -> None:
-    """Run one relay, as the environment says, until SIGTERM."""
+    """Run one relay, configured by the environment, until SIGTERM."""
     async with (
         AsyncClient() as client,
         Redis.from_url(os.environ.get("STOOP_REDIS_URL", "redis://localhost:6379/0"), protocol=2) as redis,

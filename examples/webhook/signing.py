@@ -16,7 +16,7 @@ TOLERANCE_SECONDS = 300
 
 
 class Forged(Exception):
-    """The request is not from who knows the secret, or it is an old one sent again."""
+    """The sender does not know the secret, or the request is an old one sent again."""
 
 
 def sign(secret: str, message_id: str, body: bytes, now: float | None = None) -> dict[str, str]:

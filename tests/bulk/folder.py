@@ -1,4 +1,4 @@
-"""What a run has written, as its reader sees it."""
+"""The output folder of a run, as its reader sees it."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A queue in memory, as a bulk run asks for it: remembers what was submitted, and answers as a test says."""
+"""A queue in memory with the client interface of a bulk run: keeps submitted jobs, and answers by a test's script."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence

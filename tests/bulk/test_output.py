@@ -23,13 +23,13 @@ def put(output: Output, number: int) -> bool:
 
 @st.composite
 def sessions(draw: st.DrawFn) -> list[list[str]]:
-    """What each session does before it is killed: puts rows, gives them to the kernel, or to the disk."""
+    """The steps of each session before it is killed: put rows, flush them to the kernel, or sync them to the disk."""
     acts = st.lists(st.sampled_from(["put", "put", "put", "flush", "sync"]), max_size=25)
     return draw(st.lists(acts, min_size=1, max_size=4))
 
 
 class Run:
-    """A folder under which the power is cut again and again; each cut leaves a copy of what was written."""
+    """A folder under which the power is cut again and again; each cut leaves a copy of the written files."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -37,7 +37,7 @@ class Run:
         self._cuts = 0
 
     def write(self, acts: list[str], count: int) -> dict[str, int]:
-        """Do what is asked, and cut; return the size of each file as far as it was on the disk."""
+        """Run the steps, and cut the power; return the size of each file up to its last sync."""
         synced: dict[str, int] = {}
         with opened(self.folder, IDENTITY, shard_rows=SHARD) as output:
             todo = iter([number for number in range(count) if not output.lookup(f"row-{number}")[0]])
@@ -60,7 +60,7 @@ class Run:
         return synced
 
     def lose(self, synced: dict[str, int], share: float) -> None:
-        """Lose a share of what was not on the disk yet."""
+        """Lose a share of the bytes that were not on the disk yet."""
         for path in self.folder.glob("*.jsonl"):
             kept = synced.get(path.name, 0)
             with path.open("rb+") as file:

@@ -288,7 +288,7 @@ def test_a_killed_run_is_resumed_and_no_job_runs_twice(kills: list[int]) -> None
     queue, source = Queue(), Numbered(60, bad=9)
 
     async def run(folder: Path, copy: Path, kill: int) -> None:
-        """Copy what the disk has at the `kill`-th answer: it is what a killed process leaves."""
+        """Copy the folder at the `kill`-th answer, as a killed process leaves it."""
         answered = 0
 
         async def copy_at(job: Job) -> None:

@@ -36,7 +36,7 @@ _OPEN_JOBS = 1500
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How much is done to a queue: jobs, faults, the seed of all chance, the workers' lease in seconds."""
+    """The load on a queue: jobs, faults, the random seed, and the workers' lease in seconds."""
 
     jobs: int
     faults: int
@@ -48,7 +48,9 @@ class Load:
 
 @dataclass(slots=True)
 class Arena:
-    """What a case works with. `recoveries` are the seconds from each fault to the end of each job it hit."""
+    """The servers, processes and clients of one case. `recoveries` are the seconds from each fault to the end of each
+    job it hit.
+    """
 
     load: Load
     folder: Path

@@ -1,7 +1,7 @@
-"""The cases: each does one kind of harm to real processes under load, and returns what it came to.
+"""The cases: each does one kind of harm to real processes under load, and returns the verdict.
 
-Faults are set off by what the ledger says, never by the clock. A case asserts what is its own; that nothing is lost,
-answered twice or left over is asked of each by `Verdict.sound`.
+Faults are triggered by records of the ledger, never by the clock. A case asserts only its own conditions; that nothing
+is lost, answered twice or left over is asked of each by `Verdict.sound`.
 """
 
 import asyncio
@@ -95,7 +95,7 @@ async def _redis_killed(folder: Path, load: Load, policy: str) -> Verdict:
 
 
 async def worker_frozen(folder: Path, load: Load) -> Verdict:
-    """A worker is stopped until its jobs have ended elsewhere, and goes on: what it has to say comes too late."""
+    """A worker is stopped until its jobs have ended elsewhere, and then continues: its results come too late."""
     async with arena(folder, load) as here:
         fenced = 0
 
@@ -173,7 +173,7 @@ async def stopped_under_load(folder: Path, load: Load) -> Verdict:
 
 
 async def stopped_twice(folder: Path, load: Load) -> Verdict:
-    """A second SIGTERM does not wait for what runs; another worker does that then."""
+    """A second SIGTERM does not wait for running jobs; another worker runs them then."""
     async with arena(folder, replace(load, workers=1), drain_seconds="60") as here:
         [worker] = here.workers
         async with _running(here, [question(f"long-{number}", "sleep 30") for number in range(5)]):

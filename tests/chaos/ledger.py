@@ -28,7 +28,7 @@ class Ending:
 
 @dataclass(slots=True)
 class Account:
-    """All that a ledger says."""
+    """The contents of a ledger."""
 
     accepted: dict[str, float] = field(default_factory=dict)
     ended: dict[str, list[Ending]] = field(default_factory=lambda: defaultdict(list))
@@ -46,7 +46,7 @@ class Account:
 
 
 class Ledger:
-    """Writes the records, and lets whoever drives the faults wait for what they say."""
+    """Writes the records, and lets the code that drives the faults wait for them."""
 
     def __init__(self, path: Path) -> None:
         self.account = Account()

@@ -147,7 +147,7 @@ class _Field:
             yield cluster
 
     async def verdict(self) -> Verdict:
-        """Judge by what the Cluster holds when all is over."""
+        """Judge by the contents of the Cluster at the end."""
         self.ledger.close()
         account, lost, twice, reruns, left = self.ledger.account, 0, 0, 0, 0
         async with self._connected() as cluster:

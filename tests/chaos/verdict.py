@@ -1,4 +1,4 @@
-"""What a case of chaos comes to: read from the ledger's file and from what the queue holds when all is over."""
+"""The verdict on a case, from the ledger's file and the contents of the queue at the end."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ class Verdict:
     """The figures of one case.
 
     `lost` jobs were accepted and have no result; `twice` had more than one last event, on the channel or in the log;
-    `left` is what lanes, pending lists, delayed jobs and quarantines still hold; `reruns` jobs ran more than once.
+    `left` jobs are still in lanes, pending lists, delayed jobs and quarantines; `reruns` jobs ran more than once.
     `unlogged` jobs have no log, because they do not stream.
     `recovery_p99` is in seconds from a fault to the end of a job that it hit, `recovery_last` to the last such end.
     """
@@ -50,12 +50,12 @@ class Verdict:
 
     @property
     def sound(self) -> bool:
-        """Whether the promise was kept: none lost, none answered twice, nothing left."""
+        """True if the promise was kept: none lost, none answered twice, nothing left."""
         return (self.lost, self.twice, self.left) == (0, 0, 0)
 
 
 async def judge(case: str, path: Path, redis: Redis, *, faults: int, recoveries: Sequence[float]) -> Verdict:
-    """Read the ledger back, and ask the queue for what it kept of each job."""
+    """Read the ledger, and the queue's record of each job."""
     account = ledger.read(path)
     lost, logged_twice, reruns, unlogged = 0, 0, 0, 0
     job_ids = list(account.accepted)

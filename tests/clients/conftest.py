@@ -37,7 +37,7 @@ HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what lies in this folder unless `make clients` asks for it: the environments take minutes and a gigabyte."""
+    """Skip the tests of this folder unless `make clients` asks for them: installing takes minutes and a gigabyte."""
     if "STOOP_CLIENTS" in os.environ:
         return
     for item in items:

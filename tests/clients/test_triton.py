@@ -66,7 +66,7 @@ def begin_triton(environment: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture
 def rows(request: pytest.FixtureRequest, s3: EmbeddedS3, tmp_path: Path) -> Iterator[Town]:
-    """Give the test its own queue, with a worker that runs as many jobs at once as the parameter says."""
+    """Give the test its own queue, with a worker that runs the parameter's number of jobs at once."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("STOOP_REDIS_URL", raising=False)
         with embedded_redis(tmp_path / "redis") as redis:

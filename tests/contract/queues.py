@@ -54,10 +54,10 @@ class QueueUnderTest(Protocol):
     ) -> Transport: ...
 
     async def put(self, lane: str, fields: Mapping[str, str]) -> str:
-        """Do what a raw producer does; return the entry's id."""
+        """Add an entry as a raw producer does; return its id."""
 
     async def change(self, job_id: str, **fields: str) -> None:
-        """Set fields of what the queue knows of a job."""
+        """Set fields of a job's hash."""
 
     async def read(self, job_id: str, field: str) -> str | None: ...
 
@@ -70,7 +70,7 @@ class QueueUnderTest(Protocol):
         """Return the fields of each dead letter."""
 
     async def registry(self) -> dict[str, str]:
-        """Return what each worker wrote about itself."""
+        """Return each worker's record."""
 
     async def depth(self, lane: str) -> int:
         """Return how many jobs a lane holds, those of its tenants and those in flight included."""
@@ -263,7 +263,7 @@ def new_job(**fields: Any) -> Job:
 
 
 def ending(delivery: Delivery, outcome: Outcome | None = None, seq: int | None = None) -> Settlement:
-    """Make the settlement of a delivery; completed, and right after its last event, if nothing else is said."""
+    """Make the settlement of a delivery; by default completed, and right after its last event."""
     seq = delivery.next_seq if seq is None else seq
     return Settlement(delivery, outcome or Completed(), seq, b"last of " + delivery.job_id.encode(), b"result")
 

@@ -1,4 +1,4 @@
-"""What every broker does, on the queue in memory and on a real Redis."""
+"""The contract of every broker, on the queue in memory and on a real Redis."""
 
 import asyncio
 import json

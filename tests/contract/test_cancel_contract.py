@@ -1,4 +1,4 @@
-"""Cancelling, pausing and the worker's own look at what it holds, on both queues."""
+"""Cancelling, pausing and the worker's checks of its own jobs, on both queues."""
 
 import asyncio
 import json

@@ -44,7 +44,7 @@ _T = TypeVar("_T")
 
 @dataclass(eq=False)
 class ModelJob:
-    """What a job must be; `apart` is where it waits, or waited before it was claimed."""
+    """The expected state of a job; `apart` is where it waits, or waited before it was claimed."""
 
     home: str
     expired: bool = False
@@ -171,7 +171,7 @@ class BrokerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.jobs)
     @rule(data=st.data(), permits=PERMITS, outcomes=PLANS)
     def work(self, data: st.DataObject, permits: int, outcomes: list[Outcome | None]) -> None:
-        """Claim, and end some of what is held; who lost the lease unawares can only try to end."""
+        """Claim, and end some of the held jobs; a worker that lost its lease unawares can only try to end its own."""
         worker = data.draw(st.sampled_from(self.workers))
         if worker.lives:
             self.take_by(worker, permits)
@@ -211,7 +211,7 @@ class BrokerMachine(RuleBasedStateMachine):
         assert kinds[Isolation.ALONE] <= 1
 
     def promote_due(self) -> None:
-        """Follow what a take did: it puts delayed jobs that are due back, as many as it has permits."""
+        """Follow a take in the model: it puts due delayed jobs back, as many as it has permits."""
         if self.due:
             delayed = set(self.do(self.queue.call("ZRANGE", names.delayed(), 0, -1)))
             for job_id in self.due - delayed:
@@ -219,7 +219,7 @@ class BrokerMachine(RuleBasedStateMachine):
             self.due &= delayed
 
     def claimable(self, worker: Worker, permits: int) -> int | None:
-        """Say how many jobs a take must bring, where the model knows."""
+        """Return the number of jobs that a take must bring, where the model knows it."""
         queued = [job for job in self.jobs.values() if job.state == "queued"]
         apart = any(job.apart is not Isolation.NONE for job in queued)
         if (
@@ -272,7 +272,7 @@ class BrokerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.jobs)
     @rule(data=st.data(), permits=st.tuples(PERMITS, PERMITS), outcomes=PLANS, noticed=st.booleans())
     def die(self, data: st.DataObject, permits: tuple[int, int], outcomes: list[Outcome | None], noticed: bool) -> None:
-        """One worker dies with what it has just claimed; another, busy itself, takes that over and works on."""
+        """One worker dies with the jobs that it has just claimed; another, busy itself, takes them over."""
         doomed = data.draw(st.sampled_from([one for one in self.workers if one.lives]))
         self.take_by(doomed, permits[0])
         self.do(self.queue.kill(doomed.name))

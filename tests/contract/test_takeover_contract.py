@@ -1,4 +1,4 @@
-"""What becomes of the jobs of dead workers, on the queue in memory and on a real Redis."""
+"""The takeover of dead workers' jobs, on the queue in memory and on a real Redis."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What every transport does, on the queue in memory and on a real Redis."""
+"""The contract of every transport, on the queue in memory and on a real Redis."""
 
 import asyncio
 

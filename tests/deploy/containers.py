@@ -45,7 +45,7 @@ class Engine:
         return [program, "run", *isolation, "--user", user, *options, made, "--", "stoop", *arguments]
 
     def run(self, image: str, *arguments: str) -> str:
-        """Return what the command writes to its output."""
+        """Return the output of the command."""
         done = subprocess.run(self.command(image, *arguments), capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -69,7 +69,7 @@ class Engine:
 
 
 def answers_ok(address: str) -> bool:
-    """Say whether an address answers 200 now."""
+    """Return whether an address answers 200 now."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(address, timeout=5.0) as response:

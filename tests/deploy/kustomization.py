@@ -45,7 +45,7 @@ def build(folder: Path) -> list[Object]:
 
 
 def key_of(one: Object) -> tuple[str, str, str]:
-    """Return what distinguishes an object from every other."""
+    """Return the fields that distinguish an object from every other."""
     return one["kind"], one["metadata"].get("namespace", ""), one["metadata"]["name"]
 
 

@@ -55,7 +55,7 @@ def megabytes(size: str) -> float:
 
 
 def mounts(service: str) -> dict[str, str]:
-    """What is mounted where."""
+    """The mounts: the source of each path."""
     pairs = [default(volume).split(":")[:2] for volume in SERVICES[service].get("volumes", [])]
     return {target: source for source, target in pairs}
 

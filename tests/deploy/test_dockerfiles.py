@@ -1,4 +1,4 @@
-"""The Dockerfiles build on what is there, and what they build runs as nobody in particular."""
+"""The Dockerfiles copy only files that exist, and their images run as a user without rights."""
 
 import json
 import re
@@ -31,7 +31,9 @@ def arguments(file: str, instruction: str) -> list[str]:
 
 
 def is_ignored(path: PurePosixPath) -> bool:
-    """Whether `.dockerignore` keeps the path from the build: the last line to name it or a folder above it decides."""
+    """Return whether `.dockerignore` keeps the path from the build: the last line to name it or a folder above it
+    decides.
+    """
     ignored = False
     for line in (ROOT / ".dockerignore").read_text().splitlines():
         pattern = line.removeprefix("!").rstrip("/")
@@ -45,7 +47,7 @@ def is_ignored(path: PurePosixPath) -> bool:
 
 
 def copy_context(source: str, to: Path) -> None:
-    """Do what COPY does with one file or folder: only what is not ignored reaches the image."""
+    """Copy one file or folder as COPY does: only files that are not ignored reach the image."""
     top = ROOT / source
     for path in top.rglob("*") if top.is_dir() else [top]:
         relative = path.relative_to(ROOT)

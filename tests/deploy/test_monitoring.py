@@ -40,7 +40,7 @@ TARGET = {"instance", "job"}  # every sample gets these from the scrape
 
 
 def in_prometheus(expression: str) -> str:
-    """What Prometheus gets, once Grafana has put its variables in."""
+    """The query that Prometheus receives, once Grafana has filled in its variables."""
     return re.sub(r"\$(lane|worker|model)", ".*", expression).replace("$__rate_interval", "1m")
 
 

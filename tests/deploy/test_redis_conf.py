@@ -1,4 +1,4 @@
-"""A real Redis reads deploy/redis.conf, and then keeps what it is given."""
+"""A real Redis reads deploy/redis.conf, and then keeps its data."""
 
 import os
 import re

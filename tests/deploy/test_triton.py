@@ -102,7 +102,7 @@ async def test_requests_are_answered_side_by_side_and_each_ends_once(model: Any)
 
 
 async def test_an_error_is_the_last_response(model: Any) -> None:
-    """What follows an error may crash Triton."""
+    """A response after an error may crash Triton."""
     request = Request({"SKILL": text("query")})
     await model.execute([request])
     [(response, flags)] = request.sent

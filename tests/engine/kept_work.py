@@ -31,7 +31,7 @@ class KeptWork(Graphs):
 
 
 def attention(q_THD: Tensor, pool: Tensor, layout: PagedLayout, *, scale: float | None = None) -> Tensor:
-    """Attend as on a GPU: only the kernel, in Triton's interpreter, does what a captured prefill's tensors say."""
+    """Attend as on a GPU: only the kernel, in Triton's interpreter, follows a captured prefill's tensors."""
     scale = q_THD.shape[2] ** -0.5 if scale is None else scale
     if layout.cu_seqlens or q_THD.shape[0] == layout.context_lens_B.shape[0]:
         return reference.paged_attention(q_THD, pool, layout, scale=scale)

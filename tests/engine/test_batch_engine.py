@@ -1,4 +1,4 @@
-"""The engine of encoders, with a model whose values show what it read."""
+"""The engine of encoders, with a model whose values show the ids that it read."""
 
 from threading import Event
 

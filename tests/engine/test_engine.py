@@ -121,7 +121,7 @@ def assert_equal(outputs: list[Output], answer: naive.Answer) -> None:
 
 
 def assert_streamed(outputs: list[Output], finished: Finished) -> None:
-    """What was received on the way is what the end says."""
+    """Assert that the streamed pieces add up to the last output."""
     assert sum(isinstance(output, Finished | Refused | Aborted) for output in outputs) == 1
     assert "".join(output.text for output in outputs if isinstance(output, TextDelta)) == finished.text
     thoughts = "".join(output.text for output in outputs if isinstance(output, ReasoningDelta))

@@ -24,7 +24,7 @@ def about(digest: bytes | None, inputs: list[Input]) -> list[Input]:
 
 @dataclass
 class Pages:
-    """A pool, a cache, and what each slot of each page holds."""
+    """A pool, a cache, and the contents of each slot of each page."""
 
     page_size: int = 4
     count: int = 40
@@ -35,7 +35,7 @@ class Pages:
         self.cache = PrefixCache(self.pool, self.page_size)
 
     def run(self, digest: bytes | None, inputs: list[Input]) -> Match:
-        """Do what a request about an image, or about text alone, does."""
+        """Use the cache as a request about an image, or about text alone, does."""
         return self.take(about(digest, inputs))
 
     def take(self, inputs: list[Input]) -> Match:

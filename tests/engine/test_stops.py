@@ -17,7 +17,7 @@ class Letters:
 
 
 def written(text: str, *stops: str) -> tuple[list[str], bool]:
-    """Write a text letter by letter until it is stopped; return what was given out, and whether it was."""
+    """Push a text letter by letter until it is stopped; return the released text, and whether it was stopped."""
     detokenizer = Detokenizer(Letters(), stops)
     pieces = []
     for letter in text:

@@ -1,4 +1,4 @@
-"""The thread around the engine; tests wait on what it delivers."""
+"""The thread around the engine; tests wait on its deliveries."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -35,7 +35,7 @@ ENDLESS = Sampling(temperature=0.0, max_tokens=60, seed=0)
 
 
 class Inbox:
-    """Keeps what is delivered, and lets a test wait for it."""
+    """Keeps the delivered outputs, and lets a test wait for them."""
 
     def __init__(self) -> None:
         self.outputs: list[Output] = []

@@ -52,7 +52,7 @@ def configs(draw: st.DrawFn) -> EngineConfig:
 
 @dataclass
 class Seen:
-    """What the schedules did, so that none of it is missing from them."""
+    """The features that the schedules used, so that the test notices a missing one."""
 
     preemptions: int = 0
     hits: int = 0
@@ -150,7 +150,7 @@ def test_a_skill_that_it_lacks_is_refused_as_such() -> None:
 
 
 def attention_by_tensors(q_THD: Tensor, pool: Tensor, layout: PagedLayout, *, scale: float) -> Tensor:
-    """Attend by what the layout has on the device, which is all that a captured prefill has."""
+    """Attend by the layout's tensors on the device alone, as a captured prefill does."""
     if layout.cu_seqlens or len(q_THD) == len(layout.context_lens_B):
         return reference.paged_attention(q_THD, pool, layout, scale=scale)
     starts = layout.cu_seqlens_B1.tolist()

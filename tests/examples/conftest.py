@@ -1,4 +1,4 @@
-"""What the examples run against: a Redis, an S3 server, and workers; and the examples themselves as processes."""
+"""The servers of the examples (Redis, S3 and workers), and the examples themselves as processes."""
 
 import os
 import re
@@ -63,7 +63,7 @@ def new_town(redis: EmbeddedRedis, s3: EmbeddedS3) -> Town:
 
 
 def telling_worker(town: Town, folder: Path) -> ChildServer:
-    """A worker that answers as `telling_child` says, to be started and ended by the caller."""
+    """A worker with the engine of `telling_child`, to be started and ended by the caller."""
     ready = folder / "ready"
     return ChildServer(
         name="the worker",
@@ -82,7 +82,7 @@ def telling_worker(town: Town, folder: Path) -> ChildServer:
 
 @pytest.fixture(scope="session")
 def teller(s3: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
-    """A worker that answers as `telling_child` says."""
+    """A worker with the engine of `telling_child`."""
     folder = tmp_path_factory.mktemp("teller")
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("STOOP_REDIS_URL", raising=False)

@@ -1,4 +1,4 @@
-"""A real worker whose engine tells its answers word by word: `python -m tests.examples.telling_worker`."""
+"""A real worker whose engine sends its answers word by word: `python -m tests.examples.telling_worker`."""
 
 import sys
 

@@ -56,7 +56,7 @@ async def consumer(folder: Path, town: Town, *arguments: str) -> AsyncIterator[a
 
 
 async def read(process: asyncio.subprocess.Process, text: str) -> None:
-    """Read what it prints, which must be this."""
+    """Read the program's output, which must be this text."""
     assert process.stdout is not None
     assert (await process.stdout.readexactly(len(text))).decode() == text
 

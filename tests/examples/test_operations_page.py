@@ -102,7 +102,7 @@ def until(look: Callable[[], str], pattern: str) -> str:
 
 @contextmanager
 def running(line: str, folder: Path, *, ready: str) -> Iterator[str]:
-    """Run a line of bash until the end of the block, which begins once it has written `ready`; give what it wrote."""
+    """Run a line of bash until the end of the block, which begins once it has written `ready`; yield its output."""
     process = subprocess.Popen(
         ["bash", "-c", line if line.lstrip().startswith("source") else f"exec {line}"],
         cwd=folder,

@@ -120,7 +120,7 @@ def relaying(town: Town, receiver: Receiver, **variables: str) -> Iterator["subp
 
 
 async def announce(town: Town, redis: Redis, question: str, **fields: object) -> str:
-    """As the README says."""
+    """Add a job to the stream as the README shows."""
     async with town.client() as client:
         job = await client.prepare("query", question=question, **fields)  # type: ignore[arg-type]
         await redis.xadd("webhooks", {"job": job.id})

@@ -1,4 +1,4 @@
-"""Whatever a file of results holds, an export is right or refused, and stays in its place."""
+"""An export of any file of results is right or refused, and writes only to its own place."""
 
 import base64
 import json

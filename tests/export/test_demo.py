@@ -1,4 +1,4 @@
-"""The whole way: a real worker answers in bulk, and what is exported is held against what is true of the pictures."""
+"""The whole way: a real worker answers in bulk, and the exports are compared with the pictures' true contents."""
 
 import json
 from collections import defaultdict

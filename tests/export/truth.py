@@ -1,4 +1,4 @@
-"""Results that say what is true of the demo's pictures, so that a file made of them can be held against the truth."""
+"""Results with the true contents of the demo's pictures, so that files made of them can be checked."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -86,7 +86,7 @@ def exported(source: Path, name: str, out: Path, *, images: Path | str | None = 
 
 
 def close(one: Sequence[float], other: Sequence[float], most: float = 0.5) -> bool:
-    """Whether all coordinates agree to half a pixel."""
+    """Return whether all coordinates agree to half a pixel."""
     return len(one) == len(other) and all(abs(a - b) <= most for a, b in zip(one, other, strict=True))
 
 

@@ -1,4 +1,4 @@
-"""Real workers with scripted engines on a Redis of the test's own, and what is left in it at the end."""
+"""Real workers with scripted engines on the test's own Redis, and the keys left in it at the end."""
 
 import asyncio
 import contextlib
@@ -45,7 +45,7 @@ class Floor:
         return worker
 
     async def submit(self, *questions: str, **fields: object) -> list[str]:
-        """Submit one job for each question, which is what the engine does with it."""
+        """Submit one job for each question, which is the script that the engine follows."""
         fields.setdefault("stream", True)  # or it would have no log to count runs in
         jobs = [await self.client.prepare("query", question=question, **fields) for question in questions]  # type: ignore[arg-type]
         return await self.client.submit_many(jobs)

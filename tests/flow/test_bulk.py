@@ -35,7 +35,7 @@ def environment(service: Service) -> dict[str, str]:
 
 
 def ended(redis: "Redis[bytes]") -> int:
-    """How many jobs have ended since the queue was made: one that ran twice counts twice."""
+    """Return the number of jobs that have ended since the queue was made; one that ran twice counts twice."""
     totals = redis.hgetall(names.totals(0))
     return sum(int(totals.get(state, 0)) for state in (b"completed", b"failed"))
 

@@ -65,7 +65,7 @@ class Serving:
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        """What the access log says of the requests that have ended."""
+        """The lines of the access log about the requests that have ended."""
         return [json.loads(line) for line in self.log.splitlines() if line.startswith("{")]
 
 
@@ -105,7 +105,7 @@ def begin(tmp_path: Path) -> Iterator[Begin]:
 
 @pytest.fixture(scope="session")
 def telling(teller: Town, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    """A gateway on the worker that answers as `telling_child` says; it asks for no key."""
+    """A gateway that asks for no key, over the worker with the engine of `telling_child`."""
     serving = _begin(tmp_path_factory.mktemp("telling"), teller, "--open", *GRPC)
     yield serving
     serving.server.end(signal.SIGTERM)

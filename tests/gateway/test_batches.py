@@ -49,7 +49,7 @@ async def ended(http: Any, batch_id: str) -> dict[str, Any]:
 
 
 async def runs(town: Town, http: Any, text: str) -> bool:
-    """Whether a job runs whose question has the text."""
+    """Return whether a job runs whose question contains the text."""
     return any([text in (await http.get(f"/v1/jobs/{job_id}/record")).text for job_id in await running_jobs(town)])
 
 

@@ -1,4 +1,4 @@
-"""Bounds on bodies, other origins, and what the log must never hold."""
+"""Bounds on bodies, other origins, and the contents that the log must never hold."""
 
 import asyncio
 import json

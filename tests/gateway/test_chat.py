@@ -114,7 +114,7 @@ async def test_what_a_chat_model_cannot_do_is_refused_by_name(chatting: Serving)
 
 
 class Cat(pydantic.BaseModel):
-    """What a caller of OpenAI's client asks an answer to be."""
+    """The type of answer that a caller of OpenAI's client asks for."""
 
     model_config = pydantic.ConfigDict(extra="forbid")
 

@@ -21,7 +21,7 @@ async def submit(http: Any, question: str, **headers: str) -> str:
 
 
 async def ended(http: Any, job_id: str) -> dict[str, Any]:
-    """Follow the job to its end, and return what it is then."""
+    """Follow the job to its end, and return its status then."""
     async with http.stream("GET", f"/v1/jobs/{job_id}/events") as response:
         [*_, last] = [event async for event in events_of(response) if "data" in event]
     assert last["event"] == last["data"]["type"]

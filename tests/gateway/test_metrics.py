@@ -1,4 +1,4 @@
-"""The metrics of HTTP, by what requests do to them."""
+"""The metrics of HTTP, and the effect of requests on them."""
 
 import asyncio
 from pathlib import Path

@@ -8,7 +8,7 @@ HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what lies in this folder; without a CUDA device, skip it."""
+    """Mark the tests of this folder; without a CUDA device, skip them."""
     import torch
 
     absent = pytest.mark.skip(reason="no CUDA device")

@@ -32,7 +32,7 @@ NUMBERS = count()
 
 
 class Watched:
-    """A warm engine, one that captures decodes alone, and the keys of what the warm one replays."""
+    """A warm engine, one that captures decodes alone, and the keys of the graphs that the warm one replays."""
 
     def __init__(self, replayed: list[Hashable], dtype: torch.dtype, **changes: int) -> None:
         self.replayed = replayed

@@ -1,4 +1,4 @@
-"""fp8 layers on the device, against exact arithmetic on what was given."""
+"""fp8 layers on the device, against exact arithmetic on the same inputs."""
 
 import pytest
 import torch

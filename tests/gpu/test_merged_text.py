@@ -36,7 +36,7 @@ BESIDE = {"in line": 0, "beside": 64}  # up to how many rows attend beside their
 
 
 class Input(NamedTuple):
-    """What changes from step to step: rows, their positions and slots, the lengths after them."""
+    """The inputs that change from step to step: rows, their positions and slots, the lengths after them."""
 
     x_BC: Tensor
     positions_B: Tensor
@@ -157,7 +157,7 @@ def chain_of(
 
 
 def one_after_another(chain: Chain) -> list[Tensor]:
-    """Return what each input gives where no kernel starts early."""
+    """Return each input's result where no kernel starts early."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(early, "launches_early", lambda device: False)
         found = []

@@ -34,7 +34,7 @@ PLAIN = encode(PIXELS, "JPEG")
 
 
 def with_sampling(jpeg: bytes, sampling: int) -> bytes:
-    """Say of a 4:4:4 JPEG's first channel that it has another share of the samples."""
+    """Change the sampling factors that a 4:4:4 JPEG declares for its first channel."""
     at = jpeg.index(b"\xff\xc0") + 11
     return jpeg[:at] + bytes([sampling]) + jpeg[at + 1 :]
 
@@ -95,7 +95,7 @@ VARIANTS = dict(variants())
 
 
 def pillows(encoded: bytes) -> npt.NDArray[np.uint8] | None:
-    """Return what Pillow makes of a file, as `load` did before; None if it refuses."""
+    """Return Pillow's decoding of a file, as `load` did before; None if it refuses."""
     try:
         with Pillow.open(io.BytesIO(encoded), formats=LIMITS.formats) as opened:
             if opened.width * opened.height > LIMITS.max_pixels:
@@ -123,7 +123,7 @@ def agree(encoded: bytes) -> bool:
 
 @pytest.fixture
 def past_pillow(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether libjpeg-turbo took a file, for each that it was given."""
+    """For each file, whether libjpeg-turbo accepted it."""
     taken: list[bool] = []
     whole = simplejpeg.decode_jpeg
 

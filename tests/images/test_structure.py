@@ -165,7 +165,7 @@ HONEST = {
 
 
 def pillows(encoded: bytes) -> npt.NDArray[np.uint8] | None:
-    """Return what Pillow makes of the whole file; None if it refuses."""
+    """Return Pillow's decoding of the whole file; None if it refuses."""
     try:
         with Pillow.open(io.BytesIO(encoded), formats=LIMITS.formats) as opened:
             return None if opened.width * opened.height > 10**6 else np.asarray(opened.convert("RGB"))

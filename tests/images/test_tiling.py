@@ -1,4 +1,4 @@
-"""Which tiling an image gets: Moondream's own choices, and what holds for every size."""
+"""The tiling of an image: Moondream's own choices, and the rules for every size."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What the log says of a job: its id on every line, and at its end one line with the times of its stages."""
+"""The log of a job: its id on every line, and at its end one line with the times of its stages."""
 
 import asyncio
 import json

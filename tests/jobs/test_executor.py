@@ -57,7 +57,7 @@ def caption(request: Request) -> list[Output]:
 
 
 class Bench:
-    """An executor whose store, engine and broker do what the test says."""
+    """An executor whose store, engine and broker follow the test's script."""
 
     def __init__(self, answer: Callable[[Request], list[Output]] | None) -> None:
         picture = io.BytesIO()

@@ -25,7 +25,7 @@ class CountingBroker(RecordingBroker):
 
 
 class Keeping:
-    """A keeper at work, and what it broke off."""
+    """A running keeper, and the deliveries that it broke off."""
 
     def __init__(self, broker: CountingBroker) -> None:
         self.broker = broker

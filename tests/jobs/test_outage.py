@@ -1,4 +1,4 @@
-"""What a worker logs of a Redis that goes away and comes back."""
+"""A worker's log lines about a Redis that goes away and returns."""
 
 import pytest
 from structlog.testing import capture_logs

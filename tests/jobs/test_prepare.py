@@ -13,7 +13,7 @@ from stoop_worker.jobs.prepare import Budgets, ImagePreparer, Images, Prepared, 
 
 
 class Darkroom:
-    """A store and a preparer in one, which do their work when the test says so."""
+    """A store and a preparer in one, which work when the test releases them."""
 
     def __init__(self) -> None:
         self.fetched: list[str] = []

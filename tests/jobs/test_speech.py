@@ -53,7 +53,7 @@ def spoken(request: Request) -> list[Output]:
 
 
 class Stage:
-    """An executor for a model of speech, whose store and engine do what the test says."""
+    """An executor for a model of speech, whose store and engine follow the test's script."""
 
     def __init__(self, pool: ThreadPoolExecutor, answer: Callable[[Request], list[Output]] | None) -> None:
         self.shelf = Shelf(LONG)

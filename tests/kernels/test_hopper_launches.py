@@ -1,4 +1,4 @@
-"""How the kernels in CUDA C++ for decode steps are launched. The kernels need a GPU; here a launch is only noted."""
+"""The launches of the CUDA C++ kernels for decode steps. The kernels need a GPU; here a launch is only noted."""
 
 import re
 from collections.abc import Iterator, Sequence

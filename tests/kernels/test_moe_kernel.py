@@ -1,4 +1,6 @@
-"""The kernels for experts against their references; what they do not write is NaN, and what they must not read."""
+"""The kernels for experts against their references; outputs that they do not write are NaN, and so are inputs that they
+must not read.
+"""
 
 from collections.abc import Iterator
 from dataclasses import fields, replace

@@ -1,4 +1,4 @@
-"""The kernel for products of one row against its reference; outputs and what lies beside the inputs are NaN."""
+"""The kernel for products of one row against its reference; outputs and the memory next to the inputs are NaN."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the products of few rows and the sums after them are, wherever they run."""
+"""The products of few rows and the sums after them, on any device."""
 
 import pytest
 import torch

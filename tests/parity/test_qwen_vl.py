@@ -101,7 +101,7 @@ def test_sizes_are_those_of_the_released_processor(width: int, height: int, toke
 
 
 def inputs_for(oracle: Any, family: QwenVLFamily, name: str) -> dict[str, Tensor]:
-    """What transformers takes for a chat: the ids, with one pad for each embedding, and the patches."""
+    """The inputs of transformers for a chat: the ids, with one pad for each embedding, and the patches."""
     chat, rule = CHATS[name], family._config.vision.rule
     media = media_of(chat, rule)
     prepared = family.prepare(Request("a", chat, media))

@@ -27,7 +27,9 @@ Script = Callable[[Job], Iterable[Event]]
 
 
 class ScriptedTransport:
-    """A `Transport`; a `script`, if given, tells the events of each job the moment it is submitted."""
+    """A `Transport`; a `script`, if given, makes the events of each job, which are published as soon as it is
+    submitted.
+    """
 
     def __init__(self, script: Script | None = None) -> None:
         self.script = script
@@ -73,7 +75,7 @@ class ScriptedTransport:
             channel.put_nowait(packed)
 
     def fall_silent(self, job_id: str) -> None:
-        """Tell every subscriber that events may have been missed."""
+        """Notify every subscriber that events may have been missed."""
         for channel in self._channels[job_id]:
             channel.put_nowait(None)
 

@@ -156,7 +156,7 @@ def test_a_source_that_exits_leaves_the_client_alive(client: Client) -> None:
 
 
 def forked(call: Callable[[], Any]) -> str:
-    """Call in a forked child, and return what came of it in words."""
+    """Call in a forked child, and return the outcome as text."""
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe()
 

@@ -1,4 +1,4 @@
-"""The operator's side on a real Redis: what is counted, and what is done to dead letters and lanes."""
+"""The operator's side on a real Redis: counts, and actions on dead letters and lanes."""
 
 import json
 from collections.abc import AsyncIterator

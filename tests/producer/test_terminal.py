@@ -1,4 +1,4 @@
-"""What others wrote, as a terminal gets it."""
+"""The output of others' text to a terminal."""
 
 import re
 

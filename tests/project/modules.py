@@ -1,4 +1,4 @@
-"""The product's modules, as their source says them."""
+"""The product's modules, parsed from their source."""
 
 import ast
 import functools

@@ -1,4 +1,4 @@
-"""`make` sets itself up: once, on a machine that has only Python, and with a word on what is missing."""
+"""`make` sets itself up: once, on a machine that has only Python, and with a message about missing programs."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""What `pip install` brings: the three packages with all they read at run time, and no more."""
+"""`pip install` installs the three packages with all files that they read at run time, and no more."""
 
 import os
 import re

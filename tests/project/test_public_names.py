@@ -1,4 +1,4 @@
-"""The public face of every module is what its `__all__` says."""
+"""The public names of every module are those of its `__all__`."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The contract's page says what the code says."""
+"""The contract's page agrees with the code."""
 
 import os
 import re
@@ -131,7 +131,7 @@ def test_the_links_within_the_page_lead_somewhere() -> None:
 
 @pytest.fixture
 def answered(redis_url: str) -> Iterator[threading.Thread]:
-    """A stand-in for a worker: answers the first job in the lane as the page says a worker does."""
+    """A stand-in for a worker: answers the first job in the lane as the page describes a worker."""
     listening = threading.Event()
 
     def answer() -> None:

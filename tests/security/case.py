@@ -17,7 +17,7 @@ MARK = "PLANTED"
 
 @dataclass(frozen=True)
 class Case:
-    """An entry `packed`, and what else is there for it: objects in the store, pages and hosts on the web.
+    """An entry `packed`, and its surroundings: objects in the store, pages and hosts on the web.
 
     `ends` is a failure code or a state; `last` is the code of the failure that used the last attempt up. `job_id` is
     where the result is looked for; None means under the entry's own id. `fields` are put into the entry beside the job.

@@ -34,7 +34,7 @@ def png() -> bytes:
 
 
 def png_of_size(width: int, height: int) -> bytes:
-    """Return a PNG that says that it is this large."""
+    """Return a PNG that declares this size."""
     head = b"IHDR" + struct.pack(">II", width, height) + png()[_IHDR + 8 : _IHDR + 13]
     return png()[: _IHDR - 4] + head + struct.pack(">I", zlib.crc32(head)) + png()[_IHDR + 17 :]
 
@@ -63,14 +63,14 @@ def bmp_of_size(width: int, height: int) -> bytes:
 
 
 def webp_of_size(width: int, height: int) -> bytes:
-    """Return a WEBP whose canvas says that it is this large."""
+    """Return a WEBP whose canvas declares this size."""
     sides = struct.pack("<I", width - 1)[:3] + struct.pack("<I", height - 1)[:3]
     body = b"WEBPVP8X" + struct.pack("<I", 10) + bytes(4) + sides + encoded("WEBP")[12:]
     return b"RIFF" + struct.pack("<I", len(body)) + body
 
 
 def tiff(width: int, height: int, *, strip: int = 8, following: int = 0) -> bytes:
-    """Return a grey TIFF whose pixels are said to begin at `strip`, and whose next directory at `following`."""
+    """Return a grey TIFF that declares its pixels at `strip`, and its next directory at `following`."""
     tags = [(256, width), (257, height), (258, 8), (259, 1), (262, 1), (273, strip), (277, 1), (278, height)]
     tags.append((279, width * height & 0xFFFFFFFF))
     directory = struct.pack("<H", len(tags)) + b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags)

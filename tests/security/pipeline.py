@@ -1,5 +1,5 @@
-"""A whole worker but for its model: real Redis, real S3, a real TLS server, the product's own claiming, fetching,
-decoding and publishing, and an engine that says what the test wants. Each case goes in as a bare XADD."""
+"""A whole worker except its model: real Redis, real S3, a real TLS server, the product's own claiming, fetching,
+decoding and publishing, and an engine that answers by the test's script. Each case goes in as a bare XADD."""
 
 import asyncio
 import contextlib
@@ -48,7 +48,7 @@ _ENDS = {"finished", "failed", "cancelled", "expired"}
 
 @dataclass(frozen=True)
 class Servers:
-    """What must be there before: a Redis that holds nothing, an S3 server in the environment, a folder."""
+    """The servers that a pipeline needs: an empty Redis, an S3 server in the environment, and a folder."""
 
     redis_url: str
     s3: EmbeddedS3
@@ -57,7 +57,7 @@ class Servers:
 
 @dataclass(frozen=True)
 class Seen:
-    """What became of all cases: their results, the texts that the engine was asked, the log, and what was left."""
+    """The outcome of all cases: their results, the texts that the engine received, the log, and the remaining keys."""
 
     results: dict[str, Result]
     asked: list[str]

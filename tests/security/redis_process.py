@@ -109,7 +109,7 @@ class SlotMove:
         self._ids = [node.execute_command("CLUSTER MYID").decode() for node in (self._source, self._target)]
 
     def begin(self) -> None:
-        """Say that the slot moves; its keys lie where they were."""
+        """Mark the slot as moving; its keys stay where they are."""
         self._target.execute_command("CLUSTER SETSLOT", self._slot, "IMPORTING", self._ids[0])
         self._source.execute_command("CLUSTER SETSLOT", self._slot, "MIGRATING", self._ids[1])
 
@@ -121,7 +121,7 @@ class SlotMove:
         return bool(keys)
 
     def end(self) -> None:
-        """Say where the slot is now, and disconnect."""
+        """Announce the slot's new owner, and disconnect."""
         for node in (self._target, self._source):
             node.execute_command("CLUSTER SETSLOT", self._slot, "NODE", self._ids[1])
             node.close()

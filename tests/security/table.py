@@ -1,4 +1,4 @@
-"""Every hostile input and what becomes of it: `python -m tests.security.table` prints it in Markdown."""
+"""Every hostile input and its outcome: `python -m tests.security.table` prints it in Markdown."""
 
 import asyncio
 import dataclasses

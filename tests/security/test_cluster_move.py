@@ -21,7 +21,7 @@ SOON = 60.0
 
 
 class Worker:
-    """Does all that a worker does with its broker, and keeps what has ended; away is no end."""
+    """Makes all of a worker's calls to its broker, and keeps the ended jobs; it does not end while Redis is away."""
 
     def __init__(self, broker: RedisBroker) -> None:
         self._broker = broker

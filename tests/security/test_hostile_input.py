@@ -1,4 +1,4 @@
-"""Whatever somebody puts into the queue ends with the right code, harms nobody else, and is not repeated in the log."""
+"""Every hostile input ends with the right code, harms no other job, and is not repeated in the log."""
 
 import asyncio
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from tests.support.tiny_model import tiny_tokenizer
 
 @pytest.fixture(scope="module")
 def seen(redis_server: EmbeddedRedis, s3: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
-    """What became of all of them, run together: each is one among many."""
+    """The outcome of all inputs, run together: each is one among many."""
     import redis
 
     with redis.Redis.from_url(redis_server.url) as client:

@@ -1,4 +1,4 @@
-"""Whatever the roles that may write to the queue write there, workers go on and answer the jobs that are whole."""
+"""Workers keep running and answer valid jobs, whatever the roles with write access put into the queue."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -135,7 +135,7 @@ class Stage:
             await broker.wait(0.001)
 
     async def claim(self) -> None:
-        """Let the workers hold what there is."""
+        """Let the workers claim all jobs."""
         for broker in self.brokers:
             self.held[broker] += await broker.take(4)
 

@@ -62,7 +62,7 @@ def template(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def port(tmp_path_factory: pytest.TempPathFactory, template: str) -> Iterator[int]:
-    """A server with the users of the template, and one for what tests do behind the ports."""
+    """A server with the users of the template, and one for what tests do on their own."""
     folder = tmp_path_factory.mktemp("acl")
     digests = {f"{user.upper()}_SHA256": hashlib.sha256(f"{user}-password".encode()).hexdigest() for user in USERS}
     text = re.sub(r"\$\{(\w+)\}", lambda match: digests[match[1]], TEMPLATES[template])

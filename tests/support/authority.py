@@ -26,11 +26,11 @@ class Authority:
 
     @property
     def trust(self) -> ssl.SSLContext:
-        """What a client that trusts this authority alone checks servers with."""
+        """The TLS context of a client that trusts this authority alone."""
         return ssl.create_default_context(cafile=str(self.certificate))
 
     def server(self, *hosts: str) -> ssl.SSLContext:
-        """What a server with a certificate for these names and IP addresses listens with."""
+        """Return the TLS context of a server with a certificate for these names and IP addresses."""
         key = ec.generate_private_key(ec.SECP256R1())
         names = x509.SubjectAlternativeName([_alternative(host) for host in hosts])
         signed = self._build(_name(hosts[0]), key.public_key(), names)

@@ -1,4 +1,4 @@
-"""An engine that does what a test tells it to, behind the engine's port."""
+"""An engine whose outputs a test scripts, behind the engine's port."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A broker that hands out what a test puts into it and keeps what it receives."""
+"""A broker that hands out the deliveries that a test puts in, and keeps every settlement that it receives."""
 
 import asyncio
 from collections import defaultdict

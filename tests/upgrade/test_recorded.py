@@ -1,4 +1,4 @@
-"""What earlier releases left in Redis is understood today, and today's messages are valid for them."""
+"""Today's code reads the keys of earlier releases, and today's messages are valid for them."""
 
 import json
 from pathlib import Path

@@ -154,7 +154,7 @@ def _environment(here: Arena, release: Release) -> dict[str, str]:
 
 
 async def _versions(here: Arena) -> dict[str, int]:
-    """Count the workers by the version that they tell."""
+    """Count the workers by the version in their records."""
     operator = RedisOperator(here.server.url)
     try:
         return dict(Counter(str(each.facts["version"]) for each in await operator.workers()))

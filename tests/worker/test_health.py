@@ -1,4 +1,4 @@
-"""When a worker is alive, has started and is ready."""
+"""The conditions under which a worker is alive, has started and is ready."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ class Clock:
 
 @dataclass
 class Worker:
-    """A worker that claims jobs, and what its health is made of."""
+    """A worker that claims jobs, and the parts that decide its health."""
 
     file: Path
     engine: Engine = field(default_factory=Engine)

@@ -1,4 +1,4 @@
-"""`POST /photos` with {"image": "s3://…"} begins a caption, `GET /photos/<id>` tells it."""
+"""`POST /photos` with {"image": "s3://…"} begins a caption, `GET /photos/<id>` returns it."""
 
 import json
 
@@ -26,6 +26,6 @@ def add(request: HttpRequest) -> JsonResponse:
 
 @require_GET
 def show(request: HttpRequest, photo_id: int) -> JsonResponse:
-    """Tell what is known of a photo."""
+    """Return the state of a photo and its caption."""
     photo = get_object_or_404(Photo, pk=photo_id)
     return JsonResponse({"image": photo.address, "caption": photo.caption, "failure": photo.failure})

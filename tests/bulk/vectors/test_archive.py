@@ -75,7 +75,7 @@ def test_every_row_is_there_once_wherever_the_writer_is_killed(
 
 
 def write(folder: Path, copy: Path, shelf: Shelf, acts: list[str], share: float) -> Path:
-    """Do what is asked, and cut the power: of what was not on the disk, only a share is in the copy."""
+    """Run the steps, and cut the power: the copy holds only a share of the bytes that were not on the disk."""
     with opened(folder, IDENTITY, shard_rows=SHARD, archive=shelf) as output:
         todo = iter([number for number in range(COUNT) if not output.lookup(f"row-{number}")[0]])
         synced, full = sizes(folder), output.full_shards
@@ -92,5 +92,5 @@ def write(folder: Path, copy: Path, shelf: Shelf, acts: list[str], share: float)
 
 
 def sizes(folder: Path) -> dict[str, int]:
-    """How much of each file was written."""
+    """The number of bytes written to each file."""
     return {path.name: path.stat().st_size for path in folder.glob("*.jsonl")}

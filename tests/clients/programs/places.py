@@ -30,7 +30,7 @@ def cancel_job(job_id: str) -> None:
 
 
 def expect(kind: type[BaseException], call: Callable[[], object], *, message: str = "") -> BaseException:
-    """Return the error of this kind that the call must raise; its text must contain `says`."""
+    """Return the error of this kind that the call must raise; its text must contain `message`."""
     try:
         found = call()
     except kind as error:

@@ -1,6 +1,6 @@
 """Captured prefills against those that are not, with work that is kept and called again in place of CUDA graphs.
 
-The attention of prefills is the kernel's in Triton's interpreter: it alone does what a layout's tensors say.
+The attention of prefills is the kernel's in Triton's interpreter: it alone follows the layout's tensors.
 """
 
 from collections.abc import Iterator

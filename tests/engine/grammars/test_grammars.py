@@ -1,4 +1,6 @@
-"""Grammars compiled for a vocabulary of bytes: what they allow, what is refused, and what strangers may not do."""
+"""Grammars compiled for a vocabulary of bytes: the texts they allow, the refused ones, and the bounds on strangers'
+work.
+"""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What the toy is asked: by number, so that an answer can be kept."""
+"""The toy's questions, by number, so that an answer can be kept."""
 
 from functools import cache
 

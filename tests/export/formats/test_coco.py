@@ -21,7 +21,7 @@ def loaded(path: Path) -> COCO:
 
 
 def by_image(coco: COCO, value: str) -> dict[str, list[tuple[str, Any]]]:
-    """What `getAnnIds` finds, by file name."""
+    """The results of `getAnnIds` by file name."""
     found = defaultdict(list)
     for image in coco.loadImgs(coco.getImgIds()):
         for annotation in coco.loadAnns(coco.getAnnIds(imgIds=image["id"])):

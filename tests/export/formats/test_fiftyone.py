@@ -7,7 +7,7 @@ from tests.export.truth import Truth, close, exported, line
 
 
 def loaded(folder: Path, labels: str = "labels.json") -> dict[str, list[tuple[str, tuple[float, ...]]]]:
-    """What FiftyOne's importer of `COCODetectionDataset` makes: by image file, [x, y, width, height] as fractions.
+    """The result of FiftyOne's importer of `COCODetectionDataset`: by image file, [x, y, width, height] as fractions.
 
     `file_name` is an absolute path, or that of a file in `data/`.
     """

@@ -9,7 +9,7 @@ from tests.export.truth import Truth, exported, line
 
 
 def samples(folder: Path) -> dict[str, dict[str, bytes]]:
-    """What a reader of WebDataset makes: neighbours that agree up to the first dot of their last step are a sample."""
+    """The samples of a WebDataset reader: neighbours that agree up to the first dot of their last step are a sample."""
     found: dict[str, dict[str, bytes]] = {}
     for path in sorted(folder.glob("*.tar")):
         with tarfile.open(path) as shard:

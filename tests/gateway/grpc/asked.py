@@ -66,7 +66,7 @@ def refused(call: Any, *arguments: Any, **named: Any) -> tuple[str, str]:
 
 
 class Stream:
-    """The one stream of a client, and what came on it."""
+    """The one stream of a client, and its responses."""
 
     def __init__(self, client: Any, **options: Any) -> None:
         self.client = client

@@ -107,7 +107,7 @@ def test_limits_are_told_with_the_time_to_wait(teller: Town, begin: Begin, tmp_p
 
 
 def test_the_key_is_checked_before_a_message_is_read(teller: Town, begin: Begin, tmp_path: Path) -> None:
-    """The callers send no message, and never say that none comes."""
+    """The callers send no message, and do not end their streams."""
     file = tmp_path / "keys.json"
     keys("new", "ann", "--file", str(file))
     serving = begin(teller, "--keys", str(file), *GRPC)

@@ -65,7 +65,7 @@ def _picture() -> Picture:
 
 
 async def _film(page: Any, address: str) -> list[Frame]:
-    """Ask for a caption and for boxes; return what the page looked like meanwhile, and when (s)."""
+    """Ask for a caption and for boxes; return screenshots of the page meanwhile, and their times (s)."""
     picture = _picture()
     frames: list[Frame] = []
     await page.goto(address)

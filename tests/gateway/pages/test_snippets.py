@@ -22,7 +22,7 @@ ODD = """it's "odd": $HOME `id` \\n {braces} ünï"""
 
 
 async def run(town: Town, *command: str, folder: Path | None = None) -> str:
-    """Run a program in a folder as a user of this gateway; return what it says."""
+    """Run a program in a folder as a user of this gateway; return its output."""
     process = await asyncio.create_subprocess_exec(
         *command,
         cwd=folder,

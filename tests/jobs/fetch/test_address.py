@@ -1,4 +1,4 @@
-"""Reading image addresses: what is an object, what is an image, and what is refused."""
+"""Reading image addresses: objects, inline images, and refused ones."""
 
 import base64
 

@@ -369,7 +369,7 @@ async def test_closing_twice_is_harmless_and_ends_the_threads(store: EmbeddedS3)
 
 @asynccontextmanager
 async def _store(answer: Answer, **changes: float) -> AsyncIterator[Fetcher]:
-    """A fetcher whose store reads each request's head and then does as `answer` says."""
+    """A fetcher whose store reads each request's head and then calls `answer`."""
     talks: set[asyncio.Task[None]] = set()
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""Images by https from a real TLS server, which says and is whatever a hostile one may say and be."""
+"""Images by https from a real TLS server, which behaves in all the ways a hostile one may."""
 
 import asyncio
 import contextlib

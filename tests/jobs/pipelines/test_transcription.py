@@ -148,7 +148,7 @@ async def test_no_segment_of_a_part_reaches_over_its_end() -> None:
 
 
 class Choir(Speaker):
-    """A speaker that answers a window only when the test says so; the others may wait at the same time."""
+    """A speaker that answers a window only when the test releases it; the others may wait at the same time."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer)

@@ -1,4 +1,4 @@
-"""What only the broker on a real Redis can show: restarts, lost replies, settings and errors of the server."""
+"""Behaviour that only the broker on a real Redis shows: restarts, lost replies, settings and errors of the server."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""What the client adds to redis-py's."""
+"""The behaviour that the client adds to redis-py's."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a decoder refuses at its start, and in a request."""
+"""The options and requests that a decoder refuses."""
 
 from pathlib import Path
 from typing import Any

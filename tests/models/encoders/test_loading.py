@@ -1,4 +1,4 @@
-"""What an encoder's files must say, and what its requests may."""
+"""The required contents of an encoder's files, and the requests that it accepts."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Texts and pairs to ids: the file's own framing, what is cut, and what never becomes a control token."""
+"""Texts and pairs to ids: the file's own framing, the cuts, and texts that never become control tokens."""
 
 from pathlib import Path
 

@@ -21,7 +21,7 @@ STARMIE = ("moondream/starmie-v1", "35192e10a54e36eabe0a7cc57a2c1aab371cafc5")
 
 @dataclass
 class FakeHub:
-    """Repositories as folders, and what was asked for."""
+    """Repositories as folders, and the requests for them."""
 
     folders: dict[str, Path]
     asked: list[tuple[str, str]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What a Whisper's files must say."""
+"""The required contents of a Whisper's files."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How the ids of a window are cut into segments."""
+"""The cutting of a window's ids into segments."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How ids become words, and what their times may be."""
+"""The words of ids, and the bounds on their times."""
 
 import pytest
 

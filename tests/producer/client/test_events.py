@@ -131,12 +131,12 @@ async def test_a_result_is_found_at_once_or_waited_for() -> None:
 
 
 def newer(seq: int) -> bytes:
-    """An event of a type that a newer worker tells."""
+    """An event of a type that only a newer worker publishes."""
     return json.dumps({"type": "progress", "v": 1, "id": JOB.id, "seq": seq, "share": 0.5}).encode()
 
 
 class Newer(ScriptedTransport):
-    """Whose worker tells its event 2 in a type that is not known here; `live` says whether it is published too."""
+    """A transport whose worker gives event 2 a type that is not known here; with `live` it is published too."""
 
     def __init__(self, *, live: bool) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A job in a lane that no worker serves waits unseen, unless somebody says so."""
+"""A job in a lane that no worker serves waits unnoticed, unless a warning is logged."""
 
 import logging
 

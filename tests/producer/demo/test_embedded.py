@@ -1,4 +1,4 @@
-"""The embedded servers are real: they keep what they were given, and they never outlive who started them."""
+"""The embedded servers are real: they keep their data, and never outlive the process that started them."""
 
 import os
 import signal

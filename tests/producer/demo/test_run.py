@@ -23,7 +23,7 @@ def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def left_behind(folder: Path) -> list[str]:
-    """What of the demo's own folder is still there, and what still runs in it."""
+    """Return the remaining files of the demo's own folder, and the processes that still run in it."""
     running = []
     for process in Path("/proc").glob("[0-9]*"):
         try:

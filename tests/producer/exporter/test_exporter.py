@@ -1,4 +1,4 @@
-"""The exporter on a real Redis: what it reads, how often, and what it answers over HTTP."""
+"""The exporter on a real Redis: its reads, how often they happen, and its answers over HTTP."""
 
 import asyncio
 import os

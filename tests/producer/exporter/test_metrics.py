@@ -1,4 +1,4 @@
-"""What a reading of the queue becomes for Prometheus."""
+"""The metrics that a reading of the queue becomes."""
 
 import pytest
 from prometheus_client import CollectorRegistry

@@ -1,4 +1,4 @@
-"""What no real queue does at a wanted moment."""
+"""Joint submission to a scripted queue: events that no real queue produces at a chosen moment."""
 
 import asyncio
 from collections.abc import Callable, Sequence

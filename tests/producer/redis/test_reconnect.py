@@ -1,4 +1,4 @@
-"""What a client makes of a Redis that goes away in the middle: nothing is missed, doubled or given up."""
+"""A client of a Redis that goes away in the middle misses, repeats and gives up nothing."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence

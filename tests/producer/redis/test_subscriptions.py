@@ -1,4 +1,4 @@
-"""What no real connection does at a wanted moment."""
+"""Subscriptions over a scripted connection: events that no real one produces at a chosen moment."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""What only the transport on a real Redis can show: lost connections, settings and errors of the server."""
+"""Behaviour that only the transport on a real Redis can show: lost connections, settings and errors of the server."""
 
 import asyncio
 import contextlib

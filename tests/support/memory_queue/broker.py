@@ -152,11 +152,11 @@ class MemoryBroker:
         return self._queue.now()
 
     async def append(self, groups: Sequence[EventGroup]) -> list[bool]:
-        """Log and publish events of what this worker owns."""
+        """Log and publish events of deliveries that this worker owns."""
         return [self._append(group) for group in groups]
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
-        """End what this worker owns."""
+        """End deliveries that this worker owns."""
         settled = [self._settle(settlement) for settlement in settlements]
         self._claims.drop(settlement.delivery.key for settlement in settlements)
         self._settled.set()
@@ -206,7 +206,7 @@ class MemoryBroker:
         return found
 
     def _fill_cancelled(self, room: int, model: str | None) -> list[Delivery]:
-        """Claim what was cancelled while it waited in a lane, wherever that is."""
+        """Claim jobs that were cancelled while they waited, in any lane."""
         queue, found = self._queue, []
         while queue.cancelled and len(found) < room:
             record = queue.jobs[queue.cancelled.pop(0)]
@@ -356,7 +356,7 @@ def _isolation(lane: str) -> Isolation:
 
 
 def _logged(entry: Entry, record: Record) -> bool:
-    """Return whether a job's events are logged: if it streams, or if a client did not submit it and it says nothing."""
+    """Return whether a job's events are logged: if it streams, or if no client submitted it and it leaves this open."""
     try:
         job = json.loads(entry.fields.get("j", b""))
     except (ValueError, RecursionError):

@@ -28,7 +28,7 @@ class Entry:
 
 @dataclass(slots=True)
 class Record:
-    """What the queue knows of one job, by the names of the hash's fields."""
+    """The queue's record of one job, by the names of the hash's fields."""
 
     state: State
     lane: str
@@ -49,7 +49,7 @@ class Record:
 
     @property
     def counted_crashes(self) -> int:
-        """How many crashes count against the job."""
+        """The number of crashes that count against the job."""
         return self.crashes - self.spared
 
     @property
@@ -111,7 +111,7 @@ class MemoryQueue:
         return entry.id
 
     def known(self, job_id: str) -> Record | None:
-        """Return what is known of a job; an ended one is known for as long as its result is kept."""
+        """Return a job's record; that of an ended one exists as long as its result."""
         if job_id in self.results and self.now() >= self.results[job_id][1]:
             self.forget(job_id)
         return self.jobs.get(job_id)
@@ -150,7 +150,7 @@ class MemoryQueue:
         self.news.set()
 
     def crash(self, job_id: str, entry: Entry, *, spare: bool) -> None:
-        """Put a job back whose worker died under it; `spare` says that this may not count, once."""
+        """Put a job back whose worker died under it; with `spare` this does not count, once."""
         record = self.jobs[job_id]
         record.crashes += 1
         record.spared = record.spared or spare
@@ -209,14 +209,14 @@ class MemoryQueue:
 
 @dataclass(slots=True, eq=False)
 class Reader:
-    """What one subscriber has not read yet."""
+    """The unread messages of one subscriber."""
 
     silence: float
     unread: asyncio.Queue[bytes | None] = field(default_factory=asyncio.Queue)
     ended: bool = False
 
     def put(self, packed: bytes | None) -> None:
-        """Give it one event; a reader who is too slow finds None in the place of what it has not read."""
+        """Add one event; a reader that is too slow finds None in place of its unread events."""
         if self.unread.qsize() >= _BACKLOG:
             while not self.unread.empty():
                 self.unread.get_nowait()

@@ -161,5 +161,5 @@ def _digest(job: Job) -> bytes:
 
 
 def _key(job: Job) -> tuple[str | None, str | None]:
-    """Return what an idempotency key is known by: each tenant has keys of its own."""
+    """Return the name under which an idempotency key is stored: each tenant has keys of its own."""
     return job.tenant, job.idempotency_key

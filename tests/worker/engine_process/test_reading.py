@@ -1,4 +1,4 @@
-"""How often the progress of reading weights is reported."""
+"""The reports of the progress of reading weights."""
 
 from structlog.testing import capture_logs
 

@@ -31,7 +31,7 @@ PATIENT = Supervision(max_faults=3, hang_seconds=60, restart_seconds=60)
 
 
 class Front:
-    """An engine process and all that it says."""
+    """An engine process and all of its outputs."""
 
     def __init__(self, supervision: Supervision, program: Sequence[str], shared_pixels: SharedPixels) -> None:
         self.outputs: list[Output] = []

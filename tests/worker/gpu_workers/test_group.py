@@ -30,7 +30,7 @@ stoop_step_seconds_sum 0.5
 
 
 class Scripted(Member):
-    """A member whose process is what the test says."""
+    """A member whose process state a test sets."""
 
     runs = True
     killed = 0

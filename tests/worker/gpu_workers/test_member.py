@@ -1,4 +1,4 @@
-"""When a worker's process is started again, and when it is given up."""
+"""Restarts of a worker's process, and the end of restarts."""
 
 import asyncio
 import os
