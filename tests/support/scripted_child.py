@@ -1,4 +1,4 @@
-"""An engine child that does what each request says, without a model: `python -m tests.support.scripted_child`.
+"""An engine child that follows the script in each request, without a model: `python -m tests.support.scripted_child`.
 
 The question of a query is its script:
 

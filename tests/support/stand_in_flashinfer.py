@@ -1,6 +1,6 @@
 """A stand-in for the package flashinfer, in plain torch: its two wrappers of paged attention, and its faster plan.
 
-It does what the library's documentation says. A captured wrapper reads page lists and plans at their addresses, so it
+It follows the library's documentation. A captured wrapper reads page lists and plans at their addresses, so it
 checks that both say the same, and that no other wrapper has been planned in the memory that all of them share.
 """
 

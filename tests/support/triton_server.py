@@ -1,7 +1,7 @@
 """A real Triton Inference Server from the wheel `nvidia-pytriton`, on the CPU, with the model repository of `deploy/`.
 
 The wheel has the server, its Python backend and a stub for each Python. The stub embeds an interpreter: it needs
-the shared library of the same Python, and an environment with `numpy<2` and what the client needs.
+the shared library of the same Python, and an environment with `numpy<2` and the client's dependencies.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ class TritonServer:
 
 
 def missing_library() -> str | None:
-    """Say what this Python lacks to be embedded; None if it lacks nothing."""
+    """Return the library that this Python lacks to be embedded; None if it lacks none."""
     library = _library()
     return None if library.is_file() else f"Triton's stub needs {library}, which this Python was built without"
 

@@ -10,7 +10,7 @@ from httpcore2 import SOCKET_OPTION, AnyIOBackend, AsyncNetworkStream, ConnectEr
 __all__ = ["Answer", "Web", "answer", "running_web"]
 
 Answer = Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]
-"""Given the head of a request, says on the connection what the test wants."""
+"""Given the head of a request, writes the test's answer to the connection."""
 
 PUBLIC = "93.184.215.14"
 
@@ -27,7 +27,7 @@ def answer(body: bytes = b"", status: str = "200 OK", **headers: str) -> Answer:
 
 
 class Web(AnyIOBackend):
-    """Names and their IP addresses, and what the server says for each path; it remembers what it was asked.
+    """Names and their IP addresses, and the server's answer for each path; it keeps the requests.
 
     Every name that is not in `hosts` is at one public address. Every address is this server, except those of `refusing`
     and `silent`, which do not answer.
@@ -90,7 +90,7 @@ class Web(AnyIOBackend):
 
 @contextlib.asynccontextmanager
 async def running_web(trust: ssl.SSLContext, context: ssl.SSLContext) -> AsyncIterator[Web]:
-    """Run the server with this TLS context; `trust` is what connections check it with."""
+    """Run the server with this TLS context; `trust` is the context with which connections check it."""
     web = Web(trust)
     talks: set[asyncio.Task[None]] = set()
 
