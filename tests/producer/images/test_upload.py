@@ -109,7 +109,7 @@ async def test_a_store_that_breaks_off_is_told(guarded: ImageStore) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "told"),
+    ("code", "message"),
     [
         ("AccessDenied", r"rights s3:GetObject and s3:ListBucket"),
         ("InvalidAccessKeyId", "AWS_ACCESS_KEY_ID"),
@@ -117,10 +117,10 @@ async def test_a_store_that_breaks_off_is_told(guarded: ImageStore) -> None:
     ],
 )
 async def test_a_refusal_says_what_to_change(
-    guarded: ImageStore, monkeypatch: pytest.MonkeyPatch, code: str, told: str
+    guarded: ImageStore, monkeypatch: pytest.MonkeyPatch, code: str, message: str
 ) -> None:
     monkeypatch.setattr(Gatekeeper, "refusal", code)
-    with pytest.raises(UploadFailed, match=told) as raised:
+    with pytest.raises(UploadFailed, match=message) as raised:
         await guarded.read("s3://photos/cat.png")
     assert (raised.value.refused, raised.value.absent) == (True, False)
 
