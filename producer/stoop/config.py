@@ -53,7 +53,7 @@ class ProducerConfig(BaseSettings):
     s3_region: str | None = Field(default=None, description="region of the object store")
     s3_path_style: bool = Field(
         default=False,
-        description="put the bucket's name into the path of a URL, as most object stores other than AWS's need",
+        description="put the bucket's name into the path of a URL; most object stores other than AWS's need this",
     )
     allowed_buckets: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)] = Field(
         default=(),
