@@ -46,7 +46,7 @@ def sending(jobs: Sequence[Job]) -> Iterator[Sequence[Job]]:
 
 
 def _begins() -> "NewSpans | None":
-    """Return what begins this program's spans; None if it has not set up traces, even if a library imports them."""
+    """Return the maker of this program's spans; None if it has not set up traces, even if a library imports them."""
     api = sys.modules.get("opentelemetry.trace")
     return None if api is None else _new_spans(api.get_tracer_provider())
 
