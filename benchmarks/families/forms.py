@@ -15,19 +15,19 @@ from benchmarks.families.opened import Opened
 from benchmarks.families.stepping import Stepping
 from stoop_worker.engine.request import FinishReason, Grammar, Request
 
-__all__ = ["WORKLOADS"]
+__all__ = ["FIELDS", "MOST_CHARACTERS", "WORKLOADS", "grammar_of"]
 
 _PROMPT, _TOKENS = 300, 128
 _ROUNDS: Final = 3
-_FIELDS: Final = ("name", "title", "city", "street", "colour", "reason", "summary", "comment")
-_MOST_CHARACTERS: Final = 60
+FIELDS: Final = ("name", "title", "city", "street", "colour", "reason", "summary", "comment")
+MOST_CHARACTERS: Final = 60
 
 
 def constrained(opened: Opened) -> list[Figure]:
     """Time free text and JSON by turns; the last figure is the ratio."""
     _check(opened)
     stepping, load = Stepping(opened.engine), max(opened.loads)
-    grammars = {"free-text": None, "json": _grammar(_FIELDS, _MOST_CHARACTERS)}
+    grammars = {"free-text": None, "json": grammar_of(FIELDS, MOST_CHARACTERS)}
     requests = {name: _requests(opened, name, grammar) for name, grammar in grammars.items()}
     rates: dict[str, list[float]] = {name: [] for name in grammars}
     for _ in range(_ROUNDS + 1):
@@ -43,8 +43,8 @@ WORKLOADS: Final[Mapping[str, Callable[[Opened], list[Figure]]]] = {"json": cons
 
 def _check(opened: Opened) -> None:
     """Raise `WrongAnswers` unless short answers are JSON by their schema."""
-    fields, most = _FIELDS[:2], 5
-    requests = islice(_requests(opened, "check-json", _grammar(fields, most), tokens=_TOKENS), 4)
+    fields, most = FIELDS[:2], 5
+    requests = islice(_requests(opened, "check-json", grammar_of(fields, most), tokens=_TOKENS), 4)
     for answer in Stepping(opened.engine).answers(list(requests)):
         found = json.loads(answer.text) if answer.reason is FinishReason.STOP else {}
         if tuple(found) != fields or not all(isinstance(each, str) and len(each) <= most for each in found.values()):
@@ -57,7 +57,7 @@ def _requests(opened: Opened, name: str, grammar: Grammar | None, tokens: int | 
         yield Request(f"{name}-{number}", ask.task, (), replace(ask.sampling, grammar=grammar))
 
 
-def _grammar(fields: tuple[str, ...], most: int) -> Grammar:
+def grammar_of(fields: tuple[str, ...], most: int) -> Grammar:
     schema = {
         "type": "object",
         "properties": {field: {"type": "string", "maxLength": most} for field in fields},

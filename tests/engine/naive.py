@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from deploy.demo_model import dense_text as text
-from stoop_worker.engine.device.sampler import uniform
+from stoop_worker.engine.device.sampler import uniforms
 from stoop_worker.engine.request import Caption, Detect, FinishReason, Gaze, Query, Request
 from stoop_worker.kernels.sampling import sample
 from stoop_worker.models.moondream import region
@@ -141,7 +141,7 @@ class _Run:
             logits_1V,
             torch.tensor([0.0 if greedy else sampling.temperature], dtype=torch.float64),
             torch.tensor([sampling.top_p], dtype=torch.float64),
-            torch.tensor([uniform(sampling.seed or 0, self.drawn)], dtype=torch.float64),
+            torch.from_numpy(uniforms([sampling.seed or 0], [self.drawn])),
         )
         self.drawn += 1
         self.answer.tokens.append(int(drawn))

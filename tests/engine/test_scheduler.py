@@ -58,7 +58,7 @@ def run_step(scheduler: Scheduler) -> Plan:
     scheduler.commit(plan)
     for chunk in plan.chunks:
         if chunk.end == chunk.sequence.length:
-            chunk.sequence.inputs.append(TokenInput(7))
+            chunk.sequence.add([TokenInput(7)])
     audit(scheduler.pool)
     return plan
 
@@ -261,7 +261,7 @@ def test_the_youngest_may_have_to_preempt_itself() -> None:
     work.add(sequence(1, 4))
     run_step(work)
     older, younger = work.running
-    older.inputs += [TokenInput(7)] * 4  # needs two more pages, as many as are left
+    older.add([TokenInput(7)] * 4)  # needs two more pages, as many as are left
     plan = run_step(work)
     assert plan.preempted == 1 and work.running == [older]
     assert younger in work.waiting

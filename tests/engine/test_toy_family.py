@@ -159,6 +159,7 @@ def attention_by_tensors(q_THD: Tensor, pool: Tensor, layout: PagedLayout, *, sc
         layout,
         page_table_BP=layout.page_table_BP[rows],
         cu_seqlens=(*(starts[row] for row in rows), starts[-1]),
+        context_lens_B=layout.context_lens_B[rows],
         context_lens=tuple(layout.context_lens_B[rows].tolist()),
         prefix_lens=tuple(layout.prefix_lens_B[rows].tolist()),
     )

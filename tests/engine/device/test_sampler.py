@@ -2,7 +2,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoop_worker.engine.device.sampler import sample_tokens, uniform
+from stoop_worker.engine.device.sampler import sample_tokens, uniforms
 from stoop_worker.engine.skill import MOST_SUPPRESSED
 from stoop_worker.engine.tensors import SamplingRows
 from stoop_worker.kernels.sampling import sample
@@ -15,8 +15,8 @@ def rows(temperatures: list[float], suppressed: list[tuple[int, int]]) -> Sampli
     for row in range(count):
         own = [token for place, token in suppressed if place == row]
         ids_B2[row, : len(own)] = torch.tensor(own, dtype=torch.int32)
-    uniforms = torch.tensor([uniform(5, row) for row in range(count)], dtype=torch.float64)
-    return SamplingRows(torch.tensor(temperatures).double(), torch.full((count,), 0.9).double(), uniforms, ids_B2)
+    drawn = torch.from_numpy(uniforms([5] * count, range(count)))
+    return SamplingRows(torch.tensor(temperatures).double(), torch.full((count,), 0.9).double(), drawn, ids_B2)
 
 
 def test_suppressed_ids_are_never_drawn_and_only_in_their_row() -> None:
@@ -47,19 +47,19 @@ def test_nothing_need_be_suppressed() -> None:
     assert sample_tokens(torch.tensor([[1.0, 2.0]]), rows([0.0], [])).tolist() == [1]
 
 
-@given(st.integers(0, 2**63), st.integers(0, 10_000))
-def test_uniforms_are_in_range_even_as_float32(seed: int, count: int) -> None:
-    value = uniform(seed, count)
+@given(st.integers(-(2**63), 2**64), st.integers(0, 10_000))
+def test_uniforms_are_in_range_even_as_float32_and_the_same_in_any_batch(seed: int, count: int) -> None:
+    other, value = uniforms([7, seed], [3, count])
     assert 0 <= value < 1
     assert float(torch.tensor(value, dtype=torch.float32)) == value
-    assert value == uniform(seed, count)
+    assert [value] == uniforms([seed], [count]) and [other] == uniforms([7], [3])
 
 
 def test_uniforms_are_spread_evenly_over_counts_and_seeds() -> None:
-    for values in ([uniform(5, count) for count in range(4000)], [uniform(seed, 5) for seed in range(4000)]):
+    for values in (uniforms([5] * 4000, range(4000)), uniforms(range(4000), [5] * 4000)):
         tenths = torch.histc(torch.tensor(values), bins=10, min=0, max=1)
         assert tenths.min() > 330 and tenths.max() < 470
 
 
 def test_a_seed_and_its_count_do_not_run_together() -> None:
-    assert uniform(1, 23) != uniform(12, 3)
+    assert uniforms([1], [23]) != uniforms([12], [3])

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from stoop_worker.engine.device.sampler import uniform
+from stoop_worker.engine.device.sampler import uniforms
 from stoop_worker.engine.request import FinishReason, Query, Request
 from stoop_worker.kernels.sampling import Limits, sample
 from tests.engine.toy_family.sizes import CONTEXT, DIM, EOS, EPSILON, HEAD_DIM, HEADS, KEY_HEADS, PATCH, THETA
@@ -112,6 +112,6 @@ def _norm(x: Tensor, weight: Tensor) -> Tensor:
 def _sample(logits: Tensor, request: Request, count: int) -> int:
     sampling = request.sampling
     one = torch.tensor([0.0, 0.0, 0.0], dtype=torch.float64)
-    one[0], one[1], one[2] = sampling.temperature, sampling.top_p, uniform(sampling.seed or 0, count)
+    one[0], one[1], one[2] = sampling.temperature, sampling.top_p, uniforms([sampling.seed or 0], [count])[0]
     limits = Limits(top_ks_B=torch.tensor([sampling.top_k], dtype=torch.int32)) if sampling.top_k else None
     return int(sample(logits, one[:1], one[1:2], one[2:], limits))

@@ -23,11 +23,14 @@ class Detokenizer:
 
     def __init__(self, tokenizer: _Tokenizer, stops: Sequence[str] = ()) -> None:
         self._tokenizer = tokenizer
+        self._piece = tokenizer.piece
         self._stops = StopStrings(stops) if stops else None
-        self._ids: list[int] = []
-        self._held = ""  # the text of `_ids`
-        self._given = 0  # characters of `_held` already released
+        self._open = ""  # the text that is not released yet
         self._pieces: list[str] = []
+        # while only the text of all ids together is known:
+        self._before = ""  # text of whole characters before that of `_ids`
+        self._ids: list[int] = []
+        self._held = ""  # `_before` and the text of `_ids`, which ends in `_open`
 
     @property
     def text(self) -> str:
@@ -41,55 +44,64 @@ class Detokenizer:
 
     def push(self, token: int) -> str:
         """Take one more id; return the next piece, often empty."""
-        before = self._held
-        newest = None if before.endswith(_TORN) else self._tokenizer.piece(token)
-        self._ids.append(token)
-        self._held = self._tokenizer.detokenize(self._ids) if newest is None else before + newest
-        piece = self._give(_complete(self._held, self._given))
-        if self._held.endswith("\n"):
+        newest = None if self._open.endswith(_TORN) else self._piece(token)
+        if newest is None:
+            return self._decode(token)
+        if self._ids:
             self._forget()
-        else:
-            self._shorten(before, newest)
-        return piece
+        return self._release(self._open + newest)
 
     def flush(self) -> str:
         """Return the text still held back."""
         if self.stopped:
             return ""
-        piece = self._give(len(self._held))
         self._forget()
+        piece = self._give(self._open, "")
+        self._open = ""
         if self._stops is None or self.stopped:
             return piece
         rest = self._stops.flush()
         self._pieces.append(rest)
         return piece + rest
 
-    def _give(self, upto: int) -> str:
-        piece = self._held[self._given : upto]
-        self._given = max(self._given, upto)
+    def _decode(self, token: int) -> str:
+        """Take an id whose text depends on its neighbours, so that those before it must be decoded with it."""
+        if not self._ids:
+            self._before = self._held = self._open
+        before, given = self._held, len(self._held) - len(self._open)
+        self._ids.append(token)
+        self._held = self._before + self._tokenizer.detokenize(self._ids)
+        piece = self._release(self._held[given:])
+        if self._held.endswith("\n"):
+            self._forget()
+        elif len(before) <= len(self._held) - len(self._open):
+            self._shorten(before)
+        return piece
+
+    def _shorten(self, before: str) -> None:
+        """Keep only the newest id if all text before it is released, so that a long line costs no more per token."""
+        newest = self._tokenizer.detokenize(self._ids[-1:])
+        if self._held == before + newest and not newest.startswith(_TORN):
+            self._before, self._ids, self._held = "", self._ids[-1:], newest
+
+    def _release(self, text: str) -> str:
+        """Return the words of a text that are complete, and keep the rest."""
+        last = text[-1:]
+        is_whole = last == "\n" or (last >= _FIRST_CJK and _is_cjk(last))
+        end = len(text) if is_whole else text.rfind(" ") + 1
+        piece, self._open = text[:end], text[end:]
+        return self._give(piece, self._open) if piece or self._stops is not None else ""
+
+    def _give(self, piece: str, following: str) -> str:
         if self._stops is not None:
-            piece = self._stops.push(piece, self._held[self._given :])
+            piece = self._stops.push(piece, following)
         if piece:
             self._pieces.append(piece)
         return piece
 
     def _forget(self) -> None:
-        self._ids, self._held, self._given = [], "", 0
-
-    def _shorten(self, before: str, newest: str | None) -> None:
-        """Keep only the newest id once all text before it is released, so that a long line costs no more per token."""
-        if not len(before) <= self._given or len(self._ids) == 1:
-            return
-        if newest is None:
-            newest = self._tokenizer.detokenize(self._ids[-1:])
-        if self._held == before + newest and not newest.startswith(_TORN):
-            self._ids, self._held, self._given = self._ids[-1:], newest, self._given - len(before)
+        self._before, self._ids, self._held = "", [], ""
 
 
-def _complete(text: str, given: int) -> int:
-    """Return how many characters of the text can be released."""
-    if text.endswith("\n"):
-        return len(text)
-    if text[-1:] >= _FIRST_CJK and any(low <= ord(text[-1]) <= high for low, high in _CJK):
-        return len(text)
-    return max(given, text.rfind(" ", given) + 1)
+def _is_cjk(character: str) -> bool:
+    return any(low <= ord(character) <= high for low, high in _CJK)

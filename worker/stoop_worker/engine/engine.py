@@ -11,13 +11,13 @@ from stoop_worker.engine.config import EngineConfig, KVMemory
 from stoop_worker.engine.device.attention_choice import AttentionChoice
 from stoop_worker.engine.device.heads import PendingHeads
 from stoop_worker.engine.device.runner import Runner
-from stoop_worker.engine.inputs import MediaInput
+from stoop_worker.engine.inputs import Input, MediaInput
 from stoop_worker.engine.model import Model, RequestInvalid
 from stoop_worker.engine.pages import PagePool
 from stoop_worker.engine.request import Aborted, FinishReason, Output, Refusal, Refused, Request
 from stoop_worker.engine.scheduler import Plan, Scheduler
 from stoop_worker.engine.sequence import Sequence, Times
-from stoop_worker.engine.skill import Advance, HeadValues, Lookahead
+from stoop_worker.engine.skill import HeadValues, Lookahead, Skill
 from stoop_worker.engine.stats import Stats, Totals
 
 __all__ = ["Engine"]
@@ -115,11 +115,10 @@ class Engine:
 
     def abort(self, request_id: str) -> None:
         """End a request; does nothing if it has ended."""
-        sequence = self._sequences.pop(request_id, None)
+        sequence = self._sequences.get(request_id)
         if sequence is None:
             return
-        self._scheduler.remove(sequence)
-        sequence.on_end()
+        self._end(sequence)
         self._totals.aborted += 1
         self._outbox.append(Aborted(request_id))
 
@@ -181,8 +180,7 @@ class Engine:
                 chunk.sequence.times.started = self.clock()
 
     def _advance(self, heads: PendingHeads) -> list[Output]:
-        found = list(heads.collect())
-        now = self.clock()
+        found, now = heads.collect(), self.clock()
         outputs: list[Output] = []
         for sequence, values in found:
             outputs += self._take(sequence, values, now)
@@ -190,35 +188,34 @@ class Engine:
 
     def _take(self, sequence: Sequence, found: HeadValues, now: float) -> Several[Output]:
         """Give head values to the sequence's skill, and the skill's inputs to the sequence."""
-        if self._sequences.get(sequence.request.id) is not sequence:
+        if sequence.ended:
             return ()  # it was aborted after the step started
         if sequence.times.first_token is None:
             sequence.times.first_token = now
         if found.token is not None:
             sequence.sampled.append(found.token)
-        expected, sequence.pending_input = sequence.pending_input, None
-        advance = sequence.skill.advance(found)
-        reason = advance.reason
-        if sequence.length + len(advance.inputs) > self.memory.max_context:
+        expected = sequence.stop_looking_ahead()
+        inputs, outputs, reason = sequence.skill.advance(found)
+        length = sequence.length
+        if length + len(inputs) > self.memory.max_context:
             reason = reason or FinishReason.LENGTH
         if reason is not None:
-            return [*_streamed(sequence, advance.outputs), *self._finish(sequence, reason, now)]
-        if expected is not None and not _is_as_expected(sequence, advance, expected):
-            sequence.roll_back_to(sequence.length)
-        sequence.inputs += advance.inputs
-        return _streamed(sequence, advance.outputs)
+            return [*_streamed(sequence, outputs), *self._finish(sequence, reason, now)]
+        if expected is not None and not _is_as_expected(sequence.skill, inputs, expected):
+            sequence.roll_back_to(length)
+        sequence.add(inputs)
+        return _streamed(sequence, outputs)
 
     def _look_ahead(self, heads: PendingHeads) -> None:
         """Extend the sequences of the step just started by the inputs that the device is about to read."""
         for sequence in heads.sequences:
-            alive = self._sequences.get(sequence.request.id) is sequence
-            if alive and sequence.length < self.memory.max_context:
-                sequence.pending_input = sequence.skill.lookahead
+            if not sequence.ended and sequence.length < self.memory.max_context:
+                expected = sequence.skill.lookahead
+                if expected is not None:
+                    sequence.look_ahead(expected)
 
     def _finish(self, sequence: Sequence, reason: FinishReason, now: float) -> list[Output]:
-        self._scheduler.remove(sequence)
-        sequence.on_end()
-        del self._sequences[sequence.request.id]
+        self._end(sequence)
         usage = sequence.usage(now)
         image_hit = bool(sequence.spans) and usage.cached_tokens >= sequence.spans[-1].end
         self._totals.add_finished(usage, image_hit=image_hit)
@@ -231,6 +228,12 @@ class Engine:
             return finish()
         self.defer(finish)
         return []
+
+    def _end(self, sequence: Sequence) -> None:
+        sequence.ended = True
+        self._scheduler.remove(sequence)
+        del self._sequences[sequence.request.id]
+        sequence.on_end()
 
     def _take_outbox(self) -> list[Output]:
         outputs, self._outbox = self._outbox, []
@@ -248,7 +251,6 @@ def _streamed(sequence: Sequence, partial: Several[Output]) -> Several[Output]:
     return partial if sequence.request.stream else ()
 
 
-def _is_as_expected(sequence: Sequence, advance: Advance, expected: Lookahead) -> bool:
+def _is_as_expected(skill: Skill, inputs: Several[Input], expected: Lookahead) -> bool:
     """Return whether the step ahead assumed the right input and heads."""
-    skill = sequence.skill
-    return len(advance.inputs) == 1 and (skill.heads, skill.suppressed) == (expected.heads, expected.suppressed)
+    return len(inputs) == 1 and skill.heads == expected.heads and skill.suppressed == expected.suppressed

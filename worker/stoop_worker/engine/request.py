@@ -6,7 +6,7 @@ The engine may be a thread or a process; nothing here depends on which.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from stoop_worker.audio import Mel
 from stoop_worker.engine.media import Media, images_of
@@ -145,16 +145,14 @@ class Usage:
     ttft_ms: float
 
 
-@dataclass(frozen=True, slots=True)
-class TextDelta:
-    """The next piece of the answer or caption."""
+class TextDelta(NamedTuple):
+    """The next piece of the answer or caption. A tuple, because each step makes and sends very many."""
 
     id: str
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReasoningDelta:
+class ReasoningDelta(NamedTuple):
     """The next piece of the reasoning."""
 
     id: str

@@ -15,6 +15,7 @@ medium that exceeds them by itself runs first in a step.
 from array import array
 from bisect import insort
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Final, NamedTuple
 
 from stoop_worker.engine.config import EngineConfig
@@ -114,6 +115,7 @@ class Scheduler:
         self._yielded = 0  # steps in a row that put off a prefill for an earlier priority
         self._config = config
         self._seats = list(range(config.max_batch - 1, -1, -1))
+        self._stays = count()
         self._cache = PrefixCache(pool, config.page_size) if config.prefix_cache else None
 
     def add(self, sequence: Sequence) -> None:
@@ -139,18 +141,18 @@ class Scheduler:
 
     def commit(self, plan: Plan) -> None:
         """Record that the plan's indices are in the pages, or will be before any later step reads them."""
-        for chunk in plan.chunks:
-            sequence = chunk.sequence
-            sequence.cached_len = chunk.end
-            if self._cache and chunk.start < sequence.prompt_len:
-                known = sequence.input_at(min(chunk.end, sequence.prompt_len))
+        for sequence, start, end in plan.chunks:
+            sequence.cached_len = end
+            if start < sequence.prompt_len and self._cache:
+                known = sequence.input_at(min(end, sequence.prompt_len))
                 self._cache.insert(sequence.inputs[:known], sequence.pages)
 
     def _grow_all(self, draft: _Draft) -> None:
         """Give every running sequence pages for its new indices, the oldest first."""
-        served = 0
+        served, size = 0, self._config.page_size
         while served < len(self.running):
-            if self._grow(self.running[served]):
+            sequence = self.running[served]
+            if sequence.length <= len(sequence.pages) * size or self._grow(sequence):
                 served += 1
             else:
                 draft.preempted.append(self.running[-1])
@@ -159,7 +161,7 @@ class Scheduler:
     def _rank_running(self, draft: _Draft) -> None:
         priorities = [sequence.request.priority for sequence in self.running]
         draft.first = min(priorities, default=_LAST)
-        draft.behind = sum(priority > 0 for priority in priorities)
+        draft.behind = len(priorities) - priorities.count(0)
         draft.yields = self._yielded < self._config.yield_steps
         if draft.first and all(sequence.request.priority for sequence in self.waiting):
             draft.cost = min(draft.cost, self._config.late_budget)
@@ -200,6 +202,7 @@ class Scheduler:
             self.waiting.remove(sequence)
             insort(self.running, sequence, key=_rank)
             sequence.seat = self._seats.pop()
+            sequence.stay = next(self._stays)
             draft.first = min(draft.first, sequence.request.priority)
             draft.behind += sequence.request.priority > 0
             if sequence.hit_len is None:
@@ -248,10 +251,8 @@ class Scheduler:
             sequence.seat = NO_SEAT
 
     def _grow(self, sequence: Sequence) -> bool:
-        """Give a sequence pages for all its known indices; return False if there are not enough."""
+        """Give a sequence pages for its new indices; return False if there are not enough."""
         new = self._pages_for(sequence.length) - len(sequence.pages)
-        if new <= 0:
-            return True
         if new > self.pool.free + self.pool.idle:
             return False
         sequence.pages.extend(self._allocate(new))

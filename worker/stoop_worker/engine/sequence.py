@@ -46,8 +46,10 @@ class Sequence:
     While `pending_input` is set there is one more index: its input is a head value that is still on the device, in the
     sequence's `seat`, and the skill has not seen it. `rollbacks` counts mispredicted look-aheads. The indices
     [0, cached_len) are in the KV pages; `pages` covers at least these. Lost pages can be computed again from the
-    request and the inputs. `sampled` are the tokens that the skill has taken. The first `two_way` indices attend to
-    each other.
+    request and the inputs. Each time a sequence gets a seat, `stay` is another number: as long as that stays, so do the
+    seat and all pages before the last. `sampled` are the tokens that the skill has taken. The first `two_way` indices
+    attend to each other. `length` is the number of known indices, computed or not, including one whose input is
+    pending; it is kept up to date, because each step reads it several times.
     """
 
     request: Request
@@ -61,12 +63,15 @@ class Sequence:
     arrival: int = -1
     spans: tuple[MediaSpan, ...] = field(init=False)
     prompt_len: int = field(init=False)
+    length: int = field(init=False)
     cached_len: int = 0
     sampled: list[int] = field(default_factory=list)
     hit_len: int | None = None
     pending_input: Lookahead | None = None
     rollbacks: int = 0
     seat: int = NO_SEAT
+    stay: int = -1
+    ended: bool = False
     pages: "array[int]" = field(default_factory=lambda: array("i"))  # 32 bits each, as in page tables
     times: Times = field(default_factory=Times)
     _extra_width: int = field(init=False)  # indices that media take beyond one per input
@@ -74,12 +79,7 @@ class Sequence:
     def __post_init__(self) -> None:
         self.spans = tuple(_spans(self.inputs, self.media)) if self.media else ()
         self._extra_width = sum(span.fed.width - 1 for span in self.spans)
-        self.prompt_len = self.length
-
-    @property
-    def length(self) -> int:
-        """The number of known indices, computed or not, including one whose input is pending."""
-        return len(self.inputs) + self._extra_width + (self.pending_input is not None)
+        self.length = self.prompt_len = len(self.inputs) + self._extra_width
 
     @property
     def pending(self) -> int:
@@ -104,7 +104,10 @@ class Sequence:
     @property
     def sampled_len(self) -> int:
         """The number of tokens sampled up to the last index, including a pending one."""
-        return len(self.sampled) + (self.pending_input is not None and Head.TOKEN in self.skill.heads)
+        if self.pending_input is None:
+            return len(self.sampled)
+        only_token = self.skill.heads is Head.TOKEN  # the usual case, and flags are slow to test
+        return len(self.sampled) + (only_token or Head.TOKEN in self.skill.heads)
 
     def input_at(self, index: int) -> int:
         """Return the number of the input that starts at an index, which is never inside a medium."""
@@ -117,6 +120,25 @@ class Sequence:
         if not self.spans or start > self.spans[-1].start:
             return ()
         return tuple(span for span in self.spans if start <= span.start < end)
+
+    def add(self, inputs: Several[Input]) -> None:
+        """Append inputs, none of them a medium."""
+        self.inputs += inputs
+        self.length += len(inputs)
+
+    def look_ahead(self, expected: Lookahead) -> None:
+        """Append an index whose input is pending."""
+        assert self.pending_input is None
+        self.pending_input = expected
+        self.length += 1
+
+    def stop_looking_ahead(self) -> Lookahead | None:
+        """Take the pending index away again, if there is one, and return what was expected of it."""
+        expected = self.pending_input
+        if expected is not None:
+            self.pending_input = None
+            self.length -= 1
+        return expected
 
     def roll_back_to(self, length: int) -> None:
         """Discard everything computed from `length` on, including head values that have not arrived yet."""

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Condition, Thread
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from stoop_worker.engine.batch_engine import BatchEngine
 from stoop_worker.engine.engine import Engine
@@ -33,6 +33,7 @@ AnyEngine = Engine | BatchEngine
 _Message = Any
 """A request, an aborted one, the id of one to abort, the outputs of a late end, or another thread's error."""
 
+_TERMINALS = frozenset(get_args(Terminal))
 _SHORT_TEXT = 256  # characters, which take a tenth of a millisecond to prepare
 _IDLE_SECONDS = 0.25  # the period of an idle loop, whose `progress` shows that it is alive
 
@@ -227,8 +228,9 @@ class EngineThread:
             return messages
 
     def _deliver_outputs(self, outputs: list[Output]) -> None:
+        ended = [output.id for output in outputs if type(output) in _TERMINALS]  # a union is slow to test
         with self._changed:
-            self._in_flight.difference_update(output.id for output in outputs if isinstance(output, Terminal))
+            self._in_flight.difference_update(ended)
         if outputs:
             self._deliver(outputs)
 

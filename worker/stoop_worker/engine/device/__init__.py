@@ -8,6 +8,7 @@
     prefill_shapes.py    the shapes of captured prefills
     prefill_buffers.py   the inputs of a captured prefill, at fixed addresses
     decoder.py           one position of each running sequence
+    decode_rows.py       decodes laid out on the host
     decode_buffers.py    the inputs of a decode step, at fixed addresses
     heads.py             reads each sequence's heads, and copies the values to the host
     sampler.py           logits to token ids

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from stoop_worker.engine.device.heads import rules_of, sampling_of
+from stoop_worker.engine.device.heads import rules_of, sampling_of, suppressed_of
 from stoop_worker.engine.device.penalties import TokenCounts
 from stoop_worker.engine.device.upload import ToDevice, Upload
 from stoop_worker.engine.device.varlen import Varlen
@@ -116,7 +116,7 @@ def _reads(varlen: Varlen, limits: RowLimits, rule: int, to_device: ToDevice) ->
             temperatures_R,
             top_ps_R,
             uniforms_R,
-            to_device(sampling.suppressed, torch.int32),
+            to_device(suppressed_of(sequences), torch.int32),
             to_device(sampling.top_ks, torch.int32) if sampling.top_ks.any() else None,
             _masks(sequences, limits, to_device),
             limits.counts.rows(seats_R, presences_R, frequencies_R) if penalised else None,

@@ -3,26 +3,22 @@
 B rows, P pages of the longest context, W columns of values.
 """
 
-from array import array
 from collections.abc import Sequence as Several
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from stoop_worker.engine.device.batch import RowLimits
-from stoop_worker.engine.device.heads import SAMPLING_ROWS, rules_of, sampling_of
-from stoop_worker.engine.device.static_buffers import COPIES, HostArrays, StaticBuffers
+from stoop_worker.engine.device.decode_rows import DecodeRows, LaidRows
+from stoop_worker.engine.device.heads import SAMPLING_ROWS
+from stoop_worker.engine.device.static_buffers import HostArrays, StaticBuffers
 from stoop_worker.engine.grammars.constraint import Constraint
-from stoop_worker.engine.inputs import TOKEN, TokenInput, ValuesInput
-from stoop_worker.engine.positions import INDEX
 from stoop_worker.engine.scheduler import Chunk
-from stoop_worker.engine.sequence import Sequence
 from stoop_worker.engine.skill import MOST_SUPPRESSED
 from stoop_worker.engine.spec import Spec
-from stoop_worker.engine.tensors import PENDING, FedRows, HeadReads, MaskRows, SamplingRows
+from stoop_worker.engine.tensors import FedRows, HeadReads, MaskRows, SamplingRows
 from stoop_worker.kernels.paged_attention import PagedLayout, PlannedBatch
 
 __all__ = ["DecodeBuffers", "DecodeKind", "StaticDecode"]
@@ -69,13 +65,11 @@ class DecodeBuffers:
         device: torch.device,
     ) -> None:
         self.pages = pages
-        self._rule = spec.rule
         self._capacity = capacity
         self._limits = limits
         self._device = device
         self._masks: StaticBuffers | None = None
         self._page_size = page_size
-        self._laid = [_LaidPages(capacity) for _ in range(COPIES)]
         self._buffers = StaticBuffers(
             {
                 "ids": ((capacity,), torch.int64),
@@ -93,14 +87,15 @@ class DecodeBuffers:
             },
             device,
         )
+        self._laid = [LaidRows(host, page_size=page_size, spare_seat=capacity) for host in self._buffers.ring]
 
-    def fill(self, chunks: Several[Chunk]) -> HostArrays:
-        """Lay decodes out and start the copy; like `StaticBuffers`, this waits only for an earlier copy.
+    def fill(self, rows: DecodeRows, chunks: Several[Chunk]) -> HostArrays:
+        """Lay out the decodes of these rows and start the copy; this waits only for an earlier copy.
 
         It returns the arrays as laid out on the host, which later calls fill again.
         """
-        host, laid = self._buffers.on_host(), self._laid[self._buffers.upcoming]
-        self._lay(host, chunks, laid)
+        host = self._buffers.on_host()
+        self._laid[self._buffers.upcoming].lay(rows, chunks)
         self._buffers.send()
         return host
 
@@ -139,9 +134,9 @@ class DecodeBuffers:
         masks = self._mask_buffers()
         host = masks.on_host()
         host["rows"][:] = -1
-        host["rows"][list(rows)] = range(len(rows))
+        host["rows"][list(rows)] = np.arange(len(rows))
         self._limits.masks.fill(constraints, host["masks"])
-        masks.send()
+        masks.send(of_last=len(rows) * host["masks"].shape[1])
 
     def _mask_buffers(self) -> StaticBuffers:
         """Return the buffers of masks; most workers never need them."""
@@ -165,65 +160,3 @@ class DecodeBuffers:
             None if masks is None else MaskRows(masks["masks"], masks["rows"][:rows]),
             self._limits.counts.rows(seats_B, presences_B, frequencies_B) if kind.penalised else None,
         )
-
-    def _lay(self, host: HostArrays, chunks: Several[Chunk], laid: "_LaidPages") -> None:
-        count = len(chunks)
-        host["ids"][count:] = 0
-        host["kinds"][count:] = TOKEN
-        host["seats"][count:] = self._capacity
-        host["positions"][count:] = 0
-        host["slots"][count:] = -1
-        host["contexts"][count:] = 0
-        host["sampling"][:, count:] = 0
-        if chunks:
-            self._lay_chunks(host, chunks, laid)
-
-    def _lay_chunks(self, host: HostArrays, chunks: Several[Chunk], laid: "_LaidPages") -> None:
-        count, sequences = len(chunks), [chunk.sequence for chunk in chunks]
-        sampling = sampling_of(sequences)
-        host["contexts"][:count] = [chunk.end for chunk in chunks]
-        host["seats"][:count] = [sequence.seat for sequence in sequences]
-        host["positions"][:count] = [
-            chunk.start if (positions := chunk.sequence.positions) is INDEX else positions.at(chunk.start, chunk.end)[0]
-            for chunk in chunks
-        ]
-        host["sampling"][:, :count], host["suppressed"][:count] = sampling.numbers, sampling.suppressed
-        host["top_ks"][:count] = sampling.top_ks
-        if self._rule:
-            host["rules"][:count] = rules_of(sequences, self._rule)
-        slots, fed = [], []
-        for row, (chunk, sequence) in enumerate(zip(chunks, sequences, strict=True)):
-            page, offset = divmod(chunk.start, self._page_size)
-            laid.lay(host["table"], row, sequence.pages, page + 1)
-            slots.append(sequence.pages[page] * self._page_size + offset)
-            fed.append(self._feed(sequence, row, host))
-        host["slots"][:count] = slots
-        host["ids"][:count], host["kinds"][:count] = zip(*fed, strict=True)
-
-    def _feed(self, sequence: Sequence, row: int, host: HostArrays) -> tuple[int, int]:
-        """Write the values of a row's input; return its id and kind."""
-        if sequence.pending_input is not None:
-            return PENDING, sequence.pending_input.kind
-        match sequence.inputs[-1]:
-            case TokenInput(token):
-                return token, TOKEN
-            case ValuesInput(kind, values):
-                host["values"][row, : len(values)] = values
-                return 0, kind
-            case media:
-                raise AssertionError(f"{media} is prefilled, never decoded")
-
-
-class _LaidPages:
-    """The pages that each row of a table has, so that a row whose sequence stays takes only the new ones."""
-
-    def __init__(self, rows: int) -> None:
-        self._pages = [array("i") for _ in range(rows)]
-        self._counts = [0] * rows
-
-    def lay(self, table: npt.NDArray[np.int32], row: int, pages: "array[int]", count: int) -> None:
-        """Write the first `count` of a sequence's pages, an array that only grows while the sequence keeps its seat."""
-        known = self._counts[row] if self._pages[row] is pages else 0
-        if known < count:
-            table[row, known:count] = pages[known:count]
-            self._pages[row], self._counts[row] = pages, count

@@ -13,9 +13,10 @@ from torch import Tensor
 from stoop_worker.engine.config import EngineConfig
 from stoop_worker.engine.device.batch import RowLimits
 from stoop_worker.engine.device.decode_buffers import DecodeBuffers, DecodeKind, StaticDecode
-from stoop_worker.engine.device.heads import has_top_k
+from stoop_worker.engine.device.decode_rows import DecodeRows
 from stoop_worker.engine.device.kv_cache import KVCache
 from stoop_worker.engine.device.profiling import named_part
+from stoop_worker.engine.grammars.constraint import Constraint
 from stoop_worker.engine.graphs import Graphs
 from stoop_worker.engine.inputs import TOKEN, TokenInput
 from stoop_worker.engine.model import Model
@@ -50,6 +51,7 @@ class Decoder:
         self._last = last
         self._limits = limits
         self._graphs = graphs
+        self._laid = DecodeRows()  # of the last step
         self._sizes = bucket_sizes(config.max_batch)
         self._has_values = model.spec.values > 0 or model.spec.fed_values > 0
         # between the two parts of a captured step with masks; outside the graphs' shared memory
@@ -77,42 +79,47 @@ class Decoder:
         If a row has a mask, the heads are not read yet: see `LateRead`.
         """
         sequences = [chunk.sequence for chunk in chunks]
+        if not self._laid.are_of(sequences):
+            self._laid = DecodeRows(sequences)
+        constraints = [sequence.skill.constraint for sequence in sequences]
         kind = DecodeKind(
             values=self._has_values and any(map(takes_values, sequences)),
-            top_k=any(map(has_top_k, sequences)),
-            masked=any(sequence.skill.constraint for sequence in sequences),
-            penalised=self._limits.counts.renew(sequences, prefilled=False),
+            top_k=self._laid.has_top_k,
+            masked=any(constraints),
+            penalised=self._limits.counts.renew(self._laid.penalised(sequences), prefilled=False),
         )
-        if self._graphs is not None:
-            return self._replay(self._graphs, chunks, kind)
-        self._buffers.fill(chunks)
+        read = self._start(chunks, kind) if self._graphs is None else self._replay(self._graphs, chunks, kind)
+        return read if isinstance(read, Tensor) else self._after_masks(constraints, read)
+
+    def _start(self, chunks: Several[Chunk], kind: DecodeKind) -> Tensor | LateRead:
+        """Compute the step without a graph; if its heads need masks, return what reads them."""
+        self._buffers.fill(self._laid, chunks)
         width = max(-(-chunk.end // self._cache.page_size) for chunk in chunks)
         rows = self._buffers.on_device(len(chunks), width, kind)
         if not kind.masked:
             return self._step(rows)
         hidden_BC = self._compute(rows)
-        return self._after_masks(sequences, lambda: self._read(hidden_BC, rows))
+        return lambda: self._read(hidden_BC, rows)
 
     def _replay(self, graphs: Graphs, chunks: Several[Chunk], kind: DecodeKind) -> Tensor | LateRead:
-        count, sequences = len(chunks), [chunk.sequence for chunk in chunks]
+        count = len(chunks)
         size = next(size for size in self._sizes if size >= count)
         # first of all, because a capture fills the buffers with padding
         start, key = self._captured_start(size, kind) if kind.masked else None, self._captured(size, kind)
-        host = self._buffers.fill(chunks)
+        host = self._buffers.fill(self._laid, chunks)
         if self._cache.decodes is not None:
             self._cache.decodes.plan_decode(host["contexts"][:size], host["table"][:size])
         with named_part("stoop.decode"):
             if start is None:
                 return graphs.replay(key)[:count]
             graphs.replay(start)
-        return self._after_masks(sequences, lambda: graphs.replay(key)[:count])
+        return lambda: graphs.replay(key)[:count]
 
-    def _after_masks(self, sequences: Several[Sequence], read: LateRead) -> LateRead:
-        rows = [row for row, sequence in enumerate(sequences) if sequence.skill.constraint]
-        constraints = [each for sequence in sequences if (each := sequence.skill.constraint)]
+    def _after_masks(self, constraints: Several[Constraint | None], read: LateRead) -> LateRead:
+        rows = [row for row, constraint in enumerate(constraints) if constraint is not None]
 
         def late() -> Tensor:
-            self._buffers.fill_masks(constraints, rows)
+            self._buffers.fill_masks([each for each in constraints if each is not None], rows)
             with named_part("stoop.heads"):
                 return read()
 
@@ -122,7 +129,7 @@ class Decoder:
         """Capture a step, or the second part of one with masks."""
         key = "decode", size, kind
         if self._graphs is not None and key not in self._graphs:
-            self._buffers.fill(())  # the capture runs on padding only
+            self._buffers.fill(DecodeRows(), ())  # the capture runs on padding only
             if kind.masked:
                 self._buffers.fill_masks((), ())
             rows = self._rows(size, kind)
@@ -136,7 +143,7 @@ class Decoder:
         """Capture the first part of a step, which ends with the hidden states."""
         key = "decode to hidden", size, kind.values
         if self._graphs is not None and key not in self._graphs:
-            self._buffers.fill(())
+            self._buffers.fill(DecodeRows(), ())
             rows = self._rows(size, DecodeKind(kind.values))
             self._graphs.capture(key, lambda: self._hidden_BC[:size].copy_(self._compute(rows)))
         return key

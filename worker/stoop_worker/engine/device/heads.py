@@ -1,6 +1,5 @@
 """The parameters for reading each sequence's heads, and the copy of the values to the host."""
 
-from collections.abc import Iterator
 from collections.abc import Sequence as Several
 from dataclasses import dataclass
 
@@ -9,37 +8,45 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from stoop_worker.engine.device.sampler import uniform
+from stoop_worker.engine.device.sampler import uniforms
 from stoop_worker.engine.sequence import Sequence
 from stoop_worker.engine.skill import MOST_SUPPRESSED, Head, HeadValues
 from stoop_worker.kernels.sampling import LEAST_TEMPERATURE
 
 __all__ = [
     "SAMPLING_ROWS",
+    "UNIFORMS",
     "Asked",
     "HostSampling",
     "PendingHeads",
+    "draw",
+    "fixed_sampling_of",
     "has_penalties",
     "has_top_k",
     "is_plain",
     "rules_of",
     "sampling_of",
+    "suppressed_of",
 ]
 
 SAMPLING_ROWS = 5
 """The numbers of a sequence's sampling, one row each in `HostSampling.numbers`."""
 
 
+UNIFORMS = 2
+"""The row of `HostSampling.numbers` with the random numbers."""
+
+
 @dataclass(frozen=True, slots=True)
 class HostSampling:
-    """Sampling of R sequences: (R, 2) suppressed ids, (R,) top_ks, and the `numbers` (5, R).
+    """Sampling of R sequences: which are `sampled` at all, (R,) top_ks, and the `numbers` (5, R).
 
     These are temperatures, top_ps, uniforms, presence penalties and frequency penalties.
     """
 
     numbers: npt.NDArray[np.float64]
-    suppressed: npt.NDArray[np.int32]
     top_ks: npt.NDArray[np.int32]
+    sampled: npt.NDArray[np.bool_]
 
 
 def has_top_k(sequence: Sequence) -> bool:
@@ -60,19 +67,36 @@ def is_plain(sequence: Sequence) -> bool:
 
 def sampling_of(sequences: Several[Sequence]) -> HostSampling:
     """Return the parameters with which each sequence samples its next token."""
+    found = fixed_sampling_of(sequences)
+    found.numbers[UNIFORMS] = np.where(found.sampled, draw(sequences), 0)
+    return found
+
+
+def fixed_sampling_of(sequences: Several[Sequence]) -> HostSampling:
+    """Return the parameters that are the same for every token of a sequence; the uniforms are 0."""
     numbers = np.zeros((SAMPLING_ROWS, len(sequences)))
+    sampled = np.array([_is_sampled(sequence) for sequence in sequences], dtype=np.bool_)
     top_ks = np.zeros(len(sequences), dtype=np.int32)
-    suppressed = []
     for row, sequence in enumerate(sequences):
-        ids = sequence.suppressed
-        suppressed.append((*ids, -1, -1)[:MOST_SUPPRESSED])
-        if _is_sampled(sequence):
-            sampling = sequence.request.sampling
-            numbers[:3, row] = sampling.temperature, sampling.top_p, uniform(sequence.seed, sequence.sampled_len)
-            top_ks[row] = sampling.top_k
+        sampling = sequence.request.sampling
+        if sampled[row]:
+            numbers[:UNIFORMS, row], top_ks[row] = (sampling.temperature, sampling.top_p), sampling.top_k
         if has_penalties(sequence):
-            numbers[3:, row] = sequence.request.sampling.presence_penalty, sequence.request.sampling.frequency_penalty
-    return HostSampling(numbers, np.array(suppressed, dtype=np.int32).reshape(-1, MOST_SUPPRESSED), top_ks)
+            numbers[UNIFORMS + 1 :, row] = sampling.presence_penalty, sampling.frequency_penalty
+    return HostSampling(numbers, top_ks, sampled)
+
+
+def draw(sequences: Several[Sequence]) -> npt.NDArray[np.float64]:
+    """Return the random numbers with which sequences sample their next tokens."""
+    return uniforms([sequence.seed for sequence in sequences], [sequence.sampled_len for sequence in sequences])
+
+
+def suppressed_of(sequences: Several[Sequence]) -> npt.NDArray[np.int32]:
+    """Return the ids that must not be sampled, (R, 2); -1 is none."""
+    suppressed = [sequence.suppressed for sequence in sequences]
+    if not any(suppressed):
+        return np.full((len(sequences), MOST_SUPPRESSED), -1, dtype=np.int32)
+    return np.array([(*ids, -1, -1)[:MOST_SUPPRESSED] for ids in suppressed], dtype=np.int32)
 
 
 def rules_of(sequences: Several[Sequence], width: int) -> npt.NDArray[np.int64]:
@@ -102,14 +126,16 @@ class PendingHeads:
         """The sequences of these values, except those rolled back since."""
         return [sequence for sequence, rollbacks in self._asked if sequence.rollbacks == rollbacks]
 
-    def collect(self) -> Iterator[tuple[Sequence, HeadValues]]:
-        """Wait for the device; yield the values of each sequence, except those rolled back since."""
+    def collect(self) -> list[tuple[Sequence, HeadValues]]:
+        """Wait for the device; return the values of each sequence, except those rolled back since."""
         if self._arrival is not None:
             self._arrival.synchronize()
-        rows = (row for part in self._parts for row in part.tolist())
-        for (sequence, rollbacks), row in zip(self._asked, rows, strict=True):
-            if sequence.rollbacks == rollbacks:
-                yield sequence, _values(sequence.skill.heads, row)
+        rows = [row for part in self._parts for row in _rows(part)]
+        return [
+            (sequence, row if isinstance(row, HeadValues) else _values(sequence.skill.heads, row))
+            for (sequence, rollbacks), row in zip(self._asked, rows, strict=True)
+            if sequence.rollbacks == rollbacks
+        ]
 
 
 def _is_sampled(sequence: Sequence) -> bool:
@@ -127,8 +153,16 @@ def _to_host(part: Tensor) -> Tensor:
     return torch.empty(part.shape, dtype=part.dtype, pin_memory=True).copy_(part, non_blocking=True)
 
 
+def _rows(part: Tensor) -> list[HeadValues] | list[list[float]]:
+    """Return the values of each row, which are tokens alone if nobody asked for more."""
+    if part.shape[1] > 1:
+        rows: list[list[float]] = part.tolist()
+        return rows
+    return list(map(HeadValues, part.numpy()[:, 0].astype(np.int64).tolist()))
+
+
 def _values(heads: Head, row: Several[float]) -> HeadValues:
-    only_token = len(row) == 1 or heads is Head.TOKEN  # the usual case, and flags are slow to test
+    only_token = heads is Head.TOKEN  # the usual case, and flags are slow to test
     if only_token:
         return HeadValues(int(row[0]))
     return HeadValues(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from stoop_worker.engine.device.heads import SAMPLING_ROWS, rules_of, sampling_of
+from stoop_worker.engine.device.heads import SAMPLING_ROWS, rules_of, sampling_of, suppressed_of
 from stoop_worker.engine.device.prefill_shapes import PrefillShape
 from stoop_worker.engine.device.static_buffers import StaticBuffers
 from stoop_worker.engine.device.varlen import Varlen
@@ -149,6 +149,7 @@ class PrefillBuffers:
         readers, sampling = len(varlen.readers), sampling_of(varlen.readers)
         host["rows"][:readers] = varlen.lasts
         host["seats"][:readers] = [sequence.seat for sequence in varlen.readers]
-        host["sampling"][:, :readers], host["suppressed"][:readers] = sampling.numbers, sampling.suppressed
+        host["sampling"][:, :readers] = sampling.numbers
+        host["suppressed"][:readers] = suppressed_of(varlen.readers)
         if self._rule:
             host["rules"][:readers] = rules_of(varlen.readers, self._rule)

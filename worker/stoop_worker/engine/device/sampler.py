@@ -1,16 +1,21 @@
 """Logits to token ids, each row by its own rules. R rows, S seats, V vocabulary."""
 
-from hashlib import blake2b
+from collections.abc import Sequence
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from stoop_worker.engine.tensors import PenaltyRows, SamplingRows
 from stoop_worker.kernels.sampling import Limits, sample
 
-__all__ = ["sample_tokens", "uniform"]
+__all__ = ["sample_tokens", "uniforms"]
 
 _BITS = 24  # as many as a float32 can hold without rounding up to 1
+_LARGEST = (1 << 64) - 1
+_Words = npt.NDArray[np.uint64]
+_STRIDE, _FIRST, _SECOND = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 
 def sample_tokens(logits_RV: Tensor, rows: SamplingRows) -> Tensor:
@@ -30,13 +35,21 @@ def sample_tokens(logits_RV: Tensor, rows: SamplingRows) -> Tensor:
     return ids_R
 
 
-def uniform(seed: int, count: int) -> float:
-    """Return the number in [0, 1) for the token that comes after `count` tokens sampled under `seed`.
+def uniforms(seeds: Sequence[int], counts: Sequence[int]) -> npt.NDArray[np.float64]:
+    """Return (R,) numbers in [0, 1), for the tokens that come after so many tokens sampled under the seeds.
 
-    A pure function, so a sequence samples the same tokens in any batch, and again after a preemption.
+    A pure function, so a sequence samples the same tokens in any batch, and again after a preemption. It is SplitMix64
+    (Steele, Lea and Flood, 2014), begun at a mixture of the seed, because people choose seeds next to each other.
     """
-    digest = blake2b(f"{seed} {count}".encode(), digest_size=8).digest()
-    return float((int.from_bytes(digest, "little") >> (64 - _BITS)) / (1 << _BITS))
+    seeds_R = np.array([seed & _LARGEST for seed in seeds], dtype=np.uint64)
+    strides_R = (np.array(counts, dtype=np.uint64) + np.uint64(1)) * _STRIDE
+    return (_mixed(_mixed(seeds_R) + strides_R) >> np.uint64(64 - _BITS)) / (1 << _BITS)
+
+
+def _mixed(words: _Words) -> _Words:
+    words = (words ^ (words >> np.uint64(30))) * _FIRST
+    words = (words ^ (words >> np.uint64(27))) * _SECOND
+    return words ^ (words >> np.uint64(31))
 
 
 def _penalised(logits_RV: Tensor, rows: PenaltyRows) -> Tensor:

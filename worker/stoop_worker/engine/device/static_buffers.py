@@ -53,6 +53,11 @@ class StaticBuffers:
         self._device = _Block(kinds, device)
 
     @property
+    def ring(self) -> list[HostArrays]:
+        """All sets of arrays on the host, by their numbers; fill only the set that `on_host` returns."""
+        return [host.arrays for host in self._ring]
+
+    @property
     def on_device(self) -> dict[str, Tensor]:
         """The arrays on the device."""
         return self._device.arrays

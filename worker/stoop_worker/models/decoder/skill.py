@@ -41,22 +41,22 @@ class ChatSkill:
 
     def advance(self, found: HeadValues) -> Advance:
         """Take the next token."""
-        assert found.token is not None
-        if found.token in self._ends:
+        token = found.token
+        assert token is not None
+        if token in self._ends:
             return Advance(reason=FinishReason.STOP)
-        outputs = self._deltas(self._text.push(found.token))
+        piece = self._text.push(token)
+        outputs = (TextDelta(self._id, piece),) if piece else ()
         self.output_tokens += 1
-        if self._text.stopped or ends_text(self.constraint, found.token):
-            return Advance(outputs=outputs, reason=FinishReason.STOP)
+        if self._text.stopped or ends_text(self.constraint, token):
+            return Advance((), outputs, FinishReason.STOP)
         if self.output_tokens == self._most:
-            return Advance(outputs=outputs, reason=FinishReason.LENGTH)
-        return Advance(inputs=(token_input(found.token),), outputs=outputs)
+            return Advance((), outputs, FinishReason.LENGTH)
+        return Advance((token_input(token),), outputs)
 
     def finish(self, reason: FinishReason, usage: Usage) -> Sequence[Output]:
         """End, even in mid-word."""
-        outputs = self._deltas(self._text.flush())
+        piece = self._text.flush()
         finished = Finished(self._id, reason, usage, text=self._text.text)
-        return [*outputs, finished if self.constraint is None else self.constraint.ending(finished)]
-
-    def _deltas(self, piece: str) -> tuple[Output, ...]:
-        return (TextDelta(self._id, piece),) if piece else ()
+        last = finished if self.constraint is None else self.constraint.ending(finished)
+        return [TextDelta(self._id, piece), last] if piece else [last]

@@ -30,7 +30,7 @@ class Tokenizer:
         known = self._backend.get_added_tokens_decoder()
         self._specials = {token.content: number for number, token in known.items() if token.special}
         self._joins = isinstance(self._backend.decoder, tokenizers.decoders.ByteLevel)
-        self._pieces: dict[int, str | None] = {}
+        self._pieces: list[str | None] | None = None  # by id, once they are needed
 
     @classmethod
     def read(cls, path: Path) -> "Tokenizer":
@@ -55,12 +55,19 @@ class Tokenizer:
     def piece(self, token: int) -> str | None:
         """Return the text that an id adds to any text of whole characters; None if only `detokenize` can determine it.
 
-        Only byte-level tokenizers join texts unchanged, and only if the id is not part of a character.
+        Only byte-level tokenizers join texts unchanged, and only if the id is not part of a character. The first call
+        takes some tenths of a second for a large vocabulary.
         """
-        if token not in self._pieces:
-            text = self.detokenize([token])
-            self._pieces[token] = text if self._joins and "�" not in text else None
-        return self._pieces[token]
+        if self._pieces is None:
+            self._pieces = self._all_pieces()
+        return self._pieces[token] if token < len(self._pieces) else None
+
+    def _all_pieces(self) -> list[str | None]:
+        if not self._joins:
+            return []
+        ids = [[token] for token in range(self.size)]
+        texts = self._backend.decode_batch(ids, skip_special_tokens=True)
+        return [None if "\N{REPLACEMENT CHARACTER}" in text else text for text in texts]
 
     def document(self) -> str:
         """Return the contents of a tokenizer.json that reads back as this one."""
