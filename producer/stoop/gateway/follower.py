@@ -6,7 +6,6 @@ from typing import Final
 
 from stoop.client.job_client import JobClient
 from stoop.errors import StoopError
-from stoop.gateway.errors import ApiError
 from stoop_schemas.event import Event, TerminalEvent
 
 __all__ = ["Follower"]
@@ -25,8 +24,9 @@ class Follower:
         self, client: JobClient, job_id: str, *, after: int = -1, timeout: float | None = None, cancels: bool = False
     ) -> None:
         self.job_id = job_id
-        self._events: asyncio.Queue[Event | StoopError | ApiError] = asyncio.Queue(_AHEAD)
+        self._events: asyncio.Queue[Event | Exception] = asyncio.Queue(_AHEAD)
         self._task = asyncio.create_task(self._follow(client, after, timeout, cancels))
+        self._task.add_done_callback(self._ended)
 
     async def next(self) -> Event:
         """Return the next event; there is none after the terminal one. Raises `StoopError` or `ApiError`."""
@@ -35,7 +35,7 @@ class Follower:
             raise event
         return event
 
-    def break_off(self, error: ApiError) -> None:
+    def break_off(self, error: Exception) -> None:
         """Let the reader receive this error next, and nothing after it."""
         while not self._events.empty():
             self._events.get_nowait()
@@ -47,6 +47,12 @@ class Follower:
         if not self._task.cancelling():  # a second cancel would break off the clean-up, and the job would go on
             self._task.cancel()
         return self._task
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        """Hand a defect over to the reader, which would otherwise wait for ever."""
+        defect = None if task.cancelled() else task.exception()
+        if isinstance(defect, Exception):
+            self.break_off(defect)
 
     async def _follow(self, client: JobClient, after: int, timeout: float | None, cancels: bool) -> None:
         try:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Final
 
-from stoop.errors import UploadFailed
+from stoop.errors import ConfigError, UploadFailed
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -25,27 +25,31 @@ _CREDENTIALS: Final = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
 
 
 def connect_store(config: "ProducerConfig", *, connections: int = 10, attempts: int = 3) -> "S3Client":
-    """Return a client that threads may share, with `connections` at once and `attempts` per call."""
+    """Return a client that threads may share, with `connections` at once and `attempts` per call.
+
+    Raises `ConfigError` for an endpoint or a region that cannot be.
+    """
     from boto3.session import Session
     from botocore.client import Config
+    from botocore.exceptions import BotoCoreError
 
-    # boto3's default session keeps the first credentials that it read, so use our own
-    return Session().client(
-        "s3",
-        endpoint_url=config.s3_endpoint,
-        region_name=config.s3_region,
-        config=Config(
-            signature_version="s3v4",
-            s3={"addressing_style": "path" if config.s3_path_style else "auto"},
-            connect_timeout=5,
-            read_timeout=60,
-            max_pool_connections=connections,
-            retries={"mode": "standard", "max_attempts": attempts},
-            # not every store knows AWS's newer checksum headers
-            request_checksum_calculation="when_required",
-            response_checksum_validation="when_required",
-        ),
+    settings = Config(
+        signature_version="s3v4",
+        s3={"addressing_style": "path" if config.s3_path_style else "auto"},
+        connect_timeout=5,
+        read_timeout=60,
+        max_pool_connections=connections,
+        retries={"mode": "standard", "max_attempts": attempts},
+        # not every store knows AWS's newer checksum headers
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
     )
+    try:
+        # boto3's default session keeps the first credentials that it read, so use our own
+        return Session().client("s3", endpoint_url=config.s3_endpoint, region_name=config.s3_region, config=settings)
+    except (BotoCoreError, ValueError) as error:
+        problem = f"the object store cannot be addressed ({error}): check STOOP_S3_ENDPOINT and STOOP_S3_REGION"
+        raise ConfigError(problem) from error
 
 
 def refusal(code: str, address: "ObjectAddress") -> UploadFailed:

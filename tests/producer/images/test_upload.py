@@ -331,6 +331,13 @@ async def test_a_store_that_is_not_there_is_named(own: ImageStore) -> None:
     gone.close()
 
 
+@pytest.mark.parametrize("wrong", [{"s3_endpoint": "http://a b"}, {"s3_endpoint": "http://h", "s3_region": "a b"}])
+async def test_a_store_that_cannot_be_addressed_is_a_wrong_setting(wrong: dict[str, str]) -> None:
+    for call in (store(bucket="photos", **wrong).address(png("red")), store(**wrong).read("s3://photos/cat.png")):
+        with pytest.raises(ConfigError, match="STOOP_S3_ENDPOINT and STOOP_S3_REGION"):
+            await call
+
+
 async def test_a_bucket_that_is_not_there_is_named(own: ImageStore, s3: "EmbeddedS3") -> None:
     other = store(bucket="no-such-bucket", s3_endpoint=s3.endpoint, s3_region=s3.region, s3_path_style=True)
     with pytest.raises(UploadFailed, match="no-such-bucket"):
