@@ -90,11 +90,8 @@ class JobClient:
         `QueueUnavailable` when Redis stays away for a minute. If the caller stops early, the jobs in flight keep
         running.
         """
-
-        async def wait(job_id: str) -> Result:
-            return await self.result(job_id, timeout)
-
-        gathering = Gathering(self._put, wait, window=window, patience=Patience(OUTAGE_SECONDS))
+        patience = Patience(OUTAGE_SECONDS)
+        gathering = Gathering(self._put, lambda job_id: self.result(job_id, timeout), window=window, patience=patience)
         async with contextlib.aclosing(gathering.outcomes(jobs)) as outcomes:
             async for job, outcome in outcomes:
                 yield job, outcome
