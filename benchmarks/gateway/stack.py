@@ -6,7 +6,7 @@ import re
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,12 +39,13 @@ class Stack:
 
 
 @contextlib.contextmanager
-def running_stack(*more: str) -> Iterator[Stack]:
-    """Run all of it inside the `with`; `more` are further flags of the gateway."""
+def running_stack(*more: str, variables: Mapping[str, str] | None = None) -> Iterator[Stack]:
+    """Run all of it inside the `with`; `more` are further flags of the gateway, `variables` further ones of both."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with embedded_redis(folder / "redis") as redis:
             environment = {**os.environ, "STOOP_REDIS_URL": redis.url, "STOOP_READY_FILE": str(folder / "ready")}
+            environment |= variables or {}
             worker = _process("echo_worker", folder, environment, ["-m", "benchmarks.gateway.echo_worker"])
             worker.answers = lambda pid: (folder / "ready").exists()
             flags = ["-m", "stoop", "serve", "--open", "--port", "0", "--log-level", "warning", *more]

@@ -8,6 +8,7 @@ lane_latency.py    interactive latency beside bulk jobs
 flood.py           bulk captions from processes of their own
 depth.py           costs and waits as the queue gets deeper
 telemetry_cost.py  the cost of metrics and of traces
+telemetry_workers.py  the workers that it compares
 celery_dialect.py  CPU time of jobs from Celery
 bench.py           a Redis, a client, and a worker without an engine
 worker.py          a worker process for the benchmarks
