@@ -89,9 +89,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Share the tests among the cores that this process may use."""
+    """Share the tests among one process more than there are cores, because tests often wait for other processes."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, MOST_PROCESSES)
+    return min(cores + 1, MOST_PROCESSES)
 
 
 def _has_cuda() -> bool:

@@ -35,7 +35,7 @@ class Shell:
             raise done.exception
         return done.exit_code, done.stdout, done.stderr
 
-    def row(self, *arguments: str) -> Any:
+    def json(self, *arguments: str) -> Any:
         exit_code, out, err = self.run(*arguments, "--json")
         assert (exit_code, err) == (0, "")
         return json.loads(out)
