@@ -133,15 +133,57 @@ async def test_two_queues_share_a_bucket_and_each_runs_its_own_batches(
         assert (await ended(http, batch_id))["request_counts"] == counts
 
 
-async def test_a_batch_that_the_bucket_lost_stops_no_other(mortal: tuple[Town, ChildServer], begin: Begin) -> None:
+async def test_a_wrong_list_of_unfinished_batches_stops_no_batch(
+    mortal: tuple[Town, ChildServer], begin: Begin
+) -> None:
     town, _ = mortal
-    async with Redis.from_url(town.redis_url, protocol=2) as redis:
-        lost = {f"batch-{i:024}": "null" for i in range(3)}
-        await redis.set(names.OPEN_BATCHES, json.dumps(lost))
-        async with asyncio.timeout(SECONDS), asking(begin(town, "--open")) as http:
+    lost = json.dumps({"bucket": town.s3.bucket, "tenant": None})
+    elsewhere = {f"batch-{9:024}": json.dumps({"bucket": "another", "tenant": None})}
+    async with (
+        asyncio.timeout(SECONDS),
+        asking(begin(town, "--open")) as http,
+        Redis.from_url(town.redis_url, protocol=2) as redis,
+    ):
+        for wrong in (
+            "no JSON",
+            json.dumps({**{f"batch-{i:024}": lost for i in range(3)}, "../up": lost, **elsewhere}),
+        ):
+            await redis.set(names.OPEN_BATCHES, wrong)
             assert (await ended(http, await begun(http, jsonl(line(0, "tell 1")))))["status"] == "completed"
-            while await redis.get(names.OPEN_BATCHES) != b"{}":
+        while json.loads(await redis.get(names.OPEN_BATCHES)) != elsewhere:
+            await asyncio.sleep(0.05)
+
+
+async def test_a_batch_that_redis_lost_can_be_cancelled(
+    mortal: tuple[Town, ChildServer], begin: Begin, gate: Path
+) -> None:
+    town, _ = mortal
+    one = begin(town, "--open")
+    async with asyncio.timeout(SECONDS), Redis.from_url(town.redis_url, protocol=2) as redis:
+        async with asking(one) as http:
+            batch_id = await begun(http, jsonl(line(0, f"tell 2 until {gate}")))
+            while not await running_jobs(town):
                 await asyncio.sleep(0.05)
+            one.server.end(signal.SIGKILL)
+        await redis.delete(names.OPEN_BATCHES)
+        async with asking(begin(town, "--open")) as http:
+            await http.post(f"/v1/batches/{batch_id}/cancel")
+            assert (await ended(http, batch_id))["status"] == "cancelled"
+
+
+async def test_a_batch_that_redis_refuses_is_not_stored(mortal: tuple[Town, ChildServer], begin: Begin) -> None:
+    town, _ = mortal
+    async with (
+        asyncio.timeout(SECONDS),
+        asking(begin(town, "--open")) as http,
+        Redis.from_url(town.redis_url, protocol=2) as redis,
+    ):
+        before = {each["id"] for each in (await http.get("/v1/batches")).json()["data"]}
+        await redis.rpush(names.OPEN_BATCHES, "no string")
+        file_id = await store(http, jsonl(line(0, "tell 1")))
+        wanted = {"input_file_id": file_id, "endpoint": "/v1/chat/completions", "completion_window": "24h"}
+        assert (await http.post("/v1/batches", json=wanted)).is_server_error
+        assert {each["id"] for each in (await http.get("/v1/batches")).json()["data"]} == before
 
 
 async def test_a_batch_is_cancelled_and_wrong_ones_are_refused(teller: Town, telling: Serving, gate: Path) -> None:

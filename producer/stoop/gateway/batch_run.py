@@ -19,11 +19,11 @@ import structlog
 
 from stoop.errors import QueueUnavailable, StoopError
 from stoop.gateway.batch_lines import BatchLine, read_line
-from stoop.gateway.batches import BatchState, batch_folder, find_state, save_state, with_batch
+from stoop.gateway.batches import BatchState, batch_folder, load_state, save_state, with_batch
 from stoop.gateway.errors import ApiError
 from stoop.gateway.files import file_key
 from stoop.gateway.limits import BatchLock
-from stoop.redis.open_batches import OpenBatches
+from stoop.redis.open_batches import BatchPlace, OpenBatches
 from stoop_schemas.job import Job
 from stoop_schemas.result import Result
 
@@ -50,12 +50,8 @@ class BatchRunner:
         self._news = asyncio.Event()
 
     async def begin(self, batch_id: str, tenant: str | None) -> None:
-        """Run a batch that is stored. Raises `QueueUnavailable`."""
-        await self._open.add(batch_id, tenant)
-        self.wake()
-
-    def wake(self) -> None:
-        """Check for work at once."""
+        """Run a batch that is stored, or go on with it. Raises `QueueUnavailable`."""
+        await self._open.add(batch_id, BatchPlace(self._gateway.store.bucket, tenant))
         self._news.set()
 
     async def aclose(self) -> None:
@@ -76,14 +72,15 @@ class BatchRunner:
                     await self._news.wait()
 
     async def _look(self) -> None:
-        for batch_id, tenant in (await self._open.list()).items():
-            if not await self._lock.take(batch_id, self._name):
+        for batch_id, place in (await self._open.list()).items():
+            # gateways of one queue may have different buckets
+            if place.bucket != self._gateway.store.bucket or not await self._lock.take(batch_id, self._name):
                 continue
             try:
-                await self._while_locked(batch_id, tenant)
+                await self._while_locked(batch_id, place.tenant)
             except (StoopError, ApiError, msgspec.DecodeError) as error:
                 trouble = type(error).__name__
-                _log.warning("batch", batch=batch_id, tenant=tenant, trouble=trouble, problem=str(error))
+                _log.warning("batch", batch=batch_id, tenant=place.tenant, trouble=trouble, problem=str(error))
             finally:
                 await self._lock.leave(batch_id, self._name)
 
@@ -100,8 +97,13 @@ class BatchRunner:
             await asyncio.wait({running})
 
     async def _run(self, batch_id: str, tenant: str | None) -> None:
-        state = await find_state(self._gateway.store, tenant, batch_id)
-        if state is not None and state.batch.is_open:
+        try:
+            state = await load_state(self._gateway.store, tenant, batch_id)
+        except ApiError as error:
+            _log.warning("batch", batch=batch_id, tenant=tenant, trouble="gone", problem=str(error))
+            await self._open.remove(batch_id)
+            return
+        if state.batch.is_open:
             state = await self._finish(await self._parts(state))
             _log.info("batch", batch=batch_id, tenant=tenant, status=state.batch.status, **state.batch.request_counts)
         await self._open.remove(batch_id)

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 import msgspec
 from starlette.responses import Response
 
+from stoop.errors import StoopError
 from stoop.gateway.answer import json_response
 from stoop.gateway.body import read_json
 from stoop.gateway.call import Call
@@ -30,7 +31,6 @@ __all__ = [
     "batch_folder",
     "cancel_batch",
     "create_batch",
-    "find_state",
     "list_batches",
     "load_state",
     "save_state",
@@ -108,24 +108,16 @@ def batch_folder(tenant: str | None, batch_id: str) -> str:
     return f"{owner_folder(tenant)}{batch_id}/"
 
 
-async def find_state(store: ObjectFolder, tenant: str | None, batch_id: str) -> BatchState | None:
-    """Return a batch of the tenant, `cancelling` if somebody wants its end; None if the bucket no longer has it."""
+async def load_state(store: ObjectFolder, tenant: str | None, batch_id: str) -> BatchState:
+    """Return a batch of the tenant, `cancelling` if somebody wants its end; raise an `ApiError` (404)."""
+    file_key(tenant, batch_id)  # checks the id
     folder = batch_folder(tenant, batch_id)
     packed = await store.get(f"{folder}state.json")
     if packed is None:
-        return None
+        raise ApiError(404, "batch_not_found", "there is no such batch")
     state = msgspec.json.decode(packed, type=BatchState)
     if state.batch.is_open and (at := await store.get(f"{folder}cancel")) is not None:
         return with_batch(state, status="cancelling", cancelling_at=int(at))
-    return state
-
-
-async def load_state(store: ObjectFolder, tenant: str | None, batch_id: str) -> BatchState:
-    """Return a batch of the tenant as `find_state` does; raise an `ApiError` (404) if there is none."""
-    file_key(tenant, batch_id)  # checks the id
-    state = await find_state(store, tenant, batch_id)
-    if state is None:
-        raise ApiError(404, "batch_not_found", "there is no such batch")
     return state
 
 
@@ -164,7 +156,12 @@ async def create_batch(call: Call) -> Response:
     )
     state = BatchState(batch=batch, key=msgspec.structs.replace(call.key, sha256="0" * 64))
     await save_state(store, state)
-    await call.gateway.batches.begin(batch.id, call.key.tenant)
+    try:
+        await call.gateway.batches.begin(batch.id, call.key.tenant)
+    except StoopError:
+        # nobody would ever run it
+        await store.delete(f"{batch_folder(call.key.tenant, batch.id)}state.json")
+        raise
     call.note(batch=batch.id)
     return json_response(call, batch)
 
@@ -181,7 +178,8 @@ async def cancel_batch(call: Call) -> Response:
     state = await load_state(store, tenant, batch_id)
     if state.batch.is_open:
         await store.put(f"{batch_folder(tenant, batch_id)}cancel", str(int(time.time())).encode())
-        call.gateway.batches.wake()
+        # Redis may have lost it
+        await call.gateway.batches.begin(batch_id, tenant)
     return await show_batch(call)
 
 

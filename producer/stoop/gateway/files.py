@@ -62,7 +62,7 @@ class ObjectFolder:
 
     async def put(self, key: str, content: bytes | IO[bytes]) -> None:
         """Write one object."""
-        bucket = self._bucket
+        bucket = self.bucket
         if isinstance(content, bytes):
             await self._call(lambda s3: s3.put_object(Bucket=bucket, Key=key, Body=content))
         else:
@@ -70,12 +70,12 @@ class ObjectFolder:
 
     async def get(self, key: str) -> bytes | None:
         """Return an object, or None if it is not there."""
-        bucket = self._bucket
+        bucket = self.bucket
         return await self._call(lambda s3: s3.get_object(Bucket=bucket, Key=key)["Body"].read())
 
     async def copy_to(self, key: str, file: IO[bytes]) -> bool:
         """Append an object to a file; return whether it is there."""
-        bucket = self._bucket
+        bucket = self.bucket
 
         def copy(s3: "S3Client") -> bool:
             for chunk in s3.get_object(Bucket=bucket, Key=key)["Body"].iter_chunks(1 << 20):
@@ -86,7 +86,7 @@ class ObjectFolder:
 
     async def list(self, prefix: str) -> list[str]:
         """Return the keys that begin with the prefix, in order."""
-        bucket = self._bucket
+        bucket = self.bucket
 
         def keys(s3: "S3Client") -> list[str]:
             pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
@@ -96,7 +96,7 @@ class ObjectFolder:
 
     async def delete(self, key: str) -> None:
         """Delete an object, if it is there."""
-        bucket = self._bucket
+        bucket = self.bucket
         await self._call(lambda s3: s3.delete_object(Bucket=bucket, Key=key))
 
     async def save_file(self, tenant: str | None, content: IO[bytes], filename: str, purpose: str) -> FileObject:
@@ -118,7 +118,8 @@ class ObjectFolder:
         return msgspec.json.decode(packed, type=FileObject)
 
     @property
-    def _bucket(self) -> str:
+    def bucket(self) -> str:
+        """The bucket's name."""
         if self._config.bucket is None:
             raise ApiError(501, "no_bucket", "this gateway has no bucket for files: set STOOP_BUCKET")
         return self._config.bucket
@@ -134,7 +135,7 @@ class ObjectFolder:
                 code = error.response.get("Error", {}).get("Code", "")
                 if code in ABSENT:
                     return None
-                raise refusal(code, ObjectAddress(self._bucket, _ROOT)) from error
+                raise refusal(code, ObjectAddress(self.bucket, _ROOT)) from error
             except (BotoCoreError, HTTPError, OSError) as error:
                 raise UploadFailed("the object store does not answer") from error
 
