@@ -3,10 +3,21 @@
 import contextlib
 import copy
 from collections.abc import Iterator, Mapping
+from contextvars import Token
 from random import getrandbits
 from typing import Any, cast
 
-from opentelemetry.trace import Span, SpanKind, Tracer, TracerProvider, get_current_span
+from opentelemetry.context import Context, attach, detach
+from opentelemetry.trace import (
+    NonRecordingSpan,
+    Span,
+    SpanContext,
+    SpanKind,
+    Tracer,
+    TracerProvider,
+    get_current_span,
+    set_span_in_context,
+)
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from stoop_schemas.sampling import SamplingRule
@@ -32,7 +43,7 @@ class NewSpans:
     def choose(self, parent: str | None) -> str | Tracer:
         """Return the `traceparent` of a trace that is not kept, or the tracer that must begin the span.
 
-        `parent` is the `traceparent` of the sender or of the current span; a new trace has none.
+        `parent` is the well-formed `traceparent` of the sender or of the current span; a new trace has none.
         """
         if parent is not None:
             return parent if self._rule.drops_sent(parent) else self._tracer
@@ -50,6 +61,14 @@ class NewSpans:
     def current() -> str | None:
         """Return the `traceparent` of the program's current span, None if there is none."""
         return span_traceparent(get_current_span())
+
+    @staticmethod
+    def dropping(traceparent: str) -> contextlib.AbstractContextManager[None]:
+        """Make a trace that is not kept the current one, so that the spans of instrumented libraries are dropped too.
+
+        `traceparent` is well-formed. Without this, each call of a library would begin a trace of its own.
+        """
+        return _Dropping(traceparent)
 
 
 @contextlib.contextmanager
@@ -79,6 +98,28 @@ def span_traceparent(span: Span) -> str | None:
     """Return the `traceparent` of a span; None if it has no context, as where traces are turned off."""
     context = span.get_span_context()
     return traceparent_of(context.trace_id, context.span_id, context.trace_flags) if context.is_valid else None
+
+
+class _Dropping:
+    """A class, because a generator's `with` takes a microsecond longer."""
+
+    __slots__ = ("_token", "_traceparent")
+
+    def __init__(self, traceparent: str) -> None:
+        self._traceparent = traceparent
+        self._token: Token[Context] | None = None
+
+    def __enter__(self) -> None:
+        trace_id = int(self._traceparent[3:35], 16)
+        current = get_current_span().get_span_context()
+        if current.trace_id == trace_id and not current.trace_flags.sampled:
+            return  # as in a gateway, whose client sends the jobs of a dropped request
+        context = SpanContext(trace_id, int(self._traceparent[36:52], 16), is_remote=False)
+        self._token = attach(set_span_in_context(NonRecordingSpan(context)))
+
+    def __exit__(self, *_: object) -> None:
+        if self._token is not None:
+            detach(self._token)
 
 
 class _ChosenTrace:

@@ -159,26 +159,60 @@ print(*[span.to_json(indent=None) for span in exporter.get_finished_spans()], se
 DROPPED = f"""{SET_UP}
 sent = "00-" + 32 * "a" + "-" + 16 * "b" + "-00"
 scope = dict(path="/v1/query", method="POST", scheme="http")
+
+def inner():
+    "A span of an instrumented library."
+    with provider.get_tracer("library").start_as_current_span("inner") as span:
+        return span.get_span_context()
+
 with spans.serving(scope, {{b"traceparent": sent.encode()}}) as span:
     assert span is None
     assert scope["state"]["traceparent"] == sent
+    assert inner().trace_id == int(32 * "a", 16)
     with sending([Job(id="a", skill="query", traceparent=sent)]) as jobs:
         assert jobs[0].traceparent == sent
+        inner()
+    inner()
+with spans.begin("call", dict(traceparent=sent), dict()) as begun:
+    assert begun.traceparent == sent
+    inner()
+with sending([Job(id="a", skill="query", traceparent=sent)]):
+    inner()
 assert exporter.get_finished_spans() == ()
-with sending([Job(id="b", skill="query", traceparent=sent), Job(id="c", skill="query")]) as jobs:
+assert inner().trace_flags.sampled, "the dropped trace has ended"
+exporter.clear()
+b, c = Job(id="b", skill="query", traceparent=sent), Job(id="c", skill="query")
+with sending([b, c]) as jobs:
     assert jobs[0].traceparent == sent
     assert int(jobs[1].traceparent[-2:], 16) & 1
 [span] = exporter.get_finished_spans()
 assert span.attributes["messaging.message.id"] == "c"
 assert f"{{span.context.span_id:016x}}" in jobs[1].traceparent
+with sending([c, b]) as jobs:
+    assert jobs[0].traceparent[-2:] != "00"
+    assert not inner().trace_flags.sampled, "the last job is dropped"
+with sending([]) as jobs:
+    assert jobs == []
+"""
+
+MALFORMED = f"""{SET_UP}
+scope = dict(path="/v1/query", method="POST", scheme="http")
 with spans.serving(scope, {{b"traceparent": b"not a context-00"}}) as span:
-    assert span.is_recording(), "a malformed context is ignored"
+    assert span.is_recording()
+    with sending([Job(id="a", skill="query", traceparent="garbage0")]) as jobs:
+        assert f"{{span.context.trace_id:032x}}" in jobs[0].traceparent
+sent, request = exporter.get_finished_spans()
+assert sent.parent.span_id == request.context.span_id
+assert f"{{sent.context.span_id:016x}}" in jobs[0].traceparent
 """
 
 
-def test_a_trace_that_its_caller_does_not_keep_goes_on_without_spans() -> None:
+@pytest.mark.parametrize("program", [DROPPED, MALFORMED], ids=["dropped", "malformed"])
+def test_a_trace_that_its_caller_does_not_keep_goes_on_without_spans_and_a_malformed_context_is_ignored(
+    program: str,
+) -> None:
     pytest.importorskip("opentelemetry.sdk")
-    done = run_without_variables(DROPPED)
+    done = run_without_variables(program)
     assert done.returncode == 0, done.stderr
 
 

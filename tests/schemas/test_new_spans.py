@@ -65,6 +65,20 @@ def test_a_tracer_is_not_asked_in_vain() -> None:
     assert asked and all(tracer.start_span("a").is_recording() for tracer in asked)
 
 
+def test_spans_inside_a_dropped_trace_are_dropped_and_spans_after_it_are_not() -> None:
+    provider = TracerProvider(ParentBased(TraceIdRatioBased(0.5)), shutdown_on_exit=False)
+    spans, library = NewSpans(provider, "test"), provider.get_tracer("library")
+    dropped = [chosen for _ in range(200) if isinstance(chosen := spans.choose(None), str)]
+    for traceparent in dropped:
+        with spans.dropping(traceparent):
+            assert spans.current() == traceparent
+            with spans.dropping(traceparent):
+                assert not library.start_span("inner").is_recording()
+            assert not library.start_span("inner").is_recording()
+        assert spans.current() is None
+    assert any(library.start_span("own").is_recording() for _ in dropped)
+
+
 @pytest.mark.parametrize("flags", ["00", "02", "01", "03"])
 def test_the_senders_choice_is_followed(flags: str) -> None:
     text, recorded = context_of(new_spans(ParentBased(TraceIdRatioBased(0.5))), SENT + flags)

@@ -26,23 +26,28 @@ __all__ = ["sending"]
 def sending(jobs: Sequence[Job]) -> Iterator[Sequence[Job]]:
     """Yield the jobs, each with the context of its own span, which lasts as long as the `with`.
 
-    The span's parent is the job's `traceparent`, otherwise the program's current span. Without either, or in a program
-    that does not trace, the jobs stay as they are.
+    The span's parent is the job's `traceparent` if that is well-formed, otherwise the program's current span. The last
+    job's span is the current one inside the `with`, even if its trace is not kept. In a program that does not trace,
+    the jobs stay as they are.
     """
     begins = _begins()
-    if begins is None:
+    if begins is None or not jobs:
         yield jobs
         return
-    chosen = [begins.choose(job.traceparent or begins.current()) for job in jobs]
+    chosen = [begins.choose(job.traceparent if is_traceparent(job.traceparent) else begins.current()) for job in jobs]
     dropped = [one for one in chosen if isinstance(one, str)]
     if len(dropped) == len(jobs):  # most of the time
-        yield list(map(_carrying, jobs, dropped))
+        with begins.dropping(dropped[-1]):
+            yield list(map(_carrying, jobs, dropped))
         return
     with contextlib.ExitStack() as spans:
         pairs = zip(jobs, chosen, strict=True)
-        yield [
+        traced = [
             _carrying(job, one if isinstance(one, str) else spans.enter_context(_span(one, job))) for job, one in pairs
         ]
+        if isinstance(chosen[-1], str):  # not sooner: a span that begins inside a dropped trace is dropped
+            spans.enter_context(begins.dropping(chosen[-1]))
+        yield traced
 
 
 def _begins() -> "NewSpans | None":

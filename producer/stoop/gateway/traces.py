@@ -49,7 +49,8 @@ class RequestSpans:
     def serving(self, scope: Scope, given: Mapping[bytes, bytes]) -> Iterator["Span | None"]:
         """Make the request's span the current one, so that the messages of its job belong to it.
 
-        `given` are the request's headers. Without a span, the context of a trace that is not kept goes on.
+        `given` are the request's headers. Without a span, the context of a trace that is not kept goes on
+        and is the current one.
         """
         if self._begins is None or scope["path"] in _QUIET:
             yield None
@@ -58,7 +59,8 @@ class RequestSpans:
         chosen = self._begins.choose(None if parent is None else _sent(parent.decode("latin-1")))
         if isinstance(chosen, str):
             scope.setdefault("state", {})["traceparent"] = chosen
-            yield None
+            with self._begins.dropping(chosen):
+                yield None
             return
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in given.items()}
         attributes = {"http.request.method": scope["method"], "url.scheme": scope["scheme"]}
@@ -69,9 +71,13 @@ class RequestSpans:
     @contextlib.contextmanager
     def begin(self, name: str, headers: Mapping[str, str], attributes: Mapping[str, str]) -> Iterator[BegunSpan]:
         """Make a new span the current one, as a child of the one in the header `traceparent`."""
-        chosen = None if self._begins is None else self._begins.choose(_sent(headers.get("traceparent")))
-        if chosen is None or isinstance(chosen, str):
-            yield BegunSpan(chosen)
+        if self._begins is None:
+            yield BegunSpan(None)
+            return
+        chosen = self._begins.choose(_sent(headers.get("traceparent")))
+        if isinstance(chosen, str):
+            with self._begins.dropping(chosen):
+                yield BegunSpan(chosen)
             return
         with _current(chosen, name, headers, attributes) as begun:
             yield begun
