@@ -100,22 +100,31 @@ def span_traceparent(span: Span) -> str | None:
     return traceparent_of(context.trace_id, context.span_id, context.trace_flags) if context.is_valid else None
 
 
+class _DroppedSpan(NonRecordingSpan):
+    """The span of a trace that is not kept. It makes its context only if a library asks for that, because few do."""
+
+    def __init__(self, traceparent: str) -> None:
+        self.traceparent = traceparent
+
+    def get_span_context(self) -> SpanContext:
+        return SpanContext(int(self.traceparent[3:35], 16), int(self.traceparent[36:52], 16), is_remote=False)
+
+    def __repr__(self) -> str:
+        return f"NonRecordingSpan({self.get_span_context()!r})"
+
+
 class _Dropping:
     """A class, because a generator's `with` takes a microsecond longer."""
-
-    __slots__ = ("_token", "_traceparent")
 
     def __init__(self, traceparent: str) -> None:
         self._traceparent = traceparent
         self._token: Token[Context] | None = None
 
     def __enter__(self) -> None:
-        trace_id = int(self._traceparent[3:35], 16)
-        current = get_current_span().get_span_context()
-        if current.trace_id == trace_id and not current.trace_flags.sampled:
-            return  # as in a gateway, whose client sends the jobs of a dropped request
-        context = SpanContext(trace_id, int(self._traceparent[36:52], 16), is_remote=False)
-        self._token = attach(set_span_in_context(NonRecordingSpan(context)))
+        current = get_current_span()
+        # in a gateway, whose client sends the jobs of a dropped request, it is the current one already
+        if type(current) is not _DroppedSpan or current.traceparent != self._traceparent:
+            self._token = attach(set_span_in_context(_DroppedSpan(self._traceparent)))
 
     def __exit__(self, *_: object) -> None:
         if self._token is not None:
