@@ -1,13 +1,25 @@
+import gc
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from benchmarks.engine.check import WrongAnswers
 from benchmarks.families import host_work
 from stoop_worker.engine.device.decode_rows import LaidRows
 
 SMALL = ["--model", "llama-1b-tiny", "--batch", "5", "--rounds", "1"]
+
+
+@pytest.fixture(autouse=True)
+def _own_settings() -> Iterator[None]:
+    """Take back the settings that the benchmark makes for its whole process, which is here that of other tests too."""
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+    gc.unfreeze()
 
 
 def test_every_part_of_a_step_is_measured(tmp_path: Path) -> None:

@@ -1,11 +1,15 @@
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
 from stoop.client.job_client import JobClient
 from stoop.gateway.follower import Follower
 from stoop_schemas.allowed import AllowedBuckets
-from tests.producer.scripted import ScriptedTransport
+from stoop_schemas.event import DeltaEvent, FinishedEvent, TerminalEvent
+from stoop_schemas.skill import Output, Skill
+from tests.producer.scripted import ScriptedTransport, completed
 
 
 class DefectiveTransport(ScriptedTransport):
@@ -15,8 +19,47 @@ class DefectiveTransport(ScriptedTransport):
         raise ZeroDivisionError
 
 
+class DefectiveAtTheEnd(ScriptedTransport):
+    """A queue whose subscriptions cannot be ended because of a defect."""
+
+    @asynccontextmanager
+    async def subscribe(self, job_id: str) -> AsyncIterator[AsyncIterator[bytes | None]]:
+        async with super().subscribe(job_id) as published:
+            try:
+                yield published
+            finally:
+                raise ZeroDivisionError
+
+
+def follow(queue: ScriptedTransport) -> Follower:
+    return Follower(JobClient(queue, allowed=AllowedBuckets(()), timeout_seconds=60.0), "mine")
+
+
 async def test_a_defect_reaches_the_reader_who_would_otherwise_wait_for_ever() -> None:
-    follower = Follower(JobClient(DefectiveTransport(), allowed=AllowedBuckets(()), timeout_seconds=60.0), "mine")
+    follower = follow(DefectiveTransport())
     async with asyncio.timeout(30):
         with pytest.raises(ZeroDivisionError):
             await follower.next()
+
+
+async def test_a_defect_after_the_last_event_does_not_displace_the_answer() -> None:
+    queue = DefectiveAtTheEnd()
+    result = completed("mine", Skill.QUERY, Output(answer="two"))
+    queue.publish(DeltaEvent(id="mine", seq=0, text="two"), FinishedEvent(id="mine", seq=1, attempt=1, result=result))
+    follower = follow(queue)
+    async with asyncio.timeout(30):
+        await asyncio.wait({follower._task})  # the clean-up has failed before the reader comes
+        assert isinstance(await follower.next(), DeltaEvent)
+        assert isinstance(await follower.next(), TerminalEvent)
+        with pytest.raises(ZeroDivisionError):
+            await follower.next()
+
+
+async def test_a_follower_ends_although_its_clean_up_fails_and_nobody_reads_on() -> None:
+    queue = DefectiveAtTheEnd()
+    queue.publish(*(DeltaEvent(id="mine", seq=seq, text="a") for seq in range(100)))
+    follower = follow(queue)
+    async with asyncio.timeout(30):
+        while not follower._events.full():
+            await asyncio.sleep(0)
+        await asyncio.wait({follower.close()})

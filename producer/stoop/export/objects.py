@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any, Final
 
 from stoop.errors import ImageUnreadable, UploadFailed
-from stoop.images.store import ABSENT, connect_store, refusal
+from stoop.images.store import ABSENT, connect_store, no_answer, refusal
 from stoop_schemas.address import ObjectAddress, parse_object
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class ObjectReader:
 
         Raises `ImageUnreadable` (no such address or object) or `UploadFailed` (the store refuses or does not answer).
         """
-        from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
+        from botocore.exceptions import BotoCoreError, ClientError
         from urllib3.exceptions import HTTPError
 
         try:
@@ -34,16 +34,10 @@ class ObjectReader:
             raise ImageUnreadable("not an s3:// address: --images takes a folder for images elsewhere") from None
         try:
             return self._get(at, count)
-        except NoCredentialsError as error:
-            raise UploadFailed(
-                "no credentials for the object store: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-            ) from error
         except ClientError as error:
             raise _failure(error.response.get("Error", {}).get("Code", ""), at) from error
         except (BotoCoreError, HTTPError, OSError) as error:
-            raise UploadFailed(
-                f"the object store does not answer ({error}): check STOOP_S3_ENDPOINT and the network"
-            ) from error
+            raise no_answer(error) from error
 
     def close(self) -> None:
         """Disconnect."""

@@ -5,7 +5,6 @@ import contextlib
 from typing import Final
 
 from stoop.client.job_client import JobClient
-from stoop.errors import StoopError
 from stoop_schemas.event import Event, TerminalEvent
 
 __all__ = ["Follower"]
@@ -26,7 +25,6 @@ class Follower:
         self.job_id = job_id
         self._events: asyncio.Queue[Event | Exception] = asyncio.Queue(_AHEAD)
         self._task = asyncio.create_task(self._follow(client, after, timeout, cancels))
-        self._task.add_done_callback(self._ended)
 
     async def next(self) -> Event:
         """Return the next event; there is none after the terminal one. Raises `StoopError` or `ApiError`."""
@@ -48,12 +46,6 @@ class Follower:
             self._task.cancel()
         return self._task
 
-    def _ended(self, task: "asyncio.Task[None]") -> None:
-        """Hand a defect over to the reader, which would otherwise wait for ever."""
-        defect = None if task.cancelled() else task.exception()
-        if isinstance(defect, Exception):
-            self.break_off(defect)
-
     async def _follow(self, client: JobClient, after: int, timeout: float | None, cancels: bool) -> None:
         try:
             events = client.stream(self.job_id, timeout, after=after, cancel_on_exit=cancels)
@@ -62,5 +54,6 @@ class Follower:
                     await self._events.put(event)
                     if isinstance(event, TerminalEvent):
                         return
-        except StoopError as error:
-            await self._events.put(error)
+        except Exception as error:  # a defect too: the reader would otherwise wait for ever
+            if not self._task.cancelling():  # otherwise nobody reads, and a full queue would hold up the clean-up
+                await self._events.put(error)

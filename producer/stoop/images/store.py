@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from stoop.config import ProducerConfig
     from stoop_schemas.address import ObjectAddress
 
-__all__ = ["ABSENT", "connect_store", "refusal"]
+__all__ = ["ABSENT", "connect_store", "no_answer", "refusal"]
 
 ABSENT: Final = ("404", "NoSuchKey", "NoSuchVersion", "NotFound")
 """The store's codes for an object that is not there."""
@@ -20,8 +20,17 @@ _RIGHTS: Final = (
     "give these credentials the rights s3:GetObject and s3:ListBucket, and s3:PutObject for uploads; without"
     " s3:ListBucket, a missing object is refused too"
 )
-_UNKNOWN_CALLER: Final = ("InvalidAccessKeyId", "SignatureDoesNotMatch")
-_CREDENTIALS: Final = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+_UNKNOWN_CALLER: Final = (
+    "ExpiredToken",
+    "InvalidAccessKeyId",
+    "InvalidToken",
+    "RequestTimeTooSkewed",
+    "SignatureDoesNotMatch",
+)
+_CREDENTIALS: Final = (
+    "check the AWS credentials, which are AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, and check this"
+    " machine's clock"
+)
 
 
 def connect_store(config: "ProducerConfig", *, connections: int = 10, attempts: int = 3) -> "S3Client":
@@ -48,8 +57,21 @@ def connect_store(config: "ProducerConfig", *, connections: int = 10, attempts: 
         # boto3's default session keeps the first credentials that it read, so use our own
         return Session().client("s3", endpoint_url=config.s3_endpoint, region_name=config.s3_region, config=settings)
     except (BotoCoreError, ValueError) as error:
-        problem = f"the object store cannot be addressed ({error}): check STOOP_S3_ENDPOINT and STOOP_S3_REGION"
+        # the error's own text repeats the endpoint, which may contain credentials
+        kind = type(error).__name__
+        problem = f"the object store cannot be addressed ({kind}): check STOOP_S3_ENDPOINT and STOOP_S3_REGION"
         raise ConfigError(problem) from error
+
+
+def no_answer(error: Exception) -> UploadFailed:
+    """Return the error for a call that failed without an answer of the store."""
+    from botocore.exceptions import NoCredentialsError, ParamValidationError
+
+    if isinstance(error, NoCredentialsError):
+        return UploadFailed("no credentials for the object store: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
+    # other errors repeat the endpoint, which may contain credentials
+    why = error if isinstance(error, ParamValidationError) else type(error).__name__
+    return UploadFailed(f"the object store does not answer ({why}): check STOOP_S3_ENDPOINT and the network")
 
 
 def refusal(code: str, address: "ObjectAddress") -> UploadFailed:
@@ -58,7 +80,7 @@ def refusal(code: str, address: "ObjectAddress") -> UploadFailed:
     if code in _FORBIDDEN:
         return UploadFailed(f"{refused} {_RIGHTS}", refused=True)
     if code in _UNKNOWN_CALLER:
-        return UploadFailed(f"{refused} check the AWS credentials, {_CREDENTIALS}", refused=True)
+        return UploadFailed(f"{refused} {_CREDENTIALS}", refused=True)
     if code == "NoSuchBucket":
         problem = f"there is no bucket {address.bucket!r}: create it, or set STOOP_BUCKET to one that exists"
         return UploadFailed(problem, refused=True)

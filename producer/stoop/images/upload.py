@@ -21,7 +21,7 @@ from stoop.errors import ConfigError, ImageUnreadable, UploadFailed
 from stoop.images import source as image_source
 from stoop.images.recording import load_audio
 from stoop.images.source import is_address
-from stoop.images.store import ABSENT, connect_store, refusal
+from stoop.images.store import ABSENT, connect_store, no_answer, refusal
 from stoop_schemas.address import ObjectAddress, parse_object
 from stoop_schemas.job import IMAGE_LIMIT
 
@@ -182,24 +182,18 @@ class ImageStore:
         self, address: ObjectAddress, ask: "Callable[[S3Client], _T]", *, absent: tuple[str, ...] = ABSENT
     ) -> _T | None:
         """Call the store. Return None if the error code is in `absent`; raise `UploadFailed` for any other error."""
-        from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
+        from botocore.exceptions import BotoCoreError, ClientError
         from urllib3.exceptions import HTTPError
 
         try:
             return ask(self._connect())
-        except NoCredentialsError as error:
-            raise UploadFailed(
-                "no credentials for the object store: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-            ) from error
         except ClientError as error:
             code = error.response.get("Error", {}).get("Code", "")
             if code in absent:
                 return None
             raise refusal(code, address) from error
         except (BotoCoreError, HTTPError, OSError) as error:
-            raise UploadFailed(
-                f"the object store does not answer ({error}): check STOOP_S3_ENDPOINT and the network"
-            ) from error
+            raise no_answer(error) from error
 
     def _connect(self) -> "S3Client":
         with self._connecting:

@@ -55,6 +55,11 @@ def test_uniforms_are_in_range_even_as_float32_and_the_same_in_any_batch(seed: i
     assert [value] == uniforms([seed], [count]) and [other] == uniforms([7], [3])
 
 
+def test_uniforms_are_those_of_earlier_releases() -> None:
+    """Another sequence would change every seeded answer, and a release must not do that unnoticed."""
+    assert (uniforms([0, 1, -1], [0, 0, 0]) * 2**24).tolist() == [14819496, 12578688, 10844024]
+
+
 def test_uniforms_are_spread_evenly_over_counts_and_seeds() -> None:
     for values in (uniforms([5] * 4000, range(4000)), uniforms(range(4000), [5] * 4000)):
         tenths = torch.histc(torch.tensor(values), bins=10, min=0, max=1)

@@ -351,8 +351,9 @@ async def test_nobody_listens(unused_tcp_port: int) -> None:
 
 
 def test_an_endpoint_that_is_no_address() -> None:
-    with pytest.raises(ConfigError, match="check its endpoint"):
-        Fetcher(FetchConfig(endpoint="not an address"))
+    with pytest.raises(ConfigError, match="check STOOP_S3_ENDPOINT") as raised:
+        Fetcher(FetchConfig(endpoint="http://user:secret@minio.internal :9000"))
+    assert "secret" not in str(raised.value) and "minio" not in str(raised.value)
 
 
 async def test_closing_twice_is_harmless_and_ends_the_threads(store: EmbeddedS3) -> None:

@@ -113,6 +113,9 @@ async def test_a_store_that_breaks_off_is_told(guarded: ImageStore) -> None:
     [
         ("AccessDenied", r"rights s3:GetObject and s3:ListBucket"),
         ("InvalidAccessKeyId", "AWS_ACCESS_KEY_ID"),
+        ("ExpiredToken", "AWS_SESSION_TOKEN"),
+        ("InvalidToken", "AWS_SESSION_TOKEN"),
+        ("RequestTimeTooSkewed", "clock"),
         ("NoSuchBucket", "no bucket 'photos'"),
     ],
 )
@@ -336,6 +339,20 @@ async def test_a_store_that_cannot_be_addressed_is_a_wrong_setting(wrong: dict[s
     for call in (store(bucket="photos", **wrong).address(png("red")), store(**wrong).read("s3://photos/cat.png")):
         with pytest.raises(ConfigError, match="STOOP_S3_ENDPOINT and STOOP_S3_REGION"):
             await call
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "error"),
+    [("http://user:secret@minio.internal :9000", ConfigError), ("http://user:secret@127.0.0.1:9", UploadFailed)],
+)
+async def test_a_message_shows_neither_the_address_of_the_store_nor_its_credentials(
+    own: ImageStore, endpoint: str, error: type[Exception]
+) -> None:
+    wrong = store(bucket="photos", s3_endpoint=endpoint, s3_path_style=True, s3_region="us-east-1")
+    with pytest.raises(error, match="STOOP_S3_ENDPOINT") as raised:
+        await wrong.read("s3://photos/cat.png")
+    assert not {part for part in ("secret", "minio", "127.0.0.1") if part in str(raised.value)}
+    wrong.close()
 
 
 async def test_a_bucket_that_is_not_there_is_named(own: ImageStore, s3: "EmbeddedS3") -> None:

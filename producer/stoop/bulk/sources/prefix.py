@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from stoop.bulk.row import Row
 from stoop.bulk.sources.source import SUFFIXES, is_wanted
 from stoop.errors import ConfigError, UploadFailed
-from stoop.images.store import connect_store
+from stoop.images.store import connect_store, no_answer
 from stoop_schemas.address import object_address
 from stoop_schemas.failure import Failure, FailureCode
 
@@ -49,17 +49,13 @@ class Prefix:
         return sum(1 for _ in self.rows())
 
     def _keys(self) -> Iterator[tuple[str, int]]:
-        from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
+        from botocore.exceptions import BotoCoreError, ClientError
 
         store = connect_store(self.config, attempts=_ATTEMPTS)
         try:
             for page in store.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=self.prefix):
                 for found in page.get("Contents", ()):
                     yield found["Key"], found["Size"]
-        except NoCredentialsError as error:
-            raise UploadFailed(
-                "no credentials for the object store: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-            ) from error
         except ClientError as error:
             code = error.response.get("Error", {}).get("Code", "an error")
             raise UploadFailed(
@@ -67,9 +63,7 @@ class Prefix:
                 " name, and the AWS credentials and their rights"
             ) from error
         except BotoCoreError as error:
-            raise UploadFailed(
-                f"the object store does not answer ({error}): check STOOP_S3_ENDPOINT and the network"
-            ) from error
+            raise no_answer(error) from error
         finally:
             store.close()
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from stoop.bulk.arguments import sync_folder
 from stoop.errors import ConfigError, UploadFailed
-from stoop.images.store import connect_store
+from stoop.images.store import connect_store, no_answer
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -98,7 +98,9 @@ class Bucket:
         store = connect_store(self.config)
         try:
             yield store
-        except (Boto3Error, BotoCoreError, ClientError) as error:
+        except BotoCoreError as error:
+            raise no_answer(error) from error
+        except (Boto3Error, ClientError) as error:
             raise UploadFailed(f"cannot {doing} {self.address}: {error}") from error
         finally:
             store.close()

@@ -89,6 +89,16 @@ def test_reasoning_goes_before_the_answer_and_its_end_is_not_fed() -> None:
     assert text.output_tokens == 5
 
 
+def test_reasoning_and_answer_come_in_types_of_their_own() -> None:
+    text = skill(Query("?", reasoning=True))
+    read(text, "hm")
+    outputs = [*read(text, ANSWER).outputs, *read(text, "so ").outputs]
+    read(text, "it")
+    outputs += text.finish(FinishReason.STOP, USAGE)
+    # `==` cannot tell the two kinds of deltas apart, because they are tuples
+    assert [type(output) for output in outputs] == [ReasoningDelta, TextDelta, TextDelta, Finished]
+
+
 def test_reasoning_at_its_limit_is_fed_with_the_suffix_and_the_answer_has_a_budget_of_its_own() -> None:
     text = skill(Query("?", reasoning=True), max_tokens=2)
     last = read(text, "hm")
@@ -130,6 +140,7 @@ def test_reasoning_cut_short_has_an_empty_answer() -> None:
     outputs = text.finish(FinishReason.LENGTH, USAGE)
     finished = Finished("a", FinishReason.LENGTH, USAGE, reasoning="so far")
     assert outputs == [ReasoningDelta("a", "far"), finished]
+    assert isinstance(outputs[0], ReasoningDelta)
 
 
 def test_a_stop_string_ends_an_answer_and_is_no_part_of_it() -> None:

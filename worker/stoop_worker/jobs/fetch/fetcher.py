@@ -222,7 +222,10 @@ def connect_store(config: FetchConfig) -> "S3Client":
             ),
         )
     except (aws.BotoCoreError, ValueError) as error:
-        raise ConfigError(f"the object store cannot be addressed: {error}; check its endpoint and region") from error
+        # the error's own text repeats the endpoint, which may contain credentials
+        kind = type(error).__name__
+        problem = f"the object store cannot be addressed ({kind}): check STOOP_S3_ENDPOINT and STOOP_S3_REGION"
+        raise ConfigError(problem) from error
 
 
 def _explain(error: Exception, address: ObjectAddress) -> ImageError:
