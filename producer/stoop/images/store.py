@@ -28,8 +28,8 @@ _UNKNOWN_CALLER: Final = (
     "SignatureDoesNotMatch",
 )
 _CREDENTIALS: Final = (
-    "check the AWS credentials, which are AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, and check this"
-    " machine's clock"
+    "check the AWS credentials, which are AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, and check"
+    " this machine's clock"
 )
 
 
