@@ -91,12 +91,13 @@ def test_reasoning_goes_before_the_answer_and_its_end_is_not_fed() -> None:
 
 def test_reasoning_and_answer_come_in_types_of_their_own() -> None:
     text = skill(Query("?", reasoning=True))
-    read(text, "hm")
-    outputs = [*read(text, ANSWER).outputs, *read(text, "so ").outputs]
+    outputs = [*read(text, "I ").outputs]
+    read(text, "see")
+    outputs += [*read(text, ANSWER).outputs, *read(text, "so ").outputs]
     read(text, "it")
     outputs += text.finish(FinishReason.STOP, USAGE)
     # `==` cannot tell the two kinds of deltas apart, because they are tuples
-    assert [type(output) for output in outputs] == [ReasoningDelta, TextDelta, TextDelta, Finished]
+    assert [type(output) for output in outputs] == [ReasoningDelta, ReasoningDelta, TextDelta, TextDelta, Finished]
 
 
 def test_reasoning_at_its_limit_is_fed_with_the_suffix_and_the_answer_has_a_budget_of_its_own() -> None:
