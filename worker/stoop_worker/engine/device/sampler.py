@@ -36,10 +36,11 @@ def sample_tokens(logits_RV: Tensor, rows: SamplingRows) -> Tensor:
 
 
 def uniforms(seeds: Sequence[int], counts: Sequence[int]) -> npt.NDArray[np.float64]:
-    """Return (R,) numbers in [0, 1), for the tokens that come after so many tokens sampled under the seeds.
+    """Return (R,) numbers in [0, 1), one for each seed and the number of tokens that were sampled with it before.
 
-    A pure function, so a sequence samples the same tokens in any batch, and again after a preemption. It is SplitMix64
-    (Steele, Lea and Flood, 2014), begun at a mixture of the seed, because people choose seeds next to each other.
+    A pure function, so a sequence samples the same tokens in any batch, and again after a preemption. The numbers are
+    those of SplitMix64 (Steele, Lea and Flood, 2014), started from a mixed seed, because people choose neighbouring
+    seeds.
     """
     seeds_R = np.array([seed & _LARGEST for seed in seeds], dtype=np.uint64)
     strides_R = (np.array(counts, dtype=np.uint64) + np.uint64(1)) * _STRIDE
