@@ -46,13 +46,6 @@ class DecodeRows:
         """Return those with penalties."""
         return [sequences[row] for row in self._penalised]
 
-    def draw(self, sequences: Several[Sequence]) -> npt.NDArray[np.float64]:
-        """Return the random numbers of the rows; 0 for those that sample nothing."""
-        sampled_B = self.sampling.sampled
-        if not sampled_B.any():
-            return np.zeros(len(sequences))
-        return np.where(sampled_B, draw(sequences), 0)
-
     def positions_at(self, sequences: Several[Sequence], indices_B: _Longs) -> _Longs:
         """Return the positions of these indices, (B,) or (B, A)."""
         if self._are_plain and (indices_B >= self._prompts_B).all():
@@ -84,7 +77,7 @@ class LaidRows:
         host["positions"][:count] = positions if positions.ndim == host["positions"].ndim else positions[:, None]
         host["contexts"][:count] = indices_B + 1
         host["slots"][:count] = self._slots(sequences, indices_B)
-        host["sampling"][UNIFORMS, :count] = rows.draw(sequences)
+        host["sampling"][UNIFORMS, :count] = draw(sequences, rows.sampling.sampled)
         host["suppressed"][:count] = suppressed_of(sequences)
         if host["rules"].shape[1]:
             host["rules"][:count] = [sequence.rule for sequence in sequences]

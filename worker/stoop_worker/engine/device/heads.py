@@ -68,7 +68,7 @@ def is_plain(sequence: Sequence) -> bool:
 def sampling_of(sequences: Several[Sequence]) -> HostSampling:
     """Return the parameters with which each sequence samples its next token."""
     found = fixed_sampling_of(sequences)
-    found.numbers[UNIFORMS] = np.where(found.sampled, draw(sequences), 0)
+    found.numbers[UNIFORMS] = draw(sequences, found.sampled)
     return found
 
 
@@ -86,9 +86,12 @@ def fixed_sampling_of(sequences: Several[Sequence]) -> HostSampling:
     return HostSampling(numbers, top_ks, sampled)
 
 
-def draw(sequences: Several[Sequence]) -> npt.NDArray[np.float64]:
-    """Return the random numbers with which sequences sample their next tokens."""
-    return uniforms([sequence.seed for sequence in sequences], [sequence.sampled_len for sequence in sequences])
+def draw(sequences: Several[Sequence], sampled_R: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+    """Return the random numbers with which sequences sample their next tokens; 0 for those that sample nothing."""
+    if not sampled_R.any():
+        return np.zeros(len(sequences))
+    seeds, counts = [sequence.seed for sequence in sequences], [sequence.sampled_len for sequence in sequences]
+    return np.where(sampled_R, uniforms(seeds, counts), 0)
 
 
 def suppressed_of(sequences: Several[Sequence]) -> npt.NDArray[np.int32]:
