@@ -1,5 +1,6 @@
 """A back end that takes a question, puts it in the queue, and relays its answer to browsers as server-sent events."""
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
@@ -10,7 +11,17 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from stoop import AsyncClient, ImageUnreadable, InvalidJob, QueueFull, QueueUnavailable, State, StoopError
+from stoop import (
+    AsyncClient,
+    ImageUnreadable,
+    InvalidJob,
+    OutputGone,
+    OutputUnreadable,
+    QueueFull,
+    QueueUnavailable,
+    State,
+    StoopError,
+)
 
 __all__ = ["app"]
 
@@ -57,8 +68,8 @@ async def events(request: Request) -> Response:
 
 async def has_more(client: AsyncClient, job_id: str, after: int) -> bool:
     """Return whether a job that has ended has an event that the browser has not seen."""
-    async with aclosing(client.stream(job_id, after=after)) as stream:
-        return await anext(stream, None) is not None
+    last = await client.last_seq(job_id)
+    return last is not None and after < last
 
 
 async def relay(client: AsyncClient, job_id: str, after: int) -> AsyncIterator[ServerSentEvent]:
@@ -66,6 +77,9 @@ async def relay(client: AsyncClient, job_id: str, after: int) -> AsyncIterator[S
         async with aclosing(client.stream(job_id, after=after)) as stream:
             async for event in stream:
                 yield ServerSentEvent(event.json(), event=event.type, id=str(event.seq))
+    except (OutputGone, OutputUnreadable) as error:
+        failed = {"type": "failed", "failure": {"message": str(error)}}
+        yield ServerSentEvent(json.dumps(failed), event="failed")
     except StoopError:
         return  # Redis is away: the browser comes again by itself, and says what it saw last
 

@@ -7,6 +7,7 @@ StoopError
 ├── IdempotencyConflict    another job was submitted under this key or id; carries its `job_id`
 ├── NotFound               the queue knows no such job or dead letter
 │   └── OutputGone         the job completed, but its answer is not in the object store any more
+├── OutputUnreadable       the job completed, but this client cannot read its answer
 ├── NotAQueue              Redis answers, but it holds no queue of this version
 ├── QueueUnavailable       Redis cannot be reached or refuses the client
 ├── ClientUnusable         the client is closed, or is another process's or another event loop's
@@ -40,6 +41,7 @@ __all__ = [
     "NotAQueue",
     "NotFound",
     "OutputGone",
+    "OutputUnreadable",
     "QueueFull",
     "QueueUnavailable",
     "StoopError",
@@ -93,6 +95,14 @@ class OutputGone(NotFound):
 
     def __init__(self, job_id: str) -> None:
         super().__init__(f"the answer of job {job_id} is not in the object store any more: submit the job again")
+        self.job_id = job_id
+
+
+class OutputUnreadable(StoopError):
+    """The job completed, but this client cannot read its answer; trying again does not help. Says why."""
+
+    def __init__(self, job_id: str, problem: str) -> None:
+        super().__init__(problem)
         self.job_id = job_id
 
 

@@ -22,6 +22,7 @@ from stoop.errors import (
     ConfigError,
     InvalidJob,
     OutputGone,
+    OutputUnreadable,
     QueueFull,
     QueueUnavailable,
     StoopError,
@@ -405,10 +406,17 @@ async def test_only_the_first_rows_are_run_if_no_more_are_wanted(tmp_path: Path)
     assert run.counts.total == 10
 
 
-async def test_an_answer_that_is_gone_from_the_object_store_fails_its_row_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("loss", "code"),
+    [
+        (OutputGone("some"), "storage_unavailable"),
+        (OutputUnreadable("some", "the output of job some cannot be read"), "internal"),
+    ],
+)
+async def test_an_answer_that_cannot_be_read_fails_its_row_alone(tmp_path: Path, loss: StoopError, code: str) -> None:
     queue = Queue()
-    queue.losses = [OutputGone("some")]
+    queue.losses = [loss]
     run, _ = await go(tmp_path, Numbered(3), queue, Limits(window=1, patience=0.0))
     assert (run.stopped, len(rows(tmp_path, "results-*"))) == (None, 2)
     [lost] = lines(tmp_path, "errors*")
-    assert (lost["failure"]["code"], "object store" in lost["failure"]["message"]) == ("storage_unavailable", True)
+    assert lost["failure"] == {"code": code, "message": str(loss), "retryable": True}

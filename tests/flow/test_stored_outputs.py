@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from stoop import AsyncClient, Client, OutputGone
+from stoop import AsyncClient, Client, OutputGone, OutputUnreadable
 from stoop.demo.child_server import ChildServer
 from stoop.demo.embedded import EmbeddedS3, embedded_redis
 from stoop_schemas import names
@@ -169,13 +169,17 @@ def _answer(result: Result) -> str | None:
 
 
 @pytest.mark.usefixtures("worker")
-async def test_an_output_that_was_deleted_is_gone_for_good(town: StoringTown, begin: Begin) -> None:
+async def test_an_output_that_was_damaged_or_deleted_ends_every_stream(town: StoringTown, begin: Begin) -> None:
     serving = begin(town, "--open")
     async with asyncio.timeout(SECONDS), town.client() as client, asking(serving) as http:
         job_id = await client.submit(await client.prepare("query", question="tell 4", stream=True))
         seqs = [event.seq async for event in client.stream(job_id)]
-        for key in town.keys(job_id):
-            town.s3.client().delete_object(Bucket=town.s3.bucket, Key=key)
+        [key] = town.keys(job_id)
+        town.s3.client().put_object(Bucket=town.s3.bucket, Key=key, Body=b'{"answer":')
+        with pytest.raises(OutputUnreadable, match=job_id):
+            await client.result(job_id)
+        assert (await _last_failure(http, job_id, seqs[-2], seqs[-1]))["code"] == "internal"
+        town.s3.client().delete_object(Bucket=town.s3.bucket, Key=key)
         with pytest.raises(OutputGone, match=job_id):
             await client.result(job_id)
         response = await http.get(f"/v1/jobs/{job_id}")

@@ -23,6 +23,7 @@ from stoop.errors import (
     JobFailed,
     NotFound,
     OutputGone,
+    OutputUnreadable,
     StoopError,
     TimedOut,
 )
@@ -39,6 +40,16 @@ _LOOK_SECONDS: Final = 600.0
 """A job without an answer for so long is submitted again, in case the queue has lost it."""
 
 _ANY_ADDRESS: Final = "s3://bucket/key"
+_ENDS: Final = (
+    InvalidJob,
+    IdempotencyConflict,
+    JobFailed,
+    JobCancelled,
+    JobExpired,
+    OutputGone,
+    OutputUnreadable,
+)
+"""The errors that end one row, and not the run."""
 _UNANSWERED: Final[dict[type[StoopError], State]] = {JobCancelled: State.CANCELLED, JobExpired: State.EXPIRED}
 
 
@@ -87,7 +98,7 @@ class RowRun:
         """
         try:
             return answered(row, job, await run_job(self.client, self.submitter, self.queue, job))
-        except (InvalidJob, IdempotencyConflict, JobFailed, JobCancelled, JobExpired, OutputGone) as error:
+        except _ENDS as error:
             if len(row.members) > 1 and _is_of_one_member(error):
                 return await self._finish_halves(row, tries)
             return [_unanswered(part, job, error) for part in row.parts]
@@ -105,8 +116,8 @@ class RowRun:
 async def run_job(client: Client, submitter: Submitter, queue: Patience, job: Job) -> Result:
     """Submit the job, and wait for its result however long it takes; a job that the queue has lost is submitted again.
 
-    Raises `InvalidJob`, `IdempotencyConflict`, `JobFailed`, `JobCancelled`, `JobExpired`, `OutputGone` or
-    `QueueUnavailable`.
+    Raises `InvalidJob`, `IdempotencyConflict`, `JobFailed`, `JobCancelled`, `JobExpired`, `OutputGone`,
+    `OutputUnreadable` or `QueueUnavailable`.
     """
     while True:
         await submitter.submit(job)
@@ -177,6 +188,8 @@ def _unanswered(row: Row, job: Job, error: StoopError) -> Line:
         return failed(row, Failure.of(FailureCode.INVALID_ARGUMENT, str(error)), job)
     if isinstance(error, OutputGone):
         return failed(row, Failure.of(FailureCode.STORAGE_UNAVAILABLE, str(error)), job)
+    if isinstance(error, OutputUnreadable):
+        return failed(row, Failure.of(FailureCode.INTERNAL, str(error)), job)
     return unanswered(row, job, Result(id=job.id, status=_UNANSWERED[type(error)]))
 
 

@@ -18,6 +18,7 @@ from stoop.errors import (
     NotAQueue,
     NotFound,
     OutputGone,
+    OutputUnreadable,
     StoopError,
     TimedOut,
 )
@@ -33,6 +34,7 @@ _CODES: dict[type[StoopError], int] = {
     JobExpired: FAILED,
     NotFound: FAILED,
     OutputGone: FAILED,
+    OutputUnreadable: FAILED,
     AudioUnreadable: USAGE,
     ConfigError: USAGE,
     IdempotencyConflict: USAGE,

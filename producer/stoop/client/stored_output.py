@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from stoop.errors import OutputGone, StoopError, UploadFailed
+from stoop.errors import OutputGone, OutputUnreadable, UploadFailed
 from stoop_schemas.codec import unpack_output
 from stoop_schemas.event import Event, FinishedEvent
 from stoop_schemas.failure import Rejected
@@ -19,8 +19,8 @@ ReadObject = Callable[[str], Awaitable[bytes]]
 async def with_output(result: Result, read: ReadObject | None) -> Result:
     """Return the result with its output, read from the object store if it is there.
 
-    Raises `OutputGone` if the object is not there any more, `StoopError` for an address that is not of this job, and
-    the other errors of `read`.
+    Raises `OutputGone` if the object is not there any more, `OutputUnreadable` for an address that is not of this job
+    or an output that this version does not know, and the other errors of `read`.
     """
     if result.output_address is None or read is None:
         return result
@@ -32,7 +32,8 @@ async def with_output(result: Result, read: ReadObject | None) -> Result:
             raise OutputGone(result.id) from error
         raise
     except Rejected as error:
-        raise StoopError(f"the output of job {result.id} cannot be read ({error}): is a worker newer?") from error
+        problem = f"the output of job {result.id} cannot be read ({error}): is a worker newer?"
+        raise OutputUnreadable(result.id, problem) from error
     return msgspec.structs.replace(result, output=output, output_address=None)
 
 
@@ -44,8 +45,8 @@ async def event_with_output(event: Event | None, read: ReadObject | None) -> Eve
 
 
 def _check(address: str, job_id: str) -> None:
-    """Raise `StoopError` unless a worker can have put the output of this job at the address."""
+    """Raise `OutputUnreadable` unless a worker can have put the output of this job at the address."""
     scheme, _, place = address.partition("://")
     key = place.partition("/")[2]
     if scheme != "s3" or f"/job-{job_id}/" not in f"/{key}":
-        raise StoopError(f"the result of job {job_id} names an output that is not its own: it is not read")
+        raise OutputUnreadable(job_id, f"the result of job {job_id} names an output of another job: it is not read")

@@ -8,7 +8,7 @@ import msgspec
 from sse_starlette import ServerSentEvent
 from starlette.responses import Response
 
-from stoop.errors import OutputGone, QueueUnavailable, StoopError, UploadFailed
+from stoop.errors import OutputGone, OutputUnreadable, QueueUnavailable, StoopError, UploadFailed
 from stoop.gateway.answer import json_response
 from stoop.gateway.ask import Ask
 from stoop.gateway.body import read_json
@@ -177,7 +177,7 @@ async def _events(call: Call, follower: Follower) -> AsyncGenerator[ServerSentEv
                 yield ServerSentEvent(_data(event), event=event.type, id=str(event.seq), sep="\n")
                 if isinstance(event, TerminalEvent):
                     return
-        except (OutputGone, UploadFailed) as error:
+        except (OutputGone, OutputUnreadable, UploadFailed) as error:
             if isinstance(error, UploadFailed) and not error.refused:
                 return
             seq = await call.gateway.client.last_seq(follower.job_id)

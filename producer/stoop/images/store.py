@@ -21,6 +21,7 @@ _RIGHTS: Final = (
     " s3:ListBucket, a missing object is refused too"
 )
 _UNKNOWN_CALLER: Final = (
+    "AuthorizationHeaderMalformed",
     "ExpiredToken",
     "InvalidAccessKeyId",
     "InvalidToken",

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from stoop.client.job_client import JobClient
-from stoop.errors import NotFound, OutputGone, StoopError, TimedOut, UploadFailed
+from stoop.errors import NotFound, OutputGone, OutputUnreadable, TimedOut, UploadFailed
 from stoop_schemas.allowed import AllowedBuckets
 from stoop_schemas.event import FinishedEvent
 from stoop_schemas.result import Result
@@ -64,7 +64,7 @@ async def test_only_an_output_of_the_job_itself_is_read(address: str) -> None:
         asked.append(address)
         return await stored(address)
 
-    with pytest.raises(StoopError, match="mine"):
+    with pytest.raises(OutputUnreadable, match="mine"):
         await client_of(ended(address), read).result("mine")
     assert asked == []
     for own in (OWN, "s3://answers/job-mine/1-7-0.json"):

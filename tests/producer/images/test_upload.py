@@ -112,6 +112,7 @@ async def test_a_store_that_breaks_off_is_told(guarded: ImageStore) -> None:
     ("code", "message"),
     [
         ("AccessDenied", r"rights s3:GetObject and s3:ListBucket"),
+        ("AuthorizationHeaderMalformed", "AWS_ACCESS_KEY_ID"),
         ("InvalidAccessKeyId", "AWS_ACCESS_KEY_ID"),
         ("ExpiredToken", "AWS_SESSION_TOKEN"),
         ("InvalidToken", "AWS_SESSION_TOKEN"),
