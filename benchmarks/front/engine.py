@@ -1,7 +1,14 @@
-"""The engine of `benchmarks.front.run`: answers every request at once with the checksum of its pixels."""
+"""The engine of `benchmarks.front.run`: answers with the checksum of the pixels, at once or at a steady rate.
 
+The variable FRONT_ENGINE_RATE has the answers a second; 0 answers at once.
+"""
+
+import os
+import time
 import zlib
 from collections.abc import Sequence
+from queue import SimpleQueue
+from threading import Thread
 
 from benchmarks.instant_engine import InstantEngine
 from stoop_worker.engine.request import Deliver, Finished, FinishReason, Output, Request, Usage
@@ -9,7 +16,7 @@ from stoop_worker.engine_process.protocol import EngineSettings, Ready
 from stoop_worker.engine_process.server import serve_engine
 from stoop_worker.images import CropGeometry
 
-__all__ = ["Checksums"]
+__all__ = ["Checksums", "SteadyChecksums"]
 
 _USAGE = Usage(730, 1, 0, prefill_time_ms=0.0, decode_time_ms=0.0, ttft_ms=0.0)
 
@@ -23,9 +30,34 @@ class Checksums(InstantEngine):
         return [Finished(request.id, FinishReason.STOP, _USAGE, text=str(zlib.crc32(image.pixels.data)))]
 
 
+class SteadyChecksums(Checksums):
+    """Answers at `rate` requests a second, in their order of arrival."""
+
+    def __init__(self, deliver: Deliver, rate: float) -> None:
+        super().__init__(deliver)
+        self._rate = rate
+        self._waiting: SimpleQueue[Request] = SimpleQueue()
+
+    def start(self) -> None:
+        Thread(target=self._answer_all, daemon=True).start()
+
+    def submit(self, request: Request) -> None:
+        self._waiting.put(request)
+
+    def _answer_all(self) -> None:
+        due = 0.0
+        while self.alive:
+            request = self._waiting.get()
+            due = max(due + 1 / self._rate, time.perf_counter())
+            time.sleep(max(0.0, due - time.perf_counter()))
+            super().submit(request)
+
+
 def _build(settings: EngineSettings, deliver: Deliver, on_loading: object) -> tuple[Checksums, Ready]:
+    rate = float(os.environ.get("FRONT_ENGINE_RATE", "0"))
     # images come whole, as on a GPU
-    return Checksums(deliver), Ready(settings.model, "checksums", CropGeometry(), device="cuda")
+    engine = SteadyChecksums(deliver, rate) if rate else Checksums(deliver)
+    return engine, Ready(settings.model, "checksums", CropGeometry(), device="cuda")
 
 
 if __name__ == "__main__":

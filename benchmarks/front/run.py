@@ -1,10 +1,13 @@
 """Measures the CPU time that one job costs the front of a worker, in milliseconds of each of its threads.
 
     python -m benchmarks.front.run --concurrency 64 --jobs 2000
+    python -m benchmarks.front.run --concurrency 64 --jobs 1000 --rate 64
     python -m benchmarks.front.run --concurrency 32 --jobs 150 --count 8 --megapixels 12
 
-Uses a real Redis, a real S3 server and the front of a real worker. In place of the engine, a process answers at once
-with the checksum of the pixels. Every answer is compared with the checksum of Pillow's pixels.
+Uses a real Redis, a real S3 server and the front of a real worker. In place of the engine, a process answers
+with the checksum of the pixels, at once or at a steady `--rate`. Every answer is compared with the checksum of Pillow's
+pixels. Where `perf` can count, the instructions of the front outside the kernel are shown, which other work on the
+machine hardly changes.
 """
 
 import argparse
@@ -28,6 +31,7 @@ from PIL import Image as Pillow
 from benchmarks.client import client_config
 from benchmarks.engine.photos import LARGE, Format, make_photos
 from benchmarks.figures import machine, write_json
+from benchmarks.instructions import InstructionCount, can_count, counting
 from benchmarks.queue.processes import cpu_seconds, descendants
 from stoop import AsyncClient
 from stoop.config import ProducerConfig
@@ -56,7 +60,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
             store = s3.client()
             for number, photo in enumerate(photos):
                 store.put_object(Bucket=s3.bucket, Key=_key(number), Body=photo)
-            with _front(folder, redis, s3) as front:
+            with _front(folder, redis, s3, arguments.rate) as front:
                 run = _Run(front, [_checksum(photo) for photo in photos], client_config(redis, s3, lane=_LANE))
                 found = asyncio.run(run.go(arguments.concurrency, arguments.jobs))
     document = {"kind": "front", "machine": machine("cpu"), "concurrency": arguments.concurrency, **found}
@@ -69,6 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=2000)
     parser.add_argument("--concurrency", type=int, default=64)
+    parser.add_argument("--rate", type=float, default=0.0, help="answers of the engine a second; 0: it answers at once")
     parser.add_argument("--count", type=int, default=100, help="different photos")
     parser.add_argument("--megapixels", type=float, help="of each photo; by default 850 x 600 pixels")
     parser.add_argument("--photos", type=Path, default=Path(tempfile.gettempdir()) / "stoop-photos", help="folder")
@@ -93,7 +98,7 @@ def _checksum(jpeg: bytes) -> str:
 
 
 @contextlib.contextmanager
-def _front(folder: Path, redis: EmbeddedRedis, s3: EmbeddedS3) -> Iterator["_Front"]:
+def _front(folder: Path, redis: EmbeddedRedis, s3: EmbeddedS3, rate: float) -> Iterator["_Front"]:
     ready = folder / "ready"
     settings = {
         "STOOP_REDIS_URL": redis.url,
@@ -102,6 +107,7 @@ def _front(folder: Path, redis: EmbeddedRedis, s3: EmbeddedS3) -> Iterator["_Fro
         "STOOP_LANES": _LANE,
         "STOOP_READY_FILE": str(ready),
         "STOOP_DRAIN_SECONDS": "1",
+        "FRONT_ENGINE_RATE": str(rate),
     }
     with (folder / "worker.log").open("wb") as log:
         process = subprocess.Popen(
@@ -157,11 +163,13 @@ class _Run:
         """Warm up with twice `load` jobs, then measure `jobs` jobs."""
         async with AsyncClient(self.config) as client:
             await self._ask(client, load, 2 * load)
-            before, began = self.front.spent(), time.perf_counter()
-            await self._ask(client, load, jobs)
-            seconds, after = time.perf_counter() - began, self.front.spent()
+            with counting(self.front.process) if can_count() else contextlib.nullcontext(InstructionCount()) as count:
+                before, began = self.front.spent(), time.perf_counter()
+                await self._ask(client, load, jobs)
+                seconds, after = time.perf_counter() - began, self.front.spent()
         cpu_ms = {name: 1e3 * (after[name] - before.get(name, 0.0)) / jobs for name in after}
-        return {"jobs": jobs, "jobs_per_second": jobs / seconds, "cpu_ms_per_job": cpu_ms}
+        figures = {"jobs": jobs, "jobs_per_second": jobs / seconds, "cpu_ms_per_job": cpu_ms}
+        return {**figures, "instructions_per_job": count.counted / jobs}
 
     async def _ask(self, client: AsyncClient, load: int, jobs: int) -> None:
         last = self.asked + jobs
@@ -188,6 +196,8 @@ def _print(document: Mapping[str, Any]) -> None:
     other = sum(cost for name, cost in spent.items() if name not in _PARTS)
     print(f"{'other threads':<26} {other:>7.3f}")
     print(f"{'front, CPU ms a job':<26} {front:>7.2f}")
+    if instructions := document["instructions_per_job"]:
+        print(f"{'front, instructions a job':<26} {instructions:>11,.0f}")
     print(f"beside it: the engine's process {engine:.2f}; {document['jobs_per_second']:.0f} jobs/s")
 
 

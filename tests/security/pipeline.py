@@ -130,12 +130,13 @@ async def _worker(
     broker = RedisBroker(BrokerConfig(url=servers.redis_url, worker=name, lease=SECONDS))
     publisher, metrics = Publisher(broker, Identity(name, "scripted")), Metrics()
     allowed = AllowedBuckets.read([f"{BUCKET}/in", f"acme={BUCKET}/acme"])
-    async with running_web(authority.trust, authority.server(HOST)) as web:
+    store = FetchConfig(max_bytes=1 << 20, allowed=allowed)
+    async with (
+        running_web(authority.trust, authority.server(HOST)) as web,
+        Fetcher(store, https=_https(web)) as fetcher,
+    ):
         _furnish(web, cases)
-        with (
-            ThreadPoolExecutor(2, "image") as pool,
-            Fetcher(FetchConfig(max_bytes=1 << 20, allowed=allowed), https=_https(web)) as fetcher,
-        ):
+        with ThreadPoolExecutor(2, "image") as pool:
             preparer = ImagePreparer(pool, _LIMITS, CropGeometry())
             budgets = Budgets(Budget(64 << 20), Budget(2), Budget(64 << 20), largest=1 << 20)
             executor = Executor(Images(fetcher, preparer, budgets), relay, publisher, Sampling(), metrics, keys=keys)

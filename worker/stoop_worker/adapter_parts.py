@@ -1,7 +1,7 @@
 """Builds the parts that fetch adapters, if these come from an address."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -40,8 +40,8 @@ def adapter_settings(config: WorkerConfig) -> dict[str, Any]:
     return {"adapters": folder, "resident_adapters": config.resident_adapters or _RESIDENT}
 
 
-@contextlib.contextmanager
-def running_adapters(config: WorkerConfig) -> Iterator[AdapterCache | None]:
+@contextlib.asynccontextmanager
+async def running_adapters(config: WorkerConfig) -> AsyncIterator[AdapterCache | None]:
     """Build the parts for a worker, and end their threads with the `with`; None if no adapter is fetched."""
     if config.adapters is None or not config.fetches_adapters:
         yield None
@@ -56,7 +56,7 @@ def running_adapters(config: WorkerConfig) -> Iterator[AdapterCache | None]:
         concurrency=_CONCURRENCY,
     )
     plain = HttpsConfig(max_bytes=largest, timeout=_SECONDS, accept="*/*")
-    with Fetcher(store) as fetcher:
+    async with Fetcher(store) as fetcher:
         source = AdapterSource(
             config.adapters,
             s3=fetcher.fetch,

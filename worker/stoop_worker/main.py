@@ -138,8 +138,10 @@ async def _built(
     permits = _permits(config, ready.device)
     async with contextlib.AsyncExitStack() as running:
         spans = await running.enter_async_context(running_spans(identity, url))
-        images, recordings = running.enter_context(running_media(config, ready, engine.shared_pixels, metrics))
-        adapters = running.enter_context(running_adapters(config))
+        images, recordings = await running.enter_async_context(
+            running_media(config, ready, engine.shared_pixels, metrics)
+        )
+        adapters = await running.enter_async_context(running_adapters(config))
         outputs = running.enter_context(running_outputs(config))
         dialect = CeleryDialect(
             _celery(config, permits.count),

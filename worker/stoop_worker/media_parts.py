@@ -5,7 +5,7 @@ outputs.
 import contextlib
 import importlib.util
 import os
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Executor
 
 from stoop_worker.audio import AudioLimits, MelGeometry
@@ -29,11 +29,11 @@ _MOST_THREADS = 6  # more decode hardly faster, and take the interpreter from th
 _RESERVED_SHARE = 8  # one byte or window of this number is reserved for the first lane
 
 
-@contextlib.contextmanager
-def running_media(
+@contextlib.asynccontextmanager
+async def running_media(
     config: WorkerConfig, ready: Ready, shared_pixels: SharedPixels, metrics: Metrics
-) -> Iterator[tuple[Images, Recordings | None]]:
-    """Build the parts for a worker whose engine is ready, and end their threads with the `with`.
+) -> AsyncIterator[tuple[Images, Recordings | None]]:
+    """Build the parts for a worker whose engine is ready, and end their connections and threads with the `with`.
 
     Only a model of speech has `Recordings`. Raises `ConfigError` if it lacks the library that decodes them.
     """
@@ -43,22 +43,20 @@ def running_media(
     limits = ImageLimits(max_bytes=config.max_image_bytes, max_pixels=config.max_image_pixels)
     hears = isinstance(ready.preparation, MelGeometry)
     largest = config.max_audio_bytes if hears else config.max_image_bytes
-    with (
-        image_pool(threads) as pool,
-        Fetcher(store_of(config, largest), https=_https(config, largest)) as fetcher,
-    ):
-        # a GPU cuts and resizes images quicker than the front's threads
-        on_device = ready.device != "cpu"
-        preparer = ImagePreparer(pool, limits, _preparation(ready), shared_pixels.empty, on_device)
-        budgets = Budgets(
-            encoded=Budget(config.max_fetched_bytes, reserved=config.max_fetched_bytes // _RESERVED_SHARE),
-            threads=Budget(threads, reserved=reserved),
-            pixels=Budget(config.max_decoded_bytes, reserved=config.max_decoded_bytes // _RESERVED_SHARE),
-            largest=largest,
-        )
-        counted = CountedFetcher(fetcher, metrics)
-        recordings = _recordings(config, ready, counted, pool, budgets, shared_pixels)
-        yield Images(counted, preparer, budgets), recordings
+    with image_pool(threads) as pool:
+        async with Fetcher(store_of(config, largest), https=_https(config, largest)) as fetcher:
+            # a GPU cuts and resizes images quicker than the front's threads
+            on_device = ready.device != "cpu"
+            preparer = ImagePreparer(pool, limits, _preparation(ready), shared_pixels.empty, on_device)
+            budgets = Budgets(
+                encoded=Budget(config.max_fetched_bytes, reserved=config.max_fetched_bytes // _RESERVED_SHARE),
+                threads=Budget(threads, reserved=reserved),
+                pixels=Budget(config.max_decoded_bytes, reserved=config.max_decoded_bytes // _RESERVED_SHARE),
+                largest=largest,
+            )
+            counted = CountedFetcher(fetcher, metrics)
+            recordings = _recordings(config, ready, counted, pool, budgets, shared_pixels)
+            yield Images(counted, preparer, budgets), recordings
 
 
 def _preparation(ready: Ready) -> Preparation:

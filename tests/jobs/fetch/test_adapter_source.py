@@ -51,7 +51,7 @@ async def test_an_object_of_a_bucket(s3: EmbeddedS3, monkeypatch: pytest.MonkeyP
     for name, value in s3.environment.items():
         monkeypatch.setenv(name, value)
     s3.client().put_object(Bucket=s3.bucket, Key="tuned/cats@3.pt", Body=b"weights")
-    with Fetcher(FetchConfig(timeout=10)) as fetcher:
+    async with Fetcher(FetchConfig(timeout=10)) as fetcher:
         found = source(f"s3://{s3.bucket}/tuned/{{id}}.pt", s3=fetcher.fetch)
         assert await found.fetch("cats@3") == b"weights"
         with pytest.raises(Rejected, match="there is no adapter 'dogs'") as raised:

@@ -5,7 +5,7 @@ import base64
 import dataclasses
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -49,8 +49,8 @@ def store(s3: EmbeddedS3, monkeypatch: pytest.MonkeyPatch) -> EmbeddedS3:
 
 
 @pytest.fixture
-def fetcher(store: EmbeddedS3) -> Iterator[Fetcher]:
-    with Fetcher(FetchConfig(timeout=10)) as fetcher:
+async def fetcher(store: EmbeddedS3) -> AsyncIterator[Fetcher]:
+    async with Fetcher(FetchConfig(timeout=10)) as fetcher:
         yield fetcher
 
 
@@ -67,7 +67,7 @@ async def test_many_at_once_do_not_mix(store: EmbeddedS3) -> None:
     images = {f"many/{number}": bytes([number]) * (1000 * number) for number in range(40)}
     for key, image in images.items():
         client.put_object(Bucket=store.bucket, Key=key, Body=image)
-    with Fetcher(FetchConfig(concurrency=4)) as fetcher:
+    async with Fetcher(FetchConfig(concurrency=4)) as fetcher:
         fetched = await asyncio.gather(*(fetcher.fetch(f"s3://{store.bucket}/{key}") for key in images))
     assert fetched == list(images.values())
 
@@ -111,7 +111,7 @@ async def test_settings_name_the_store_without_variables(store: EmbeddedS3, monk
     monkeypatch.delenv("AWS_ENDPOINT_URL_S3")
     store.client().put_object(Bucket=store.bucket, Key="by-settings", Body=b"bytes")
     config = FetchConfig(endpoint=store.endpoint, region=store.region, path_style=True)
-    with Fetcher(config) as fetcher:
+    async with Fetcher(config) as fetcher:
         assert await fetcher.fetch(f"s3://{store.bucket}/by-settings") == b"bytes"
 
 
@@ -128,16 +128,17 @@ async def test_a_missing_bucket(fetcher: Fetcher) -> None:
 async def test_the_byte_limit_is_exact(store: EmbeddedS3) -> None:
     store.client().put_object(Bucket=store.bucket, Key="thousand", Body=bytes(1000))
     address = f"s3://{store.bucket}/thousand"
-    with Fetcher(FetchConfig(max_bytes=1000)) as fetcher:
+    async with Fetcher(FetchConfig(max_bytes=1000)) as fetcher:
         assert len(await fetcher.fetch(address)) == 1000
-    with Fetcher(FetchConfig(max_bytes=999)) as fetcher, pytest.raises(ImageTooLarge, match="at most 999"):
-        await fetcher.fetch(address)
+    async with Fetcher(FetchConfig(max_bytes=999)) as fetcher:
+        with pytest.raises(ImageTooLarge, match="at most 999"):
+            await fetcher.fetch(address)
 
 
 async def test_buckets_and_prefixes_are_allowed_by_name(store: EmbeddedS3) -> None:
     for key in ("mine/a", "mineral/a"):
         store.client().put_object(Bucket=store.bucket, Key=key, Body=b"bytes")
-    with Fetcher(FetchConfig(allowed=AllowedBuckets.read(["other", f"{store.bucket}/mine"]))) as fetcher:
+    async with Fetcher(FetchConfig(allowed=AllowedBuckets.read(["other", f"{store.bucket}/mine"]))) as fetcher:
         assert await fetcher.fetch(f"s3://{store.bucket}/mine/a") == b"bytes"
         with pytest.raises(ImageForbidden, match="not allowed"):
             await fetcher.fetch(f"s3://{store.bucket}/mineral/a")
@@ -146,7 +147,7 @@ async def test_buckets_and_prefixes_are_allowed_by_name(store: EmbeddedS3) -> No
 async def test_a_tenant_reads_its_own_prefix_only(store: EmbeddedS3) -> None:
     store.client().put_object(Bucket=store.bucket, Key="acme/a", Body=b"bytes")
     allowed = AllowedBuckets.read([f"acme={store.bucket}/acme", f"rival={store.bucket}/rival"])
-    with Fetcher(FetchConfig(allowed=allowed)) as fetcher:
+    async with Fetcher(FetchConfig(allowed=allowed)) as fetcher:
         assert await fetcher.fetch(f"s3://{store.bucket}/acme/a", "acme") == b"bytes"
         for tenant in ("rival", "guest", None):
             with pytest.raises(ImageForbidden, match="not allowed"):
@@ -155,15 +156,17 @@ async def test_a_tenant_reads_its_own_prefix_only(store: EmbeddedS3) -> None:
 
 async def test_wrong_credentials_are_the_workers_fault(store: EmbeddedS3, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
-    with Fetcher(FetchConfig()) as fetcher, pytest.raises(StorageUnavailable, match="SignatureDoesNotMatch"):
-        await fetcher.fetch(f"s3://{store.bucket}/any")
+    async with Fetcher(FetchConfig()) as fetcher:
+        with pytest.raises(StorageUnavailable, match="SignatureDoesNotMatch"):
+            await fetcher.fetch(f"s3://{store.bucket}/any")
 
 
 async def test_no_credentials_are_the_workers_fault(store: EmbeddedS3, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    with Fetcher(FetchConfig()) as fetcher, pytest.raises(StorageUnavailable, match="set AWS_ACCESS_KEY_ID"):
-        await fetcher.fetch(f"s3://{store.bucket}/any")
+    async with Fetcher(FetchConfig()) as fetcher:
+        with pytest.raises(StorageUnavailable, match="set AWS_ACCESS_KEY_ID"):
+            await fetcher.fetch(f"s3://{store.bucket}/any")
 
 
 async def test_versions() -> None:
@@ -173,7 +176,7 @@ async def test_versions() -> None:
     server.start()
     try:
         host, port = server.get_host_and_port()
-        with Fetcher(FetchConfig(endpoint=f"http://{host}:{port}")) as fetcher:
+        async with Fetcher(FetchConfig(endpoint=f"http://{host}:{port}")) as fetcher:
             client = EmbeddedS3(f"http://{host}:{port}", "AKIAKEY", "hidden", "us-east-1", "versions").client()
             client.create_bucket(Bucket="versions")
             client.put_bucket_versioning(Bucket="versions", VersioningConfiguration={"Status": "Enabled"})
@@ -188,7 +191,7 @@ async def test_versions() -> None:
 
 
 async def test_inline_images() -> None:
-    with Fetcher(FetchConfig(max_bytes=5)) as fetcher:
+    async with Fetcher(FetchConfig(max_bytes=5)) as fetcher:
         assert await fetcher.fetch("data:image/png;base64," + base64.b64encode(b"image").decode()) == b"image"
         with pytest.raises(ImageTooLarge):
             await fetcher.fetch("data:image/png;base64," + base64.b64encode(b"images").decode())
@@ -197,8 +200,9 @@ async def test_inline_images() -> None:
 
 
 async def test_https_is_refused() -> None:
-    with Fetcher(FetchConfig()) as fetcher, pytest.raises(ImageAddressInvalid, match="https addresses are not enabled"):
-        await fetcher.fetch("https://example.org/image.jpg")
+    async with Fetcher(FetchConfig()) as fetcher:
+        with pytest.raises(ImageAddressInvalid, match="https addresses are not enabled"):
+            await fetcher.fetch("https://example.org/image.jpg")
 
 
 @pytest.mark.parametrize(
@@ -346,8 +350,9 @@ async def test_a_server_error_is_tried_once_more() -> None:
 
 async def test_nobody_listens(unused_tcp_port: int) -> None:
     config = FetchConfig(endpoint=f"http://127.0.0.1:{unused_tcp_port}")
-    with Fetcher(config) as fetcher, pytest.raises(StorageUnavailable, match="does not answer"):
-        await fetcher.fetch("s3://bucket/key")
+    async with Fetcher(config) as fetcher:
+        with pytest.raises(StorageUnavailable, match="does not answer"):
+            await fetcher.fetch("s3://bucket/key")
 
 
 def test_an_endpoint_that_is_no_address() -> None:
@@ -357,12 +362,12 @@ def test_an_endpoint_that_is_no_address() -> None:
 
 
 async def test_closing_twice_is_harmless_and_ends_the_threads(store: EmbeddedS3) -> None:
-    store.client().put_object(Bucket=store.bucket, Key="closing", Body=b"bytes")
-    with Fetcher(FetchConfig()) as fetcher:
-        await fetcher.fetch(f"s3://{store.bucket}/closing")
+    async with Fetcher(FetchConfig()) as fetcher:
+        with pytest.raises(ImageNotFound):
+            await fetcher.fetch(f"s3://{store.bucket}/boto3 reads this on a thread")
         threads = [thread for thread in threading.enumerate() if thread.name.startswith("fetch")]
         assert threads
-    fetcher.close()
+    await fetcher.close()
     for thread in threads:
         thread.join(10)
         assert not thread.is_alive()
@@ -390,7 +395,7 @@ async def _store(answer: Answer, **changes: float) -> AsyncIterator[Fetcher]:
     port = server.sockets[0].getsockname()[1]
     config = dataclasses.replace(FetchConfig(endpoint=f"http://127.0.0.1:{port}", timeout=10), **changes)  # type: ignore[arg-type]
     try:
-        with Fetcher(config) as fetcher:
+        async with Fetcher(config) as fetcher:
             yield fetcher
     finally:
         server.close()

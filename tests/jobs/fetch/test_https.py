@@ -313,10 +313,11 @@ async def test_a_cancelled_fetch_hangs_up(web: Web) -> None:
 
 async def test_the_fetcher_asks_web_servers_only_where_it_may(web: Web) -> None:
     store = FetchConfig(endpoint="http://127.0.0.1:9", region="nowhere")
-    with Fetcher(store, https=fetcher(web)) as allowed:
+    async with Fetcher(store, https=fetcher(web)) as allowed:
         assert await allowed.fetch(IMAGE) == b"image"
-    with Fetcher(store) as careful, pytest.raises(ImageAddressInvalid, match="not enabled"):
-        await careful.fetch(IMAGE)
+    async with Fetcher(store) as careful:
+        with pytest.raises(ImageAddressInvalid, match="not enabled"):
+            await careful.fetch(IMAGE)
 
 
 async def test_the_systems_own_resolver() -> None:

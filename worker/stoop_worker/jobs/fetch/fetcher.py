@@ -1,6 +1,7 @@
 """Reads image addresses: objects of an S3 store, inline images and, if allowed, images on web servers.
 
-boto3 blocks, so its calls run on the fetcher's own threads; the event loop waits and enforces the time limit.
+Ordinary objects are read on the event loop. What is left to boto3, which blocks, runs on the fetcher's own threads; the
+event loop waits and enforces the time limit.
 """
 
 import asyncio
@@ -32,6 +33,7 @@ from stoop_worker.errors import (
 )
 from stoop_worker.jobs.budget import Budget
 from stoop_worker.jobs.fetch.address import ObjectAddress, is_inline, parse_object, unpack_inline
+from stoop_worker.jobs.fetch.direct import DirectStore
 from stoop_worker.jobs.fetch.https import HttpsFetcher
 
 if TYPE_CHECKING:
@@ -78,7 +80,7 @@ class FetchConfig:
 
 
 class Fetcher:
-    """Fetches images, `concurrency` at once; a context manager that ends its threads.
+    """Fetches images, `concurrency` at once; an asynchronous context manager that ends its connections and threads.
 
     It reserves half of them for the first priority. Without `https` it refuses images on web servers.
     """
@@ -86,7 +88,9 @@ class Fetcher:
     def __init__(self, config: FetchConfig, *, https: HttpsFetcher | None = None) -> None:
         self._config = config
         self._https = https
-        self._client = connect_store(config)
+        core = store_session()
+        self._client = connect_store(config, core)
+        self._direct = _direct(config, self._client, core)
         self._pool = ThreadPoolExecutor(config.concurrency, "fetch")
         # so that an image's time limit starts with its fetch, not when it joins the pool's queue
         self._permits = Budget(config.concurrency, reserved=_reserved(config.concurrency))
@@ -112,7 +116,8 @@ class Fetcher:
         download = _Download(self._client, address, self._config.max_bytes)
         try:
             async with asyncio.timeout(self._config.timeout):
-                return await self._on_thread(download.run)
+                found = await self._direct.get(address, self._config.max_bytes)
+                return await self._on_thread(download.run) if found is None else found
         except TimeoutError:
             raise ImageTimeout(f"{address} did not arrive in {self._config.timeout:g} s") from None
         finally:
@@ -121,18 +126,19 @@ class Fetcher:
     async def _on_thread(self, work: Callable[[], _Value]) -> _Value:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Release the connections and threads, without waiting for a thread that still reads; idempotent."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._client.close()
+        await self._direct.close()
 
-    def __enter__(self) -> "Fetcher":
+    async def __aenter__(self) -> "Fetcher":
         return self
 
-    def __exit__(
+    async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        await self.close()
 
 
 class _Download:
@@ -198,13 +204,30 @@ def _reserved(concurrency: int) -> int:
     return min(concurrency - 1, max(1, concurrency // 2))
 
 
-def connect_store(config: FetchConfig) -> "S3Client":
-    """Return a client of the object store that threads may share; raises `ConfigError`."""
+def store_session() -> botocore.session.Session:
+    """Return a session with the credentials that the AWS variables, files or roles give."""
     core = botocore.session.Session()
     # the date of an object is never read, and parsing it takes a tenth of a GET
     core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=str)
+    return core
+
+
+def _direct(config: FetchConfig, client: "S3Client", core: botocore.session.Session) -> DirectStore:
+    authorities = core.get_config_variable("ca_bundle") or os.environ.get("REQUESTS_CA_BUNDLE") or True
+    return DirectStore(
+        client,
+        core.get_credentials(),
+        authorities=authorities,
+        connections=config.concurrency,
+        connect_timeout=config.connect_timeout,
+        read_timeout=config.read_timeout,
+    )
+
+
+def connect_store(config: FetchConfig, core: botocore.session.Session | None = None) -> "S3Client":
+    """Return a client of the object store that threads may share; raises `ConfigError`."""
     try:
-        return boto3.session.Session(botocore_session=core).client(
+        return boto3.session.Session(botocore_session=core or store_session()).client(
             "s3",
             endpoint_url=config.endpoint,
             region_name=config.region or os.environ.get("AWS_REGION"),

@@ -1,0 +1,158 @@
+"""Reads ordinary objects of an S3 store on the event loop; everything unusual is left to boto3.
+
+A GET by boto3 takes a thread and three times the CPU time. Most of it goes to its model of the whole API, and to the
+interpreter that the threads hand to each other.
+"""
+
+import ssl
+import urllib.request
+from functools import cache
+from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qs, quote, urlsplit
+
+import aiohttp
+from botocore import exceptions as aws
+from botocore.auth import S3SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials, RefreshableCredentials
+from botocore.httpsession import get_cert_path
+from yarl import URL
+
+from stoop_schemas.address import ObjectAddress
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+__all__ = ["DirectStore"]
+
+_ALGORITHM: Final = "AWS4-HMAC-SHA256"
+_KEY: Final = "key"
+_HEADERS: Final = {"User-Agent": "stoop"}
+_SKIPPED: Final = ("Accept", "Accept-Encoding")
+_BUFFER_BYTES: Final = 4 << 20  # most photos are read without a pause
+_REGION: Final = "x-amz-bucket-region"
+_MOST_BUCKETS: Final = 1000  # jobs name them
+_EXPRESS: Final = "--x-s3"  # buckets whose signatures need a session
+
+
+class DirectStore:
+    """An S3 store, read by aiohttp with botocore's signatures; it belongs to one event loop.
+
+    `client` chooses the endpoint and the region of each bucket. `authorities` is a file of certificates, or True for
+    botocore's own. Times are in seconds. Nothing is read directly without `credentials`, or through a proxy.
+    """
+
+    def __init__(
+        self,
+        client: "S3Client",
+        credentials: Credentials | None,
+        *,
+        authorities: str | bool,
+        connections: int,
+        connect_timeout: float,
+        read_timeout: float,
+    ) -> None:
+        self._client = client
+        self._credentials = credentials
+        self._authorities = authorities
+        self._connections = connections
+        self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout, sock_read=read_timeout)
+        self._buckets: dict[str, _Bucket | None] = {}  # None: left to boto3
+        self._session: aiohttp.ClientSession | None = None
+        self._proxied = not {"http", "https"}.isdisjoint(urllib.request.getproxies())
+
+    async def get(self, address: ObjectAddress, max_bytes: int) -> bytes | None:
+        """Return the object, or None if boto3 has to read it, or has to say why it cannot be read.
+
+        An object of more than `max_bytes` is not read.
+        """
+        bucket = self._bucket(address.bucket)
+        if bucket is None or not _is_plain(address.key):
+            return None
+        url = bucket.url(address)
+        try:
+            async with self._connected().get(
+                URL(url, encoded=True), headers=self._signed(url, bucket.region), allow_redirects=False
+            ) as response:
+                if response.status == 200:
+                    size = response.content_length
+                    return await response.read() if size is not None and size <= max_bytes else None
+                if response.status < 400 or (response.status == 400 and _REGION in response.headers):
+                    self._buckets[address.bucket] = None  # it is elsewhere, and boto3 remembers where
+                return None
+        except (aiohttp.ClientError, TimeoutError, OSError):
+            return None
+
+    async def close(self) -> None:
+        """Close the connections; idempotent."""
+        if self._session is not None:
+            await self._session.close()
+
+    def _connected(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=self._connections, ssl=_trust(self._authorities)),
+                timeout=self._timeout,
+                auto_decompress=False,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                skip_auto_headers=_SKIPPED,
+                read_bufsize=_BUFFER_BYTES,
+            )
+        return self._session
+
+    def _bucket(self, name: str) -> "_Bucket | None":
+        credentials = self._credentials
+        if credentials is None or self._proxied:
+            return None
+        if isinstance(credentials, RefreshableCredentials) and credentials.refresh_needed():
+            return None  # the refresh blocks, and boto3 does it on a thread
+        if name not in self._buckets:
+            if len(self._buckets) == _MOST_BUCKETS:
+                self._buckets.clear()
+            self._buckets[name] = self._find(name)
+        return self._buckets[name]
+
+    def _find(self, name: str) -> "_Bucket | None":
+        if name.endswith(_EXPRESS):
+            return None
+        try:
+            url = self._client.generate_presigned_url("get_object", Params={"Bucket": name, "Key": _KEY})
+        except (aws.BotoCoreError, ValueError):
+            return None
+        return _Bucket.of(url)
+
+    def _signed(self, url: str, region: str) -> dict[str, str]:
+        request = AWSRequest("GET", url, headers=_HEADERS)
+        S3SigV4Auth(self._credentials, "s3", region).add_auth(request)
+        return dict(request.headers.items())
+
+
+class _Bucket:
+    """The address of a bucket, up to the key, and the region for signatures."""
+
+    def __init__(self, base: str, region: str) -> None:
+        self._base = base
+        self.region = region
+
+    @classmethod
+    def of(cls, presigned: str) -> "_Bucket | None":
+        """Read both from a presigned URL of the object `_KEY`; None if it is signed in an unusual way."""
+        parts = urlsplit(presigned)
+        signed = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        _, _, region, service, _ = f"{signed.get('X-Amz-Credential', '')}////".split("/", 4)
+        usual = signed.get("X-Amz-Algorithm") == _ALGORITHM and service == "s3" and parts.path.endswith(f"/{_KEY}")
+        return cls(f"{parts.scheme}://{parts.netloc}{parts.path.removesuffix(_KEY)}", region) if usual else None
+
+    def url(self, address: ObjectAddress) -> str:
+        version = f"?versionId={quote(address.version, safe='')}" if address.version else ""
+        return f"{self._base}{quote(address.key, safe='/~')}{version}"
+
+
+@cache
+def _trust(authorities: str | bool) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=get_cert_path(authorities))
+
+
+def _is_plain(key: str) -> bool:
+    """Return whether no server or library may resolve the steps of a key to another one."""
+    return not any(step in ("", ".", "..") for step in key.split("/"))
