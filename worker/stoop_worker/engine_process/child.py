@@ -13,8 +13,8 @@ from queue import SimpleQueue
 from typing import Final
 
 from stoop_worker.engine.request import Request
-from stoop_worker.engine_process.frames import receive_async, send
-from stoop_worker.engine_process.pixels import SharedPixels, as_memfd
+from stoop_worker.engine_process.frames import receive_async, send, send_now
+from stoop_worker.engine_process.pixels import SharedPixels, as_memfd, layouts_of
 from stoop_worker.engine_process.protocol import Abort, EngineSettings, Loading, NotReady, Ready, Report, Submit
 from stoop_worker.errors import EngineFault
 
@@ -35,31 +35,39 @@ class Child:
     _reader: asyncio.StreamReader
     _pipe: asyncio.ReadTransport
     _shared_pixels: SharedPixels
-    _outbox: "SimpleQueue[object]"  # emptied by its own thread, so that a slow child does not block the loop
+    # what cannot be sent at once goes through its own thread, so that a slow child does not block the loop
+    _outbox: "SimpleQueue[object]"
+    _put: int = 0  # written by the event loop
+    _taken: int = 0  # written by the thread
 
     @classmethod
     async def start(cls, program: Sequence[str], settings: EngineSettings, shared_pixels: SharedPixels) -> "Child":
         """Start a child, and send it the engine's settings and the memory for pixels."""
         ours, theirs = socket.socketpair()
         receiving, sending = os.pipe()
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *program,
-                *map(str, (os.getpid(), theirs.fileno(), sending)),
-                stdin=asyncio.subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(), sending),
-                env={name: value for name, value in os.environ.items() if not name.startswith(("STOOP_", "AWS_"))},
-                start_new_session=True,  # Ctrl-C in a terminal must reach only the front, which still needs the engine
-            )
-        finally:
-            theirs.close()
-            os.close(sending)
         reader = asyncio.StreamReader()
-        pipe, _ = await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(receiving, "rb", buffering=0)
-        )
+        with contextlib.ExitStack() as unless_started:
+            unless_started.enter_context(ours)
+            reports = unless_started.enter_context(os.fdopen(receiving, "rb", buffering=0))
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *program,
+                    *map(str, (os.getpid(), theirs.fileno(), sending)),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    pass_fds=(theirs.fileno(), sending),
+                    env={name: value for name, value in os.environ.items() if not name.startswith(("STOOP_", "AWS_"))},
+                    # Ctrl-C in a terminal must reach only the front, which still needs the engine
+                    start_new_session=True,
+                )
+            finally:
+                theirs.close()
+                os.close(sending)
+            pipe, _ = await asyncio.get_running_loop().connect_read_pipe(
+                lambda: asyncio.StreamReaderProtocol(reader), reports
+            )
+            unless_started.pop_all()
         child = cls(process, ours, reader, pipe, shared_pixels, SimpleQueue())
-        child._outbox.put(settings)
+        child._put_out(settings)
         threading.Thread(target=child._send_outbox, name="engine outbox", daemon=True).start()
         return child
 
@@ -86,15 +94,19 @@ class Child:
 
     def submit(self, request: Request) -> None:
         """Hand a request over; the caller keeps its pixels in the shared file until its last output."""
-        self._outbox.put(request)
+        layouts = layouts_of(request.media, self._shared_pixels)
+        if layouts is None:
+            self._put_out(request)
+        else:
+            self._send_or_put_out(Submit(replace(request, media=()), layouts))
 
     def abort(self, request_id: str) -> None:
         """End a request within one step."""
-        self._outbox.put(Abort(request_id))
+        self._send_or_put_out(Abort(request_id))
 
     def stop(self) -> None:
         """Let the child end after its current step."""
-        self._outbox.put(None)
+        self._put_out(None)
 
     def kill(self) -> None:
         """End the child now."""
@@ -120,17 +132,33 @@ class Child:
             self.stop()
             self._pipe.close()
 
+    def _send_or_put_out(self, message: Submit | Abort) -> None:
+        """Send a message at once if nothing waits before it, because waking a thread takes longer than sending."""
+        if self._put != self._taken:
+            self._put_out(message)
+            return
+        with contextlib.suppress(OSError):  # the child has ended, and its reports say so
+            if rest := send_now(self._socket, message):
+                self._put_out(rest)
+
+    def _put_out(self, value: object) -> None:
+        self._put += 1
+        self._outbox.put(value)
+
     def _send_outbox(self) -> None:
         """Send the outbox's messages, until the outbox or the child ends."""
         with self._socket, contextlib.suppress(OSError):
             while (value := self._outbox.get()) is not None:
                 self._send(value)
                 del value  # while this thread waits, it must not hold a request's pixels
+                self._taken += 1
 
     def _send(self, value: object) -> None:
         match value:
             case Request():
                 self._send_request(value)
+            case bytes():
+                self._socket.sendall(value)
             case EngineSettings():
                 send(self._socket, value, self._shared_pixels.file)
             case _:

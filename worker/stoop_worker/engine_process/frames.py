@@ -4,12 +4,13 @@ Pickle is safe here: both ends are this program, one the parent of the other, an
 """
 
 import asyncio
+import contextlib
 import pickle
 import socket
 import struct
 from typing import Any, BinaryIO
 
-__all__ = ["receive", "receive_async", "send", "write"]
+__all__ = ["receive", "receive_async", "send", "send_now", "write"]
 
 _HEADER = struct.Struct("!Q")
 
@@ -19,6 +20,14 @@ def send(connection: socket.socket, value: object, file: int | None = None) -> N
     frame = memoryview(_pack(value))
     sent = 0 if file is None else socket.send_fds(connection, [frame], [file])
     connection.sendall(frame[sent:])
+
+
+def send_now(connection: socket.socket, value: object) -> bytes:
+    """Send as much of one value as the connection takes at once; return the rest. Raises OSError."""
+    frame = _pack(value)
+    with contextlib.suppress(BlockingIOError):
+        return frame[connection.send(frame, socket.MSG_DONTWAIT) :]
+    return frame
 
 
 def receive(connection: socket.socket) -> tuple[Any, int | None]:

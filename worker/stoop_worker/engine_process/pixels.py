@@ -27,7 +27,7 @@ from stoop_worker.engine.request import Media
 from stoop_worker.engine_process.extents import Extent, Extents, whole_pages
 from stoop_worker.images import Crops, Image, Tiling
 
-__all__ = ["Layout", "SharedPixels", "as_memfd", "bytes_of", "map_images", "map_shared"]
+__all__ = ["Layout", "SharedPixels", "as_memfd", "bytes_of", "layouts_of", "map_images", "map_shared"]
 
 _Pixels = npt.NDArray[np.uint8]
 
@@ -170,6 +170,17 @@ def map_shared(file: int) -> _Pixels:
     The map is writable, because torch copies read-only arrays; no code writes to it.
     """
     return _map(file)
+
+
+def layouts_of(media: Sequence[Media], shared: SharedPixels) -> tuple[Layout, ...] | None:
+    """Return the layouts of images that all lie in the shared file; None if one of them lies elsewhere."""
+    layouts = []
+    for image in media:
+        start = shared.start_of(bytes_of(image))
+        if start is None:
+            return None
+        layouts.append(Layout.of(image, start, shared=True))
+    return tuple(layouts)
 
 
 @contextlib.contextmanager

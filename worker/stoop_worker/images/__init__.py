@@ -12,7 +12,7 @@ pool.py         the threads that decode and cut
 
 from stoop_worker.images.crops import Crops, cut
 from stoop_worker.images.load import Allocate, Image, ImageLimits, load
-from stoop_worker.images.measure import decoded_bytes
+from stoop_worker.images.measure import decoded_bytes, quickly_decoded_bytes
 from stoop_worker.images.patches import ANY_PIXELS, PatchRule, PixelLimits, fit, fitting_size
 from stoop_worker.images.pool import image_pool
 from stoop_worker.images.preparation import Preparation, made_ready
@@ -36,5 +36,6 @@ __all__ = [
     "image_pool",
     "load",
     "made_ready",
+    "quickly_decoded_bytes",
     "select_tiling",
 ]

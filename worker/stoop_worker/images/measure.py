@@ -2,11 +2,14 @@
 
 import io
 
+import simplejpeg
 from PIL import Image as Pillow
 
 from stoop_worker.images.load import ImageLimits
 
-__all__ = ["decoded_bytes"]
+__all__ = ["decoded_bytes", "quickly_decoded_bytes"]
+
+_HEADER_BYTES = 1 << 16  # more than a photo has before its frame, unless it contains profiles or previews
 
 
 def decoded_bytes(encoded: bytes, limits: ImageLimits) -> int:
@@ -16,4 +19,18 @@ def decoded_bytes(encoded: bytes, limits: ImageLimits) -> int:
             width, height = opened.size
     except Exception:  # on hostile bytes Pillow's readers raise nearly everything; `load` reports the reason
         return 0
+    return 3 * width * height if width * height <= limits.max_pixels else 0
+
+
+def quickly_decoded_bytes(encoded: bytes, limits: ImageLimits) -> int | None:
+    """Return what `decoded_bytes` does, within microseconds; None if only that function can tell.
+
+    It knows JPEGs, and reads nothing but their beginning.
+    """
+    if "JPEG" not in limits.formats or not encoded.startswith(b"\xff\xd8\xff"):
+        return None
+    try:
+        height, width, *_ = simplejpeg.decode_jpeg_header(memoryview(encoded)[:_HEADER_BYTES])
+    except ValueError:
+        return None
     return 3 * width * height if width * height <= limits.max_pixels else 0

@@ -14,7 +14,7 @@ import aiohttp
 from botocore import exceptions as aws
 from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
-from botocore.credentials import Credentials, RefreshableCredentials
+from botocore.credentials import Credentials, ReadOnlyCredentials, RefreshableCredentials
 from botocore.httpsession import get_cert_path
 from yarl import URL
 
@@ -38,8 +38,8 @@ _EXPRESS: Final = "--x-s3"  # buckets whose signatures need a session
 class DirectStore:
     """An S3 store, read by aiohttp with botocore's signatures; it belongs to one event loop.
 
-    `client` chooses the endpoint and the region of each bucket. `authorities` is a file of certificates, or True for
-    botocore's own. Times are in seconds. Nothing is read directly without `credentials`, or through a proxy.
+    `client` chooses the endpoint and the region of each bucket. `authorities` is a file of certificates; None
+    stands for botocore's own. Times are in seconds. Nothing is read directly without `credentials`, or through a proxy.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class DirectStore:
         client: "S3Client",
         credentials: Credentials | None,
         *,
-        authorities: str | bool,
+        authorities: str | None,
         connections: int,
         connect_timeout: float,
         read_timeout: float,
@@ -66,13 +66,16 @@ class DirectStore:
 
         An object of more than `max_bytes` is not read.
         """
+        credentials = self._frozen_credentials()
+        if credentials is None or self._proxied or not _is_plain(address.key):
+            return None
         bucket = self._bucket(address.bucket)
-        if bucket is None or not _is_plain(address.key):
+        if bucket is None:
             return None
         url = bucket.url(address)
         try:
             async with self._connected().get(
-                URL(url, encoded=True), headers=self._signed(url, bucket.region), allow_redirects=False
+                URL(url, encoded=True), headers=_signed(url, bucket.region, credentials), allow_redirects=False
             ) as response:
                 if response.status == 200:
                     size = response.content_length
@@ -100,12 +103,14 @@ class DirectStore:
             )
         return self._session
 
-    def _bucket(self, name: str) -> "_Bucket | None":
-        credentials = self._credentials
-        if credentials is None or self._proxied:
+    def _frozen_credentials(self) -> ReadOnlyCredentials | None:
+        """Return the credentials; None if they must be refreshed first, which blocks: boto3 does it on a thread."""
+        given = self._credentials
+        if given is None or (isinstance(given, RefreshableCredentials) and given.refresh_needed()):
             return None
-        if isinstance(credentials, RefreshableCredentials) and credentials.refresh_needed():
-            return None  # the refresh blocks, and boto3 does it on a thread
+        return given.get_frozen_credentials()
+
+    def _bucket(self, name: str) -> "_Bucket | None":
         if name not in self._buckets:
             if len(self._buckets) == _MOST_BUCKETS:
                 self._buckets.clear()
@@ -120,11 +125,6 @@ class DirectStore:
         except (aws.BotoCoreError, ValueError):
             return None
         return _Bucket.of(url)
-
-    def _signed(self, url: str, region: str) -> dict[str, str]:
-        request = AWSRequest("GET", url, headers=_HEADERS)
-        S3SigV4Auth(self._credentials, "s3", region).add_auth(request)
-        return dict(request.headers.items())
 
 
 class _Bucket:
@@ -148,9 +148,16 @@ class _Bucket:
         return f"{self._base}{quote(address.key, safe='/~')}{version}"
 
 
+def _signed(url: str, region: str, credentials: ReadOnlyCredentials) -> dict[str, str]:
+    """Return the headers of a GET."""
+    request = AWSRequest("GET", url, headers=_HEADERS)
+    S3SigV4Auth(credentials, "s3", region).add_auth(request)
+    return dict(request.headers.items())
+
+
 @cache
-def _trust(authorities: str | bool) -> ssl.SSLContext:
-    return ssl.create_default_context(cafile=get_cert_path(authorities))
+def _trust(authorities: str | None) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=authorities or get_cert_path(True))
 
 
 def _is_plain(key: str) -> bool:

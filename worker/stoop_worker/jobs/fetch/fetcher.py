@@ -213,7 +213,7 @@ def store_session() -> botocore.session.Session:
 
 
 def _direct(config: FetchConfig, client: "S3Client", core: botocore.session.Session) -> DirectStore:
-    authorities = core.get_config_variable("ca_bundle") or os.environ.get("REQUESTS_CA_BUNDLE") or True
+    authorities = core.get_config_variable("ca_bundle") or os.environ.get("REQUESTS_CA_BUNDLE")
     return DirectStore(
         client,
         core.get_credentials(),
