@@ -6,19 +6,19 @@ interpreter that the threads hand to each other.
 
 import ssl
 import urllib.request
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs, quote, urlsplit
 
 import aiohttp
 from botocore import exceptions as aws
-from botocore.auth import S3SigV4Auth
-from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials, ReadOnlyCredentials, RefreshableCredentials
 from botocore.httpsession import get_cert_path
 from yarl import URL
 
 from stoop_schemas.address import ObjectAddress
+from stoop_worker.jobs.fetch.signature import signed_headers
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -28,15 +28,16 @@ __all__ = ["DirectStore"]
 _ALGORITHM: Final = "AWS4-HMAC-SHA256"
 _KEY: Final = "key"
 _HEADERS: Final = {"User-Agent": "stoop"}
+_USUAL_PORTS: Final = {"http": ":80", "https": ":443"}  # which no client names in its Host header
 _SKIPPED: Final = ("Accept", "Accept-Encoding")
 _BUFFER_BYTES: Final = 4 << 20  # most photos are read without a pause
 _REGION: Final = "x-amz-bucket-region"
 _MOST_BUCKETS: Final = 1000  # jobs name them
-_EXPRESS: Final = "--x-s3"  # buckets whose signatures need a session
+_EXPRESS: Final = "-x-s3"  # the end of the names of buckets with signatures of another kind
 
 
 class DirectStore:
-    """An S3 store, read by aiohttp with botocore's signatures; it belongs to one event loop.
+    """An S3 store, read by aiohttp; it belongs to one event loop.
 
     `client` chooses the endpoint and the region of each bucket. `authorities` is a file of certificates; None
     stands for botocore's own. Times are in seconds. Nothing is read directly without `credentials`, or through a proxy.
@@ -58,7 +59,7 @@ class DirectStore:
         self._connections = connections
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout, sock_read=read_timeout)
         self._buckets: dict[str, _Bucket | None] = {}  # None: left to boto3
-        self._session: aiohttp.ClientSession | None = None
+        self._http: aiohttp.ClientSession | None = None
         self._proxied = not {"http", "https"}.isdisjoint(urllib.request.getproxies())
 
     async def get(self, address: ObjectAddress, max_bytes: int) -> bytes | None:
@@ -72,11 +73,11 @@ class DirectStore:
         bucket = self._bucket(address.bucket)
         if bucket is None:
             return None
-        url = bucket.url(address)
+        path, query = bucket.target(address)
+        headers = signed_headers(bucket.host, path, query, region=bucket.region, credentials=credentials)
+        url = URL(f"{bucket.origin}{path}{'?' if query else ''}{query}", encoded=True)
         try:
-            async with self._connected().get(
-                URL(url, encoded=True), headers=_signed(url, bucket.region, credentials), allow_redirects=False
-            ) as response:
+            async with self._connected().get(url, headers=headers, allow_redirects=False) as response:
                 if response.status == 200:
                     size = response.content_length
                     return await response.read() if size is not None and size <= max_bytes else None
@@ -88,20 +89,21 @@ class DirectStore:
 
     async def close(self) -> None:
         """Close the connections; idempotent."""
-        if self._session is not None:
-            await self._session.close()
+        if self._http is not None:
+            await self._http.close()
 
     def _connected(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
+        if self._http is None:
+            self._http = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=self._connections, ssl=_trust(self._authorities)),
+                headers=_HEADERS,
                 timeout=self._timeout,
                 auto_decompress=False,
                 cookie_jar=aiohttp.DummyCookieJar(),
                 skip_auto_headers=_SKIPPED,
                 read_bufsize=_BUFFER_BYTES,
             )
-        return self._session
+        return self._http
 
     def _frozen_credentials(self) -> ReadOnlyCredentials | None:
         """Return the credentials; None if they must be refreshed first, which blocks: boto3 does it on a thread."""
@@ -127,32 +129,30 @@ class DirectStore:
         return _Bucket.of(url)
 
 
+@dataclass(frozen=True, slots=True)
 class _Bucket:
-    """The address of a bucket, up to the key, and the region for signatures."""
+    """The address of a bucket: its paths end in the key. `region` is that of its signatures."""
 
-    def __init__(self, base: str, region: str) -> None:
-        self._base = base
-        self.region = region
+    origin: str
+    host: str
+    path: str
+    region: str
 
     @classmethod
     def of(cls, presigned: str) -> "_Bucket | None":
-        """Read both from a presigned URL of the object `_KEY`; None if it is signed in an unusual way."""
+        """Read it from a presigned URL of the object `_KEY`; None if it is signed in an unusual way."""
         parts = urlsplit(presigned)
         signed = {name: values[0] for name, values in parse_qs(parts.query).items()}
-        _, _, region, service, _ = f"{signed.get('X-Amz-Credential', '')}////".split("/", 4)
-        usual = signed.get("X-Amz-Algorithm") == _ALGORITHM and service == "s3" and parts.path.endswith(f"/{_KEY}")
-        return cls(f"{parts.scheme}://{parts.netloc}{parts.path.removesuffix(_KEY)}", region) if usual else None
+        _, _, region, signed_for, _ = f"{signed.get('X-Amz-Credential', '')}////".split("/", 4)
+        if signed.get("X-Amz-Algorithm") != _ALGORITHM or signed_for != "s3" or not parts.path.endswith(f"/{_KEY}"):
+            return None
+        host = parts.netloc.removesuffix(_USUAL_PORTS.get(parts.scheme, ""))
+        return cls(f"{parts.scheme}://{host}", host, parts.path.removesuffix(_KEY), region)
 
-    def url(self, address: ObjectAddress) -> str:
-        version = f"?versionId={quote(address.version, safe='')}" if address.version else ""
-        return f"{self._base}{quote(address.key, safe='/~')}{version}"
-
-
-def _signed(url: str, region: str, credentials: ReadOnlyCredentials) -> dict[str, str]:
-    """Return the headers of a GET."""
-    request = AWSRequest("GET", url, headers=_HEADERS)
-    S3SigV4Auth(credentials, "s3", region).add_auth(request)
-    return dict(request.headers.items())
+    def target(self, address: ObjectAddress) -> tuple[str, str]:
+        """Return the path and the query of an object, percent-encoded."""
+        version = f"versionId={quote(address.version, safe='')}" if address.version else ""
+        return f"{self.path}{quote(address.key, safe='/~')}", version
 
 
 @cache

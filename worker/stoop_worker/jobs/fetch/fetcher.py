@@ -88,7 +88,7 @@ class Fetcher:
     def __init__(self, config: FetchConfig, *, https: HttpsFetcher | None = None) -> None:
         self._config = config
         self._https = https
-        core = store_session()
+        core = _core()
         self._client = connect_store(config, core)
         self._direct = _direct(config, self._client, core)
         self._pool = ThreadPoolExecutor(config.concurrency, "fetch")
@@ -204,7 +204,7 @@ def _reserved(concurrency: int) -> int:
     return min(concurrency - 1, max(1, concurrency // 2))
 
 
-def store_session() -> botocore.session.Session:
+def _core() -> botocore.session.Session:
     """Return a session with the credentials that the AWS variables, files or roles give."""
     core = botocore.session.Session()
     # the date of an object is never read, and parsing it takes a tenth of a GET
@@ -227,7 +227,7 @@ def _direct(config: FetchConfig, client: "S3Client", core: botocore.session.Sess
 def connect_store(config: FetchConfig, core: botocore.session.Session | None = None) -> "S3Client":
     """Return a client of the object store that threads may share; raises `ConfigError`."""
     try:
-        return boto3.session.Session(botocore_session=core or store_session()).client(
+        return boto3.session.Session(botocore_session=core or _core()).client(
             "s3",
             endpoint_url=config.endpoint,
             region_name=config.region or os.environ.get("AWS_REGION"),
