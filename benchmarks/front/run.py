@@ -43,10 +43,8 @@ _LANE = "bench"
 _START_SECONDS = 60.0
 # the work of a front's threads, by their names
 _PARTS = {
-    "fetch": "objects from S3",
     "image": "pixels of JPEGs",
-    "engine outbox": "hand-over to the engine",
-    "loop": "Redis, events, the rest",
+    "loop": "S3, Redis, events, the rest",
 }
 
 
