@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from stoop_worker.engine_process.frames import receive, receive_async, send, write
+from stoop_worker.engine_process.frames import receive, receive_async, send, send_now, write
 
 Line = tuple[socket.socket, socket.socket]
 
@@ -24,6 +24,17 @@ def test_values_arrive_whole_and_in_order_however_large(line: Line) -> None:
     sending = threading.Thread(target=lambda: [send(line[0], value) for value in values])
     sending.start()
     assert [receive(line[1]) for _ in values] == [(value, None) for value in values]
+    sending.join()
+
+
+def test_a_send_that_must_not_wait_returns_what_the_line_did_not_take(line: Line) -> None:
+    assert send_now(line[0], "small") == b""
+    large = b"x" * 5_000_000
+    rest = send_now(line[0], large)
+    assert rest
+    sending = threading.Thread(target=lambda: line[0].sendall(rest))
+    sending.start()
+    assert [receive(line[1])[0] for _ in range(2)] == ["small", large]
     sending.join()
 
 
