@@ -1,12 +1,12 @@
-"""RMS norm and SwiGLU as compiled kernels, at the widths of real decoders."""
+"""RMS norm and gated activations as compiled kernels, at the widths of real models."""
 
 import pytest
 import torch
 
-from stoop_worker.kernels.rms_norm import add_rms_norm, rms_norm
+from stoop_worker.kernels.rms_norm import add_rms_norm, rms_norm, rms_norm_add_rms_norm
 from stoop_worker.kernels.rms_norm import reference as norm_reference
+from stoop_worker.kernels.swiglu import geglu, swiglu
 from stoop_worker.kernels.swiglu import reference as swiglu_reference
-from stoop_worker.kernels.swiglu import swiglu
 
 CLOSE = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}
 EPSILON = 1e-6
@@ -25,6 +25,26 @@ def test_rms_norm(rows: int, width: int, count: int, dtype: torch.dtype) -> None
     else:
         found = rms_norm(x, weight, epsilon=EPSILON)
     torch.testing.assert_close(found, expected, rtol=CLOSE[dtype], atol=CLOSE[dtype])
+
+
+@pytest.mark.parametrize("dtype", CLOSE)
+@pytest.mark.parametrize(("rows", "width"), [(1, 768), (64, 768), (8192, 768), (5, 128)])
+def test_norm_sum_and_norm(rows: int, width: int, dtype: torch.dtype) -> None:
+    x, added = (torch.randn(rows, width, device="cuda").to(dtype) for _ in range(2))
+    first, second = (torch.randn(width, device="cuda") for _ in range(2))
+    summed, found = rms_norm_add_rms_norm(x, added, (first, second), epsilon=EPSILON)
+    expected_sum, expected = norm_reference.rms_norm_add_rms_norm(x, added, (first, second), epsilon=EPSILON)
+    torch.testing.assert_close(summed, expected_sum, rtol=CLOSE[dtype], atol=CLOSE[dtype])
+    torch.testing.assert_close(found, expected, rtol=2 * CLOSE[dtype], atol=2 * CLOSE[dtype])
+
+
+@pytest.mark.parametrize("dtype", CLOSE)
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1152), (8192, 1152), (5, 100)])
+def test_geglu(rows: int, columns: int, dtype: torch.dtype) -> None:
+    wide = torch.full((rows, 2 * columns + 8), torch.nan, dtype=dtype, device="cuda")
+    wide[:, :-8] = (4 * torch.randn(rows, 2 * columns, device="cuda")).to(dtype)
+    expected = swiglu_reference.geglu(wide[:, :-8])
+    torch.testing.assert_close(geglu(wide[:, :-8]), expected, rtol=CLOSE[dtype], atol=CLOSE[dtype])
 
 
 @pytest.mark.parametrize("dtype", CLOSE)

@@ -39,6 +39,18 @@ def test_sums_are_rounded_one_after_the_other(count: int, dtype: torch.dtype) ->
     torch.testing.assert_close(normed, expected, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
 
 
+# the same holds for the norm that is added
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("width", [2, 72, 768])
+def test_the_norm_of_a_block_is_added(width: int, dtype: torch.dtype) -> None:
+    x, (added, _), weight = inputs(3, width, dtype)
+    weights = weight, weight.flip(0)
+    summed, normed = kernel.rms_norm_add_rms_norm(x, added, weights, epsilon=EPSILON)
+    expected_sum, expected = reference.rms_norm_add_rms_norm(x, added, weights, epsilon=EPSILON)
+    torch.testing.assert_close(summed, expected_sum, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+    torch.testing.assert_close(normed, expected, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+
+
 def test_leading_dims_and_strides_are_free() -> None:
     x, _, weight = inputs(6, 72, torch.float32)
     strided = x.view(2, 3, 72).transpose(0, 1)

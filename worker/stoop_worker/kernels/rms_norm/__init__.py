@@ -2,6 +2,7 @@
 
     rms_norm(x_TC, weight_C, *, epsilon) -> normed_TC
     add_rms_norm(x_TC, added, weight_C, *, epsilon) -> (sum_TC, normed_TC)
+    rms_norm_add_rms_norm(x_TC, added_TC, weights, *, epsilon) -> (sum_TC, normed_TC)
 
 T rows (may stand for several leading dims), C model dim; all tensors have one dtype: float32, float16 or bfloat16.
 """
@@ -11,7 +12,7 @@ from torch import Tensor
 from stoop_worker.kernels.backend import uses_kernel
 from stoop_worker.kernels.rms_norm import reference
 
-__all__ = ["add_rms_norm", "rms_norm"]
+__all__ = ["add_rms_norm", "rms_norm", "rms_norm_add_rms_norm"]
 
 
 def rms_norm(x_TC: Tensor, weight_C: Tensor, *, epsilon: float) -> Tensor:
@@ -33,3 +34,17 @@ def add_rms_norm(x_TC: Tensor, added: tuple[Tensor, ...], weight_C: Tensor, *, e
 
         return launch(x_TC, added, weight_C, epsilon=epsilon)
     return reference.add_rms_norm(x_TC, added, weight_C, epsilon=epsilon)
+
+
+def rms_norm_add_rms_norm(
+    x_TC: Tensor, added_TC: Tensor, weights: tuple[Tensor, Tensor], *, epsilon: float
+) -> tuple[Tensor, Tensor]:
+    """Add the norm of another tensor of x's shape to x; return sum_TC and its norm.
+
+    The first weight is that of the added tensor, the second that of the sum. Both norms and the sum are rounded.
+    """
+    if uses_kernel(x_TC, added_TC, *weights):
+        from stoop_worker.kernels.rms_norm.kernel import rms_norm_add_rms_norm as launch
+
+        return launch(x_TC, added_TC, weights, epsilon=epsilon)
+    return reference.rms_norm_add_rms_norm(x_TC, added_TC, weights, epsilon=epsilon)

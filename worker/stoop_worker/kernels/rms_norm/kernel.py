@@ -12,7 +12,7 @@ from torch import Tensor
 from stoop_worker.kernels import early
 from stoop_worker.kernels.fp8.rows import parts, rounded_sum, warps
 
-__all__ = ["add_rms_norm", "rms_norm"]
+__all__ = ["add_rms_norm", "rms_norm", "rms_norm_add_rms_norm"]
 
 
 def rms_norm(x_TC: Tensor, weight_C: Tensor, *, epsilon: float) -> Tensor:
@@ -28,6 +28,30 @@ def add_rms_norm(
     """See the reference; `row_warps` overrides the number of warps that share a row."""
     sum_TC, normed_TC = (torch.empty_like(x_TC, memory_format=torch.contiguous_format) for _ in range(2))
     _launch(x_TC, added, weight_C, (sum_TC, normed_TC), epsilon, row_warps)
+    return sum_TC, normed_TC
+
+
+def rms_norm_add_rms_norm(
+    x_TC: Tensor, added_TC: Tensor, weights: tuple[Tensor, Tensor], *, epsilon: float
+) -> tuple[Tensor, Tensor]:
+    """See the reference."""
+    sum_TC, normed_TC = (torch.empty_like(x_TC, memory_format=torch.contiguous_format) for _ in range(2))
+    width = x_TC.shape[-1]
+    rows = x_TC.numel() // width
+    if rows:
+        kernel: Any = _rms_norm_add_rms_norm
+        kernel[(rows,)](
+            x_TC.contiguous(),
+            added_TC.contiguous(),
+            *weights,
+            sum_TC,
+            normed_TC,
+            epsilon,
+            C=width,
+            WIDTH=triton.next_power_of_2(width),
+            num_warps=warps(rows, width),
+            **early.options(x_TC.device, rows),
+        )
     return sum_TC, normed_TC
 
 
@@ -106,3 +130,33 @@ def _add_rms_norm(
     scale = 1.0 / tl.sqrt(square + epsilon)
     tl.store(normed + start + cols, (head * scale * head_weight).to(x.dtype.element_ty))
     tl.store(normed + start + tail_cols, (tail * scale * tail_weight).to(x.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _rms_norm_add_rms_norm(
+    x,
+    added,
+    first_weight,
+    second_weight,
+    summed,
+    normed,
+    epsilon,
+    C: tl.constexpr,
+    WIDTH: tl.constexpr,
+    EARLY: tl.constexpr,
+):  # one program a row
+    early.let_next_start(EARLY)
+    start = tl.program_id(0).to(tl.int64) * C
+    cols = tl.arange(0, WIDTH)
+    inside = cols < C
+    first = tl.load(first_weight + cols, mask=inside, other=0.0).to(tl.float32)
+    second = tl.load(second_weight + cols, mask=inside, other=0.0).to(tl.float32)
+    early.wait(EARLY)
+    row = tl.load(x + start + cols, mask=inside, other=0.0)
+    other = tl.load(added + start + cols, mask=inside, other=0.0).to(tl.float32)
+    other = other / tl.sqrt(tl.sum(other * other, axis=0) / C + epsilon) * first
+    total = rounded_sum(row, other.to(row.dtype))
+    tl.store(summed + start + cols, total, mask=inside)
+    total = total.to(tl.float32)
+    total = total / tl.sqrt(tl.sum(total * total, axis=0) / C + epsilon) * second
+    tl.store(normed + start + cols, total.to(row.dtype), mask=inside)

@@ -6,7 +6,7 @@ Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019.
 import torch
 from torch import Tensor
 
-__all__ = ["add_rms_norm", "rms_norm"]
+__all__ = ["add_rms_norm", "rms_norm", "rms_norm_add_rms_norm"]
 
 
 def rms_norm(x_TC: Tensor, weight_C: Tensor, *, epsilon: float) -> Tensor:
@@ -28,3 +28,14 @@ def add_rms_norm(x_TC: Tensor, added: tuple[Tensor, ...], weight_C: Tensor, *, e
     for other_TC in added:
         x_TC = x_TC + other_TC
     return x_TC, rms_norm(x_TC, weight_C, epsilon=epsilon)
+
+
+def rms_norm_add_rms_norm(
+    x_TC: Tensor, added_TC: Tensor, weights: tuple[Tensor, Tensor], *, epsilon: float
+) -> tuple[Tensor, Tensor]:
+    """Add the norm of another tensor of x's shape to x; return sum_TC and its norm.
+
+    The first weight is that of the added tensor, the second that of the sum. Both norms and the sum are rounded.
+    """
+    first_C, second_C = weights
+    return add_rms_norm(x_TC, (rms_norm(added_TC, first_C, epsilon=epsilon),), second_C, epsilon=epsilon)

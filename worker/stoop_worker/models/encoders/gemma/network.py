@@ -2,11 +2,12 @@
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding, gelu, linear, normalize
+from torch.nn.functional import embedding, linear, normalize
 
 from stoop_worker.engine.tensors import PackedTexts, TextValues
-from stoop_worker.kernels.rms_norm import add_rms_norm, rms_norm
+from stoop_worker.kernels.rms_norm import rms_norm, rms_norm_add_rms_norm
 from stoop_worker.kernels.rotate_write import HeadNorms, Places, rotate_write
+from stoop_worker.kernels.swiglu import geglu
 from stoop_worker.models.blocks.packed_attention import packed_attention
 from stoop_worker.models.blocks.rope import frequencies, rotations
 from stoop_worker.models.encoders.gemma.config import GemmaConfig
@@ -48,8 +49,8 @@ class GemmaNetwork:
             _, after, before_mlp, after_mlp = block.norms
             following = weights.norm if layer + 1 == config.layers else weights.blocks[layer + 1].norms[0]
             attended_TC = self._attend(rows_TC, layer, packed)
-            x_TC, rows_TC = self._add(x_TC, self._norm(linear(attended_TC, block.out), after), before_mlp)
-            x_TC, rows_TC = self._add(x_TC, self._norm(_mlp(rows_TC, block), after_mlp), following)
+            x_TC, rows_TC = self._add(x_TC, linear(attended_TC, block.out), (after, before_mlp))
+            x_TC, rows_TC = self._add(x_TC, _mlp(rows_TC, block), (after_mlp, following))
         return rows_TC
 
     def _attend(self, rows_TC: Tensor, layer: int, packed: PackedTexts) -> Tensor:
@@ -69,11 +70,10 @@ class GemmaNetwork:
     def _norm(self, x_TC: Tensor, weight_C: Tensor) -> Tensor:
         return rms_norm(x_TC, weight_C, epsilon=self._config.epsilon)
 
-    def _add(self, x_TC: Tensor, added_TC: Tensor, weight_C: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the sum and its norm."""
-        return add_rms_norm(x_TC, (added_TC,), weight_C, epsilon=self._config.epsilon)
+    def _add(self, x_TC: Tensor, added_TC: Tensor, weights: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        """Return the sum with a block's normalised output, and the norm of the sum."""
+        return rms_norm_add_rms_norm(x_TC, added_TC, weights, epsilon=self._config.epsilon)
 
 
 def _mlp(x_TC: Tensor, block: Block) -> Tensor:
-    gate_TF, up_TF = linear(x_TC, block.gate_up).chunk(2, dim=-1)
-    return linear(gelu(gate_TF, approximate="tanh") * up_TF, block.down)
+    return linear(geglu(linear(x_TC, block.gate_up)), block.down)
