@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from benchmarks.kernels.row import Row, check, microseconds, microseconds_captured
-from stoop_worker.kernels.rms_norm import add_rms_norm
+from stoop_worker.kernels.rms_norm import add_rms_norm, rms_norm_add_rms_norm
 from stoop_worker.kernels.rms_norm.kernel import add_rms_norm as launch
 
 __all__ = ["alternatives", "rows"]
@@ -40,9 +40,25 @@ def measure(count: int, width: int, row_warps: int | None = None) -> Row:
     return Row(name, f"{count} x {width}, 1 added", ours_us, theirs_us, "torch, one by one", rate)
 
 
+def measure_two(count: int, width: int) -> Row:
+    """Time the norm of a block's output, the sum with it, and the norm of the sum."""
+    made = partial(torch.randn, device="cuda", dtype=torch.bfloat16)
+    x, added, weights = made(count, width), made(count, width), (made(width), made(width))
+    ours = partial(rms_norm_add_rms_norm, x, added, weights, epsilon=EPSILON)
+
+    def theirs() -> Tensor:
+        normed = functional.rms_norm(added, (width,), weights[0], EPSILON)
+        return torch_calls(x, (normed,), weights[1])[1]
+
+    check(ours()[1], theirs(), 2e-2)
+    ours_us, theirs_us = microseconds_captured([ours] * 24), microseconds_captured([theirs] * 24)
+    rate = f"{count * width * 8 / ours_us / 1e6:.2f} TB/s"
+    return Row("RMS norm, add, RMS norm", f"{count} x {width}", ours_us, theirs_us, "torch, one by one", rate)
+
+
 def rows() -> list[Row]:
-    """Return decodes and prefills."""
-    return [measure(*case) for case in CASES]
+    """Return decodes and prefills, and batches of texts with a norm on both sides of a block."""
+    return [measure(*case) for case in CASES] + [measure_two(count, 768) for count in (32, 8192)]
 
 
 def alternatives() -> list[Row]:
