@@ -14,6 +14,7 @@ pictures.py    the workloads of models that see
 texts.py       the workloads of encoders
 speech.py      the workloads of Whisper
 hour.py        that of one long recording
+front_process.py  the process that decodes it
 host_work.py   the interpreter's work in a decode step, without a GPU
 summing_model.py  the model under it, which computes next to nothing
 timed_parts.py  processor time by part of a program

@@ -1,13 +1,14 @@
 """The workload of one long recording: from the bytes of its file to the last segment, windows in parallel.
 
-It takes the parts of a worker beneath the queue: the decoder, the pipeline and the engine's thread. The details of a
-figure have the seconds of each stage alone: decoding, decoding with features, the encoder over all windows, and the
-engine with all windows decoded before it starts.
+It takes the parts of a worker beneath the queue: the decoder, the pipeline and the engine's thread. The decoder is in
+a process of its own, because a worker's engine is: two busy threads of one process would wait for each other. The
+details of a figure have the seconds of each stage alone: decoding, decoding with features, the encoder over all
+windows, and the engine with all windows decoded before it starts.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Final
@@ -16,8 +17,9 @@ import numpy as np
 import torch
 
 from benchmarks.families.figure import Figure
+from benchmarks.families.front_process import FrontProcess
 from benchmarks.families.opened import Opened
-from stoop_worker.audio import AudioLimits, Cutting, Mel, MelGeometry, Recording, decode, parts
+from stoop_worker.audio import Cutting, Mel, MelGeometry, Recording
 from stoop_worker.engine.encoder import Encoder
 from stoop_worker.engine.request import Finished, Request, Sampling, Transcribe
 from stoop_worker.engine.thread import EngineThread
@@ -45,9 +47,11 @@ def hour(opened: Opened) -> list[Figure]:
     pieces = 1 if opened.is_tiny else _PIECES
     for name, form in _FORMATS.items():
         file = recording(*form, pieces)
-        rounds = [asyncio.run(_whole(opened, file, f"{name}-{number}")) for number in range(_ROUNDS)]
+        with FrontProcess(file, _geometry(opened), _CUTTING) as front:
+            rounds = [asyncio.run(_whole(opened, front, f"{name}-{number}")) for number in range(_ROUNDS)]
+            alone = _alone(opened, front, name)
         best = min(rounds, key=lambda each: each["seconds"])
-        details = {**best, **_alone(opened, file, name), "rounds": [each["seconds"] for each in rounds]}
+        details = {**best, **alone, "rounds": [each["seconds"] for each in rounds]}
         print(f"hour-{name}: " + ", ".join(f"{key} {value}" for key, value in details.items()), flush=True)
         figures.append(Figure(f"hour-{name}", opened.loads[-1], best["seconds"], "s", None, details))
     return figures
@@ -74,17 +78,13 @@ def _geometry(opened: Opened) -> MelGeometry:
     return opened.model.spec.preparation
 
 
-def _parts(opened: Opened, file: bytes) -> Iterable[Recording]:
-    return parts(file, AudioLimits(), _geometry(opened), _CUTTING)
-
-
-async def _whole(opened: Opened, file: bytes, name: str) -> dict[str, float]:
+async def _whole(opened: Opened, front: FrontProcess, name: str) -> dict[str, float]:
     """Decode and transcribe a file; return the seconds until its first and last segments, and until it is decoded."""
     began, times = time.perf_counter(), []
     read: list[float] = []
 
     def work(found: Found) -> None:
-        for part in _parts(opened, file):
+        for part in front.parts():
             found(part)
         read.append(time.perf_counter() - began)
 
@@ -135,12 +135,12 @@ async def _transcribe(
         await asyncio.to_thread(thread.stop)
 
 
-def _alone(opened: Opened, file: bytes, name: str) -> dict[str, float]:
+def _alone(opened: Opened, front: FrontProcess, name: str) -> dict[str, float]:
     """Return the seconds of each stage by itself."""
     began = time.perf_counter()
-    decode(file, AudioLimits())
+    front.decode()
     decoded = time.perf_counter()
-    ready = list(_parts(opened, file))
+    ready = list(front.parts())
     read = time.perf_counter()
     asyncio.run(_transcribe(opened, _each_of(ready), f"{name}-alone", lambda _: None))
     heard = time.perf_counter()

@@ -1,8 +1,9 @@
 """Turns encoded audio into the features that a speech model takes: pure functions over numpy and PyAV, without torch.
 
 decode.py     decodes bytes to mono samples at 16 kHz within the worker's limits
+packets.py    packets of a file to blocks of samples, in other threads
 resample.py   frames of any form to mono samples of one rate
-ahead.py      runs a stage in a thread of its own, a piece ahead of the next stage
+ahead.py      runs a stage in threads of its own, some pieces ahead of the next stage
 mel.py        log-mel features, and one window of them
 voice.py      voice activity: the parts in which somebody may speak
 span.py       parts of a recording, cut where it is quiet

@@ -1,13 +1,18 @@
-"""Runs one stage of a file's processing while the next stage works on the previous piece."""
+"""Runs one stage of a file's processing while the next stage works on earlier pieces."""
 
-from collections.abc import Generator
-from concurrent.futures import ThreadPoolExecutor
+import os
+from collections import deque
+from collections.abc import Callable, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from typing import TypeVar
+from typing import Final, TypeVar
 
-__all__ = ["ahead"]
+__all__ = ["ahead", "side_by_side"]
 
 _Piece = TypeVar("_Piece")
+_Made = TypeVar("_Made")
+
+_THREADS: Final = min(4, os.cpu_count() or 1)
 
 
 def ahead(pieces: Generator[_Piece, None, None]) -> Generator[_Piece, None, None]:
@@ -25,3 +30,29 @@ def ahead(pieces: Generator[_Piece, None, None]) -> Generator[_Piece, None, None
         while (piece := coming.result()) is not ended:
             coming = thread.submit(following)
             yield piece  # type: ignore[misc]  # it is not the list
+
+
+def side_by_side(
+    work: Callable[[_Piece], _Made], pieces: Generator[_Piece, None, None], threads: int = _THREADS
+) -> Generator[_Made, None, None]:
+    """Yield `work` of each piece, in order; threads work on as many pieces at once.
+
+    The pieces themselves are made in the caller's thread. An exception comes after the pieces before it. Close the
+    iterator if you stop early: that waits for the threads.
+    """
+    fault: Exception | None = None
+    coming: deque[Future[_Made]] = deque()
+    with closing(pieces), ThreadPoolExecutor(threads, thread_name_prefix="side-by-side") as pool:
+        while fault is None:
+            try:
+                coming.append(pool.submit(work, next(pieces)))
+            except StopIteration:
+                break
+            except Exception as error:  # raised below, in its turn
+                fault = error
+            if len(coming) > threads:
+                yield coming.popleft().result()
+        while coming:
+            yield coming.popleft().result()
+    if fault is not None:
+        raise fault

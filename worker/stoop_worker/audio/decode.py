@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 
-from stoop_worker.audio.ahead import ahead
-from stoop_worker.audio.resample import blocks, resampled
+from stoop_worker.audio.packets import decoded_blocks
+from stoop_worker.audio.resample import resampled
 from stoop_worker.errors import AudioTooLarge, AudioUndecodable
 
 if TYPE_CHECKING:
@@ -43,8 +43,6 @@ _USUAL_RATE: Final = 2 * 48_000
 """Samples of a second of stereo, by which the work of decoding is bounded."""
 _FAR: Final = 1.1
 """The share of the limit from which a length by packets alone is too long; below it, the decoded samples decide."""
-_LONGEST_FRAME: Final = 60
-"""Seconds of one frame: a block of 65,535 samples at 5 Hz would become 210 million samples at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +74,16 @@ def decode(encoded: bytes, limits: AudioLimits, check: Check = go_on) -> npt.NDA
 def decoded(encoded: bytes, limits: AudioLimits, check: Check = go_on) -> Generator[npt.NDArray[np.int16], None, None]:
     """Yield the samples that `decode` returns, in pieces of a few seconds, before later ones are decoded.
 
-    A thread of its own decodes the frames, so `check` is called there. Close the iterator if you stop early.
+    Threads of their own decode the frames, so `check` is called there. Close the iterator if you stop early.
     """
     if len(encoded) > limits.max_bytes:
         raise AudioTooLarge(f"the audio has {len(encoded)} bytes: at most {limits.max_bytes}")
     count = 0
     with (
         _opened(encoded) as container,
-        closing(ahead(blocks(_frames(container, _stream(container), limits, check)))) as joined,
+        closing(_blocks(container, check)) as joined,
     ):
-        for piece in resampled(joined, SAMPLE_RATE):
+        for piece in resampled(_bounded(joined, limits), SAMPLE_RATE):
             count += len(piece)
             if count > limits.max_seconds * SAMPLE_RATE:
                 raise _too_long(limits)
@@ -145,21 +143,16 @@ def _packets(container: "InputContainer", stream: "AudioStream", check: Check) -
             yield packet
 
 
-def _frames(
-    container: "InputContainer", stream: "AudioStream", limits: AudioLimits, check: Check
-) -> "Iterator[AudioFrame]":
-    import av
+def _blocks(container: "InputContainer", check: Check) -> "Generator[AudioFrame, None, None]":
+    stream = _stream(container)
+    return decoded_blocks(_packets(container, stream, check), stream.codec_context.codec.name)
 
+
+def _bounded(frames: "Iterator[AudioFrame]", limits: AudioLimits) -> "Iterator[AudioFrame]":
+    """Yield the frames; raises `AudioTooLarge` once they are too much work."""
     samples = 0
-    for packet in _packets(container, stream, check):
-        try:
-            frames = packet.decode()
-        except (av.FFmpegError, ValueError):
-            continue  # a damaged frame; the next one may be whole
-        for frame in frames:
-            if frame.samples > _LONGEST_FRAME * frame.sample_rate:
-                continue  # damaged, or made to fill the memory
-            samples += frame.samples * max(1, frame.layout.nb_channels)
-            if samples > limits.max_seconds * _USUAL_RATE:
-                raise AudioTooLarge("the audio takes too much work to decode: lower its sample rate or cut it")
-            yield frame
+    for frame in frames:
+        samples += frame.samples * max(1, frame.layout.nb_channels)
+        if samples > limits.max_seconds * _USUAL_RATE:
+            raise AudioTooLarge("the audio takes too much work to decode: lower its sample rate or cut it")
+        yield frame

@@ -16,7 +16,17 @@ import numpy.typing as npt
 
 from stoop_worker.audio.decode import Check, go_on
 
-__all__ = ["FRAMES", "FRAMES_PER_SECOND", "LogarithmStream", "Mel", "MelGeometry", "Samples", "log_mel", "normalised"]
+__all__ = [
+    "FRAMES",
+    "FRAMES_PER_SECOND",
+    "FrameStream",
+    "Mel",
+    "MelGeometry",
+    "Samples",
+    "log_mel",
+    "logarithms",
+    "normalised",
+]
 
 Samples = npt.NDArray[np.int16] | npt.NDArray[np.float32]
 """Mono samples at 16 kHz: int16, or float32 from -1 to 1."""
@@ -94,30 +104,34 @@ def normalised(
     return features
 
 
-class LogarithmStream:
-    """The logarithms of mel energies of a recording whose samples come in pieces; its beginning is reflected.
+class FrameStream:
+    """Cuts samples that come in pieces into whole frames; the beginning of a recording is reflected."""
 
-    They equal those in `log_mel`. A frame is returned as soon as all of its samples are there.
-    """
-
-    def __init__(self, mels: int) -> None:
-        self._mels = mels
+    def __init__(self) -> None:
         self._samples = np.zeros(0, dtype=np.int16)
         self._began = False
 
-    def take(self, samples: npt.NDArray[np.int16]) -> npt.NDArray[np.float32]:
-        """Return the frames that these samples complete, (mels, number of frames)."""
+    def take(self, samples: npt.NDArray[np.int16]) -> npt.NDArray[np.int16]:
+        """Return the samples of the frames that these samples complete, for `logarithms`."""
         self._samples = np.concatenate((self._samples, samples))
         if not self._began:
             if len(self._samples) <= _HALF:
-                return np.empty((self._mels, 0), dtype=np.float32)
+                return self._samples[:0]
             self._samples = np.pad(self._samples, (_HALF, 0), mode="reflect")
             self._began = True
         count = max(0, (len(self._samples) - _FFT) // _HOP + 1)
-        if not count:
-            return np.empty((self._mels, 0), dtype=np.float32)
         piece, self._samples = self._samples[: (count - 1) * _HOP + _FFT], self._samples[count * _HOP :]
-        return np.ascontiguousarray(_logarithms(_scaled(piece), self._mels).T)
+        return piece if count else piece[:0]
+
+
+def logarithms(samples: npt.NDArray[np.int16], mels: int) -> npt.NDArray[np.float32]:
+    """Return the logarithms of the mel energies of a `FrameStream`'s frames, (mels, number of frames).
+
+    They equal those in `log_mel`.
+    """
+    if not len(samples):
+        return np.empty((mels, 0), dtype=np.float32)
+    return np.ascontiguousarray(_logarithms(_scaled(samples), mels).T)
 
 
 def _piece(samples: Samples, start: int, stop: int) -> npt.NDArray[np.float32]:

@@ -1,6 +1,6 @@
 """A decoded file as features, whole or in parts, from which windows are cut."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
@@ -8,9 +8,18 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from stoop_worker.audio.ahead import ahead
+from stoop_worker.audio.ahead import ahead, side_by_side
 from stoop_worker.audio.decode import SAMPLE_RATE, AudioLimits, Check, decode, decoded, go_on
-from stoop_worker.audio.mel import FRAMES, FRAMES_PER_SECOND, LogarithmStream, Mel, MelGeometry, log_mel, normalised
+from stoop_worker.audio.mel import (
+    FRAMES,
+    FRAMES_PER_SECOND,
+    FrameStream,
+    Mel,
+    MelGeometry,
+    log_mel,
+    logarithms,
+    normalised,
+)
 from stoop_worker.audio.span import Span, end_of_window, in_windows
 from stoop_worker.audio.voice import voiced
 from stoop_worker.errors import AudioUndecodable
@@ -114,23 +123,34 @@ def parts(
     A file that is cut into windows comes window by window, before later ones are decoded. The features of a window are
     relative to the loudest frame up to its end. Otherwise the whole file is one part: windows that are not independent
     read the text before theirs, and voices are searched for in the whole file. Decoding, resampling and the features
-    of windows have a thread each.
+    of windows have threads of their own.
     """
     if not cutting.in_windows or cutting.speech_only:
         yield record(encoded, limits, geometry, cutting, allocate=allocate, check=check)
         return
-    stream = _Windows(geometry.mels, allocate)
-    with closing(ahead(decoded(encoded, limits, check))) as pieces:
+    windows = _Windows(geometry.mels, allocate)
+    framed = ahead(_framed(encoded, limits, check))
+    with closing(side_by_side(lambda piece: (piece[0], logarithms(piece[1], geometry.mels)), framed)) as found:
+        for count, frames in found:
+            yield from windows.take(count, frames)
+    yield windows.last()
+
+
+def _framed(
+    encoded: bytes, limits: AudioLimits, check: Check
+) -> Generator[tuple[int, npt.NDArray[np.int16]], None, None]:
+    """Yield the number of samples in each piece of a file, and the samples of the frames that the piece completes."""
+    stream = FrameStream()
+    with closing(decoded(encoded, limits, check)) as pieces:
         for samples in pieces:
-            yield from stream.take(samples)
-    yield stream.last()
+            yield len(samples), stream.take(samples)
+    yield 0, stream.take(np.zeros(_SILENCE_AFTER, dtype=np.int16))
 
 
 class _Windows:
-    """Cuts windows out of samples that come in pieces."""
+    """Cuts windows out of frames that come in pieces."""
 
     def __init__(self, mels: int, allocate: _Allocate | None) -> None:
-        self._stream = LogarithmStream(mels)
         self._allocate = allocate
         self._logarithms = np.empty((mels, 0), dtype=np.float32)
         self._pieces: list[npt.NDArray[np.float32]] = []  # later frames, not joined to these yet
@@ -138,11 +158,11 @@ class _Windows:
         self._samples = 0
         self._loudest = -np.inf
 
-    def take(self, samples: npt.NDArray[np.int16]) -> Iterator[Recording]:
-        """Yield the windows that these samples complete."""
-        self._samples += len(samples)
-        self._pieces.append(self._stream.take(samples))
-        while self._logarithms.shape[1] + sum(piece.shape[1] for piece in self._pieces) > FRAMES:
+    def take(self, samples: int, frames: npt.NDArray[np.float32]) -> Iterator[Recording]:
+        """Yield the windows that these frames complete, those of so many samples; no samples are the end."""
+        self._samples += samples
+        self._pieces.append(frames)
+        while samples and self._logarithms.shape[1] + sum(piece.shape[1] for piece in self._pieces) > FRAMES:
             self._join()
             features = self._features(FRAMES)
             stop = end_of_window(features)
@@ -154,7 +174,6 @@ class _Windows:
         """Return the window that the file ends with; raises `AudioUndecodable` if there were no samples."""
         if not self._samples:
             raise AudioUndecodable("the file has no audio that can be decoded")
-        self._pieces.append(self._stream.take(np.zeros(_SILENCE_AFTER, dtype=np.int16)))
         self._join()
         count = self._samples // (SAMPLE_RATE // FRAMES_PER_SECOND) - self._start
         return self._part(self._features(count), self._samples / SAMPLE_RATE - self._start / FRAMES_PER_SECOND)
