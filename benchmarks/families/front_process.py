@@ -1,8 +1,10 @@
 """A process that decodes one file as often as it is asked, for `benchmarks.families.hour`."""
 
+import os
 from collections.abc import Iterator
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from unittest.mock import patch
 
 from stoop_worker.audio import AudioLimits, Cutting, MelGeometry, Recording, decode, parts
 
@@ -18,7 +20,8 @@ class FrontProcess:
         self._process = spawning.Process(target=_serve, args=(theirs, file, geometry, cutting), daemon=True)
 
     def __enter__(self) -> "FrontProcess":
-        self._process.start()
+        with patch.dict(os.environ, OPENBLAS_NUM_THREADS="1"):  # as a worker loads numpy
+            self._process.start()
         self.decode()  # which also waits for its imports
         return self
 

@@ -1,5 +1,10 @@
+import os
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
+import pytest
 import typer
 from typer.testing import CliRunner
 
@@ -58,3 +63,15 @@ def test_a_folder_that_is_no_model_is_named_and_the_signals_are_left_as_they_wer
     assert result.exit_code == 2
     assert str(tmp_path) in result.output
     assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="the threads of a process are counted in /proc")
+def test_numpy_starts_no_threads_in_the_front_and_may_in_the_engine() -> None:
+    program = (
+        "import os, stoop_worker.command as command; command._load_numpy(); import numpy;"
+        "numpy.ones((600, 600)) @ numpy.ones((600, 600));"
+        "print(len(os.listdir('/proc/self/task')), 'OPENBLAS_NUM_THREADS' in os.environ)"
+    )
+    environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    ran = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["1", "False"]

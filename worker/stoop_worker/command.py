@@ -1,6 +1,8 @@
 """The command line of `stoop worker`: one flag for each field of the configuration."""
 
+import importlib
 import inspect
+import os
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -26,6 +28,7 @@ def command(**flags: Any) -> None:
         configure_logs(config.log_level, config.log_format)
         _clear(config.ready_file)
         # imported only once the configuration is valid
+        _load_numpy()
         if config.gpus:
             from stoop_worker.gpu_workers.parent import serve_gpus
 
@@ -47,6 +50,19 @@ def written_default(field: FieldInfo) -> str:
     if isinstance(default, tuple):
         return ",".join(map(str, default))
     return "" if default is None else str(default)
+
+
+def _load_numpy() -> None:
+    """Load numpy so that each of its products takes one thread, unless the environment says otherwise.
+
+    Several threads make the features of recordings. If each of their small products had a thread for every core, these
+    would wait for each other and take twice the processor time. The engine's process is to use all cores.
+    """
+    name = "OPENBLAS_NUM_THREADS"
+    if name not in os.environ:
+        os.environ[name] = "1"
+        importlib.import_module("numpy")
+        del os.environ[name]
 
 
 def _clear(ready_file: Path | None) -> None:
