@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ def sources() -> Iterator[Path]:
         yield from (ROOT / package).rglob("*.py")
 
 
-def texts_of(path: Path) -> Iterator[str]:
+@cache
+def texts_of(path: Path) -> tuple[str, ...]:
     """Every piece of text in a module but its docstrings."""
     tree = ast.parse(path.read_text("utf-8"))
     docs = {
@@ -35,9 +37,8 @@ def texts_of(path: Path) -> Iterator[str]:
         and node.body
         and isinstance(node.body[0], ast.Expr)
     }
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
-            yield node.value
+    strings = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in docs)
+    return tuple(node.value for node in strings if isinstance(node.value, str))
 
 
 def flags_of(command: Any) -> Iterator[str]:

@@ -62,18 +62,23 @@ def test_a_search_finds(site: Path, words: str) -> None:
     assert any(words.lower() in entry["text"].lower() for entry in index["docs"])
 
 
+@pytest.fixture(scope="module")
+def messages() -> str:
+    """The page of messages, which is read out of all the code."""
+    return messages_page(ROOT)
+
+
 @pytest.mark.parametrize(
     "error",
     [QueueFull(3), IdempotencyConflict("1"), refusal(lambda: EngineConfig(page_size=0)), refusal(lambda: check(EMPTY))],
 )
-def test_a_message_is_on_the_page_of_messages(error: Exception) -> None:
-    listed = re.findall(r"^- (?:`` (.+?) ``|`(.+?)`)", messages_page(ROOT), re.MULTILINE)
+def test_a_message_is_on_the_page_of_messages(error: Exception, messages: str) -> None:
+    listed = re.findall(r"^- (?:`` (.+?) ``|`(.+?)`)", messages, re.MULTILINE)
     patterns = [".*".join(map(re.escape, (one or other).split("…"))) for one, other in listed]
     assert any(re.fullmatch(each, str(error), re.DOTALL) for each in patterns if len(each) > 20), error
 
 
-def test_every_sentence_that_is_raised_is_on_the_page_of_messages() -> None:
-    page = messages_page(ROOT)
+def test_every_sentence_that_is_raised_is_on_the_page_of_messages(messages: str) -> None:
     raised = {
         text
         for package in ("schemas/stoop_schemas", "producer/stoop", "worker/stoop_worker")
@@ -83,7 +88,7 @@ def test_every_sentence_that_is_raised_is_on_the_page_of_messages() -> None:
         if (text := message_of(node.exc)) and any(letter.isalpha() for letter in text)
     }
     assert len(raised) > 400
-    assert {text for text in raised if text not in page} == set()
+    assert {text for text in raised if text not in messages} == set()
 
 
 def test_every_model_of_the_catalog_has_a_row() -> None:
