@@ -419,7 +419,7 @@ class BrokerMachine(RuleBasedStateMachine):
 @pytest.mark.timeout(400)
 def test_the_broker_does_what_the_model_does(redis_url: str) -> None:
     checks = settings(
-        max_examples=250,
+        max_examples=150,
         stateful_step_count=12,
         deadline=None,
         derandomize=True,

@@ -131,7 +131,7 @@ def assert_streamed(outputs: list[Output], finished: Finished) -> None:
     assert tuple(output for output in outputs if isinstance(output, PointFound)) == finished.points
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(config=configs(), biases=models, arrivals=st.lists(st.tuples(st.integers(0, 8), specs), min_size=1, max_size=7))
 def test_a_request_gets_its_own_answer_in_any_schedule(
     config: EngineConfig, biases: tuple[tuple[int, float], ...], arrivals: list[tuple[int, Spec]]
@@ -142,7 +142,7 @@ def test_a_request_gets_its_own_answer_in_any_schedule(
         assert_equal(received[str(index)], expected(biases, spec))
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(
     config=configs(),
     arrivals=st.lists(st.tuples(st.integers(0, 8), specs), min_size=1, max_size=6),

@@ -59,7 +59,7 @@ def tight_configs(draw: st.DrawFn) -> EngineConfig:
 def test_preemptions_change_no_answer_in_any_schedule() -> None:
     preemptions: list[int] = []
 
-    @settings(max_examples=100)
+    @settings(max_examples=50)
     @given(config=tight_configs(), arrivals=st.lists(st.tuples(st.integers(0, 2), long_specs), min_size=3, max_size=3))
     def any_schedule(config: EngineConfig, arrivals: list[tuple[int, Spec]]) -> None:
         engine = Engine(MoondreamFamily(micro_moondream(ENDLESS)), config)
@@ -69,7 +69,7 @@ def test_preemptions_change_no_answer_in_any_schedule() -> None:
             assert_equal(received[str(index)], expected(ENDLESS, spec))
 
     any_schedule()
-    assert len(preemptions) >= 100
+    assert len(preemptions) >= 50
     assert sum(map(bool, preemptions)) > 0.4 * len(preemptions), "too few schedules preempted anybody"
 
 
