@@ -12,14 +12,14 @@ def test_interactive_jobs_are_timed_beside_bulk(photos: Path, tmp_path: Path) ->
         "--dtype",
         "fp32",
         "--asks",
-        "2",
+        "1",
         "--bulk",
-        "3",
+        "2",
         "--megapixels",
         "0.1",
     ]
     document = lane_latency.main(
-        [*flags, "--photos", str(photos), "--seconds", "2", "--out", str(tmp_path / "figures.json")]
+        [*flags, "--photos", str(photos), "--seconds", "1", "--out", str(tmp_path / "figures.json")]
     )
     assert document["bulk_per_second_alone"] > 0
     assert document["p95_ratio"] == document["busy"]["p95"] / document["idle"]["p95"]

@@ -1,25 +1,34 @@
 import json
-import subprocess
-import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pytest
 import torch
 
+from deploy.demo_model import train
 from deploy.demo_model.muon import Muon
 from deploy.demo_model.state import load_state
 
-ROOT = Path(__file__).parents[2]
+Train = Callable[..., list[dict[str, object]]]
 
 
-def _train(*arguments: str) -> list[dict[str, object]]:
-    command = [sys.executable, "-W", "error", "-m", "deploy.demo_model.train", "--smoke", *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110, check=True)
-    return [json.loads(line) for line in done.stdout.splitlines()]
+@pytest.fixture
+def trained(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Train]:
+    """Runs the program with arguments, and returns what it printed."""
+    precision = torch.get_float32_matmul_precision()
+
+    def run(*arguments: str) -> list[dict[str, object]]:
+        monkeypatch.setattr("sys.argv", ["train", "--smoke", *arguments])
+        train.main()
+        return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    yield run
+    torch.set_float32_matmul_precision(precision)
 
 
-def test_training_runs_saves_resumes_and_sits_its_exam(tmp_path: Path) -> None:
-    first = _train("--out", str(tmp_path / "one"), "--steps", "1", "--exam", "0")
-    second = _train("--out", str(tmp_path / "two"), "--steps", "2", "--exam", "1", "--resume", str(tmp_path / "one"))
+def test_training_runs_saves_resumes_and_sits_its_exam(trained: Train, tmp_path: Path) -> None:
+    first = trained("--out", str(tmp_path / "one"), "--steps", "1", "--exam", "0")
+    second = trained("--out", str(tmp_path / "two"), "--steps", "2", "--exam", "1", "--resume", str(tmp_path / "one"))
     assert [entry["step"] for entry in first] == [1]
     assert [entry["step"] for entry in second] == [2, 2]
     assert set(second[-1]["exam"]) == {"one crop", "many crops", "no local crops"}  # type: ignore[call-overload]

@@ -99,5 +99,5 @@ def peak(tmp_path: Path) -> Callable[[str, str, int], int]:
 
 @pytest.mark.parametrize(("name", "out"), [("coco", "o"), ("label-studio", "o"), ("parquet", "o.parquet")])
 def test_memory_does_not_grow_with_the_rows(peak: Callable[[str, str, int], int], name: str, out: str) -> None:
-    few, many = peak(name, out, 10_000), peak(name, out, 60_000)
+    few, many = peak(name, out, 5_000), peak(name, out, 30_000)
     assert many < 1.2 * few

@@ -181,7 +181,10 @@ async def events_of(response: Any) -> AsyncIterator[dict[str, Any]]:
 async def running_jobs(town: Town) -> list[str]:
     """Name the jobs that a worker has claimed and not ended."""
     async with Redis.from_url(town.redis_url, protocol=2) as redis:
-        keys = [key async for key in redis.scan_iter(match=names.job("*"))]
-        states = [await redis.hget(key, "state") for key in keys]
+        keys = [key async for key in redis.scan_iter(match=names.job("*"), count=1000)]
+        pipeline = redis.pipeline(transaction=False)
+        for key in keys:
+            pipeline.hget(key, "state")
+        states = await pipeline.execute()
     found = [key.decode().rpartition(":")[2] for key in keys]
     return [job_id for job_id, state in zip(found, states, strict=True) if state == b"running"]
