@@ -24,7 +24,16 @@ IMAGE = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nimage"
 
 @pytest.fixture(autouse=True)
 def _worker_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+    for name in (
+        "http_proxy",
+        "https_proxy",
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "no_proxy",
+        "NO_PROXY",
+        "AWS_SESSION_TOKEN",
+        "AWS_PROFILE",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "ID")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
@@ -112,7 +121,10 @@ async def test_nothing_is_read_without_credentials_or_past_a_proxy(monkeypatch: 
         monkeypatch.setenv("HTTP_PROXY", "http://proxy.example:3128")
         async with direct(endpoint) as store:
             assert await store.get(OBJECT, 5) is None
-    assert not heads
+        assert not heads
+        monkeypatch.setenv("NO_PROXY", HOST)
+        async with direct(endpoint) as store:
+            assert await store.get(OBJECT, 5) == b"image"
 
 
 async def test_the_servers_certificate_is_checked(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ interpreter that the threads hand to each other.
 """
 
 import ssl
-import urllib.request
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Final
@@ -15,6 +14,7 @@ import aiohttp
 from botocore import exceptions as aws
 from botocore.credentials import Credentials, ReadOnlyCredentials, RefreshableCredentials
 from botocore.httpsession import get_cert_path
+from botocore.utils import get_environ_proxies
 from yarl import URL
 
 from stoop_schemas.address import ObjectAddress
@@ -60,7 +60,6 @@ class DirectStore:
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout, sock_read=read_timeout)
         self._buckets: dict[str, _Bucket | None] = {}  # None: left to boto3
         self._http: aiohttp.ClientSession | None = None
-        self._proxied = not {"http", "https"}.isdisjoint(urllib.request.getproxies())
 
     async def get(self, address: ObjectAddress, max_bytes: int) -> bytes | None:
         """Return the object, or None if boto3 has to read it, or has to say why it cannot be read.
@@ -68,7 +67,7 @@ class DirectStore:
         An object of more than `max_bytes` is not read.
         """
         credentials = self._frozen_credentials()
-        if credentials is None or self._proxied or not _is_plain(address.key):
+        if credentials is None or not _is_plain(address.key):
             return None
         bucket = self._bucket(address.bucket)
         if bucket is None:
@@ -126,7 +125,8 @@ class DirectStore:
             url = self._client.generate_presigned_url("get_object", Params={"Bucket": name, "Key": _KEY})
         except (aws.BotoCoreError, ValueError):
             return None
-        return _Bucket.of(url)
+        bucket = _Bucket.of(url)
+        return None if bucket is None or get_environ_proxies(bucket.origin) else bucket
 
 
 @dataclass(frozen=True, slots=True)
