@@ -58,6 +58,7 @@ class Consumer:
         self._freed = asyncio.Event()
         self._watching: asyncio.Task[None] | None = None
         self._draining = asyncio.Event()
+        self._drained: asyncio.Task[bool] | None = None  # one for all waits, because each task takes turns of the loop
         self._stopping_now = asyncio.Event()
 
     @property
@@ -77,6 +78,8 @@ class Consumer:
                 await self._claim_or_wait()
         finally:
             await self._stop_watching()
+            if self._drained is not None:
+                self._drained.cancel()
 
     def drain(self) -> None:
         """Claim nothing new from now on."""
@@ -192,10 +195,13 @@ class Consumer:
     async def _unless_draining(self, waiting: Coroutine[object, object, object]) -> None:
         """Wait for one coroutine, or until `drain` is called."""
         wait = asyncio.create_task(waiting)
-        drain = asyncio.create_task(self._draining.wait())
-        done, pending = await asyncio.wait({wait, drain}, return_when=asyncio.FIRST_COMPLETED)
-        for task in pending:
-            task.cancel()
-        await asyncio.gather(*pending, return_exceptions=True)
-        if wait in done:
+        if self._drained is None:
+            self._drained = asyncio.create_task(self._draining.wait())
+        try:
+            await asyncio.wait({wait, self._drained}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            wait.cancel()
+        if wait.done():
             wait.result()
+        else:
+            await asyncio.gather(wait, return_exceptions=True)

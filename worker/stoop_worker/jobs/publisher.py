@@ -31,7 +31,7 @@ class Identity:
     model: str
 
 
-_ENDINGS_SECONDS = 0.002  # the time in which endings gather: an engine's step ends several jobs at once
+_ENDINGS_SECONDS = 0.0
 
 
 @dataclass(slots=True)

@@ -77,6 +77,8 @@ class Watch:
         await self._redis.close()
 
     async def _news(self, seconds: float) -> bool:
+        if len(self._reads) == 1:
+            return await self._read(self._reads[0], seconds)
         reads = [asyncio.create_task(self._read(parts, seconds)) for parts in self._reads]
         try:
             done, _ = await asyncio.wait(reads, return_when=asyncio.FIRST_COMPLETED)
