@@ -40,7 +40,7 @@ def test_more_images_than_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     processes.close()
 
 
-def test_a_fault_is_told(processes: ImageProcesses) -> None:
+def test_a_fault_is_reported(processes: ImageProcesses) -> None:
     with pytest.raises(ImageUndecodable):
         processes.prepare(b"no JPEG", GEOMETRY, True)
     assert processes.prepare(draw_photo(1, SMALL), GEOMETRY, True).pixels.any()

@@ -8,7 +8,7 @@ from tests.benchmarks.conftest import Words
 MB = 1 << 20
 
 
-def test_growth_in_the_second_half_is_told() -> None:
+def test_growth_in_the_second_half_is_reported() -> None:
     held = [Held(1, 0, 0, 0), Held(5, 100 * MB, 200 * MB, 900 * MB)]
     assert grown([*held, Held(10, 101 * MB, 200 * MB, 990 * MB)]) == []
     assert grown([*held, Held(10, 103 * MB, 300 * MB, 999 * MB)]) == ["allocated", "reserved", "resident"]

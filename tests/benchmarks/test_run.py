@@ -58,6 +58,6 @@ def test_decode_counts_steps_of_whole_batches(words: Words) -> None:
     assert one["mean_context"] == pytest.approx(17 + 106 + 64, abs=2)
 
 
-def test_fields_of_the_engine_that_it_has_not_are_told(words: Words) -> None:
+def test_fields_of_the_engine_that_it_has_not_are_reported(words: Words) -> None:
     with pytest.raises(SystemExit, match="max_batch"):
         run.main([*words("direct"), "--engine", "batch=3"])

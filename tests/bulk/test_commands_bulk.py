@@ -250,7 +250,7 @@ def test_other_arguments_are_refused_before_any_work(tmp_path: Path, batch: Path
         (["--out", "out", "--skill", "caption", "--object", "cat"], "--object goes with detect and point"),
     ],
 )
-def test_wrong_usage_is_told_before_any_work(
+def test_wrong_usage_is_reported_before_any_work(
     batch: Path, arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(batch.parent)

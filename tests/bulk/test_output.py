@@ -245,13 +245,13 @@ def test_results_of_others_are_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "results-00000.jsonl").read_text() == "mine\n"
 
 
-def test_a_folder_that_cannot_be_written_is_told_of(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="cannot write to"), opened(tmp_path / "file" / "out", IDENTITY):
         pass
 
 
-def test_a_full_disk_is_told_of_and_the_run_goes_on_later(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_the_run_goes_on_later(tmp_path: Path) -> None:
     with opened(tmp_path, IDENTITY) as output:
         output.put(good("a"))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

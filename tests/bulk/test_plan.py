@@ -59,7 +59,7 @@ def test_a_plan_sums_up_what_is_known() -> None:
     assert "not known: give --rate" in text
 
 
-def test_rows_that_are_no_jobs_are_counted_and_the_first_is_told() -> None:
+def test_rows_that_are_no_jobs_are_counted_and_the_first_is_reported() -> None:
     junk = [Row("1", fields={"custom_id": "a"}), Row("2", image="s3://photos/", skill="caption"), Row("3", image=b"1")]
     plan = make_plan(Rows(junk), Ask(), None)
     assert (plan.rows, plan.problems, plan.sized, plan.input_tokens) == (3, 3, 0, 0)

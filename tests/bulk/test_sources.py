@@ -115,12 +115,12 @@ def test_a_prefix_is_listed_no_further_than_it_is_read(bucket: tuple[EmbeddedS3,
     assert sum(1 for _ in rows) == 1008
 
 
-def test_a_bucket_that_is_not_there_is_told_of(bucket: tuple[EmbeddedS3, ProducerConfig]) -> None:
+def test_a_bucket_that_is_not_there_is_reported(bucket: tuple[EmbeddedS3, ProducerConfig]) -> None:
     with pytest.raises(UploadFailed, match=r"NoSuchBucket .*s3://no-such-bucket/x"):
         list(open_source("s3://no-such-bucket/x", bucket[1]).rows())
 
 
-def test_credentials_that_are_missing_are_told_of(
+def test_credentials_that_are_missing_are_reported(
     bucket: tuple[EmbeddedS3, ProducerConfig], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for name in bucket[0].environment:

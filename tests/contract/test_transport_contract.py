@@ -257,7 +257,7 @@ async def test_a_subscriber_that_leaves_takes_no_other_s_messages(broker: Broker
         assert await anext(again) == b"one"
 
 
-async def test_a_silence_is_told(queue: QueueUnderTest) -> None:
+async def test_a_silence_is_reported(queue: QueueUnderTest) -> None:
     async with queue.transport(silence=0.01).subscribe("quiet") as published, asyncio.timeout(SOON):
         assert await anext(published) is None
 

@@ -133,7 +133,7 @@ async def test_nothing_comes_after_the_end(folder: Path, teller: Town, log_has_g
     assert (process.returncode, out, errors) == (0, b"", b"")
 
 
-async def test_a_failure_is_told(folder: Path, teller: Town) -> None:
+async def test_a_failure_is_reported(folder: Path, teller: Town) -> None:
     job_id = await submit(teller, "what?", image="s3://nowhere/a.png")
     async with consumer(folder, teller, job_id) as process:
         out, errors = await process.communicate()

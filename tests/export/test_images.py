@@ -120,6 +120,6 @@ def test_a_signed_address_is_listed_without_its_query(truth: Truth, tmp_path: Pa
     assert report.errors == 1
 
 
-def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_there_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such folder"):
         open_images(str(tmp_path / "absent"), ProducerConfig())

@@ -75,7 +75,7 @@ def test_standard_input_is_a_source(monkeypatch: pytest.MonkeyPatch) -> None:
     "packed",
     [b'{"torn', b"[]", b"\xff\xfe", b'{"output": {"objects": 5}}', b"{}", b"[" * 100_000, b'{"image": "\\ud800"}'],
 )
-def test_a_line_that_is_no_result_is_told_with_its_place(tmp_path: Path, packed: bytes) -> None:
+def test_a_line_that_is_no_result_is_reported_with_its_place(tmp_path: Path, packed: bytes) -> None:
     good = json.dumps(line("a.png", "caption", caption="a")).encode()
     (tmp_path / "r.jsonl").write_bytes(good + b"\n" + packed + b"\n" + good)
     first, bad, last = rows(tmp_path / "r.jsonl")

@@ -74,7 +74,7 @@ def test_what_fails_leaves_nothing_behind(truth: Truth, tmp_path: Path, name: st
     assert left(tmp_path / "deep") == []
 
 
-def test_a_place_that_cannot_be_written_is_told(truth: Truth, tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_is_reported(truth: Truth, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="cannot write"):
         exported(truth.results, "coco", tmp_path / "file" / "coco", images=truth.images)

@@ -127,7 +127,7 @@ def test_wrong_jobs_fail_with_their_code_and_the_worker_goes_on(
     assert connection.xlen(names.lane("interactive")) == 0, "every entry is settled"
 
 
-def test_a_failure_is_told_on_the_log_too(connection: "redis.Redis[bytes]") -> None:
+def test_a_failure_is_reported_on_the_log_too(connection: "redis.Redis[bytes]") -> None:
     add(connection, {"id": "told", "skill": "caption", "image": "data:image/png;base64,!!!"})
     result = wait(connection, "told")
     [*_, (_, last)] = connection.xrange(names.log("told"))

@@ -17,7 +17,7 @@ class Clock:
         return self.now
 
 
-def test_an_outage_is_told_once_then_once_a_minute_then_its_end() -> None:
+def test_an_outage_is_reported_once_then_once_a_minute_then_its_end() -> None:
     clock = Clock()
     outage = RedisOutage(clock)
     with capture_logs() as logs:
@@ -41,7 +41,7 @@ def test_an_outage_is_told_once_then_once_a_minute_then_its_end() -> None:
     assert outage.seconds == 0.0
 
 
-def test_another_outage_is_told_anew() -> None:
+def test_another_outage_is_reported_anew() -> None:
     outage = RedisOutage(Clock())
     with capture_logs() as logs:
         for _ in range(2):

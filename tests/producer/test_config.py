@@ -97,7 +97,7 @@ def test_bounds_are_read_by_lane(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (config.bounds, config.tenant_bound) == ({"bulk": 50_000, "interactive": 200}, 20)
 
 
-def test_a_setting_that_is_none_is_told_with_those_there_are() -> None:
+def test_a_setting_that_is_none_is_reported_with_those_there_are() -> None:
     with pytest.raises(ConfigError, match=r"no setting 'api_key'; known are redis_url, bucket"):
         ProducerConfig(api_key="secret")
     with pytest.raises(ConfigError) as refused:

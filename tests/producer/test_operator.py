@@ -330,7 +330,7 @@ async def test_the_cost_of_a_look_does_not_grow_with_the_queue(queue: OnRedis, o
     assert await commands() <= few + 2
 
 
-async def test_an_operator_without_redis_is_told() -> None:
+async def test_an_operator_without_redis_is_reported() -> None:
     operator = RedisOperator("redis://:hidden-word@127.0.0.1:1/0")
     with pytest.raises(QueueUnavailable) as away:
         await operator.status(LANES)

@@ -44,7 +44,7 @@ def test_an_event_names_its_type_and_writes_itself_as_on_the_wire() -> None:
     assert unpack_event(event.json().encode()) == event
 
 
-def test_an_event_of_a_later_version_is_told_by_its_type_and_number() -> None:
+def test_an_event_of_a_later_version_is_reported_by_its_type_and_number() -> None:
     packed = b'{"type":"progress","v":1,"id":"a","seq":3,"attempt":1,"progress":{"done":0.5}}'
     assert unpack_event(packed) == events.UnknownEvent(type="progress", id="a", seq=3, attempt=1)
 

@@ -38,7 +38,7 @@ def test_without_a_model_it_says_what_to_give() -> None:
     assert "--model (STOOP_MODEL): give it" in result.output
 
 
-def test_a_ready_file_that_cannot_be_written_is_told_before_anything_is_loaded(tmp_path) -> None:
+def test_a_ready_file_that_cannot_be_written_is_reported_before_anything_is_loaded(tmp_path) -> None:
     result = run("--model", "m", "--ready-file", str(tmp_path / "absent" / "ready"))
     assert result.exit_code == 2
     assert "--ready-file (STOOP_READY_FILE)" in result.output

@@ -83,7 +83,7 @@ def test_a_key_opens_its_own_lanes_and_models_and_its_tenant_goes_along(
             stream.next()
 
 
-def test_limits_are_told_with_the_time_to_wait(teller: Town, begin: Begin, tmp_path: Path) -> None:
+def test_limits_are_reported_with_the_time_to_wait(teller: Town, begin: Begin, tmp_path: Path) -> None:
     file = tmp_path / "keys.json"
     secret = keys("new", "ann", "--tenant", tmp_path.name, "--requests-per-minute", "2", "--file", str(file))
     serving = begin(teller, "--keys", str(file), *GRPC)

@@ -500,7 +500,7 @@ async def test_an_error_of_the_server_that_nobody_foresaw_is_a_fault(queue: OnRe
         await broker.settle([ending(delivery, Dead(FAILURE))])
 
 
-async def test_a_redis_that_refuses_the_worker_is_told(queue: OnRedis) -> None:
+async def test_a_redis_that_refuses_the_worker_is_reported(queue: OnRedis) -> None:
     port = urlsplit(queue.url).port
     await queue.call("ACL", "SETUSER", "limited", "on", ">hidden-word", "~*", "&*", "+@all", "-xgroup")
     for user, password in (("limited", "hidden-word"), ("limited", "wrong-word")):

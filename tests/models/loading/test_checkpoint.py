@@ -224,7 +224,7 @@ def test_float8_weights_and_whole_numbers_keep_their_dtype(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("suffix", ["safetensors", "pt"])
-def test_progress_is_told_after_every_tensor(tmp_path: Path, tensors: Tensors, suffix: str) -> None:
+def test_progress_is_reported_after_every_tensor(tmp_path: Path, tensors: Tensors, suffix: str) -> None:
     path = tmp_path / f"model.{suffix}"
     save_file(tensors, path) if suffix == "safetensors" else torch.save(tensors, path)
     progress: list[tuple[int, int]] = []

@@ -62,7 +62,7 @@ def test_another_repository_needs_a_pinned_revision(folder: Path, revision: str 
 
 
 @pytest.mark.parametrize("source", ["no-such-folder", "/no/such/folder", Path("no/folder"), "a/b/c"])
-def test_what_is_nowhere_is_told(source: str | Path) -> None:
+def test_what_is_nowhere_is_reported(source: str | Path) -> None:
     with pytest.raises(CheckpointError, match=f"there is no model at {source}"):
         locate(source, None, FakeHub({}))
 

@@ -102,7 +102,7 @@ def test_a_model_loads_by_its_id_and_is_kept(hub: Hub) -> None:
     assert sorted(hub.fetched) == ["config.json", "model.safetensors", "tokenizer.json"]
 
 
-def test_a_commit_that_the_hub_does_not_know_is_told(hub: Hub) -> None:
+def test_a_commit_that_the_hub_does_not_know_is_reported(hub: Hub) -> None:
     other = COMMIT[::-1]
     with pytest.raises(CheckpointError, match=f"cannot download {REPOSITORY} at {other}"):
         load(REPOSITORY, device="cpu", dtype=torch.float32, revision=other)

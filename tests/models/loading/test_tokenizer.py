@@ -83,17 +83,17 @@ def test_a_tokenizer_fits_its_own_config() -> None:
     assert mismatch(tiny_tokenizer(), tiny_config()) is None
 
 
-def test_a_stale_tokenizer_is_told_by_its_first_id() -> None:
+def test_a_stale_tokenizer_is_reported_by_its_first_id() -> None:
     assert mismatch(edited("stale"), tiny_config()) == "id 0 is 'other0', not '<|endoftext|>'"
 
 
-def test_missing_control_tokens_are_told() -> None:
+def test_missing_control_tokens_are_reported() -> None:
     config = tiny_config()
     moved = replace(config, tokenizer=replace(config.tokenizer, coord_id=300))
     assert "not a control token" in (mismatch(tiny_tokenizer(), moved) or "")
 
 
-def test_more_ids_than_the_model_has_are_told() -> None:
+def test_more_ids_than_the_model_has_are_reported() -> None:
     config = tiny_config()
     narrow = replace(config, text=replace(config.text, vocab_size=450))
     assert "ids, the model 450" in (mismatch(tiny_tokenizer(), narrow) or "")

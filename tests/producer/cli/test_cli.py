@@ -297,7 +297,7 @@ def test_a_mistyped_command_is_guessed(terminal: Terminal) -> None:
     assert "Did you mean 'caption'" in terminal.run("captoin", IMAGE)[2]
 
 
-def test_the_version_is_told(terminal: Terminal) -> None:
+def test_the_version_is_reported(terminal: Terminal) -> None:
     assert terminal.run("--version")[1].startswith("stoop 0.")
 
 
@@ -334,7 +334,7 @@ def test_a_job_may_be_left_and_read_later(terminal: Terminal) -> None:
     assert terminal.run("caption", IMAGE, "--no-wait", "--stream")[0] == 2
 
 
-def test_a_job_that_is_not_known_is_told_at_once(terminal: Terminal) -> None:
+def test_a_job_that_is_not_known_is_reported_at_once(terminal: Terminal) -> None:
     exit_code, out, err = terminal.run("result", "no-such-job")
     assert (exit_code, out) == (1, "")
     assert "no job no-such-job" in err

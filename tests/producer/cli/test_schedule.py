@@ -91,7 +91,7 @@ def test_one_failure_leaves_the_other_answers_and_json_is_in_order(transport: Sc
         (("One?", "--local", "m", "--lane", "bulk"), "--local has no queue"),
     ],
 )
-def test_wrong_usage_is_told(transport: ScriptedTransport, arguments: tuple[str, ...], complaint: str) -> None:
+def test_wrong_usage_is_reported(transport: ScriptedTransport, arguments: tuple[str, ...], complaint: str) -> None:
     code, out, error = run(transport, *arguments)
     assert code == 2 and complaint in out + error
     assert not transport.submitted

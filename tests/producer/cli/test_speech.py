@@ -68,11 +68,11 @@ def test_the_options_reach_the_job(terminal: Terminal) -> None:
 @pytest.mark.parametrize(
     "wrong", [("--stream", "--format", "srt"), ("--format", "vtt", "--timestamps", "none"), ("--draw", "a.png")]
 )
-def test_options_that_exclude_each_other_are_told(terminal: Terminal, wrong: tuple[str, ...]) -> None:
+def test_options_that_exclude_each_other_are_reported(terminal: Terminal, wrong: tuple[str, ...]) -> None:
     assert terminal.run("transcribe", AUDIO, *wrong)[0] == 2
     assert terminal.transport.submitted == []
 
 
-def test_a_file_that_is_not_there_is_told_in_a_line(terminal: Terminal) -> None:
+def test_a_file_that_is_not_there_is_reported_in_a_line(terminal: Terminal) -> None:
     code, _, aside = terminal.run("transcribe", "/nowhere/talk.mp3")
     assert (code, aside) == (2, "error: there is no file /nowhere/talk.mp3\n")

@@ -118,7 +118,7 @@ async def test_a_stream_that_is_left_unsubscribes() -> None:
         assert transport.watchers(transport.submitted[0].id) == 0
 
 
-async def test_what_is_wrong_is_told_before_anything_is_submitted_or_uploaded() -> None:
+async def test_what_is_wrong_is_reported_before_anything_is_submitted_or_uploaded() -> None:
     transport = ScriptedTransport(answer)
     async with connect(transport) as client:
         with pytest.raises(InvalidJob, match="temprature"):

@@ -72,7 +72,7 @@ async def test_after_a_silence_the_log_is_read_again() -> None:
     assert await following == EVENTS
 
 
-async def test_a_restart_is_told() -> None:
+async def test_a_restart_is_reported() -> None:
     transport = ScriptedTransport()
     restarted = RestartedEvent(id=JOB.id, seq=3, attempt=2)
     rest = [DeltaEvent(id=JOB.id, seq=4, attempt=2, text="x"), CancelledEvent(id=JOB.id, seq=5, attempt=2)]

@@ -149,7 +149,7 @@ async def test_what_goes_wrong_with_one_job_is_its_outcome() -> None:
     assert isinstance(outcomes["job-2"], InvalidJob)
 
 
-async def test_a_job_without_an_answer_in_time_is_told() -> None:
+async def test_a_job_without_an_answer_in_time_is_reported() -> None:
     async with connect(ScriptedTransport()) as client:
         [(one, outcome)] = [each async for each in client.gather([job(0)], timeout=0.01)]
     assert isinstance(outcome, TimedOut)

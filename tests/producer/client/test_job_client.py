@@ -217,7 +217,7 @@ async def test_jobs_are_refused_one_by_one() -> None:
     assert isinstance(outcomes[3], QueueFull)
 
 
-async def test_the_state_is_told() -> None:
+async def test_the_state_is_reported() -> None:
     transport = ScriptedTransport()
     transport.states["mine"] = "running"
     async with connect(transport) as client:

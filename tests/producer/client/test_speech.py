@@ -71,12 +71,12 @@ async def test_a_second_run_may_find_slightly_other_probabilities() -> None:
     assert [each["id"] for each in segments] == [0, 1, 2]
 
 
-async def test_a_second_run_with_fewer_segments_is_told() -> None:
+async def test_a_second_run_with_fewer_segments_is_reported() -> None:
     with pytest.raises(JobRestarted):
         await heard(segment(0), segment(1), RestartedEvent(id="a", seq=0, attempt=2), segment(0), finished())
 
 
-async def test_a_second_run_with_other_segments_is_told() -> None:
+async def test_a_second_run_with_other_segments_is_reported() -> None:
     with pytest.raises(JobRestarted):
         await heard(segment(0), RestartedEvent(id="a", seq=0, attempt=2), segment(1), finished())
 

@@ -137,7 +137,7 @@ async def test_who_is_cancelled_while_waiting_cancels_the_job(queue: OnRedis, cl
         assert await is_cancelled(queue, job)
 
 
-async def test_a_wrong_job_and_a_redis_that_is_away_are_told_soon() -> None:
+async def test_a_wrong_job_and_a_redis_that_is_away_are_reported_soon() -> None:
     async with AsyncClient(ProducerConfig(redis_url="redis://127.0.0.1:1/0")) as client, asyncio.timeout(SOON):
         job = Job(id=names.new_id(), skill="query")
         with pytest.raises(InvalidJob, match="question"):

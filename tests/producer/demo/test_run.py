@@ -46,7 +46,7 @@ def test_every_job_completes_and_nothing_is_left_behind(tmp_path: Path) -> None:
     assert left_behind(tmp_path) == []
 
 
-def test_a_worker_that_cannot_start_is_told_with_its_own_words(tmp_path: Path) -> None:
+def test_a_worker_that_cannot_start_is_reported_with_its_own_words(tmp_path: Path) -> None:
     with pytest.raises(EmbeddedServerError, match="no-such-model"):
         run_demo(tmp_path / "out", str(tmp_path / "no-such-model"), console=Console(file=io.StringIO()))
     assert left_behind(tmp_path) == []

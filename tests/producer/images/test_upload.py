@@ -94,7 +94,7 @@ async def test_who_may_not_list_may_still_upload(guarded: ImageStore) -> None:
     ("status", "message"),
     [(403, "refuses access to s3://photos/uploads/"), (404, "answered 404 for s3://photos/uploads/")],
 )
-async def test_an_upload_that_is_refused_is_told(
+async def test_an_upload_that_is_refused_is_reported(
     guarded: ImageStore, monkeypatch: pytest.MonkeyPatch, status: int, message: str
 ) -> None:
     monkeypatch.setattr(Gatekeeper, "put_status", status)
@@ -102,7 +102,7 @@ async def test_an_upload_that_is_refused_is_told(
         await guarded.address(png("red"))
 
 
-async def test_a_store_that_breaks_off_is_told(guarded: ImageStore) -> None:
+async def test_a_store_that_breaks_off_is_reported(guarded: ImageStore) -> None:
     with pytest.raises(UploadFailed, match="object store") as raised:
         await guarded.read("s3://photos/cat.png")
     assert not raised.value.refused
@@ -381,7 +381,9 @@ async def test_an_object_that_is_not_there_is_named(own: ImageStore, s3: "Embedd
     own.close()
 
 
-async def test_wrong_credentials_are_told(own: ImageStore, s3: "EmbeddedS3", monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_wrong_credentials_are_reported(
+    own: ImageStore, s3: "EmbeddedS3", monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
     with pytest.raises(UploadFailed, match="credentials"):
         await own.address(png("red"))

@@ -157,7 +157,7 @@ async def test_jobs_are_submitted_when_redis_is_back(
         assert counter.xlen(names.lane("interactive")) == 2
 
 
-async def test_an_outage_that_does_not_end_is_told(
+async def test_an_outage_that_does_not_end_is_reported(
     client: AsyncClient, redis_url: str, redis_server: EmbeddedRedis
 ) -> None:
     job_id = await client.submit(await client.prepare("query", question="?"))

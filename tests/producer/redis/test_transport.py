@@ -139,7 +139,7 @@ async def test_a_redis_that_fails_over_is_unavailable_and_then_not(queue: OnRedi
     assert await transport.submit([job]) == [job.id]
 
 
-async def test_a_redis_that_holds_something_else_is_told_with_what_to_do(queue: OnRedis) -> None:
+async def test_a_redis_that_holds_something_else_is_reported_with_what_to_do(queue: OnRedis) -> None:
     transport, job = queue.transport(), new_job()
     await queue.call("SET", names.lane("interactive"), "no stream")
     await queue.call("SET", names.log(job.id), "no stream")
@@ -219,7 +219,7 @@ async def test_a_transport_that_follows_a_job_can_be_closed_at_any_moment(queue:
         await submitting
 
 
-async def test_a_redis_that_refuses_the_client_is_told(queue: OnRedis, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_redis_that_refuses_the_client_is_reported(queue: OnRedis, caplog: pytest.LogCaptureFixture) -> None:
     port = urlsplit(queue.url).port
     await queue.call("ACL", "SETUSER", "limited", "on", ">hidden-word", "~*", "+@all", "-get", "resetchannels")
     transport = RedisTransport(f"redis://limited:hidden-word@127.0.0.1:{port}/0")

@@ -299,7 +299,7 @@ async def test_progress_grows_while_nothing_is_to_do() -> None:
                 await asyncio.sleep(0)
 
 
-async def test_a_model_that_does_not_load_is_told_as_the_error_it_was() -> None:
+async def test_a_model_that_does_not_load_is_reported_as_the_error_it_was() -> None:
     with pytest.raises(ConfigError, match="scripted is not fit"):
         async with front(PATIENT, "--unfit"):
             pass
