@@ -14,7 +14,7 @@ def test_interactive_jobs_are_timed_beside_bulk(photos: Path, tmp_path: Path) ->
         "--asks",
         "1",
         "--bulk",
-        "2",
+        "1",
         "--megapixels",
         "0.1",
     ]
