@@ -81,6 +81,17 @@ async def test_what_is_not_as_usual_is_left_to_boto3(answer: bytes) -> None:
         assert len(heads) > count, "the next object may be as usual"
 
 
+async def test_large_objects_are_left_to_boto3() -> None:
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 20000000\r\n\r\n"
+    async with (
+        server(answer) as (endpoint, heads),
+        direct(endpoint) as store,
+    ):
+        async with asyncio.timeout(10):
+            assert await store.get(OBJECT, 1 << 30) is None
+        assert len(heads) == 1
+
+
 @pytest.mark.parametrize("answer", ["301 Moved", "307 Moved", "400 Bad Request\r\nx-amz-bucket-region: eu-west-1"])
 async def test_a_bucket_that_is_elsewhere_is_left_to_boto3_from_then_on(answer: str) -> None:
     reply = f"HTTP/1.1 {answer}\r\nContent-Length: 0\r\n\r\n".encode()

@@ -32,6 +32,7 @@ _USUAL_PORTS: Final = {"http": ":80", "https": ":443"}  # which no client names 
 _SKIPPED: Final = ("Accept", "Accept-Encoding")
 _BUFFER_BYTES: Final = 4 << 20  # most photos are read without a pause
 _REGION: Final = "x-amz-bucket-region"
+_MOST_BYTES: Final = 16 << 20  # of an object, because the event loop joins its pieces
 _MOST_BUCKETS: Final = 1000  # jobs name them
 _EXPRESS: Final = "-x-s3"  # the end of the names of buckets with signatures of another kind
 
@@ -64,7 +65,7 @@ class DirectStore:
     async def get(self, address: ObjectAddress, max_bytes: int) -> bytes | None:
         """Return the object, or None if boto3 has to read it, or has to say why it cannot be read.
 
-        An object of more than `max_bytes` is not read.
+        An object of more than `max_bytes`, or of more than 16 MB, is not read.
         """
         credentials = self._frozen_credentials()
         if credentials is None or not _is_plain(address.key):
@@ -79,7 +80,8 @@ class DirectStore:
             async with self._connected().get(url, headers=headers, allow_redirects=False) as response:
                 if response.status == 200:
                     size = response.content_length
-                    return await response.read() if size is not None and size <= max_bytes else None
+                    plain = size is not None and size <= min(max_bytes, _MOST_BYTES)
+                    return await response.read() if plain else None
                 if response.status < 400 or (response.status == 400 and _REGION in response.headers):
                     self._buckets[address.bucket] = None  # it is elsewhere, and boto3 remembers where
                 return None
