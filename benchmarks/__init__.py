@@ -8,6 +8,7 @@ gateway/    the gateway under load
 kernels/    every kernel against the library call it replaces
 queue/      the queue: throughput, latency, depth, Celery
 client.py   the settings of a client of the servers that a benchmark starts
+energy.py   a GPU's energy
 figures.py  sums up records, and writes figures with their machine
 instant_engine.py  an engine without a model, which answers at once
 instructions.py    counts the instructions of a process

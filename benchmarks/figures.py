@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from benchmarks.energy import EnergyMeter
 from benchmarks.engine.engine_run import Record
 
 __all__ = ["Figures", "Quantiles", "lines", "machine", "summarise", "write_json"]
@@ -39,7 +40,7 @@ class Figures:
 
     Latency runs from the JPEG's bytes to the last output. `cached_requests` found their photo in the prefix cache.
     `cached_share` is the part of all input tokens that the cache had. `left` requests were waiting or running when the
-    arrivals ended.
+    arrivals ended. `joules_per_request` is the GPU's energy in that time; None if it was not measured.
     """
 
     offered: float
@@ -54,13 +55,22 @@ class Figures:
     inter_token: Quantiles | None
     left: int = 0
     cached_share: float = 0.0
+    joules_per_request: float | None = None
 
 
 def summarise(
-    records: Sequence[Record], offered: float, *, began: float, open_loop: bool = False, left: int = 0
+    records: Sequence[Record],
+    offered: float,
+    *,
+    began: float,
+    open_loop: bool = False,
+    left: int = 0,
+    meter: EnergyMeter | None = None,
 ) -> Figures:
     """Sum up requests that ended between `began` (seconds, on their clock) and the last end."""
-    seconds = max(record.ended for record in records) - began
+    ended = max(record.ended for record in records)
+    seconds = ended - began
+    joules = None if meter is None else meter.joules(began, ended)
     return Figures(
         offered=offered,
         open_loop=open_loop,
@@ -75,6 +85,7 @@ def summarise(
         left=left,
         cached_share=sum(record.cached_tokens for record in records)
         / max(1, sum(record.input_tokens for record in records)),
+        joules_per_request=None if joules is None else joules / len(records),
     )
 
 
@@ -132,14 +143,15 @@ def write_json(document: Mapping[str, Any], out: Path | None, name: str) -> None
 def lines(found: Sequence[Figures]) -> list[str]:
     """Return a table, with times in milliseconds."""
     columns = "".join(f"{name:>22}" for name in ("latency p50/95/99", "TTFT p50/95/99", "per token p50/95/99"))
-    return [f"{'load':>9}{'requests':>9}{'req/s':>9}{'tok/s':>9}{columns}  cached  left", *map(_line, found)]
+    return [f"{'load':>9}{'requests':>9}{'req/s':>9}{'tok/s':>9}{columns}  cached  left   J/req", *map(_line, found)]
 
 
 def _line(figures: Figures) -> str:
     times = "".join(f"{_times(each):>22}" for each in (figures.latency, figures.ttft, figures.inter_token))
     rates = f"{figures.requests_per_second:>9.2f}{figures.tokens_per_second:>9.1f}"
+    joules = "-" if figures.joules_per_request is None else f"{figures.joules_per_request:.2f}"
     load = f"{figures.offered:.3g}{'/s' if figures.open_loop else ''}"
-    return f"{load:>9}{figures.requests:>9}{rates}{times}{figures.cached_requests:>8}{figures.left:>6}"
+    return f"{load:>9}{figures.requests:>9}{rates}{times}{figures.cached_requests:>8}{figures.left:>6}{joules:>8}"
 
 
 def _times(quantiles: Quantiles | None) -> str:

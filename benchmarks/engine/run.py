@@ -16,6 +16,7 @@ from itertools import count, islice
 from statistics import median
 from typing import Any, TypeVar
 
+from benchmarks.energy import EnergyMeter
 from benchmarks.engine.bench import Bench, add_flags, photos_of
 from benchmarks.engine.decode_rate import DecodeRate, decode_lines, decode_rate
 from benchmarks.engine.engine_run import EngineRun, Record
@@ -104,16 +105,25 @@ def _measure(
         found = list(_ramp(running, asks, arguments.rate, arguments.rate_seconds))
     else:
         wanted, seconds = arguments.requests, arguments.seconds
-        found = [closed_loop(running, asks, load, requests=wanted, seconds=seconds) for load in loads]
+        with EnergyMeter(arguments.device) as meter:
+            found = [closed_loop(running, asks, load, requests=wanted, seconds=seconds, meter=meter) for load in loads]
     return found, lines(found)
 
 
-def closed_loop(running: EngineRun[_Ask], asks: Iterator[_Ask], load: int, *, requests: int, seconds: float) -> Figures:
+def closed_loop(
+    running: EngineRun[_Ask],
+    asks: Iterator[_Ask],
+    load: int,
+    *,
+    requests: int,
+    seconds: float,
+    meter: EnergyMeter | None = None,
+) -> Figures:
     """Measure `requests` requests (at least twice the load) that end after the first `load` ones."""
     records = running.closed_loop(asks, load, most=load + max(requests, 2 * load), seconds=seconds)
     if len(records) <= load:
         raise SystemExit(f"only {len(records)} of {load} requests in flight ended in {seconds:g} s: raise --seconds")
-    return summarise(records[load:], load, began=records[load - 1].ended)
+    return summarise(records[load:], load, began=records[load - 1].ended, meter=meter)
 
 
 def _ramp(running: EngineRun[Ask], asks: Iterator[Ask], rate: float, seconds: float) -> Iterator[Figures]:
