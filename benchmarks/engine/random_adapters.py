@@ -1,4 +1,8 @@
-"""Writes random LoRA adapters: of all linear layers of Moondream 2, or of the MLPs and experts of Moondream 3."""
+"""Writes random LoRA adapters: of all linear layers of Moondream 2, or of the MLPs and experts of Moondream 3.
+
+Their corrections are a thousandth of what they correct. So a run with adapters reads the same experts as one without,
+and the difference is the time of the corrections. Large random ones would choose more experts in each step.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +15,8 @@ from stoop_worker.models.moondream.adapters.files import shape_at
 from stoop_worker.models.moondream.config_parts import TextConfig
 
 __all__ = ["adapter_names", "write_adapters"]
+
+_SHARE = 1e-3  # of a layer's output
 
 
 def adapter_names(count: int) -> list[str]:
@@ -26,9 +32,9 @@ def write_adapters(folder: Path, text: TextConfig, *, count: int, rank: int) -> 
         for stem, halves, layer, place in _places(text):
             *experts, out, width = shape_at((layer, place), text)
             share = max(1, rank // text.moe.experts_per_token) if experts and text.moe else rank
-            for half, shape in zip(halves, ((share, width), (out, share)), strict=True):
+            for half, shape, size in zip(halves, ((share, width), (out, share)), (1.0, _SHARE), strict=True):
                 drawn = torch.randn(*experts, *shape, generator=random, dtype=torch.bfloat16)
-                tensors[stem + half] = drawn / shape[-1] ** 0.5
+                tensors[stem + half] = drawn * (size / shape[-1] ** 0.5)
         save_file(tensors, folder / f"{name}.safetensors")
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from triton.runtime.errors import OutOfResources  # type: ignore[import-untyped]
 
 from benchmarks.kernels.row import Row, check, microseconds, microseconds_captured
-from stoop_worker.kernels.moe import ExpertLinear, Routing, mixture, route
+from stoop_worker.kernels.moe import ExpertAdapter, ExpertLinear, Routing, mixture, route
 from stoop_worker.kernels.moe.kernel import mixture as launch
 from stoop_worker.kernels.moe.products import Cut
 from stoop_worker.kernels.moe.reference import gated_gelu
@@ -20,6 +20,8 @@ __all__ = ["alternatives", "rows"]
 
 WIDTH, INNER, EXPERTS, CHOSEN = 2048, 1024, 64, 8
 DECODES, PREFILLS = [1, 2, 4, 8, 16, 32, 64, 128, 256], [750, 3000, 8192]
+ADAPTERS, RANK = 8, 2
+HALVES = WIDTH, 2 * INNER, INNER, WIDTH  # the widths of A and B of both products
 COPIES = 2  # of the weights: 1.6 GB, far more than a cache holds
 
 DECODE_CUTS = [
@@ -97,6 +99,27 @@ def measure(tokens: int, *, float8: bool) -> Row:
     )
 
 
+def measure_adapted(tokens: int) -> Row:
+    """Time one size under eight adapters, which the tokens have in turn, against the same without any."""
+    layers = [experts(float8=False) for _ in range(COPIES)]
+    x = torch.randn(tokens, WIDTH, device="cuda", dtype=torch.bfloat16)
+    logits = torch.randn(tokens, EXPERTS, device="cuda", dtype=torch.bfloat16)
+    numbers = torch.arange(tokens, device="cuda") % ADAPTERS + 1
+
+    def half(width: int) -> Tensor:
+        made = torch.randn(EXPERTS, RANK * (ADAPTERS + 1), width, device="cuda", dtype=torch.bfloat16)
+        return made / width**0.5
+
+    def adapted(layer: tuple[ExpertLinear, ExpertLinear], adapter: ExpertAdapter | None) -> Tensor:
+        return mixture(x, route(logits, CHOSEN), *layer, adapter)
+
+    adapters = [ExpertAdapter(*map(half, HALVES), rank=RANK, numbers_T=numbers) for _ in layers]
+    ours_us = microseconds_captured([partial(adapted, *each) for each in zip(layers, adapters, strict=True)])
+    plain_us = microseconds_captured([partial(adapted, layer, None) for layer in layers])
+    name = "experts, 8 adapters"
+    return Row(name, f"{tokens} tokens", ours_us, plain_us, "ours without adapters", "")
+
+
 def measure_cut(tokens: int, cut: Cut, *, float8: bool) -> Row | None:
     """Time one size with another split of the work; None if the device lacks the memory for it."""
     layers = [experts(float8=float8) for _ in range(COPIES)]
@@ -114,8 +137,9 @@ def measure_cut(tokens: int, cut: Cut, *, float8: bool) -> Row | None:
 
 
 def rows() -> list[Row]:
-    """Return decodes and prefills, in bfloat16 and with float8 weights."""
-    return [measure(tokens, float8=float8) for float8 in (False, True) for tokens in DECODES + PREFILLS]
+    """Return decodes and prefills, in bfloat16 and with float8 weights, and decodes under adapters."""
+    plain = [measure(tokens, float8=float8) for float8 in (False, True) for tokens in DECODES + PREFILLS]
+    return plain + [measure_adapted(tokens) for tokens in (1, 16, 64)]
 
 
 def alternatives() -> list[Row]:

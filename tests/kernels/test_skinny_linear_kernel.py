@@ -11,6 +11,7 @@ from torch import Tensor
 from stoop_worker.kernels.moe import ExpertOutputs
 from stoop_worker.kernels.skinny_linear import products, reference, sums
 from stoop_worker.kernels.skinny_linear.products import Cut
+from stoop_worker.kernels.skinny_linear.reference import Others
 from tests.support.matrices import within
 
 # the interpreter's dot takes no bfloat16
@@ -101,15 +102,18 @@ def test_parts_are_added_as_the_reference_adds_them(count: int, rows: int, width
     torch.testing.assert_close(normed, expected_norm, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
 
 
-def test_weighted_experts_join_the_sum() -> None:
+@pytest.mark.parametrize("corrected", [False, True])
+def test_weighted_experts_and_corrections_join_the_sum(corrected: bool) -> None:
     x, parts, bias, weight = torch.randn(3, 48), torch.randn(2, 3, 48), torch.randn(48), torch.randn(48)
     experts = ExpertOutputs(torch.randn(3 * 4, 48), torch.rand(3, 4))
-    expected = reference.add_parts_layer_norm(x, parts, bias, weight, bias, experts=experts)
-    found = sums.add_parts_layer_norm(x, parts, bias, weight, bias, experts=experts)
+    others = Others(experts, torch.randn(3, 48) if corrected else None)
+    expected = reference.add_parts_layer_norm(x, parts, bias, weight, bias, others=others)
+    found = sums.add_parts_layer_norm(x, parts, bias, weight, bias, others=others)
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other)
     alone = x + parts.sum(dim=0) + bias + (experts.found_PC.view(3, 4, 48) * experts.weights_TK[..., None]).sum(dim=1)
-    torch.testing.assert_close(sums.add_parts(x, parts, bias, experts=experts), alone)
+    alone += 0 if others.corrections_BC is None else others.corrections_BC
+    torch.testing.assert_close(sums.add_parts(x, parts, bias, others=others), alone)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)

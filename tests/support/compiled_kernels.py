@@ -18,7 +18,7 @@ __all__ = ["main"]
 HOPPER = GPUTarget("cuda", 90, 32)
 NUMBERS, WEIGHTS, SUMS = "*i64", "*bf16", "*fp32"
 TYPES = {
-    **dict.fromkeys(("listed_ptr", "starts_ptr", "experts_ptr"), "*i32"),
+    **dict.fromkeys(("listed_ptr", "starts_ptr", "experts_ptr", "tiles_ptr", "rows_ptr"), "*i32"),
     **dict.fromkeys(("x_stride", "out_stride", "count"), "i32"),
     **dict.fromkeys(("thin_ptr", "parts_ptr", "first_parts_ptr", "last_parts_ptr"), SUMS),
     "numbers_ptr": NUMBERS,
@@ -38,11 +38,13 @@ def cases() -> Iterator[tuple[Any, Mapping[str, object]]]:
     yield corrections._thin, {**EXPERTS, **EXACT, **thin, "R_BLOCK": 32, "PAIRS": 16, "COLUMNS": 128}
     own = {"K": 8, "IN_ORDER": False, "R": 18, "RANK_BLOCK": 2, "COLUMNS": 2048, "EARLY": True}
     yield corrections._own_thin, {**thin, **own}
-    rank = {"RANK": 16, "RANK_BLOCK": 16, "COLUMNS": 512, "EARLY": True}
-    yield low_rank._thin, {**rank, "I": 2048, "PARTS": 4}
-    widths = {"FIRST_WIDTH": 2048, "LAST_WIDTH": 2048, "FIRST_BLOCKS": 4, "FIRST_PARTS": 4, "LAST_PARTS": 16}
+    yield low_rank._group, {"S": 9, "S_BLOCK": 16, "B_BLOCK": 64, "TILE": 16}
+    rank = {"RANK": 16, "RANK_BLOCK": 16, "TILE": 16, **EXACT}
+    yield low_rank._thin, {**rank, "I": 2048, "PART": 512, "STEP": 128}
+    widths = {"FIRST_WIDTH": 2048, "LAST_WIDTH": 2048, "FIRST_BLOCKS": 8, "FIRST_PARTS": 4, "LAST_PARTS": 16}
     for summed in (False, True):
-        yield low_rank._correct, {**rank, **widths, "FIRST": 0, "LAST": 0 if summed else 2048, "SUMMED": summed}
+        sums = {"FIRST": 0, "LAST": 0 if summed else 2048, "SUMMED": summed, "FRESH": summed, "COLUMNS": 256}
+        yield low_rank._correct, {**rank, **widths, **sums}
 
 
 def main() -> None:

@@ -41,11 +41,7 @@ class Routing(NamedTuple):
 
 
 class ExpertOutputs(NamedTuple):
-    """The outputs of the K experts of each token, not yet added up: `found_PC` by pair t K + k, and their weights.
-
-    If a `joined` branch computed other terms of the same sum concurrently, the sum waits for two kernels.
-    """
+    """The outputs of the K experts of each token, not yet added up: `found_PC` by pair t K + k, and their weights."""
 
     found_PC: Tensor
     weights_TK: Tensor
-    joined: bool = False

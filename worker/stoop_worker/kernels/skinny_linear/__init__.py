@@ -9,10 +9,12 @@ from torch.nn import functional
 
 from stoop_worker.kernels.backend import uses_kernel
 from stoop_worker.kernels.block_fp8 import Weight, dense, values_of
-from stoop_worker.kernels.moe import ExpertOutputs
 from stoop_worker.kernels.skinny_linear import reference
+from stoop_worker.kernels.skinny_linear.reference import NO_OTHERS, Others
 
 __all__ = [
+    "NO_OTHERS",
+    "Others",
     "add_parts",
     "add_parts_layer_norm",
     "add_parts_rms_norm",
@@ -70,17 +72,17 @@ def split_linear(x_BK: Tensor, weight_NK: Weight) -> Tensor:
 
 
 def add_parts(
-    x_BC: Tensor, parts_SBC: Tensor, added_bias_C: Tensor | None = None, *, experts: ExpertOutputs | None = None
+    x_BC: Tensor, parts_SBC: Tensor, added_bias_C: Tensor | None = None, *, others: Others = NO_OTHERS
 ) -> Tensor:
-    """Return sum_BC = x + (all parts + any bias + the weighted sum of experts), in x's dtype.
+    """Return sum_BC = x + (all parts + any bias + all other terms), in x's dtype.
 
     `reference.add_parts` defines the rounding.
     """
     if uses_kernel(x_BC, parts_SBC):
         from stoop_worker.kernels.skinny_linear import sums
 
-        return sums.add_parts(x_BC, parts_SBC, added_bias_C, experts=experts)
-    return reference.add_parts(x_BC, parts_SBC, added_bias_C, experts=experts)
+        return sums.add_parts(x_BC, parts_SBC, added_bias_C, others=others)
+    return reference.add_parts(x_BC, parts_SBC, added_bias_C, others=others)
 
 
 def add_parts_layer_norm(
@@ -90,14 +92,14 @@ def add_parts_layer_norm(
     weight_C: Tensor,
     bias_C: Tensor,
     *,
-    experts: ExpertOutputs | None = None,
+    others: Others = NO_OTHERS,
 ) -> tuple[Tensor, Tensor]:
     """Return sum_BC as by `add_parts`, and its layer norm, both in x's dtype."""
     if uses_kernel(x_BC, parts_SBC, added_bias_C, weight_C, bias_C):
         from stoop_worker.kernels.skinny_linear import sums
 
-        return sums.add_parts_layer_norm(x_BC, parts_SBC, added_bias_C, weight_C, bias_C, experts=experts)
-    return reference.add_parts_layer_norm(x_BC, parts_SBC, added_bias_C, weight_C, bias_C, experts=experts)
+        return sums.add_parts_layer_norm(x_BC, parts_SBC, added_bias_C, weight_C, bias_C, others=others)
+    return reference.add_parts_layer_norm(x_BC, parts_SBC, added_bias_C, weight_C, bias_C, others=others)
 
 
 def add_parts_rms_norm(x_BC: Tensor, parts_SBC: Tensor, weight_C: Tensor, *, epsilon: float) -> tuple[Tensor, Tensor]:

@@ -3,6 +3,8 @@
 B rows, C model dim, K columns of a product's input, N of its output, S parts of a sum over K, F gates.
 """
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -15,7 +17,31 @@ from stoop_worker.kernels.moe.reference import combine
 from stoop_worker.kernels.rms_norm.reference import rms_norm
 from stoop_worker.kernels.swiglu.reference import swiglu
 
-__all__ = ["add_parts", "add_parts_layer_norm", "add_parts_rms_norm", "gated_linear", "skinny_linear", "split_linear"]
+__all__ = [
+    "NO_OTHERS",
+    "Others",
+    "add_parts",
+    "add_parts_layer_norm",
+    "add_parts_rms_norm",
+    "gated_linear",
+    "skinny_linear",
+    "split_linear",
+]
+
+
+class Others(NamedTuple):
+    """Terms of a sum beside the parts of a product: the outputs of experts, and corrections in float32.
+
+    If a `joined` branch computed some of the terms concurrently, the sum waits for two kernels.
+    """
+
+    experts: ExpertOutputs | None = None
+    corrections_BC: Tensor | None = None
+    joined: bool = False
+
+
+NO_OTHERS = Others()
+"""No terms beside the parts."""
 
 
 def skinny_linear(x_BC: Tensor, weight_NC: Tensor, bias_N: Tensor) -> Tensor:
@@ -39,9 +65,9 @@ def split_linear(x_BK: Tensor, weight_NK: Weight) -> Tensor:
 
 
 def add_parts(
-    x_BC: Tensor, parts_SBC: Tensor, added_bias_C: Tensor | None = None, *, experts: ExpertOutputs | None = None
+    x_BC: Tensor, parts_SBC: Tensor, added_bias_C: Tensor | None = None, *, others: Others = NO_OTHERS
 ) -> Tensor:
-    """Return sum_BC: the parts from first to last, any bias and the weighted experts, rounded to x's dtype; then x.
+    """Return sum_BC: the parts from first to last, any bias and other terms, rounded to x's dtype; then x.
 
     The last sum is rounded again.
     """
@@ -50,8 +76,10 @@ def add_parts(
         added_BC = added_BC + part_BC
     if added_bias_C is not None:
         added_BC = added_BC + added_bias_C.to(added_BC.dtype)
-    if experts is not None:
-        added_BC = added_BC + combine(experts)
+    if others.experts is not None:
+        added_BC = added_BC + combine(others.experts)
+    if others.corrections_BC is not None:
+        added_BC = added_BC + others.corrections_BC
     return x_BC + added_BC.to(x_BC.dtype)
 
 
@@ -62,10 +90,10 @@ def add_parts_layer_norm(
     weight_C: Tensor,
     bias_C: Tensor,
     *,
-    experts: ExpertOutputs | None = None,
+    others: Others = NO_OTHERS,
 ) -> tuple[Tensor, Tensor]:
     """Return sum_BC as by `add_parts`, and the layer norm of the rounded sum."""
-    sum_BC = add_parts(x_BC, parts_SBC, added_bias_C, experts=experts)
+    sum_BC = add_parts(x_BC, parts_SBC, added_bias_C, others=others)
     return sum_BC, layer_norm(sum_BC, weight_C, bias_C)
 
 

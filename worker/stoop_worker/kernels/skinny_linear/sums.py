@@ -11,7 +11,7 @@ from torch import Tensor
 
 from stoop_worker.kernels import early
 from stoop_worker.kernels.layer_norm.reference import EPSILON
-from stoop_worker.kernels.moe import ExpertOutputs
+from stoop_worker.kernels.skinny_linear.reference import NO_OTHERS, Others
 
 __all__ = ["add_parts", "add_parts_layer_norm", "add_parts_rms_norm"]
 
@@ -23,11 +23,11 @@ def add_parts(
     parts_SBC: Tensor,
     added_bias_C: Tensor | None = None,
     *,
-    experts: ExpertOutputs | None = None,
+    others: Others = NO_OTHERS,
 ) -> Tensor:
     """Compute `reference.add_parts`; without experts the result is bit-identical."""
     sum_BC = torch.empty_like(x_BC, memory_format=torch.contiguous_format)
-    _launch(_Terms(x_BC, parts_SBC, added_bias_C, experts), None, (sum_BC, sum_BC))
+    _launch(_Terms(x_BC, parts_SBC, added_bias_C, others), None, (sum_BC, sum_BC))
     return sum_BC
 
 
@@ -38,11 +38,11 @@ def add_parts_layer_norm(
     weight_C: Tensor,
     bias_C: Tensor,
     *,
-    experts: ExpertOutputs | None = None,
+    others: Others = NO_OTHERS,
 ) -> tuple[Tensor, Tensor]:
     """Compute `reference.add_parts_layer_norm`."""
     sum_BC, normed_BC = (torch.empty_like(x_BC, memory_format=torch.contiguous_format) for _ in range(2))
-    terms = _Terms(x_BC, parts_SBC, added_bias_C, experts)
+    terms = _Terms(x_BC, parts_SBC, added_bias_C, others)
     _launch(terms, _Norm(weight_C, bias_C, EPSILON), (sum_BC, normed_BC))
     return sum_BC, normed_BC
 
@@ -58,7 +58,7 @@ class _Terms(NamedTuple):
     x_BC: Tensor
     parts_SBC: Tensor
     added_bias_C: Tensor | None = None
-    experts: ExpertOutputs | None = None
+    others: Others = NO_OTHERS
 
 
 class _Norm(NamedTuple):
@@ -71,7 +71,8 @@ class _Norm(NamedTuple):
 
 def _launch(terms: _Terms, norm: _Norm | None, into: tuple[Tensor, Tensor]) -> None:
     x_BC, parts_SBC = terms.x_BC.contiguous(), terms.parts_SBC.contiguous()
-    found_PC, weights_BK, joined = terms.experts or (x_BC, x_BC[:, :0], False)
+    experts, corrections_BC, joined = terms.others
+    found_PC, weights_BK = experts or (x_BC, x_BC[:, :0])
     if parts_SBC.shape[1:] != x_BC.shape:
         raise ValueError(f"parts of {tuple(parts_SBC.shape[1:])} do not fit rows of {tuple(x_BC.shape)}")
     count, width = x_BC.shape
@@ -85,6 +86,7 @@ def _launch(terms: _Terms, norm: _Norm | None, into: tuple[Tensor, Tensor]) -> N
         _or(terms.added_bias_C, x_BC),
         found_PC,
         weights_BK,
+        _or(corrections_BC, x_BC),
         _or(weight_C, x_BC),
         _or(bias_C, x_BC),
         *into,
@@ -94,6 +96,7 @@ def _launch(terms: _Terms, norm: _Norm | None, into: tuple[Tensor, Tensor]) -> N
         BLOCK=triton.next_power_of_2(width),
         PARTS=len(parts_SBC),
         EXPERTS=weights_BK.shape[1],
+        CORRECTED=corrections_BC is not None,
         ADDED_BIAS=terms.added_bias_C is not None,
         NORM=norm is not None,
         CENTRED=bias_C is not None,
@@ -113,6 +116,7 @@ def _add_parts(
     added_bias_ptr,
     found_ptr,
     shares_ptr,
+    corrections_ptr,
     weight_ptr,
     bias_ptr,
     sum_ptr,
@@ -123,6 +127,7 @@ def _add_parts(
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     EXPERTS: tl.constexpr,
+    CORRECTED: tl.constexpr,
     ADDED_BIAS: tl.constexpr,
     NORM: tl.constexpr,
     CENTRED: tl.constexpr,
@@ -149,6 +154,7 @@ def _add_parts(
         added += added_bias
     if EXPERTS > 0:
         added += _mixed(found_ptr, shares_ptr, column, C, BLOCK, EXPERTS)
+    added = _corrected(added, corrections_ptr + start + column, inside, CORRECTED)
     x = tl.load(x_ptr + start + column, mask=inside, other=0.0).to(tl.float32)
     rounded = (x + added.to(dtype).to(tl.float32)).to(dtype)
     tl.store(sum_ptr + start + column, rounded, mask=inside)
@@ -173,3 +179,11 @@ def _mixed(found_ptr, shares_ptr, column, C: tl.constexpr, BLOCK: tl.constexpr, 
         found = tl.load(found_ptr + (row * EXPERTS + rank) * C + column, mask=column < C, other=0.0)
         mixed += share * found.to(tl.float32)
     return mixed
+
+
+@triton.jit
+def _corrected(sums, corrections_ptrs, inside, CORRECTED: tl.constexpr):
+    """Return the sums with corrections, if there are any."""
+    if CORRECTED:
+        sums += tl.load(corrections_ptrs, mask=inside, other=0.0)
+    return sums
