@@ -2,8 +2,8 @@
 
 Both parts of a block read the same norm and both end in the same sum. So the rows of qkv and fc1 make one product, and
 the columns of proj and fc2 another: fewer and longer reads of the weights, which take nearly all of a decode's time. In
-a block with experts, the router joins the first product, and the sum adds up the experts. Adapters correct the outputs
-of the products in place.
+a block with experts, the router joins the first product, and the sum adds up the experts. Adapters correct the first
+product in place, and the second by one more term of the sum.
 
 B rows, C model dim, F inner dim of the MLP, E experts, H heads, D head dim, S parts of a sum.
 """
@@ -28,7 +28,7 @@ from stoop_worker.models.moondream.weights import MoE, Tau, TextBlock, TextWeigh
 __all__ = ["MOST_BESIDE", "MergedBlock", "merge", "step"]
 
 MOST_BESIDE = 64
-"""The most rows whose attention runs beside their experts."""
+"""The most rows whose attention runs beside their experts, and whose corrections beside the products."""
 
 _MULTIPLE = 128  # of the first product's rows, so that the kernel's blocks divide them
 
@@ -66,7 +66,8 @@ def step(
 ) -> Tensor:
     """Run the decoder on one position a sequence; returns hidden_BC like `text.forward`, rounded less often.
 
-    On a GPU, up to `most_beside` rows attend while their experts compute.
+    On a GPU, up to `most_beside` rows attend while their experts compute. Without experts, adapters make the corrections
+    of so many rows while the products read their weights.
     """
     aside = x_BC.is_cuda and len(x_BC) <= most_beside
     adapters, width = adapters.grouped(x_BC), x_BC.shape[1]
