@@ -21,7 +21,7 @@ from stoop_worker.kernels.rotate_attend import rotate_attend
 from stoop_worker.kernels.rotate_write import Places
 from stoop_worker.kernels.skinny_linear import Others, add_parts, add_parts_layer_norm, skinny_linear, split_linear
 from stoop_worker.models.blocks.layers import MLP, AnyLinear, LayerNorm, Linear, layer_norm
-from stoop_worker.models.moondream.decode_lora import NO_ADAPTERS, RowAdapters
+from stoop_worker.models.moondream.decode_lora import NO_ADAPTERS, RowAdapters, Thin
 from stoop_worker.models.moondream.tau import heat_of
 from stoop_worker.models.moondream.weights import MoE, Tau, TextBlock, TextWeights
 
@@ -66,26 +66,21 @@ def step(
 ) -> Tensor:
     """Run the decoder on one position a sequence; returns hidden_BC like `text.forward`, rounded less often.
 
-    On a GPU, up to `most_beside` rows attend while their experts compute. Without experts, adapters make the corrections
-    of so many rows while the products read their weights.
+    On a GPU, up to `most_beside` rows attend while their experts compute. In blocks without experts, the corrections of
+    so many rows are made while the products read their weights.
     """
     aside = x_BC.is_cuda and len(x_BC) <= most_beside
-    adapters, width = adapters.grouped(x_BC), x_BC.shape[1]
+    adapters = adapters.grouped(x_BC)
     # launched when all before has ended: what the step is given may be read from here on by kernels that start early
     normed_BC = layer_norm(x_BC, blocks[0].ln)
     for layer, block in enumerate(blocks):
         attends_aside = aside and block.experts is not None
         corrects_aside = aside and block.experts is None and adapters.corrects(layer)
-        with branch(x_BC.device) if corrects_aside else nullcontext():
-            thin = adapters.first_thin(layer, normed_BC, plainly=corrects_aside)
-        made_BN = skinny_linear(normed_BC, block.first.weight, block.first.bias)
-        if corrects_aside:
-            join(x_BC.device)
-        adapters.correct_first(layer, made_BN, width, thin, plainly=corrects_aside)
+        made_BN, thin = _first(layer, block, normed_BC, adapters, branched=corrects_aside)
         with branch(x_BC.device) if attends_aside else nullcontext():
             joined_BM = _attend(made_BN, kv, layer, block, rotations_SF2, branched=attends_aside)
             with branch(x_BC.device) if corrects_aside else nullcontext():
-                corrections_BC = adapters.second(layer, joined_BM, width, thin, plainly=corrects_aside)
+                corrections_BC = adapters.second(layer, joined_BM, x_BC.shape[1], thin, plainly=corrects_aside)
             parts_SBC = split_linear(joined_BM, block.second.weight)
         experts = _experts(normed_BC, made_BN, block.experts, adapters.of_experts(layer))
         others = Others(experts, corrections_BC, joined=attends_aside or corrects_aside)
@@ -96,6 +91,19 @@ def step(
         norm, bias_C = blocks[layer + 1].ln, block.second.bias
         x_BC, normed_BC = add_parts_layer_norm(x_BC, parts_SBC, bias_C, norm.weight, norm.bias, others=others)
     return add_parts(x_BC, parts_SBC, blocks[-1].second.bias, others=others)
+
+
+def _first(
+    layer: int, block: MergedBlock, normed_BC: Tensor, adapters: RowAdapters, *, branched: bool
+) -> tuple[Tensor, Thin]:
+    """Return the corrected first product, and the thin values of all layers that read the norm."""
+    with branch(normed_BC.device) if branched else nullcontext():
+        thin = adapters.first_thin(layer, normed_BC, plainly=branched)
+    made_BN = skinny_linear(normed_BC, block.first.weight, block.first.bias)
+    if branched:
+        join(normed_BC.device)
+    adapters.correct_first(layer, made_BN, normed_BC.shape[1], thin, plainly=branched)
+    return made_BN, thin
 
 
 def _attend(
