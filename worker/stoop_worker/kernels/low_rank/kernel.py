@@ -256,37 +256,31 @@ def _correct(
     number, row, there = _rows_of(tiles_ptr, rows_ptr, TILE)
     out_ptrs = out_ptr + row[:, None] * out_stride
     within = tl.arange(0, COLUMNS)
+    added = tl.zeros((TILE, COLUMNS), dtype=tl.float32)
     if number == 0:
         early.wait(EARLY)
         if FRESH:
             column = block * COLUMNS + within
-            mask = there[:, None] & (column < FIRST_WIDTH)[None, :]
-            tl.store(out_ptrs + FIRST + column[None, :], 0.0, mask=mask)
+            _add(out_ptrs + FIRST + column[None, :], added, there, column < FIRST_WIDTH, FRESH)
     elif block < FIRST_BLOCKS:
         column = block * COLUMNS + within
         b = _own(first_b_ptr, number, column, FIRST_WIDTH, RANK, RANK_BLOCK)
         if SUMMED:
             last_b = _own(last_b_ptr, number, column, LAST_WIDTH, RANK, RANK_BLOCK)
         early.wait(EARLY)
-        corrected_ptrs = out_ptrs + FIRST + column[None, :]
-        mask = there[:, None] & (column < FIRST_WIDTH)[None, :]
-        sums = _begun(corrected_ptrs, mask, FRESH)
         thin = _values(first_parts_ptr, row, there, count, FIRST_PARTS, RANK, RANK_BLOCK)
-        sums = tl.dot(thin.to(b.dtype), b, sums, input_precision=PRECISION)
+        added = tl.dot(thin.to(b.dtype), b, added, input_precision=PRECISION)
         if SUMMED:
             thin = _values(last_parts_ptr, row, there, count, LAST_PARTS, RANK, RANK_BLOCK)
-            sums = tl.dot(thin.to(b.dtype), last_b, sums, input_precision=PRECISION)
-        tl.store(corrected_ptrs, sums.to(out_ptr.dtype.element_ty), mask=mask)
+            added = tl.dot(thin.to(b.dtype), last_b, added, input_precision=PRECISION)
+        _add(out_ptrs + FIRST + column[None, :], added, there, column < FIRST_WIDTH, FRESH)
     else:
         column = (block - FIRST_BLOCKS) * COLUMNS + within
         b = _own(last_b_ptr, number, column, LAST_WIDTH, RANK, RANK_BLOCK)
         early.wait(EARLY)
-        corrected_ptrs = out_ptrs + LAST + column[None, :]
-        mask = there[:, None] & (column < LAST_WIDTH)[None, :]
-        sums = _begun(corrected_ptrs, mask, FRESH)
         thin = _values(last_parts_ptr, row, there, count, LAST_PARTS, RANK, RANK_BLOCK)
-        sums = tl.dot(thin.to(b.dtype), b, sums, input_precision=PRECISION)
-        tl.store(corrected_ptrs, sums.to(out_ptr.dtype.element_ty), mask=mask)
+        added = tl.dot(thin.to(b.dtype), b, added, input_precision=PRECISION)
+        _add(out_ptrs + LAST + column[None, :], added, there, column < LAST_WIDTH, FRESH)
 
 
 @triton.jit
@@ -317,9 +311,9 @@ def _values(parts_ptr, row, there, count, PARTS: tl.constexpr, RANK: tl.constexp
 
 
 @triton.jit
-def _begun(out_ptrs, mask, FRESH: tl.constexpr):
-    """Return what the corrections are added to: the output, or zeros if it is FRESH."""
-    sums = tl.zeros(mask.shape, dtype=tl.float32)
+def _add(out_ptrs, added, there, inside, FRESH: tl.constexpr):
+    """Add to the output, or set it if it is FRESH."""
+    mask = there[:, None] & inside[None, :]
     if not FRESH:
-        sums = tl.load(out_ptrs, mask=mask, other=0.0).to(tl.float32)
-    return sums
+        added += tl.load(out_ptrs, mask=mask, other=0.0).to(tl.float32)
+    tl.store(out_ptrs, added.to(out_ptrs.dtype.element_ty), mask=mask)

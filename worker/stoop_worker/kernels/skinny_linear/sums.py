@@ -87,6 +87,7 @@ def _launch(terms: _Terms, norm: _Norm | None, into: tuple[Tensor, Tensor]) -> N
         found_PC,
         weights_BK,
         _or(corrections_BC, x_BC),
+        _or(corrections_BC, x_BC),
         _or(weight_C, x_BC),
         _or(bias_C, x_BC),
         *into,
@@ -96,7 +97,7 @@ def _launch(terms: _Terms, norm: _Norm | None, into: tuple[Tensor, Tensor]) -> N
         BLOCK=triton.next_power_of_2(width),
         PARTS=len(parts_SBC),
         EXPERTS=weights_BK.shape[1],
-        CORRECTED=corrections_BC is not None,
+        CORRECTIONS=int(corrections_BC is not None),
         ADDED_BIAS=terms.added_bias_C is not None,
         NORM=norm is not None,
         CENTRED=bias_C is not None,
@@ -117,6 +118,7 @@ def _add_parts(
     found_ptr,
     shares_ptr,
     corrections_ptr,
+    more_corrections_ptr,
     weight_ptr,
     bias_ptr,
     sum_ptr,
@@ -127,7 +129,7 @@ def _add_parts(
     BLOCK: tl.constexpr,
     PARTS: tl.constexpr,
     EXPERTS: tl.constexpr,
-    CORRECTED: tl.constexpr,
+    CORRECTIONS: tl.constexpr,
     ADDED_BIAS: tl.constexpr,
     NORM: tl.constexpr,
     CENTRED: tl.constexpr,
@@ -154,7 +156,7 @@ def _add_parts(
         added += added_bias
     if EXPERTS > 0:
         added += _mixed(found_ptr, shares_ptr, column, C, BLOCK, EXPERTS)
-    added = _corrected(added, corrections_ptr + start + column, inside, CORRECTED)
+    added = _corrected(added, corrections_ptr + start, more_corrections_ptr + start, column, inside, CORRECTIONS)
     x = tl.load(x_ptr + start + column, mask=inside, other=0.0).to(tl.float32)
     rounded = (x + added.to(dtype).to(tl.float32)).to(dtype)
     tl.store(sum_ptr + start + column, rounded, mask=inside)
@@ -182,8 +184,10 @@ def _mixed(found_ptr, shares_ptr, column, C: tl.constexpr, BLOCK: tl.constexpr, 
 
 
 @triton.jit
-def _corrected(sums, corrections_ptrs, inside, CORRECTED: tl.constexpr):
-    """Return the sums with corrections, if there are any."""
-    if CORRECTED:
-        sums += tl.load(corrections_ptrs, mask=inside, other=0.0)
+def _corrected(sums, first_ptr, second_ptr, column, inside, COUNT: tl.constexpr):
+    """Return the sums of a row with its corrections, of which there are COUNT, up to two."""
+    if COUNT > 0:
+        sums += tl.load(first_ptr + column, mask=inside, other=0.0)
+    if COUNT > 1:
+        sums += tl.load(second_ptr + column, mask=inside, other=0.0)
     return sums
