@@ -27,6 +27,12 @@ class Launch(NamedTuple):
     shared_bytes: int
     arguments: Sequence[Any]
 
+    def number(self, name: str) -> int:
+        """Return a number that the host defines."""
+        found = re.search(rf"#define {name} (\d+)", self.source)
+        assert found is not None
+        return int(found[1])
+
     def parameters(self) -> int:
         """Return how many parameters the kernel has."""
         found = re.search(r'extern "C" __global__ .*?\)\s*\w+\(([^)]*)\)', self.source, re.DOTALL)
@@ -104,6 +110,8 @@ def test_few_rows_fit_in_shared_memory(count: int, out: int, width: int, launche
         assert launch.parameters() == len(launch.arguments)
         assert launch.shared_bytes <= A_MULTIPROCESSOR
         assert launch.threads <= 1024
+        # a stage always has the same warpgroup of a tile: only then are its turns awaited one after the other
+        assert launch.number("STAGES") % launch.number("SPLIT") == 0
     assert [launch.grid[1] for launch in launches] == [1, 1, len(parts)]
 
 

@@ -28,7 +28,7 @@ __all__ = ["Shape", "gated_linear", "linear", "split_linear", "takes"]
 _NAME = "few_rows"
 _TILE, _BLOCK = 64, 128  # of the weight: rows of a warpgroup, and columns of a stage
 _MOST_ROWS = 64
-_MOST_WARPGROUPS, _MOST_STAGES, _MOST_PARTS = 3, 8, 8
+_MOST_WARPGROUPS, _MOST_STAGES, _MOST_PARTS = 3, 9, 8
 _SHARED_BYTES = 220 * 1024
 
 
@@ -117,7 +117,12 @@ def _launch(x_BK: Tensor, weight_NK: BlockFp8, y: Tensor, shape: Shape, *, gated
 
 
 def _stages(shape: Shape, padded: int) -> int:
-    return min(_MOST_STAGES, _SHARED_BYTES // _stage_bytes(shape, padded))
+    """Return how many stages fit, as a multiple of the warpgroups of a tile.
+
+    So a stage always has the same warpgroup, which awaits its copies one after the other. Another warpgroup could await
+    a later copy before the one before it has arrived, and the barrier's one bit would let it pass.
+    """
+    return min(_MOST_STAGES, _SHARED_BYTES // _stage_bytes(shape, padded)) // shape.split * shape.split
 
 
 def _stage_bytes(shape: Shape, padded: int) -> int:
