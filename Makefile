@@ -5,7 +5,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 # Where the packages lie, for a Python in which Stoop is not installed.
 gpu bench-engine: export PYTHONPATH := $(CURDIR)/schemas:$(CURDIR)/producer:$(CURDIR)/worker
-# how many processes share the tests; `tests/README.md` says what a fixture owes to that
+# the command that installs packages into .venv; `.ci/install` names a faster one
+INSTALL ?= $(BIN)/pip install --disable-pip-version-check
+# how many processes share the tests; `tests/README.md` has the rules for fixtures
 PROCESSES ?= auto
 # the tests start hundreds of Pythons, and each would compile all that it imports
 unexport PYTHONDONTWRITEBYTECODE
@@ -74,7 +76,7 @@ clean: ## remove the virtual environment and what was built
 # `test` holds all of `demo`.
 .venv/.demo .venv/.test: .venv/.%: pyproject.toml | $(BIN)/pip
 	@echo "Installing what 'make $*' needs into .venv; the first time takes minutes, most of them for torch:"
-	@$(BIN)/pip install --disable-pip-version-check --editable '.[$*]' | sed -un 's/^Collecting /  /p'
+	@$(INSTALL) --editable '.[$*]' | sed -un 's/^Collecting /  /p'
 	@touch $@ $(if $(filter test,$*),.venv/.demo)
 
 # pip is the last thing a new environment gets: an environment without it was interrupted, and is made again.

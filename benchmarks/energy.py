@@ -20,7 +20,7 @@ _LIBRARY: Final = "libnvidia-ml.so.1"
 
 
 class Samples:
-    """The readings of a counter that stands still between its renewals; only a renewal has a moment."""
+    """The readings of a counter that is renewed now and then; only a renewal has an exact time."""
 
     def __init__(self) -> None:
         self._moments: list[float] = []

@@ -122,7 +122,7 @@ def _text(node: ast.AST) -> str | None:
 
 
 def _quoted(text: str) -> str:
-    """Return a message as it is, whatever signs Markdown would read in it."""
+    """Return a message with every character that Markdown would interpret escaped."""
     fence = "``" if "`" in text else "`"
     padded = f" {text} " if "`" in text else text
     return f"{fence}{padded}{fence}"

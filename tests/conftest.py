@@ -1,4 +1,4 @@
-"""Shared by all tests. Imports nothing that a bare GPU machine lacks: the fixtures import what they need."""
+"""Shared by all tests. Imports nothing that a bare GPU machine lacks: the fixtures import their own requirements."""
 
 import atexit
 import contextlib
@@ -37,7 +37,7 @@ if not any(Path("/dev").glob("nvidia[0-9]*")):
 with contextlib.suppress(ImportError):
     from hypothesis import HealthCheck, settings
 
-    # a busy machine is no failure, and the same commit has the same examples
+    # a busy machine must not fail a test, and the same commit always draws the same examples
     settings.register_profile("stoop", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("stoop")
 
@@ -75,7 +75,7 @@ def pytest_collection() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
-        # some libraries complain if anything of theirs outlives the interpreter
+        # some libraries complain if one of their objects outlives the interpreter
         atexit.register(gc.unfreeze)
 
 

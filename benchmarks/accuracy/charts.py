@@ -100,7 +100,7 @@ def _write(file: TextIO, scored: Mapping[str, Any]) -> None:
 
 
 def _done(out: Path) -> list[dict[str, Any]]:
-    """Return the last line of each row; a line that a kill cut short is no answer."""
+    """Return the last line of each row; a line that a kill cut short is not an answer."""
     path, found = out / "answers.jsonl", {}
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
         try:

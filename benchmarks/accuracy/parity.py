@@ -5,8 +5,10 @@
     python -m benchmarks.accuracy.parity FOLDER --remote-code            # the code that lies in the checkpoint's folder
 
 FOLDER holds config.json, the weights and tokenizer.json. Prints each skill's share of equal answers, and exits with 1
-if one is below --least. In bfloat16 near ties fall either way; --dtype fp32 leaves only real differences. The reference
-resizes by libvips if pyvips is installed, and then sees slightly other pixels.
+if one is below --least. In bfloat16 near ties fall either way; --dtype fp32 leaves only real differences. Moondream 2's
+code resizes by libvips if pyvips is installed: set `vision.resize` in config.json to "libvips", or it sees slightly
+other pixels. Its own masks have 2,048 positions and its grid 27 patches a side, so a test model needs this context and
+27 vision layers.
 """
 
 import argparse
@@ -25,6 +27,8 @@ from PIL import Image
 from benchmarks.accuracy.reference import Reference, from_clone, from_remote_code
 from benchmarks.engine.photos import LARGE, SMALL, draw_photo
 from stoop_worker.local import LocalEngine
+from stoop_worker.models.loading.download import locate, snapshot
+from stoop_worker.models.moondream.files import read_config
 
 __all__ = ["Agreement", "Ask", "agreement", "main"]
 
@@ -73,10 +77,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     pairs = zip([ask for _ in images for ask in ASKS], found, expected, strict=True)
     agreements = [agreement(ask.skill, ours, theirs) for ask, ours, theirs in pairs]
     shares = _shares(agreements)
+    vision = read_config(locate(Path(arguments.model), None, snapshot))[1].vision
+    print(f"images resized by {vision.resize}, pixels rounded {vision.normalise}")
     for skill, (equal, share) in shares.items():
         print(f"{skill:<10} equal {equal:6.1%}   before the first difference {share:6.1%}")
     if arguments.out:
-        arguments.out.write_text(json.dumps([asdict(each) for each in agreements], indent=2) + "\n", encoding="utf-8")
+        document = {
+            "resize": vision.resize,
+            "normalise": vision.normalise,
+            "answers": [asdict(each) for each in agreements],
+        }
+        arguments.out.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     return int(any(equal < arguments.least for equal, _ in shares.values()))
 
 

@@ -43,6 +43,6 @@ def _parts(text: str) -> list[str]:
         return [text]
     try:
         found = ast.literal_eval(text)
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):  # a model writes what it likes
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):  # a model may write anything
         found = text[1:-1].split(",")
     return [str(each).strip() for each in found]

@@ -92,7 +92,8 @@ class Bench:
 
     def run(self, photos: Photos) -> EngineRun[Ask]:
         """Return the engine with these photos; `with` starts it."""
-        geometry, on_device = self.model.config.vision.geometry, self.arguments.on_device
+        on_device = self.arguments.on_device
+        geometry = None if on_device else self.model.config.vision.geometry
         # one for each of a worker's loading threads; on a CPU they would only share its few cores
         processes = min(8, os.cpu_count() or 1) if self.model.device.type == "cuda" else 0
         requests = PhotoRequests(geometry, photos, on_device=on_device, processes=processes)

@@ -81,7 +81,7 @@ def _photo(photos: Photos, ask: Ask) -> bytes:
 def _answers(
     engine: Engine, model: Moondream, asks: Sequence[Ask], photos: Photos, *, on_device: bool
 ) -> list[Finished]:
-    geometry = model.config.vision.geometry
+    geometry = None if on_device else model.config.vision.geometry
     for number, ask in enumerate(asks):
         engine.submit(to_request(f"check-{number}", ask, prepare(_photo(photos, ask), geometry, on_device)))
     ends: dict[str, Any] = {}

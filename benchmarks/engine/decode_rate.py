@@ -1,4 +1,8 @@
-"""Measures tokens a second while every request in flight decodes, and none prefills or has ended."""
+"""Measures tokens a second while every request in flight decodes, and none prefills or has ended.
+
+It has no command of its own: `python -m benchmarks.engine.run decode` measures it for a Moondream, and
+`python -m benchmarks.families.run` for the other families.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

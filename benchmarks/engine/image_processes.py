@@ -1,5 +1,6 @@
 """Prepares JPEGs for the engine, here or in other processes, which store pixels in shared memory as a front does."""
 
+import gc
 import os
 from math import prod
 from multiprocessing import get_context
@@ -19,13 +20,13 @@ _SEGMENT_BYTES = 4 << 20
 
 _Pixels = npt.NDArray[np.uint8]
 _Task = tuple[bytes, Preparation, bool, int | None]
-"""A JPEG, its crop geometry, whether the device cuts it, and the start of a free segment."""
+"""A JPEG, its preparation, whether the device resizes it, and the start of a free segment."""
 _Left = tuple[Layout, _Pixels | None]
 """The image's layout in its segment; the pixels themselves if it does not fit."""
 
 
 def prepare(jpeg: bytes, geometry: Preparation, on_device: bool) -> Crops | Image:
-    """Load a JPEG, and cut or resize it as the family wants, unless the device does so."""
+    """Load a JPEG, and cut or resize it as the family wants; None leaves it to the device."""
     return made_ready(load(jpeg, ImageLimits()), geometry, on_device=on_device)
 
 
@@ -42,11 +43,13 @@ class ImageProcesses:
             fork.Process(target=_serve, args=(theirs, ours, self._shared_pixels), daemon=True) for _, theirs in pipes
         ]
         self._lines: SimpleQueue[Connection] = SimpleQueue()
+        gc.freeze()  # a process that collected tensors of the device would end: it has no part in the device
         for process, (line, theirs) in zip(self._processes, pipes, strict=True):
             process.start()
             theirs.close()
             line.recv()  # all have started before anything is timed
             self._lines.put(line)
+        gc.unfreeze()
 
     def prepare(self, jpeg: bytes, geometry: Preparation, on_device: bool) -> Crops | Image:
         """Run `prepare` in a process; the segment is free again when the image is deleted."""

@@ -1,10 +1,15 @@
-"""Measures texts a second of the engine and of transformers alone, on one CPU, with one model of random weights.
+"""Measures the engine against transformers alone on texts of several lengths, on one CPU, with random weights.
 
-    python -m benchmarks.engine.texts --texts 64 --rounds 5
+    python -m benchmarks.engine.texts --rounds 9
 
-The model is an XLM-RoBERTa of 12 layers and 384 channels, in float32. Both sides tokenize, and take the same texts of 5
-to 100 words. Rounds of all cases alternate, and a ratio is taken within a round, because other work on the machine
-comes and goes. Before anything is timed, every vector is compared with that of transformers.
+The model is an XLM-RoBERTa of 12 layers and 384 channels, in float32. There are 8 texts of each length; those of
+`mixed` have 7 to 128 tokens. transformers runs one text after another, or all of them padded to one length; the engine
+has one request in flight, or 8. Both tokenize. The last two cases are the matrix products of the layers alone, with the
+rows of one text in each product, or with those of all 8: their ratio shows how much there is to gain.
+
+Cases alternate, and a ratio is taken within a round, because other work on the machine comes and goes. `processor` is
+the time of all threads, which other work changes less than `wall`. Before anything is timed, every vector is compared
+with that of transformers.
 """
 
 import argparse
@@ -14,7 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +27,8 @@ import tokenizers
 import torch
 import transformers
 from safetensors.torch import load_file
-from torch.nn.functional import normalize
+from tokenizers import models, pre_tokenizers, processors
+from torch.nn.functional import linear, normalize
 
 from benchmarks.figures import machine, write_json
 from stoop_worker.engine.batch_engine import BatchEngine
@@ -36,6 +42,7 @@ from tests.support.tiny_encoder import BGE_M3, write_encoder
 __all__ = ["main"]
 
 _Vectors = npt.NDArray[np.float32]
+_Case = Callable[[Sequence[str]], object]
 
 _SIZES: Final = {
     **BGE_M3,
@@ -45,23 +52,17 @@ _SIZES: Final = {
     "num_attention_heads": 12,
     "max_position_embeddings": 514,
 }
-_WORDS: Final = (
-    "the",
-    "cat",
-    "sat",
-    "on",
-    "mat",
-    "looked",
-    "dog",
-    "what",
-    "is",
-    "capital",
-    "france",
-    "falcon",
-    "birds",
-)
+_WORDS: Final = tuple(f"word{number}" for number in range(_SIZES["vocab_size"] - 4))
 _IN_FLIGHT: Final = 8
+_LENGTHS: Final = {"8": (8, 8), "32": (32, 32), "128": (128, 128), "512": (512, 512), "mixed": (7, 128)}
+"""Tokens of a text, at least and at most; the first and the last are special."""
 _CLOSE: Final = 1 - 1e-5
+_PRODUCTS: Final = "products, one at a time"
+
+
+class _Seconds(NamedTuple):
+    processor: float
+    wall: float
 
 
 class _Plain:
@@ -77,8 +78,12 @@ class _Plain:
             {name.removeprefix("roberta."): each for name, each in stored.items()}, strict=False
         )
 
+    def one_by_one(self, texts: Sequence[str]) -> _Vectors:
+        """Return the vectors of texts that run one after another."""
+        return np.concatenate([self.together([text]) for text in texts])
+
     @torch.inference_mode()
-    def embed(self, texts: Sequence[str]) -> _Vectors:
+    def together(self, texts: Sequence[str]) -> _Vectors:
         """Return the vectors of texts that run together."""
         read = self._tokenizer.encode_batch(list(texts))
         ids, mask = (torch.tensor([getattr(each, name) for each in read]) for name in ("ids", "attention_mask"))
@@ -95,7 +100,11 @@ class _Ours:
         assert isinstance(model, Encoder)
         self._engine = BatchEngine(model, EngineConfig(prefix_cache=False))
 
-    def embed(self, texts: Sequence[str]) -> _Vectors:
+    def one_by_one(self, texts: Sequence[str]) -> _Vectors:
+        """Return the vectors of texts of which one is in flight at a time."""
+        return np.concatenate([self.together([text]) for text in texts])
+
+    def together(self, texts: Sequence[str]) -> _Vectors:
         """Return the vectors of texts that are in flight together, a request each."""
         found: dict[str, bytes] = {}
         for number, text in enumerate(texts):
@@ -107,54 +116,98 @@ class _Ours:
         return np.stack([np.frombuffer(found[str(number)], "<f4") for number in range(len(texts))])
 
 
+class _Products:
+    """The matrix products of the layers, without all that is between them."""
+
+    def __init__(self) -> None:
+        dim, inner = _SIZES["hidden_size"], _SIZES["intermediate_size"]
+        shapes = ((3 * dim, dim), (dim, dim), (inner, dim), (dim, inner)) * _SIZES["num_hidden_layers"]
+        self._weights = [(torch.randn(out, into), torch.randn(out)) for out, into in shapes]
+        self._rows = {into: torch.randn(_IN_FLIGHT * 512, into) for into in (dim, inner)}
+
+    def one_by_one(self, texts: Sequence[str]) -> None:
+        """Multiply the rows of each text."""
+        for text in texts:
+            self.together([text])
+
+    @torch.inference_mode()
+    def together(self, texts: Sequence[str]) -> None:
+        """Multiply the rows of all texts at once."""
+        count = sum(len(text.split()) + 2 for text in texts)
+        for weight, bias in self._weights:
+            linear(self._rows[weight.shape[1]][:count], weight, bias)
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Check, measure, print and write the figures."""
     options = _parser().parse_args(arguments)
-    random_ = random.Random(7)
-    texts = [" ".join(random_.choices(_WORDS, k=random_.randint(5, 100))) for _ in range(options.texts)]
     with tempfile.TemporaryDirectory() as scratch:
         folder = write_encoder(Path(scratch) / "model", _SIZES)
-        plain, ours = _Plain(folder), _Ours(folder)
-    cases: dict[str, tuple[Callable[[Sequence[str]], _Vectors], int]] = {
-        "transformers, one at a time": (plain.embed, 1),
-        "transformers, 8 padded": (plain.embed, _IN_FLIGHT),
-        "engine, one at a time": (ours.embed, 1),
-        "engine, 8 in flight": (ours.embed, _IN_FLIGHT),
+        _write_tokenizer(folder)
+        plain, ours, products = _Plain(folder), _Ours(folder), _Products()
+    cases: dict[str, _Case] = {
+        "transformers, one at a time": plain.one_by_one,
+        "transformers, 8 padded": plain.together,
+        "engine, one at a time": ours.one_by_one,
+        "engine, 8 in flight": ours.together,
+        _PRODUCTS: products.one_by_one,
+        "products, 8 together": products.together,
     }
-    wanted = _all(plain.embed, texts, 1)
-    for name, (embed, size) in cases.items():
-        cosine = float((_all(embed, texts, size) * wanted).sum(1).min())
-        assert cosine >= _CLOSE, f"{name}: a vector has cosine {cosine} with that of transformers"
-    rounds = [{name: _rate(*case, texts) for name, case in cases.items()} for _ in range(options.rounds)]
-    _print(rounds)
-    document = {"machine": machine("cpu"), "threads": torch.get_num_threads(), "rounds": rounds}
+    found: dict[str, list[dict[str, _Seconds]]] = {}
+    for length in options.lengths:
+        texts = _texts(*_LENGTHS[length])
+        _check(texts, plain, ours)
+        found[length] = [{name: _time(case, texts) for name, case in cases.items()} for _ in range(options.rounds)]
+        _print(length, found[length])
+    document = {"machine": machine("cpu"), "threads": torch.get_num_threads(), "seconds": found}
     write_json(document, options.out, "texts")
 
 
-def _all(embed: Callable[[Sequence[str]], _Vectors], texts: Sequence[str], size: int) -> _Vectors:
-    return np.concatenate([embed(texts[start : start + size]) for start in range(0, len(texts), size)])
+def _write_tokenizer(folder: Path) -> None:
+    """Replace the tokenizer by one of whole words, so that a text has as many tokens as words, and two more."""
+    names = ("<s>", "<pad>", "</s>", "<unk>", *_WORDS)
+    tokenizer = tokenizers.Tokenizer(models.WordLevel({name: id_ for id_, name in enumerate(names)}, unk_token="<unk>"))
+    tokenizer.add_special_tokens(["<s>", "<pad>", "</s>", "<unk>"])
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
+    tokenizer.save(str(folder / "tokenizer.json"))
 
 
-def _rate(embed: Callable[[Sequence[str]], _Vectors], size: int, texts: Sequence[str]) -> float:
-    """Return texts a second."""
-    began = time.perf_counter()
-    _all(embed, texts, size)
-    return len(texts) / (time.perf_counter() - began)
+def _texts(least: int, most: int) -> list[str]:
+    random_ = random.Random(7)
+    return [" ".join(random_.choices(_WORDS, k=random_.randint(least, most) - 2)) for _ in range(_IN_FLIGHT)]
 
 
-def _print(rounds: list[dict[str, float]]) -> None:
-    base = next(iter(rounds[0]))
-    print(f"{'case':28}  texts/s  ratio (least to most)")
-    for name in rounds[0]:
-        ratios = sorted(each[name] / each[base] for each in rounds)
-        rate = statistics.median(each[name] for each in rounds)
-        print(f"{name:28}  {rate:7.1f}  {statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})")
+def _check(texts: Sequence[str], plain: _Plain, ours: _Ours) -> None:
+    wanted = plain.one_by_one(texts)
+    for name, embed in (("padded", plain.together), ("alone", ours.one_by_one), ("in flight", ours.together)):
+        cosine = float((embed(texts) * wanted).sum(1).min())
+        assert cosine >= _CLOSE, f"{name}: a vector has cosine {cosine} with that of transformers"
+
+
+def _time(case: _Case, texts: Sequence[str]) -> _Seconds:
+    processor, wall = time.process_time(), time.perf_counter()
+    case(texts)
+    return _Seconds(time.process_time() - processor, time.perf_counter() - wall)
+
+
+def _print(length: str, rounds: list[dict[str, _Seconds]]) -> None:
+    for clock, name in enumerate(_Seconds._fields):
+        print(f"{length} tokens, {name}: least ms, and times as fast, median (least to most)")
+        for case in rounds[0]:
+            base = _PRODUCTS if case.startswith("products") else next(iter(rounds[0]))
+            ratios = sorted(each[base][clock] / each[case][clock] for each in rounds)
+            least = 1e3 * min(each[case][clock] for each in rounds)
+            middle = statistics.median(ratios)
+            print(f"  {case:28}  {least:8.1f}  {middle:.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})", flush=True)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--texts", type=int, default=64)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--lengths", nargs="+", choices=list(_LENGTHS), default=list(_LENGTHS))
+    parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--out", type=Path, help="write the figures as JSON")
     return parser
 

@@ -17,6 +17,7 @@ hour.py        that of one long recording
 front_process.py  the process that decodes it
 host_work.py   the interpreter's work in a decode step, without a GPU
 summing_model.py  the model under it, which computes next to nothing
+mask_cost.py   the masks of JSON, with the vocabulary of a real tokenizer
 timed_parts.py  processor time by part of a program
 """
 

@@ -19,12 +19,15 @@ __all__ = ["FIELDS", "MOST_CHARACTERS", "WORKLOADS", "grammar_of"]
 
 _PROMPT, _TOKENS = 300, 128
 _ROUNDS: Final = 3
+_COMPLETE: Final = 512
+"""More tokens than the longest text of the check's schema has bytes, so that none is cut: a cut text is not JSON."""
+
 FIELDS: Final = ("name", "title", "city", "street", "colour", "reason", "summary", "comment")
 MOST_CHARACTERS: Final = 60
 
 
 def constrained(opened: Opened) -> list[Figure]:
-    """Time free text and JSON by turns; the last figure is the ratio."""
+    """Time free text and JSON alternately; the last figure is the ratio."""
     _check(opened)
     stepping, load = Stepping(opened.engine), max(opened.loads)
     grammars = {"free-text": None, "json": grammar_of(FIELDS, MOST_CHARACTERS)}
@@ -42,13 +45,24 @@ WORKLOADS: Final[Mapping[str, Callable[[Opened], list[Figure]]]] = {"json": cons
 
 
 def _check(opened: Opened) -> None:
-    """Raise `WrongAnswers` unless short answers are JSON by their schema."""
+    """Raise `WrongAnswers` unless as many answers as are in flight are JSON by their schema."""
     fields, most = FIELDS[:2], 5
-    requests = islice(_requests(opened, "check-json", grammar_of(fields, most), tokens=_TOKENS), 4)
-    for answer in Stepping(opened.engine).answers(list(requests)):
-        found = json.loads(answer.text) if answer.reason is FinishReason.STOP else {}
-        if tuple(found) != fields or not all(isinstance(each, str) and len(each) <= most for each in found.values()):
+    requests = _requests(opened, "check-json", grammar_of(fields, most), tokens=_COMPLETE)
+    for answer in Stepping(opened.engine).answers(list(islice(requests, max(opened.loads)))):
+        if answer.reason is not FinishReason.STOP:
+            raise WrongAnswers(f"an answer has no end after {_COMPLETE} tokens: {answer}")
+        if not _follows(answer.text, fields, most):
             raise WrongAnswers(f"an answer does not follow its schema: {answer}")
+
+
+def _follows(text: str, fields: tuple[str, ...], most: int) -> bool:
+    """Return whether a text is JSON by the schema of `grammar_of`."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return False
+    named = isinstance(found, dict) and tuple(found) == fields
+    return named and all(isinstance(each, str) and len(each) <= most for each in found.values())
 
 
 def _requests(opened: Opened, name: str, grammar: Grammar | None, tokens: int | None = None) -> Iterator[Request]:

@@ -4,10 +4,10 @@
 
 The engine runs as on a GPU, with steps that are captured and one step ahead, but over a model that computes next to
 nothing (`summing_model.py`). Answers are checked first: free text word by word, JSON against its schema. The table has
-microseconds of processor time a step in the engine's thread, free text and JSON by turns, in steps in which all
+microseconds of processor time a step in the engine's thread, free text and JSON alternately, in steps in which all
 requests decode. Masks are computed in that thread too; a worker takes more threads where they are faster. The rows
 below the sum are no part of it: captured work and copies stand for the device, and reports are packed by another thread
-of the same process. To compare two trees, run it in each of them by turns.
+of the same process. To compare two trees, run it in each of them alternately.
 """
 
 import argparse

@@ -26,7 +26,7 @@ class TimedParts:
             yield
 
     def take(self) -> dict[str, int]:
-        """Return what was spent since the last call."""
+        """Return the time spent since the last call."""
         taken, self.spent = dict(self.spent), defaultdict(int)
         return taken
 

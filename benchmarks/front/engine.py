@@ -1,4 +1,4 @@
-"""The engine of `benchmarks.front.run`: answers with the checksum of the pixels, at once or at a steady rate.
+"""The engine of the benchmarks of the front: answers with the checksum of the pixels, at once or at a steady rate.
 
 The variable FRONT_ENGINE_RATE has the answers a second; 0 answers at once.
 """
@@ -14,7 +14,6 @@ from benchmarks.instant_engine import InstantEngine
 from stoop_worker.engine.request import Deliver, Finished, FinishReason, Output, Request, Usage
 from stoop_worker.engine_process.protocol import EngineSettings, Ready
 from stoop_worker.engine_process.server import serve_engine
-from stoop_worker.images import CropGeometry
 
 __all__ = ["Checksums", "SteadyChecksums"]
 
@@ -55,9 +54,8 @@ class SteadyChecksums(Checksums):
 
 def _build(settings: EngineSettings, deliver: Deliver, on_loading: object) -> tuple[Checksums, Ready]:
     rate = float(os.environ.get("FRONT_ENGINE_RATE", "0"))
-    # images come whole, as on a GPU
     engine = SteadyChecksums(deliver, rate) if rate else Checksums(deliver)
-    return engine, Ready(settings.model, "checksums", CropGeometry(), device="cuda")
+    return engine, Ready(settings.model, "checksums", None, device="cuda")  # whole images, as for a GPU
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ _Streamed = message_class("ModelStreamInferResponse")
 
 
 async def measure_grpc(stack: Stack, count: int, seconds: float) -> dict[str, Any]:
-    """Return latencies in milliseconds, and requests a second of 64 callers in windows of HTTP and gRPC by turns."""
+    """Return latencies in milliseconds, and requests a second of 64 callers in alternate windows of HTTP and gRPC."""
     async with insecure_channel(stack.grpc) as channel:
         await _check(channel)
         latency = await _latency(stack, channel, count)

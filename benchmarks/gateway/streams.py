@@ -15,7 +15,7 @@ _AT_ONCE = 100
 
 
 async def measure_streams(stack: Stack, count: int) -> dict[str, Any]:
-    """Open `count` streams of jobs that nobody runs, and measure memory, CPU and latency with and without them."""
+    """Open `count` streams of jobs that no worker runs, and measure memory, CPU and latency with and without them."""
     before = {"megabytes": round(stack.megabytes(), 1), "latency": await measure_latency(stack, 100)}
     connections = [Connection(stack.host, stack.port) for _ in range(count)]
     began = time.perf_counter()

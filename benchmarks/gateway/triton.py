@@ -30,7 +30,7 @@ Ask = Callable[[], Awaitable[object]]
 
 
 async def measure_triton(stack: Stack, count: int, callers: int, seconds: float) -> dict[str, Any]:
-    """Return latencies in milliseconds, one caller, and requests a second of many, in five rounds by turns.
+    """Return latencies in milliseconds, one caller, and requests a second of many, in five alternating rounds.
 
     Triton's environment is that of `make clients`.
     """

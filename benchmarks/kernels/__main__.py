@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> int:
     found: list[Row] = []
     failed = 0
     for name in sorted(module.name for module in pkgutil.iter_modules(here.__path__)):
-        if name in ("__main__", "row") or (wanted and name not in wanted):
+        if name in ("__main__", "ceiling", "row") or (wanted and name not in wanted):
             continue
         try:
             module = import_module(f"{here.__name__}.{name}")

@@ -1,22 +1,23 @@
 """Times Moondream 3's mixture of experts, 64 experts of which 8 are chosen, against torch's grouped products.
 
 The rate of a decode is that of the weights it must read: an expert is read once if any token chose it. The rate of a
-prefill is that of its products.
+prefill is that of its products. The ceiling of both is the longer of these reads and these products.
 """
 
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 from triton.runtime.errors import OutOfResources  # type: ignore[import-untyped]
 
-from benchmarks.kernels.row import Row, check, microseconds, microseconds_captured
+from benchmarks.kernels.row import Row, check, least_us, microseconds, microseconds_captured
 from stoop_worker.kernels.moe import ExpertAdapter, ExpertLinear, Routing, mixture, route
 from stoop_worker.kernels.moe.kernel import mixture as launch
-from stoop_worker.kernels.moe.products import Cut
+from stoop_worker.kernels.moe.products import Cut, computes_in_fp8
 from stoop_worker.kernels.moe.reference import gated_gelu
 
-__all__ = ["alternatives", "rows"]
+__all__ = ["alternatives", "rows", "work"]
 
 WIDTH, INNER, EXPERTS, CHOSEN = 2048, 1024, 64, 8
 DECODES, PREFILLS = [1, 2, 4, 8, 16, 32, 64, 128, 256], [750, 3000, 8192]
@@ -67,12 +68,26 @@ def grouped_torch(x: Tensor, routing: Routing, up: ExpertLinear, down: ExpertLin
     return (by_pair.view(len(x), CHOSEN, -1) * routing.weights_TK[..., None]).sum(dim=1)
 
 
-def _rate(routing: Routing, us: float, *, float8: bool) -> str:
-    tokens = len(routing.experts_TK)
-    if tokens > 256:
-        return f"{tokens * CHOSEN * 6 * WIDTH * INNER / us / 1e6:.0f} TFLOP/s"
-    read = len(torch.unique(routing.experts_TK)) * 3 * INNER * WIDTH * (1 if float8 else 2)
-    return f"{read / us / 1e6:.2f} TB/s"
+def work(tokens: int, read_experts: float, *, float8: bool, fp8: bool) -> dict[str, Any]:
+    """Return the bytes of weights and the operations of a mixture of experts, as `least_us` takes them.
+
+    The weights may be in `float8` where the products are not in `fp8`.
+    """
+    read = read_experts * 3 * INNER * WIDTH * (1 if float8 else 2)
+    return {"bytes": read, "operations": tokens * CHOSEN * 6 * WIDTH * INNER, "fp8": fp8}
+
+
+def _work(routing: Routing, up: ExpertLinear) -> dict[str, Any]:
+    tokens, read = len(routing.experts_TK), len(torch.unique(routing.experts_TK))
+    fp8 = computes_in_fp8(tokens * CHOSEN, up)
+    return work(tokens, read, float8=up.scales_EO is not None, fp8=fp8)
+
+
+def _rate(routing: Routing, up: ExpertLinear, us: float) -> str:
+    found = _work(routing, up)
+    if len(routing.experts_TK) > 256:
+        return f"{found['operations'] / us / 1e6:.0f} TFLOP/s"
+    return f"{found['bytes'] / us / 1e6:.2f} TB/s"
 
 
 def measure(tokens: int, *, float8: bool) -> Row:
@@ -94,9 +109,9 @@ def measure(tokens: int, *, float8: bool) -> Row:
     ours_us = microseconds_captured(calls) if tokens <= 256 else microseconds(calls[0])
     theirs_us = microseconds(partial(grouped_torch, x, routing, *plain))
     name = "experts, fp8 weights" if float8 else "experts"
-    return Row(
-        name, f"{tokens} tokens", ours_us, theirs_us, "torch grouped, bf16", _rate(routing, ours_us, float8=float8)
-    )
+    up = layers[0][0]
+    rate, least = _rate(routing, up, ours_us), least_us(**_work(routing, up))
+    return Row(name, f"{tokens} tokens", ours_us, theirs_us, "torch grouped, bf16", rate, least)
 
 
 def measure_adapted(tokens: int) -> Row:
@@ -133,7 +148,8 @@ def measure_cut(tokens: int, cut: Cut, *, float8: bool) -> Row | None:
     shape = (
         f"{tokens}{' fp8' if float8 else ''}: {cut.pairs} x {cut.rows} x {cut.columns}, {cut.warps} w {cut.stages} s"
     )
-    return Row("experts, other cut", shape, us, None, "", _rate(routing, us, float8=float8))
+    up = layers[0][0]
+    return Row("experts, other cut", shape, us, None, "", _rate(routing, up, us), least_us(**_work(routing, up)))
 
 
 def rows() -> list[Row]:

@@ -117,7 +117,7 @@ class _Bench:
     parts: Sequence[Sequence[int]]
 
     def load(self, gpus: int) -> int:
-        """Return the jobs in flight: every worker runs as many as it may, and as many wait."""
+        """Return the number of jobs in flight: twice as many as the workers may run."""
         return 2 * gpus * int(self.arguments.permits)
 
     def questions(self, gpus: int) -> int:

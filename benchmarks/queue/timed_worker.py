@@ -15,12 +15,12 @@ from stoop_worker.main import serve
 
 __all__ = ["timed_worker"]
 
-_START_SECONDS = 60.0
+_START_SECONDS = 300.0
 
 
 @contextlib.contextmanager
 def timed_worker(folder: Path, name: str, service: Service, environment: Mapping[str, str]) -> Iterator[ChildServer]:
-    """Run such a worker with these variables; yield it once it claims jobs."""
+    """Run a worker with these variables; yield it once it claims jobs."""
     ready = folder / f"{name}-is-ready"
     variables = {"STOOP_READY_FILE": str(ready), "STOOP_DRAIN_SECONDS": "1", "STOOP_LOG_LEVEL": "warning"}
     worker = ChildServer(

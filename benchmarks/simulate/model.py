@@ -155,7 +155,7 @@ class _Simulation:
 
     def _kill(self, now: float, restart_us: int) -> None:
         worker = self._victim = (self._victim + 1) % len(self._free)
-        # the lease runs out, and a third of it later at most somebody looks
+        # the lease runs out, and a worker looks at most a third of a lease later
         found = now + self._fleet.lease * 7 / 6
         for job in reversed(self._held[worker].values()):
             self._outcome.reruns += 1

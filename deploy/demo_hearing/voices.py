@@ -17,7 +17,7 @@ import numpy.typing as npt
 __all__ = ["RATE", "Speech", "Voices"]
 
 RATE = 16_000
-"""Samples per second of what is spoken."""
+"""Samples per second of the speech."""
 
 _SPOKEN_RATE = 22_050
 _SYNCHRONOUS, _UTF8 = 2, 1

@@ -40,7 +40,7 @@ def forward(x_TC: Tensor, positions_T: Tensor, weights: TextWeights, config: Tex
     """
     rotation_TF = rotation(positions_T, config.rotary_dim, config.rope_theta, dtype=x_TC.dtype)
     for layer, block in enumerate(weights.blocks):
-        # attention and MLP read the same norm; the two sums are in this order, for bfloat16 rounds each
+        # attention and MLP read the same norm; the order of the two sums matters, because bfloat16 rounds each
         normed_TC = layer_norm(x_TC, block.ln)
         qkv_TN = tempered(linear(normed_TC, block.attn.qkv), positions_T, block.attn)
         attended_TC = _attend(qkv_TN, rotation_TF, config.n_heads, partial(attend, layer))

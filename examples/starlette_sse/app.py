@@ -57,12 +57,12 @@ async def events(request: Request) -> Response:
     client, job_id = request.state.client, request.path_params["job_id"]
     seen = request.headers.get("last-event-id", "")
     after = int(seen) if seen.isdecimal() else -1
-    with suppress(QueueUnavailable):  # an error would stop the browser, an empty stream lets it come again
+    with suppress(QueueUnavailable):  # an error would stop the browser; after an empty stream it reconnects
         state = await client.state(job_id)
         if state is None:
             return JSONResponse({"error": "no such job, or not any more"}, 404)
         if state in ENDED and not await has_more(client, job_id, after):
-            return Response(status_code=204)  # the browser comes no more
+            return Response(status_code=204)  # the browser reconnects no more
     return EventSourceResponse(relay(client, job_id, after), ping=15)
 
 
@@ -81,7 +81,7 @@ async def relay(client: AsyncClient, job_id: str, after: int) -> AsyncIterator[S
         failed = {"type": "failed", "failure": {"message": str(error)}}
         yield ServerSentEvent(json.dumps(failed), event="failed")
     except StoopError:
-        return  # Redis is away: the browser comes again by itself, and says what it saw last
+        return  # Redis is away: the browser reconnects by itself, with the last event that it saw
 
 
 async def refuse(request: Request, error: Exception) -> Response:

@@ -50,7 +50,7 @@ class Relay:
     async def run(self) -> None:
         """Work until cancelled."""
         room = asyncio.Semaphore(AT_ONCE)
-        last = "0"  # of what was left unfinished; then ">", for what nobody has begun
+        last = "0"  # first the unfinished entries; then ">", the new ones
         async with asyncio.TaskGroup() as tasks:
             while True:
                 await room.acquire()
@@ -94,7 +94,7 @@ class Relay:
                 await asyncio.sleep(self.pause)
 
     async def _result(self, job_id: str) -> bytes | None:
-        """Wait for the job's end, whatever it is, and return its result as it is stored; None if there is none."""
+        """Wait for the job's end, and return its stored result; None if there is none."""
         while True:
             try:
                 await self.client.result(job_id, LOST_SECONDS)
@@ -103,7 +103,7 @@ class Relay:
                     return None
                 continue
             except (JobFailed, JobCancelled, JobExpired):
-                pass  # of these there is a result, too
+                pass  # these have a result too
             packed: bytes | None = await self.redis.get(names.result(job_id))  # type: ignore[assignment]
             return packed
 

@@ -152,3 +152,7 @@ if not TYPE_CHECKING:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         home = "stoop_schemas.event" if name.endswith("Event") else _HOMES.get(name, "stoop.errors")
         return getattr(import_module(home), name)
+
+    def __dir__() -> list[str]:
+        """List the names for `dir`, and so for completion in a Python shell, before they are imported."""
+        return sorted({*globals(), *__all__})

@@ -158,7 +158,7 @@ class ProducerConfig(BaseSettings):
         return SigningKeys.read(_split(self.signing_keys.get_secret_value()))
 
     def replace(self, **values: Any) -> Self:
-        """Return a copy with the values that are not None, checked anew."""
+        """Return a copy with the values that are not None, checked again."""
         given = {name: value for name, value in values.items() if value is not None}
         return type(self)(**(self.model_dump() | given))
 

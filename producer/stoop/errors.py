@@ -1,7 +1,7 @@
 """The exceptions that the client raises on purpose.
 
 StoopError
-├── ConfigError            the configuration cannot work; says what to change
+├── ConfigError            the configuration cannot work; the message names the setting
 ├── InvalidJob             the job breaks the contract; carries the `failure`
 ├── QueueFull              the lane is at its bound; carries `retry_after`
 ├── IdempotencyConflict    another job was submitted under this key or id; carries its `job_id`
@@ -18,7 +18,7 @@ StoopError
 ├── JobCancelled           someone asked for the job to end
 ├── JobExpired             the job's deadline passed before its answer
 ├── JobRestarted           a stream cannot take back text or segments it has returned
-└── TimedOut               no answer within the caller's timeout; says whether the job goes on
+└── TimedOut               no answer within the caller's timeout; the message names the job's state
 """
 
 from typing import Final
@@ -59,7 +59,7 @@ class ConfigError(StoopError):
 
 
 class InvalidJob(StoopError, ValueError):
-    """The job breaks the contract; `failure` has the code and what to mend."""
+    """The job breaks the contract; `failure` has the code and the remedy."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
@@ -107,7 +107,7 @@ class OutputUnreadable(StoopError):
 
 
 class NotAQueue(StoopError):
-    """Redis answers, but this is no queue of this version: wrong keys or missing commands; says what to change."""
+    """Redis answers, but it is not a queue of this version: it has foreign keys or lacks commands."""
 
 
 class QueueUnavailable(StoopError):
@@ -115,7 +115,7 @@ class QueueUnavailable(StoopError):
 
 
 class ClientUnusable(StoopError):
-    """The client is closed, or it belongs to another process or another event loop; says which."""
+    """The client is closed, or it belongs to another process or another event loop."""
 
 
 class ImageUnreadable(StoopError, ValueError):
@@ -165,7 +165,7 @@ class JobExpired(StoopError):
 
 
 class JobRestarted(StoopError):
-    """A worker ran the job anew, and the new text differs from the text already returned."""
+    """A worker ran the job again, and the new text differs from the text already returned."""
 
     def __init__(self, job_id: str) -> None:
         super().__init__(
@@ -191,7 +191,7 @@ class TimedOut(StoopError, TimeoutError):
         self.cancelled = cancelled
 
 
-_CANCELLED: Final = ("it is cancelled, because nobody waits for it now:", "submit it again with a longer timeout")
+_CANCELLED: Final = ("it is cancelled, because its caller stopped waiting:", "submit it again with a longer timeout")
 
 
 def _advice(state: State | None) -> tuple[str, str]:

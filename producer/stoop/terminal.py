@@ -1,6 +1,6 @@
 """The terminal: a console, text made safe for it, and an exit without a traceback if it is closed.
 
-Control characters in text from others appear as signs; they neither move the cursor nor forge a line.
+Control characters in text from others appear as visible symbols; they neither move the cursor nor forge a line.
 """
 
 import os

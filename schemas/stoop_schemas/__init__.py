@@ -23,6 +23,7 @@ signature.py      signs and verifies jobs
 names.py          every key and channel in Redis
 redis_url.py      parses the address of the queue
 redis_replies.py  the meaning of each Redis error, and what to do about it
+store_errors.py   the meaning of the object store's error codes
 address.py        parses the address of an image in an object store
 allowed.py        the rule for image locations by tenant
 celery.py         the rules that both sides of the Celery dialect share

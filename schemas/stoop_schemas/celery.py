@@ -65,7 +65,7 @@ OPTIONS: Final = (
 
 _PREFIX: Final = "stoop."
 ROUTES: Final = {f"{_PREFIX}*": {"queue": f"{_PREFIX}{names.DEFAULT_LANES[0]}"}}
-"""Celery's `task_routes` of our tasks, where the one who sends them names no queue."""
+"""Celery's `task_routes` of our tasks, for senders that name no queue."""
 
 _LANE: Final = re.compile(NAME_PATTERN)
 
@@ -98,7 +98,7 @@ def queue(lane: str = names.DEFAULT_LANES[0], model: str | None = None) -> str:
 
 
 def lane_of(celery_queue: str) -> str | None:
-    """Return the lane that a Celery queue stands for; None if it is no queue of ours."""
+    """Return the lane that a Celery queue stands for; None if it is not a queue of ours."""
     lane = celery_queue.removeprefix(_PREFIX)
     return lane if lane != celery_queue and len(lane) <= ID_LIMIT and _LANE.fullmatch(lane) else None
 

@@ -42,7 +42,7 @@ ID_LIMIT: Final = 128
 """Most characters of an id, a custom id, an idempotency key, a lane, a tenant or a traceparent."""
 
 IMAGE_LIMIT: Final = 1 << 20
-"""Most characters of an image's or a recording's address; what is larger belongs in the object store."""
+"""Most characters of an image's or a recording's address; a larger image or recording belongs in the object store."""
 
 ATTEMPTS_LIMIT: Final = 100
 """Most attempts a job may ask for."""

@@ -115,7 +115,7 @@ _OTHER: Final = Reply(
     (),
     (),
     Meaning.MISMATCH,
-    "give the queue a Redis of 6.2 or newer in which nobody else writes keys that begin with stoop:",
+    "give the queue a Redis of 6.2 or newer in which no other program writes keys that begin with stoop:",
 )
 _BY_CLASS: Final = {name: reply for reply in REPLIES for name in reply.classes}
 _BY_WORD: Final = {word: reply for reply in REPLIES for word in reply.words}

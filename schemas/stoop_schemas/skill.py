@@ -193,7 +193,7 @@ class Output(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def text(self) -> str | None:
-        """The text of the answer; None if the answer is no text."""
+        """The text of the answer; None if the answer is not a text."""
         if self.message is not None:
             return self.message.content
         if self.transcript is not None:

@@ -17,7 +17,7 @@ from typing import Any, Final
 from stoop_schemas.failure import FailureCode, Rejected
 from stoop_schemas.skill import Output, Skill
 
-__all__ = ["BUILT_IN", "TEXT_OUTPUTS", "SkillSpec", "skills", "spec_of", "takers_of"]
+__all__ = ["BUILT_IN", "REFUSED", "TEXT_OUTPUTS", "SkillSpec", "skills", "spec_of", "takers_of"]
 
 _GROUP: Final = "stoop.skills"
 _OUTPUTS: Final = ("answer", "caption", "objects", "points", "gaze", "message", "embeddings", "scores", "transcript")
@@ -81,14 +81,14 @@ BUILT_IN: Final[Mapping[str, SkillSpec]] = MappingProxyType(
             ),
             SkillSpec(
                 name=Skill.DETECT.value,
-                summary="Find every such object in an image, as boxes.",
+                summary="Find every instance of an object in an image, as boxes.",
                 fields=("image", "object"),
                 required=("object", "image"),
                 output="objects",
             ),
             SkillSpec(
                 name=Skill.POINT.value,
-                summary="Point at every such object in an image.",
+                summary="Point at every instance of an object in an image.",
                 fields=("image", "object"),
                 required=("object", "image"),
                 output="points",
@@ -147,7 +147,7 @@ BUILT_IN: Final[Mapping[str, SkillSpec]] = MappingProxyType(
 )
 """The skills that come with Stoop."""
 
-_REFUSED: Final = {
+REFUSED: Final = {
     "segment": "no model here can segment: the prompt, the tokens of its path and the network that refines its mask "
     "are not public; detect gives boxes and point gives places"
 }
@@ -175,8 +175,8 @@ def spec_of(name: str) -> SkillSpec:
     """Return the skill of this name; raise `Rejected` (unsupported_skill) with the names that are known."""
     spec = BUILT_IN.get(name) or skills().get(name)
     if spec is None:
-        if name in _REFUSED:
-            raise Rejected(FailureCode.UNSUPPORTED_SKILL, _REFUSED[name])
+        if name in REFUSED:
+            raise Rejected(FailureCode.UNSUPPORTED_SKILL, REFUSED[name])
         near = get_close_matches(name, skills(), n=1)
         meant = f" (did you mean {near[0]!r}?)" if near else ""
         known = ", ".join(skills())

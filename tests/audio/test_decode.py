@@ -49,7 +49,7 @@ def test_every_format_becomes_mono_at_16_khz(kind: str, codec: str, rate: int) -
         ("adts", "aac"),
     ],
 )
-def test_the_packets_tell_the_length_of_a_file_without_its_decoding(kind: str, codec: str) -> None:
+def test_the_length_of_a_file_is_read_from_its_packets_without_decoding(kind: str, codec: str) -> None:
     rate = 48_000 if codec == "libopus" else 16_000
     assert packed_seconds(encoded(tone(20.0, rate=rate), kind, codec, rate=rate), LIMITS) == pytest.approx(20, abs=0.2)
 
@@ -62,7 +62,7 @@ def test_the_packets_of_a_bomb_are_refused_before_any_is_decoded() -> None:
         packed_seconds(b"This is a text.\n" * 500, LIMITS)
 
 
-def test_decoding_ends_at_the_next_packet_if_the_check_says_so() -> None:
+def test_an_error_of_the_check_ends_decoding_at_the_next_packet() -> None:
     packets = 0
 
     def check() -> None:
@@ -142,7 +142,7 @@ def _png() -> bytes:
 
 
 @pytest.mark.parametrize("other", [b"", b"This is a text.\n" * 500, b"ID3\x04" + bytes(2000), _png(), bytes(100_000)])
-def test_what_is_no_audio_is_refused(other: bytes) -> None:
+def test_a_file_that_is_not_audio_is_refused(other: bytes) -> None:
     with pytest.raises(AudioUndecodable):
         decode(other, LIMITS)
 
@@ -162,7 +162,7 @@ def test_a_playlist_opens_no_other_file(text: str, tmp_path: Path) -> None:
         decode(text.format(path=secret).encode(), LIMITS)
 
 
-def test_damaged_frames_are_skipped_and_a_file_that_breaks_off_keeps_its_beginning() -> None:
+def test_damaged_frames_are_skipped_and_a_truncated_file_keeps_its_beginning() -> None:
     rng = np.random.default_rng(0)
     noise = (3000 * rng.normal(size=10 * 16_000)).astype(np.int16)
     whole = encoded(noise, "mp3", "libmp3lame")

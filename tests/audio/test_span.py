@@ -1,4 +1,4 @@
-"""Cutting a recording where it is quiet, and finding the parts in which somebody may speak."""
+"""Cutting a recording where it is quiet, and finding the parts that may contain speech."""
 
 import numpy as np
 import numpy.typing as npt
@@ -49,7 +49,7 @@ def test_speech_is_found_with_a_margin_and_with_the_pauses_in_it() -> None:
     ]
 
 
-def test_a_click_is_no_speech_and_silence_has_none() -> None:
+def test_neither_a_click_nor_silence_is_speech() -> None:
     assert voiced(sound((5.0, False), (0.05, True), (5.0, False))) == ()
     assert voiced(np.zeros(16_000, dtype=np.int16)) == voiced(np.zeros(0, dtype=np.int16)) == ()
 
@@ -88,7 +88,7 @@ def test_windows_follow_each_other_and_have_the_frames_of_the_whole_file() -> No
     assert np.abs(np.concatenate([part.frames for part in found], axis=1) - whole.frames).max() < 1e-6
 
 
-def test_a_window_is_relative_to_what_was_loudest_until_its_end() -> None:
+def test_a_window_is_scaled_by_the_loudest_sound_up_to_its_end() -> None:
     quiet, loud = tone(31.0) // 100, tone(31.0)
     rising = list(parts(encoded(np.concatenate((quiet, loud))), AudioLimits(), MelGeometry(80), WINDOWS))
     falling = list(parts(encoded(np.concatenate((loud, quiet))), AudioLimits(), MelGeometry(80), WINDOWS))

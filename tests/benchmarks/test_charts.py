@@ -1,4 +1,4 @@
-"""The evaluation on charts: its measure, its rows, and a run that stops and goes on."""
+"""The evaluation on charts: its measure, its rows, and a run that stops and resumes."""
 
 import io
 import json
@@ -98,7 +98,7 @@ def script(job: Job) -> Iterable[Event]:
     return answer(job)
 
 
-async def test_a_second_run_asks_only_what_failed(
+async def test_a_second_run_repeats_only_the_failed_questions(
     folder: Path, s3: EmbeddedS3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in s3.environment.items():
@@ -172,7 +172,7 @@ def test_the_report_counts_failures_by_kind() -> None:
     assert found["errors"] == {"timeout": 1}
 
 
-def test_help_says_how_to_resume(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_explains_how_to_resume(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])
     assert "goes on where it stopped" in capsys.readouterr().out

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.engine.check import WrongAnswers
-from benchmarks.families import run
+from benchmarks.families import forms, run
 from benchmarks.families.opened import open_model
 
 WANTED = ["decode", "prompt-850"]
@@ -52,3 +52,11 @@ def test_a_workload_that_fails_does_not_stop_the_others(capsys: pytest.CaptureFi
         run.main(command)
     assert [figure["workload"] for figure in json.loads(out.read_text())["figures"]] == ["prompt-850"]
     assert "prompt-850" in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_answers_that_are_cut_before_their_grammar_ends_are_named_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = open_model(run.arguments_of([*words("llama-1b-tiny"), "--concurrency", "3"]))
+    forms._check(opened)
+    monkeypatch.setattr(forms, "_COMPLETE", 3)
+    with pytest.raises(WrongAnswers, match="has no end after 3 tokens"):
+        forms._check(opened)

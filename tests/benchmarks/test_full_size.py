@@ -6,7 +6,7 @@ from benchmarks.engine.full_size import SIZES, open_model, spell, word_ids, writ
 from stoop_worker.models.moondream.shapes import tensor_shapes
 
 
-def test_every_word_of_an_answer_tells_its_token() -> None:
+def test_every_word_of_an_answer_names_its_token() -> None:
     model = open_model("tiny", device="cpu", dtype=torch.float32)
     ids = [277, 300, 511]
     assert word_ids(model.tokenizer.detokenize(ids)) == ids

@@ -15,7 +15,7 @@ SMALL = ["--model", "llama-1b-tiny", "--batch", "5", "--rounds", "1"]
 
 @pytest.fixture(autouse=True)
 def _own_settings() -> Iterator[None]:
-    """Take back the settings that the benchmark makes for its whole process, which is here that of other tests too."""
+    """Undo the settings that the benchmark makes for its whole process, which other tests share here."""
     threads = torch.get_num_threads()
     yield
     torch.set_num_threads(threads)

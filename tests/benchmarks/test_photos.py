@@ -4,7 +4,7 @@ from benchmarks.engine.photos import LARGE, SMALL, draw_photo, make_photos
 from stoop_worker.images import ImageLimits, load
 
 
-def test_a_photo_weighs_what_photos_do_and_is_the_same_again() -> None:
+def test_a_photo_has_the_size_of_a_real_one_and_can_be_drawn_again() -> None:
     photo = draw_photo(4, LARGE)
     assert 70_000 < len(photo) < 150_000
     assert photo == draw_photo(4, LARGE)

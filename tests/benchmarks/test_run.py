@@ -44,7 +44,7 @@ def test_falling_behind_is_to_wait_longer_and_longer() -> None:
     assert fell_behind(arrivals(*(0.5 * number for number in range(1, 17))), 16.0)
 
 
-def test_no_time_is_told_of_photos_that_were_cached(words: Words, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_time_is_reported_for_photos_that_were_cached(words: Words, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(run.__dict__, "WORKLOADS", {"direct": replace(WORKLOADS["same-image"], repeats=False)})
     with pytest.raises(SystemExit, match="in the cache"):
         run.main(words("direct", "--concurrency", "1", "--requests", "4"))

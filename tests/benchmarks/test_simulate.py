@@ -27,7 +27,7 @@ def test_a_full_fleet_answers_as_many_as_it_has_places() -> None:
 
 
 def test_the_wait_is_that_of_queueing_theory() -> None:
-    """A single server with random arrivals and exponential times (M/M/1) makes jobs wait u / (m - l) in the mean."""
+    """A single server with random arrivals and exponential times (M/M/1) makes jobs wait u / (m - l) on average."""
     jobs = islice(arrivals(steady(5.0), 5.0, 1e9, gamma_times(0.1, 1.0)), 20_000)
     ages = simulate(jobs, Fleet(workers=1, places=1)).ages
     assert sum(ages) / len(ages) == pytest.approx(0.5 / (10 - 5), rel=0.1)

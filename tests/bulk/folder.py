@@ -15,7 +15,7 @@ IDENTITY = Identity({"source": "s3://photos/"}, {"skill": "query"})
 
 
 def ramdisk() -> "TemporaryDirectory[str]":
-    """A folder in memory where there is one: what is synced there costs nothing."""
+    """A folder in memory if the machine has one: syncing there costs nothing."""
     return TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None)
 
 

@@ -22,13 +22,13 @@ def test_a_budget_is_a_count_or_a_share(text: str, failed: int, ended: int, hope
     assert read_budget(text).is_hopeless(failed, ended) is hopeless
 
 
-def test_in_the_end_a_share_is_asked_for_however_few_rows_there_were() -> None:
+def test_the_share_applies_at_the_end_even_to_few_rows() -> None:
     assert read_budget("50%").is_spent(2, 3)
     assert not read_budget("50%").is_hopeless(2, 3)
     assert not read_budget("50%").is_spent(1, 2)
 
 
 @pytest.mark.parametrize("text", ["", "%", "many", "-1", "101%", "1.5", "nan", "5 %%"])
-def test_what_is_no_budget_is_refused(text: str) -> None:
+def test_an_unreadable_budget_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="--max-failures takes"):
         read_budget(text)

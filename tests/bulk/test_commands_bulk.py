@@ -142,7 +142,7 @@ def test_only_the_first_images_are_asked_about_all_objects(tmp_path: Path, batch
     assert (code, "4 rows: 4 answered" in output) == (0, True)
 
 
-def test_what_has_failed_is_tried_again(tmp_path: Path, batch: Path) -> None:
+def test_retry_failed_runs_the_failed_rows_again(tmp_path: Path, batch: Path) -> None:
     out = tmp_path / "out"
     assert Terminal(some_fail).run(batch, "--skill", "caption", "--out", out)[0] == 0
     code, output, _ = Terminal(answer).run(batch, "--skill", "caption", "--out", out, "--retry-failed")
@@ -172,7 +172,7 @@ def test_a_row_without_an_image_is_not_answered_from_the_question_alone(tmp_path
         (["--match", "*.raw"], "names that are like '*.raw'"),
     ],
 )
-def test_a_folder_without_images_is_no_success(
+def test_a_folder_without_images_is_not_a_success(
     tmp_path: Path, options: list[str], match: list[str], message: str
 ) -> None:
     (tmp_path / "notes.txt").write_text("no image")
@@ -184,26 +184,26 @@ def test_a_folder_without_images_is_no_success(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_file_without_rows_is_no_success(tmp_path: Path) -> None:
+def test_a_file_without_rows_is_not_a_success(tmp_path: Path) -> None:
     (tmp_path / "batch.jsonl").write_text("\n\n")
     code, _, errors = Terminal().run(tmp_path / "batch.jsonl", "--skill", "caption", "--out", tmp_path / "out")
     assert (code, "has no rows" in errors) == (2, True)
 
 
-def test_the_first_line_of_progress_says_how_many_there_are(tmp_path: Path) -> None:
+def test_the_first_line_of_progress_has_the_total(tmp_path: Path) -> None:
     batch = write_batch(tmp_path, ["a"] * 300)
     _, _, errors = Terminal().run(batch, "--skill", "caption", "--out", tmp_path / "out")
     assert errors.startswith("0 of 300 (0%)")
 
 
-def test_figures_in_json_have_no_digits_that_mean_nothing(tmp_path: Path, batch: Path) -> None:
+def test_figures_in_json_have_only_significant_digits(tmp_path: Path, batch: Path) -> None:
     code, output, _ = Terminal().run(batch, "--skill", "caption", "--dry-run", "--rate", "0.7", "--json")
     assert code == 0
     plan = json.loads(output)
     assert (plan["rate"], plan["seconds"]) == (0.7, 7.143)
 
 
-def test_a_hopeless_run_says_how_to_go_on(tmp_path: Path) -> None:
+def test_a_hopeless_run_stops_and_names_the_option_that_resumes_it(tmp_path: Path) -> None:
     batch = write_batch(tmp_path, ["bad"] * 300)
     code, _, errors = Terminal(some_fail).run(
         batch, "--skill", "caption", "--out", tmp_path / "out", "--max-failures", "5%", "--in-flight", "10"
@@ -214,7 +214,7 @@ def test_a_hopeless_run_says_how_to_go_on(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["stopped"] == "max_failures"
 
 
-def test_a_small_run_of_which_most_has_failed_is_no_success(tmp_path: Path) -> None:
+def test_a_small_run_with_mostly_failures_is_not_a_success(tmp_path: Path) -> None:
     batch = write_batch(tmp_path, ["bad", "bad", "good"])
     code, output, errors = Terminal(some_fail).run(batch, "--skill", "caption", "--out", tmp_path / "out")
     assert code == 1
@@ -284,7 +284,7 @@ def test_a_dry_run_counts_and_does_nothing(tmp_path: Path, batch: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_a_dry_run_says_which_rows_are_no_jobs(tmp_path: Path) -> None:
+def test_a_dry_run_names_the_rows_that_cannot_be_jobs(tmp_path: Path) -> None:
     junk = tmp_path / "junk.jsonl"
     junk.write_text('{"a": 1}\nnot json\n{"skill": "caption", "image": "s3://photos/a.jpg"}\n')
     code, output, _ = Terminal().run(junk, "--dry-run")
@@ -293,7 +293,7 @@ def test_a_dry_run_says_which_rows_are_no_jobs(tmp_path: Path) -> None:
     assert "1: the row names no skill" in output
 
 
-def test_a_file_is_no_folder_for_results(tmp_path: Path, batch: Path) -> None:
+def test_a_file_is_refused_as_the_folder_for_results(tmp_path: Path, batch: Path) -> None:
     for more in ([], ["--dry-run"]):
         code, _, errors = Terminal().run(batch, "--skill", "caption", "--out", batch, *more)
         assert code == 2

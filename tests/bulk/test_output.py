@@ -92,7 +92,7 @@ def test_every_row_is_there_once_wherever_the_writer_is_killed(
 
 @settings(max_examples=20)
 @given(cut=st.integers(1, 200))
-def test_what_was_on_the_disk_is_not_done_anew(cut: int) -> None:
+def test_rows_that_reached_the_disk_are_not_run_again(cut: int) -> None:
     with ramdisk() as home:
         run = Run(Path(home))
         synced = run.write(["put"] * 9 + ["sync"] + ["put"] * 3 + ["flush"], 12)
@@ -135,7 +135,7 @@ def test_a_row_is_written_once(tmp_path: Path) -> None:
     assert rows(tmp_path) == ["a"]
 
 
-def test_the_index_is_made_anew_where_it_is_lost_or_nonsense(tmp_path: Path) -> None:
+def test_a_lost_or_broken_index_is_rebuilt(tmp_path: Path) -> None:
     with opened(tmp_path, IDENTITY, shard_rows=3) as output:
         for number in range(10):
             put(output, number)
@@ -148,7 +148,7 @@ def test_the_index_is_made_anew_where_it_is_lost_or_nonsense(tmp_path: Path) -> 
             assert (output.totals.completed, output.totals.failed) == (totals.completed, totals.failed) == (8, 2)
 
 
-def test_a_shard_damaged_in_the_middle_of_a_run_is_nobodys_to_mend_but_the_users(tmp_path: Path) -> None:
+def test_a_shard_damaged_during_a_run_is_left_to_the_user(tmp_path: Path) -> None:
     with opened(tmp_path, IDENTITY, shard_rows=3) as output:
         for number in range(1, 5):
             output.put(good(str(number)))
@@ -183,7 +183,7 @@ def test_whole_lines_behind_a_damaged_one_are_kept(tmp_path: Path, name: str) ->
     assert rows(tmp_path, name) == ["1", "3", "4", "5", "2"]
 
 
-def test_what_failed_is_tried_again_when_asked(tmp_path: Path) -> None:
+def test_failed_rows_are_tried_again_on_request(tmp_path: Path) -> None:
     with opened(tmp_path, IDENTITY) as output:
         output.put(good("a"))
         output.put(bad("b"))
@@ -216,7 +216,7 @@ def test_errors_that_are_torn_are_tried_again_too(tmp_path: Path) -> None:
 def test_one_process_works_in_a_folder(tmp_path: Path) -> None:
     with (
         opened(tmp_path, IDENTITY),
-        pytest.raises(ConfigError, match="another stoop bulk is at work"),
+        pytest.raises(ConfigError, match="another stoop bulk is writing to"),
         opened(tmp_path, IDENTITY),
     ):
         pass
@@ -251,11 +251,17 @@ def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
         pass
 
 
-def test_a_full_disk_is_reported_and_the_run_goes_on_later(tmp_path: Path) -> None:
+def test_an_index_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
+    (tmp_path / ".index.sqlite").mkdir()
+    with pytest.raises(ConfigError, match=r"cannot write to .* fix that, then resume"), opened(tmp_path, IDENTITY):
+        pass
+
+
+def test_a_full_disk_is_reported_and_the_run_can_be_resumed(tmp_path: Path) -> None:
     with opened(tmp_path, IDENTITY) as output:
         output.put(good("a"))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, hard))  # no file may be larger
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, hard))  # the largest file that may be written
     try:
         with (
             pytest.raises(ConfigError, match=r"cannot write to .* fix that, then resume"),

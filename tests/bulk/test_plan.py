@@ -47,7 +47,7 @@ def printed(plan: Any) -> str:
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
-def test_a_plan_sums_up_what_is_known() -> None:
+def test_a_plan_sums_up_the_known_sizes_and_problems() -> None:
     plan = make_plan(SOURCE, ASK, None)
     assert (plan.rows, plan.problems, plan.sized, plan.bytes) == (4, 1, 2, 3_000_005)
     assert 3 * 730 < plan.input_tokens < 3 * 760
@@ -59,7 +59,7 @@ def test_a_plan_sums_up_what_is_known() -> None:
     assert "not known: give --rate" in text
 
 
-def test_rows_that_are_no_jobs_are_counted_and_the_first_is_reported() -> None:
+def test_malformed_rows_are_counted_and_the_first_is_reported() -> None:
     junk = [Row("1", fields={"custom_id": "a"}), Row("2", image="s3://photos/", skill="caption"), Row("3", image=b"1")]
     plan = make_plan(Rows(junk), Ask(), None)
     assert (plan.rows, plan.problems, plan.sized, plan.input_tokens) == (3, 3, 0, 0)
@@ -72,7 +72,7 @@ def test_rows_that_are_no_jobs_are_counted_and_the_first_is_reported() -> None:
     assert "\x1b" not in hostile
 
 
-def test_a_rate_gives_the_time_and_measured_tokens_are_no_guess() -> None:
+def test_a_plan_estimates_time_from_a_rate_and_uses_measured_tokens() -> None:
     plan = make_plan(SOURCE, ASK, Speed(0.5, "as given"))
     assert plan.seconds == 6
     assert "about 6 s" in printed(plan)
@@ -98,7 +98,7 @@ async def test_a_probe_runs_the_first_rows() -> None:
     assert speed.rate > 0
 
 
-async def test_a_probe_of_nothing_says_so() -> None:
+async def test_a_probe_without_rows_or_a_skill_is_refused() -> None:
     with pytest.raises(ConfigError, match="no row to measure"):
         await probe(Rows([]), Queue(), ASK, lane="bulk", rows=3)
     with pytest.raises(InvalidJob, match="names no skill"):

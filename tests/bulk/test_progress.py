@@ -10,14 +10,14 @@ def spoken(console: Console) -> str:
     return console.file.getvalue()
 
 
-def test_counts_tell_how_far_how_fast_and_how_long() -> None:
+def test_counts_show_progress_speed_and_time_left() -> None:
     counts = Counts(done=900, failed=100, skipped=500, tokens=9000, total=2500)
     counts.began -= 10
     text = str(counts)
     assert text.startswith("1,500 of 2,500 (60%), 100 failed, 500 done before · 100.0 img/s, 900 tok/s, 10 s left")
 
 
-def test_what_is_not_known_is_not_told() -> None:
+def test_an_unknown_total_is_not_shown() -> None:
     assert "of" not in str(Counts(done=3)) and "left" not in str(Counts(done=3))
     assert str(Counts(total=0)).startswith("0 of 0")
 

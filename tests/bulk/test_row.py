@@ -33,6 +33,6 @@ def test_a_row_shows_its_image_but_no_bytes() -> None:
     assert Row("1", image=b"jpeg").light.image is None
 
 
-def test_a_resumed_run_finds_its_jobs_whatever_it_says_of_the_object_store() -> None:
+def test_a_resumed_run_finds_its_jobs_with_or_without_stored_outputs() -> None:
     stored = msgspec.structs.replace(JOB, store_output=True)
     assert identified(stored, ROW, "run", 0).id == identified(JOB, ROW, "run", 0).id

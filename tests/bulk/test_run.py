@@ -40,7 +40,7 @@ ASK = Ask("query", {"question": "what is this?"})
 
 @dataclass
 class Numbered:
-    """A source of so many rows, of which every `bad`-th is broken; counts what is read of it."""
+    """A source of `count` rows, every `bad`-th one broken; counts the rows read."""
 
     count_: int
     bad: int = 1 << 30
@@ -74,7 +74,7 @@ class Rows:
 
 
 class Silent:
-    """A `Display` that remembers what is noted."""
+    """A `Display` that remembers its notes."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
@@ -153,7 +153,7 @@ async def test_few_images_are_read_and_uploaded_at_once(tmp_path: Path) -> None:
     assert 1 < queue.most <= 16
 
 
-async def test_a_full_queue_takes_what_fits_and_is_asked_again(tmp_path: Path) -> None:
+async def test_a_full_queue_takes_the_rest_of_a_batch_later(tmp_path: Path) -> None:
     class Bounded(Queue):
         refused = asyncio.Event()
 
@@ -175,7 +175,7 @@ async def test_a_full_queue_takes_what_fits_and_is_asked_again(tmp_path: Path) -
     assert Counter(rows(tmp_path)) == Counter(map(str, range(1, 101)))
 
 
-async def test_a_run_that_is_stopped_waits_for_no_room(tmp_path: Path) -> None:
+async def test_a_stopped_run_does_not_wait_for_room(tmp_path: Path) -> None:
     class Full(Queue):
         async def submit_many(self, jobs: Any) -> list[str]:
             run.stop.ask("interrupted")
@@ -256,7 +256,7 @@ async def test_a_hopeless_run_is_stopped(tmp_path: Path) -> None:
     assert 60 < len(rows(tmp_path, "errors.jsonl")) < 100
 
 
-async def test_who_asks_for_the_end_waits_for_what_is_in_flight_and_goes_on_later(tmp_path: Path) -> None:
+async def test_a_stopped_run_waits_for_jobs_in_flight_and_can_be_resumed(tmp_path: Path) -> None:
     queue = Queue()
     answers = asyncio.Semaphore(0)
     waiting = asyncio.Event()
@@ -315,7 +315,7 @@ def test_a_killed_run_is_resumed_and_no_job_runs_twice(kills: list[int]) -> None
     assert set(queue.runs.values()) == {1}
 
 
-async def test_what_failed_runs_anew_when_asked(tmp_path: Path) -> None:
+async def test_failed_jobs_run_again_on_request(tmp_path: Path) -> None:
     queue = Queue()
     await go(tmp_path, Numbered(20, bad=4), queue)
     await go(tmp_path, Numbered(20, bad=4), queue)
@@ -327,7 +327,7 @@ async def test_what_failed_runs_anew_when_asked(tmp_path: Path) -> None:
     assert len(rows(tmp_path, "errors.jsonl")) == 5
 
 
-async def test_rows_that_are_no_jobs_fail_alone(tmp_path: Path) -> None:
+async def test_malformed_rows_fail_alone(tmp_path: Path) -> None:
     problem = Failure.of(FailureCode.MALFORMED, "not JSON")
     good = Row("good", image="s3://photos/cat.jpg")
     given = [
@@ -354,7 +354,7 @@ async def test_rows_that_are_no_jobs_fail_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "error", [ConfigError("no bucket to upload images to"), QueueUnavailable("refuses this client")]
 )
-async def test_what_keeps_the_run_from_going_on_is_raised_and_what_is_done_stays(
+async def test_an_error_that_ends_the_run_is_raised_and_finished_rows_are_kept(
     tmp_path: Path, error: StoopError
 ) -> None:
 
@@ -369,7 +369,7 @@ async def test_what_keeps_the_run_from_going_on_is_raised_and_what_is_done_stays
     assert len(rows(tmp_path, "results-*")) == 8
 
 
-async def test_a_source_that_breaks_off_ends_the_run_when_what_is_in_flight_is_back(tmp_path: Path) -> None:
+async def test_a_source_that_fails_ends_the_run_after_the_jobs_in_flight(tmp_path: Path) -> None:
     class Breaking(Numbered):
         def rows(self) -> Iterator[Row]:
             yield from itertools.islice(super().rows(), 300)
@@ -383,7 +383,7 @@ async def test_a_source_that_breaks_off_ends_the_run_when_what_is_in_flight_is_b
     assert run.stopped is None
 
 
-async def test_who_asks_for_the_end_when_all_is_read_gets_it_all(tmp_path: Path) -> None:
+async def test_a_run_stopped_after_the_last_row_is_complete(tmp_path: Path) -> None:
     queue = Queue()
     run = None
 

@@ -52,7 +52,7 @@ def test_a_folder_that_cannot_be_read_costs_no_other_image(tmp_path: Path) -> No
         (tmp_path / name).write_bytes(b"")
     rows = open_at(tmp_path).rows()
     assert next(rows).name == "a.jpg"
-    shutil.rmtree(tmp_path / "gone")  # permissions mean nothing to root
+    shutil.rmtree(tmp_path / "gone")  # root ignores permissions
     gone, kept = rows
     assert (gone.name, kept.name) == ("gone/", "kept/c.jpg")
     assert gone.problem is not None
@@ -151,7 +151,7 @@ def test_moondreams_lines_are_rows(tmp_path: Path) -> None:
     assert source.count() == 3
 
 
-def test_lines_that_are_no_rows_fail_alone(tmp_path: Path) -> None:
+def test_malformed_lines_fail_alone(tmp_path: Path) -> None:
     path = write_lines(
         tmp_path / "batch.jsonl",
         '{"id": "torn", "skill": "capt',
@@ -217,7 +217,7 @@ def test_openais_lines_are_chats(tmp_path: Path) -> None:
         ({"custom_id": "x", "body": {"messages": [{"role": "tool", "content": "Hi"}]}}, "message roles must be"),
     ],
 )
-def test_openais_lines_that_mean_nothing_here_say_why(tmp_path: Path, line: object, message: str) -> None:
+def test_an_openai_line_that_cannot_run_here_has_a_reason(tmp_path: Path, line: object, message: str) -> None:
     [row] = open_at(write_lines(tmp_path / "batch.jsonl", line)).rows()
     assert row.problem is not None
     assert message.replace("\\", "") in row.problem.message
@@ -240,7 +240,7 @@ def test_the_images_of_a_chat_may_lie_beside_the_file(tmp_path: Path) -> None:
     assert row.is_local and row.shown_image is None
 
 
-def test_a_csv_column_gives_images_and_the_others_what_is_asked(tmp_path: Path) -> None:
+def test_one_csv_column_names_the_images_and_the_others_fill_the_jobs(tmp_path: Path) -> None:
     path = tmp_path / "photos.csv"
     path.write_text(
         "\ufeffid,photo,question,notes\n"
@@ -277,10 +277,32 @@ def test_tabs_part_the_columns_of_a_tsv(tmp_path: Path) -> None:
     assert row.fields == {"object": "red, wide car"}
 
 
-def test_what_is_no_csv_says_so(tmp_path: Path) -> None:
+def test_a_file_that_is_not_csv_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "photos.csv"
     path.write_bytes(b"image\ncaf\xe9.jpg\n")
     with pytest.raises(ConfigError, match="not a CSV file in UTF-8"):
+        list(open_at(path).rows())
+
+
+def test_an_unquoted_comma_is_a_problem_of_its_row(tmp_path: Path) -> None:
+    path = tmp_path / "photos.csv"
+    path.write_text("image,question\ns3://photos/a.jpg,How many cars, and why?\ns3://photos/b.jpg,Why?,\n")
+    assert set(problems(open_at(path))) == {"1"}
+    assert [row.fields for row in open_at(path).rows()][1] == {"question": "Why?"}
+
+
+@pytest.mark.parametrize(
+    "written, message",
+    [
+        ('image,question\na.jpg,Why?\nb.jpg,"Who?\nc.jpg,What?\n', "a quote is open from line 3 to the end"),
+        ("image;question\na.jpg;Why?\n", "has ';' between its columns: save it with commas"),
+        ("image,question,image\na.jpg,Why?,b.jpg\n", "has 2 columns 'image'"),
+    ],
+)
+def test_a_csv_that_would_lose_rows_or_texts_is_refused(tmp_path: Path, written: str, message: str) -> None:
+    path = tmp_path / "photos.csv"
+    path.write_text(written)
+    with pytest.raises(ConfigError, match=message):
         list(open_at(path).rows())
 
 
@@ -327,7 +349,7 @@ def test_a_damaged_page_of_a_parquet_file_costs_its_own_rows(tmp_path: Path) -> 
     assert all("is damaged" in problem for problem in problems(open_at(path)).values())
 
 
-def test_what_is_no_parquet_file_says_so(tmp_path: Path) -> None:
+def test_a_file_that_is_not_parquet_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     (tmp_path / "p.parquet").write_bytes(b"PAR?")
     with pytest.raises(ConfigError, match="cannot read"):
@@ -346,20 +368,22 @@ def test_what_is_no_parquet_file_says_so(tmp_path: Path) -> None:
         (".", {"column": "photo"}, "--column goes with"),
     ],
 )
-def test_what_is_no_source_says_what_is(tmp_path: Path, named: str, options: dict[str, str], message: str) -> None:
+def test_an_unknown_source_is_refused_with_the_possible_ones(
+    tmp_path: Path, named: str, options: dict[str, str], message: str
+) -> None:
     for name in ("file.zip", "file.jsonl"):
         (tmp_path / name).write_text("")
     with pytest.raises(ConfigError, match=message):
         open_source(named if named.startswith("s3://") else str(tmp_path / named), CONFIG, **options)
 
 
-def test_a_file_is_known_by_what_is_in_it_and_a_folder_by_where_it_is(tmp_path: Path) -> None:
+def test_a_file_is_identified_by_its_content_and_a_folder_by_its_path(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "batch.jsonl", {"id": "a" * 70_000})
     changes: list[Callable[[], object]] = [
         lambda: write_lines(path, {"id": "b" + "a" * 69_999}),
         lambda: write_lines(path, {"id": "a" * 70_000}, {"id": "more"}),
         lambda: write_lines(path, {"id": "a" * 200_000}),
-        lambda: write_lines(path, {"id": "a" * 100_000 + "b" + "a" * 99_999}),  # as large, and with the same ends
+        lambda: write_lines(path, {"id": "a" * 100_000 + "b" + "a" * 99_999}),  # the same size, and the same ends
     ]
     folder = open_at(tmp_path).facts
     for change in changes:

@@ -63,7 +63,7 @@ def test_lines_are_texts_or_objects_with_one_and_bad_ones_are_named_by_their_num
     assert all(part in reasons[name] for name, part in wanted.items()), reasons
 
 
-def test_a_csv_file_may_have_bytes_that_are_no_text(tmp_path: Path) -> None:
+def test_a_csv_file_may_have_bytes_that_are_not_text(tmp_path: Path) -> None:
     source = write(tmp_path / "texts.csv", b'id,text\na,"one\ntwo"\nb,caf\xe9\nc,\nd,three\n')
     assert read(source) == {
         "1": ("a", ["one\ntwo"]),

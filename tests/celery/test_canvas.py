@@ -119,7 +119,7 @@ def test_a_task_that_expired_is_not_run(street: Street) -> None:
         query.apply_async((None, "too late"), expires=-1).get(timeout=SECONDS)
 
 
-def test_a_result_nobody_wants_is_not_kept(street: Street) -> None:
+def test_an_ignored_result_is_not_kept(street: Street) -> None:
     unwanted = query.apply_async((None, "unwanted"), ignore_result=True)
     until(lambda: street.redis.hget(f"stoop:{{0}}:job:{unwanted.id}", "state") == b"completed")
     query.delay(None, "after it").get(timeout=SECONDS)

@@ -66,6 +66,6 @@ def test_other_commands_are_refused(street: Street, hostname: str) -> None:
     assert street.gpu.runs()
 
 
-def test_revoking_an_id_that_is_no_job_does_no_harm(street: Street, hostname: str) -> None:
+def test_revoking_an_unknown_id_does_no_harm(street: Street, hostname: str) -> None:
     street.shop.app.control.revoke(["../../etc", "x" * 500], reply=True, destination=[hostname], timeout=5)
     assert query.delay(None, "fine").get(timeout=SECONDS) == {"answer": "fine"}

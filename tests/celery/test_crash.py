@@ -97,7 +97,7 @@ def test_another_worker_delivers_the_endings_of_a_dead_one(street: Street) -> No
         until(lambda: not street.redis.xpending_range("stoop:{0}:celery", "workers", "-", "+", 9, "dead"))
 
 
-def test_a_chain_continues_once_though_its_ending_is_delivered_twice(street: Street) -> None:
+def test_a_chain_continues_once_although_its_ending_is_delivered_twice(street: Street) -> None:
     step = street.shop.shout.s().set(task_id="the-next-step")
     ending = answered("the-first-step", "once", Canvas(chain=[step]))
     leave(street, ending)

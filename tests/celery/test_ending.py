@@ -51,7 +51,7 @@ def written(result: Result, canvas: dict[str, Any] | None = None, **headers: Any
         (EXPIRED, "REVOKED", TaskRevokedError("expired")),
     ],
 )
-def test_a_lone_result_is_what_celery_itself_would_store(result: Result, status: str, value: Any) -> None:
+def test_a_result_is_stored_as_celery_itself_stores_it(result: Result, status: str, value: Any) -> None:
     headers = {"group": "g", "parent_id": "p", "root_id": "r"}
     app = Celery("one", backend="cache+memory://", set_as_current=False)
     task_id = str(uuid4())  # the whole process shares that backend

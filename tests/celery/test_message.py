@@ -80,7 +80,7 @@ def test_headers_that_a_sender_by_name_leaves_null_are_read() -> None:
     assert read(message(headers=nulls)).id == "task-1"
 
 
-def test_a_deadline_of_its_own_wins() -> None:
+def test_an_explicit_deadline_wins_over_expires() -> None:
     assert read(message(kwargs={"deadline": 5}, headers={"expires": "2026-11-20T22:00:00"})).deadline == 5
 
 
@@ -126,7 +126,7 @@ def test_with_keys_only_a_signed_message_is_read() -> None:
 
 
 @given(st.binary(max_size=100))
-def test_bytes_of_any_kind_are_refused_and_nothing_worse(packed: bytes) -> None:
+def test_arbitrary_bytes_are_refused_without_a_crash(packed: bytes) -> None:
     with pytest.raises(Rejected):
         read(packed)
 

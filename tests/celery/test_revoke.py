@@ -1,4 +1,4 @@
-"""A waiting task is revoked: our worker settles it and stores `REVOKED`. No stock worker is here to do it first."""
+"""A waiting task is revoked: our worker settles it and stores `REVOKED`. No stock worker could do it first."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -171,7 +171,7 @@ async def test_a_garbled_message_of_the_sidecar_is_skipped(
         assert await heard.get() == ["last"]
         with pytest.raises(
             SidecarLost
-        ):  # the garbled line may have been the answer: deliver twice rather than wait for ever
+        ):  # the garbled line may have been the answer, so deliver twice instead of waiting for ever
             await sidecar.deliver([(b"{}", Redelivery.FIRST)])
     await sidecar.close()
     assert "private" not in "".join(capfd.readouterr())

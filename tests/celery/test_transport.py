@@ -114,7 +114,7 @@ def test_a_task_with_a_countdown_is_delayed_and_there_once(app: Celery, client: 
     assert client.xlen(LANE) == 1
 
 
-def test_nobody_reads_or_empties_a_lane(app: Celery, client: "redis.Redis[bytes]") -> None:
+def test_celery_can_neither_read_nor_purge_a_lane(app: Celery, client: "redis.Redis[bytes]") -> None:
     send(app, None, "q")
     with app.connection_for_read() as connection:
         channel = connection.default_channel
@@ -155,7 +155,7 @@ def test_own_routes_come_first() -> None:
     app.close()
 
 
-def test_arguments_show_nowhere_but_in_the_body(app: Celery, client: "redis.Redis[bytes]") -> None:
+def test_arguments_appear_only_in_the_body(app: Celery, client: "redis.Redis[bytes]") -> None:
     app.tasks["stoop.caption"].delay("s3://private/face.png")
     [(_, fields)] = client.xrange(LANE)
     assert b"private" not in fields[b"m"]

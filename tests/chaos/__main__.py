@@ -29,7 +29,7 @@ def main() -> None:
     wanted = [name for name in os.environ.get("CHAOS_CASES", "").split(",") if name] or list(CASES)
     if unknown := set(wanted) - CASES.keys():
         sys.exit(f"no such case: {', '.join(sorted(unknown))}; there are {', '.join(CASES)}")
-    # tests use servers of their own, never somebody's
+    # tests start their own servers, and never use another one
     os.environ.pop("STOOP_REDIS_URL", None)
     verdicts: list[Verdict] = []
     broken: list[str] = []

@@ -36,13 +36,14 @@ _OPEN_JOBS = 1500
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The load on a queue: jobs, faults, the random seed, and the workers' lease in seconds."""
+    """The load on a queue: jobs, faults, the random seed, the workers' lease in seconds and what each runs at once."""
 
     jobs: int
     faults: int
     seed: int = 0
     lease: float = 5.0
     workers: int = 3
+    permits: int = 64
     limit: float = 600.0
 
 
@@ -75,7 +76,7 @@ class Arena:
         await asyncio.gather(*(worker.start() for worker in started))
 
     async def submit(self, jobs: Iterable[Job]) -> None:
-        """Submit as a producer does that never gives up, keeping the queue filled but not flooded."""
+        """Submit like a producer that never gives up; keep the queue filled but not flooded."""
         transport = RedisTransport(self.server.url)
         try:
             for chunk in _chunks(jobs):
@@ -92,7 +93,7 @@ class Arena:
     async def at_each_share(self, fault: Callable[[], object]) -> None:
         """Do something `load.faults` times, spread over the load by the jobs that have ended.
 
-        What gives False has hit nothing, and does not count.
+        A call that returns False hit nothing, and does not count.
         """
         for number in range(self.load.faults):
             share = (number + 1) / (self.load.faults + 1)
@@ -119,29 +120,30 @@ class Arena:
         entries = [reply[0][1] for reply in await pipeline.execute() if reply]
         return [(fields.get(b"id") or _id_in(fields[b"j"])).decode() for fields in entries]
 
-    async def freeze_at_work(self, worker: WorkerProcess) -> list[str]:
+    async def freeze_at_work(self, worker: WorkerProcess, *, engine: bool = False) -> list[str]:
         """Stop a worker once at least one of its jobs has logged that it runs; return the ids of all its jobs.
 
-        Without such a job a fault would hit only claims, and nothing would run twice.
+        Without such a job a fault would hit only claims, and nothing would run twice. With `engine`, also stop the
+        engine's process, which would otherwise answer its jobs in the meantime.
         """
         while True:
-            worker.send(signal.SIGSTOP)
+            worker.send(signal.SIGSTOP, engine=engine)
             claimed = await self.pending_of(worker.pid)
             logged = [await self.redis.xlen(names.log(job_id)) for job_id in claimed]
             if max(logged, default=0) > 1 or not self.ledger.account.open:
                 return claimed
-            worker.send(signal.SIGCONT)
+            worker.send(signal.SIGCONT, engine=engine)
             await asyncio.sleep(0.02)
 
     async def recovers(self, job_ids: Sequence[str], *, since: float | None = None) -> None:
-        """Wait for the ends of the jobs that a fault has hit, now if not `since`, and note how long each took."""
+        """Wait for the ends of the jobs that a fault has hit, now if not `since`, and record how long each took."""
         began = time.monotonic() if since is None else since
         await self.ledger.until_these_ended(job_ids)
         ended = self.ledger.account.ended
         self.recoveries += [max(0.0, ended[job_id][0].at - began) for job_id in job_ids]
 
     async def verdict(self, case: str) -> Verdict:
-        """Judge, when every job has ended."""
+        """Return the verdict, once every job has ended."""
         await self.ledger.until_these_ended(list(self.ledger.account.accepted))
         self.ledger.close()
         return await judge(
@@ -192,7 +194,7 @@ def environment_of(url: str, load: Load, settings: dict[str, str]) -> dict[str, 
         "STOOP_REDIS_URL": url,
         "STOOP_LEASE_SECONDS": str(load.lease),
         "STOOP_LOG_LEVEL": "warning",
-        "STOOP_PERMITS": "64",
+        "STOOP_PERMITS": str(load.permits),
         "AWS_ACCESS_KEY_ID": "any",
         "AWS_SECRET_ACCESS_KEY": "any",
         "NO_PROXY": "127.0.0.1",

@@ -57,7 +57,7 @@ async def engines_killed(folder: Path, load: Load) -> Verdict:
 
         async def kill() -> None:
             worker = here.chance.choice([worker for worker in here.workers if worker.children])
-            claimed = await here.freeze_at_work(worker)
+            claimed = await here.freeze_at_work(worker, engine=True)
             worker.kill_engine()
             worker.send(signal.SIGCONT)
             recovering.append(asyncio.create_task(here.recovers(claimed)))
@@ -109,7 +109,7 @@ async def worker_frozen(folder: Path, load: Load) -> Verdict:
             return bool(claimed)
 
         await asyncio.gather(here.submit(questions(load.jobs)), here.at_each_share(freeze))
-        # what a thawed worker still holds it tells before it ends
+        # a thawed worker publishes its remaining events before it ends
         codes = [await worker.end(signal.SIGTERM) for worker in here.workers]
         assert codes == [0] * len(codes)
         verdict = await here.verdict("worker frozen")
@@ -135,7 +135,7 @@ async def engine_hung(folder: Path, load: Load) -> Verdict:
 
 
 async def _buried(here: Arena, verdict: Verdict, job_id: str) -> Verdict:
-    """Check that this job alone was buried, as one that its workers did not survive."""
+    """Check that only this job became a dead letter, because its workers died under it."""
     letters = await here.redis.xrange(names.dead())
     assert [fields[b"id"].decode() for _, fields in letters] == [job_id], "the others are innocent"
     crashes = int(letters[0][1][b"crashes"])
@@ -154,7 +154,7 @@ async def long_job(folder: Path, load: Load) -> Verdict:
 
 
 async def stopped_under_load(folder: Path, load: Load) -> Verdict:
-    """SIGTERM to every worker under load; new ones find all that was released, and no attempt was counted."""
+    """SIGTERM to every worker under load; new ones find all released jobs, and no attempt was counted."""
     async with arena(folder, load, drain_seconds="1") as here:
         ends: list[float] = []
 

@@ -1,4 +1,4 @@
-"""A Redis Cluster of several masters, each of which may be killed and started again; what it acknowledged it keeps."""
+"""A Redis Cluster of several masters, which may be killed and restarted without losing an acknowledged write."""
 
 import contextlib
 import select

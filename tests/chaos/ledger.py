@@ -60,7 +60,7 @@ class Ledger:
         await self._note([{"what": "ended", "id": job_id, "how": how, "published": published}])
 
     async def until_ended(self, count: int) -> None:
-        """Wait until so many jobs have ended."""
+        """Wait until this many jobs have ended."""
         async with self._changed:
             await self._changed.wait_for(lambda: len(self.account.ended) >= count)
 
@@ -71,7 +71,7 @@ class Ledger:
             await self._changed.wait_for(lambda: wanted <= self.account.ended.keys())
 
     async def until_fewer_open(self, count: int) -> None:
-        """Wait until fewer than so many accepted jobs are open."""
+        """Wait until fewer than this many accepted jobs are open."""
         async with self._changed:
             await self._changed.wait_for(lambda: len(self.account.accepted) - len(self.account.ended) < count)
 

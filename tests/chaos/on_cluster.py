@@ -82,7 +82,7 @@ class _Field:
 
     @contextlib.asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
-        """Listen on a node that lives, and look for the results of jobs whose last event nobody heard."""
+        """Listen on a node that lives, and look for the results of jobs whose last event was missed."""
         tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._look())]
         try:
             yield
@@ -92,7 +92,7 @@ class _Field:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def submit(self, jobs: list[Job]) -> None:
-        """Submit as a producer does that never gives up, keeping the queue filled but not flooded."""
+        """Submit like a producer that never gives up; keep the queue filled but not flooded."""
         transport = RedisTransport(self.url)
         try:
             for start in range(0, len(jobs), PARTITIONS * 4):
@@ -124,7 +124,7 @@ class _Field:
         self.nodes[-1].start()
 
     async def _listen(self) -> None:
-        """Hear every channel: a Cluster sends what is published to all of its nodes."""
+        """Subscribe to every channel: a Cluster sends published messages to all of its nodes."""
         async with Redis(port=self.nodes[0].port, protocol=2) as connection, connection.pubsub() as channels:
             await channels.psubscribe("stoop:{*}:events:*")
             async for heard in channels.listen():

@@ -1,4 +1,4 @@
-"""A broken promise is seen: what is lost, published twice, left over or run again."""
+"""The verdict finds every broken promise: jobs lost, answered twice, left over or run again."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -49,9 +49,7 @@ async def test_a_promise_that_was_kept(redis: "Redis[bytes]", ledger: Ledger, tm
     assert "calm" in table([verdict])
 
 
-async def test_what_is_lost_or_told_twice_or_left_is_counted(
-    redis: "Redis[bytes]", ledger: Ledger, tmp_path: Path
-) -> None:
+async def test_lost_repeated_and_open_jobs_are_counted(redis: "Redis[bytes]", ledger: Ledger, tmp_path: Path) -> None:
     await ledger.accept(["lost", "logged", "published", "found", "rerun", "unlogged"])
     await answer(redis, "logged", ends=2)
     await answer(redis, "published")

@@ -1,4 +1,4 @@
-"""The case with two models on one queue: whatever dies, no job is ever at a worker of the other model."""
+"""The case with two models on one queue: whatever dies, no job ever reaches a worker of the other model."""
 
 import asyncio
 from dataclasses import replace
@@ -66,7 +66,7 @@ def _of_two_models(count: int, *, stem: str = "") -> list[Job]:
 
 
 async def _assert_claimed_apart(here: Arena, pids: dict[int, str | None]) -> None:
-    """Check that whoever claimed from a lane is a worker of its model."""
+    """Check that only workers of a lane's model claimed from it."""
     for stream in await streams(here.redis):
         of_second = stream.decode().startswith(names.lane(f"{_SECOND}:"))
         for consumer in await here.redis.xinfo_consumers(stream, names.GROUP):
@@ -75,7 +75,7 @@ async def _assert_claimed_apart(here: Arena, pids: dict[int, str | None]) -> Non
 
 
 async def _assert_answered_apart(here: Arena, pids: dict[int, str | None]) -> None:
-    """Check that whoever answered a job is a worker of its model."""
+    """Check that only workers of a job's model answered it."""
     for job_id in here.ledger.account.ended:
         result = await here.redis.get(names.result(job_id))
         if result is not None:

@@ -1,4 +1,4 @@
-"""Watches from outside: writes every terminal event of every job to the ledger, as often as it is published."""
+"""Watches the queue from outside: writes every terminal event to the ledger, as often as it is published."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Worker processes that a test may do anything to."""
+"""Worker processes that a test may kill, stop and restart."""
 
 import asyncio
 import os
@@ -80,7 +80,10 @@ class WorkerProcess:
                     raise RuntimeError(f"{self.name} ended with {self.returncode}: {self.last_words()}")
                 await asyncio.sleep(0.02)
 
-    def send(self, signum: signal.Signals) -> None:
+    def send(self, signum: signal.Signals, *, engine: bool = False) -> None:
+        """Send a signal to the front, with `engine` to the engine's process first."""
+        for pid in self.children if engine else ():
+            os.kill(pid, signum)
         os.kill(self.pid, signum)
 
     def kill_engine(self) -> None:

@@ -34,6 +34,6 @@ async def test_a_client_is_served(name: str, environment: Path, places: dict[str
                 await process.wait()
         assert process.returncode == 0, written.decode()
         sys.stdout.write(written.decode())
-        # the jobs wait for a gate that nobody opens: only a cancel ends them
+        # the jobs wait for a gate that stays shut: only a cancel ends them
         while await running_jobs(teller):
             await asyncio.sleep(0.05)

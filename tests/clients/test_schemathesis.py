@@ -1,4 +1,4 @@
-"""The OpenAPI document by a program that believes every word of it."""
+"""The OpenAPI document, checked by a program that tries everything it describes."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""The two queues that the contract is tested on, with a look behind the ports of each."""
+"""The two queues that the contract is tested on, with access behind the ports of each."""
 
 import json
 import re
@@ -38,7 +38,7 @@ FAILURE = Failure.of(FailureCode.INTERNAL, "it broke")
 
 
 class QueueUnderTest(Protocol):
-    """Makes the adapters of one queue, and does to it what no port does."""
+    """Makes the adapters of one queue, and changes it in ways that no port offers."""
 
     def broker(
         self,
@@ -251,7 +251,7 @@ class InMemory:
 
 
 def new_job(**fields: Any) -> Job:
-    """Make a job that nothing is wrong with."""
+    """Make a valid job."""
     given = {
         "id": names.new_id(),
         "skill": Skill.QUERY,
@@ -269,7 +269,7 @@ def ending(delivery: Delivery, outcome: Outcome | None = None, seq: int | None =
 
 
 async def submit(transport: Transport, count: int, lane: str = "interactive") -> list[str]:
-    """Submit jobs that nothing is wrong with; return their ids."""
+    """Submit valid jobs; return their ids."""
     return await transport.submit([new_job(lane=lane) for _ in range(count)])
 
 

@@ -38,7 +38,7 @@ async def test_no_permits_claim_nothing(broker: Broker, transport: Transport) ->
     assert await broker.take(0) == []
 
 
-async def test_what_was_taken_is_not_taken_again(broker: Broker, transport: Transport) -> None:
+async def test_a_delivery_is_not_taken_twice(broker: Broker, transport: Transport) -> None:
     ids = await submit(transport, 3)
     first, second = await broker.take(2), await broker.take(2)
     assert [delivery.job_id for delivery in first + second] == ids
@@ -88,7 +88,7 @@ async def test_a_wait_with_reserved_permits_is_for_the_first_lane_alone(broker: 
     assert [delivery.lane for delivery in await broker.take(1, reserved=1)] == ["interactive"]
 
 
-async def test_a_delivery_says_which_place_its_lane_has(queue: QueueUnderTest) -> None:
+async def test_the_priority_of_a_delivery_is_the_place_of_its_lane(queue: QueueUnderTest) -> None:
     for lane in ("urgent", "slow"):
         await queue.put(lane, raw(f"in-{lane}"))
     broker = queue.broker(lanes=("urgent", "slow"))
@@ -110,7 +110,7 @@ def test_a_lane_with_an_odd_name_is_refused(queue: QueueUnderTest, lanes: tuple[
         queue.broker(lanes=lanes)
 
 
-async def test_a_delivery_says_when_it_was_queued_and_claimed(broker: Broker, transport: Transport) -> None:
+async def test_a_delivery_has_the_times_of_its_submission_and_claim(broker: Broker, transport: Transport) -> None:
     ids = await transport.submit([new_job(id="mine")])
     [delivery] = await broker.take(1)
     assert (delivery.job_id, delivery.attempt, delivery.next_seq, delivery.verdict) == ("mine", 1, 1, None)
@@ -231,7 +231,9 @@ async def test_a_job_that_does_not_stream_has_no_log(broker: Broker, transport: 
     assert (await transport.result(job.id), await transport.next_seq(job.id)) == (b"result", 3)
 
 
-async def test_a_job_without_a_log_tells_nothing_twice(broker: Broker, transport: Transport) -> None:
+async def test_a_repeated_append_to_a_job_without_a_log_publishes_each_event_once(
+    broker: Broker, transport: Transport
+) -> None:
     job = new_job(stream=False)
     await transport.submit([job])
     [delivery] = await broker.take(1)
@@ -245,7 +247,7 @@ async def test_a_job_without_a_log_tells_nothing_twice(broker: Broker, transport
     ("packed", "logged"),
     [('{"id": "raw"}', True), ('{"id": "raw", "stream": true}', True), ('{"id": "raw", "stream": false}', False)],
 )
-async def test_a_job_of_a_bare_xadd_has_a_log_unless_it_wants_none(
+async def test_a_job_of_a_bare_xadd_has_a_log_unless_it_declines_one(
     queue: QueueUnderTest, broker: Broker, transport: Transport, packed: str, logged: bool
 ) -> None:
     await queue.put("interactive", {"j": packed})
@@ -264,7 +266,7 @@ async def test_a_job_that_cannot_be_read_has_a_log(queue: QueueUnderTest, broker
 
 @pytest.mark.parametrize("model", [None, "small"])
 @pytest.mark.parametrize("tenant", [None, "acme"])
-async def test_a_lane_may_keep_results_for_a_time_of_its_own(
+async def test_a_lane_may_have_its_own_result_ttl(
     queue: QueueUnderTest, transport: Transport, model: str | None, tenant: str | None
 ) -> None:
     broker = queue.broker(lanes=("interactive", "brief"), models=(model,))
@@ -277,7 +279,7 @@ async def test_a_lane_may_keep_results_for_a_time_of_its_own(
     assert 5.0 < times[1] <= 10.0
 
 
-async def test_an_append_that_is_repeated_tells_nothing_twice(broker: Broker, transport: Transport) -> None:
+async def test_a_repeated_append_logs_each_event_once(broker: Broker, transport: Transport) -> None:
     [job_id] = await submit(transport, 1)
     [delivery] = await broker.take(1)
     for events in ((b"one", b"two"), (b"one", b"two"), (b"one", b"two", b"three")):
@@ -295,7 +297,7 @@ async def test_one_call_serves_many_deliveries(queue: QueueUnderTest, broker: Br
 
 
 @pytest.mark.parametrize("taken", [{"worker": "other"}, {"attempt": "2"}, {"entry": "9-9"}, {"state": "queued"}])
-async def test_who_lost_a_job_can_neither_tell_nor_settle(
+async def test_a_worker_that_lost_a_job_can_neither_publish_nor_settle(
     queue: QueueUnderTest, broker: Broker, transport: Transport, taken: dict[str, str]
 ) -> None:
     [job_id] = await submit(transport, 1)
@@ -319,7 +321,7 @@ async def test_who_lost_a_job_can_neither_tell_nor_settle(
         (Expired(), "expired"),
     ],
 )
-async def test_to_settle_stores_tells_and_acknowledges_once(
+async def test_settling_stores_publishes_and_acknowledges_once(
     queue: QueueUnderTest, broker: Broker, transport: Transport, outcome: Outcome, state: str
 ) -> None:
     [job_id] = await submit(transport, 1)
@@ -385,7 +387,7 @@ async def test_a_wait_ends_when_a_retried_job_is_due(broker: Broker, transport: 
     await submit(transport, 1)
     [delivery] = await broker.take(1)
     await broker.settle([ending(delivery, Retry(FAILURE, delay=0.05))])
-    # what the last take saw is acknowledged by now, so nothing but the delay can end this wait
+    # the entries of the last take are acknowledged, so only the delay can end this wait
     async with asyncio.timeout(SOON):
         await broker.wait(60.0)
     assert len(await broker.take(1)) == 1

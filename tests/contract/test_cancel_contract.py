@@ -37,7 +37,7 @@ async def test_a_queued_job_that_is_cancelled_is_settled_before_all_others(
 
 
 @pytest.mark.parametrize("tenant", [None, "acme"])
-async def test_what_was_claimed_out_of_its_turn_holds_nobody_up(
+async def test_jobs_cancelled_while_waiting_do_not_delay_other_jobs(
     queue: QueueUnderTest, broker: Broker, transport: Transport, tenant: str | None
 ) -> None:
     ids = await transport.submit([new_job(tenant=tenant) for _ in range(20)])
@@ -51,7 +51,7 @@ async def test_what_was_claimed_out_of_its_turn_holds_nobody_up(
 
 
 @pytest.mark.parametrize("tenant", [None, "acme"])
-async def test_what_a_worker_claimed_out_of_its_turn_takes_no_permit_in_its_turn(
+async def test_jobs_cancelled_while_waiting_take_no_permit_later(
     broker: Broker, transport: Transport, tenant: str | None
 ) -> None:
     ids = await transport.submit([new_job(tenant=tenant) for _ in range(6)])
@@ -95,7 +95,7 @@ async def test_a_cancelled_job_of_a_worker_that_died_settling_it_is_settled_by_a
     assert len(taken) == 2
 
 
-async def test_a_worker_hears_at_its_next_beat_that_a_job_was_cancelled(broker: Broker, transport: Transport) -> None:
+async def test_a_worker_learns_of_a_cancel_at_its_next_beat(broker: Broker, transport: Transport) -> None:
     [first, second] = await submit(transport, 2)
     held = await broker.take(2)
     assert await broker.extend() == Held()
@@ -106,7 +106,7 @@ async def test_a_worker_hears_at_its_next_beat_that_a_job_was_cancelled(broker: 
     assert [await transport.state(job_id) for job_id in (first, second)] == ["cancelled", "completed"]
 
 
-async def test_an_answer_that_came_before_the_cancel_was_heard_counts(broker: Broker, transport: Transport) -> None:
+async def test_an_answer_before_the_cancel_arrives_counts(broker: Broker, transport: Transport) -> None:
     [job_id] = await submit(transport, 1)
     [delivery] = await broker.take(1)
     await transport.cancel(job_id)
@@ -150,7 +150,7 @@ async def test_a_paused_lane_keeps_its_jobs(queue: QueueUnderTest, broker: Broke
     assert {one.job_id for one in await broker.take(8)} == {kept, tenants}
 
 
-async def test_a_wait_is_not_ended_by_what_a_paused_lane_holds(
+async def test_a_job_in_a_paused_lane_does_not_end_a_wait(
     queue: QueueUnderTest, broker: Broker, transport: Transport
 ) -> None:
     await submit(transport, 1)
@@ -172,7 +172,7 @@ async def test_time_is_the_queue_s(broker: Broker, transport: Transport) -> None
     assert abs(broker.now() - 1000 * time.time()) < 60_000
 
 
-async def test_a_worker_tells_of_itself_until_it_leaves(queue: QueueUnderTest, broker: Broker) -> None:
+async def test_a_worker_is_registered_until_it_leaves(queue: QueueUnderTest, broker: Broker) -> None:
     await broker.extend(record=b'{"host":"here"}')
     await broker.extend()
     registry = await queue.registry()

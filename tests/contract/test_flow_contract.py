@@ -1,4 +1,4 @@
-"""Both ports together: workers that come and go, and a producer who hears each story whole and once."""
+"""Both ports together: workers that come and go, and a producer that receives each event exactly once."""
 
 import asyncio
 import random
@@ -34,7 +34,7 @@ async def test_every_job_of_many_workers_is_answered_once(queue: QueueUnderTest,
 
 
 async def _hear(transport: Transport, job_id: str) -> list[bytes]:
-    """Follow a job as a client does: subscribe, read the log, drop what was read."""
+    """Follow a job as a client does: subscribe, read the log, drop repeated events."""
     last = b"last of " + job_id.encode()
     async with transport.subscribe(job_id) as published:
         heard = await transport.log(job_id)

@@ -38,14 +38,14 @@ async def test_each_worker_finds_the_jobs_of_its_model_alone(queue: QueueUnderTe
         await complete(broker, taken)
 
 
-async def test_the_worker_of_the_default_model_finds_what_names_it_and_what_names_none(queue: QueueUnderTest) -> None:
+async def test_the_worker_of_the_default_model_takes_jobs_with_its_name_or_no_name(queue: QueueUnderTest) -> None:
     broker = await open_broker(queue, "default", None, MOON)
     await submit_to(queue.transport(), QWEN, MOON, None)
     await queue.put("interactive", {"j": '{"v":1,"id":"raw","skill":"query","question":"?"}'})
     assert sorted(ids(await broker.take(64))) == [MOON, "none", "raw"]
 
 
-async def test_neither_what_names_a_model_nor_what_names_none_is_starved(queue: QueueUnderTest) -> None:
+async def test_jobs_with_and_without_a_model_name_take_turns(queue: QueueUnderTest) -> None:
     broker = await open_broker(queue, "default", None, MOON)
     await queue.transport().submit([new_job(model=model) for model in (MOON, None) for _ in range(8)])
     lanes = [delivery.lane for _ in range(8) for delivery in await broker.take(1)]
@@ -78,7 +78,7 @@ async def test_the_first_lane_of_each_model_goes_first_and_has_the_reserved_perm
 
 
 @pytest.mark.parametrize("outcome", [Retry(FAILURE, 0.0), Released(), Crashed()])
-async def test_what_runs_again_runs_with_its_model(queue: QueueUnderTest, outcome: Crashed) -> None:
+async def test_a_retried_job_keeps_its_model(queue: QueueUnderTest, outcome: Crashed) -> None:
     ours, theirs, default = [
         await open_broker(queue, name, model) for name, model in (("ours", QWEN), ("theirs", MOON), ("default", None))
     ]
@@ -86,12 +86,12 @@ async def test_what_runs_again_runs_with_its_model(queue: QueueUnderTest, outcom
     for _ in range(2):
         [delivery] = await ours.take(64)
         await ours.settle([ending(delivery, outcome)])
-        # whoever claims moves what is due, of every model
+        # every claim moves the due jobs of all models
         assert await theirs.take(64) == [] == await default.take(64)
     assert ids(await ours.take(64)) == [QWEN]
 
 
-async def test_each_model_has_a_quarantine_of_its_own(queue: QueueUnderTest) -> None:
+async def test_each_model_has_its_own_quarantine(queue: QueueUnderTest) -> None:
     ours, theirs, default = [
         await open_broker(queue, name, model) for name, model in (("ours", QWEN), ("theirs", MOON), ("default", None))
     ]
@@ -136,7 +136,7 @@ async def test_only_workers_of_its_model_take_a_dead_worker_s_jobs_over(queue: Q
     assert await theirs.take(64) == []
 
 
-async def test_half_of_a_model_s_workers_run_its_quarantine_whatever_other_models_have(queue: QueueUnderTest) -> None:
+async def test_half_of_a_model_s_workers_run_its_quarantine_regardless_of_other_models(queue: QueueUnderTest) -> None:
     first, second = [await open_broker(queue, name, QWEN) for name in ("first", "second")]
     for n, broker in enumerate((first, second)):
         await broker.extend(b'{"name":"qwen3","serves_default":false}')
@@ -148,7 +148,7 @@ async def test_half_of_a_model_s_workers_run_its_quarantine_whatever_other_model
     assert await second.take(64) == [], "one of two goes on with the lanes"
 
 
-async def test_what_was_cancelled_while_it_waited_ends_though_no_worker_of_its_model_lives(
+async def test_a_cancelled_job_ends_without_a_worker_of_its_model(
     queue: QueueUnderTest,
 ) -> None:
     theirs = await open_broker(queue, "theirs", MOON)
@@ -182,7 +182,7 @@ async def test_the_same_key_with_another_model_is_another_job(queue: QueueUnderT
 
 
 @pytest.mark.parametrize("lane", ["quarantine:small", "qwen3:quarantine:alone"])
-async def test_no_job_is_put_into_a_quarantine(queue: QueueUnderTest, lane: str) -> None:
+async def test_a_producer_cannot_submit_to_a_quarantine(queue: QueueUnderTest, lane: str) -> None:
     with pytest.raises(InvalidJob, match="choose another"):
         await queue.transport().submit([new_job(lane=lane)])
 
@@ -200,6 +200,8 @@ async def test_a_client_learns_which_workers_live(queue: QueueUnderTest) -> None
         broker = await open_broker(queue, name, QWEN)
         await broker.extend(b'{"name":"qwen3","serves_default":false,"skills":["chat"],"lanes":["qwen3:bulk"]}')
     await queue.kill("gone")
+    registered = await queue.transport().registered()
+    assert sorted((record.name, alive) for record, alive in registered) == [(QWEN, False), (QWEN, True)]
     [record] = await queue.transport().workers()
     assert (record.name, record.serves_default, record.skills, record.lanes) == (
         QWEN,

@@ -44,7 +44,7 @@ WORKERS = dict.fromkeys(Meaning, worker_errors.QueueUnavailable) | dict.fromkeys
 
 
 @pytest.mark.parametrize(("reply", "meaning", "advice"), CASES, ids=[reply for reply, _, _ in CASES])
-async def test_both_sides_say_what_a_reply_means(reply: str, meaning: Meaning, advice: str) -> None:
+async def test_both_sides_explain_a_refusal_by_redis(reply: str, meaning: Meaning, advice: str) -> None:
     async with refusing_redis(reply) as url:
         producer, worker = RedisCalls(url), RedisClient(url, timeout=10.0)
         with pytest.raises(StoopError) as raised:
@@ -84,7 +84,7 @@ async def test_a_script_that_may_not_do_its_work_is_a_refusal_on_a_real_redis(on
         await operator.execute_command("ACL", "DELUSER", "half")
 
 
-def test_every_reply_is_known_by_one_word_or_class_and_says_what_to_do() -> None:
+def test_every_reply_has_a_unique_word_or_class_and_advice() -> None:
     known = [name for reply in REPLIES for name in (*reply.words, *reply.classes)]
     assert len(known) == len(set(known))
     assert all(reply.advice for reply in REPLIES)

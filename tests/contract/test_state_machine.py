@@ -1,4 +1,4 @@
-"""The broker on a real Redis against a model of it, in every order of events that hypothesis can think of."""
+"""The broker on a real Redis against a model of it, in every order of events that hypothesis can find."""
 
 import asyncio
 import itertools
@@ -99,7 +99,7 @@ class ModelJob:
 
 @dataclass(eq=False)
 class Worker:
-    """A broker, what it claimed and has not settled, and whether its lease runs."""
+    """A broker, its unsettled claims, and whether its lease runs."""
 
     name: str
     broker: Broker
@@ -302,7 +302,7 @@ class BrokerMachine(RuleBasedStateMachine):
         self.beat(data.draw(st.sampled_from([one for one in self.workers if one.held])))
 
     def beat(self, worker: Worker) -> None:
-        """Renew a lease; a worker that was frozen comes back with this, and learns what it has lost."""
+        """Renew a lease; a frozen worker returns with this call, and learns which jobs it lost."""
         held = self.do(worker.broker.extend())
         worker.lives = True
         ours = [one for one in worker.deliveries if self.owns(worker, one)]
@@ -320,7 +320,7 @@ class BrokerMachine(RuleBasedStateMachine):
         job = self.jobs[job_id]
         known = self.do(self.transport.cancel(job_id))
         if known is None:
-            # raw, and claimed by nobody yet: the flag waits for it
+            # raw, and not claimed yet: the flag waits for it
             assert (job.state, job.attempt) == ("queued", 0)
         else:
             assert known == job.state
@@ -370,7 +370,7 @@ class BrokerMachine(RuleBasedStateMachine):
             self.runner.close()
 
     def drain(self) -> None:
-        """Let all workers die but one, and that one finish all there is."""
+        """Let all workers except one die, and let this one finish all jobs."""
         self.resume()
         self.time_passes()
         last = self.a_living_worker()
@@ -417,7 +417,7 @@ class BrokerMachine(RuleBasedStateMachine):
 
 
 @pytest.mark.timeout(400)
-def test_the_broker_does_what_the_model_does(redis_url: str) -> None:
+def test_the_broker_behaves_like_the_model(redis_url: str) -> None:
     checks = settings(
         max_examples=150,
         stateful_step_count=12,

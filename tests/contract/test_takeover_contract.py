@@ -117,7 +117,7 @@ async def test_nothing_runs_beside_a_job_that_crashed_in_a_small_batch(
     assert [(one.job_id, one.isolation) for one in await broker.take(64)] == [(ids[4], Isolation.ALONE)]
 
 
-async def test_who_crashes_alone_is_a_dead_letter_and_the_others_complete(
+async def test_a_job_that_crashes_alone_is_a_dead_letter_and_the_others_complete(
     queue: QueueUnderTest, broker: Broker, transport: Transport
 ) -> None:
     ids = await submit(transport, 40)
@@ -168,7 +168,7 @@ async def test_an_engine_s_crash_is_taken_over_at_once(broker: Broker, transport
     assert await broker.settle([ending(first, Crashed())]) == [False]
 
 
-async def test_a_busy_worker_finishes_what_it_holds_first(
+async def test_a_busy_worker_finishes_its_jobs_before_it_takes_quarantined_ones(
     queue: QueueUnderTest, broker: Broker, transport: Transport
 ) -> None:
     await submit(transport, 2)
@@ -228,7 +228,7 @@ async def test_the_quarantine_delays_fresh_jobs_but_never_stops_them(
     assert 0 < before <= 64
 
 
-async def test_what_was_given_back_does_not_count_as_in_flight(queue: QueueUnderTest, transport: Transport) -> None:
+async def test_a_released_job_does_not_count_as_in_flight(queue: QueueUnderTest, transport: Transport) -> None:
     broker = queue.broker(tenant_limit=2)
     await broker.open()
     ids = await transport.submit([new_job(tenant="acme") for _ in range(3)])
@@ -260,7 +260,7 @@ async def test_an_idle_worker_wakes_for_the_jobs_of_a_dead_one(
     assert len(await broker.take(1)) == 1
 
 
-async def test_a_quarantined_job_that_is_put_back_stays_apart(
+async def test_a_quarantined_job_that_is_put_back_stays_quarantined(
     queue: QueueUnderTest, broker: Broker, transport: Transport
 ) -> None:
     await submit(transport, 1)
@@ -282,7 +282,7 @@ async def test_the_same_entry_is_taken_over_once(queue: QueueUnderTest, broker: 
     assert [await queue.read(job_id, "crashes") for job_id in ids] == ["1"] * 250
 
 
-async def test_an_entry_that_is_no_job_is_taken_over_as_well(queue: QueueUnderTest, broker: Broker) -> None:
+async def test_a_malformed_entry_is_taken_over_too(queue: QueueUnderTest, broker: Broker) -> None:
     entry = await queue.put("interactive", {"j": "no JSON"})
     await die_under(queue, 1, broker)
     [delivery] = await broker.take(1)

@@ -30,11 +30,11 @@ async def test_many_jobs_in_one_call_keep_their_order(broker: Broker, transport:
     assert taken == [job.id for job in jobs[::2]] + [job.id for job in jobs[1::2]]
 
 
-async def test_no_jobs_are_no_work(transport: Transport) -> None:
+async def test_submitting_no_jobs_does_nothing(transport: Transport) -> None:
     assert await transport.submit([]) == []
 
 
-async def test_of_an_unknown_job_there_is_nothing(transport: Transport) -> None:
+async def test_an_unknown_job_has_no_result_state_or_log(transport: Transport) -> None:
     assert await transport.result("unknown") is None
     assert await transport.state("unknown") is None
     assert await transport.log("unknown") == []
@@ -64,7 +64,7 @@ async def test_the_same_key_is_the_same_job(queue: QueueUnderTest, transport: Tr
 
 
 async def test_tenants_do_not_share_idempotency_keys(transport: Transport) -> None:
-    """Or one could learn the id of another's job, and with it read the answer."""
+    """Otherwise a tenant could learn the id of another's job, and read its answer."""
     jobs = [
         new_job(idempotency_key="a key", tenant=tenant, question=f"{tenant}?") for tenant in ("acme", "rival", None)
     ]
@@ -91,7 +91,7 @@ async def test_the_same_key_is_the_same_job_after_its_end(broker: Broker, transp
 async def test_a_key_is_free_again_when_its_job_is_forgotten(
     queue: QueueUnderTest, broker: Broker, transport: Transport
 ) -> None:
-    """Or a job would get the id of one that nobody knows, and never run."""
+    """Otherwise a job would get the id of a forgotten one, and never run."""
     first, second, third = (new_job(idempotency_key="a key") for _ in range(3))
     await transport.submit([first])
     await broker.settle([ending((await broker.take(1))[0])])
@@ -203,7 +203,7 @@ async def test_a_log_is_read_from_before_its_first_event_and_behind_its_last(
         assert await transport.log(job.id, after=after) == []
 
 
-async def test_who_comes_late_reads_the_log(broker: Broker, transport: Transport) -> None:
+async def test_a_late_subscriber_reads_the_log(broker: Broker, transport: Transport) -> None:
     job = new_job()
     await transport.submit([job])
     [delivery] = await broker.take(1)
@@ -225,7 +225,7 @@ async def test_the_number_of_events_is_known_to_the_end(broker: Broker, transpor
     assert await transport.next_seq(job.id) == 4
 
 
-async def test_each_subscriber_hears_its_job_alone(broker: Broker, transport: Transport) -> None:
+async def test_each_subscriber_gets_only_its_jobs_events(broker: Broker, transport: Transport) -> None:
     jobs = [new_job(), new_job()]
     async with (
         transport.subscribe(jobs[0].id) as first,
@@ -262,7 +262,7 @@ async def test_a_silence_is_reported(queue: QueueUnderTest) -> None:
         assert await anext(published) is None
 
 
-async def test_a_slow_subscriber_is_told_to_read_the_log(broker: Broker, transport: Transport) -> None:
+async def test_a_subscriber_that_falls_behind_is_sent_to_the_log(broker: Broker, transport: Transport) -> None:
     job, last = new_job(), new_job()
     async with transport.subscribe(job.id) as slow, transport.subscribe(last.id) as quick:
         await transport.submit([job])

@@ -17,7 +17,7 @@ def embeddings(*shape: int) -> torch.Tensor:
     return torch.randn(*shape, CONFIG.dim, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 
 
-def test_a_batch_gives_what_each_row_gives() -> None:
+def test_a_batch_equals_its_rows_run_alone() -> None:
     x = embeddings(3, 12)
     batch = run(x, 5)
     for row in range(3):
@@ -26,7 +26,7 @@ def test_a_batch_gives_what_each_row_gives() -> None:
 
 @pytest.mark.parametrize("prefix_len", [0, 8])
 @pytest.mark.parametrize("page_size", [1, 5, 16])
-def test_steps_with_a_cache_give_what_one_call_gives(prefix_len: int, page_size: int) -> None:
+def test_steps_with_a_cache_equal_one_call_without(prefix_len: int, page_size: int) -> None:
     x = embeddings(14)
     sequence = OneSequence(MODEL, prefix_len=prefix_len, page_size=page_size)
     parts = [x[:8], x[8:11], x[11:12], x[12:13], x[13:]]

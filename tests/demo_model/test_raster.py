@@ -14,7 +14,7 @@ GEOMETRY = CropGeometry()
 
 @pytest.mark.parametrize("many_crops", [False, True])
 def test_tensors_give_the_pixels_and_crops_of_the_worker_s_pipeline(many_crops: bool) -> None:
-    """Grain is left out (it is drawn anew); a JPEG's chroma comes back by another filter, hence the tolerance."""
+    """Grain is left out (it is drawn again); a JPEG's chroma comes back by another filter, hence the tolerance."""
     for seed in range(3):
         shown = scene(seed, many_crops=many_crops)
         shown = replace(shown, background=replace(shown.background, grain=0.0))

@@ -53,7 +53,7 @@ def test_things_go_from_left_to_right_inside_the_image_and_stay_visible() -> Non
                     assert across * along <= 0.121 * min(one.w * one.h, other.w * other.h)
 
 
-def test_a_thing_is_painted_in_its_colour_where_its_box_says() -> None:
+def test_a_shape_is_painted_in_its_colour_inside_its_box() -> None:
     shown = next(s for seed in range(99) if len((s := scene(seed, many_crops=False)).things) == 1)
     (thing,) = shown.things
     pixels = draw(shown).astype(int)

@@ -56,7 +56,7 @@ def test_questions_have_the_answers_that_the_scene_gives() -> None:
     assert {"count", "is there", "colour", "shape", "which", "digit"} <= set(seen)
 
 
-def test_a_label_finds_what_it_names() -> None:
+def test_a_label_selects_the_shapes_that_it_names() -> None:
     assert len(ANYTHING.among(SHOWN.things)) == 4
     assert len(Label("red", "circle").among(SHOWN.things)) == 2
     assert Label(None, "digit").among(SHOWN.things) == (SHOWN.things[2],)

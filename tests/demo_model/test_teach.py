@@ -52,7 +52,7 @@ def test_a_box_lesson_feeds_x_y_and_size_and_decides_after_each_thing() -> None:
     assert tail[1].values[0] == pytest.approx(first.x, abs=0.01)
 
 
-def test_a_caption_lesson_says_the_caption_and_stops() -> None:
+def test_a_caption_lesson_is_the_caption_and_a_stop() -> None:
     shown = scene(4, many_crops=False)
     ids = teacher().config.tokenizer
     lesson = teacher().caption(shown, "normal")

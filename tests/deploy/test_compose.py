@@ -1,4 +1,4 @@
-"""docker-compose.yml is well formed, and speaks of nothing that is not there."""
+"""docker-compose.yml is well formed, and names only things that exist."""
 
 import json
 import re
@@ -28,7 +28,7 @@ CONFIGS: dict[str, type[BaseSettings]] = {
     **dict.fromkeys(WORKERS, WorkerConfig),
 }
 
-# What AWS clients look at by themselves.
+# The variables that AWS clients read.
 OTEL_VARIABLES = {"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_TRACES_SAMPLER", "OTEL_TRACES_SAMPLER_ARG"}
 AWS_VARIABLES = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_PROFILE"}
 
@@ -79,7 +79,7 @@ def test_it_follows_the_compose_specification() -> None:
     ],
     ids=str,
 )
-def test_the_schema_refuses_what_compose_would(broken: dict[str, Any]) -> None:
+def test_the_schema_refuses_invalid_files_as_compose_does(broken: dict[str, Any]) -> None:
     assert not SCHEMA.is_valid({"name": "a", "services": {}} | broken)
 
 
@@ -108,7 +108,7 @@ def test_it_has_the_services_a_user_needs() -> None:
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_what_a_service_needs_is_there(service: str) -> None:
+def test_the_dependencies_of_a_service_exist(service: str) -> None:
     described = SERVICES[service]
     if build := described.get("build"):
         assert (ROOT / build["context"] / build["dockerfile"]).is_file()
@@ -164,7 +164,7 @@ def test_the_addresses_are_those_of_services(service: str) -> None:
 
 
 @pytest.mark.parametrize("service", [*CONFIGS, "exporter", "prometheus", "collector"])
-def test_what_we_build_runs_with_few_rights(service: str) -> None:
+def test_our_containers_run_with_few_rights(service: str) -> None:
     described = SERVICES[service]
     assert described["read_only"] is True
     assert described["cap_drop"] == ["ALL"]
@@ -202,7 +202,7 @@ def test_images_of_others_are_of_one_version(service: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["prometheus", "grafana"])
-def test_what_monitoring_reads_is_mounted_where_it_looks(name: str) -> None:
+def test_files_for_monitoring_are_mounted_at_their_configured_paths(name: str) -> None:
     mounted = mounts(name)
     if name == "prometheus":
         assert "--config.file=/etc/prometheus/prometheus.yml" in SERVICES[name]["command"]
@@ -231,7 +231,7 @@ def test_prometheus_scrapes_ports_that_services_have() -> None:
     assert ExporterOptions().port == 9091 and ServeOptions().port == 8000
 
 
-def test_traces_are_off_until_somebody_names_the_collector() -> None:
+def test_traces_are_off_unless_a_collector_is_configured() -> None:
     for service in ("gateway", *WORKERS):
         assert not traces_wanted(settings(service))
         assert COMPOSE["x-traces"]["OTEL_EXPORTER_OTLP_ENDPOINT"] == "${OTEL_EXPORTER_OTLP_ENDPOINT:-}"

@@ -88,7 +88,7 @@ def build_wheels(file: str, folder: Path) -> list[set[str]]:
         (TRITON, {"schemas/stoop_schemas", "producer/stoop"}),
     ],
 )
-def test_it_builds_of_what_it_copies(file: str, packages: set[str], tmp_path: Path) -> None:
+def test_the_copied_files_are_enough_to_build_the_package(file: str, packages: set[str], tmp_path: Path) -> None:
     around, whole = build_wheels(file, tmp_path)
     assert {name.split("/")[0] for name in around} == {f"stoop-{VERSION}.dist-info"}
     assert {name.split("/")[0] for name in whole} == {
@@ -96,7 +96,7 @@ def test_it_builds_of_what_it_copies(file: str, packages: set[str], tmp_path: Pa
         f"stoop-{VERSION}.dist-info",
     }
     assert {"stoop/redis/scripts/submit.lua", "stoop_schemas/json/job.schema.json"} <= whole
-    # what Python reads beside its modules
+    # files that Python reads besides modules
     sources = {
         path.relative_to((ROOT / name).parent).as_posix() for name in packages for path in (ROOT / name).rglob("*.cu")
     }
@@ -114,7 +114,7 @@ def test_it_is_made_of_known_instructions(file: str) -> None:
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_what_it_copies_reaches_the_build(file: str) -> None:
+def test_copied_files_are_not_ignored_by_the_build(file: str) -> None:
     allowed = [
         line[1:].rstrip("/") for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")
     ]

@@ -43,7 +43,7 @@ def build(tools: Path, **variables: str) -> tuple[subprocess.CompletedProcess[st
     return done, notes.read_text().splitlines()
 
 
-def test_every_dockerfile_is_built_and_its_size_told(tools: Path) -> None:
+def test_every_dockerfile_is_built_and_its_size_is_printed(tools: Path) -> None:
     add_engine(tools, "podman")
     done, builds = build(tools, EXTRA="gpu", TRITON="tritonserver:26.07-py3", BUILD_FLAGS="--network host")
     assert done.returncode == 0, done.stderr
@@ -81,7 +81,7 @@ def test_docker_is_taken_only_if_its_daemon_answers(
     assert {line.split()[0] for line in builds} == {chosen}
 
 
-def test_without_any_program_it_says_which_to_install(tools: Path) -> None:
+def test_without_a_container_program_it_names_three_to_install(tools: Path) -> None:
     done, builds = build(tools)
     assert done.returncode != 0
     assert builds == []
@@ -89,7 +89,7 @@ def test_without_any_program_it_says_which_to_install(tools: Path) -> None:
 
 
 @pytest.mark.parametrize("variables", [{"PIP": "host"}, {"BASE": "debian"}])
-def test_what_docker_cannot_do_is_refused_with_what_to_give(tools: Path, variables: dict[str, str]) -> None:
+def test_an_option_that_docker_lacks_is_refused_with_an_alternative(tools: Path, variables: dict[str, str]) -> None:
     add_engine(tools, "docker")
     done, builds = build(tools, **variables)
     assert (done.returncode, builds) == (2, [])

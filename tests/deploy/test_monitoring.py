@@ -83,7 +83,7 @@ def test_each_alert_has_a_page_and_each_page_an_alert() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_a_page_says_what_it_means_what_it_does_and_what_to_do(page: Any) -> None:
+def test_a_page_has_a_title_an_effect_and_steps(page: Any) -> None:
     text = page.read_text(encoding="utf-8")
     assert text.startswith(f"# {page.stem}\n\n")
     assert "**Effect.** " in text
@@ -115,7 +115,7 @@ def test_the_boards_file_is_in_step() -> None:
     assert board.FILE.read_text(encoding="utf-8") == board.packed(), "run python -m deploy.monitoring.grafana.board"
 
 
-def test_no_panel_lies_over_another() -> None:
+def test_no_panel_overlaps_another() -> None:
     panels = json.loads(board.packed())["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     places = [(panel["title"], panel["gridPos"]) for panel in panels]
@@ -130,7 +130,7 @@ def test_no_panel_lies_over_another() -> None:
     assert all(place["x"] + place["w"] <= 24 for _, place in places)
 
 
-def test_what_grafana_reads_is_where_it_looks() -> None:
+def test_grafanas_files_are_at_their_configured_paths() -> None:
     [source] = yaml.safe_load((FOLDER / "grafana/provisioning/datasources/prometheus.yml").read_text())["datasources"]
     assert source["type"] == "prometheus"
     [provider] = yaml.safe_load((FOLDER / "grafana/provisioning/dashboards/stoop.yml").read_text())["providers"]

@@ -23,7 +23,7 @@ def redis_program() -> str:
 
 @pytest.fixture
 def server(tmp_path: Path) -> "Iterator[redis.Redis]":
-    """A server with this configuration, but for where it listens and keeps its files."""
+    """A server with this configuration, except for its socket and its folder."""
     socket = tmp_path / "redis.sock"
     moved = ["--port", "0", "--unixsocket", str(socket), "--dir", str(tmp_path)]
     command = [redis_program(), str(CONF), *moved]
@@ -57,7 +57,7 @@ def start_with_users(folder: Path, passwords: dict[str, str]) -> "subprocess.Pop
     return subprocess.Popen(command, stdout=pipe, stderr=subprocess.STDOUT, text=True, env=environment)
 
 
-def test_the_redis_with_users_lets_nobody_in_without_a_password(tmp_path: Path) -> None:
+def test_the_redis_with_users_requires_a_password(tmp_path: Path) -> None:
     with start_with_users(tmp_path, {f"{user.upper()}_PASSWORD": f"{user}/&$ word" for user in USERS}) as process:
         try:
             assert process.stdout is not None

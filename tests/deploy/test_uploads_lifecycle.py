@@ -1,4 +1,4 @@
-"""The rule that removes uploads: a store takes it, and it is about what clients upload."""
+"""The rule that removes uploads: a store accepts it, and it covers the uploads of clients."""
 
 import json
 from pathlib import Path

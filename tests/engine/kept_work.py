@@ -11,7 +11,7 @@ __all__ = ["KeptWork", "attention"]
 
 
 class KeptWork(Graphs):
-    """Runs again what was captured; counts how often."""
+    """Runs the captured work again, and counts the runs."""
 
     def __init__(self) -> None:
         self.kept: dict[Hashable, Callable[[], Tensor]] = {}
@@ -26,7 +26,7 @@ class KeptWork(Graphs):
 
     def replay(self, key: Hashable) -> Tensor:
         self.replayed.append(key)
-        # on a device what follows it has read its values before it runs again; here a view would change
+        # on a device its values have been read before it runs again; here a view would change
         return self.kept[key]().clone()
 
 

@@ -87,14 +87,14 @@ MICRO3 = replace(
         query_double_suffix=False,
         reasoning_after_suffix=False,
         answer_ends=True,
-        pair_stop=True,
+        stop_rule="pair_after_first",
     ),
 )
 """A Moondream 3: four experts from the second layer on, of which two are chosen."""
 
 Biases = tuple[tuple[int, float], ...]
 
-# what makes a random model end, ground and answer now and then
+# makes a random model end, ground and answer now and then
 LIVELY = ((0, 3.5), (3, 3.5), (5, 4.5), (7, 3.5), (9, 3.5))
 GROUNDED = ((0, 3.5), (3, 4.0), (5, 6.5), (7, 5.0), (9, 5.0))
 BRIEF = ((0, 4.5), (3, 6.0))

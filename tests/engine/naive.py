@@ -1,4 +1,4 @@
-"""One request after another, the whole sequence computed anew for every step: slow, and plainly right.
+"""One request after another, the whole sequence computed again for every step: slow, and plainly right.
 
 Written from the rules of Moondream's reference alone; it shares with the engine only the model, the kernel that
 samples, and the numbers that a seed gives.
@@ -225,7 +225,7 @@ class _Run:
 
     def ends(self, hidden_1C: Tensor, count: int) -> bool:
         token = self.token(hidden_1C, greedy=True)
-        if not (count and self.ids.pair_stop):
+        if self.ids.stop_rule == "token" or (self.ids.stop_rule == "pair_after_first" and not count):
             return token == self.ids.eos_id
         logits_V = text.logits(hidden_1C, self.model.weights.text)[0]
         return bool(logits_V[self.ids.eos_id] > logits_V[self.ids.coord_id])

@@ -33,7 +33,7 @@ def test_sampling_out_of_range_is_refused(sampling: Sampling) -> None:
         check_request(Request("a", Query("?"), (), sampling), SPEC)
 
 
-def test_a_task_that_the_model_lacks_is_refused_as_such() -> None:
+def test_a_task_that_the_model_lacks_is_an_unsupported_skill() -> None:
     with pytest.raises(RequestInvalid, match="cannot caption: it can query") as caught:
         check_request(Request("a", Caption()), replace(SPEC, tasks=(Query,)))
     assert caught.value.refusal is Refusal.UNSUPPORTED_SKILL

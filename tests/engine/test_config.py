@@ -23,7 +23,7 @@ from tests.engine.micro import MICRO, micro_moondream
         ({"memory_reserve": 1.0}, "memory_reserve is 1.0"),
     ],
 )
-def test_what_cannot_work_says_what_to_change(changes: dict[str, float], message: str) -> None:
+def test_settings_that_cannot_work_are_refused_with_advice(changes: dict[str, float], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         EngineConfig(**changes)  # type: ignore[arg-type]
 

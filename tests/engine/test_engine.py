@@ -302,7 +302,7 @@ def test_an_id_in_flight_cannot_be_submitted_again() -> None:
         engine.submit(request("a", (Caption("short"), 0, GREEDY)))
 
 
-def test_objects_are_found_greedily_whatever_the_temperature() -> None:
+def test_objects_are_found_greedily_at_any_temperature() -> None:
     model = micro_moondream(SILENT)
     for seed in range(5):
         hot = Sampling(temperature=100.0, top_p=1.0, seed=seed)
@@ -318,12 +318,12 @@ def test_no_seed_draws_one() -> None:
 
 
 def test_every_branch_of_the_rules_was_met() -> None:
-    """The models and requests above are only worth something if they do all there is to do."""
+    """The models and requests above prove nothing unless they meet every branch."""
     every = [
         (task, expected(biases, (task, image, sampling)))
         for biases in (LIVELY, GROUNDED, BRIEF, SILENT)
         for task in IMAGE_TASKS
-        for image in (0, 1, 2)
+        for image in (0, 1)
         for sampling in SAMPLINGS
     ]
     thoughts = [answer for task, answer in every if isinstance(task, Query) and task.reasoning]

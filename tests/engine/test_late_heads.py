@@ -6,7 +6,7 @@ from stoop_worker.engine.request import Finished, Grammar, Output, Query, Reques
 from tests.engine.micro import LIVELY, drain, ending, micro_moondream, small_engine
 
 
-def test_what_rolls_back_beside_a_grammar_answers_as_alone() -> None:
+def test_a_sequence_that_rolls_back_beside_a_grammar_answers_as_it_does_alone() -> None:
     """The end of a reasoning rolls back, after the step ahead has started and before its heads are read."""
     model = micro_moondream(LIVELY)
     form = Sampling(temperature=0.0, max_tokens=60, grammar=Grammar(regex=".{200}"))

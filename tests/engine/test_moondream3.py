@@ -52,7 +52,7 @@ def test_a_request_gets_its_own_answer_in_any_schedule(
 @settings(max_examples=10)
 @given(config=configs(), arrivals=st.lists(st.tuples(st.integers(0, 8), specs), min_size=1, max_size=4))
 def test_merged_decodes_answer_alike(config: EngineConfig, arrivals: list[tuple[int, Spec]]) -> None:
-    # its weights are laid out anew, and those of a model that others use are not
+    # a model of its own, because merging changes the layout of its weights
     engine = Engine(MoondreamFamily(micro_moondream3.__wrapped__(GROUNDED), fused=True), config)
     outputs = play(engine, arrivals, aborts={})
     for index, (_, spec) in enumerate(arrivals):

@@ -21,7 +21,7 @@ def test_pages_are_free_used_or_idle() -> None:
     audit(pool)
 
 
-def test_a_shared_page_stays_until_the_last_lets_go() -> None:
+def test_a_shared_page_stays_until_its_last_user_releases_it() -> None:
     pool = PagePool(1)
     (page,) = pool.allocate(1)
     pool.retain([page])

@@ -1,4 +1,4 @@
-"""Whoever is preempted, and however often, answers as alone."""
+"""A request that is preempted, however often, answers as it does alone."""
 
 import pytest
 from hypothesis import given, settings
@@ -74,7 +74,7 @@ def test_preemptions_change_no_answer_in_any_schedule() -> None:
 
 
 @pytest.mark.parametrize("last", [10, 11, 12])
-def test_what_is_preempted_while_its_last_thought_is_read_is_read_once(last: int) -> None:
+def test_a_sequence_preempted_while_its_reasoning_ends_is_read_once(last: int) -> None:
     """Two equal prompts, so that the second's pages are spare, and a third sequence that needs one of them."""
     model = micro_moondream(ENDLESS)
     twice = 2 * LONG

@@ -39,7 +39,7 @@ class Pages:
         return self.take(about(digest, inputs))
 
     def take(self, inputs: list[Input]) -> Match:
-        """Match, share, copy, write the rest, insert, let go."""
+        """Match, share, copy, write the rest, insert, release."""
         history = [(fed, part) for fed in inputs for part in range(width_of([fed]))]
         match = self.cache.match(inputs, len(history) - 1)
         shared = [*match.pages] + ([] if match.partial is None else [match.partial])
@@ -122,7 +122,7 @@ def test_the_least_recently_used_leaf_goes_first_and_an_image_after_its_prompts(
     assert all(pages.cache.match(about(digest, tokens(1)), PREFIX) == Match() for digest in (b"a", b"b"))
 
 
-def test_what_is_in_use_is_evicted_only_when_nothing_else_helps() -> None:
+def test_pages_in_use_are_evicted_last() -> None:
     pages = Pages()
     pages.run(None, tokens(1, 2, 3, 4))
     match = pages.cache.match(about(None, tokens(1, 2, 3, 4, 5)), 4)
@@ -145,7 +145,7 @@ def test_what_is_in_use_is_evicted_only_when_nothing_else_helps() -> None:
         max_size=25,
     ),
 )
-def test_a_match_always_holds_what_was_written(page_size: int, runs: list[tuple[bytes | None, list[int]]]) -> None:
+def test_a_match_always_holds_the_written_tokens(page_size: int, runs: list[tuple[bytes | None, list[int]]]) -> None:
     pages = Pages(page_size=page_size, count=36 // page_size + 2)
     for digest, ids in runs:
         pages.run(digest, tokens(*ids))
@@ -153,7 +153,7 @@ def test_a_match_always_holds_what_was_written(page_size: int, runs: list[tuple[
     assert pages.pool.free == pages.count
 
 
-def test_media_stand_anywhere_and_are_found_whole() -> None:
+def test_media_at_any_place_are_found_whole() -> None:
     pages = Pages()
     one, two = MediaInput(b"one", 7), MediaInput(b"two", 5)
     pages.take([*tokens(1, 2), one, *tokens(3), two, *tokens(4, 5)])
@@ -171,7 +171,7 @@ def test_a_wider_encoding_of_the_same_image_is_another_medium() -> None:
     assert pages.take([MediaInput(b"a", 8), *tokens(1, 2)]) == Match()
 
 
-def test_what_a_medium_costs_to_encode_does_not_tell_it_apart() -> None:
+def test_the_encoding_cost_of_a_medium_is_not_part_of_its_key() -> None:
     pages = Pages()
     pages.take([MediaInput(b"a", 6, cost=9), *tokens(1, 2)])
     assert pages.take([MediaInput(b"a", 6, cost=1), *tokens(1, 3)]).length == 7
@@ -188,7 +188,7 @@ elements = st.one_of(
     page_size=st.sampled_from([1, 2, 3, 4, 8]),
     runs=st.lists(st.lists(elements, min_size=1, max_size=8), max_size=20),
 )
-def test_a_match_holds_what_was_written_wherever_media_stand(page_size: int, runs: list[list[Input]]) -> None:
+def test_a_match_holds_the_written_inputs_at_any_place_of_media(page_size: int, runs: list[list[Input]]) -> None:
     pages = Pages(page_size=page_size, count=60 // page_size + 2)
     for inputs in runs:
         match = pages.take([*inputs, TokenInput(9)])

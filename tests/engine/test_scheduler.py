@@ -97,7 +97,7 @@ def test_an_image_prefix_is_never_cut() -> None:
     assert spans(run_step(work).prefills) == [(0, PREFIX, PREFIX + 5)]
 
 
-def test_an_image_over_what_is_left_of_the_token_budget_waits() -> None:
+def test_an_image_over_the_rest_of_the_token_budget_waits() -> None:
     work = scheduler(token_budget=40)
     work.add(sequence(0, 5, image=0))
     work.add(sequence(1, 5, image=1))
@@ -105,7 +105,7 @@ def test_an_image_over_what_is_left_of_the_token_budget_waits() -> None:
     assert spans(run_step(work).prefills) == [(1, 0, 31)]
 
 
-def test_the_budget_of_the_encoder_bounds_what_is_encoded_but_one_image_always_is() -> None:
+def test_the_encode_budget_bounds_a_step_but_always_allows_one_image() -> None:
     work = scheduler(token_budget=400, encode_budget=2)
     large = [sequence(arrival, 2, image=arrival, cost=5) for arrival in (0, 1)]
     small = [sequence(arrival, 2, image=arrival) for arrival in (2, 3)]
@@ -126,7 +126,7 @@ def test_an_image_that_is_being_encoded_is_waited_for_and_then_hit() -> None:
     assert [one.arrival for one in work.running] == [0, 1, 2]
 
 
-def test_without_the_cache_nobody_waits_for_an_image() -> None:
+def test_without_the_cache_equal_images_do_not_wait_for_each_other() -> None:
     work = scheduler(token_budget=200, prefix_cache=False)
     work.add(sequence(0, 4, image=0))
     work.add(sequence(1, 4, image=0))
@@ -151,7 +151,7 @@ def test_a_request_of_an_earlier_priority_goes_before_all_that_wait() -> None:
     assert [one.arrival for one in work.waiting] == [2, 3, 0, 1]
 
 
-def test_nobody_is_overtaken_for_ever() -> None:
+def test_overtaking_is_bounded() -> None:
     work = scheduler(max_batch=1)
     work.add(sequence(0, 3, priority=1))
     for arrival in range(1, 400):
@@ -190,7 +190,7 @@ def test_a_step_without_the_first_priority_is_short() -> None:
         assert len(run_step(work).prefills) == together, "a request of the first priority may come at any time"
 
 
-def test_nobody_yields_to_their_own_priority() -> None:
+def test_equal_priorities_do_not_yield_to_each_other() -> None:
     work = scheduler(token_budget=400)
     for arrival in range(3):
         work.add(sequence(arrival, 4, image=arrival, priority=1))
@@ -278,7 +278,7 @@ def test_cached_prefixes_give_way_to_running_sequences() -> None:
     assert work.pool.idle == 0
 
 
-def test_removing_who_waits_or_runs_gives_all_pages_back() -> None:
+def test_removing_a_waiting_or_running_sequence_frees_its_pages() -> None:
     work = scheduler(prefix_cache=False)
     running, waiting = sequence(0, 4), sequence(1, 4)
     work.add(running)
@@ -323,7 +323,7 @@ def test_a_medium_behind_the_same_words_is_encoded_once() -> None:
     assert spans(run_step(work).prefills) == [(1, 15, 19)]
 
 
-def test_a_medium_twice_in_a_prompt_needs_nobody_else() -> None:
+def test_a_medium_used_twice_in_a_prompt_does_not_wait_for_itself() -> None:
     work = scheduler(token_budget=200)
     work.add(made(0, medium(1, 10), *tokens(0, 2), medium(1, 10), *tokens(5, 2)))
     assert spans(run_step(work).prefills) == [(0, 0, 24)]

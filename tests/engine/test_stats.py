@@ -4,7 +4,7 @@ from stoop_worker.engine.stats import Totals
 from stoop_worker.figures import Histogram
 
 
-def test_a_histogram_counts_a_value_where_its_edge_says() -> None:
+def test_a_histogram_counts_a_value_at_its_upper_edge() -> None:
     counted = Histogram((1.0, 2.0))
     for value in (0.5, 1.0, 1.5, 9.0):
         counted = counted.with_value(value)

@@ -66,7 +66,7 @@ def test_nothing_of_a_stop_string_is_given_out(text: str, stops: list[str]) -> N
     assert stopped == bool(cuts)
 
 
-def test_what_follows_may_hold_the_stop() -> None:
+def test_a_stop_string_may_continue_in_the_held_text() -> None:
     stops = StopStrings(("two",))
     assert stops.push("one ", "tw") == "one "
     assert stops.push("", "two") == ""

@@ -103,7 +103,7 @@ class Watched(Engine):
         super().check()
 
 
-def test_steps_grow_while_there_is_nothing_to_do_and_pages_are_counted_once() -> None:
+def test_steps_grow_while_idle_and_pages_are_counted_once() -> None:
     engine = Watched()
     thread = EngineThread(engine, Inbox().deliver)
     thread.start()
@@ -115,7 +115,7 @@ def test_steps_grow_while_there_is_nothing_to_do_and_pages_are_counted_once() ->
 
 
 class Progress(Engine):
-    """Notes how far `steps` of its thread grows inside each step."""
+    """Records how far `steps` of its thread grows inside each step."""
 
     def __init__(self) -> None:
         self.grown: list[int] = []
@@ -190,7 +190,7 @@ def test_a_fault_ends_the_loop_and_is_kept_with_its_traceback() -> None:
     thread.stop()
 
 
-def test_a_fault_tells_the_owner_at_once_in_the_engines_thread() -> None:
+def test_a_fault_notifies_the_owner_at_once_in_the_engines_thread() -> None:
     received: list[tuple[int, bool, str]] = []
     ended = Event()
 
@@ -206,7 +206,7 @@ def test_a_fault_tells_the_owner_at_once_in_the_engines_thread() -> None:
     assert received == [(thread._thread.ident, False, "the device is gone")]
 
 
-def test_a_stop_does_not_tell_the_owner() -> None:
+def test_a_stop_does_not_notify_the_owner() -> None:
     received: list[None] = []
     thread = EngineThread(small_engine(), Inbox().deliver, lambda: received.append(None))
     thread.start()
@@ -215,7 +215,7 @@ def test_a_stop_does_not_tell_the_owner() -> None:
 
 
 class Preparing(Engine):
-    """Notes which thread prepares, and lets a test hold it up."""
+    """Records which thread prepares, and lets a test block it."""
 
     def __init__(self) -> None:
         self.threads: list[int] = []
@@ -272,7 +272,7 @@ def test_the_time_to_the_first_token_counts_from_the_submission() -> None:
     assert isinstance(finished, Finished) and finished.usage.ttft_ms == 3000
 
 
-def test_a_request_that_is_being_prepared_holds_up_no_other_and_can_be_aborted() -> None:
+def test_a_request_in_preparation_delays_no_other_and_can_be_aborted() -> None:
     engine, inbox = Preparing(), Inbox()
     thread = EngineThread(engine, inbox.deliver)
     thread.start()
@@ -289,7 +289,7 @@ def test_a_request_that_is_being_prepared_holds_up_no_other_and_can_be_aborted()
     assert inbox.ends[1] == Aborted("slow")
 
 
-def test_requests_whose_grammars_compile_hold_up_no_other_and_can_be_aborted_before_and_meanwhile() -> None:
+def test_requests_with_compiling_grammars_delay_no_other_and_can_be_aborted() -> None:
     engine, inbox = Preparing(), Inbox()
     thread = EngineThread(engine, inbox.deliver)
     thread.start()

@@ -138,13 +138,15 @@ def test_two_images_are_encoded_once_for_all_questions_that_begin_alike() -> Non
         ("5 <image> 6", (crops_of(0),), "whole images"),
     ],
 )
-def test_what_it_cannot_run_is_refused_with_the_reason(question: str, media: tuple[Image, ...], message: str) -> None:
+def test_a_request_that_it_cannot_run_is_refused_with_the_reason(
+    question: str, media: tuple[Image, ...], message: str
+) -> None:
     engine = Engine(ToyFamily(), EngineConfig(page_size=4))
     last = ending(drain(engine, [Request("a", Query(question), media)]), "a")
     assert isinstance(last, Refused) and last.refusal is Refusal.INVALID_ARGUMENT and message in last.message
 
 
-def test_a_skill_that_it_lacks_is_refused_as_such() -> None:
+def test_a_skill_that_it_lacks_is_an_unsupported_skill() -> None:
     last = ending(drain(Engine(ToyFamily(), EngineConfig(page_size=4)), [Request("a", Caption())]), "a")
     assert isinstance(last, Refused) and last.refusal is Refusal.UNSUPPORTED_SKILL
 

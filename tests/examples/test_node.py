@@ -1,4 +1,4 @@
-"""The consumer in Node.js, with the plain redis client of its world."""
+"""The consumer in Node.js, with the ordinary redis client for it."""
 
 import asyncio
 import contextlib
@@ -83,7 +83,7 @@ async def test_words_come_while_the_job_runs_and_the_log_has_the_last_word(
         assert await process.wait() == 0
 
 
-async def test_who_is_cut_off_while_the_job_ends_loses_no_word(folder: Path, teller: Town, gate: Path) -> None:
+async def test_a_reader_cut_off_while_the_job_ends_loses_no_word(folder: Path, teller: Town, gate: Path) -> None:
     job_id = await submit(teller, f"tell 40 until {gate}")
     pieces = words(40)
     async with consumer(folder, teller, job_id) as process, Redis.from_url(teller.redis_url, protocol=2) as redis:
@@ -101,7 +101,7 @@ async def test_who_is_cut_off_while_the_job_ends_loses_no_word(folder: Path, tel
         assert await process.wait() == 0
 
 
-async def test_it_goes_on_behind_the_event_that_was_seen_last(folder: Path, teller: Town) -> None:
+async def test_it_continues_after_the_last_seen_event(folder: Path, teller: Town) -> None:
     job_id = await submit(teller, "tell 6")
     async with teller.client() as client:
         events = [event async for event in client.stream(job_id)]

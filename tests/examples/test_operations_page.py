@@ -73,7 +73,7 @@ def use_the_readme(shell: Callable[..., str], address: str, key: str) -> None:
 
 
 def shell_in(folder: Path, environment: str = "/dev/null") -> Callable[..., str]:
-    """Return a function that runs lines of bash in the folder, and returns what they print."""
+    """Return a function that runs lines of bash in the folder, and returns their output."""
 
     def shell(lines: str, code: int | None = 0) -> str:
         command = ["bash", "-c" if code is None else "-euc", f"source {environment}\n{lines}"]
@@ -93,7 +93,7 @@ def shell_in(folder: Path, environment: str = "/dev/null") -> Callable[..., str]
 
 
 def until(look: Callable[[], str], pattern: str) -> str:
-    """Look again until the pattern is there."""
+    """Wait until the pattern is there."""
     deadline = time.monotonic() + SECONDS
     while not re.search(pattern, found := look()):
         assert time.monotonic() < deadline, found

@@ -37,7 +37,7 @@ def test_a_question_about_an_image_is_answered(painter: tuple[Town, Picture, str
     assert result == log[-1]["result"]
 
 
-def test_every_word_is_told_once_and_in_order(teller: Town) -> None:
+def test_every_word_is_printed_once_and_in_order(teller: Town) -> None:
     done = run(teller.variables, "tell 40")
     *log, result = events(done)
     assert [event["seq"] for event in log] == list(range(len(log)))
@@ -51,7 +51,7 @@ def test_a_question_is_sent_as_it_is_written(teller: Town) -> None:
     assert events(run(teller.variables, question))[-1]["output"]["answer"] == question
 
 
-def test_exit_codes_tell_what_went_wrong(teller: Town, painter: tuple[Town, Picture, str]) -> None:
+def test_each_failure_has_its_own_exit_code(teller: Town, painter: tuple[Town, Picture, str]) -> None:
     failed = run(teller.variables, "what?", "s3://nowhere/a.png")
     assert failed.returncode == 1
     assert events(failed)[-1]["status"] == "failed"

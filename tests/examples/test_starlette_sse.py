@@ -59,9 +59,7 @@ async def events(http: Any, job_id: str, after: str | None = None) -> AsyncGener
                 fields = {}
 
 
-async def test_a_connection_that_breaks_in_the_middle_goes_on_with_the_next_word(
-    teller: Town, start: Start, gate: Path
-) -> None:
+async def test_a_broken_connection_continues_with_the_next_word(teller: Town, start: Start, gate: Path) -> None:
     async with asyncio.timeout(SECONDS), calling(back_end(start, teller)) as http:
         job_id = await ask(http, f"tell 40 until {gate}")
         pieces: list[str] = []
@@ -97,7 +95,7 @@ async def test_a_browser_that_comes_again_after_the_end_is_sent_away(teller: Tow
 
 
 async def test_every_break_and_another_back_end(teller: Town, start: Start) -> None:
-    """Broken off behind each event in turn, and continued at another process: it holds nothing of a job."""
+    """A connection cut after each event in turn continues at another process: none keeps state of a job."""
     addresses = [back_end(start, teller), back_end(start, teller)]
     async with asyncio.timeout(SECONDS), calling(addresses[0]) as one, calling(addresses[1]) as other:
         job_id = await ask(one, "tell 12")
@@ -122,7 +120,9 @@ async def test_redis_may_restart_in_the_middle(teller: Town, start: Start, gate:
         assert text == "".join(words(40))
 
 
-async def test_an_image_is_uploaded_and_its_answer_told(painter: tuple[Town, Picture, str], start: Start) -> None:
+async def test_an_image_is_uploaded_and_its_answer_is_streamed(
+    painter: tuple[Town, Picture, str], start: Start
+) -> None:
     town, picture, _ = painter
     async with asyncio.timeout(SECONDS), calling(back_end(start, town)) as http:
         job_id = await ask(http, "How many shapes are there?", picture.encoded)
@@ -131,7 +131,7 @@ async def test_an_image_is_uploaded_and_its_answer_told(painter: tuple[Town, Pic
         assert last["result"]["output"]["answer"] == str(len(picture.shapes))
 
 
-async def test_what_cannot_be_done_is_refused(teller: Town, start: Start) -> None:
+async def test_requests_that_cannot_work_are_refused(teller: Town, start: Start) -> None:
     async with asyncio.timeout(SECONDS), calling(back_end(start, teller)) as http:
         assert (await http.post("/jobs")).status_code == 400, "no question"
         assert (await http.post("/jobs?question=what", content=b"no image")).status_code == 400

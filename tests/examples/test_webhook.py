@@ -1,4 +1,4 @@
-"""The webhook relay as a process, and a receiver that fails, forgets and is not there."""
+"""The webhook relay as a process, and a receiver that fails, forgets or is absent."""
 
 import asyncio
 import base64
@@ -39,7 +39,7 @@ signing = load("signing")
 
 @dataclass
 class Receiver:
-    """A small HTTP server: the first `failing` posts of each job are answered with 503, of which it forgets nothing."""
+    """A small HTTP server: the first `failing` posts of each job are answered with 503; it keeps every post."""
 
     failing: int = 0
     port: int = 0
@@ -63,7 +63,7 @@ class Receiver:
                 status = await self._answer(headers, body)
                 writer.write(f"HTTP/1.1 {status} -\r\ncontent-length: 0\r\n\r\n".encode())
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
-            pass  # the relay has hung up, or the server ends
+            pass  # the relay has closed the connection, or the server ends
         finally:
             writer.close()
             with contextlib.suppress(ConnectionError):
@@ -135,7 +135,7 @@ async def redis(teller: Town) -> AsyncIterator[Redis]:
 
 
 async def emptied(redis: Redis, left: int = 0) -> None:
-    """Wait until all entries but so many are gone."""
+    """Wait until only this many entries are left."""
     async with asyncio.timeout(SECONDS):
         while await redis.xlen("webhooks") > left:
             await asyncio.sleep(0.01)
@@ -157,7 +157,9 @@ async def test_a_receiver_that_fails_twice_gets_every_result_signed(teller: Town
     assert bodies == {await redis.get(names.result(right))}
 
 
-async def test_a_relay_that_is_killed_takes_up_what_it_had_begun(teller: Town, redis: Redis, gate: Any) -> None:
+async def test_a_killed_relay_delivers_its_unfinished_jobs_when_restarted(
+    teller: Town, redis: Redis, gate: Any
+) -> None:
     async with receiving(Receiver(failing=NEVER)) as receiver:
         ended = await announce(teller, redis, "ended")
         running = await announce(teller, redis, f"tell 4 until {gate}")
@@ -178,10 +180,10 @@ async def test_a_relay_that_is_killed_takes_up_what_it_had_begun(teller: Town, r
             await emptied(redis)
 
 
-async def test_a_receiver_that_is_away_is_waited_for_but_not_for_ever(teller: Town, redis: Redis) -> None:
+async def test_the_relay_waits_for_an_absent_receiver_up_to_a_limit(teller: Town, redis: Redis) -> None:
     receiver = Receiver()
     async with receiving(receiver):
-        pass  # now the port is known, and nobody there
+        pass  # now the port is known, and no server listens there
     job_id = await announce(teller, redis, "hello")
     with relaying(teller, receiver, WEBHOOK_TRIES="3"):
         await emptied(redis)
@@ -217,7 +219,7 @@ def test_a_signature_is_that_of_the_specification() -> None:
         ({}, b"{}", -301),
     ],
 )
-def test_what_was_changed_or_is_old_is_refused(changed: dict[str, str], body: bytes, later: float) -> None:
+def test_a_changed_or_old_message_is_refused(changed: dict[str, str], body: bytes, later: float) -> None:
     now = 1_700_000_000
     headers = signing.sign(SECRET, "msg_1", b"{}", now=now)
     assert signing.verify(SECRET, headers, b"{}", now=now + 200) == "msg_1"
@@ -225,7 +227,7 @@ def test_what_was_changed_or_is_old_is_refused(changed: dict[str, str], body: by
         signing.verify(SECRET, {**headers, **changed}, body, now=now + later)
 
 
-def test_of_several_signatures_one_must_fit() -> None:
+def test_one_of_several_signatures_must_match() -> None:
     headers = signing.sign(SECRET, "msg_1", b"{}", now=1)
     other = signing.sign("whsec_" + base64.b64encode(bytes(32)).decode(), "msg_1", b"{}", now=1)
     both = f"{other['webhook-signature']} {headers['webhook-signature']}"
@@ -233,7 +235,7 @@ def test_of_several_signatures_one_must_fit() -> None:
 
 
 @pytest.mark.parametrize("secret", ["", "whsec_", "whsec_c2hvcnQ=", "no base64 at all, however long it may be"])
-def test_a_secret_that_protects_nothing_is_refused(secret: str, teller: Town) -> None:
+def test_a_weak_secret_is_refused(secret: str, teller: Town) -> None:
     with pytest.raises(ValueError, match="24 to 64 random bytes"):
         signing.sign(secret, "msg_1", b"{}")
     with relaying(teller, Receiver(), WEBHOOK_SECRET=secret) as relay:

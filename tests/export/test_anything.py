@@ -100,7 +100,7 @@ def test_every_format_of_images_has_a_reader() -> None:
 @pytest.mark.parametrize("name", READERS)
 @settings(max_examples=25)
 @given(rows=st.lists(SIZED | ROW, min_size=1, max_size=6))
-def test_what_is_written_can_be_read(name: str, rows: list[dict[str, Any]]) -> None:
+def test_every_written_file_can_be_read(name: str, rows: list[dict[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         (folder / "r.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

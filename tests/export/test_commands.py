@@ -15,7 +15,7 @@ def run(*arguments: str | Path) -> tuple[int, str, str]:
     return done.exit_code, done.stdout, done.stderr
 
 
-def test_export_says_what_it_wrote(truth: Truth, tmp_path: Path) -> None:
+def test_export_reports_the_written_and_left_out_rows(truth: Truth, tmp_path: Path) -> None:
     truth.write([*truth.lines(), failed(f"{BUCKET}/z.png"), line(None, "query", answer="x")])
     code, out, err = run("export", truth.results, "--format", "coco", "--images", truth.images, "--out", tmp_path / "o")
     assert (code, err) == (0, "")
@@ -53,7 +53,7 @@ def test_json_has_the_counts(truth: Truth, tmp_path: Path) -> None:
         (["RESULTS", "--format", "voc", "--out", "o"], "voc"),
     ],
 )
-def test_wrong_usage_is_exit_code_2_and_says_what_to_do(
+def test_wrong_usage_is_exit_code_2_with_advice(
     truth: Truth, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
 ) -> None:
     monkeypatch.chdir(truth.images)
@@ -70,7 +70,7 @@ def test_draw_makes_a_folder_with_a_sheet(truth: Truth, tmp_path: Path) -> None:
     assert (tmp_path / "g" / "index.html").is_file()
 
 
-def test_draw_that_draws_nothing_is_exit_code_2_and_the_sheet_says_why(truth: Truth, tmp_path: Path) -> None:
+def test_drawing_nothing_is_exit_code_2_with_a_sheet_of_reasons(truth: Truth, tmp_path: Path) -> None:
     (tmp_path / "none").mkdir()
     code, out, err = run("draw", truth.results, "--images", tmp_path / "none", "--out", tmp_path / "g")
     assert code == 2

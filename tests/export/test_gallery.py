@@ -52,7 +52,7 @@ class Page(HTMLParser):
 
 
 def assert_harmless(page: Page) -> None:
-    """Nothing runs, nothing is loaded from anywhere, and no attribute came from a text."""
+    """Assert that nothing runs, nothing is loaded from elsewhere, and no text became an attribute."""
     tags = {tag for tag, _ in page.elements}
     assert not tags & {"script", "iframe", "object", "embed", "link", "base", "form", "svg"}
     attributes = {name for _, each in page.elements for name in each}
@@ -127,7 +127,7 @@ def test_drawings_of_local_images_are_named_by_their_path_in_the_folder(tmp_path
     ]
 
 
-def test_failed_rows_have_a_tile_that_says_why(truth: Truth, tmp_path: Path) -> None:
+def test_failed_rows_have_a_tile_with_the_reason(truth: Truth, tmp_path: Path) -> None:
     rows = [
         failed(f"{BUCKET}/gone.png", message="nothing is at that address"),
         failed(f"{BUCKET}/shapes-1.png", "context_overflow", "shorten it"),

@@ -67,7 +67,7 @@ def test_two_images_cannot_be_one_file(truth: Truth, tmp_path: Path) -> None:
     assert "already" in report.last_error
 
 
-def test_without_images_the_results_must_tell_sizes(truth: Truth, tmp_path: Path) -> None:
+def test_without_images_the_results_must_have_sizes(truth: Truth, tmp_path: Path) -> None:
     sized = line("s3://photos/a.png", "caption", caption="x") | {"width": 30, "height": 20}
     unsized = line("s3://photos/b.png", "caption", caption="x")
     truth.write([sized, unsized])

@@ -93,7 +93,7 @@ def test_yolo_has_them_too(photos: Path) -> None:
         assert box == pytest.approx(red_box(image.read_bytes()), abs=0.02)
 
 
-def test_parquet_keeps_what_the_model_said_and_says_how_it_is_turned(photos: Path) -> None:
+def test_parquet_keeps_the_models_coordinates_and_the_orientation(photos: Path) -> None:
     pq = pytest.importorskip("pyarrow.parquet")
     exported(photos / "results.jsonl", "parquet", photos / "p.parquet", images=photos / "photos")
     rows = pq.read_table(photos / "p.parquet").to_pylist()
@@ -101,7 +101,7 @@ def test_parquet_keeps_what_the_model_said_and_says_how_it_is_turned(photos: Pat
     assert {(row["width"], row["height"]) for row in rows} == {(400, 300)}
 
 
-def test_the_command_says_how_many_were_turned(photos: Path) -> None:
+def test_the_command_reports_how_many_images_were_turned(photos: Path) -> None:
     arguments = ["export", str(photos / "results.jsonl"), "--format", "coco", "--images", str(photos / "photos")]
     output = CliRunner().invoke(app, [*arguments, "--out", str(photos / "out")]).stdout
     assert "turned: 7 images by their EXIF orientation" in output

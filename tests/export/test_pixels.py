@@ -75,7 +75,7 @@ def test_a_jpeg_with_a_large_header_is_read_further() -> None:
 
 
 @pytest.mark.parametrize("junk", [b"", b"nothing", b"\x89PNG\r\n\x1a\n", b"<svg xmlns='x'/>", b"GIF89a"])
-def test_what_is_no_image_has_no_size(junk: bytes, tmp_path: Path) -> None:
+def test_a_file_that_is_not_an_image_has_no_size(junk: bytes, tmp_path: Path) -> None:
     path = tmp_path / "x.png"
     path.write_bytes(junk)
     with pytest.raises(ImageUnreadable):

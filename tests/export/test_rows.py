@@ -31,7 +31,7 @@ def test_a_bulk_folder_is_its_shards_and_its_failures(tmp_path: Path) -> None:
     assert [row.ending for row in found if isinstance(row, Row)] == ["completed", "completed", "failed"]
 
 
-def test_what_failed_before_and_was_tried_again_is_no_result(tmp_path: Path) -> None:
+def test_failures_that_were_tried_again_are_not_results(tmp_path: Path) -> None:
     put(tmp_path / "errors.jsonl", failed("a.png"))
     put(tmp_path / "errors.retried-0.jsonl", failed("b.png"))
     assert [row.image for row in rows(tmp_path) if isinstance(row, Row)] == ["a.png"]
@@ -75,7 +75,7 @@ def test_standard_input_is_a_source(monkeypatch: pytest.MonkeyPatch) -> None:
     "packed",
     [b'{"torn', b"[]", b"\xff\xfe", b'{"output": {"objects": 5}}', b"{}", b"[" * 100_000, b'{"image": "\\ud800"}'],
 )
-def test_a_line_that_is_no_result_is_reported_with_its_place(tmp_path: Path, packed: bytes) -> None:
+def test_a_line_that_is_not_a_result_is_reported_with_its_place(tmp_path: Path, packed: bytes) -> None:
     good = json.dumps(line("a.png", "caption", caption="a")).encode()
     (tmp_path / "r.jsonl").write_bytes(good + b"\n" + packed + b"\n" + good)
     first, bad, last = rows(tmp_path / "r.jsonl")
@@ -86,13 +86,13 @@ def test_a_line_that_is_no_result_is_reported_with_its_place(tmp_path: Path, pac
 
 
 @pytest.mark.parametrize("name", ["absent", "empty"])
-def test_nothing_to_read_says_what_to_give(tmp_path: Path, name: str) -> None:
+def test_a_source_without_results_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(ConfigError, match=r"there is no file|holds no results"):
         rows(tmp_path / name)
 
 
-def test_the_label_is_one_line_of_what_was_looked_for() -> None:
+def test_the_label_is_the_requested_object_on_one_line() -> None:
     assert Row(object=" red\n\tcar ").label == "red car"
     assert Row(metadata={"object": "cat"}).label == "cat"
     assert Row(metadata={"label": "dog"}).label == "dog"

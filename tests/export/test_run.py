@@ -10,7 +10,7 @@ from tests.export.truth import Truth, exported, failed
 
 FOLDERS = ("coco", "yolo", "label-studio", "fiftyone", "webdataset")
 
-# writes `count` lines in no order of their images, exports them, and prints the peak of the memory in KiB
+# writes `count` lines in random order of their images, exports them, and prints the peak of the memory in KiB
 MEASURED = """
 import json, resource, sys
 from pathlib import Path
@@ -66,7 +66,7 @@ def test_a_file_is_named_as_one(truth: Truth, tmp_path: Path, name: str, suffix:
 
 
 @pytest.mark.parametrize("name", [*FOLDERS, "cvat", "parquet"])
-def test_what_fails_leaves_nothing_behind(truth: Truth, tmp_path: Path, name: str) -> None:
+def test_a_failed_export_leaves_no_files(truth: Truth, tmp_path: Path, name: str) -> None:
     out = tmp_path / "deep" / {"cvat": "o.xml", "parquet": "o.parquet"}.get(name, "out")
     truth.write([failed("s3://photos/set/a.png")])
     with pytest.raises(ConfigError, match=r"nothing to write: of 1 rows .* 1 have no answer"):

@@ -11,6 +11,7 @@ from stoop.config import ProducerConfig
 from stoop.demo.embedded import EmbeddedS3, embedded_redis
 from stoop.demo.pictures import Picture, draw_pictures
 from stoop.demo.worker_process import find_model, running_worker
+from tests.flow.adapters import write_adapters
 from tests.support.servers import free_port
 
 __all__ = ["Service", "client", "service"]
@@ -27,6 +28,18 @@ class Service:
     config: ProducerConfig
     metrics_port: int
 
+    @property
+    def variables(self) -> dict[str, str]:
+        """The variables by which the command line finds the service."""
+        return {
+            "STOOP_REDIS_URL": self.redis_url,
+            "STOOP_BUCKET": self.s3.bucket,
+            "STOOP_S3_ENDPOINT": self.s3.endpoint,
+            "STOOP_S3_REGION": self.s3.region,
+            "STOOP_S3_PATH_STYLE": "true",
+            **self.s3.environment,
+        }
+
 
 @pytest.fixture(scope="session")
 def service(s3: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
@@ -35,6 +48,7 @@ def service(s3: EmbeddedS3, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     s3.client().put_object(Bucket=s3.bucket, Key="flow/shapes.png", Body=picture.encoded)
     port = free_port()
     flags = {"metrics-port": str(port), "lanes": "interactive,bulk", "max-image-pixels": "1000000", "threads": "1"}
+    flags["adapters"] = str(write_adapters(folder / "adapters"))
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("STOOP_REDIS_URL", raising=False)
         with (

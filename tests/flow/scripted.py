@@ -75,7 +75,7 @@ class Floor:
         return sum(isinstance(event, StartedEvent | RestartedEvent) for event in events)
 
     async def left(self) -> dict[str, int]:
-        """Return how many entries each stream of jobs holds, but for those that are empty, and the dead letters."""
+        """Return the number of entries of each stream of jobs that is not empty, without the dead letters."""
         streams = [names.lane(lane) for lane in names.DEFAULT_LANES]
         streams += [names.quarantine(kind) for kind in names.QUARANTINES]
         lengths = {stream: await self.redis.xlen(stream) for stream in [*streams, names.dead(0)]}
@@ -84,7 +84,7 @@ class Floor:
 
 @contextlib.asynccontextmanager
 async def floor(folder: Path, redis_url: str) -> AsyncIterator[Floor]:
-    """Give a floor; whatever still runs on it at the end is killed."""
+    """Yield a floor; kill everything that still runs on it at the end."""
     config = ProducerConfig(redis_url=redis_url, timeout_seconds=SECONDS)
     async with AsyncClient(config) as client, Redis.from_url(redis_url, protocol=2) as redis:
         made = Floor(folder, redis_url, client, redis)

@@ -1,4 +1,4 @@
-"""A Redis that somebody writes to as no producer and no worker would, under whole workers."""
+"""Whole workers on a Redis to which another program writes foreign values."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ async def test_a_worker_that_can_publish_no_more_ends_and_gives_its_jobs_back(gr
     assert not [key async for key in ground.redis.scan_iter("stoop:*live:*")], "the lease is given back"
 
 
-async def test_a_redis_that_may_delete_jobs_by_now_ends_the_worker_which_says_so(ground: Floor) -> None:
+async def test_a_worker_stops_with_a_message_when_redis_may_delete_jobs(ground: Floor) -> None:
     worker = await ground.worker(lease_seconds=1, drain_seconds=600)
     [held] = await ground.submit("wait", stream=True)
     await ground.running(held)

@@ -1,4 +1,4 @@
-"""Whole runs of `stoop bulk` on a real worker: killed in the middle, broken off, from a folder."""
+"""Whole runs of `stoop bulk` on a real worker: killed in the middle, interrupted, from a folder."""
 
 import json
 import signal
@@ -97,7 +97,7 @@ def test_a_folder_is_uploaded_once_and_bad_files_are_listed_by_cause(
     assert {line["image"] for line in lines(tmp_path / "out")} == {str(path) for path in folder.rglob("*.png")}
 
 
-def test_ctrl_c_waits_for_what_is_in_flight_and_a_second_one_does_not(
+def test_the_first_ctrl_c_waits_for_jobs_in_flight_and_the_second_does_not(
     service: Service, redis: "Redis[bytes]", tmp_path: Path
 ) -> None:
     out = tmp_path / "out"

@@ -66,7 +66,7 @@ async def test_a_chat_ends_before_a_stop_string(chats: AsyncClient) -> None:
     assert result.finish_reason == "stop"
 
 
-async def test_a_second_turn_prefills_only_what_is_new(chats: AsyncClient) -> None:
+async def test_a_second_turn_prefills_only_its_new_tokens(chats: AsyncClient) -> None:
     first = await chats.prepare("chat", messages=HELLO, settings=GREEDY)
     answer = await chats.result(await chats.submit(first))
     assert answer.output is not None
@@ -76,7 +76,7 @@ async def test_a_second_turn_prefills_only_what_is_new(chats: AsyncClient) -> No
     assert answer.metrics.input_tokens - 16 < again.metrics.cached_tokens < again.metrics.input_tokens
 
 
-async def test_what_a_template_refuses_fails_with_its_reason(chats: AsyncClient) -> None:
+async def test_a_chat_that_its_template_refuses_fails(chats: AsyncClient) -> None:
     picture = {"type": "image_url", "image_url": {"url": "https://example.com/cat.png"}}
     with pytest.raises(JobFailed):
         await chats.chat([{"role": "user", "content": [picture]}], settings=GREEDY)

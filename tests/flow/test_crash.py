@@ -96,7 +96,7 @@ async def test_the_engine_ends_with_a_front_that_is_killed(ground: Floor) -> Non
 
 
 async def test_a_running_job_is_cancelled_within_a_step(ground: Floor) -> None:
-    await ground.worker(lease_seconds=600)  # so it is the order that is heard, not the flag
+    await ground.worker(lease_seconds=600)  # so the cancel arrives as an order, not as the flag
     [job] = await ground.submit("wait", stream=True)
     await ground.running(job)
     began = time.monotonic()
@@ -124,7 +124,7 @@ async def test_a_running_job_ends_at_its_deadline(ground: Floor) -> None:
     assert result.status is State.EXPIRED
 
 
-async def test_a_stopped_engine_is_replaced_though_its_process_lives(ground: Floor) -> None:
+async def test_a_stopped_engine_is_replaced_while_its_process_lives(ground: Floor) -> None:
     worker = await ground.worker(hang_seconds=1)
     [engine] = worker.children
     os.kill(engine, signal.SIGSTOP)

@@ -50,7 +50,7 @@ async def test_under_load_nothing_is_lost_and_no_attempt_is_wasted(ground: Floor
     assert await ground.left() == {}
 
 
-async def test_what_fits_in_the_grace_is_finished(ground: Floor) -> None:
+async def test_jobs_that_fit_in_the_grace_period_are_finished(ground: Floor) -> None:
     worker = await ground.worker(drain_seconds=30)
     [marker, *jobs] = await ground.submit("wait", *["sleep 0.7"] * 5, stream=True)
     await ground.running(marker)

@@ -11,7 +11,7 @@ from tests.support.servers import free_port
 from tests.worker.test_endpoints import get
 
 
-async def test_a_worker_without_redis_lives_and_is_not_ready_and_says_so_once(
+async def test_a_worker_without_redis_is_alive_but_not_ready_and_logs_it_once(
     tmp_path: Path, redis_url: str, redis_server: EmbeddedRedis
 ) -> None:
     port = free_port()

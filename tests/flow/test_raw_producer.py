@@ -1,4 +1,4 @@
-"""Producers that are no client of ours: plain commands of Redis, right and wrong, against a real worker."""
+"""Producers without our client: plain commands of Redis, right and wrong, against a real worker."""
 
 import json
 import os

@@ -51,7 +51,7 @@ PORTED = {
 
 @pytest.fixture(scope="module")
 def pictures(service: Service) -> list[Picture]:
-    """The pictures in the README's bucket, beside one file that is no image."""
+    """The pictures in the README's bucket, beside one file that is not an image."""
     store = service.s3.client()
     # a busy machine may answer after boto3 has asked again
     with contextlib.suppress(store.exceptions.BucketAlreadyExists):
@@ -83,7 +83,7 @@ def environment(service: Service, tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def run(environment: dict[str, str], tmp_path: Path) -> Run:
-    """Runs a script as somebody would; nothing may come on stderr."""
+    """Runs a script as a user would; nothing may come on stderr."""
 
     def run(script: str) -> str:
         command = [sys.executable, "-W", "default", "-c", script]

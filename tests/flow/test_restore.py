@@ -71,7 +71,7 @@ async def test_every_job_of_a_snapshot_ends(original: EmbeddedRedis, tmp_path: P
         worker = await ground.worker(permits=8)
         ended = await ground.submit(*map(str, range(20)))
         await ground.results(ended)
-        # these end only if somebody cancels them, so the snapshot surely has jobs that run and jobs that wait
+        # these end only when cancelled, so the snapshot has running and waiting jobs
         endless = await ground.submit(*["wait"] * 12, stream=True)
         await ground.running(endless[0])
         waiting = await ground.submit(*["later"] * 20)

@@ -28,7 +28,7 @@ async def test_each_skill_answers_in_moondreams_shape(client: AsyncClient, servi
     assert all(set(place) == {"x", "y"} for place in point["points"])
 
 
-async def test_the_demos_model_sees_what_is_in_the_image(client: AsyncClient, service: Service) -> None:
+async def test_the_demos_model_names_and_counts_the_shapes_of_an_image(client: AsyncClient, service: Service) -> None:
     shapes = service.picture.shapes
     greedy = {"temperature": 0.0}
     caption = (await client.caption(service.image, settings=greedy))["caption"]
@@ -98,7 +98,7 @@ async def test_a_seed_repeats_an_answer(client: AsyncClient, service: Service) -
     assert first == again != other
 
 
-async def test_what_the_producer_attached_comes_back(client: AsyncClient, service: Service) -> None:
+async def test_custom_id_and_metadata_come_back_with_the_result(client: AsyncClient, service: Service) -> None:
     job = await client.prepare(
         "caption", service.image, settings=GREEDY, custom_id="row 7", metadata={"album": ["x", 1]}, lane="bulk"
     )

@@ -191,7 +191,7 @@ async def test_an_output_that_was_damaged_or_deleted_ends_every_stream(town: Sto
 
 
 async def _last_failure(http: Any, job_id: str, after: int, last: int) -> dict[str, Any]:
-    """Follow a job's events; return the failure at their end, behind which a browser gets nothing more."""
+    """Follow a job's events; return the failure at their end, after which a browser gets nothing more."""
     address = f"/v1/jobs/{job_id}/events"
     async with http.stream("GET", address, headers={"last-event-id": str(after)}) as response:
         events = [event async for event in events_of(response) if "data" in event]

@@ -97,7 +97,7 @@ async def test_the_text_is_streamed_as_it_comes(serving: Serving) -> None:
     assert events[-1].usage.total_tokens > 0
 
 
-async def test_what_cannot_be_honoured_is_refused_by_its_name(serving: Serving) -> None:
+async def test_an_option_that_cannot_be_honoured_is_refused_by_its_name(serving: Serving) -> None:
     file = {"file": ("a.flac", SHORT)}
     async with asyncio.timeout(SECONDS), asking(serving) as http:
         for route, data, files, status, code, param in (

@@ -154,6 +154,37 @@ async def test_a_wrong_list_of_unfinished_batches_stops_no_batch(
             await asyncio.sleep(0.05)
 
 
+async def test_a_damaged_batch_is_logged_once_and_hides_no_other(
+    mortal: tuple[Town, ChildServer], begin: Begin
+) -> None:
+    town, _ = mortal
+    damaged = f"batch-{8:024}"
+    serving = begin(town, "--open")
+    store = town.s3.client()
+    async with (
+        asyncio.timeout(SECONDS),
+        asking(serving) as http,
+        Redis.from_url(town.redis_url, protocol=2) as redis,
+    ):
+        await ended(http, whole := await begun(http, jsonl(line(0, "tell 1"))))
+        kept = store.list_objects_v2(Bucket=town.s3.bucket, Prefix="batches/")["Contents"]
+        [state] = [each["Key"] for each in kept if each["Key"].endswith(f"{whole}/state.json")]
+        state = state.replace(whole, damaged)
+        store.put_object(Bucket=town.s3.bucket, Key=state, Body=b"{")
+        place = json.dumps({"bucket": town.s3.bucket, "tenant": None})
+        await redis.set(names.OPEN_BATCHES, json.dumps({damaged: place}))
+        for _ in range(3):  # at each of them the gateway looks for batches
+            await ended(http, await begun(http, jsonl(line(0, "tell 1"))))
+        assert serving.log.count("is damaged") == 1, serving.log
+        shown = await http.get(f"/v1/batches/{damaged}")
+        assert (shown.status_code, shown.json()["error"]["code"]) == (500, "batch_damaged")
+        listed = [each["id"] for each in (await http.get("/v1/batches")).json()["data"]]
+        assert whole in listed and damaged not in listed
+        store.delete_object(Bucket=town.s3.bucket, Key=state)
+        while json.loads(await redis.get(names.OPEN_BATCHES)):
+            await asyncio.sleep(0.05)
+
+
 async def test_a_batch_that_redis_lost_can_be_cancelled(
     mortal: tuple[Town, ChildServer], begin: Begin, gate: Path
 ) -> None:

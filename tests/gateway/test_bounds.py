@@ -8,7 +8,9 @@ import string
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+import pytest
 from typer.testing import CliRunner
 
 from stoop.cli.app import app
@@ -69,6 +71,32 @@ async def test_only_named_origins_may_call(teller: Town, telling: Serving, begin
         assert "x-request-id" in response.headers["access-control-expose-headers"]
         response = await closed.options("/v1/query", headers={"origin": "https://app.example", **ask})
         assert (response.status_code, "access-control-allow-origin" in response.headers) == (405, False)
+
+
+@pytest.mark.parametrize(
+    "headers, refused",
+    [
+        ({}, False),
+        ({"sec-fetch-site": "same-origin", "origin": "https://stoop.example"}, False),
+        ({"origin": "http://{host}"}, False),
+        ({"host": "gateway:8000"}, False),
+        ({"host": "[::1]:8000"}, False),
+        ({"sec-fetch-site": "cross-site", "origin": "https://evil.example"}, True),
+        ({"sec-fetch-site": "same-site", "origin": "http://localhost:3000"}, True),
+        ({"origin": "https://evil.example"}, True),
+        ({"origin": "null"}, True),
+        ({"host": "evil.example:8000", "origin": "http://evil.example:8000"}, True),
+    ],
+)
+async def test_a_page_of_another_site_changes_nothing_without_a_key(
+    telling: Serving, headers: dict[str, str], refused: bool
+) -> None:
+    sent = {name: value.replace("{host}", urlsplit(telling.address).netloc) for name, value in headers.items()}
+    async with asyncio.timeout(SECONDS), asking(telling) as http:
+        response = await http.post("/v1/queue/lanes/bulk/resume", headers=sent)
+        assert response.status_code == (403 if refused else 200), response.text
+        read = await http.get("/v1/models", headers=sent)
+        assert (read.status_code == 403) is ("evil" in sent.get("host", ""))
 
 
 async def test_no_request_fails_the_gateway_or_writes_content_to_its_log(

@@ -101,7 +101,7 @@ async def test_images_anywhere_in_the_conversation_are_seen(chatting: Serving) -
         assert tokens[1] > tokens[0] + 100
 
 
-async def test_what_a_chat_model_cannot_do_is_refused_by_name(chatting: Serving) -> None:
+async def test_an_option_that_a_chat_model_lacks_is_refused_by_its_name(chatting: Serving) -> None:
     async with asyncio.timeout(SECONDS), asking(chatting) as http:
         [model] = (await http.get("/v1/models")).json()["data"]
         asked = {"model": model["id"], "messages": TURNS}

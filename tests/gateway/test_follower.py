@@ -35,7 +35,7 @@ def follow(queue: ScriptedTransport) -> Follower:
     return Follower(JobClient(queue, allowed=AllowedBuckets(()), timeout_seconds=60.0), "mine")
 
 
-async def test_a_defect_reaches_the_reader_who_would_otherwise_wait_for_ever() -> None:
+async def test_a_defect_is_raised_to_the_waiting_reader() -> None:
     follower = follow(DefectiveTransport())
     async with asyncio.timeout(30):
         with pytest.raises(ZeroDivisionError):
@@ -55,7 +55,7 @@ async def test_a_defect_after_the_last_event_does_not_displace_the_answer() -> N
             await follower.next()
 
 
-async def test_a_follower_ends_although_its_clean_up_fails_and_nobody_reads_on() -> None:
+async def test_a_follower_ends_when_its_clean_up_fails_and_its_reader_left() -> None:
     queue = DefectiveAtTheEnd()
     queue.publish(*(DeltaEvent(id="mine", seq=seq, text="a") for seq in range(100)))
     follower = follow(queue)

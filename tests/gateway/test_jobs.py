@@ -104,7 +104,7 @@ async def test_the_same_key_is_the_same_job(telling: Serving) -> None:
         assert (other.status_code, other.headers["x-should-retry"]) == (409, "false")
 
 
-async def test_who_does_not_wait_reads_the_answer_later(telling: Serving) -> None:
+async def test_an_asynchronous_request_reads_its_answer_later(telling: Serving) -> None:
     async with asyncio.timeout(SECONDS), asking(telling) as http:
         for stream in (False, True):
             asked = {"question": "tell 5", "stream": stream}

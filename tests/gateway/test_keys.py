@@ -28,7 +28,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "keys.json"
 
 
-async def test_no_route_but_the_public_ones_answers_without_a_key(teller: Town, begin: Begin, file: Path) -> None:
+async def test_only_the_public_routes_answer_without_a_key(teller: Town, begin: Begin, file: Path) -> None:
     secret = keys("new", "ann", "--file", str(file))
     serving = begin(teller, "--keys", str(file))
     async with asyncio.timeout(SECONDS), asking(serving) as http:
@@ -112,7 +112,7 @@ async def test_a_change_of_the_file_is_followed(teller: Town, begin: Begin, file
     assert '"expired":true' in keys("list", "--file", str(file))
 
 
-def test_a_gateway_without_keys_does_not_start_unless_it_is_told_to(file: Path) -> None:
+def test_a_gateway_without_keys_starts_only_with_open(file: Path) -> None:
     for arguments, expected in (
         ([], "--open"),
         (["--keys", str(file)], "stoop keys new"),

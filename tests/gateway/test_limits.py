@@ -19,7 +19,7 @@ def new_key(file: Path, name: str, *limits: str) -> str:
     return result.output.strip()
 
 
-async def test_a_rate_is_shared_by_all_gateways_and_tells_what_is_left(
+async def test_a_rate_is_shared_by_all_gateways_and_reports_the_remainder(
     teller: Town, begin: Begin, tmp_path: Path
 ) -> None:
     file = tmp_path / "keys.json"
@@ -76,7 +76,7 @@ async def test_tokens_are_counted_when_they_are_known(teller: Town, begin: Begin
     ],
     ids=["rate", "concurrent", "all"],
 )
-async def test_many_at_once_take_exactly_what_there_is(redis_url: str, limits: Any, taken: int) -> None:
+async def test_concurrent_requests_take_exactly_the_limit(redis_url: str, limits: Any, taken: int) -> None:
     limiters = [RedisLimiter(redis_url) for _ in range(2)]
     names = [f"{i}" for i in range(40)]
     verdicts = await asyncio.gather(*(limiters[i % 2].take(limits, name) for i, name in enumerate(names)))

@@ -77,7 +77,7 @@ async def test_a_stream_sends_each_piece_and_then_the_whole(telling: Serving) ->
         assert events[-1]["job_id"] == response.headers["x-stoop-job-id"]
 
 
-async def test_wrong_requests_say_what_is_wrong(painting: Serving) -> None:
+async def test_wrong_requests_name_the_field(painting: Serving) -> None:
     wrong: list[tuple[str, dict[str, Any], int, str, str | None]] = [
         ("/v1/query", {}, 400, "invalid_value", "question"),
         ("/v1/query", {"question": 7}, 400, "invalid_value", "question"),
@@ -95,7 +95,8 @@ async def test_wrong_requests_say_what_is_wrong(painting: Serving) -> None:
         ("/v1/gaze", {"image_url": "aGVsbG8=", "eye": [0.5]}, 400, "invalid_value", "eye"),
         ("/v1/query", {"question": "what?", "lane": "no lane!"}, 400, "invalid_argument", None),
         ("/v1/detect", {"image_url": "aGVsbG8="}, 400, "invalid_value", "object"),
-        ("/v1/segment", {"image_url": "aGVsbG8=", "object": "it"}, 404, "unknown_url", None),
+        ("/v1/segment", {"image_url": "aGVsbG8=", "object": "it"}, 400, "unsupported_skill", None),
+        ("/v1/segments", {}, 404, "unknown_url", None),
     ]
     async with asyncio.timeout(SECONDS), asking(painting) as http:
         for path, body, status, code, param in wrong:
@@ -112,6 +113,15 @@ async def test_wrong_requests_say_what_is_wrong(painting: Serving) -> None:
         assert (response.status_code, response.headers["allow"]) == (405, "POST")
         response = await http.put("/v1/images")
         assert (response.status_code, set(response.headers["allow"].split(", "))) == (405, {"GET", "HEAD", "POST"})
+
+
+async def test_segment_is_refused_as_the_queue_refuses_it(painting: Serving) -> None:
+    async with asyncio.timeout(SECONDS), asking(painting) as http:
+        body = {"image_url": "aGVsbG8=", "object": "it"}
+        refused = (await http.post("/v1/segment", json=body)).json()
+        queued = await http.post("/v1/jobs", json={"skill": "segment", "image": "s3://stoop/a.png", "object": "it"})
+    assert refused == queued.json()
+    assert refused["error"]["message"].startswith("no model here can segment: ")
 
 
 async def test_moondreams_own_client(painting: Serving, picture: Picture) -> None:

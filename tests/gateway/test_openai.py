@@ -121,7 +121,7 @@ NEUTRAL = {
 }
 
 
-async def test_what_would_change_the_answer_is_refused_by_its_name(telling: Serving) -> None:
+async def test_an_unsupported_option_that_changes_the_answer_is_refused_by_its_name(telling: Serving) -> None:
     asked = {"model": "moondream3-preview", "messages": user_message("tell 2")}
     async with asyncio.timeout(SECONDS), asking(telling) as http:
         for name, value in REFUSED.items():
@@ -145,7 +145,7 @@ async def test_what_would_change_the_answer_is_refused_by_its_name(telling: Serv
         assert (response.status_code, "messages" in response.json()["error"]["param"]) == (400, True)
 
 
-async def test_a_model_that_nobody_serves_is_not_found(telling: Serving, client: Any) -> None:
+async def test_a_model_without_a_worker_is_not_found(telling: Serving, client: Any) -> None:
     known = len(telling.lines)
     async with asyncio.timeout(SECONDS), asking(telling) as http:
         asks = (

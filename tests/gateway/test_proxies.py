@@ -1,4 +1,4 @@
-"""Streams behind the proxies that people run, as these come."""
+"""Streams behind popular proxies in their default configuration."""
 
 import asyncio
 from pathlib import Path

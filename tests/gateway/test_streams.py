@@ -49,7 +49,7 @@ async def test_a_failure_before_the_first_piece_is_a_status(teller: Town, tellin
             assert response.headers["x-request-id"] == "mine" and response.headers["x-should-retry"] == "false"
 
 
-async def test_a_gateway_that_ends_says_so_and_native_streams_go_on_elsewhere(
+async def test_a_stopping_gateway_says_goodbye_and_native_streams_resume_on_another(
     teller: Town, begin: Begin, gate: Path
 ) -> None:
     one, other = begin(teller, "--open", "--drain-seconds", "2.2"), begin(teller, "--open")

@@ -119,7 +119,7 @@ serve(OTEL_EXPORTER_OTLP_PROTOCOL="grpc")
 """
 
 
-def test_without_the_variables_nothing_of_opentelemetry_is_needed_and_with_them_its_lack_is_a_warning() -> None:
+def test_opentelemetry_is_needed_only_with_its_variables_and_its_absence_is_a_warning() -> None:
     done = run_without_variables(WITHOUT_PACKAGES)
     assert done.returncode == 0, done.stderr
     *quiet, installs, protocols = done.stdout.split("variables:")[1:]
@@ -208,7 +208,7 @@ assert f"{{sent.context.span_id:016x}}" in jobs[0].traceparent
 
 
 @pytest.mark.parametrize("program", [DROPPED, MALFORMED], ids=["dropped", "malformed"])
-def test_a_trace_that_its_caller_does_not_keep_goes_on_without_spans_and_a_malformed_context_is_ignored(
+def test_an_unsampled_trace_continues_without_spans_and_a_malformed_context_is_ignored(
     program: str,
 ) -> None:
     pytest.importorskip("opentelemetry.sdk")

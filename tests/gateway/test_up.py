@@ -1,4 +1,4 @@
-"""`stoop up` as somebody types it: it starts everything, its own advice works, and Ctrl-C ends everything."""
+"""`stoop up` as a user types it: it starts everything, its own advice works, and Ctrl-C ends everything."""
 
 import contextlib
 import json
@@ -6,12 +6,16 @@ import os
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
+from stoop.cli.app import app
 
 httpx = pytest.importorskip("httpx")
 
@@ -42,7 +46,7 @@ def test_everything_starts_answers_and_ends(tmp_path: Path) -> None:
         assert json.loads(body)["image_url"].startswith("s3://") and redis
 
 
-def test_the_bundled_whisper_hears_over_http(tmp_path: Path) -> None:
+def test_the_bundled_whisper_transcribes_over_http(tmp_path: Path) -> None:
     with _up(tmp_path / "kept", "--model", "demo-hearing") as (_, written):
         address, command = _advice(written)
         assert command[1] == f"{address}/v1/audio/transcriptions"
@@ -56,9 +60,21 @@ def test_the_bundled_whisper_hears_over_http(tmp_path: Path) -> None:
         assert answer.json()["text"] == spoken[recording.name]
 
 
+def test_a_taken_port_and_a_wrong_folder_are_reported_before_anything_starts(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        for options, problem in (
+            (["--folder", str(tmp_path), "--port", port], "choose another --port"),
+            (["--folder", str(tmp_path / "file"), "--port", "0"], "cannot be a folder"),
+        ):
+            result = CliRunner().invoke(app, ["up", *options])
+            assert (result.exit_code, problem in result.output, "Redis at" in result.output) == (2, True, False)
+
+
 @contextlib.contextmanager
 def _up(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
-    """Run `stoop up`; give the process, and the lines that it wrote until it was ready."""
+    """Run `stoop up`; yield the process, and the lines that it wrote until it was ready."""
     settings = {name: value for name, value in os.environ.items() if not name.startswith("STOOP_")}
     path = os.pathsep.join(filter(None, sys.path))
     process = subprocess.Popen(

@@ -24,7 +24,7 @@ Rows = list[tuple[int, int, int]]
 
 
 def layout_of(rows: Rows, page: int = PAGE) -> PagedLayout:
-    """Return a layout whose pages are mixed; what lies beyond the used ones would fail if it were read."""
+    """Return a layout of mixed pages; reading a page number beyond the used ones would fail."""
     contexts, counts, prefixes = (tuple(column) for column in zip(*rows, strict=True))
     used = [-(-context // page) for context in contexts]
     order = torch.split(torch.randperm(sum(used)).int(), used)
@@ -167,7 +167,7 @@ def test_prefill_over_pages_of_other_sizes(page: int) -> None:
     assert error(paged_attention(q, pool, layout), expected) < BOUND[torch.bfloat16]
 
 
-def test_a_prefill_is_the_same_to_the_bit_whatever_is_beside_it() -> None:
+def test_a_prefill_is_identical_whatever_runs_beside_it() -> None:
     layout = layout_of([(750, 750, PREFIX), (750, 750, PREFIX)])
     pool, q = filled(layout, torch.bfloat16), queries(layout, torch.bfloat16)
     expected = paged_attention(q, pool, layout)[:750].clone()

@@ -90,7 +90,7 @@ def test_one_to_eight_images_and_more(replayed: list[Hashable]) -> None:
 def test_several_images_of_nine_crops(replayed: list[Hashable]) -> None:
     engines = Watched(replayed, torch.float32)
     asked = [ask(TASKS[i % 5], crops(i, 600, 850)) for i in range(12)]
-    # as many as one step encodes, and then as many as it does while somebody decodes, by a captured encoder
+    # as many as one step encodes, then as many as it encodes beside decodes, by a captured encoder
     assert [images_of(shape) for shape in engines.check(asked) if images_of(shape)] == [7, 3, 2]
     assert ("vision", 27) in replayed and ("vision", 18) in replayed
 
@@ -100,7 +100,7 @@ def test_text_alone_and_images_in_the_cache(replayed: list[Hashable]) -> None:
     image = crops(1, 600, 850)
     shapes = engines.check([ask(TASKS[0], image), ask(Query("What is a circle?"), None), ask(TASKS[1], image)])
     assert [images_of(shape) for shape in shapes] == [1, 0]
-    # prompts alone, of which some are known but for their last position
+    # prompts alone; some are cached except for their last position
     asked = [ask(TASKS[i % 5], image) for i in range(10)] + [ask(Query("Why?"), None) for _ in range(5)]
     assert {images_of(shape) for shape in engines.check(asked)} == {0}
     asked += [ask(TASKS[2], crops(3, 300, 300)), ask(Query("How many are there?"), None)]

@@ -75,7 +75,7 @@ def test_prefill_over_pages_of_other_sizes(page: int) -> None:
 
 
 @pytest.mark.parametrize("sizes", SIZES[:2], ids=str)
-def test_a_prefill_is_the_same_to_the_bit_whatever_is_beside_it(sizes: tuple[int, int, int]) -> None:
+def test_a_prefill_is_identical_whatever_runs_beside_it(sizes: tuple[int, int, int]) -> None:
     q, pool, layout = case([(750, 750, 0), (750, 750, 0)], sizes, torch.bfloat16)
     expected = paged_attention(q, pool, layout)[:750].clone()
     for other in (100 * torch.randn_like(q[750:]), torch.full_like(q[750:], torch.nan)):

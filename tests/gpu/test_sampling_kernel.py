@@ -45,7 +45,7 @@ def test_greedy_and_drawn_rows_go_together_and_alone() -> None:
     assert torch.equal(together, torch.cat(alone))
 
 
-def test_draws_fall_as_their_probabilities_say() -> None:
+def test_draws_follow_their_probabilities() -> None:
     logits = torch.full((20_000, VOCABULARY), -float("inf"), device="cuda", dtype=torch.bfloat16)
     places, shares = [7, 30_000, 51_199], [0.5, 0.25, 0.25]
     logits[:, places] = torch.tensor(shares, device="cuda").log().bfloat16()

@@ -56,7 +56,7 @@ def test_other_cuts_of_split_linear(cut: products.Cut, rows: int) -> None:
     assert error(found.sum(dim=0), reference.split_linear(x.float(), weight.float())[0]) < 1e-4
 
 
-def test_rows_lie_apart_and_nothing_beside_them_is_read() -> None:
+def test_strided_rows_are_read_without_the_memory_beside_them() -> None:
     whole = torch.full((5, WIDTH + 16), torch.nan, dtype=torch.bfloat16, device="cuda")
     whole[1:4, :WIDTH] = randn(3, WIDTH)
     x, weight, bias = whole[1:4, :WIDTH], randn(INNER, WIDTH), randn(INNER)

@@ -78,7 +78,7 @@ def test_rows_of_every_kind_go_together_and_alone(count: int) -> None:
     assert torch.equal(together, torch.cat(alone))
 
 
-def test_draws_fall_as_their_probabilities_say() -> None:
+def test_draws_follow_their_probabilities() -> None:
     logits = torch.full((1, VOCABULARIES[0]), -torch.inf, device="cuda")
     ids = torch.tensor([5, 4095, 4096, 70_000, VOCABULARIES[0] - 1], device="cuda")
     logits[0, ids] = torch.tensor([0.1, 0.2, 0.3, 0.25, 0.15], device="cuda").log()

@@ -54,7 +54,7 @@ def exif_bomb(fields: int) -> bytes:
     )
     exif = b"Exif\0\0II*\0" + struct.pack("<I", 8) + directory + bytes(4 + size)
     jpeg = encode(Pillow.new("RGB", (16, 16)), "JPEG")
-    head = 2 + 2 + int.from_bytes(jpeg[4:6], "big")  # without JFIF's segment, for Pillow to look for a resolution
+    head = 2 + 2 + int.from_bytes(jpeg[4:6], "big")  # without JFIF's segment, so that Pillow looks for a resolution
     return jpeg[:2] + b"\xff\xe1" + struct.pack(">H", 2 + len(exif)) + exif + jpeg[head:]
 
 

@@ -13,7 +13,7 @@ __all__ = ["encode", "gradient", "huge_png"]
 
 
 def gradient(height: int, width: int) -> npt.NDArray[np.uint8]:
-    """Return RGB pixels (height, width, 3) of which no two neighbours, nor channels, are the same."""
+    """Return RGB pixels (height, width, 3) in which neighbours, and channels, always differ."""
     rows, cols = np.mgrid[0:height, 0:width]
     return np.stack((rows * 7 + cols, rows + cols * 5, rows * 3 + cols * 11), axis=-1).astype(np.uint8)
 

@@ -51,7 +51,7 @@ def variants() -> Iterator[tuple[str, bytes]]:
         for progressive in (False, True):
             grey = encode(Pillow.fromarray(pixels).convert("L"), "JPEG", progressive=progressive)
             yield f"{size} grey{' progressive' * progressive}", grey
-    # the same scan read with other sampling ends early or late: both must say the same of it
+    # the same scan read with other sampling ends early or late: both decoders must agree on it
     for sampling in (0x12, 0x14, 0x22, 0x41, 0x13, 0x31):
         yield f"4:4:4 said to be {sampling:#x}", with_sampling(encode(PIXELS, "JPEG", subsampling="4:4:4"), sampling)
     exif = Pillow.Exif()
@@ -155,13 +155,13 @@ def test_pillow_agrees(encoded: bytes) -> None:
         "two pictures (MPO)",
     ],
 )
-def test_what_is_common_goes_past_pillow(name: str, past_pillow: list[bool]) -> None:
+def test_a_common_jpeg_is_decoded_without_pillow(name: str, past_pillow: list[bool]) -> None:
     assert agree(VARIANTS[name])
     assert past_pillow == [True]
 
 
 @pytest.mark.parametrize("name", ["CMYK", "said to be of kind 0xc9", "said to be of kind 0xc3"])
-def test_what_is_not_common_is_pillows(name: str, past_pillow: list[bool]) -> None:
+def test_an_unusual_jpeg_is_left_to_pillow(name: str, past_pillow: list[bool]) -> None:
     agree(VARIANTS[name])
     assert past_pillow == []
 
@@ -174,7 +174,7 @@ def test_the_pixels_are_the_callers_own() -> None:
 
 
 @pytest.mark.parametrize("encoded", [PLAIN, encode(PIXELS, "PNG"), PLAIN[:2] + ADOBE + b"\x09" + PLAIN[2:]])
-def test_they_go_where_the_caller_wants_them(encoded: bytes) -> None:
+def test_pixels_go_to_the_callers_memory(encoded: bytes) -> None:
     made: list[npt.NDArray[np.uint8]] = []
 
     def allocate(shape: tuple[int, ...]) -> npt.NDArray[np.uint8]:
@@ -204,7 +204,7 @@ def test_every_truncation_ends_alike(progressive: bool) -> None:
 
 
 def test_damage_ends_alike() -> None:
-    """Bits turned over, bytes lost and put in: a few thousand files, of which both refuse some and both take some."""
+    """Flipped bits, lost and added bytes: in a few thousand files, both decoders refuse some and accept some."""
     chance = random.Random(5)
     images = [each for name, each in VARIANTS.items() if len(each) < 9000 and "said" not in name]
     taken = []

@@ -1,4 +1,4 @@
-"""Loading: what Pillow makes of each format, every limit, and files that mean harm."""
+"""Loading: the pixels of each format, every limit, and hostile files."""
 
 import io
 import warnings
@@ -80,7 +80,7 @@ def test_the_first_frame_is_the_image(name: str) -> None:
     assert (load(encoded, LIMITS).pixels == (255, 0, 0)).all()
 
 
-def test_digests_tell_images_apart() -> None:
+def test_different_images_have_different_digests() -> None:
     encoded = encode(PIXELS, "PNG")
     image = load(encoded, LIMITS)
     assert image.digest == load(bytes(encoded), LIMITS).digest
@@ -152,7 +152,7 @@ def test_an_image_without_pixels_is_undecodable() -> None:
 
 @settings(max_examples=400)
 @given(st.data())
-def test_damage_raises_nothing_but_image_errors(data: st.DataObject) -> None:
+def test_damage_raises_only_image_errors(data: st.DataObject) -> None:
     damaged = bytearray(data.draw(st.sampled_from(ENCODED)))
     for position in data.draw(st.lists(st.integers(0, len(damaged) - 1), min_size=1, max_size=8)):
         damaged[position] = data.draw(st.integers(0, 255))

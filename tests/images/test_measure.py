@@ -22,7 +22,7 @@ def test_a_jpeg_is_measured_at_once(mode: str) -> None:
     assert quickly_decoded_bytes(encoded(mode), LIMITS) == decoded_bytes(encoded(mode), LIMITS) == 60 * 40 * 3
 
 
-def test_an_image_with_too_many_pixels_takes_no_room() -> None:
+def test_an_image_with_too_many_pixels_takes_no_memory() -> None:
     few = ImageLimits(max_pixels=60 * 40 - 1)
     assert quickly_decoded_bytes(encoded(), few) == decoded_bytes(encoded(), few) == 0
 
@@ -38,3 +38,10 @@ def test_other_images_are_left_to_the_reader_that_knows_all_formats() -> None:
 @pytest.mark.parametrize("damaged", [b"", b"\xff\xd8\xff", encoded()[:30], b"\xff\xd8" + b"\xff" * 100_000])
 def test_damaged_images_are_not_measured(damaged: bytes) -> None:
     assert quickly_decoded_bytes(damaged, LIMITS) is None
+
+
+def test_a_jpeg_of_unusual_subsampling_is_left_to_the_other_reader() -> None:
+    jpeg = bytearray(encoded(subsampling="4:4:4"))
+    jpeg[jpeg.index(b"\xff\xc0") + 11] = 0x14
+    assert quickly_decoded_bytes(bytes(jpeg), LIMITS) is None
+    assert decoded_bytes(bytes(jpeg), LIMITS) == 60 * 40 * 3

@@ -1,4 +1,4 @@
-"""The threads for images: nobody waits for one that decodes."""
+"""The threads for images: the end of the pool waits for none that decodes."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""Files that ask for much more work than their pixels are refused at once, and honest ones are what they were."""
+"""Files that ask for much more work than their pixels are refused at once, and honest ones keep their pixels."""
 
 import contextlib
 import io
@@ -174,14 +174,14 @@ def pillows(encoded: bytes) -> npt.NDArray[np.uint8] | None:
 
 
 @pytest.mark.parametrize("name", HONEST)
-def test_honest_files_are_what_they_are_to_pillow(name: str) -> None:
+def test_honest_files_have_the_same_pixels_as_with_pillow(name: str) -> None:
     expected = pillows(HONEST[name])
     assert expected is not None
     assert (load(HONEST[name], LIMITS).pixels == expected).all()
 
 
-def test_a_damaged_file_is_no_other_image_than_to_pillow() -> None:
-    """Nothing that Pillow reads is refused but for its work, and nothing has other pixels."""
+def test_a_damaged_file_has_the_same_pixels_as_with_pillow() -> None:
+    """A file that Pillow reads is refused only for its work, and no file has other pixels."""
     chance = random.Random(7)
     files = list(HONEST.values())
     with warnings.catch_warnings():

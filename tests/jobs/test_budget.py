@@ -33,7 +33,7 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-async def test_who_comes_first_is_served_first_and_a_better_priority_before_all() -> None:
+async def test_loans_are_served_by_priority_then_by_arrival() -> None:
     queue = Queue(Budget(1))
     await queue.ask("holder", 1, 1)
     for name, priority in (("bulk 1", 1), ("bulk 2", 1), ("urgent", 0), ("urgent 2", 0)):
@@ -56,7 +56,7 @@ async def test_the_reserve_is_for_the_first_priority_alone() -> None:
     assert queue.served[-1] == "bulk 3"
 
 
-async def test_nobody_is_overtaken_for_ever() -> None:
+async def test_overtaking_is_bounded() -> None:
     queue = Queue(Budget(1))
     await queue.ask("first", 1, 0)
     await queue.ask("bulk", 1, 1)
@@ -93,7 +93,7 @@ async def test_a_smaller_one_does_not_pass_a_larger_one_of_its_kind(large: int) 
     assert queue.served[:3] == ["first", "urgent", "large"]
 
 
-async def test_what_is_not_needed_goes_to_others_at_once() -> None:
+async def test_the_unneeded_part_of_a_loan_is_lent_again_at_once() -> None:
     queue = Queue(Budget(10))
     await queue.ask("first", 10, 0)
     await queue.ask("second", 4, 0)
@@ -107,7 +107,7 @@ async def test_what_is_not_needed_goes_to_others_at_once() -> None:
     assert queue.budget.lent == 4
 
 
-async def test_who_gives_up_holds_up_nobody() -> None:
+async def test_a_cancelled_wait_delays_no_other() -> None:
     queue = Queue(Budget(10))
     await queue.ask("first", 6, 0)
     await queue.ask("large", 8, 0)
@@ -117,7 +117,7 @@ async def test_who_gives_up_holds_up_nobody() -> None:
     assert queue.served == ["first", "small"]
 
 
-async def test_who_gives_up_just_as_it_is_served_holds_nothing() -> None:
+async def test_a_wait_cancelled_just_as_it_is_served_holds_nothing() -> None:
     queue = Queue(Budget(1))
     await queue.ask("first", 1, 0)
     await queue.ask("second", 1, 0)

@@ -75,7 +75,7 @@ async def test_never_more_in_flight_than_permits(consumer: Consumer, broker: Rec
     assert broker.bursts[0] == 4
 
 
-async def test_what_is_submitted_while_it_waits_is_claimed(
+async def test_a_job_submitted_while_it_waits_is_claimed(
     consumer: Consumer, broker: RecordingBroker, gate: Gate
 ) -> None:
     await end_all(gate, 10)
@@ -115,7 +115,7 @@ async def test_stop_now_releases_at_once(consumer: Consumer, gate: Gate) -> None
     assert gate.ended == dict.fromkeys("0123", Released())
 
 
-async def test_one_run_is_broken_off_and_its_permit_is_free(consumer: Consumer, gate: Gate) -> None:
+async def test_an_aborted_run_frees_its_permit(consumer: Consumer, gate: Gate) -> None:
     await gate.started.wait_for(4)
     consumer.cancel("2")
     consumer.break_off(delivery("2"), Released())  # too late
@@ -159,7 +159,7 @@ async def test_two_deliveries_of_one_job_are_two_runs(ready: asyncio.Event) -> N
 
 
 class ByAttempt:
-    """An executor whose runs go on until they are broken off."""
+    """An executor whose runs go on until they are aborted."""
 
     def __init__(self) -> None:
         self.started, self.ended = Tally(), Tally()
@@ -180,7 +180,7 @@ async def test_permits_are_kept_for_the_first_lane(gate: Gate, ready: asyncio.Ev
     assert broker.reserved == [1]
     broker.put(delivery("urgent"))
     await gate.started.wait_for(4)
-    gate.running["1"].set()  # its end opens a permit to all lanes, and nobody calls
+    gate.running["1"].set()  # its end opens a permit to all lanes, without a call
     broker.queue.append(delivery("more", lane="bulk", priority=1))
     await gate.started.wait_for(5)
     assert broker.reserved[1:] == [1, 0]

@@ -36,13 +36,15 @@ async def ears(redis_url: str) -> AsyncIterator[Ears]:
 
 
 async def order(redis: "Redis[bytes]", message: bytes) -> None:
-    """Publish until somebody listens."""
+    """Publish until the worker listens."""
     async with asyncio.timeout(20):
         while not await redis.publish(names.CONTROL, message):
             await asyncio.sleep(0)
 
 
-async def test_a_cancelled_job_is_told_and_what_is_no_order_is_passed_over(redis: "Redis[bytes]", ears: Ears) -> None:
+async def test_a_cancel_order_is_reported_and_unreadable_messages_are_skipped(
+    redis: "Redis[bytes]", ears: Ears
+) -> None:
     deep = b'{"verb":"cancel","x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
     odd = (b"{", b"\xff", b'{"verb":"\xff"}', deep, b'{"verb":"dance"}', b'{"id":"x"}')
     for message in (*odd, b'{"verb":"cancel","id":"a"}'):

@@ -120,7 +120,7 @@ async def test_a_job_is_fetched_cropped_run_and_answered(bench: Bench) -> None:
     assert crops.pixels.shape == (2, 378, 378, 3)
 
 
-async def test_tokens_are_told_only_to_who_asked_for_a_stream(bench: Bench) -> None:
+async def test_tokens_are_published_only_for_jobs_with_a_stream(bench: Bench) -> None:
     await bench.run(job(id="quiet"))
     await bench.run(job(id="loud", stream=True))
     quiet, loud = ([unpack_event(packed) for packed in bench.broker.events(name)] for name in ("quiet", "loud"))
@@ -160,7 +160,7 @@ async def test_a_query_without_an_image_fetches_nothing(bench: Bench) -> None:
         (b'{"id":"a","skill":"caption","image":"s3://b/k","settings":{"top_p":2}}', FailureCode.INVALID_ARGUMENT),
     ],
 )
-async def test_what_is_no_job_is_kept_as_a_dead_letter_with_a_failed_result(
+async def test_a_malformed_job_becomes_a_dead_letter_with_a_failed_result(
     bench: Bench, packed: bytes, code: FailureCode
 ) -> None:
     result = await bench.run(packed)
@@ -197,7 +197,7 @@ async def test_a_fault_of_the_jobs_own_fails_at_once(bench: Bench, error: Except
         (TimeoutError("secret"), FailureCode.INTERNAL),
     ],
 )
-async def test_what_may_pass_is_tried_again_and_then_kept_as_a_dead_letter(
+async def test_a_temporary_failure_is_retried_and_then_becomes_a_dead_letter(
     bench: Bench, error: Exception, code: FailureCode
 ) -> None:
     bench.store["s3://b/red.png"] = error
@@ -214,7 +214,7 @@ async def test_what_may_pass_is_tried_again_and_then_kept_as_a_dead_letter(
     assert "secret" not in result.failure.message
 
 
-async def test_a_job_may_say_how_often_it_may_run_and_crashes_do_not_count(bench: Bench) -> None:
+async def test_a_job_may_set_its_attempts_and_crashes_do_not_count(bench: Bench) -> None:
     bench.store["s3://b/red.png"] = errors.StorageUnavailable("x")
     await bench.execute(job(max_attempts=1))
     assert isinstance(bench.outcome, outcomes.Dead)
@@ -224,14 +224,14 @@ async def test_a_job_may_say_how_often_it_may_run_and_crashes_do_not_count(bench
     assert isinstance(bench.outcome, outcomes.Retry)
 
 
-async def test_bytes_that_are_no_image_are_undecodable(bench: Bench) -> None:
+async def test_bytes_that_are_not_an_image_are_undecodable(bench: Bench) -> None:
     bench.store["s3://b/red.png"] = b"<svg/>"
     result = await bench.run(job())
     assert result.failure is not None
     assert result.failure.code is FailureCode.IMAGE_UNDECODABLE
 
 
-async def test_what_the_engine_refuses_fails_with_its_reason(bench: Bench) -> None:
+async def test_a_refusal_of_the_engine_fails_the_job_with_its_reason(bench: Bench) -> None:
     bench.engine.answer = lambda request: [Refused(request.id, Refusal.CONTEXT_OVERFLOW, "too long")]
     result = await bench.run(job())
     assert result.failure is not None
@@ -261,7 +261,9 @@ async def test_a_job_in_an_engine_that_crashes_is_under_suspicion(bench: Bench) 
 @pytest.mark.parametrize(
     ("verdict", "state"), [(outcomes.Expired(), State.EXPIRED), (outcomes.Cancelled(), State.CANCELLED)]
 )
-async def test_what_was_decided_in_the_lane_does_not_run(bench: Bench, verdict: outcomes.Outcome, state: State) -> None:
+async def test_a_job_with_a_verdict_from_the_queue_does_not_run(
+    bench: Bench, verdict: outcomes.Outcome, state: State
+) -> None:
     result = await bench.run(job(), verdict=verdict)
     assert (result.status, bench.outcome) == (state, verdict)
     assert bench.engine.requests == []
@@ -276,7 +278,7 @@ async def test_a_job_that_crashed_an_engine_alone_is_not_run_again(bench: Bench)
 
 
 @pytest.mark.parametrize("outcome", [outcomes.Released(), outcomes.Cancelled()])
-async def test_a_run_that_is_broken_off_is_aborted_and_settled(bench: Bench, outcome: outcomes.Outcome) -> None:
+async def test_an_interrupted_run_is_aborted_and_settled(bench: Bench, outcome: outcomes.Outcome) -> None:
     bench.engine.answer = None
     run = asyncio.create_task(bench.execute(job(custom_id="row")))
     await bench.engine.submitted.wait_for(1)
@@ -291,7 +293,7 @@ async def test_a_run_that_is_broken_off_is_aborted_and_settled(bench: Bench, out
         assert packed == b""
 
 
-async def test_a_job_does_not_wait_for_its_image_to_be_decoded_when_it_is_broken_off(bench: Bench) -> None:
+async def test_an_aborted_job_does_not_wait_for_its_image(bench: Bench) -> None:
     go_on = threading.Event()
     bench.pool.submit(go_on.wait, 60)  # the only thread is at another image
     executing = asyncio.create_task(bench.execute(job()))
@@ -301,7 +303,7 @@ async def test_a_job_does_not_wait_for_its_image_to_be_decoded_when_it_is_broken
     go_on.set()
 
 
-async def test_a_run_is_broken_off_at_its_deadline_by_the_clock_of_redis(bench: Bench) -> None:
+async def test_a_run_is_aborted_at_its_deadline_by_the_clock_of_redis(bench: Bench) -> None:
     bench.engine.answer = None
     result = await bench.run(job(deadline=5_001_300), claimed_at=5_001_250)  # in 1970, but in 50 ms for Redis
     assert (result.status, bench.outcome) == (State.EXPIRED, outcomes.Expired())

@@ -25,7 +25,7 @@ class CountingBroker(RecordingBroker):
 
 
 class Keeping:
-    """A running keeper, and the deliveries that it broke off."""
+    """A running keeper, and the deliveries that it aborted."""
 
     def __init__(self, broker: CountingBroker) -> None:
         self.broker = broker
@@ -70,13 +70,13 @@ async def test_a_hung_engine_loses_its_lease(keeping: Keeping) -> None:
     await keeping.broker.beats.wait_for(4)
 
 
-async def test_what_is_cancelled_or_lost_is_broken_off(keeping: Keeping) -> None:
+async def test_cancelled_and_lost_jobs_are_aborted(keeping: Keeping) -> None:
     keeping.broker.held = Held(lost=(delivery("a"),), cancelled=(delivery("b"),))
     await beat(keeping, 2)
     assert {("a", Released()), ("b", Cancelled())} <= set(keeping.broken_off)
 
 
-async def test_after_redis_was_away_nobody_is_taken_for_dead_for_a_lease(keeping: Keeping) -> None:
+async def test_after_an_outage_no_job_is_reclaimed_for_one_lease(keeping: Keeping) -> None:
     await beat(keeping, 2)
     keeping.broker.away = True
     await beat(keeping, 2)
@@ -88,7 +88,7 @@ async def test_after_redis_was_away_nobody_is_taken_for_dead_for_a_lease(keeping
     assert keeping.broker.reclaimed > before
 
 
-async def test_it_goes_on_when_redis_was_away(keeping: Keeping) -> None:
+async def test_it_continues_after_an_outage_of_redis(keeping: Keeping) -> None:
     keeping.broker.away = True
     await beat(keeping, 2)
     keeping.broker.away = False

@@ -41,7 +41,7 @@ def test_an_outage_is_reported_once_then_once_a_minute_then_its_end() -> None:
     assert outage.seconds == 0.0
 
 
-def test_another_outage_is_reported_anew() -> None:
+def test_another_outage_is_reported_again() -> None:
     outage = RedisOutage(Clock())
     with capture_logs() as logs:
         for _ in range(2):

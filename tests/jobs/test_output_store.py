@@ -68,7 +68,7 @@ async def test_outputs_stay_in_redis_while_the_store_is_away(
     assert log.calls[-1].kwargs["problem"] == "NoSuchBucket" and "long" not in str(log.calls)
 
 
-async def test_an_output_stays_in_redis_if_the_run_is_broken_off_while_the_store_is_slow(store: FetchConfig) -> None:
+async def test_an_output_stays_in_redis_if_the_run_is_aborted_while_the_store_is_slow(store: FetchConfig) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent.settimeout(60)
         slow = replace(store, endpoint=f"http://127.0.0.1:{silent.getsockname()[1]}")

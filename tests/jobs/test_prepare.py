@@ -105,7 +105,7 @@ async def test_tenants_and_priorities_share_nothing(other: WantedImage) -> None:
         assert len(hall.room.fetched) == 2
 
 
-async def test_no_more_bytes_are_fetched_and_not_decoded_than_the_budget_says() -> None:
+async def test_undecoded_bytes_stay_within_the_budget() -> None:
     hall = Hall(encoded=250, threads=1)
     hall.room.fetching.clear()
     hall.room.decoding.clear()
@@ -122,7 +122,7 @@ async def test_no_more_bytes_are_fetched_and_not_decoded_than_the_budget_says() 
     assert hall.budgets.encoded.lent == 0
 
 
-async def test_no_more_pixels_are_in_memory_than_the_budget_says_until_jobs_end() -> None:
+async def test_pixels_in_memory_stay_within_the_budget_until_jobs_end() -> None:
     hall = Hall(pixels=700)
     for number in range(10):
         await hall.job(str(number), f"s3://b/{number}")
@@ -181,7 +181,7 @@ async def test_one_job_may_leave_and_the_others_go_on(stage: str) -> None:
 
 
 @pytest.mark.parametrize("stage", ["fetching", "decoding"])
-async def test_what_no_job_wants_any_more_is_given_up(stage: str) -> None:
+async def test_an_image_that_no_job_needs_any_more_is_dropped(stage: str) -> None:
     hall = Hall()
     getattr(hall.room, stage).clear()
     await hall.job("a", "s3://b/key")
@@ -210,7 +210,7 @@ async def test_the_images_of_a_job_come_in_their_order_and_are_held_until_it_end
     assert hall.budgets.pixels.lent == 0
 
 
-async def test_jobs_with_several_images_never_wait_for_each_other_for_ever() -> None:
+async def test_jobs_with_several_images_do_not_deadlock() -> None:
     hall = Hall(pixels=8 * 900)
     ends = [asyncio.Event() for _ in range(40)]
     jobs = [
@@ -230,7 +230,7 @@ async def test_a_job_whose_images_take_more_than_its_share_is_refused_and_gives_
     assert hall.budgets.pixels.lent == 0
 
 
-async def test_an_image_that_the_device_resizes_lies_whole_in_the_memory_given() -> None:
+async def test_an_image_that_the_device_resizes_is_whole_in_the_given_memory() -> None:
     given: list[npt.NDArray[np.uint8]] = []
 
     def allocate(shape: tuple[int, ...]) -> npt.NDArray[np.uint8]:

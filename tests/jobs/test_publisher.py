@@ -52,7 +52,7 @@ async def test_events_are_numbered_from_where_the_job_stood_and_end_with_its_end
     assert isinstance(published[2], FinishedEvent)
 
 
-async def test_a_result_names_who_answered_and_at_which_attempt(broker: RecordingBroker, publisher: Publisher) -> None:
+async def test_a_result_names_its_worker_model_and_attempt(broker: RecordingBroker, publisher: Publisher) -> None:
     job = delivery("a", attempt=3)
     publisher.begin(job)
     await publisher.settle(job, outcomes.Completed(), DONE)
@@ -60,14 +60,14 @@ async def test_a_result_names_who_answered_and_at_which_attempt(broker: Recordin
     assert (result.worker, result.model, result.attempt) == ("w1", "m1", 3)
 
 
-async def test_a_later_attempt_says_restarted(broker: RecordingBroker, publisher: Publisher) -> None:
+async def test_a_later_attempt_publishes_restarted(broker: RecordingBroker, publisher: Publisher) -> None:
     job = delivery("a", attempt=2)
     publisher.begin(job)
     await publisher.settle(job, outcomes.Completed(), DONE)
     assert isinstance(unpack_event(broker.events("a")[0]), RestartedEvent)
 
 
-async def test_a_released_run_that_was_heard_says_restarted_at_the_same_attempt(
+async def test_a_released_run_with_events_publishes_restarted_with_the_same_attempt(
     broker: RecordingBroker, publisher: Publisher
 ) -> None:
     job = delivery("a", attempt=1, next_seq=2)
@@ -152,7 +152,7 @@ async def test_an_ending_does_not_wait_for_events_to_gather(broker: RecordingBro
     running.cancel()
 
 
-async def test_an_ending_does_not_hurry_what_others_say(broker: RecordingBroker) -> None:
+async def test_an_ending_job_does_not_flush_the_events_of_others(broker: RecordingBroker) -> None:
     publisher = Publisher(broker, Identity(worker="w1", model="m1"), interval=60)
     running = asyncio.create_task(publisher.run())
     ends, goes_on = delivery("a"), delivery("b")

@@ -28,7 +28,7 @@ async def all_of(ready: PreparedRecording) -> list[Recording]:
 
 
 class Shelf:
-    """A store with one file, or with a reason to have none."""
+    """A store with one file, or an error in place of it."""
 
     def __init__(self, found: bytes | Exception) -> None:
         self.found = found
@@ -70,7 +70,7 @@ async def test_a_recording_is_lent_the_memory_of_its_frames_alone_while_it_is_us
 
 
 @pytest.mark.parametrize("header", [bytes([0, 0, 0x3E, 0x80]), bytes(4), bytes([0xFF, 0xFF, 0xFF, 0xFF])])
-async def test_a_header_that_lies_or_is_silent_costs_no_memory(studio: Studio, header: bytes) -> None:
+async def test_a_wrong_or_missing_length_in_the_header_costs_no_memory(studio: Studio, header: bytes) -> None:
     long = bytearray(encoded(np.zeros(50 * 16_000, dtype=np.int16), "flac", "flac"))
     long[22:26] = header  # FLAC's number of samples: one second, unknown, or three days
     studio.shelf.found = bytes(long)
@@ -81,7 +81,7 @@ async def test_a_header_that_lies_or_is_silent_costs_no_memory(studio: Studio, h
     assert studio.lent == (0, 0, 0)
 
 
-async def test_packets_that_hold_more_than_they_say_cost_another_decoding(
+async def test_packets_longer_than_their_declared_length_are_decoded_again(
     studio: Studio, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("stoop_worker.jobs.recordings.packed_seconds", lambda *given: 1.0)
@@ -167,7 +167,7 @@ async def test_a_cancelled_caller_waits_for_no_more_than_a_moment_of_decoding(st
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )
-async def test_each_failure_has_its_own_error_and_returns_what_was_lent(
+async def test_each_failure_has_its_own_error_and_returns_its_loans(
     studio: Studio, found: bytes | Exception, error: type[Exception]
 ) -> None:
     studio.shelf.found = found
@@ -177,7 +177,7 @@ async def test_each_failure_has_its_own_error_and_returns_what_was_lent(
     assert studio.lent == (0, 0, 0)
 
 
-async def test_windows_lie_in_the_memory_that_the_engines_process_shares() -> None:
+async def test_windows_are_in_the_memory_shared_with_the_engines_process() -> None:
     shared = SharedPixels(80 * 3000 * 4)
     try:
         with ThreadPoolExecutor(1) as pool:

@@ -44,7 +44,7 @@ async def test_a_cancelled_wait_aborts_in_the_engine_and_late_outputs_are_droppe
     await asyncio.sleep(0)
 
 
-async def test_what_was_in_an_engine_that_ends_ends_with_it_but_not_what_had_been_answered() -> None:
+async def test_requests_end_with_their_engine_unless_already_answered() -> None:
     engine = ScriptedEngine()
     relay = await start(engine)
     runs = [asyncio.create_task(relay.run(Request(name, Caption()), lambda output: None)) for name in "abc"]
@@ -58,7 +58,7 @@ async def test_what_was_in_an_engine_that_ends_ends_with_it_but_not_what_had_bee
     assert (await runs[2]).id == "c"
 
 
-async def test_an_id_comes_again_only_when_the_engine_has_let_go_of_it() -> None:
+async def test_an_id_is_reused_only_after_the_engine_releases_it() -> None:
     engine = ScriptedEngine()
     relay = await start(engine)
     first = asyncio.create_task(relay.run(Request("a", Caption()), lambda output: None))
@@ -74,7 +74,7 @@ async def test_an_id_comes_again_only_when_the_engine_has_let_go_of_it() -> None
 
 
 @pytest.mark.parametrize("cancelled", [False, True])
-async def test_who_waited_for_an_id_loses_nothing_to_who_had_it_before(cancelled: bool) -> None:
+async def test_a_request_that_waited_for_an_id_gets_its_own_outputs(cancelled: bool) -> None:
     engine = ScriptedEngine()
     relay = await start(engine)
     first = asyncio.create_task(relay.run(Request("a", Caption()), lambda output: None))

@@ -11,13 +11,13 @@ PASSING = Failure.of(FailureCode.STORAGE_UNAVAILABLE, "the store is away")
 
 
 @pytest.mark.parametrize("code", [code for code in FailureCode if code not in RETRYABLE])
-def test_what_no_other_attempt_would_help_fails_at_once(code: FailureCode) -> None:
+def test_a_permanent_failure_is_not_retried(code: FailureCode) -> None:
     failure = Failure.of(code, "no")
     assert after_failure(failure, attempt=1, most=3, chance=0.5) == Failed(failure)
 
 
 @pytest.mark.parametrize("code", sorted(RETRYABLE))
-def test_what_may_pass_is_tried_again(code: FailureCode) -> None:
+def test_a_temporary_failure_is_retried(code: FailureCode) -> None:
     failure = Failure.of(code, "not now")
     store = code in (FailureCode.STORAGE_UNAVAILABLE, FailureCode.IMAGE_TIMEOUT, FailureCode.AUDIO_TIMEOUT)
     first = STORE_FIRST_SECONDS if store else FIRST_SECONDS
@@ -46,7 +46,7 @@ def test_delays_double_up_to_the_longest() -> None:
 
 
 @given(attempt=st.integers(1, 99), chance=st.floats(0, 1))
-def test_jobs_that_failed_together_come_back_apart(attempt: int, chance: float) -> None:
+def test_retry_delays_are_drawn_from_the_upper_half(attempt: int, chance: float) -> None:
     longest = after_failure(PASSING, attempt=attempt, most=100, chance=1.0)
     drawn = after_failure(PASSING, attempt=attempt, most=100, chance=chance)
     assert isinstance(longest, Retry)

@@ -126,7 +126,7 @@ async def test_the_fields_of_the_job_reach_the_engine(stage: Stage) -> None:
     assert (stage.engine.requests[0].sampling.temperature, stage.engine.requests[0].sampling.seed) == (0.5, 7)
 
 
-async def test_what_is_no_audio_fails_at_once_with_its_code(stage: Stage) -> None:
+async def test_a_file_that_is_not_audio_fails_at_once_with_its_code(stage: Stage) -> None:
     stage.shelf.found = b"This is a text.\n" * 100
     result = await stage.run(job())
     assert result.failure is not None and result.failure.code is FailureCode.AUDIO_UNDECODABLE

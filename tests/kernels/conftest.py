@@ -9,7 +9,7 @@ import os
 import torch
 
 from stoop_worker.kernels.backend import has_triton
-from tests.support.interpreter import patch_once, skip_unread_checks
+from tests.support.interpreter import keep_types, patch_once, skip_unread_checks
 
 __all__: list[str] = []
 
@@ -19,5 +19,6 @@ if has_triton() and not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
     patch_once()
     skip_unread_checks()
+    keep_types()
 else:
     collect_ignore_glob.append("test_*_kernel.py")

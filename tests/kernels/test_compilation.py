@@ -1,4 +1,4 @@
-"""Kernels that the interpreter runs are kernels that the compiler takes."""
+"""Kernels that run in the interpreter also compile."""
 
 import os
 import subprocess

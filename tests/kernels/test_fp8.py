@@ -1,4 +1,4 @@
-"""fp8: what is stored is near what was given, and products are near the exact ones."""
+"""fp8: stored values are near the given ones, and products are near the exact ones."""
 
 import pytest
 import torch

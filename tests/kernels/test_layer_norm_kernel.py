@@ -27,7 +27,7 @@ def test_normalises(width: int, dtype: torch.dtype) -> None:
     torch.testing.assert_close(kernel.layer_norm(x, weight, bias), expected, rtol=close, atol=close)
 
 
-# the interpreter cuts sums in bfloat16 off, where a device rounds
+# the interpreter truncates sums in bfloat16, and a device rounds them
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize("count", [1, 2])
 def test_sums_are_rounded_one_after_the_other(count: int, dtype: torch.dtype) -> None:

@@ -1,4 +1,4 @@
-"""The kernels of low-rank corrections against their references; what must not be read is NaN."""
+"""The kernels of low-rank corrections against their references; memory that must not be read is NaN."""
 
 import pytest
 import torch

@@ -2,18 +2,19 @@
 must not read.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 
 import pytest
 import torch
 from torch import Tensor
 
-from stoop_worker.kernels.moe import kernel, reference
+from stoop_worker.kernels.moe import kernel, mixture, reference, route
 from stoop_worker.kernels.moe.products import Cut, cuts_for
 from stoop_worker.kernels.moe.routing import Order, sort_pairs
 from stoop_worker.kernels.moe.tiles import sorted_pairs
 from stoop_worker.kernels.moe.weights import ExpertAdapter, ExpertLinear, Routing
+from stoop_worker.kernels.profiling import named_part
 from tests.support.matrices import within
 
 # the interpreter's dot takes no bfloat16
@@ -68,7 +69,7 @@ def test_it_chooses_as_the_reference(count: int, chosen: int, dtype: torch.dtype
     torch.testing.assert_close(found.weights_TK, expected.weights_TK, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
 
 
-def test_a_logit_that_is_no_number_is_never_an_index() -> None:
+def test_a_nan_logit_is_never_used_as_an_index() -> None:
     found = kernel.route(torch.full((2, 6), torch.nan), 3)
     assert found.experts_TK.tolist() == [[0, 1, 2]] * 2
 
@@ -76,16 +77,22 @@ def test_a_logit_that_is_no_number_is_never_an_index() -> None:
 @pytest.mark.parametrize("tokens", [1, 7, 600])
 def test_pairs_are_sorted_by_expert_and_keep_their_order(tokens: int) -> None:
     chosen = torch.stack([torch.randperm(EXPERTS)[:CHOSEN] for _ in range(tokens)]).int()
-    chosen[chosen == 4] = 3  # an expert that nobody chose
+    chosen[chosen == 4] = 3  # an expert that no token chose
     order = sort_pairs(chosen, EXPERTS)
     values, places = chosen.flatten().sort(stable=True)
     assert torch.equal(order.pairs_P.long(), places)
     assert torch.equal(order.starts_E1.long(), torch.searchsorted(values, torch.arange(EXPERTS + 1)))
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE)
-@pytest.mark.parametrize("cut", CUTS, ids=str)
-@pytest.mark.parametrize("tokens", [1, 5, 41])
+@pytest.mark.parametrize(
+    ("tokens", "cut", "dtype"),
+    [
+        (tokens, cut, list(TOLERANCE)[(row + column) % 2])
+        for row, tokens in enumerate([1, 5, 41])
+        for column, cut in enumerate(CUTS)
+    ],
+    ids=str,
+)
 def test_a_mixture_agrees_with_the_reference(tokens: int, cut: Cut, dtype: torch.dtype) -> None:
     x, (up, down) = within(tokens, WIDTH, dtype, margin=4), experts(dtype)
     routing = kernel.route(within(tokens, EXPERTS, dtype, margin=4), CHOSEN)
@@ -154,7 +161,7 @@ def test_all_tokens_may_choose_one_expert() -> None:
     check(kernel.mixture(x, routing, up, down, cut=CUTS[0]), x, routing, up, down)
 
 
-def test_no_tokens_are_no_launch() -> None:
+def test_no_tokens_launch_no_kernel() -> None:
     routing = kernel.route(torch.zeros(0, EXPERTS), CHOSEN)
     assert kernel.mixture(torch.zeros(0, WIDTH), routing, *experts(torch.float32)).shape == (0, WIDTH)
 
@@ -170,3 +177,29 @@ def test_the_grid_has_room_for_every_split_of_the_pairs(counts: list[int]) -> No
     needed = sum(-(-count // PAIRS) for count in counts)
     order = Order(torch.empty(sum(counts), dtype=torch.int32), torch.empty(0), 1)
     assert needed <= sorted_pairs(order, order.pairs_P).most(PAIRS, len(counts))
+
+
+def traced(work: Callable[[], object]) -> list[str]:
+    """Return the names of the parts of the work, in the order in which they begin."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        work()
+    named = [event for event in profiler.events() if event.name.startswith("stoop.")]
+    return [event.name for event in sorted(named, key=lambda event: event.time_range.start)]
+
+
+def test_a_trace_names_each_launch_of_the_experts() -> None:
+    up, down = experts(torch.float32)
+    x, logits = torch.randn(3, WIDTH), torch.randn(3, EXPERTS)
+    chosen = reference.route(logits, CHOSEN)
+    launches = ["stoop.experts.up", "stoop.experts.down"]
+    assert traced(lambda: kernel.mixture(x, chosen, up, down)) == [*launches, "stoop.experts.sum"]
+    sorting = ["stoop.experts.sort", *launches]
+    assert traced(lambda: kernel.expert_outputs(x, chosen, up, down, most_unsorted=0)) == sorting
+    whole = ["stoop.experts.route", "stoop.experts"]
+    assert traced(lambda: mixture(x, route(logits, CHOSEN), up, down)) == whole
+
+
+def test_parts_have_no_names_while_nothing_is_traced() -> None:
+    assert named_part("stoop.one") is named_part("stoop.other"), "no range is made"
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
+        assert isinstance(named_part("stoop.one"), torch.profiler.record_function)

@@ -28,7 +28,7 @@ def test_every_token_attends_to_its_own_text(heads: int, key_heads: int, dim: in
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_rows_behind_the_last_text_do_no_harm() -> None:
+def test_rows_after_the_last_text_do_no_harm() -> None:
     q, k, v = rows_of(24, 2, 2, 16)
     starts = torch.tensor([0, 10, 20, 20]).int()
     for rows in (q, k, v):

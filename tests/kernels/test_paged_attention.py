@@ -128,7 +128,7 @@ def test_nothing_is_asked_of_the_device(batch: list[Sequence]) -> None:
 
 
 @pytest.mark.parametrize("batch", [[Sequence(37, 37, 30), Sequence(9, 2, 0)], [Sequence(37, 1, 30), Sequence(9, 1, 0)]])
-def test_a_float8_pool_says_about_the_same(batch: list[Sequence]) -> None:
+def test_a_float8_pool_gives_nearly_the_same_attention(batch: list[Sequence]) -> None:
     case = Case(batch, 4, torch.float32, seed=5)
     found = paged_attention(case.queries, case.pool.to(torch.float8_e4m3fn), case.layout)
     torch.testing.assert_close(found.double(), case.expected(), rtol=0, atol=0.2)
@@ -170,7 +170,7 @@ def test_writing_changes_no_other_slot() -> None:
     assert pool[1].sum(dim=(-1, -2)).tolist() == [[32, 0], [0, 0], [0, 32]]
 
 
-def test_what_has_no_slot_is_not_written() -> None:
+def test_a_token_without_a_slot_is_not_written() -> None:
     pool = torch.zeros(2, 3, 2, HEADS, HEAD_DIM)
     ones = torch.ones(3, HEADS, HEAD_DIM)
     write_kv(ones, ones, pool, torch.tensor([-1, 2, -1]))

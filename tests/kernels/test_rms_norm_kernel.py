@@ -28,7 +28,7 @@ def test_normalises(width: int, dtype: torch.dtype) -> None:
     torch.testing.assert_close(found, expected, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
 
 
-# the interpreter cuts sums in bfloat16 off, where a device rounds
+# the interpreter truncates sums in bfloat16, and a device rounds them
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 @pytest.mark.parametrize("count", [1, 2])
 def test_sums_are_rounded_one_after_the_other(count: int, dtype: torch.dtype) -> None:
@@ -58,6 +58,6 @@ def test_leading_dims_and_strides_are_free() -> None:
     torch.testing.assert_close(found, reference.rms_norm(strided, weight, epsilon=EPSILON), rtol=1e-5, atol=1e-5)
 
 
-def test_no_rows_are_no_launch() -> None:
+def test_no_rows_launch_no_kernel() -> None:
     summed, normed = kernel.add_rms_norm(torch.zeros(0, 8), (torch.zeros(0, 8),), torch.ones(8), epsilon=EPSILON)
     assert summed.shape == normed.shape == (0, 8)

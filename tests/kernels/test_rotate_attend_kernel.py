@@ -45,7 +45,7 @@ def poisoned(rows: int, dtype: torch.dtype) -> Tensor:
     ],
     ids=str,
 )
-def test_it_does_what_the_others_do(
+def test_it_equals_the_separate_kernels(
     ranges: Ranges, held: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kernel, "_HELD", held)
@@ -123,7 +123,7 @@ def grouped_rows(rows: int, group: int, dtype: torch.dtype) -> Tensor:
     ],
     ids=str,
 )
-def test_grouped_heads_do_what_the_others_do(
+def test_grouped_heads_equal_the_separate_kernels(
     ranges: Ranges,
     held: int,
     group: int,
@@ -176,7 +176,7 @@ def test_grouped_heads_read_a_float8_pool_as_it_was_stored() -> None:
     assert torch.equal(pools[1].float().nan_to_num(0), pools[0].float().nan_to_num(0))
 
 
-def test_no_rows_are_no_launch() -> None:
+def test_no_rows_launch_no_kernel() -> None:
     case = Case([Sequence(5, 1, 0)], 4, torch.float32, seed=3)
     places = grouped_places(case, axes=1, rotary=HEAD_DIM)
     none = replace(places, positions=places.positions[:0], slots_T=places.slots_T[:0])

@@ -21,5 +21,5 @@ def test_it_agrees_with_the_reference(rows: int, heads: int, channels: int, dtyp
     assert torch.equal(found[:, 2], values)
 
 
-def test_no_rows_are_no_launch() -> None:
+def test_no_rows_launch_no_kernel() -> None:
     kernel.rotate_heads(torch.zeros(0, 3, 2, 8), torch.zeros(0, 4, 2))

@@ -48,7 +48,7 @@ def test_the_mlp_beside_it_goes_through_gelu_and_touches_no_other_column() -> No
 
 
 @pytest.mark.parametrize("value", [1000.0, -1000.0])
-def test_a_float8_pool_takes_what_it_can_hold(value: float) -> None:
+def test_values_beyond_float8_are_clamped_to_its_range(value: float) -> None:
     pool = empty_pool(torch.float8_e4m3fn)
     qkv = torch.full((3, 3 * WIDTH), value)
     rotate_write(qkv, Places(torch.zeros(3, dtype=torch.int64), TABLE, SLOTS), pool)

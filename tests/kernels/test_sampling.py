@@ -30,7 +30,7 @@ def test_top_p_keeps_the_token_that_crosses_it(top_p: float, kept: list[float]) 
 
 
 @pytest.mark.parametrize(("top_p", "kept"), [(0.3, 1), (0.4, 4), (0.7, 4), (0.9, 4), (0.99, 5)])
-def test_what_is_as_likely_as_the_token_that_crosses_stays_with_it(top_p: float, kept: int) -> None:
+def test_tokens_as_likely_as_the_last_one_within_top_p_are_kept(top_p: float, kept: int) -> None:
     probabilities = torch.tensor([[0.2, 0.03125, 0.2, 0.36875, 0.2, 0.0]], dtype=torch.float64)
     assert (top_p_filter(probabilities, torch.tensor([top_p]).double())[0] > 0).sum() == kept
 
@@ -38,8 +38,8 @@ def test_what_is_as_likely_as_the_token_that_crosses_stays_with_it(top_p: float,
 @pytest.mark.parametrize(
     ("top_p", "shares"), [(0.3, [1]), (0.5, [0.625, 0.375]), (0.9, [0.5263, 0.3158, 0.1579]), (1.0, PROBABILITIES)]
 )
-def test_what_is_kept_is_drawn_in_its_renormalised_share(top_p: float, shares: list[float]) -> None:
-    order = [2, 0, 3, 1]  # ids in no order of likelihood
+def test_kept_tokens_are_drawn_by_their_renormalised_probabilities(top_p: float, shares: list[float]) -> None:
+    order = [2, 0, 3, 1]  # not in order of likelihood
     probabilities = [0.0] * 4
     for token, probability in zip(order, PROBABILITIES, strict=True):
         probabilities[token] = probability
@@ -98,7 +98,7 @@ def test_a_suppressed_token_is_never_drawn() -> None:
     assert ids.tolist() == [1, 1, 1]
 
 
-def test_a_row_may_not_choose_what_is_suppressed_for_it() -> None:
+def test_a_row_never_chooses_its_suppressed_tokens() -> None:
     logits = torch.tensor([[9.0, 5.0, 1.0]]).expand(5, -1)
     suppressed = torch.tensor([[-1, -1], [0, -1], [-1, 0], [1, 0], [0, 0]], dtype=torch.int32)
     for temperature in (0.0, 0.01):
@@ -121,22 +121,22 @@ def test_the_least_temperature_is_sampled_without_overflow() -> None:
     assert sample(logits, least, torch.ones(2), torch.tensor([0.1, 0.9])).tolist() == [0, 1]
 
 
-def test_a_temperature_beyond_float32_draws_evenly_from_what_is_not_suppressed() -> None:
+def test_a_temperature_beyond_float32_draws_evenly_from_the_allowed_tokens() -> None:
     logits = torch.tensor([[0.0, 5.0, -float("inf"), 1.0]]).expand(3, -1)
     hot = torch.full((3,), 1e300, dtype=torch.float64)
     assert sample(logits, hot, torch.ones(3), torch.tensor([0.1, 0.5, 0.9])).tolist() == [0, 1, 3]
 
 
 @pytest.mark.parametrize(("top_k", "kept"), [(0, 5), (1, 1), (2, 4), (3, 4), (4, 4), (5, 5), (9, 5)])
-def test_top_k_keeps_what_is_as_likely_as_the_last_of_the_k(top_k: int, kept: int) -> None:
+def test_top_k_keeps_tokens_as_likely_as_the_last_one(top_k: int, kept: int) -> None:
     logits = torch.tensor([[1.0, 3.0, 1.0, -2.0, 1.0]])
     assert torch.isfinite(top_k_filter(logits, torch.tensor([top_k]).int())[0]).sum() == kept
 
 
-def test_top_p_is_a_share_of_what_top_k_leaves() -> None:
+def test_top_p_is_a_share_of_the_tokens_that_top_k_keeps() -> None:
     evenly = (torch.arange(1000) + 0.5) / 1000
     logits = torch.tensor([0.4, 0.3, 0.2, 0.1]).log().expand(1000, -1)
-    # of the two likeliest the first has 0.571: alone enough for 0.5, but not of the whole
+    # the first has 0.571 of the two likeliest, which is enough for 0.5, but less of the whole
     limits = Limits(top_ks_B=torch.full((1000,), 2).int())
     ids = sample(logits, torch.ones(1000), torch.full((1000,), 0.5), evenly, limits)
     assert set(ids.tolist()) == {0}

@@ -37,9 +37,17 @@ def limits_of(vocabulary: int, suppressed: torch.Tensor, seed: int) -> Limits:
     )
 
 
-@pytest.mark.parametrize(("vocabulary", "cols"), [(1, 16), (3, 16), (300, 16), (1000, 256), (512, 32)])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_it_draws_what_the_reference_draws(vocabulary: int, cols: int, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(
+    ("vocabulary", "cols", "dtype"),
+    [
+        (1, 16, torch.float32),
+        (3, 16, torch.bfloat16),
+        (300, 16, torch.bfloat16),
+        (1000, 256, torch.float32),
+        (512, 32, torch.bfloat16),
+    ],
+)
+def test_it_draws_the_same_ids_as_the_reference(vocabulary: int, cols: int, dtype: torch.dtype) -> None:
     logits, *rules, suppressed = asked(vocabulary, seed=1)
     limits = Limits(suppressed) if vocabulary > 3 else None
     found = sample(logits.to(dtype), *rules, limits, Shape(cols, warps=4))
@@ -52,7 +60,7 @@ def test_the_lowest_of_the_largest_and_all_that_are_as_likely() -> None:
     assert sample(logits, *rules).tolist() == [1, 1, 2, 4]
 
 
-def test_rows_may_lie_apart() -> None:
+def test_rows_may_be_strided() -> None:
     logits, *rules, suppressed = asked(100, seed=2)
     wide = torch.full((ROWS, 130), 1e9)
     wide[:, :100] = logits
@@ -68,8 +76,7 @@ def test_the_ends_of_the_range_draw_the_first_and_the_last(uniform: float) -> No
     assert ends.tolist() == [77 if uniform == 0 else 611]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("vocabulary", [300, 1000])
+@pytest.mark.parametrize(("vocabulary", "dtype"), [(300, torch.float32), (1000, torch.bfloat16), (300, torch.float16)])
 def test_limits_of_every_kind(vocabulary: int, dtype: torch.dtype) -> None:
     logits, *rules, suppressed = asked(vocabulary, seed=3)
     limits = limits_of(vocabulary, suppressed, seed=4)
@@ -80,11 +87,11 @@ def test_limits_of_every_kind(vocabulary: int, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize(
     ("kinds", "dtype", "count"),
     [
-        ("all", torch.bfloat16, 20),
-        ("all", torch.float32, 10),
+        ("all", torch.bfloat16, 8),  # 8 rows have every temperature, top_p, top_k and mask
+        ("all", torch.float32, 5),
         ("all", torch.float16, 5),
-        ("suppressed", torch.bfloat16, 10),
-        ("none", torch.bfloat16, 10),
+        ("suppressed", torch.bfloat16, 5),
+        ("none", torch.bfloat16, 8),
     ],
 )
 def test_a_row_of_several_chunks(kinds: str, dtype: torch.dtype, count: int) -> None:
@@ -99,7 +106,7 @@ def test_a_row_of_several_chunks(kinds: str, dtype: torch.dtype, count: int) -> 
     assert torch.equal(found, reference.sample(rows, *rules, limits))
 
 
-def test_equal_logits_lie_in_several_chunks() -> None:
+def test_equal_logits_may_be_in_several_chunks() -> None:
     logits = torch.full((4, 200), -1.0)
     logits[:, [70, 71, 190]] = 7.0
     rules = torch.tensor([0.0, 1.0, 1.0, 1.0]), torch.full((4,), 0.1), torch.tensor([0.9, 0.1, 0.5, 0.9])
@@ -124,7 +131,7 @@ def test_a_row_of_a_real_vocabulary() -> None:
 
 
 @pytest.mark.parametrize("launch", [sample, sample_wide])
-def test_no_rows_are_no_launch(launch: Callable[..., torch.Tensor]) -> None:
+def test_no_rows_launch_no_kernel(launch: Callable[..., torch.Tensor]) -> None:
     none = torch.zeros(0)
     assert launch(torch.zeros(0, 300), none, none, none).shape == (0,)
 

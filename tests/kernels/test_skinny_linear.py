@@ -64,7 +64,7 @@ def test_a_pre_norm_mlp_is_a_gated_product_and_a_sum_with_the_next_norm() -> Non
     torch.testing.assert_close(following, functional.rms_norm(x + inner @ down.T, (7,), norm, 1e-5))
 
 
-def test_what_is_added_is_rounded_once_before_it_is_added() -> None:
+def test_the_sum_of_the_parts_is_rounded_once_before_the_addition() -> None:
     # bfloat16's numbers lie 2 apart from 256 on: 1.5 takes x to the next, and each of its three terms alone is lost
     x, bias = torch.full((1, 1), 256.0, dtype=torch.bfloat16), torch.full((1,), 0.5, dtype=torch.bfloat16)
     assert add_parts(x, torch.full((2, 1, 1), 0.5), bias).item() == 258

@@ -75,7 +75,7 @@ def test_other_sizes_go_to_torch(rows: int, out: int, width: int, dtype: torch.d
     assert torch.equal(parts, reference.split_linear(x, weight))
 
 
-def test_columns_may_lie_apart() -> None:
+def test_columns_may_be_strided() -> None:
     x, weight, bias = (torch.randn(128, count).T for count in (3, 128, 1))
     exact = reference.skinny_linear(x, weight, bias[0])
     check(products.skinny_linear(x, weight, bias[0]), exact, torch.float32)

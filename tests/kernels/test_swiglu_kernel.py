@@ -5,7 +5,7 @@ import torch
 
 from stoop_worker.kernels.swiglu import kernel, reference
 
-# the exponential of a large negative gate is infinite, whose inverse is the 0 that is wanted
+# the exponential of a large negative gate is infinite, and its inverse is the expected 0
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered in exp")
 
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}
@@ -28,5 +28,5 @@ def test_large_gates_neither_overflow_nor_vanish() -> None:
         torch.testing.assert_close(found, torch.tensor([[0.0, 240.0]]))
 
 
-def test_no_rows_are_no_launch() -> None:
+def test_no_rows_launch_no_kernel() -> None:
     assert kernel.swiglu(torch.zeros(0, 8)).shape == (0, 4)

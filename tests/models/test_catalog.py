@@ -26,7 +26,7 @@ def test_a_revision_that_is_asked_for_wins() -> None:
     assert CATALOG.choose("moondream2", "2025-04-14").revision == "2025-04-14"
 
 
-def test_a_folder_is_itself_whatever_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_is_used_as_it_is_whatever_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "moondream2").mkdir()
     monkeypatch.chdir(tmp_path)
     chosen = CATALOG.choose("moondream2")
@@ -37,7 +37,7 @@ def test_the_catalog_caps_the_context_of_its_models() -> None:
     assert (CATALOG.choose("moondream2").context, CATALOG.choose("somebody/else").context) == (2048, 32_768)
 
 
-def test_what_the_catalog_does_not_know_is_left_as_it_is() -> None:
+def test_a_model_outside_the_catalog_is_left_unchanged() -> None:
     chosen = CATALOG.choose("somebody/else", "abc")
     assert (chosen.source, chosen.revision, chosen.name) == ("somebody/else", "abc", None)
 

@@ -39,6 +39,6 @@ def test_an_architecture_that_no_family_runs_is_refused_with_those_that_are_know
         load_model(folder, OPTIONS)
 
 
-def test_a_family_can_be_told_to_compute_in_float8(folder: Path) -> None:
+def test_a_family_can_be_loaded_with_float8_linears(folder: Path) -> None:
     model = load_model(folder, LoadOptions(torch.device("cpu"), torch.float32, fp8_linears=True))
     assert isinstance(model, MoondreamFamily)

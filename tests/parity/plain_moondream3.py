@@ -1,4 +1,4 @@
-"""Moondream 3's text and region model once more, token by token, from the formulas alone.
+"""Moondream 3's text and region model in plain code, token by token, from the formulas alone.
 
 It shares nothing with the product but the names of the tensors. x and hidden are (tokens, dim).
 """

@@ -80,7 +80,7 @@ def test_likeliest_tokens(golden: Golden) -> None:
     agrees(values, [2.1772, 1.8406, 1.5747, 1.4821, 1.4801])
 
 
-def test_one_call_gives_what_two_calls_with_a_cache_give(golden: Golden, model: Moondream) -> None:
+def test_one_call_equals_two_calls_with_a_cache(golden: Golden, model: Moondream) -> None:
     weights, config = model.weights.text, model.config.text
     tokens = text.embed(torch.tensor([0, *PROMPT]), weights)
     x = torch.cat((tokens[:1], golden.embeddings, tokens[1:]))

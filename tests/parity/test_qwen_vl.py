@@ -8,8 +8,6 @@ import pytest
 import torch
 from PIL import Image as Pillow
 from torch import Tensor
-from transformers import AutoModelForImageTextToText
-from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from stoop_worker.engine.config import EngineConfig
 from stoop_worker.engine.engine import Engine
@@ -56,6 +54,8 @@ def family(folder: Path) -> QwenVLFamily:
 
 @pytest.fixture(scope="module")
 def oracle(folder: Path) -> Any:
+    from transformers import AutoModelForImageTextToText
+
     model = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
     return model.eval()
 
@@ -74,6 +74,9 @@ def media_of(chat: Chat, rule: PatchRule) -> tuple[Media, ...]:
 
 @pytest.mark.parametrize("number", range(len(SIZES)))
 def test_pixels_are_those_of_transformers_to_the_level(family: QwenVLFamily, number: int) -> None:
+    # it imports much, and only this process needs it
+    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
     config = family._config.vision
     processor = Qwen2VLImageProcessorPil(
         size={"shortest_edge": config.rule.min_pixels, "longest_edge": config.rule.max_pixels},

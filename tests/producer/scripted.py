@@ -43,6 +43,7 @@ class ScriptedTransport:
         self.states: dict[str, str] = {}
         self.closed = 0
         self.records = [WorkerRecord(lanes=("interactive", "bulk"))]
+        self.lapsed: list[WorkerRecord] = []
         self.looks = 0
         self._channels: dict[str, list[asyncio.Queue[bytes | None]]] = defaultdict(list)
 
@@ -102,6 +103,9 @@ class ScriptedTransport:
     async def workers(self, partition: int = 0) -> list[WorkerRecord]:
         self.looks += 1
         return self.records
+
+    async def registered(self, partition: int = 0) -> list[tuple[WorkerRecord, bool]]:
+        return [(record, record not in self.lapsed) for record in [*self.records, *self.lapsed]]
 
     async def log(self, job_id: str, after: int = -1) -> list[bytes]:
         return [packed for packed in self.logs[job_id] if unpack_event(packed).seq > after]
@@ -179,5 +183,5 @@ def completed(job_id: str, skill: Skill, output: Output) -> Result:
 
 
 def failing(failure: Failure) -> Script:
-    """A worker that fails every job so."""
+    """A worker that fails every job with this failure."""
     return lambda job: [QueuedEvent(id=job.id, seq=0), FailedEvent(id=job.id, seq=1, attempt=1, failure=failure)]

@@ -20,7 +20,7 @@ def test_variables_are_read_and_arguments_win(monkeypatch: pytest.MonkeyPatch) -
     assert (config.lane, config.bucket, config.s3_path_style) == ("bulk", "scans", True)
 
 
-def test_an_empty_variable_is_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STOOP_BUCKET", "")
     assert ProducerConfig().bucket is None
 
@@ -41,20 +41,20 @@ def test_an_empty_variable_is_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"bukket": "photos"}, "bukket"),
     ],
 )
-def test_what_is_wrong_is_named_without_its_value(values: dict[str, Any], message: str) -> None:
+def test_an_invalid_setting_is_named_without_its_value(values: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message) as raised:
         ProducerConfig(**values)
     assert "hunter2" not in str(raised.value)
     assert "Value error" not in str(raised.value)
 
 
-def test_the_password_is_in_no_text() -> None:
+def test_no_text_contains_the_password() -> None:
     config = ProducerConfig(redis_url="rediss://user:hunter2@redis.example:6380/1?password=hunter2")
     assert "hunter2" not in repr(config) + str(config) + config.redis_address
     assert config.redis_address == "rediss://redis.example:6380/1"
 
 
-def test_a_copy_has_what_was_replaced_and_is_checked() -> None:
+def test_a_copy_has_the_replaced_fields_and_is_checked() -> None:
     config = ProducerConfig(redis_url="redis://:secret@h/0", lane="bulk")
     copy = config.replace(lane=None, timeout_seconds=5.0)
     assert (copy.lane, copy.timeout_seconds, copy.redis_url) == ("bulk", 5.0, config.redis_url)
@@ -62,7 +62,7 @@ def test_a_copy_has_what_was_replaced_and_is_checked() -> None:
         config.replace(timeout_seconds=-1)
 
 
-def test_where_images_may_lie_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_allowed_places_of_images_are_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STOOP_ALLOWED_BUCKETS", "photos, acme=scans/2026")
     allowed = ProducerConfig().allowed
     assert allowed.permits("photos/a", None)

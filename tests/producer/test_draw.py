@@ -50,7 +50,7 @@ def test_text_is_written_below_the_image(output: Output) -> None:
     assert below.convert("L").getextrema()[0] < 64
 
 
-def test_what_is_no_image_cannot_be_drawn_on() -> None:
+def test_a_file_that_is_not_an_image_cannot_be_drawn_on() -> None:
     with pytest.raises(ImageUnreadable):
         draw_output(b"nothing", Output(answer="x"))
 

@@ -61,7 +61,7 @@ def client(transport: Interrupting) -> Iterator[Client]:
 
 
 def within(call: Callable[[], Any]) -> Any:
-    """Call in another thread; a call that never returns is a failure and holds nothing up."""
+    """Call in another thread; a call that never returns is a failure, and blocks nothing."""
     outcome: Future[Any] = Future()
 
     def run() -> None:
@@ -176,7 +176,7 @@ def forked(call: Callable[[], Any]) -> str:
         child.join()
 
 
-def test_a_forked_child_connects_anew(redis_url: str) -> None:
+def test_a_forked_child_opens_its_own_connection(redis_url: str) -> None:
     with Client(redis_url=redis_url) as client:
         job_id = client.submit(client.prepare("query", question="how many?"))
         assert forked(lambda: client.state(job_id)) == "<State.QUEUED: 'queued'>"

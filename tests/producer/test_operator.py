@@ -36,7 +36,7 @@ async def operator(redis_url: str) -> AsyncIterator[RedisOperator]:
 
 
 async def bury(queue: OnRedis, *job_ids: str, lane: str = "interactive", tenant: str | None = None) -> None:
-    """Let the jobs die, as a worker does."""
+    """Make the jobs dead letters, as a worker does."""
     broker = queue.broker("undertaker")
     await broker.open()
     await queue.transport().submit([new_job(id=job_id, lane=lane, tenant=tenant) for job_id in job_ids])
@@ -49,7 +49,7 @@ async def put_letter(queue: OnRedis, **fields: str) -> str:
     return str(await queue.call("XADD", names.dead(), "*", *flat))
 
 
-async def test_an_empty_queue_has_nothing_of_anything(operator: RedisOperator) -> None:
+async def test_an_empty_queue_has_zero_counts(operator: RedisOperator) -> None:
     status = await operator.status(LANES)
     assert [(lane.lane, lane.waiting, lane.in_flight, lane.oldest_seconds) for lane in status.lanes] == [
         ("interactive", 0, 0, None),
@@ -59,7 +59,7 @@ async def test_an_empty_queue_has_nothing_of_anything(operator: RedisOperator) -
     assert status.quarantined == {"small": 0, "alone": 0}
 
 
-async def test_what_waits_and_what_runs_are_told_apart(queue: OnRedis, operator: RedisOperator) -> None:
+async def test_waiting_and_running_jobs_are_counted_apart(queue: OnRedis, operator: RedisOperator) -> None:
     await queue.transport().submit([new_job(lane="bulk") for _ in range(5)])
     broker = queue.broker()
     await broker.open()
@@ -82,7 +82,7 @@ async def test_the_oldest_is_the_oldest_that_waits(queue: OnRedis, operator: Red
     assert bulk.oldest_seconds is not None and 19 <= bulk.oldest_seconds <= 25
 
 
-async def test_what_was_given_back_waits(queue: OnRedis, operator: RedisOperator) -> None:
+async def test_a_job_taken_over_is_waiting_again(queue: OnRedis, operator: RedisOperator) -> None:
     await queue.transport().submit([new_job() for _ in range(5)])
     heir = queue.broker("heir")
     await heir.open()
@@ -123,7 +123,7 @@ async def test_jobs_outside_the_lanes_are_named_and_shown(queue: OnRedis, operat
     assert await operator.packed("nobody") == b""
 
 
-async def test_what_others_wrote_to_a_job_is_no_error(queue: OnRedis, operator: RedisOperator) -> None:
+async def test_foreign_values_in_a_job_are_not_an_error(queue: OnRedis, operator: RedisOperator) -> None:
     await queue.call("ZADD", names.delayed(), "inf", "far")
     [far] = await operator.held(LANES, 10)
     assert (far.job_id, far.place) == ("far", "delayed")
@@ -147,7 +147,7 @@ async def test_attempts_are_kept_until_the_job_is_redriven(queue: OnRedis, opera
     assert not [name for name in await operator.job("poison") if ":" in name]
 
 
-async def test_a_dead_letter_tells_its_job_and_its_failure(queue: OnRedis, operator: RedisOperator) -> None:
+async def test_a_dead_letter_has_its_job_and_its_failure(queue: OnRedis, operator: RedisOperator) -> None:
     await bury(queue, "poison", lane="bulk")
     [letter] = await operator.letters(10)
     assert (letter.job_id, letter.lane, letter.attempt, letter.code) == ("poison", "bulk", 1, "worker_lost")
@@ -192,7 +192,7 @@ async def test_failures_are_the_letters_without_their_jobs(
         {"id": "\udcff".encode("utf-8", "surrogateescape").decode("latin-1"), "failure": '{"code": 7}'},
     ],
 )
-async def test_a_letter_that_says_nothing_of_use_is_listed(
+async def test_a_letter_without_usable_fields_is_listed(
     queue: OnRedis, operator: RedisOperator, fields: dict[str, str]
 ) -> None:
     entry = await put_letter(queue, **fields)
@@ -215,12 +215,10 @@ async def test_a_redriven_job_runs_as_if_just_submitted(queue: OnRedis, operator
     assert await broker.settle([ending(again, Completed())]) == [True]
     assert await transport.state("poison") == "completed"
     seqs = [json.loads(event)["seq"] for event in await transport.log("poison") if event.startswith(b"{")]
-    assert seqs == [0], "the log begins anew; the ending of this test is no JSON"
+    assert seqs == [0], "the log starts over; the ending of this test is no JSON"
 
 
-async def test_what_spoiled_the_first_log_does_not_follow_a_redriven_job(
-    queue: OnRedis, operator: RedisOperator
-) -> None:
+async def test_a_redriven_job_starts_with_a_clean_log(queue: OnRedis, operator: RedisOperator) -> None:
     broker = queue.broker("undertaker")
     await broker.open()
     await queue.transport().submit([new_job(id="poison")])
@@ -270,7 +268,7 @@ async def test_a_letter_goes_back_to_a_lane_workers_know(
     assert await queue.depth(goes_to) == 1
 
 
-async def test_what_was_no_job_goes_back_as_it_came(queue: OnRedis, operator: RedisOperator) -> None:
+async def test_a_malformed_job_is_redriven_unchanged(queue: OnRedis, operator: RedisOperator) -> None:
     await put_letter(queue, id="1-1", lane="bulk", attempt="1", worker="w", failure="{}", j="{ not json")
     await operator.redrive(await operator.letters(1))
     [[_, fields]] = await queue.call("XRANGE", names.lane("bulk"), "-", "+")
@@ -308,7 +306,7 @@ async def test_nothing_is_claimed_from_a_paused_lane(queue: OnRedis, operator: R
     assert [delivery.lane for delivery in await broker.take(4)] == ["bulk"]
 
 
-async def test_partitions_are_looked_at_apart(queue: OnRedis, operator: RedisOperator) -> None:
+async def test_each_partition_is_counted_separately(queue: OnRedis, operator: RedisOperator) -> None:
     await queue.transport().submit([new_job(id=names.new_id(3))])
     assert (await operator.status(LANES, 3)).held == 1
     assert (await operator.status(LANES, 0)).held == 0
@@ -364,7 +362,7 @@ async def test_every_lane_that_exists_is_named_also_one_that_no_worker_serves(
     ]
 
 
-async def test_what_is_in_a_model_s_quarantine_is_counted_apart(queue: OnRedis, operator: RedisOperator) -> None:
+async def test_jobs_in_the_quarantine_of_a_model_are_counted_apart(queue: OnRedis, operator: RedisOperator) -> None:
     broker = queue.broker(models=("qwen3",))
     await broker.open()
     await queue.transport().submit([new_job(model="qwen3") for _ in range(3)])

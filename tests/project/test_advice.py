@@ -28,7 +28,7 @@ def sources() -> Iterator[Path]:
 
 @cache
 def texts_of(path: Path) -> tuple[str, ...]:
-    """Every piece of text in a module but its docstrings."""
+    """Every piece of text in a module except its docstrings."""
     tree = ast.parse(path.read_text("utf-8"))
     docs = {
         id(node.body[0].value)
@@ -69,7 +69,7 @@ def test_no_message_names_a_flag_that_does_not_exist() -> None:
     assert {flag: place for flag, place in named.items() if flag not in known} == {}
 
 
-def test_no_message_names_a_variable_that_nobody_reads() -> None:
+def test_every_variable_named_in_a_message_is_read() -> None:
     configured = {
         f"STOOP_{field.upper()}" for config in (ProducerConfig, WorkerConfig) for field in config.model_fields
     }

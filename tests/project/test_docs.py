@@ -64,7 +64,7 @@ def test_a_search_finds(site: Path, words: str) -> None:
 
 @pytest.fixture(scope="module")
 def messages() -> str:
-    """The page of messages, which is read out of all the code."""
+    """The page of messages, which is made from all the code."""
     return messages_page(ROOT)
 
 

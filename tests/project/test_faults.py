@@ -1,4 +1,4 @@
-"""Every test that the table of faults names is there."""
+"""Every test that the table of faults names exists."""
 
 import ast
 import re

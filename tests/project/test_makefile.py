@@ -36,7 +36,7 @@ pytestmark = pytest.mark.skipif(MAKE is None, reason="no make on this machine")
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """The Makefile alone, on a machine with a few tools and no Python but the one a test puts in `tools`."""
+    """The Makefile alone, on a machine with a few tools and only the Python that a test puts in `tools`."""
     shutil.copy(ROOT / "Makefile", tmp_path)
     (tmp_path / "pyproject.toml").touch()
     tools = tmp_path / "tools"
@@ -94,7 +94,7 @@ def test_a_changed_project_is_installed_again(clone: Path) -> None:
     assert [call.split()[0] for call in calls(clone)] == ["pip", "stoop"]
 
 
-def test_what_the_tests_need_is_all_that_the_demo_needs(clone: Path) -> None:
+def test_the_packages_of_the_tests_are_enough_for_the_demo(clone: Path) -> None:
     put_python(clone, PYTHON)
     make(clone, "test")
     calls(clone)
@@ -123,7 +123,7 @@ def test_a_failed_install_fails_and_is_tried_again(clone: Path) -> None:
     assert not (clone / "calls").exists()
 
 
-def test_an_old_python_is_refused_with_what_to_do(clone: Path) -> None:
+def test_an_old_python_is_refused_with_advice(clone: Path) -> None:
     put_python(clone, OLD_PYTHON)
     refused = make(clone, "demo")
     assert refused.returncode != 0
@@ -133,7 +133,7 @@ def test_an_old_python_is_refused_with_what_to_do(clone: Path) -> None:
     assert not (clone / ".venv").exists()
 
 
-def test_a_newer_python_beside_an_old_one_is_found(clone: Path) -> None:
+def test_a_newer_python_is_found_beside_an_old_one(clone: Path) -> None:
     put_python(clone, OLD_PYTHON)
     newer = clone / "tools" / "python3.12"
     newer.write_text(PYTHON)

@@ -19,7 +19,7 @@ FOLDERS = [module for module in modules() if module.path.endswith("__init__.py")
 
 
 @pytest.mark.parametrize("module", FOLDERS, ids=lambda module: str(Path(module.path).parent))
-def test_a_map_names_every_file_of_its_folder_and_no_other(module: Module) -> None:
+def test_a_map_names_exactly_the_files_of_its_folder(module: Module) -> None:
     folder, named = (ROOT / module.path).parent, mapped(module)
     mentioned = set(re.findall(r"\w+(?:\.py|\.lua|/)", ast.get_docstring(module.tree) or ""))
     scripts = {path.name for path in folder.glob("scripts/*.lua")}

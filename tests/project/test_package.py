@@ -1,4 +1,4 @@
-"""`pip install` installs the three packages with all files that they read at run time, and no more."""
+"""`pip install` installs the three packages with all files that they read at run time, and no others."""
 
 import os
 import re

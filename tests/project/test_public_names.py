@@ -15,17 +15,17 @@ def test_no_name_is_listed_twice(module: Module) -> None:
 
 
 @pytest.mark.parametrize("module", PLAIN, ids=lambda module: module.path)
-def test_a_module_lists_what_it_defines(module: Module) -> None:
+def test_a_module_lists_its_public_names(module: Module) -> None:
     assert module.listed is not None, "give it an __all__"
     assert module.defined - set(module.listed) == set(), "what is not listed wants a leading underscore"
     assert set(module.listed) - module.defined - module.imported == set(), "what is listed is not there"
 
 
 @pytest.mark.parametrize("module", FRONTS, ids=lambda module: module.path)
-def test_a_package_lists_what_it_gathers(module: Module) -> None:
+def test_a_package_lists_its_imported_names(module: Module) -> None:
     assert set(module.listed or []) == module.imported
 
 
 @pytest.mark.parametrize("package", ["schemas/stoop_schemas", "producer/stoop", "worker/stoop_worker"])
-def test_a_package_tells_that_it_is_typed(package: str) -> None:
+def test_a_package_is_marked_as_typed(package: str) -> None:
     assert (ROOT / package / "py.typed").is_file()

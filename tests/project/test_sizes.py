@@ -1,4 +1,4 @@
-"""Sizes a reader can hold in mind."""
+"""Files and functions are small enough to read at once."""
 
 from statistics import median
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.project.modules import ROOT, Module, modules
 
-# Put together here, so that this file does not say them.
+# Put together here, so that this file does not contain them.
 FORBIDDEN = [
     r"/(root|home)" + r"/\w",
     r"(?<![\w.])/wo" + r"rk\b",
@@ -41,7 +41,7 @@ def _files(top: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("pattern", FORBIDDEN)
-def test_no_file_says_what_is_nobodys_concern(pattern: str) -> None:
+def test_no_file_has_a_forbidden_word(pattern: str) -> None:
     forbidden = re.compile(pattern)
     found = {
         f"{path.relative_to(ROOT)}: {match[0]}"

@@ -48,7 +48,7 @@ VALID_CHANGES: list[dict[str, Any]] = [
     {"settings": {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {}}}}},
 ]
 
-# What JSON Schema cannot say.
+# Rules that JSON Schema cannot express.
 ONLY_CHECKED: list[tuple[dict[str, Any], FailureCode]] = [
     ({"settings": {"regex": "a", "response_format": {"type": "json_object"}}}, FailureCode.INVALID_ARGUMENT),
     ({"skill": "detect", **IMAGE, "object": "a", "settings": {"regex": "a"}}, FailureCode.INVALID_ARGUMENT),

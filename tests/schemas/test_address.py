@@ -12,7 +12,7 @@ from stoop_schemas.address import ObjectAddress, object_address, parse_object
         ("s3://bucket/a?b?versionId=1", ObjectAddress("bucket", "a?b", "1")),
     ],
 )
-def test_a_key_is_taken_as_it_stands(address: str, expected: ObjectAddress) -> None:
+def test_a_key_is_used_literally(address: str, expected: ObjectAddress) -> None:
     assert parse_object(address) == expected
     assert expected.path == f"{expected.bucket}/{expected.key}"
 
@@ -20,7 +20,7 @@ def test_a_key_is_taken_as_it_stands(address: str, expected: ObjectAddress) -> N
 @pytest.mark.parametrize(
     "address", ["", "s3://bucket", "https://h/x?Signature=secret", "s3://b:c/key", "s3://buck/../x"]
 )
-def test_what_is_no_address_is_refused(address: str) -> None:
+def test_a_malformed_address_is_refused(address: str) -> None:
     with pytest.raises(ValueError, match=r"address must be|segment") as raised:
         parse_object(address)
     assert "secret" not in str(raised.value)

@@ -61,7 +61,7 @@ def test_unknown_fields_of_a_result_are_ignored(result: Result, extra: dict[str,
 
 @pytest.mark.parametrize("unpack", UNPACK)
 @given(packed=st.binary() | any_json.map(lambda value: json.dumps(value).encode()))
-def test_no_bytes_raise_anything_but_rejected(unpack: Callable[[bytes], object], packed: bytes) -> None:
+def test_arbitrary_bytes_raise_only_rejected(unpack: Callable[[bytes], object], packed: bytes) -> None:
     with pytest.raises(Rejected) as rejected:
         unpack(packed)
     assert rejected.value.failure.code is FailureCode.MALFORMED
@@ -69,7 +69,7 @@ def test_no_bytes_raise_anything_but_rejected(unpack: Callable[[bytes], object],
 
 @pytest.mark.parametrize("unpack", UNPACK)
 @given(event=any_events, cut=st.integers(0, 200), junk=st.binary(max_size=4))
-def test_damaged_messages_raise_nothing_but_rejected(
+def test_damaged_messages_raise_only_rejected(
     unpack: Callable[[bytes], object], event: Event, cut: int, junk: bytes
 ) -> None:
     packed = pack(event)
@@ -135,13 +135,13 @@ def test_a_missing_required_field_is_malformed(missing: str) -> None:
 
 
 @pytest.mark.parametrize("value", [{"a": "\ud800"}, {"a": object()}, {1.5j: 1}])
-def test_what_has_no_json_is_rejected_when_packed(value: dict[str, object]) -> None:
+def test_a_value_without_json_is_rejected_when_packed(value: dict[str, object]) -> None:
     with pytest.raises(Rejected) as rejected:
         pack(Job(id="a", skill=Skill.QUERY, question="q", metadata=value))
     assert rejected.value.failure.code is FailureCode.INVALID_ARGUMENT
 
 
-def test_what_is_too_long_to_be_a_job_is_not_even_parsed() -> None:
+def test_an_oversized_job_is_rejected_before_parsing() -> None:
     packed = b'{"id":"a","skill":"query","question":"q"' + b" " * PACKED_LIMIT + b"}"
     with pytest.raises(Rejected, match=f"at most {PACKED_LIMIT}") as raised:
         unpack_job(packed)

@@ -30,7 +30,7 @@ def test_a_missing_field_is_refused(missing: str) -> None:
         unpack_event(msgspec.json.encode({name: value for name, value in whole.items() if name != missing}))
 
 
-def test_an_event_needs_what_its_type_tells() -> None:
+def test_an_event_needs_the_fields_of_its_type() -> None:
     with pytest.raises(Rejected, match="text"):
         unpack_event(b'{"type":"delta","id":"a","seq":0}')
     with pytest.raises(Rejected, match="result"):
@@ -50,7 +50,7 @@ def test_an_event_of_a_later_version_is_reported_by_its_type_and_number() -> Non
 
 
 @pytest.mark.parametrize("missing", ["type", "id", "seq"])
-def test_an_event_of_a_later_version_has_what_every_event_has(missing: str) -> None:
+def test_an_event_of_an_unknown_type_needs_the_common_fields(missing: str) -> None:
     whole = {"type": "progress", "v": 1, "id": "a", "seq": 0}
     with pytest.raises(Rejected):
         unpack_event(msgspec.json.encode({name: value for name, value in whole.items() if name != missing}))

@@ -47,17 +47,17 @@ def test_golden_messages_are_valid(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FOREIGN)
-def test_what_others_write_is_valid(name: str) -> None:
+def test_messages_of_other_producers_are_valid(name: str) -> None:
     assert valid(name.split("-")[0], json.loads(read("read", name)))
 
 
 @pytest.mark.parametrize("change", VALID_CHANGES, ids=str)
-def test_accepts_what_the_check_accepts(change: dict[str, Any]) -> None:
+def test_the_schema_accepts_jobs_that_the_check_accepts(change: dict[str, Any]) -> None:
     assert valid("job", VALID | change)
 
 
 @pytest.mark.parametrize("change", [change for change, _ in INVALID if (change, _) not in ONLY_CHECKED], ids=str)
-def test_refuses_what_the_check_refuses(change: dict[str, Any]) -> None:
+def test_the_schema_refuses_jobs_that_the_check_refuses(change: dict[str, Any]) -> None:
     assert not valid("job", VALID | change)
 
 
@@ -67,7 +67,7 @@ def test_only_the_check_knows_the_rest(change: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("change", [{"v": 2}, {"id": None}, {"skill": ""}, {"length": "epic"}], ids=str)
-def test_refuses_what_the_codec_refuses(change: dict[str, Any]) -> None:
+def test_the_schema_refuses_jobs_that_the_codec_refuses(change: dict[str, Any]) -> None:
     assert not valid("job", VALID | change)
 
 

@@ -1,4 +1,4 @@
-"""The bytes in `golden/` are the wire: they never change. What is new gets a new file.
+"""The bytes in `golden/` are the wire: they never change. A new message gets a new file.
 
 `golden/both/` is read and written, byte for byte; `golden/read/` comes from elsewhere and is only read.
 """
@@ -218,7 +218,7 @@ def test_writes_the_golden_message_byte_for_byte(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FOREIGN)
-def test_reads_what_others_write(name: str) -> None:
+def test_messages_of_other_producers_are_read(name: str) -> None:
     assert unpack(name, read("read", name)) == FOREIGN[name]
 
 

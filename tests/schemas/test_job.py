@@ -38,7 +38,7 @@ def test_the_ends_of_each_range_are_in_it(field: str) -> None:
 
 
 @pytest.mark.parametrize("field", ["temperature", "top_p"])
-def test_not_a_number_is_in_no_range(field: str) -> None:
+def test_nan_is_out_of_every_range(field: str) -> None:
     with pytest.raises(Rejected, match=field):
         check(Job(id="a", skill=Skill.QUERY, question="q", settings=Settings(**{field: float("nan")})))
 
@@ -69,7 +69,7 @@ def test_an_image_too_large_for_the_queue_belongs_in_the_store() -> None:
     assert rejected.value.failure.code is FailureCode.IMAGE_TOO_LARGE
 
 
-def test_the_message_does_not_repeat_what_the_user_wrote() -> None:
+def test_the_message_does_not_repeat_the_users_value() -> None:
     with pytest.raises(Rejected) as rejected:
         check(built({"image": "ftp://user:secret@host/x"}))
     assert "secret" not in rejected.value.failure.message

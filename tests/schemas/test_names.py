@@ -32,7 +32,7 @@ def test_a_generated_id_names_the_partition_of_its_keys(key: object) -> None:
 
 
 @given(st.integers(0, 99_999))
-def test_a_new_id_says_its_partition(p: int) -> None:
+def test_a_new_id_names_its_partition(p: int) -> None:
     made = names.new_id(p)
     assert names.partition(made) == p
     assert re.fullmatch(NAME_PATTERN, made)
@@ -64,7 +64,7 @@ def test_a_job_under_its_entrys_id_has_its_keys_in_the_partition_of_the_entry(ke
     assert key("1795000000000-3", 7).startswith("stoop:{7}:")
 
 
-def test_a_model_has_lanes_and_a_quarantine_of_its_own() -> None:
+def test_each_model_has_its_own_lanes_and_quarantine() -> None:
     assert names.model_lane("bulk", None) == "bulk"
     assert names.model_lane("bulk", "qwen3") == names.model_lane("qwen3:bulk", "qwen3") == "qwen3:bulk"
     assert names.quarantine("small", 3) == "stoop:{3}:jobs:quarantine:small"

@@ -40,7 +40,7 @@ def new_spans(sampler: Sampler, **fields: Any) -> NewSpans:
 
 
 def context_of(spans: NewSpans, parent: str | None = None) -> tuple[str, bool]:
-    """Return the context that goes on, and whether a span is made for it."""
+    """Return the context that is passed on, and whether it has a span."""
     chosen = spans.choose(parent)
     if isinstance(chosen, str):
         return chosen, False
@@ -50,7 +50,7 @@ def context_of(spans: NewSpans, parent: str | None = None) -> tuple[str, bool]:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 1.0])
-def test_the_share_of_new_traces_is_kept_and_each_context_says_so(share: float) -> None:
+def test_the_configured_share_of_new_traces_is_sampled(share: float) -> None:
     spans = new_spans(ParentBased(TraceIdRatioBased(share)))
     found = [context_of(spans) for _ in range(TRACES)]
     kept = sum(recorded for _, recorded in found)

@@ -73,7 +73,7 @@ def test_every_state_that_has_not_ended_can_be_cancelled_or_expire() -> None:
         assert {State.CANCELLED, State.EXPIRED} <= {after for state, after in transitions() if state == before}
 
 
-def test_the_table_of_failures_has_every_code_and_says_which_are_retried() -> None:
+def test_the_table_of_failures_has_every_code_and_marks_the_retried_ones() -> None:
     table = {coded(code)[0]: retried for code, retried, _ in rows("Failure codes")}
     assert table == {code: "yes" if code in RETRYABLE else "no" for code in FailureCode}
 
@@ -165,7 +165,7 @@ def redis_cli_folder() -> str | None:
     return str(beside) if (beside / "redis-cli").exists() else None
 
 
-def test_the_session_runs_as_it_stands(answered: threading.Thread, redis_url: str) -> None:
+def test_the_session_of_the_page_runs_unchanged(answered: threading.Thread, redis_url: str) -> None:
     folder = redis_cli_folder()
     if folder is None:
         pytest.skip("no redis-cli on this machine")

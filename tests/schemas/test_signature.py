@@ -34,7 +34,7 @@ def refusal(packed: bytes, by: SigningKeys = KEYS) -> str:
 
 
 @given(any_jobs())
-def test_what_is_signed_is_read(job: Job) -> None:
+def test_a_signed_job_is_accepted(job: Job) -> None:
     signed = KEYS.sign(pack(job))
     got = unpack_job(signed, KEYS)
     assert got.signature is not None
@@ -42,7 +42,7 @@ def test_what_is_signed_is_read(job: Job) -> None:
     assert pack(got) == signed
 
 
-def test_the_golden_job_is_signed_as_the_contract_says() -> None:
+def test_the_golden_job_has_the_signature_of_the_contract() -> None:
     packed = read("both", "job-signed")
     unpack_job(packed, KEYS)
     unsigned, _, rest = packed.rpartition(b',"signature":"')

@@ -1,4 +1,4 @@
-"""Every skill of the table is whole: what a new one still needs is listed by the name of the test that fails."""
+"""Every skill of the table is whole: the names of failing tests list the missing parts of a new one."""
 
 from typing import Any
 
@@ -85,7 +85,7 @@ def test_a_field_it_needs_is_asked_for(spec: SkillSpec) -> None:
 
 
 @SPECS
-def test_the_engine_runs_it_and_its_answer_is_where_it_says(spec: SkillSpec) -> None:
+def test_the_engine_runs_each_skill_and_its_answer_has_the_declared_field(spec: SkillSpec) -> None:
     job = job_of(spec)
     request = to_request(job, (), engine.Sampling())
     assert type(request.task).__name__.lower() == (spec.runs or spec.name)

@@ -1,4 +1,4 @@
-"""One hostile input: what somebody puts into the queue, and how that must end."""
+"""One hostile input to the queue, and its required outcome."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ class Case:
 
 
 def job(name: str, ends: str, *, objects: Mapping[str, bytes] | None = None, **fields: Any) -> Case:
-    """Make a case of a job that is right but for these fields; its id is its name in another form."""
+    """Make a case of a job that is valid except for these fields; its id is its name in another form."""
     job_id = fields.pop("id", "case-" + "".join(c if c.isalnum() and c.isascii() else "-" for c in name))
     given = {"id": job_id, "skill": "query", "question": f"What? {MARK}", "metadata": {"secret": MARK}, **fields}
     packed = json.dumps({key: value for key, value in given.items() if value is not None}).encode()
@@ -43,7 +43,7 @@ def job(name: str, ends: str, *, objects: Mapping[str, bytes] | None = None, **f
 
 
 def bare(name: str, ends: str, packed: bytes | str, **changes: Any) -> Case:
-    """Make a case of an entry that is no job, or one whose id cannot be read."""
+    """Make a case of an entry that is not a job, or whose id cannot be read."""
     return Case(name, ends, packed if isinstance(packed, bytes) else packed.encode(), **changes)
 
 

@@ -1,4 +1,4 @@
-"""Image addresses that lead where a job has no business, and images within the job itself."""
+"""Image addresses that a job must not read, and images within the job itself."""
 
 import base64
 from typing import Any

@@ -1,4 +1,4 @@
-"""Entries that are no jobs, and jobs with values out of all bounds."""
+"""Entries that are not jobs, and jobs with values out of bounds."""
 
 import json
 

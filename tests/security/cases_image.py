@@ -1,4 +1,4 @@
-"""Objects in an allowed place that are no images, or images made to harm."""
+"""Objects in an allowed place that are not images, or are hostile images."""
 
 import io
 import zipfile

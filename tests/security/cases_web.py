@@ -1,4 +1,4 @@
-"""Images by https, from servers and names that mean harm."""
+"""Images by https, from hostile servers and names."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Images made to harm, built from small harmless ones."""
+"""Hostile images, built from small harmless ones."""
 
 import io
 import struct

@@ -1,4 +1,4 @@
-"""Redis servers with settings of a test's own, each for one test."""
+"""Redis servers with a test's own settings, each for one test."""
 
 import contextlib
 import random
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 _READY = "eady to accept connections"
-# these, and those of the bus of a Cluster, lie below the ports that systems give to outgoing connections
+# these, and those of a Cluster's bus, lie below the ports that systems give to outgoing connections
 _PORTS = range(10_000, 20_000)
 _TO_BUS = 10_000
 
@@ -62,7 +62,7 @@ def running_cluster(folder: Path) -> Iterator[int]:
 
 @contextlib.contextmanager
 def running_two_nodes(folder: Path) -> Iterator[tuple[int, int]]:
-    """Run a Cluster of two nodes, of which the second has one slot and is about to get more; yields their ports."""
+    """Run a Cluster of two nodes, the second with one slot and about to get more; yields their ports."""
     with contextlib.ExitStack() as stack:
         ports = []
         for name in ("one", "two"):

@@ -93,7 +93,7 @@ def _empty_node(folder: Path) -> Iterator[int]:
         yield port
 
 
-async def test_reading_goes_on_while_the_keys_move(move: Move, transport: RedisTransport) -> None:
+async def test_reading_continues_while_the_keys_move(move: Move, transport: RedisTransport) -> None:
     ids = await transport.submit([new_job() for _ in range(64)])
     # many connections, any of which redis-py may take for the next command
     await asyncio.gather(*(transport.state(job_id) for job_id in ids))
@@ -120,7 +120,7 @@ async def test_many_keys_are_read_at_once_while_they_move(move: Move, transport:
     await calls.close()
 
 
-async def test_what_writes_waits_for_the_keys_and_is_done_once(move: Move, transport: RedisTransport) -> None:
+async def test_writes_wait_for_moving_keys_and_happen_once(move: Move, transport: RedisTransport) -> None:
     [early, *_] = await transport.submit([new_job(tenant=f"t{i}") for i in range(50)])
     move.begin()
     move.step(20)

@@ -35,7 +35,7 @@ def test_it_ends_as_it_should(seen: Seen, case: Case) -> None:
         assert len(result.failure.message) < 2000
 
 
-def test_nothing_that_callers_or_secrets_say_is_logged(seen: Seen) -> None:
+def test_neither_user_content_nor_secrets_are_logged(seen: Seen) -> None:
     assert MARK not in seen.log
     assert seen.log.count("job settled") == len(ALL)
     assert "Traceback" not in seen.log

@@ -104,7 +104,7 @@ OUTCOMES: list[Outcome] = [Completed(), Released(), Crashed(), Retry(FAILURE, 0.
 
 
 class Stage:
-    """Two workers, the jobs that are spoilt, and one that is whole."""
+    """Two workers, the spoilt jobs, and one intact job."""
 
     def __init__(self, queue: OnRedis) -> None:
         self.queue = queue
@@ -124,7 +124,7 @@ class Stage:
             assert len(replies) == 1
 
     async def step(self, outcome: Outcome) -> None:
-        """Let each worker do all that it ever does, ending what it holds with this outcome."""
+        """Let each worker make every call that it can make, and end its jobs with this outcome."""
         for broker in self.brokers:
             held = self.held[broker] + await broker.take(8)
             await broker.append([EventGroup(one, one.next_seq, (b"said",)) for one in held])

@@ -1,6 +1,6 @@
-"""The users of deploy/redis on a real Redis: each does its whole work, and nothing else.
+"""The users of deploy/redis on a real Redis: each can do its whole work, and nothing else.
 
-All tests of the contract run here once more, the workers as `worker` and the callers as `client`. Redis 7 or
+All tests of the contract run here again, the workers as `worker` and the callers as `client`. Redis 7 or
 newer is tried with both files.
 """
 
@@ -306,30 +306,30 @@ DENIED_SINCE_7 = {
 
 
 @pytest.mark.parametrize("user", DENIED_SINCE_7)
-def test_what_only_redis_7_can_deny(port: int, template: str, user: str) -> None:
+def test_only_redis_7_denies_these_commands(port: int, template: str, user: str) -> None:
     for command in DENIED_SINCE_7[user]:
         assert _is_denied(port, user, command) == (template == "users-7.acl"), command
 
 
 @pytest.mark.parametrize("user", USERS)
-def test_what_nobody_may(port: int, user: str) -> None:
+def test_these_commands_are_denied_to_every_user(port: int, user: str) -> None:
     for command in NOBODY:
         assert _is_denied(port, user, command), command
 
 
 @pytest.mark.parametrize("user", DENIED)
-def test_what_is_anothers_work(port: int, user: str) -> None:
+def test_each_user_is_denied_the_commands_of_the_others(port: int, user: str) -> None:
     for command in DENIED[user]:
         assert _is_denied(port, user, command), command
 
 
-def test_nobody_comes_without_a_password(port: int) -> None:
+def test_redis_requires_a_password(port: int) -> None:
     once = redis.retry.Retry(redis.backoff.NoBackoff(), 0)
     with redis.Redis(port=port, protocol=2, retry=once) as stranger, pytest.raises(redis.AuthenticationError):
         stranger.ping()
 
 
-def test_a_template_that_was_not_filled_in_starts_nothing(tmp_path: Path, template: str) -> None:
+def test_a_template_with_placeholders_does_not_start(tmp_path: Path, template: str) -> None:
     (tmp_path / "users.acl").write_text(TEMPLATES[template])
     with pytest.raises(pytest.fail.Exception), running_redis(tmp_path, "--aclfile", str(tmp_path / "users.acl")):
         pass

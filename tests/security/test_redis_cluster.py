@@ -1,4 +1,4 @@
-"""All tests of the contract once more, on a Redis Cluster: every key that a script touches must be in one slot."""
+"""All tests of the contract, on a Redis Cluster: every key that a script touches must be in one slot."""
 
 from collections.abc import AsyncIterator, Iterator
 

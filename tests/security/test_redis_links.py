@@ -108,7 +108,7 @@ async def test_tls(server: int, authority: Authority) -> None:
         await goes_through(f"rediss://localhost:{port}/0?ssl_ca_certs={authority.certificate}")
 
 
-async def test_a_certificate_that_nobody_trusts_is_refused(server: int, authority: Authority) -> None:
+async def test_an_untrusted_certificate_is_refused(server: int, authority: Authority) -> None:
     async with behind_tls(server, authority.server("localhost")) as port:
         await _is_refused(f"rediss://localhost:{port}/0")
 
@@ -135,7 +135,7 @@ async def test_a_sentinel(server: int, tmp_path: Path) -> None:
         await goes_through(f"redis+sentinel://127.0.0.1:{free_port()},127.0.0.1:{port}/jobs/0")
 
 
-async def test_a_sentinel_that_knows_no_such_master(server: int, tmp_path: Path) -> None:
+async def test_a_sentinel_without_the_master_is_reported_with_advice(server: int, tmp_path: Path) -> None:
     with running_sentinel(tmp_path, "jobs", server) as port:
         client = RedisClient(f"redis+sentinel://127.0.0.1:{port}/others", timeout=SOON)
         with pytest.raises(
@@ -162,7 +162,7 @@ async def test_a_cluster_that_is_not_there() -> None:
 
 
 @pytest.mark.parametrize("url", ["http://hidden", "redis+sentinel://hidden", "redis://:hidden@h:port"])
-def test_what_is_no_url_is_a_fault_of_the_configuration(url: str) -> None:
+def test_a_malformed_url_is_a_configuration_error(url: str) -> None:
     with pytest.raises(ProducerConfigError) as raised:
         RedisTransport(url)
     assert "hidden" not in str(raised.value)

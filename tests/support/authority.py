@@ -1,4 +1,4 @@
-"""A certificate authority of a test's own."""
+"""A certificate authority for one test."""
 
 import datetime
 import ipaddress

@@ -1,4 +1,6 @@
-"""Compiles kernels for Hopper without a device, for `tests/kernels`: the interpreter takes more than the compiler does.
+"""Compiles kernels for Hopper without a device, for `tests/kernels`.
+
+Triton's interpreter accepts kernels that its compiler refuses.
 
 TRITON_INTERPRET=0 python -m tests.support.compiled_kernels
 """

@@ -38,7 +38,7 @@ class Tally:
 
 
 class ScriptedEngine:
-    """Answers each request by `answer(request)`, or keeps it until the test delivers by itself."""
+    """Answers each request by `answer(request)`, or keeps it until the test delivers an answer."""
 
     def __init__(self, answer: Callable[[Request], list[Output]] | None = None, *, alive: bool = True) -> None:
         self.answer = answer

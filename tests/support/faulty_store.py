@@ -43,7 +43,7 @@ class FaultyStore:
         writer.transport.abort()
 
     async def hang_up(self) -> None:
-        """End every connection there is."""
+        """Close every connection."""
         writers = list(self._writers)
         for writer in writers:
             writer.transport.abort()

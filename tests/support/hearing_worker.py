@@ -16,7 +16,7 @@ __all__ = ["hearing_worker"]
 
 @contextlib.contextmanager
 def hearing_worker(folder: Path, environment: Mapping[str, str]) -> Iterator[ChildServer]:
-    """Run such a worker, configured by these variables, inside the `with`."""
+    """Run a worker that hears tones, configured by these variables, inside the `with`."""
     ready = folder / "hearing.ready"
     worker = ChildServer(
         name="the worker",

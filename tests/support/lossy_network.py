@@ -12,7 +12,7 @@ __all__ = ["LossyNetwork", "lossy_network"]
 class LossyNetwork:
     """Listens at `port` and passes everything on to a server, until a test changes it.
 
-    `losses` counts the connections that were cut because their reply was to be lost. `delay` is how long every piece
+    `losses` counts the connections that were cut in order to lose their reply. `delay` is how long every piece
     that is passed on takes, in seconds. While it is `down` nobody gets through.
     """
 
@@ -31,7 +31,7 @@ class LossyNetwork:
         self.losing = command
 
     def cut(self) -> None:
-        """Cut every connection there is; new ones are let through."""
+        """Cut every open connection; new ones are accepted."""
         self.connected.clear()
         for writer in list(self._writers):
             writer.transport.abort()

@@ -1,4 +1,4 @@
-"""One sequence run through any family's `forward`, in pieces, over a cache that is NaN where nothing was written."""
+"""One sequence run through any family's `forward`, in pieces, over a cache that is NaN wherever nothing was written."""
 
 from dataclasses import dataclass, field
 
@@ -17,7 +17,7 @@ _PAGE = 16
 
 @dataclass
 class ModelRun:
-    """A sequence and its cache, whose pages lie backwards in the pool."""
+    """A sequence and its cache, whose pages are in reverse order in the pool."""
 
     model: Model
     pages: int = 32

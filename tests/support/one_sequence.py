@@ -1,4 +1,4 @@
-"""One sequence run through the text model with a paged cache, as plainly as can be.
+"""One sequence run through the text model with a paged cache, as plainly as possible.
 
 T tokens of this call, C model dim, H heads, D head dim.
 """
@@ -17,7 +17,7 @@ __all__ = ["OneSequence"]
 
 @dataclass
 class OneSequence:
-    """A sequence and its cache: what no token was written to is NaN, and its pages lie backwards in the pool."""
+    """A sequence and its cache: unwritten places are NaN, and its pages are in reverse order in the pool."""
 
     model: Moondream
     prefix_len: int

@@ -14,7 +14,7 @@ from stoop.demo.child_server import ChildServer, on_a_free_port
 
 __all__ = ["PROXIES", "running_proxy"]
 
-# what only a proxy of the whole machine may do is left out: its user, its log and its own port
+# settings for a proxy of the whole machine are left out: its user, its log and its own port
 _NGINX = """
 daemon off;
 pid {folder}/pid;
@@ -69,7 +69,7 @@ def running_proxy(name: str, folder: Path, address: str) -> Iterator[str]:
 
     Skips the test if this machine does not have the program.
     """
-    # Debian keeps them where only root looks
+    # Debian keeps them in a folder that only root has on its path
     program = shutil.which(name, path=os.pathsep.join([os.environ["PATH"], "/usr/sbin", "/sbin"]))
     if program is None:
         pytest.skip(f"no {name} on this machine")

@@ -10,7 +10,7 @@ __all__ = ["RecordingBroker", "delivery"]
 
 
 def delivery(job_id: str, packed: bytes = b"", **fields: object) -> Delivery:
-    """A first delivery of a job, but for the fields that are given."""
+    """A first delivery of a job, with these fields changed."""
     given = {"lane": "interactive", "entry_id": f"{job_id}-0", "partition": 0, "attempt": 1, "next_seq": 0}
     times = {"queued_at": 1000, "claimed_at": 1250}
     return Delivery(job_id=job_id, packed=packed, **{**given, **times, **fields})  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 __all__ = ["refusing_redis"]
 
-# what redis-py sends by itself when it connects or looks after a connection
+# commands that redis-py sends by itself to set up or check a connection
 _GREETINGS = {b"CLIENT", b"PING", b"SELECT"}
 
 

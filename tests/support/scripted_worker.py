@@ -1,4 +1,4 @@
-"""A real worker, but for its engine: `python -m tests.support.scripted_worker`, configured by the usual variables.
+"""A real worker, except for its engine: `python -m tests.support.scripted_worker`, configured by the usual variables.
 
 Front, queue, fetching, publishing and the engine's process are the product's; in that process a script answers. So
 thousands of jobs cost little, and a job can ask for the engine's death (see `tests.support.scripted_child`).
@@ -22,7 +22,7 @@ _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 def main() -> None:
     """Serve until a signal. Its end follows that of the test that started it; with `--gpus` it drains first."""
     if len(sys.argv) > 1:
-        tie_to(int(sys.argv[1]))  # the parent of several workers, with which this one drains
+        tie_to(int(sys.argv[1]))  # the parent of several workers: this one drains when it ends
     else:
         ctypes.CDLL(None, use_errno=True).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     if os.getppid() == 1:

@@ -15,14 +15,14 @@ __all__ = ["free_port", "free_ports", "redis_server", "redis_url", "s3"]
 
 
 def free_port() -> int:
-    """Return a port of this machine on which nobody listens at the moment."""
+    """Return a port of this machine on which no program listens at the moment."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])
 
 
 def free_ports(count: int) -> int:
-    """Return the first of `count` ports in a row on which nobody listens at the moment."""
-    # below those that the system gives to connections
+    """Return the first of `count` ports in a row on which no program listens at the moment."""
+    # below the ports that the system gives to connections
     for first in range(20_000 + os.getpid() % 10_000, 32_000, count):
         with contextlib.ExitStack() as stack:
             try:
@@ -40,7 +40,7 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Embedded
     from stoop.demo.embedded import embedded_redis
 
     with pytest.MonkeyPatch.context() as patch:
-        # tests empty the server they use, so never one of somebody's
+        # tests empty the server they use, so it must be their own
         patch.delenv("STOOP_REDIS_URL", raising=False)
         with embedded_redis(tmp_path_factory.mktemp("redis")) as server:
             yield server

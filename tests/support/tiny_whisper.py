@@ -139,6 +139,6 @@ def _tensors(config: dict[str, Any], random: torch.Generator) -> dict[str, Tenso
     for number in range(config["decoder_layers"]):
         layer(f"model.decoder.layers.{number}", config["decoder_ffn_dim"], "self_attn", "encoder_attn")
     norm("model.decoder.layer_norm")
-    # both signs, or the tied head repeats one id for ever
+    # both signs, otherwise the tied head repeats one id for ever
     tensors["model.decoder.layer_norm.weight"] = torch.randn(dim, generator=random)
     return tensors

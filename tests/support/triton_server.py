@@ -78,7 +78,7 @@ def running_triton(folder: Path, python: Path, variables: Mapping[str, str]) -> 
                 "--grpc-address=127.0.0.1",
                 f"--grpc-port={port + 1}",
                 "--allow-metrics=false",
-                # it waits for live models by default for 30 s
+                # by default it waits 30 s for live models
                 "--exit-timeout-secs=3",
             ],
             log=folder / "triton.log",

@@ -30,7 +30,7 @@ def main() -> None:
         workers=2,
         limit=float(os.environ.get("CHAOS_LIMIT", "900")),
     )
-    os.environ.pop("STOOP_REDIS_URL", None)  # a server of its own, never somebody's
+    os.environ.pop("STOOP_REDIS_URL", None)  # its own server, never another one
     previous = install(os.environ.get("PREVIOUS") or last_of_previous_version(), Path("build/upgrade").resolve())
     today = Release("today", version("stoop"))
     print(f"{previous.version} ({previous.name}) beside {today.version} …", flush=True)

@@ -1,7 +1,7 @@
 """A producer of either release: `client_program.py PACKAGE STEM COUNT LEDGER`.
 
 Submits COUNT jobs, waits for their answers and checks them. Each step is a line in the file LEDGER, so a producer that
-was killed goes on where it stopped: a job without an answer there is submitted again, under the same idempotency key.
+was killed continues where it stopped: a job without an answer there is submitted again, under the same idempotency key.
 It runs with the packages of its release, so it imports nothing of today's.
 """
 

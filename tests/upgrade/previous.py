@@ -20,7 +20,7 @@ _ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """One release; `package` is the one with its client, `environment` what its processes need to find it."""
+    """One release; `package` has its client, `environment` the variables with which its processes find it."""
 
     name: str
     version: str

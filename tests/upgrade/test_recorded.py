@@ -87,7 +87,7 @@ async def test_todays_client_reads_the_answers_of_an_earlier_worker(
             await ground.client.result(ids["expired"])
 
 
-async def test_todays_operator_reads_what_an_earlier_worker_left(recorded: dict[str, Any], redis_url: str) -> None:
+async def test_todays_operator_reads_the_records_of_an_earlier_worker(recorded: dict[str, Any], redis_url: str) -> None:
     async with Redis.from_url(redis_url, protocol=2) as redis:
         await load(redis, recorded["ended"]["keys"])
         [name] = await redis.hkeys(names.workers())

@@ -163,7 +163,7 @@ async def _versions(here: Arena) -> dict[str, int]:
 
 
 async def _follow(here: Arena, producers: list[_Producer]) -> None:
-    """Enter into the case's ledger what the producers put into theirs."""
+    """Copy the producers' records into the ledger of the case."""
     while True:
         await _note(here, producers)
         await asyncio.sleep(_POLL_SECONDS)

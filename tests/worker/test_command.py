@@ -32,7 +32,7 @@ def test_a_wrong_value_ends_with_2_and_one_line_that_names_it() -> None:
     assert "Traceback" not in result.output
 
 
-def test_without_a_model_it_says_what_to_give() -> None:
+def test_without_a_model_the_error_names_the_option() -> None:
     result = run()
     assert result.exit_code == 2
     assert "--model (STOOP_MODEL): give it" in result.output
@@ -57,7 +57,7 @@ def test_gpus_that_cannot_be_are_refused_before_anything_is_started() -> None:
     assert "--gpus (STOOP_GPUS): 'first' is neither a number nor a UUID" in result.output
 
 
-def test_a_folder_that_is_no_model_is_named_and_the_signals_are_left_as_they_were(tmp_path) -> None:
+def test_a_folder_without_a_model_is_named_and_signal_handlers_are_restored(tmp_path) -> None:
     before = signal.getsignal(signal.SIGINT)
     result = run("--model", str(tmp_path), "--device", "cpu", "--log-level", "error")
     assert result.exit_code == 2

@@ -44,7 +44,7 @@ def test_permits_fit_the_device() -> None:
     assert read_config({"model": "m", "permits": 32}).permits_on("cpu") == 32
 
 
-def test_every_field_says_what_it_is() -> None:
+def test_every_field_has_a_description() -> None:
     assert all(field.description for field in WorkerConfig.model_fields.values())
 
 
@@ -128,7 +128,7 @@ def test_a_name_that_no_lane_can_have_is_refused(name: str) -> None:
         ("s3_endpoint", "store:9000", "https://host[:port]"),
     ],
 )
-def test_a_value_that_cannot_work_is_refused_with_what_can(field: str, value: str, wanted: str) -> None:
+def test_an_invalid_value_is_refused_with_the_allowed_ones(field: str, value: str, wanted: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read_config({"model": "m", field: value})
     assert str(caught.value).startswith(f"--{field.replace('_', '-')} (STOOP_{field.upper()}): ")

@@ -49,13 +49,13 @@ def test_prometheus_gets_the_metrics(address: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/metric", "/metrics/", "/healthz/x", "/favicon.ico"])
-def test_what_is_not_there_is_404_and_names_what_is(address: str, path: str) -> None:
+def test_an_unknown_path_is_404_and_lists_the_known_ones(address: str, path: str) -> None:
     status, body = get(address + path)
     assert status == 404
     assert all(known in body for known in ("/metrics", "/healthz", "/readyz", "/startupz"))
 
 
-def test_each_probe_says_what_stands_in_its_way(address: str, health: Health, engine: Engine) -> None:
+def test_each_probe_reports_its_reason(address: str, health: Health, engine: Engine) -> None:
     assert get(f"{address}/healthz") == (200, "ok\n")
     assert get(f"{address}/startupz") == get(f"{address}/readyz") == (503, "the model is being loaded\n")
     health.started()

@@ -60,7 +60,7 @@ async def turn(worker: Worker) -> None:
     await asyncio.gather(turning, return_exceptions=True)
 
 
-def test_before_the_model_is_loaded_it_is_alive_and_no_more(tmp_path: Path) -> None:
+def test_before_the_model_is_loaded_it_is_only_alive(tmp_path: Path) -> None:
     health = Health(Engine(), Outage(), lease=15.0, ready_file=tmp_path / "ready")
     assert health.not_alive() is None
     assert health.not_started() == health.not_ready() == "the model is being loaded"
@@ -69,14 +69,14 @@ def test_before_the_model_is_loaded_it_is_alive_and_no_more(tmp_path: Path) -> N
     assert health.not_ready() == "the worker has not begun to claim, or has stopped"
 
 
-def test_while_weights_are_read_it_says_how_far(tmp_path: Path) -> None:
+def test_the_startup_message_has_the_progress_of_loading(tmp_path: Path) -> None:
     health = Health(Engine(loading=Loading(3_250_000_000, 18_500_000_000)), Outage(), lease=15.0)
     assert health.not_started() == "the model is being loaded: 3.2 of 18.5 GB"
     health.started()
     assert health.not_started() is None
 
 
-async def test_a_worker_that_claims_is_ready_and_its_file_says_its_name(worker: Worker) -> None:
+async def test_a_worker_that_claims_is_ready_and_its_file_has_its_name(worker: Worker) -> None:
     assert worker.health.not_ready() is None
     assert worker.file.read_text() == "gpu-1-7\n"
     worker.health.claims_as(None)
@@ -85,7 +85,7 @@ async def test_a_worker_that_claims_is_ready_and_its_file_says_its_name(worker: 
     assert worker.health.not_alive() is None
 
 
-async def test_an_outage_of_redis_longer_than_the_lease_ends_readiness_and_no_life(worker: Worker) -> None:
+async def test_an_outage_longer_than_the_lease_ends_readiness_but_not_liveness(worker: Worker) -> None:
     worker.outage.seconds = 15.0
     await turn(worker)
     assert worker.health.not_ready() is None
@@ -115,7 +115,7 @@ async def test_an_event_loop_that_is_stuck_is_not_alive(worker: Worker) -> None:
     assert worker.health.not_alive() is None
 
 
-async def test_a_ready_file_that_cannot_be_written_ends_nothing(tmp_path: Path) -> None:
+async def test_a_ready_file_that_cannot_be_written_does_not_stop_the_worker(tmp_path: Path) -> None:
     with capture_logs() as logs:
         worker = Worker(tmp_path / "no folder" / "ready")
         for _ in range(2):

@@ -8,7 +8,7 @@ from stoop_worker.logs import configure_logs
 
 
 @pytest.mark.parametrize("form", ["json", "console"])
-def test_of_an_exception_only_place_and_type_are_said(form: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_the_place_and_type_of_an_exception_are_logged(form: str, capsys: pytest.CaptureFixture[str]) -> None:
     configure_logs("info", form)
     try:
         question = "planted question"
@@ -27,7 +27,7 @@ def test_of_an_exception_only_place_and_type_are_said(form: str, capsys: pytest.
         assert word in output
 
 
-def test_an_exception_given_by_value_is_said_too(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_exception_given_by_value_is_logged_too(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logs("info", "json")
     try:
         structlog.get_logger("test").error("lost", exc_info=ValueError("planted"))
@@ -40,7 +40,7 @@ def test_an_exception_given_by_value_is_said_too(capsys: pytest.CaptureFixture[s
     assert "exception" not in fine
 
 
-def test_an_error_that_is_its_own_cause_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_that_is_its_own_cause_is_logged_once(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logs("info", "json")
     error = ValueError("planted")
     error.__cause__ = error
@@ -56,7 +56,7 @@ class _FullDisk(io.StringIO):
         raise OSError("No space left on device")
 
 
-def test_a_log_that_cannot_be_written_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_does_not_stop_a_caller_that_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stderr", _FullDisk())
     configure_logs("info", "json")
     try:

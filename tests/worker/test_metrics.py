@@ -74,7 +74,7 @@ def test_an_answer_without_tokens_has_no_time_of_a_token() -> None:
     assert value(metrics, "stoop_time_per_output_token_seconds_count", skill="embed") is None
 
 
-def test_what_another_worker_took_over_is_counted_apart() -> None:
+def test_jobs_lost_to_another_worker_are_counted_apart() -> None:
     metrics = Metrics()
     metrics.settled(ending(DONE, "completed", ours=False))
     metrics.engine_fault()

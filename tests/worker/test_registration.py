@@ -14,7 +14,7 @@ from tests.support.recording_broker import RecordingBroker
 READY = Ready("vikhyatk/moondream2@9a7d", "digest", CropGeometry(), "cpu", ("query", "caption"), 2048)
 
 
-def test_an_entry_says_since_when_and_how_much() -> None:
+def test_an_entry_has_its_start_and_its_load() -> None:
     registration = Registration(WorkerRecord(model="m", lanes=("interactive", "bulk"), permits=8))
     first, second = json.loads(registration.encode(1000, 3, {})), json.loads(registration.encode(2000, 5, {}))
     assert (first["started_at"], second["started_at"]) == (1000, 1000)
@@ -47,7 +47,7 @@ def test_an_entry_has_the_speed_since_the_one_before() -> None:
     assert speeds == [(0, 0), (100, 10), (0, 0), (30, 4)], "the last engine is a new one"
 
 
-def test_a_worker_tells_its_model_with_its_skills_and_sizes() -> None:
+def test_a_worker_registers_its_model_skills_and_sizes() -> None:
     record = describe(read_config({"model": "moondream2", "max_batch": "8"}), READY, 16)
     assert (record.name, record.serves_default, record.model) == ("moondream2", True, READY.model)
     assert record.lanes == ("interactive", "bulk", "moondream2:interactive", "moondream2:bulk")
@@ -55,14 +55,14 @@ def test_a_worker_tells_its_model_with_its_skills_and_sizes() -> None:
     assert (record.max_batch, record.permits, record.device) == (8, 16, READY.device)
 
 
-def test_an_entry_comes_back_as_it_was_told() -> None:
+def test_an_entry_is_read_back_unchanged() -> None:
     record = describe(read_config({"model": "moondream2", "serve_default": "false"}), READY, 16)
     read = read_record(Registration(record).encode(1000, 3, {}))
     assert (read.name, read.serves_default, read.lanes) == ("moondream2", False, record.lanes)
     assert (read.in_flight, read.started_at) == (3, 1000)
 
 
-def test_of_an_entry_that_somebody_else_wrote_what_fits_is_read() -> None:
+def test_only_the_valid_fields_of_a_foreign_entry_are_read() -> None:
     for packed in (b"{}", b"[]", b"no JSON", b"\xff"):
         assert read_record(packed) == WorkerRecord()
     packed = json.dumps({"name": 7, "lanes": "bulk", "permits": 4, "later": []}).encode()

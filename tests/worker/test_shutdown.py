@@ -9,7 +9,7 @@ import pytest
 
 from stoop_worker.shutdown import LAST_RESORT_SECONDS
 
-# Says what it hears; the first argument is Python to run in the loop once it listens.
+# Prints the signals that it gets; the first argument is Python to run in the loop once it listens.
 PROGRAM = """
 import asyncio, sys, time
 from stoop_worker.shutdown import Shutdown
@@ -66,7 +66,7 @@ def test_the_first_signal_drains_and_the_second_hurries(start) -> None:
     assert process.wait(10) == 0
 
 
-def test_a_signal_breaks_off_what_went_before_and_is_told_later(start) -> None:
+def test_a_signal_interrupts_the_current_wait_and_is_reported_later(start) -> None:
     process = start("pass")
     process.send_signal(signal.SIGTERM)
     lines = []

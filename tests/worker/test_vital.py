@@ -1,4 +1,4 @@
-"""Parts that end though they must not."""
+"""Vital parts that end unexpectedly."""
 
 import asyncio
 
@@ -20,7 +20,7 @@ def cyclic() -> Exception:
 
 
 @pytest.mark.parametrize("error", [None, cyclic(), KeyError("unforeseen")])
-async def test_whatever_a_part_ends_with_the_worker_ends(error: Exception | None) -> None:
+async def test_the_worker_ends_with_any_part(error: Exception | None) -> None:
     stopped = asyncio.Event()
     parts = VitalParts({"publisher": part(error), "lease": asyncio.Event().wait()}, stopped.set)  # type: ignore[dict-item]
     async with asyncio.timeout(10):
@@ -39,7 +39,7 @@ async def test_an_error_of_the_worker_is_raised_as_it_is() -> None:
         parts.check()
 
 
-async def test_parts_that_run_are_no_fault_and_end_when_they_are_told() -> None:
+async def test_running_parts_are_not_a_fault_and_end_on_request() -> None:
     parts = VitalParts({"lease": asyncio.Event().wait()}, pytest.fail)  # type: ignore[dict-item,arg-type]
     await asyncio.sleep(0)
     parts.check()

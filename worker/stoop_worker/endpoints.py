@@ -45,7 +45,7 @@ class _Silent(WSGIRequestHandler):
 def serving(port: int | None, registry: CollectorRegistry, health: Probes, *, host: str = "") -> Iterator[int | None]:
     """Answer on this port (0: any free one) and yield it; without one do nothing. An empty `host` means all addresses.
 
-    Raises `ConfigError` if the port cannot be had.
+    Raises `ConfigError` if the port cannot be opened.
     """
     if port is None:
         yield None

@@ -18,7 +18,7 @@ log = structlog.get_logger(__name__)
 
 @contextlib.asynccontextmanager
 async def running_spans(identity: Identity, redis_url: str) -> AsyncIterator[Spans | None]:
-    """Export the spans of deliveries inside the `with`; None if nobody asks for traces or they cannot be exported."""
+    """Export the spans of deliveries inside the `with`; None if traces are off or cannot be exported."""
     if not traces_wanted(os.environ):
         yield None
         return

@@ -47,7 +47,7 @@ class BulkOptions:
     language: Annotated[str | None, typer.Option(help="Code of the spoken language (transcribe, translate).")] = None
     prompt: Annotated[str | None, typer.Option(help="Words that the speech continues (transcribe, translate).")] = None
     timestamps: Annotated[Timestamps | None, typer.Option(help="The times in a transcript: segment by default.")] = None
-    vad: Annotated[bool | None, typer.Option("--vad", help="Leave out the parts in which nobody speaks.")] = None
+    vad: Annotated[bool | None, typer.Option("--vad", help="Leave out the parts without speech.")] = None
     parallel: Annotated[bool | None, typer.Option("--parallel", help="Work on all windows of a file at once.")] = None
     reasoning: Annotated[
         bool | None, typer.Option("--reasoning/--no-reasoning", help="Let the model think first (query).")

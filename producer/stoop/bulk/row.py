@@ -102,7 +102,7 @@ def in_its_field(skill: str, file: Any) -> dict[str, Any]:
 def identified(job: Job, row: Row, run: str, tries: int) -> Job:
     """Return the job with an id that stays the same whenever the run is resumed.
 
-    A resumed run therefore finds a job that it submitted before a crash. `run` is random, so nobody can guess ids.
+    A resumed run therefore finds a job that it submitted before a crash. `run` is random, so ids cannot be guessed.
     The place of its output does not affect the id. Changed content, or a new try after a failure, gives another id.
     """
     content = pack(msgspec.structs.replace(job, id="", store_output=False))

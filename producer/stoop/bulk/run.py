@@ -194,7 +194,7 @@ class Run:
             self._show_progress()
 
     async def _sync(self, client: Client) -> None:
-        """Commit the written rows. Then nobody needs their answers in the queue any more."""
+        """Commit the written rows. Their answers are then no longer needed in the queue."""
         self._output.sync()
         written, self._written = self._written, []
         if written:

@@ -102,7 +102,7 @@ async def run_session(plan: SessionPlan, client: Client, console: Console, *, ev
         def leave() -> None:
             display.close()
             output.flush()
-            os._exit(_INTERRUPTED)  # a thread may wait for the store: nobody waits for the thread
+            os._exit(_INTERRUPTED)  # without waiting for a thread that may wait for the store
 
         def ask() -> None:
             if run.stop.asked:

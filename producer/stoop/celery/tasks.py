@@ -33,7 +33,7 @@ def configure(app: Celery) -> Celery:
     Call it once the application has its configuration, in every process that sends tasks, including the CPU workers of
     a chain. The application's own `task_routes` take precedence over ours.
     """
-    # of the URL only its kind is looked at
+    # only the kind of the URL matters here
     behind_sentinels = str(app.conf.broker_write_url or app.conf.broker_url or "").startswith("sentinel://")
     transport = SentinelTransport if behind_sentinels else Transport
     app.conf.broker_transport = f"{transport.__module__}:{transport.__name__}"
@@ -76,13 +76,13 @@ def caption(image: str, length: str = "normal", **options: Any) -> dict[str, Any
 
 @shared_task(name=dialect.task(Skill.DETECT), **_OPTIONS)  # type: ignore[untyped-decorator]
 def detect(image: str, object: str, **options: Any) -> dict[str, Any]:
-    """Find every such object: {"objects": [{"x_min", "y_min", "x_max", "y_max"}]}."""
+    """Find every instance of an object: {"objects": [{"x_min", "y_min", "x_max", "y_max"}]}."""
     _elsewhere(Skill.DETECT)
 
 
 @shared_task(name=dialect.task(Skill.POINT), **_OPTIONS)  # type: ignore[untyped-decorator]
 def point(image: str, object: str, **options: Any) -> dict[str, Any]:
-    """Point at every such object: {"points": [{"x", "y"}]}."""
+    """Point at every instance of an object: {"points": [{"x", "y"}]}."""
     _elsewhere(Skill.POINT)
 
 

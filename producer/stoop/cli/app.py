@@ -25,8 +25,8 @@ _ASK, _SETS, _QUEUE, _RUN = "Ask about one image", "Work on sets of images", "Lo
 COMMANDS: Final = (
     CommandEntry("query", "stoop.cli.skills:query", _ASK, "Answer a question about an image."),
     CommandEntry("caption", "stoop.cli.skills:caption", _ASK, "Describe an image."),
-    CommandEntry("detect", "stoop.cli.skills:detect", _ASK, "Find every such object in an image, as boxes."),
-    CommandEntry("point", "stoop.cli.skills:point", _ASK, "Point at every such object in an image."),
+    CommandEntry("detect", "stoop.cli.skills:detect", _ASK, "Find every instance of an object in an image, as boxes."),
+    CommandEntry("point", "stoop.cli.skills:point", _ASK, "Point at every instance of an object in an image."),
     CommandEntry("chat", "stoop.cli.chat:chat", _ASK, "Write the next message of a chat."),
     CommandEntry("gaze", "stoop.cli.skills:gaze", _ASK, "Find the place in an image that a person looks at."),
     CommandEntry("embed", "stoop.cli.texts:embed", _ASK, "Turn texts into vectors."),

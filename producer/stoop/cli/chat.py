@@ -18,7 +18,7 @@ from stoop_schemas.result import Result
 
 __all__ = ["chat"]
 
-_HELP = "Enter a message; /image FILE adds an image to it; /new starts anew; an empty line or Ctrl-D ends."
+_HELP = "Enter a message; /image FILE adds an image to it; /new starts another chat; an empty line or Ctrl-D ends."
 
 
 @dataclass(slots=True)

@@ -73,7 +73,7 @@ def redrive_letters(
     code: _Code = None,
     json: AsJson = False,
 ) -> None:
-    """Send dead letters back to their lanes: same job id, attempts counted anew."""
+    """Send dead letters back to their lanes: the same job id, with attempts counted from 0."""
     partition = _checked_choice(context, letters, everything, code)
 
     async def redrive(queue: Operator) -> Counter[str]:

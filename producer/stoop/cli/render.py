@@ -92,7 +92,7 @@ def print_error(error: StoopError, *, exit_code: int, as_json: bool) -> None:
 
 
 def print_submitted(job_id: str, *, as_json: bool) -> None:
-    """Print the id of a job that nobody waits for."""
+    """Print the id of a job that this command does not wait for."""
     print(json.dumps({"id": job_id}) if as_json else one_line(job_id))
 
 

@@ -29,7 +29,7 @@ from stoop_schemas.skill import Settings
 __all__ = ["ScheduleOptions", "schedule"]
 
 _GROUP: Final = "stoop.engines"  # opens an engine in this process; the worker's distribution has one
-_PANELS: Final = 3  # beside each other
+_PANELS: Final = 3  # side by side
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ def caption(
 
 @with_options
 def detect(context: typer.Context, image: _Image, object: _Object, *, options: SkillOptions) -> None:
-    """Find every such object in an image, as boxes.
+    """Find every instance of an object in an image, as boxes.
 
     For example: stoop detect photo.jpg "red car" --draw cars.png
     """
@@ -76,7 +76,7 @@ def detect(context: typer.Context, image: _Image, object: _Object, *, options: S
 
 @with_options
 def point(context: typer.Context, image: _Image, object: _Object, *, options: SkillOptions) -> None:
-    """Point at every such object in an image.
+    """Point at every instance of an object in an image.
 
     For example: stoop point photo.jpg "door handle" --json
     """
@@ -130,7 +130,7 @@ def _run(context: typer.Context, options: SkillOptions, skill: str, image: str |
                 return
             result = await_answer(client, job_id, stream=options.stream, as_json=options.json)
             if options.draw and image is not None:
-                # the answer is out by now: what goes wrong here is told beside it
+                # the answer is printed already, so an error is reported beside it
                 with exit_on_error(as_json=False):
                     _draw(client, options.draw, image, result, job)
 

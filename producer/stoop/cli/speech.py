@@ -42,7 +42,7 @@ class _SpeechOptions(SkillOptions):
     language: Annotated[str | None, typer.Option(help="Code of the spoken language, such as en; else detected.")] = None
     prompt: Annotated[str | None, typer.Option(help="Words that the speech continues, such as names to spell.")] = None
     timestamps: Annotated[Timestamps, typer.Option(help="The times in the transcript.")] = Timestamps.SEGMENT
-    vad: Annotated[bool, typer.Option("--vad", help="Leave out the parts in which nobody speaks.")] = False
+    vad: Annotated[bool, typer.Option("--vad", help="Leave out the parts without speech.")] = False
     parallel: Annotated[
         bool, typer.Option("--parallel", help="Work on all windows of a long recording at the same time.")
     ] = False

@@ -19,8 +19,9 @@ from stoop.demo.embedded import EmbeddedRedis, EmbeddedS3, embedded_redis, embed
 from stoop.demo.pictures import draw_pictures
 from stoop.demo.recordings import find_recordings
 from stoop.demo.worker_process import BUNDLED, EMBEDS, HEARS, SEES, find_model, kept_running, running_worker
+from stoop.errors import ConfigError
 from stoop.gateway.options import ServeOptions
-from stoop.gateway.server import serve
+from stoop.gateway.server import check_free, serve
 
 __all__ = ["UpOptions", "up", "welcome", "write_environment"]
 
@@ -42,7 +43,7 @@ class UpOptions:
     device: Annotated[str, typer.Option(help="cpu, or cuda for a worker on a GPU.")] = "cpu"
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1"
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8000
-    keys: Annotated[Path | None, typer.Option(help="File of API keys; without it nobody is asked for one.")] = None
+    keys: Annotated[Path | None, typer.Option(help="File of API keys; without it no key is asked for.")] = None
     folder: Annotated[
         Path | None, typer.Option(help="Folder that keeps jobs and images; by default they go when it ends.")
     ] = None
@@ -53,6 +54,7 @@ def up(*, options: UpOptions) -> None:
     """Start Redis, S3, a worker and the gateway on this machine, until Ctrl-C, which ends all of them."""
     with exit_on_error(as_json=False), _folder(options.folder) as folder:
         model = find_model(options.model)
+        check_free(options.host, options.port)
         name = _name(options.model)
         flags = {"lanes": "interactive,bulk", "device": options.device, **({"model-name": name} if name else {})}
         with embedded_redis(folder / "redis") as redis, embedded_s3(folder / "s3") as s3:
@@ -66,7 +68,7 @@ def up(*, options: UpOptions) -> None:
 
 
 def write_environment(path: Path, redis: EmbeddedRedis, s3: EmbeddedS3, worker_flags: dict[str, str]) -> Path:
-    """Write a file that a shell can source to use these servers, and to start another such worker; return its path.
+    """Write a file that a shell can source to use these servers, and to start another worker on them; return its path.
 
     Only its owner may read it, because it holds the key of the S3 server.
     """
@@ -149,8 +151,11 @@ def _name(model: str | None) -> str | None:
 @contextlib.contextmanager
 def _folder(kept: Path | None) -> Iterator[Path]:
     if kept is not None:
-        kept.mkdir(parents=True, exist_ok=True)
-        yield kept.absolute()  # other shells source the file that is named by it
+        try:
+            kept.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"--folder {kept} cannot be a folder: {error.strerror or error}") from error
+        yield kept.absolute()  # absolute, because other shells source a file in it
         return
     with tempfile.TemporaryDirectory(prefix="stoop-up-") as name:
         yield Path(name)

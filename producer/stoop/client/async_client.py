@@ -142,7 +142,7 @@ class AsyncClient(SpeechMethods, JobClient):
     async def detect(
         self, image: "ImageSource", object: str, settings: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Find every such object: {"objects": [{"x_min", "y_min", "x_max", "y_max"}]}, fractions of the image."""
+        """Find every instance of an object: {"objects": [{"x_min", "y_min", "x_max", "y_max"}]}, in fractions."""
         return await self._answer(await self.prepare("detect", image, settings=settings, object=object))
 
     async def point(
@@ -152,7 +152,7 @@ class AsyncClient(SpeechMethods, JobClient):
         settings: Mapping[str, Any] | None = None,
         spatial_refs: Sequence[Sequence[float]] | None = None,
     ) -> dict[str, Any]:
-        """Point at every such object: {"points": [{"x", "y"}]}, fractions of the image.
+        """Point at every instance of an object: {"points": [{"x", "y"}]}, fractions of the image.
 
         `spatial_refs` exists because Moondream's client has it: no public model accepts them for this skill, so they
         raise `InvalidJob`.

@@ -55,7 +55,7 @@ class Client:
     """Does what `AsyncClient` does, and waits for it; its methods and errors are described there.
 
     Safe to share between threads, and to call where an event loop is running (it blocks that loop). Iterators are
-    plain ones. Close it, or use it in a `with` statement. A forked child connects anew at its first call; iterators
+    plain ones. Close it, or use it in a `with` statement. A forked child connects itself at its first call; iterators
     from before the fork raise `ClientUnusable` there, and so does a client that was given a `transport`.
     """
 
@@ -146,9 +146,9 @@ class Client:
         """Remove the answers of jobs that have ended from Redis; see `AsyncClient.forget`."""
         self._wait(self._client.forget(job_ids))
 
-    def models(self) -> list[LiveModel]:
+    def models(self, *, lapsed: bool = False) -> list[LiveModel]:
         """See `AsyncClient.models`."""
-        return self._wait(self._client.models())
+        return self._wait(self._client.models(lapsed=lapsed))
 
     caption = _answering(AsyncClient.caption)
     query = _answering(AsyncClient.query)
@@ -224,3 +224,8 @@ class Client:
         """Turn the stream in an answer, if there is one, into a plain iterator."""
         streams = (TextStream, SegmentStream)
         return {name: self._iterate(value) if isinstance(value, streams) else value for name, value in answer.items()}
+
+
+for _name, _method in vars(Client).items():
+    if (_method.__doc__ or "").startswith("See `AsyncClient."):
+        _method.__doc__ = getattr(AsyncClient, _name).__doc__  # so that `help` of either class explains it

@@ -82,7 +82,7 @@ async def follow(
                 fresh = await catch_up.read(last)
                 outage.end()
             except QueueUnavailable as error:
-                # nothing is lost: the transport will tell of a silence again
+                # nothing is lost: the transport reports the next silence too
                 outage.check(error)
                 fresh = []
 

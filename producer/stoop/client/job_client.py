@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaita
 from stoop.client import events
 from stoop.client.build_job import checked, within
 from stoop.client.gathering import Gathering, Outcome
-from stoop.client.models import LiveModel, live_models
+from stoop.client.models import LiveModel, known_models, live_models
 from stoop.client.outage import OUTAGE_SECONDS, Patience
 from stoop.client.sending import sending
 from stoop.client.states import read_state, timed_out
@@ -53,7 +53,7 @@ class JobClient:
         self._timeout_seconds = timeout_seconds
         self._cancel_on_exit = cancel_on_exit
         self._unserved = UnservedLanes(transport)
-        # the jobs to cancel when the client closes; of others it would grow with every job whose answer nobody reads
+        # only the jobs to cancel when the client closes: others would stay for ever if their answers are never read
         self._open: set[str] = set()
 
     async def submit(self, job: Job) -> str:
@@ -197,12 +197,13 @@ class JobClient:
         """
         await self._queue.forget(job_ids)
 
-    async def models(self) -> list[LiveModel]:
+    async def models(self, *, lapsed: bool = False) -> list[LiveModel]:
         """List the models that have a worker now, the default first: their skills, sizes and number of workers.
 
+        With `lapsed`, also list models whose workers let their leases run out; their number of workers is 0.
         Raises `QueueUnavailable`, also where Redis does not let this user read the registry of workers.
         """
-        return live_models(await self._queue.workers())
+        return known_models(await self._queue.registered()) if lapsed else live_models(await self._queue.workers())
 
     async def aclose(self) -> None:
         """Disconnect; idempotent. Cancel the jobs that `cancel_on_exit` covers and whose end has not been seen."""
@@ -264,7 +265,7 @@ class JobClient:
         try:
             with sending([within(self._allowed, checked(job)) for job in jobs]) as traced:
                 ids = await self._queue.submit(traced)
-        except Rejected as error:  # text that has no UTF-8, as a command line may hand over
+        except Rejected as error:  # text that UTF-8 cannot encode, which a command line may contain
             raise InvalidJob(error.failure) from error
         if self._cancel_on_exit:
             self._open.update(ids)

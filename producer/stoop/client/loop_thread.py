@@ -63,7 +63,7 @@ class LoopThread:
             raise
 
     def start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Start work that nobody waits for. Takes no lock and never raises, so finalisers may call it anywhere."""
+        """Start work without waiting for it. Takes no lock and never raises, so finalisers may call it anywhere."""
         if os.getpid() == self._pid:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._start, work)

@@ -1,16 +1,16 @@
 """The live models: the workers' records, grouped by the name that jobs use."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stoop_schemas.worker import WorkerRecord
 
-__all__ = ["LiveModel", "live_models"]
+__all__ = ["LiveModel", "known_models", "live_models"]
 
 
 @dataclass(frozen=True, slots=True)
 class LiveModel:
-    """One model with at least one live worker.
+    """One model and its live workers.
 
     `name` goes into a job's `model`; None stands for workers that answer only jobs without one. `default` is true if
     the model answers jobs that name none. `loaded` are the checkpoints. `max_context` is the smallest of its workers',
@@ -34,6 +34,18 @@ def live_models(records: Iterable[WorkerRecord]) -> list[LiveModel]:
         by_name.setdefault(record.name, []).append(record)
     models = [_gathered(name, own) for name, own in by_name.items()]
     return sorted(models, key=lambda model: (not model.default, model.name or ""))
+
+
+def known_models(registered: Iterable[tuple[WorkerRecord, bool]]) -> list[LiveModel]:
+    """Gather the records of live workers, then those of others as models without a worker.
+
+    Each record comes with whether its worker is alive.
+    """
+    registered = list(registered)
+    live = live_models(record for record, alive in registered if alive)
+    names = {model.name for model in live}
+    rest = live_models(record for record, alive in registered if not alive and record.name not in names)
+    return live + [replace(model, workers=0, permits=0, in_flight=0) for model in rest]
 
 
 def _gathered(name: str | None, records: Sequence[WorkerRecord]) -> LiveModel:

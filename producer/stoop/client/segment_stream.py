@@ -1,6 +1,6 @@
 """A job's events as the segments of its transcript. Segments already returned cannot be taken back.
 
-When a worker runs a job anew, its segments start from the first. If they have the times and the text of those already
+When a worker runs a job again, its segments start from the first. If they have the times and the text of those already
 returned, the stream continues after them, and the reader notices only a pause. If they differ, or are fewer,
 `JobRestarted` is raised.
 """

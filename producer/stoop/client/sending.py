@@ -36,7 +36,7 @@ def sending(jobs: Sequence[Job]) -> Iterator[Sequence[Job]]:
         return
     chosen = [begins.choose(job.traceparent if is_traceparent(job.traceparent) else begins.current()) for job in jobs]
     dropped = [one for one in chosen if isinstance(one, str)]
-    if len(dropped) == len(jobs):  # most of the time
+    if len(dropped) == len(jobs):  # the usual case
         with begins.dropping(dropped[-1]):
             yield list(map(_carrying, jobs, dropped))
         return

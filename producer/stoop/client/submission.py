@@ -85,7 +85,7 @@ class Submitter:
 
     async def _submit_batch(self, batch: list[_Waiting]) -> list[_Waiting]:
         """Submit the batch. Return the jobs that found their lane full, once it is time to try them again."""
-        # a caller that was cancelled wants its job no more
+        # a cancelled caller no longer wants its job
         batch = [waiting for waiting in batch if not waiting.job_id.done()]
         try:
             replies = await submit_each(self._outlast, [waiting.job for waiting in batch])

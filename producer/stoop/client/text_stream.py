@@ -1,6 +1,6 @@
 """A job's events as the pieces of its text. Text already returned cannot be taken back.
 
-When a worker runs a job anew, its text starts from nothing. If the new text begins with the text already returned, the
+When a worker runs a job again, its text starts from nothing. If the new text begins with the text already returned, the
 pieces continue from there, and the reader notices only a pause. If it differs, `JobRestarted` is raised.
 """
 

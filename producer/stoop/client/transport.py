@@ -50,5 +50,11 @@ class Transport(Protocol):
     async def workers(self, partition: int = 0) -> list[WorkerRecord]:
         """Return the records of a partition's live workers."""
 
+    async def registered(self, partition: int = 0) -> list[tuple[WorkerRecord, bool]]:
+        """Return the records of a partition's workers, and whether each is alive.
+
+        One that is not let its lease run out: it crashed, or was cut off from the queue and may come back.
+        """
+
     async def close(self) -> None:
         """Disconnect; idempotent."""

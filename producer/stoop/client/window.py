@@ -64,5 +64,5 @@ class Window(Generic[_T]):
     def _end(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # asyncio logs an error that nobody has looked at
+            task.exception()  # otherwise asyncio logs the error as never retrieved
         self._ended.put_nowait(task)

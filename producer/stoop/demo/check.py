@@ -16,7 +16,7 @@ _OVERLAP = 0.5
 
 
 def is_right(job: DemoJob, output: Output | None) -> bool:
-    """Return whether the output is right for the job's picture; no output never is."""
+    """Return whether the output is right for the job's picture; a missing output is wrong."""
     if output is None:
         return False
     picture = job.picture

@@ -51,7 +51,7 @@ def find_recordings() -> list[Recording]:
 
 
 def hear(client: Client, recordings: Sequence[Recording], folder: str) -> list[Heard]:
-    """Transcribe every recording of a folder in the store, and also translate those in another language than English.
+    """Transcribe every recording of a folder in the store, and translate those that are not in English.
 
     The folder is an address such as "s3://bucket/demo".
     """

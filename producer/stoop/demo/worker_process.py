@@ -81,7 +81,7 @@ def running_worker(
         "threads": str(_threads()),
         "lanes": LANE,
         "ready-file": str(ready),
-        "drain-seconds": "1",  # nobody waits for the jobs of an interrupted demo
+        "drain-seconds": "1",  # an interrupted demo does not wait for its jobs
         **(flags or {}),
     }
     worker = ChildServer(

@@ -21,7 +21,7 @@ _T = TypeVar("_T")
 _Pen: TypeAlias = ImageDraw.ImageDraw
 
 COLOURS = ("#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#008080", "#9a6324", "#f032e6")
-"""Told apart on most photographs, and white text is readable on each."""
+"""Easy to distinguish on most photographs; white text is readable on each."""
 
 _LABEL_LETTERS: Final = 40
 _TEXT_LETTERS: Final = 4000

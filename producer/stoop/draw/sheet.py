@@ -18,7 +18,7 @@ _FILTERS: Final = {
     "with": "with boxes or points",
     "without": "without",
 }
-"""The filters of tiles: by their class, with what the buttons say."""
+"""The filters of tiles: their classes, with the labels of the buttons."""
 
 _STYLE: Final = """
 :root { color-scheme: light dark; --ink: #1b1f24; --soft: #626b76; --line: #d9dee4; --card: #fff; --ground: #f3f5f7;

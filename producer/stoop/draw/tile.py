@@ -17,7 +17,7 @@ from stoop.export.formats.annotated import Annotated
 __all__ = ["THUMBNAIL", "tile_html"]
 
 THUMBNAIL: Final = (480, 480)
-"""The most pixels of a thumbnail: twice what is shown, for fine screens."""
+"""The most pixels of a thumbnail: twice the size on the page, for fine screens."""
 
 _QUALITY: Final = 78
 _TEXT_LETTERS: Final = 2000

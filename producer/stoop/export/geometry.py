@@ -8,8 +8,8 @@ from stoop_schemas.skill import Box, Point
 
 __all__ = ["inside", "point_inside"]
 
-_LEAST: Final = 1e-6  # of a side; less has no area in any format
-_LEAST_PIXELS: Final = 0.02  # less may be nothing in formats that have hundredths of a pixel
+_LEAST: Final = 1e-6  # of the image's side; a smaller box has no area in any format
+_LEAST_PIXELS: Final = 0.02  # a smaller box may vanish in formats that round to hundredths of a pixel
 
 
 def inside(box: Box, size: tuple[int, int] | None = None) -> Box | None:

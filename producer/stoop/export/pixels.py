@@ -67,7 +67,7 @@ def _measure(file: BinaryIO) -> Shape:
 
     try:
         with warnings.catch_warnings():
-            # no pixel is decoded here: the number of them is no concern
+            # no pixel is decoded here, so their number does not matter
             warnings.simplefilter("ignore")
             with Image.open(file, formats=FORMATS) as opened:
                 return Shape(opened.size, read_orientation(opened))

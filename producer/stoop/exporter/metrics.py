@@ -108,7 +108,7 @@ class QueueCollector(Collector):
 
 
 def _wanted(status: QueueStatus) -> int:
-    """Count for autoscalers; jobs in flight too, so that nobody stops the workers that run the last jobs."""
+    """Count for autoscalers; jobs in flight too, so that the workers of the last jobs are not stopped."""
     in_lanes = sum(lane.in_flight + (0 if lane.paused else lane.waiting) for lane in status.lanes)
     return in_lanes + status.delayed + sum(status.quarantined.values())
 

@@ -12,6 +12,7 @@ wait.py           a wait that ends when its caller leaves
 access_log.py     request ids and one line of the log for each request
 metrics.py        the metrics of HTTP
 traces.py         a span for each request, if traces are exported
+other_pages.py    refuses web pages of other sites where no key is asked for
 limits.py         the limits of API keys
 keys.py           the file of API keys
 key_options.py    the options of `stoop keys new`

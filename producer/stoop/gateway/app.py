@@ -21,6 +21,7 @@ from stoop.gateway.errors import ApiError, from_stoop
 from stoop.gateway.gateway import Gateway
 from stoop.gateway.keys import OPEN, secret_of
 from stoop.gateway.openapi import document
+from stoop.gateway.other_pages import refuse_other_pages
 from stoop.gateway.route import Route
 from stoop.gateway.routes import ROUTES
 from stoop.gateway.traces import exporting_spans
@@ -29,7 +30,7 @@ from stoop.gateway.wait import CallerLeft
 __all__ = ["make_app"]
 
 _LEFT: Final = 499
-"""The status that the access log shows for a caller that left; nobody receives it."""
+"""The status that the access log shows for a caller that left; it is never sent."""
 
 _CODES: Final = {404: "unknown_url", 405: "method_not_allowed"}
 _LIMITS: Final = tuple(
@@ -98,6 +99,8 @@ class _Endpoint:
         key = OPEN if route.scope is None else gateway.admit(secret_of(request.headers), route.scope)
         call = Call(gateway, request, key, request.state.headers)
         if route.scope is not None:
+            if key is OPEN:
+                refuse_other_pages(request.method, request.headers, gateway.options)
             call.note(key=key.id, tenant=key.tenant)
             await gateway.limits.take(call)
         return await route.run(call)
@@ -111,7 +114,7 @@ def _cors(gateway: Gateway) -> list[Middleware]:
             CORSMiddleware,
             allow_origins=gateway.options.origins,
             allow_methods=["GET", "POST", "DELETE"],
-            # the clients send many of their own, and none of them gives a right
+            # clients send many headers of their own, and none of them grants a right
             allow_headers=["*"],
             expose_headers=_EXPOSED,
         )

@@ -48,6 +48,7 @@ class BatchRunner:
         self._open = open_batches
         self._name = secrets.token_hex(8)
         self._news = asyncio.Event()
+        self._problems: dict[str, str] = {}
 
     async def begin(self, batch_id: str, tenant: str | None) -> None:
         """Run a batch that is stored, or go on with it. Raises `QueueUnavailable`."""
@@ -78,11 +79,18 @@ class BatchRunner:
                 continue
             try:
                 await self._while_locked(batch_id, place.tenant)
+                self._problems.pop(batch_id, None)
             except (StoopError, ApiError, msgspec.DecodeError) as error:
-                trouble = type(error).__name__
-                _log.warning("batch", batch=batch_id, tenant=place.tenant, trouble=trouble, problem=str(error))
+                self._warn(batch_id, place.tenant, error)
             finally:
                 await self._lock.leave(batch_id, self._name)
+
+    def _warn(self, batch_id: str, tenant: str | None, error: Exception) -> None:
+        """Log the problem of a batch, but not at each look that finds the same."""
+        problem = str(error)
+        if self._problems.get(batch_id) != problem:
+            self._problems[batch_id] = problem
+            _log.warning("batch", batch=batch_id, tenant=tenant, trouble=type(error).__name__, problem=problem)
 
     async def _while_locked(self, batch_id: str, tenant: str | None) -> None:
         running = asyncio.create_task(self._run(batch_id, tenant))
@@ -100,6 +108,8 @@ class BatchRunner:
         try:
             state = await load_state(self._gateway.store, tenant, batch_id)
         except ApiError as error:
+            if error.status != 404:
+                raise
             _log.warning("batch", batch=batch_id, tenant=tenant, trouble="gone", problem=str(error))
             await self._open.remove(batch_id)
             return
@@ -109,7 +119,7 @@ class BatchRunner:
         await self._open.remove(batch_id)
 
     async def _parts(self, state: BatchState) -> BatchState:
-        """Run every part that is not stored yet, unless somebody cancels; return the state before the last step."""
+        """Run every part that is not stored yet, unless it is cancelled; return the state before the last step."""
         store, batch = self._gateway.store, state.batch
         folder = batch_folder(state.key.tenant, batch.id)
         done = set(await store.list(f"{folder}parts/"))

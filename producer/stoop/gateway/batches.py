@@ -1,12 +1,13 @@
 """OpenAI's batches: their state in the object store, and the routes that make, show, list and cancel them.
 
 batches/<owner>/<batch id>/state.json        the batch, written by the gateway that runs it
-batches/<owner>/<batch id>/cancel            somebody wants it to end
+batches/<owner>/<batch id>/cancel            a request to cancel the batch
 batches/<owner>/<batch id>/parts/00000.jsonl the finished lines of one part of the input
 
 The queue's Redis knows which batches are unfinished, so that two queues may share a bucket.
 """
 
+import asyncio
 import time
 from typing import Any, Final, Literal
 
@@ -41,6 +42,7 @@ __all__ = [
 ENDPOINTS: Final = ("/v1/chat/completions", "/v1/query", "/v1/caption", "/v1/detect", "/v1/point", "/v1/gaze")
 _DAY: Final = 86_400
 _MOST_METADATA: Final = 16
+_HALF_SECONDS: Final = 0.5
 
 _Status = Literal[
     "validating", "failed", "in_progress", "finalizing", "completed", "expired", "cancelling", "cancelled"
@@ -109,16 +111,29 @@ def batch_folder(tenant: str | None, batch_id: str) -> str:
 
 
 async def load_state(store: ObjectFolder, tenant: str | None, batch_id: str) -> BatchState:
-    """Return a batch of the tenant, `cancelling` if somebody wants its end; raise an `ApiError` (404)."""
+    """Return a batch of the tenant, `cancelling` if that was requested; raise an `ApiError` (404)."""
     file_key(tenant, batch_id)  # checks the id
     folder = batch_folder(tenant, batch_id)
-    packed = await store.get(f"{folder}state.json")
-    if packed is None:
-        raise ApiError(404, "batch_not_found", "there is no such batch")
-    state = msgspec.json.decode(packed, type=BatchState)
+    try:
+        state = await _read_state(store, folder)
+    except msgspec.DecodeError:
+        # some stores show half of an object that is being replaced
+        await asyncio.sleep(_HALF_SECONDS)
+        try:
+            state = await _read_state(store, folder)
+        except msgspec.DecodeError as error:
+            problem = f"the bucket's object {folder}state.json is damaged ({error}): restore it, or delete it"
+            raise ApiError(500, "batch_damaged", problem) from error
     if state.batch.is_open and (at := await store.get(f"{folder}cancel")) is not None:
         return with_batch(state, status="cancelling", cancelling_at=int(at))
     return state
+
+
+async def _read_state(store: ObjectFolder, folder: str) -> BatchState:
+    packed = await store.get(f"{folder}state.json")
+    if packed is None:
+        raise ApiError(404, "batch_not_found", "there is no such batch")
+    return msgspec.json.decode(packed, type=BatchState)
 
 
 async def save_state(store: ObjectFolder, state: BatchState) -> None:
@@ -159,7 +174,7 @@ async def create_batch(call: Call) -> Response:
     try:
         await call.gateway.batches.begin(batch.id, call.key.tenant)
     except StoopError:
-        # nobody would ever run it
+        # no gateway would ever run it
         await store.delete(f"{batch_folder(call.key.tenant, batch.id)}state.json")
         raise
     call.note(batch=batch.id)
@@ -188,7 +203,7 @@ async def list_batches(call: Call) -> Response:
     limit = page_size(call, 100)
     keys = await call.gateway.store.list(f"{owner_folder(call.key.tenant)}batch-")
     ids = [key.split("/")[-2] for key in keys if key.endswith("/state.json")]
-    batches = [(await load_state(call.gateway.store, call.key.tenant, each)).batch for each in ids]
+    batches = [batch for each in ids if (batch := await _readable(call, each)) is not None]
     batches.sort(key=lambda batch: (batch.created_at, batch.id), reverse=True)
     after = call.request.query_params.get("after")
     if after is not None:
@@ -196,3 +211,10 @@ async def list_batches(call: Call) -> Response:
     page = batches[:limit]
     ends = (page[0].id, page[-1].id) if page else (None, None)
     return json_response(call, BatchList(data=page, has_more=len(batches) > limit, first_id=ends[0], last_id=ends[1]))
+
+
+async def _readable(call: Call, batch_id: str) -> Batch | None:
+    try:
+        return (await load_state(call.gateway.store, call.key.tenant, batch_id)).batch
+    except ApiError:
+        return None  # damaged, or deleted since

@@ -169,12 +169,12 @@ def _unanswered(error: StoopError, job_id: str | None) -> ApiError:
             message = "a worker was lost and the new answer differs from the text already sent: ask again"
             return ApiError(500, "stream_restarted", message, job_id=error.job_id)
         case QueueUnavailable():
-            # the message names the address of Redis, which is no caller's business
+            # the message names the address of Redis, which callers must not see
             return ApiError(503, "queue_unavailable", "the queue cannot be reached: try again later", job_id=job_id)
         case UploadFailed(refused=True):
             return ApiError(500, "gateway_misconfigured", _STORE_REFUSES, job_id=job_id)
         case UploadFailed():
-            # the message names the address of the store
+            # the message names the address of the store, which callers must not see
             return ApiError(503, "store_unavailable", "the object store cannot be reached: try again later")
         case ConfigError():
             return ApiError(500, "gateway_misconfigured", f"the gateway cannot do this: {error}", job_id=job_id)

@@ -42,7 +42,7 @@ class Follower:
 
     def close(self) -> "asyncio.Task[None]":
         """Stop following; idempotent. Return the task, which ends when the clean-up has."""
-        if not self._task.cancelling():  # a second cancel would break off the clean-up, and the job would go on
+        if not self._task.cancelling():  # a second cancel would interrupt the clean-up, and the job would go on
             self._task.cancel()
         return self._task
 
@@ -55,5 +55,5 @@ class Follower:
                     if isinstance(event, TerminalEvent):
                         return
         except Exception as error:  # a defect too: the reader would otherwise wait for ever
-            if not self._task.cancelling():  # otherwise nobody reads, and a full queue would hold up the clean-up
+            if not self._task.cancelling():  # otherwise the reader has left, and a full queue would block the clean-up
                 await self._events.put(error)

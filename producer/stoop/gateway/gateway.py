@@ -30,7 +30,7 @@ from stoop.redis.open_batches import OpenBatches
 __all__ = ["Gateway"]
 
 _LAST_SECONDS: Final = 2.0
-"""The end of the grace, in which streams tell that they are cut off."""
+"""The end of the grace period, in which streams report that they are cut off."""
 
 
 class Gateway:
@@ -96,7 +96,7 @@ class Gateway:
         asyncio.get_running_loop().call_later(grace, self.close)
 
     def close(self) -> None:
-        """Break off every answer with an error; idempotent."""
+        """End every answer with an error; idempotent."""
         if not self.closing.done():
             self.closing.set_result(None)
         for wait in self.waits:

@@ -22,7 +22,7 @@ async def healthz(call: Call) -> Response:
     """Answer 200 if Redis answers; with `?workers=1` also only if a worker is alive."""
     workers = await living_workers(call.gateway)
     if call.request.query_params.get("workers") == "1" and not workers:
-        raise ApiError(503, "no_worker", "no worker lives")
+        raise ApiError(503, "no_worker", "there is no live worker")
     return json_response(call, {"status": "ok", "workers": workers})
 
 

@@ -33,7 +33,7 @@ async def image_of(given: str | None, param: str = "image_url") -> str | bytes |
 
 async def _decoded(encoded: str, param: str) -> bytes:
     try:
-        # some milliseconds per megabyte, in which nobody else would be served
+        # on the loop it would delay every other caller for some milliseconds per megabyte
         if len(encoded) > IMAGE_LIMIT:
             return await asyncio.to_thread(binascii.a2b_base64, encoded, strict_mode=True)
         return binascii.a2b_base64(encoded, strict_mode=True)

@@ -1,7 +1,7 @@
 """Job ids that identify their tenant, so that no tenant reads another's job and no replica keeps a list.
 
 An id is 80 random bits and 48 bits of a digest over them and the tenant. Another tenant's id therefore fails the check,
-and nobody can change an id so that it passes and still names the same job.
+and an id cannot be changed so that it passes and still names the same job.
 """
 
 import hashlib

@@ -158,7 +158,7 @@ async def _result(call: Call, job_id: str) -> dict[str, Any]:
 
 
 def _shown(result: Result) -> dict[str, Any]:
-    """Return the result without what names the operator's machines and folders."""
+    """Return the result without the names of the operator's machines and folders."""
     model = result.model.rpartition("/")[2] if result.model and result.model.startswith(("/", ".")) else result.model
     shown: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(result, worker=None, model=model))
     return shown
@@ -170,7 +170,7 @@ def _after(call: Call) -> int:
 
 
 async def _events(call: Call, follower: Follower) -> AsyncGenerator[ServerSentEvent, None]:
-    with contextlib.suppress(StoopError, ApiError):  # the caller comes again, and says what it saw last
+    with contextlib.suppress(StoopError, ApiError):  # the caller reconnects, with the last event that it saw
         try:
             while True:
                 event = await follower.next()
@@ -195,7 +195,7 @@ def _data(event: Event) -> str:
 def _unreadable(job_id: str, seq: int, error: ApiError) -> ServerSentEvent:
     """Return the last event for a job whose answer cannot be read, in place of the event `finished`.
 
-    It has the `seq` of that event, so that a browser which comes again gets 204 and stops.
+    It has the `seq` of that event, so that a browser that reconnects gets 204 and stops.
     """
     failure = {"code": error.code, "message": error.message, "retryable": False}
     data = {"type": "failed", "v": current(), "id": job_id, "seq": seq, "failure": failure}

@@ -30,7 +30,7 @@ class ModelCard(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ModelList(msgspec.Struct, frozen=True, kw_only=True):
-    """Every model that has a worker, or had one since the gateway started."""
+    """Every model that has a worker, had one since the gateway started, or lost its last one by a crash."""
 
     data: list[ModelCard]
     object: Literal["list"] = "list"

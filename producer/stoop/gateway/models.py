@@ -1,4 +1,4 @@
-"""The names of models: those of living workers, those seen before, and aliases; and the routes that list them."""
+"""The names of models: those of registered workers, those seen before, and aliases; and the routes that list them."""
 
 import re
 import time
@@ -35,7 +35,10 @@ def check_model(key: ApiKey, model: str | None) -> None:
 
 
 class Models:
-    """The models that callers may name. Remembers models whose workers have gone: their jobs wait for the next one."""
+    """The models that callers may name.
+
+    Remembers models whose workers have gone, and knows those whose workers crashed before: jobs wait for the next one.
+    """
 
     def __init__(
         self, client: JobClient, aliases: Mapping[str, str | None], *, clock: Callable[[], float] = time.monotonic
@@ -93,11 +96,12 @@ class Models:
     async def all(self, *, fresh: bool = False) -> Mapping[str, tuple[LiveModel, int]]:
         """Return every model by its id, with the Unix second in which this gateway first saw it."""
         if fresh or self._clock() >= self._look_at:
-            live = await self._client.models()
+            # a worker whose lease ran out may only have been cut off: a job for it waits, and is not refused
+            known = await self._client.models(lapsed=True)
             self._look_at = self._clock() + _FRESH_SECONDS
             for name, (model, since) in self._seen.items():
                 self._seen[name] = (replace(model, workers=0, permits=0, in_flight=0), since)
-            for model in live:
+            for model in known:
                 name = _id_of(model)
                 _, since = self._seen.get(name, (model, int(time.time())))
                 self._seen[name] = (model, since)

@@ -1,6 +1,6 @@
-"""Moondream's own routes: query, caption, detect, point and gaze, plain and streamed."""
+"""Moondream's own routes: query, caption, detect, point and gaze, plain and streamed; and a refusal of segment."""
 
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import msgspec
 from starlette.responses import Response
@@ -9,12 +9,15 @@ from stoop.gateway.answer import answer_job
 from stoop.gateway.ask import Ask, is_gaze
 from stoop.gateway.body import read_json
 from stoop.gateway.call import Call
+from stoop.gateway.errors import ApiError
 from stoop.gateway.images import image_of
 from stoop.gateway.moondream_answer import Chunks, whole_answer
 from stoop.gateway.stream import stream_job
 from stoop.gateway.submission import prepare
+from stoop_schemas.failure import FailureCode
 from stoop_schemas.response_format import ResponseFormat
 from stoop_schemas.skill import CaptionLength, Skill, SpatialRef
+from stoop_schemas.skills import REFUSED
 
 __all__ = [
     "BODIES",
@@ -26,6 +29,7 @@ __all__ = [
     "Sampling",
     "SkillRequest",
     "answer_skill",
+    "refuse_skill",
     "skill_ask",
 ]
 
@@ -117,6 +121,11 @@ async def answer_skill(call: Call, skill: str) -> Response:
     if job.stream:
         return await stream_job(call, job, Chunks(call.request_id))
     return await answer_job(call, job, lambda result: whole_answer(call.request_id, result, asked=skill))
+
+
+async def refuse_skill(call: Call, skill: str) -> NoReturn:
+    """Refuse `POST /v1/<skill>` with the queue's reason. Raises an `ApiError` (400)."""
+    raise ApiError(400, FailureCode.UNSUPPORTED_SKILL, REFUSED[skill])
 
 
 async def skill_ask(skill: str, body: SkillRequest) -> Ask:

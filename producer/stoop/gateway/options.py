@@ -30,7 +30,7 @@ class ServeOptions:
     ] = None
     grpc_key: Annotated[Path | None, _option("GATEWAY_GRPC_KEY", "Key of the certificate, as PEM.")] = None
     keys: Annotated[Path | None, _option("API_KEYS_FILE", "File of the API keys; see `stoop keys`.")] = None
-    open: Annotated[bool, _option("GATEWAY_OPEN", "Ask nobody for a key.")] = False
+    open: Annotated[bool, _option("GATEWAY_OPEN", "Accept requests without an API key.")] = False
     aliases: Annotated[
         str, _option("MODEL_ALIASES", "Other names of models: alias=name, comma-separated; alias= is the default.")
     ] = "moondream3-preview="

@@ -1,6 +1,6 @@
 """A job's events as the pieces that a stream sends. Text that was sent cannot be taken back.
 
-When a worker runs a job anew, its text starts from nothing. If the new text begins with the text already sent, the
+When a worker runs a job again, its text starts from nothing. If the new text begins with the text already sent, the
 pieces continue from there. If it differs, `JobRestarted` is raised.
 """
 
@@ -69,7 +69,7 @@ class Pieces:
 
 
 class _Grown:
-    """A text that may begin anew, and the part of it that was sent."""
+    """A text that may start over, and the part of it that was sent."""
 
     def __init__(self, job_id: str) -> None:
         self.text = ""

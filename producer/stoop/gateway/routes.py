@@ -24,6 +24,7 @@ from stoop.gateway.metrics import show_metrics
 from stoop.gateway.pages.page_routes import PAGE_ROUTES
 from stoop.gateway.route import Route
 from stoop_schemas.skill import Skill
+from stoop_schemas.skills import REFUSED
 
 __all__ = ["ROUTES"]
 
@@ -40,9 +41,20 @@ def _skill(name: str, body: type, summary: str, **more: Any) -> Route:
 _MOONDREAM: Final = (
     _skill("query", moondream.QueryRequest, "Answer a question about an image.", streams=True),
     _skill("caption", moondream.CaptionRequest, "Describe an image.", streams=True),
-    _skill("detect", moondream.DetectRequest, "Find every such object in an image, as boxes."),
-    _skill("point", moondream.PointRequest, "Point at every such object in an image."),
+    _skill("detect", moondream.DetectRequest, "Find every instance of an object in an image, as boxes."),
+    _skill("point", moondream.PointRequest, "Point at every instance of an object in an image."),
     _skill("gaze", moondream.GazeRequest, "Find the place that a person looks at."),
+    *(
+        _post(
+            f"/v1/{name}",
+            partial(moondream.refuse_skill, skill=name),
+            None,
+            f"Refuse {name}: its model is not public.",
+            tag="Moondream",
+            statuses=(),
+        )
+        for name in REFUSED
+    ),
 )
 
 _JOBS: Final = (

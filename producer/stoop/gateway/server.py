@@ -18,7 +18,7 @@ from stoop.gateway.app import make_app
 from stoop.gateway.gateway import Gateway
 from stoop.gateway.options import ServeOptions
 
-__all__ = ["serve"]
+__all__ = ["check_free", "serve"]
 
 
 def serve(config: ProducerConfig, options: ServeOptions, *, on_listening: Callable[[str], None] | None = None) -> None:
@@ -80,6 +80,11 @@ def _check_grpc(options: ServeOptions) -> None:
     check_certificate(options.grpc_certificate, options.grpc_key)
     host, port = options.grpc_address
     _listen(host, port, "--grpc").close()
+
+
+def check_free(host: str, port: int) -> None:
+    """Raise `ConfigError` if another program listens there, before anything that takes long is started."""
+    _listen(host, port).close()
 
 
 def _listen(host: str, port: int, flag: str = "--port") -> socket.socket:

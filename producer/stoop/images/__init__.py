@@ -4,7 +4,7 @@ source.py      the accepted forms of an image, and the bytes that are uploaded
 recording.py   the accepted forms of a recording
 local_file.py  reads a caller's file within a bound
 upload.py      uploads images and recordings to the object store, and reads images back
-store.py       connects to the object store, and says what its refusals mean
+store.py       connects to the object store, and explains its refusals
 """
 
 __all__: list[str] = []

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Final
 
 from stoop.errors import ConfigError, UploadFailed
+from stoop_schemas.store_errors import UNKNOWN_CALLER
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -20,14 +21,6 @@ _RIGHTS: Final = (
     "give these credentials the rights s3:GetObject and s3:ListBucket, and s3:PutObject for uploads; without"
     " s3:ListBucket, a missing object is refused too"
 )
-_UNKNOWN_CALLER: Final = (
-    "AuthorizationHeaderMalformed",
-    "ExpiredToken",
-    "InvalidAccessKeyId",
-    "InvalidToken",
-    "RequestTimeTooSkewed",
-    "SignatureDoesNotMatch",
-)
 _CREDENTIALS: Final = (
     "check the AWS credentials, which are AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, and check"
     " this machine's clock"
@@ -37,7 +30,7 @@ _CREDENTIALS: Final = (
 def connect_store(config: "ProducerConfig", *, connections: int = 10, attempts: int = 3) -> "S3Client":
     """Return a client that threads may share, with `connections` at once and `attempts` per call.
 
-    Raises `ConfigError` for an endpoint or a region that cannot be.
+    Raises `ConfigError` for an invalid endpoint or region.
     """
     from boto3.session import Session
     from botocore.client import Config
@@ -80,7 +73,7 @@ def refusal(code: str, address: "ObjectAddress") -> UploadFailed:
     refused = f"the object store refuses access to {address} ({code}):"
     if code in _FORBIDDEN:
         return UploadFailed(f"{refused} {_RIGHTS}", refused=True)
-    if code in _UNKNOWN_CALLER:
+    if code in UNKNOWN_CALLER:
         return UploadFailed(f"{refused} {_CREDENTIALS}", refused=True)
     if code == "NoSuchBucket":
         problem = f"there is no bucket {address.bucket!r}: create it, or set STOOP_BUCKET to one that exists"

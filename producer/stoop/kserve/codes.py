@@ -24,7 +24,7 @@ _BY_CODE: Final[Mapping[str, Codes]] = {
     FailureCode.AUDIO_NOT_FOUND: _NOT_FOUND,
     FailureCode.CANCELLED: Codes("CANCELLED", "CANCELLED"),
 }
-"""The errors that Triton or gRPC tell apart, and HTTP does not."""
+"""The errors that have codes of their own in Triton or gRPC, but not in HTTP."""
 
 _BY_STATUS: Final[Mapping[int, Codes]] = {
     400: Codes("INVALID_ARG", "INVALID_ARGUMENT"),

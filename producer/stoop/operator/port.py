@@ -129,7 +129,7 @@ class Redriven(StrEnum):
 
     YES = "redriven"
     GONE = "gone"  # there is no such letter (any more)
-    LIVES = "lives"  # its job was submitted anew meanwhile, or completed
+    LIVES = "lives"  # its job was submitted again meanwhile, or has completed
 
 
 class Operator(Protocol):
@@ -177,7 +177,7 @@ class Operator(Protocol):
         """Return the dead letter of this name, or that of the job of this id."""
 
     async def redrive(self, letters: Sequence[DeadLetter], partition: int = 0) -> list[Redriven]:
-        """Send letters back to their lanes: same job id, attempts counted anew. At most a page of them."""
+        """Send letters back to their lanes: the same job id, with attempts counted from 0. At most a page of them."""
 
     async def purge(self, letters: Sequence[DeadLetter], partition: int = 0) -> int:
         """Delete letters for ever, and return how many were there."""

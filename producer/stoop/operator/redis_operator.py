@@ -25,12 +25,12 @@ from stoop_schemas.job import MODEL_PATTERN, NAME_PATTERN
 __all__ = ["RedisOperator"]
 
 _PACKAGE = "stoop.operator"
-_LETTER = re.compile(r"[0-9]{1,19}-[0-9]{1,19}")  # a twentieth digit may be too many for Redis
+_LETTER = re.compile(r"[0-9]{1,19}-[0-9]{1,19}")  # Redis may refuse a number of twenty digits
 _COUNT = re.compile(rb"[0-9]{1,18}")
 _NAME = re.compile(NAME_PATTERN)
 _MOST_TENANTS = 100
 _FAILURES = 2000
-"""Dead letters that one script call reads: some 10 ms, in which Redis serves nobody else."""
+"""Dead letters that one script call reads: some 10 ms, in which Redis serves no other client."""
 _ENDED = "ended:"
 _LATEST = 1e15
 _ENTRY_LANE = re.compile(r"[A-Za-z0-9._:-]{1,256}(/[A-Za-z0-9._:-]{1,256})?")

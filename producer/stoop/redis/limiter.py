@@ -31,7 +31,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of `owner`. None is no limit."""
+    """The limits of `owner`. None means no limit."""
 
     owner: str
     requests: Rate | None = None

@@ -21,7 +21,7 @@ _CONFIRM_SECONDS = 10.0
 _PING_SECONDS = 10.0
 _FIRST_SECONDS, _LONGEST_SECONDS = 0.1, 5.0  # between two connections
 _ANYWAY_SECONDS = 15.0
-"""After so much silence a reader looks for itself, whatever the counts say."""
+"""After this much silence a reader reads the log, whatever the counts are."""
 
 _Counts = Callable[[Sequence[str]], Awaitable[Sequence[object]]]
 

@@ -75,7 +75,7 @@ class RedisTransport:
 
         A single job shares its call with those that other tasks submit just then, and is put or refused by itself.
         Raises `InvalidJob`, `QueueFull` or `IdempotencyConflict`. The same jobs may be submitted again after an
-        error: those that are there are not put twice.
+        error: none is put twice.
         """
         for job in jobs:
             _check(job)
@@ -109,7 +109,7 @@ class RedisTransport:
         after = min(max(after, -1), _LAST_SEQ)
         queued = after < 0 and await self.state(job_id) == State.QUEUED
         entries = await self._calls.call("XRANGE", names.log(job_id), f"{after + 2}-0", "+")
-        # an entry without an event is somebody else's
+        # an entry without an event comes from another program
         return [fields[b"e"] for _, fields in entries if b"e" in fields] or ([_queued(job_id)] if queued else [])
 
     def subscribe(self, job_id: str) -> AbstractAsyncContextManager[AsyncIterator[bytes | None]]:
@@ -136,11 +136,15 @@ class RedisTransport:
                 await self._calls.run(self._forget, keys, [])
 
     async def workers(self, partition: int = 0) -> list[WorkerRecord]:
+        """Return the records of live workers."""
+        return [record for record, alive in await self.registered(partition) if alive]
+
+    async def registered(self, partition: int = 0) -> list[tuple[WorkerRecord, bool]]:
         """Read the registry and the live keys; it writes nothing, so read-only users may call it."""
         records: dict[bytes, bytes] = await self._calls.call("HGETALL", names.workers(partition))
         keys = [names.live(name.decode(errors="replace"), partition) for name in records]
         lives = await asyncio.gather(*(self._calls.call("EXISTS", key) for key in keys))
-        return [read_record(packed) for packed, alive in zip(records.values(), lives, strict=True) if alive]
+        return [(read_record(packed), bool(alive)) for packed, alive in zip(records.values(), lives, strict=True)]
 
     async def close(self) -> None:
         """Disconnect and end the subscriptions."""

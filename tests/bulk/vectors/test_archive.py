@@ -1,4 +1,4 @@
-"""An output whose full shards move to an archive, killed wherever it may be."""
+"""An output whose full shards move to an archive, killed at any point."""
 
 import shutil
 from collections import Counter
@@ -16,7 +16,7 @@ ACTS = ("put", "put", "put", "put", "flush", "sync", "store", "move", "end")
 
 
 class Shelf:
-    """An `Archive` in memory, which the loss of power leaves alone."""
+    """An `Archive` in memory, which survives the loss of power."""
 
     place = "the shelf"
 

@@ -146,7 +146,7 @@ def test_a_run_with_other_arguments_or_without_a_source_is_refused(tmp_path: Pat
         ((source, "--out", out, "--format", "npy"), "holds another run, with format"),
         ((tmp_path / "none.jsonl", "--out", tmp_path / "b"), "there is no file"),
         ((source, "--out", source), "is a file: give a folder"),
-        ((source, "--out", tmp_path / "b", "--vectors", "/data"), "is no s3://bucket/prefix"),
+        ((source, "--out", tmp_path / "b", "--vectors", "/data"), "is not an s3://bucket/prefix"),
         ((source, "--out", tmp_path / "b", "--format", "npy", "--kind", "sparse"), "give --format parquet"),
         ((source, "--out", tmp_path / "b", "--column", "body"), None),
     ):

@@ -24,7 +24,7 @@ UNENDING = f"tell 4 until {os.environ['STOOP_GATE']}"
 
 
 def cancel_job(job_id: str) -> None:
-    """Cancel a job by the native route, as somebody else would."""
+    """Cancel a job by the native route, as another client would."""
     request = urllib.request.Request(f"{TELLING}/v1/jobs/{job_id.removeprefix('chatcmpl-')}", method="DELETE")
     urllib.request.urlopen(request, timeout=30).close()
 

@@ -1,4 +1,4 @@
-"""LiteLLM: its OpenAI provider, and the providers that it has for servers of one's own."""
+"""LiteLLM: its OpenAI provider, and its providers for self-hosted servers."""
 
 import litellm
 from places import (

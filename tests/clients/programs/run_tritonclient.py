@@ -110,7 +110,7 @@ def streams():
 
 
 def crowd():
-    """64 callers leave at once, wherever their requests are; the server goes on and so do their rows."""
+    """64 callers leave at once, wherever their requests are; the server and the engine's rows go on."""
     unending = {"SKILL": "query", "QUESTION": f"tell 4 until {GATE}", "STREAM": True}
     for stream in [Stream().begin(**unending) for _ in range(STREAMS)]:
         stream.close(cancel=True)

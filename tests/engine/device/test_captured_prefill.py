@@ -29,7 +29,7 @@ FEW_REFS: tuple[SpatialRef, ...] = ((0.25, 0.5), (0.1, 0.2, 0.7, 0.9))
 
 @dataclass
 class Pair:
-    """An engine that captures, what it replays, and one that does not."""
+    """An engine that captures, the prefills that it replays, and an engine that does not capture."""
 
     captured: Engine
     graphs: KeptWork
@@ -59,7 +59,7 @@ def warm() -> Iterator[Pair]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runner, "_can_capture", lambda model: True)
         patch.setattr(runner, "Graphs", lambda: graphs)
-        # its weights are laid out anew, and those of a model that others use are not
+        # a model of its own, because merging changes the layout of its weights
         model = MoondreamFamily(micro_moondream.__wrapped__(dtype=torch.float32), fused=True)
         captured = Engine(model, EngineConfig(page_size=4, lookahead=True, **config))
     with pytest.MonkeyPatch.context() as patch:
@@ -88,7 +88,7 @@ def ask(number: int, task: Task, image: Crops | None) -> Request:
 @interpreted
 def test_one_and_several_images_answer_as_uncaptured(pair: Pair) -> None:
     tasks = [Query("How many are there?"), Caption("short"), Detect("circle"), Point("circle"), Query("Why is it so?")]
-    for count in (1, 2, 3, 4):
+    for count in (1, 2, 4):
         pair.graphs.replayed.clear()
         pair.check([ask(i, tasks[(i + count) % 5], crops_of(10 * count + i, 8, 8)) for i in range(count)])
         assert [images(shape) for shape in pair.shapes] == [count]

@@ -148,7 +148,7 @@ def test_a_row_of_padding_has_one_position(plans: tuple[PlannedAttention, StandI
     assert wrapper.device_pages[:5].tolist() == [7, 3, 5, 2, 6]
 
 
-def test_kernels_that_cannot_be_compiled_are_an_error_that_says_what_to_do() -> None:
+def test_kernels_that_do_not_compile_raise_an_error_with_advice() -> None:
     class Broken(StandInFlashInfer):
         def BatchDecodeWithPagedKVCacheWrapper(self, *given: object, **settings: object) -> object:  # type: ignore[override]
             raise RuntimeError("Ninja build failed.")

@@ -29,7 +29,7 @@ def test_suppressed_ids_are_never_drawn_and_only_in_their_row() -> None:
     st.dictionaries(st.integers(0, 7), st.sets(st.integers(0, 19), max_size=MOST_SUPPRESSED), max_size=8),
     st.integers(0, 2**20),
 )
-def test_every_row_draws_as_if_what_is_suppressed_were_impossible(
+def test_a_suppressed_token_is_never_drawn_and_changes_no_other_row(
     temperatures: list[float], suppressed: dict[int, set[int]], seed: int
 ) -> None:
     count = len(temperatures)

@@ -1,4 +1,4 @@
-"""Arrays at fixed places, on the CPU; that copies do not overtake each other is seen on a CUDA device."""
+"""Arrays at fixed places, on the CPU; only a CUDA device shows that copies do not overtake each other."""
 
 import torch
 
@@ -7,7 +7,7 @@ from stoop_worker.engine.device.static_buffers import StaticBuffers
 KINDS = {"longs": ((2, 3), torch.int64), "bytes": ((5,), torch.uint8), "doubles": ((4,), torch.float64)}
 
 
-def test_what_is_sent_arrives_at_the_same_places() -> None:
+def test_every_step_reuses_the_same_device_arrays() -> None:
     arrays = StaticBuffers(KINDS, torch.device("cpu"))
     places = {name: array.data_ptr() for name, array in arrays.on_device.items()}
     assert not any(array.any() for array in arrays.on_device.values())
@@ -32,7 +32,7 @@ def test_nothing_is_sent_before_it_is_asked_for() -> None:
     assert arrays.on_host()["longs"][0, 0] == 0 and arrays.on_device["longs"].all()
 
 
-def test_of_the_last_array_only_the_asked_for_values_are_sent() -> None:
+def test_only_the_requested_part_of_the_last_array_is_sent() -> None:
     arrays = StaticBuffers(KINDS, torch.device("cpu"))
     host = arrays.on_host()
     host["longs"][:], host["doubles"][:] = 3, 7

@@ -1,4 +1,4 @@
-"""Packing, on the CPU; the copies themselves are seen on a CUDA device."""
+"""Packing, on the CPU; only a CUDA device shows the copies themselves."""
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ SHAPES = st.sampled_from([(0,), (1,), (3,), (5, 2), (0, 2), (7, 0), (100,), (70_
 
 
 @given(st.lists(st.tuples(SHAPES, DTYPES), max_size=8))
-def test_packed_values_arrive_whole_and_apart(wanted: list[tuple[tuple[int, ...], torch.dtype]]) -> None:
+def test_packed_values_arrive_complete_and_separate(wanted: list[tuple[tuple[int, ...], torch.dtype]]) -> None:
     upload = Upload(CPU, packed=True)
     values = [np.arange(np.prod(shape)).reshape(shape) + 1000 * index for index, (shape, _) in enumerate(wanted)]
     tensors = [upload.to_device(one, dtype) for one, (_, dtype) in zip(values, wanted, strict=True)]

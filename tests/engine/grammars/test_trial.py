@@ -1,4 +1,4 @@
-"""The process that tries grammars, when something ends it or keeps it from starting."""
+"""The process that tries grammars, when it is killed or cannot start."""
 
 import os
 import signal
@@ -45,7 +45,7 @@ def test_a_signal_to_the_whole_group_does_not_end_it_before_the_worker(trial: Tr
 
 
 @pytest.mark.parametrize("program", [(sys.executable, "-c", "exit(3)"), ("/nowhere/python",)])
-def test_a_process_that_does_not_start_says_so_and_the_next_grammar_starts_another(
+def test_after_a_process_fails_to_start_the_next_grammar_starts_another(
     trial: Trial, program: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as broken:

@@ -1,4 +1,4 @@
-"""One request after another, the whole sequence computed anew for every token, in plain torch.
+"""One request after another, the whole sequence computed again for every token, in plain torch.
 
 It shares with the family its weights, and with the engine the kernel that samples and the numbers a seed gives.
 T positions, H heads, D head dim, F frequencies.

@@ -81,7 +81,7 @@ def test_captions_are_captions(truth: Truth, tmp_path: Path) -> None:
     assert captions == {f"{picture.name}.png": f"{picture.name} of shapes" for picture in truth.pictures}
 
 
-def test_what_was_looked_for_and_not_found_is_a_category_too(truth: Truth, tmp_path: Path) -> None:
+def test_an_object_that_was_not_found_is_still_a_category(truth: Truth, tmp_path: Path) -> None:
     truth.write([line(f"{BUCKET}/shapes-1.png", "detect", object="dog", objects=[])])
     exported(truth.results, "coco", tmp_path / "coco.json", images=truth.images)
     coco = loaded(tmp_path / "coco.json")

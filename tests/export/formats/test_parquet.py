@@ -81,7 +81,9 @@ def test_rows_are_written_in_groups(truth: Truth, tmp_path: Path) -> None:
     assert read.metadata.num_row_groups > 1
 
 
-def test_without_pyarrow_it_says_what_to_install(truth: Truth, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pyarrow_it_names_the_extra_to_install(
+    truth: Truth, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import sys
 
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)

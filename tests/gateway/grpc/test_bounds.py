@@ -69,7 +69,7 @@ async def test_calls_beyond_those_of_a_server_are_refused(address: str) -> None:
             await begin(three)
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         streams[0].cancel()
-        while True:  # the server hears of it soon
+        while True:  # the server notices it soon
             with contextlib.suppress(grpc.aio.AioRpcError):
                 await begin(three)
                 break

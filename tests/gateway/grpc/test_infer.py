@@ -98,7 +98,7 @@ def test_an_image_of_ten_megabytes_is_uploaded(painting: Serving) -> None:
         assert text_of(client.infer(MODEL, inputs("caption", image=written.getvalue(), max_tokens=2)))["caption"]
 
 
-def test_errors_have_codes_and_say_what_to_do(painting: Serving, picture: Picture) -> None:
+def test_errors_have_codes_and_advice(painting: Serving, picture: Picture) -> None:
     good = inputs("query", question="what?")
     with asking(painting.grpc) as client:
         for given, status, expected in (
@@ -147,7 +147,7 @@ def test_a_repeated_request_is_the_same_job(telling: Serving) -> None:
         assert status == "ALREADY_EXISTS" and "idempotency_conflict" in message
 
 
-def test_each_request_of_a_stream_has_an_idempotency_key_of_its_own(telling: Serving) -> None:
+def test_each_request_of_a_stream_has_its_own_idempotency_key(telling: Serving) -> None:
     asked = [("a", 1), ("b", 2), ("", 3)]
     jobs: list[list[str]] = []
     with asking(telling.grpc) as client:

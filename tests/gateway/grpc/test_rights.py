@@ -22,7 +22,7 @@ from tests.support.authority import Authority
 PUBLIC = {"ServerLive", "ServerReady"}
 
 
-def test_no_rpc_but_the_public_ones_answers_without_a_key(teller: Town, begin: Begin, tmp_path: Path) -> None:
+def test_only_the_public_rpcs_answer_without_a_key(teller: Town, begin: Begin, tmp_path: Path) -> None:
     file = tmp_path / "keys.json"
     secret = keys("new", "ann", "--file", str(file))
     serving = begin(teller, "--keys", str(file), *GRPC)

@@ -64,7 +64,7 @@ def test_many_requests_on_one_stream(telling: Serving, gate: Path) -> None:
 
 
 def test_a_caller_that_leaves_cancels_its_jobs(teller: Town, telling: Serving, gate: Path) -> None:
-    """The jobs wait for a gate that nobody opens: only a cancel ends them."""
+    """The jobs wait for a gate that stays shut: only a cancel ends them."""
     with asking(telling.grpc) as client:
         stream = Stream(client)
         for each in "abc":
@@ -103,7 +103,9 @@ def end(serving: Serving) -> subprocess.Popen[bytes]:
     return process
 
 
-def test_a_gateway_that_ends_finishes_answers_and_says_so_to_streams(teller: Town, begin: Begin, gate: Path) -> None:
+def test_a_stopping_gateway_finishes_its_answers_and_closes_streams_with_a_reason(
+    teller: Town, begin: Begin, gate: Path
+) -> None:
     """It has more than time enough, and ends once its last answer is out."""
     serving = begin(teller, "--open", "--drain-seconds", str(2 * SECONDS), *GRPC)
     with asking(serving.grpc) as client, streaming(serving.grpc) as stream, streaming(serving.grpc) as idle:
@@ -128,8 +130,8 @@ def test_a_gateway_that_ends_finishes_answers_and_says_so_to_streams(teller: Tow
         assert process.wait(SECONDS) == 0
 
 
-def test_a_gateway_that_ends_breaks_off_the_answers_that_take_too_long(teller: Town, begin: Begin, gate: Path) -> None:
-    """Nobody opens the gate."""
+def test_a_stopping_gateway_ends_answers_that_take_too_long(teller: Town, begin: Begin, gate: Path) -> None:
+    """The gate stays shut."""
     serving = begin(teller, "--open", "--drain-seconds", "2", *GRPC)
     with streaming(serving.grpc) as stream:
         stream.ask(query(f"tell 4 until {gate}"))

@@ -90,7 +90,7 @@ def _shared_memory() -> Any:
         (_typed("INT32", [1], int_contents=[1, 2]), "make the shape that of the elements"),
         (_typed("INT32", [1], fp32_contents=[1.0]), "put its elements into int_contents"),
         (_typed("FP16", [1]), "only raw_input_contents can hold"),
-        (_beside(), "send one of them"),
+        (_beside(), "send only one of them"),
         (_shared_memory(), "send its elements in the request"),
         (request(("A", "INT32", [-1]), raw=[b""]), "negative"),
         (request(("A", "INT32", [1] * 9), raw=[bytes(4)]), "ninth dimension"),

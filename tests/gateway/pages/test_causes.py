@@ -22,7 +22,7 @@ async def causes(*messages: str) -> dict[str, int]:
     return {cause.message: cause.count for cause in (await CauseWatch(operator).look()).causes}
 
 
-async def test_letters_are_grouped_whatever_names_and_numbers_they_say() -> None:
+async def test_letters_are_grouped_regardless_of_names_and_numbers() -> None:
     found = await causes(
         "s3://photos/3.jpg timed out after 30 s",
         "s3://photos/12.jpg timed out after 9.5 s",

@@ -202,7 +202,7 @@ async def first_data(response: Any, count: int) -> AsyncIterator[str]:
 
 
 async def looks(redis: Any) -> int:
-    """Return how often the queue was counted: nothing else asks for the length of a hash."""
+    """Return how often the queue was counted: only a count asks for the length of a hash."""
     calls = await redis.info("commandstats")
     return int(calls.get("cmdstat_hlen", {}).get("calls", 0))
 

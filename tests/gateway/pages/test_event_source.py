@@ -79,9 +79,7 @@ async def test_a_plain_page_of_another_origin_follows_a_job_through_a_cut_connec
         await page.wait_for_function(_CLOSED)
 
 
-async def test_a_page_of_an_origin_that_is_not_named_reads_nothing(
-    teller: Town, begin: Begin, browsing: Browsing
-) -> None:
+async def test_a_page_of_another_origin_can_read_nothing(teller: Town, begin: Begin, browsing: Browsing) -> None:
     async with asyncio.timeout(SECONDS), elsewhere() as origin, browsing("CORS policy", "ERR_FAILED") as page:
         serving = begin(teller, "--open", "--cors-origins", "https://app.example")
         async with asking(serving) as http:

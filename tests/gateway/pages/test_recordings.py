@@ -59,7 +59,7 @@ async def test_segments_come_one_by_one_and_survive_a_reload(
         await expect(answer).to_have_text("The loudest band is 11. The loudest band is 54.")
 
 
-async def test_a_recording_is_dropped_and_what_is_copied_runs(
+async def test_a_recording_is_dropped_and_the_copied_snippet_runs(
     hearing: tuple[Town, Serving], browsing: Browsing, tmp_path: Path
 ) -> None:
     permissions = ["clipboard-read", "clipboard-write"]

@@ -43,7 +43,7 @@ async def copied(page: Any, name: str) -> str:
     return str(text)
 
 
-async def test_what_is_copied_runs(teller: Town, telling: Serving, browsing: Browsing) -> None:
+async def test_the_copied_snippets_run(teller: Town, telling: Serving, browsing: Browsing) -> None:
     permissions = ["clipboard-read", "clipboard-write"]
     async with asyncio.timeout(SECONDS), browsing(permissions=permissions) as page:
         await page.goto(telling.address)

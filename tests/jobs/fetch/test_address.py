@@ -76,7 +76,7 @@ def test_every_other_key_is_kept_as_it_is(key: str) -> None:
     assert parse_object(f"s3://bucket/{key}") == ObjectAddress("bucket", key)
 
 
-def test_the_path_is_what_allowed_buckets_name() -> None:
+def test_the_path_starts_with_the_bucket() -> None:
     assert parse_object("s3://bucket/a/b?versionId=1").path == "bucket/a/b"
 
 

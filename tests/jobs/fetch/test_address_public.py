@@ -86,5 +86,5 @@ def test_the_rest_is_public(ip: str) -> None:
     "text",
     ["", "localhost", "2130706433", "0x7f000001", "0177.0.0.1", "127.1", "8.8.8.8 ", "8.8.8.8:443", "[::1]"],
 )
-def test_what_is_no_address_is_not_public(text: str) -> None:
+def test_a_text_that_is_not_an_address_is_not_public(text: str) -> None:
     assert not is_public(text)

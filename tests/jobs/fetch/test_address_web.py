@@ -64,7 +64,7 @@ def test_addresses(address: str, host: str, target: str) -> None:
         "https://example.org/" + "a" * 5000,
     ],
 )
-def test_whatever_can_be_read_in_two_ways_is_refused(address: str) -> None:
+def test_ambiguous_addresses_are_refused(address: str) -> None:
     with pytest.raises(ImageAddressInvalid) as raised:
         parse_web(address)
     assert "hidden" not in str(raised.value)

@@ -72,7 +72,7 @@ async def test_requests_keep_their_connection_and_name_the_version() -> None:
     ],
     ids=["too large", "an error", "of unknown size", "not http", "nothing"],
 )
-async def test_what_is_not_as_usual_is_left_to_boto3(answer: bytes) -> None:
+async def test_an_unusual_answer_is_left_to_boto3(answer: bytes) -> None:
     async with server(answer) as (endpoint, heads), direct(endpoint) as store:
         assert await store.get(OBJECT, 5) is None
         assert heads
@@ -102,7 +102,7 @@ async def test_a_bucket_that_is_elsewhere_is_left_to_boto3_from_then_on(answer: 
 
 
 @pytest.mark.parametrize("key", ["a//b", "/a", "a/", "a/./b"])
-async def test_steps_that_somebody_may_resolve_are_left_to_boto3(key: str) -> None:
+async def test_relative_path_steps_are_left_to_boto3(key: str) -> None:
     async with server(IMAGE) as (endpoint, heads), direct(endpoint) as store:
         assert await store.get(ObjectAddress("bucket", key), 5) is None
         assert not heads

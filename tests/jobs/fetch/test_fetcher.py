@@ -57,7 +57,7 @@ async def fetcher(store: EmbeddedS3) -> AsyncIterator[Fetcher]:
 @pytest.mark.parametrize(
     "key", ["plain.jpg", "a folder/b c.jpg", "ünï/図.png", "100%25%2F.jpg", "a+b&c=d;e,f.jpg", "q?.jpg", "h#a.jpg"]
 )
-async def test_keys_are_taken_as_they_stand(store: EmbeddedS3, fetcher: Fetcher, key: str) -> None:
+async def test_keys_are_used_literally(store: EmbeddedS3, fetcher: Fetcher, key: str) -> None:
     store.client().put_object(Bucket=store.bucket, Key=key, Body=key.encode())
     assert await fetcher.fetch(f"s3://{store.bucket}/{key}") == key.encode()
 
@@ -91,7 +91,7 @@ async def test_a_download_of_the_first_priority_does_not_wait_for_the_others() -
         await asyncio.gather(*bulk, urgent, return_exceptions=True)
 
 
-async def test_an_image_in_the_address_waits_for_no_download() -> None:
+async def test_an_inline_image_does_not_wait_for_downloads() -> None:
     hung = asyncio.Event()
 
     async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -223,7 +223,7 @@ async def test_https_is_refused() -> None:
         ("429 Too Many Requests", "TooManyRequests", StorageUnavailable),
     ],
 )
-async def test_what_the_store_refuses(status: str, code: str, error: type[Exception]) -> None:
+async def test_each_refusal_of_the_store_has_its_own_error(status: str, code: str, error: type[Exception]) -> None:
     body = f"<Error><Code>{code}</Code><Message>AKIAKEY hidden</Message></Error>"
 
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -242,7 +242,7 @@ async def test_a_body_that_ends_early() -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n" + bytes(10))
 
     async with _store(truncate) as fetcher:
-        with pytest.raises(StorageUnavailable, match="broke off"):
+        with pytest.raises(StorageUnavailable, match="closed the connection in the middle"):
             await fetcher.fetch("s3://bucket/key")
 
 
@@ -260,7 +260,7 @@ async def test_the_announced_size_is_checked_before_the_body() -> None:
 
     async def announce(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000000\r\n\r\n")
-        await reader.read()  # until the worker hangs up
+        await reader.read()  # until the worker closes the connection
         sent.set()
 
     async with _store(announce) as fetcher:
@@ -348,14 +348,14 @@ async def test_a_server_error_is_tried_once_more() -> None:
     assert calls == 2
 
 
-async def test_nobody_listens(unused_tcp_port: int) -> None:
+async def test_a_store_that_does_not_listen_is_unavailable(unused_tcp_port: int) -> None:
     config = FetchConfig(endpoint=f"http://127.0.0.1:{unused_tcp_port}")
     async with Fetcher(config) as fetcher:
         with pytest.raises(StorageUnavailable, match="does not answer"):
             await fetcher.fetch("s3://bucket/key")
 
 
-def test_an_endpoint_that_is_no_address() -> None:
+def test_an_endpoint_that_is_not_an_address_is_refused() -> None:
     with pytest.raises(ConfigError, match="check STOOP_S3_ENDPOINT") as raised:
         Fetcher(FetchConfig(endpoint="http://user:secret@minio.internal :9000"))
     assert "secret" not in str(raised.value) and "minio" not in str(raised.value)

@@ -90,8 +90,8 @@ async def test_a_host_with_any_address_that_is_not_public_is_refused(web: Web, a
     assert web.connected == []
 
 
-async def test_a_name_that_changes_its_address_gains_nothing(web: Web) -> None:
-    """Rebinding: what the name resolves to after the check is never asked for."""
+async def test_a_name_that_changes_its_address_after_the_check_is_harmless(web: Web) -> None:
+    """Rebinding: an address that the name gets after the check is never contacted."""
     answers = itertools.chain([[PUBLIC]], itertools.repeat(["127.0.0.1"]))
 
     async def rebind(host: str) -> list[str]:
@@ -127,7 +127,7 @@ async def test_redirects_are_followed_and_checked_like_the_first_address(web: We
         "",
     ],
 )
-async def test_redirects_to_what_is_not_allowed(web: Web, location: str) -> None:
+async def test_a_redirect_to_a_forbidden_address_is_refused(web: Web, location: str) -> None:
     web.hosts["inside.other.example"] = ["10.0.0.1"]
     web.paths = {"/a.jpg": answer(status="302 Found", location=location)}
     assert "hidden" not in await fails(web, ImageForbidden)
@@ -204,7 +204,7 @@ async def test_hosts_that_cannot_be_reached(web: Web) -> None:
         ("503 Later", StorageUnavailable),
     ],
 )
-async def test_what_the_server_refuses(web: Web, status: str, error: type[ImageError]) -> None:
+async def test_each_status_of_the_server_has_its_own_error(web: Web, status: str, error: type[ImageError]) -> None:
     web.paths = {"/a.jpg?sig=hidden": answer(b"words", status=status)}
     assert "hidden" not in await fails(web, error, uri=IMAGE + "?sig=hidden")
 

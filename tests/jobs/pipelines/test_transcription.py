@@ -112,7 +112,7 @@ async def test_windows_follow_each_other_with_offsets_and_the_last_is_short() ->
     assert (found.usage.output_tokens, found.usage.decode_time_ms, found.usage.ttft_ms) == (15, 9.0, 4.0)
 
 
-async def test_the_next_window_begins_where_the_model_says() -> None:
+async def test_the_next_window_begins_at_the_models_last_timestamp() -> None:
     advances = iter((12.34, 0.0, 30.0))
     speaker = Speaker(lambda request: replace(SPOKEN, advance=next(advances)))
     await speaker.hear(60.0)
@@ -182,7 +182,7 @@ class Choir(Speaker):
 PARTS = [(0.0, 20.0), (20.0, 45.0), (45.0, 60.0), (60.0, 70.0)]
 
 
-async def test_windows_are_heard_at_once_and_told_in_order() -> None:
+async def test_windows_run_concurrently_and_are_reported_in_order() -> None:
     choir = Choir(lambda request: SPOKEN)
     hearing = asyncio.create_task(choir.hear_spans(PARTS, Transcribe(language="de"), at_once=3))
     await choir.wait_for(3)
@@ -242,7 +242,7 @@ async def test_windows_that_end_early_are_given_back() -> None:
     assert windows.lent == 0
 
 
-async def test_a_passage_is_told_as_soon_as_everything_before_it_is() -> None:
+async def test_a_passage_is_reported_as_soon_as_those_before_it_are() -> None:
     choir = Choir(lambda request: SPOKEN)
     numbers: asyncio.Queue[int] = asyncio.Queue()
     choir.report = lambda passage: numbers.put_nowait(passage.number)
@@ -287,7 +287,7 @@ async def test_a_transcript_without_end_is_refused() -> None:
         await Speaker(lambda request: endless).hear(600.0)
 
 
-async def test_a_rest_of_less_than_a_tenth_of_a_second_holds_no_words() -> None:
+async def test_less_than_a_tenth_of_a_second_gives_no_words() -> None:
     speaker = Speaker(lambda request: SPOKEN)
     assert (await speaker.hear(30.09)).passages and speaker.starts == [0]
     empty = await speaker.hear(0.05)

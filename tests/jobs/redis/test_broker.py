@@ -82,7 +82,7 @@ async def test_a_redis_that_may_evict_jobs_is_refused(queue: OnRedis) -> None:
         await queue.call("CONFIG", "SET", "maxmemory-policy", "noeviction")
 
 
-async def test_a_full_redis_takes_no_new_jobs_and_lets_go_of_the_old_ones(queue: OnRedis, broker: RedisBroker) -> None:
+async def test_a_full_redis_takes_no_new_jobs_and_lets_running_ones_end(queue: OnRedis, broker: RedisBroker) -> None:
     transport = queue.transport()
     ids = await transport.submit([new_job(), new_job()])
     [held] = await broker.take(1)
@@ -240,7 +240,7 @@ async def test_an_entry_that_was_deleted_is_taken_over_in_silence(queue: OnRedis
     assert (await queue.call("XPENDING", names.lane("interactive"), names.GROUP))["pending"] == 0
 
 
-async def test_who_leaves_gives_its_turn_in_the_quarantine_back(queue: OnRedis, broker: RedisBroker) -> None:
+async def test_a_worker_that_leaves_gives_up_its_turn_in_the_quarantine(queue: OnRedis, broker: RedisBroker) -> None:
     await queue.transport().submit([new_job()])
     [delivery] = await broker.take(1)
     await broker.settle([ending(delivery, Crashed())])
@@ -267,16 +267,14 @@ async def test_a_turn_that_takes_too_long_goes_to_another(queue: OnRedis, broker
     assert await broker.settle([ending(held)]) == [True]
 
 
-async def test_a_tenant_that_has_no_jobs_leaves_nothing_behind(queue: OnRedis, broker: RedisBroker) -> None:
+async def test_a_tenant_without_jobs_leaves_no_keys(queue: OnRedis, broker: RedisBroker) -> None:
     await queue.transport().submit([new_job(tenant="acme")])
     assert await broker.settle([ending(one) for one in await broker.take(1)]) == [True]
     assert await broker.take(1) == []
     assert await queue.call("EXISTS", names.lane("interactive/acme"), names.tenants("interactive")) == 0
 
 
-async def test_the_flag_of_a_job_cancelled_before_it_came_does_not_take_the_job_with_it(
-    queue: OnRedis, broker: RedisBroker
-) -> None:
+async def test_a_cancel_flag_set_before_the_job_does_not_delete_the_job(queue: OnRedis, broker: RedisBroker) -> None:
     transport = queue.transport()
     for job_id in ("submitted", "raw"):
         await transport.cancel(job_id)
@@ -286,9 +284,7 @@ async def test_the_flag_of_a_job_cancelled_before_it_came_does_not_take_the_job_
     assert [await queue.call("PTTL", names.job(job_id)) for job_id in ("submitted", "raw")] == [-1, -1]
 
 
-async def test_entries_without_an_id_that_came_to_two_lanes_at_once_are_both_kept(
-    queue: OnRedis, broker: RedisBroker
-) -> None:
+async def test_entries_without_an_id_in_two_lanes_are_both_kept(queue: OnRedis, broker: RedisBroker) -> None:
     for lane in ("interactive", "bulk"):
         await queue.call("XADD", names.lane(lane), "5-1", "j", "no JSON")
     both = await broker.take(8)
@@ -329,7 +325,7 @@ async def test_a_settlement_whose_reply_was_lost_counts_when_repeated(
     assert len(await transport.log(job_id)) == 2
 
 
-async def test_a_group_made_anew_gives_no_live_worker_s_job_to_another(queue: OnRedis, broker: RedisBroker) -> None:
+async def test_a_new_group_gives_no_live_worker_s_job_to_another(queue: OnRedis, broker: RedisBroker) -> None:
     await queue.transport().submit([new_job()])
     [held] = await broker.take(1)
     await queue.call("XGROUP", "DESTROY", names.lane("interactive"), names.GROUP)
@@ -342,7 +338,7 @@ async def test_a_group_made_anew_gives_no_live_worker_s_job_to_another(queue: On
     assert await queue.depth("interactive") == 0
 
 
-async def test_a_group_made_anew_gives_a_worker_none_of_its_own_twice(queue: OnRedis, broker: RedisBroker) -> None:
+async def test_a_new_group_gives_a_worker_no_job_twice(queue: OnRedis, broker: RedisBroker) -> None:
     await queue.transport().submit([new_job()])
     [held] = await broker.take(1)
     await queue.call("XGROUP", "DESTROY", names.lane("interactive"), names.GROUP)
@@ -350,7 +346,7 @@ async def test_a_group_made_anew_gives_a_worker_none_of_its_own_twice(queue: OnR
     assert await broker.settle([ending(held)]) == [True]
 
 
-async def test_a_group_made_anew_gives_a_dead_worker_s_job_to_another(queue: OnRedis, broker: RedisBroker) -> None:
+async def test_a_new_group_gives_a_dead_worker_s_job_to_another(queue: OnRedis, broker: RedisBroker) -> None:
     await queue.transport().submit([new_job()])
     [lost] = await broker.take(1)
     await queue.call("DEL", names.live("worker-1"))
@@ -409,14 +405,14 @@ async def test_partitions_take_turns(queue: OnRedis) -> None:
 
 
 @pytest.mark.parametrize("outcome", [Completed(), Released(), Crashed(), Retry(FAILURE, 60.0), Dead(FAILURE)])
-async def test_what_is_settled_is_pending_no_more(queue: OnRedis, broker: RedisBroker, outcome: Outcome) -> None:
+async def test_a_settled_job_is_no_longer_pending(queue: OnRedis, broker: RedisBroker, outcome: Outcome) -> None:
     await queue.transport().submit([new_job()])
     [delivery] = await broker.take(1)
     assert await broker.settle([ending(delivery, outcome)]) == [True]
     assert (await queue.call("XPENDING", names.lane("interactive"), names.GROUP))["pending"] == 0
 
 
-async def test_what_has_ended_is_forgotten_in_time(queue: OnRedis, broker: RedisBroker) -> None:
+async def test_the_keys_of_an_ended_job_expire(queue: OnRedis, broker: RedisBroker) -> None:
     [job_id] = await queue.transport().submit([new_job()])
     [delivery] = await broker.take(1)
     await broker.append([EventGroup(delivery, 1, (b"e",))])
@@ -434,7 +430,7 @@ async def test_a_retry_of_an_entry_that_is_gone_is_not_done(queue: OnRedis, brok
     assert await broker.settle([ending(delivery, Completed())]) == [True]
 
 
-async def test_a_lane_that_is_no_stream_is_named_once_and_the_others_go_on(queue: OnRedis, broker: RedisBroker) -> None:
+async def test_a_lane_of_the_wrong_type_is_named_once_and_the_others_go_on(queue: OnRedis, broker: RedisBroker) -> None:
     await queue.call("DEL", names.lane("interactive"))
     await queue.call("SET", names.lane("interactive"), "no stream")
     [first, second] = await queue.transport().submit([new_job(lane="bulk"), new_job(lane="bulk")])
@@ -459,7 +455,7 @@ async def test_a_key_that_two_models_share_is_named_once(queue: OnRedis) -> None
     assert [entry["key"] for entry in logs] == [names.delayed()]
 
 
-async def test_what_has_no_lane_to_go_back_to_waits_in_the_quarantine_of_its_model(queue: OnRedis) -> None:
+async def test_a_job_whose_lane_is_broken_waits_in_the_quarantine_of_its_model(queue: OnRedis) -> None:
     ours, default = [await open_broker(queue, name, model) for name, model in (("ours", "qwen3"), ("default", None))]
     [job_id] = await queue.transport().submit([new_job(model="qwen3")])
     await ours.settle([ending(one, Retry(FAILURE, 0.0)) for one in await ours.take(1)])
@@ -468,7 +464,7 @@ async def test_what_has_no_lane_to_go_back_to_waits_in_the_quarantine_of_its_mod
     assert [(one.job_id, one.lane) for one in await ours.take(8)] == [(job_id, "qwen3:quarantine:small")]
 
 
-async def test_a_suspect_of_which_redis_has_lost_the_model_stays_in_its_lanes(queue: OnRedis) -> None:
+async def test_a_suspect_whose_model_was_lost_stays_in_the_lanes_of_its_model(queue: OnRedis) -> None:
     doomed, ours, default = [
         await open_broker(queue, name, model)
         for name, model in (("doomed", "qwen3"), ("ours", "qwen3"), ("default", None))
@@ -492,7 +488,7 @@ async def test_a_model_that_is_not_its_lane_s_ends_a_job_alone(queue: OnRedis, b
     assert (claimed.job_id, claimed.verdict) == (whole, None)
 
 
-async def test_an_error_of_the_server_that_nobody_foresaw_is_a_fault(queue: OnRedis, broker: RedisBroker) -> None:
+async def test_an_unexpected_error_of_the_server_is_a_fault(queue: OnRedis, broker: RedisBroker) -> None:
     await queue.transport().submit([new_job()])
     [delivery] = await broker.take(1)
     await queue.call("XADD", names.dead(), "18446744073709551615-18446744073709551615", "last", "entry")
@@ -522,7 +518,7 @@ def test_a_url_that_cannot_be_read_shows_no_password(url: str) -> None:
     assert "hidden-word" not in str(refused.value)
 
 
-async def test_nobody_is_told_the_password_of_a_redis_that_is_away() -> None:
+async def test_no_message_about_an_unreachable_redis_contains_its_password() -> None:
     broker = RedisBroker(BrokerConfig(url="redis://user:hidden-word@127.0.0.1:1/0?client_name=me", worker="w"))
     with capture_logs() as logs:
         assert await broker.take(1) == []
@@ -534,14 +530,14 @@ async def test_nobody_is_told_the_password_of_a_redis_that_is_away() -> None:
 
 
 async def spoil(queue: OnRedis, key: str) -> None:
-    """Write to a key as no worker would."""
+    """Write a foreign value to a key."""
     kind = await queue.call("TYPE", key)
     await (queue.call("XADD", key, "*", "x", "y") if kind == "stream" else queue.call("SET", key, "nonsense"))
 
 
 @pytest.mark.parametrize("when", ["before it is claimed", "before its events", "before its end"])
 @pytest.mark.parametrize("kind", ["log", "job"])
-async def test_what_somebody_else_wrote_to_a_jobs_keys_spoils_nothing_for_the_others(
+async def test_foreign_values_in_one_jobs_keys_do_not_affect_other_jobs(
     queue: OnRedis, broker: RedisBroker, when: str, kind: str
 ) -> None:
     transport = queue.transport()
@@ -576,7 +572,7 @@ async def test_a_job_whose_id_had_a_log_long_ago_begins_a_new_one(queue: OnRedis
     assert (len(logged), logged[-1]) == (2, b"last of " + job.id.encode())
 
 
-async def test_a_worker_cut_off_for_longer_than_its_lease_learns_what_it_lost(
+async def test_a_worker_cut_off_for_longer_than_its_lease_learns_which_jobs_it_lost(
     queue: OnRedis, network: LossyNetwork, far_broker: RedisBroker
 ) -> None:
     broker = queue.broker("worker-2")
@@ -602,7 +598,7 @@ async def test_a_worker_cut_off_for_longer_than_its_lease_learns_what_it_lost(
 async def test_a_failover_costs_no_answer(queue: OnRedis, broker: RedisBroker) -> None:
     [job_id] = await queue.transport().submit([new_job()])
     [delivery] = await broker.take(1)
-    await queue.call("REPLICAOF", "127.0.0.1", 1)  # what was the master takes no writes any more
+    await queue.call("REPLICAOF", "127.0.0.1", 1)  # the former master takes no more writes
     try:
         with pytest.raises(QueueUnavailable, match=r"READONLY|read only"):
             await broker.settle([ending(delivery)])
@@ -620,7 +616,7 @@ async def test_an_answered_job_that_a_failover_brings_back_is_dropped(queue: OnR
     [job_id] = await queue.transport().submit([new_job()])
     [delivery] = await broker.take(1)
     assert await broker.settle([ending(delivery)]) == [True]
-    # the new master may lack the end of the stream, and so may have the entry still
+    # the new master may lack the end of the stream, and may therefore still have the entry
     await queue.call("DEL", names.lane("interactive"))
     await queue.call("XADD", names.lane("interactive"), delivery.entry_id, "j", delivery.packed)
     assert await broker.take(1) == []

@@ -27,7 +27,7 @@ def test_an_idle_worker_may_take_from_the_quarantine_first() -> None:
     assert Claims(8).plan(PARTITION, 64) == ClaimPlan(64, "idle", quarantine_first=True, part=PARTITION)
 
 
-def test_a_busy_worker_is_told_to_be_busy() -> None:
+def test_a_busy_worker_plans_a_busy_claim() -> None:
     claims = Claims(8)
     begin(claims, delivery("a"))
     assert claims.plan(PARTITION, 63) == ClaimPlan(63, "busy", quarantine_first=True, part=PARTITION)
@@ -81,7 +81,7 @@ def test_a_turn_ends_after_four_small_batches() -> None:
     assert claims.plan(PARTITION, 64) == ClaimPlan(64, "idle", quarantine_first=False, part=PARTITION)
 
 
-def test_who_found_nothing_but_quarantined_jobs_begins_another_turn() -> None:
+def test_a_claim_of_only_quarantined_jobs_begins_another_turn() -> None:
     claims = Claims(2)
     for i in range(4):
         begin(claims, apart(f"{i}a"), apart(f"{i}b"))
@@ -96,14 +96,14 @@ def test_nothing_of_another_partition_runs_beside_a_quarantined_job() -> None:
     assert claims.plan(Part(1), 64) is None
 
 
-def test_no_job_of_another_model_runs_beside_a_quarantined_one() -> None:
+def test_a_quarantined_job_runs_beside_no_job_of_another_model() -> None:
     claims = Claims(8)
     begin(claims, replace(apart("a"), lane="qwen3:quarantine:small"))
     assert claims.plan(Part(0), 64) is None
     assert claims.plan(Part(0, "qwen3"), 64) == ClaimPlan(7, "small", quarantine_first=True, part=Part(0, "qwen3"))
 
 
-def test_a_turn_is_over_though_the_lanes_of_another_model_are_asked_between() -> None:
+def test_a_turn_ends_even_if_lanes_of_another_model_are_read_in_between() -> None:
     claims, named = Claims(8), Part(0, "qwen3")
     for i in range(4):
         plan = claims.plan(named, 64)
@@ -115,7 +115,7 @@ def test_a_turn_is_over_though_the_lanes_of_another_model_are_asked_between() ->
     assert claims.plan(named, 64) == ClaimPlan(64, "idle", quarantine_first=False, part=named)
 
 
-def test_who_waits_for_a_quarantine_asks_that_partition_alone() -> None:
+def test_a_worker_that_waits_for_a_quarantine_polls_only_its_partition() -> None:
     claims = Claims(8)
     begin(claims, delivery("a"))
     claims.hold_back(Part(1))
@@ -126,7 +126,7 @@ def test_who_waits_for_a_quarantine_asks_that_partition_alone() -> None:
     assert claims.plan(Part(0), 64) is not None
 
 
-def test_what_is_held_is_not_accepted_again() -> None:
+def test_a_held_delivery_is_not_accepted_again() -> None:
     claims = Claims(8)
     plan = claims.plan(PARTITION, 64)
     assert plan is not None

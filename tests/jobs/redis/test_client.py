@@ -23,7 +23,7 @@ async def test_a_cancellation_is_never_lost(redis_url: str, turns: int) -> None:
     await client.close()
 
 
-async def test_who_was_cancelled_may_still_say_goodbye(redis_url: str) -> None:
+async def test_a_cancelled_task_may_still_call_redis(redis_url: str) -> None:
     client = RedisClient(redis_url, timeout=10.0)
 
     async def leave() -> bool:
@@ -65,10 +65,50 @@ async def test_a_connection_that_redis_py_closed_under_a_call_is_an_outage(
     async def send(*command: object) -> None:
         writer.writelines(command)
 
-    monkeypatch.setattr(client._redis, "execute_command", send)
+    monkeypatch.setattr(client, "_execute", send)
     with pytest.raises(QueueUnavailable, match="the connection was closed"):
         await client.call("PING")
     writer = object()
     with pytest.raises(AttributeError):  # any other is a defect
         await client.call("PING")
     await client.close()
+
+
+async def test_a_command_does_not_wait_for_one_that_blocks(redis_url: str) -> None:
+    client = RedisClient(redis_url, timeout=10.0)
+    blocked = asyncio.create_task(client.call("XREAD", "BLOCK", 0, "STREAMS", "news", "0"))
+    await client.call("PING")
+    await client.call("XADD", "news", "1-1", "field", b"value")
+    assert await blocked == [[b"news", [(b"1-1", {b"field": b"value"})]]]
+    await client.close()
+
+
+async def test_a_connection_that_the_server_has_closed_is_replaced_unseen(redis_url: str) -> None:
+    client, other = RedisClient(redis_url, timeout=10.0), RedisClient(redis_url, timeout=10.0)
+    first = await client.call("CLIENT", "ID")
+    await other.call("CLIENT", "KILL", "ID", first)
+    assert client._connections is not None
+    (idle,) = client._connections._idle
+    async with asyncio.timeout(10.0):
+        while not await idle.can_read():
+            await asyncio.sleep(0)
+    assert await client.call("CLIENT", "ID") != first
+    await client.close()
+    await other.close()
+
+
+async def test_a_server_that_does_not_answer_is_an_outage() -> None:
+    asked = asyncio.Event()
+
+    async def keep_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        asked.set()
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(keep_silent, "127.0.0.1", 0) as server:
+        client = RedisClient(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/0", timeout=0.2)
+        with pytest.raises(QueueUnavailable, match=r"no answer in 0\.2 s"):
+            await client.call("PING")
+        await client.close()
+    assert asked.is_set()

@@ -88,7 +88,7 @@ CODES = [request(f"code {seed}", seed, grammar=Grammar(regex="[A-F]{4}-[0-9]{2,3
 OTHERS = [request("free 1", 1), request("free 2", 2, top_k=5), request("greedy", temperature=0.0)]
 
 
-def test_a_grammar_that_still_compiles_holds_up_no_other_request(family: DecoderFamily) -> None:
+def test_a_compiling_grammar_delays_no_other_request(family: DecoderFamily) -> None:
     """A hostile schema keeps each process that tries grammars busy for half a second; here they are taken away."""
     trials = family._model.language.grammars._trials
     taken = [trials.get() for _ in range(trials.qsize())]
@@ -152,7 +152,7 @@ def test_greedy_tokens_are_the_likeliest_of_those_that_the_grammar_allows(family
     assert texts(family, [request("1", temperature=0.0, grammar=DIGITS)])["1"] == naive(family, 30)
 
 
-def test_a_text_that_a_limit_cuts_short_says_so(family: DecoderFamily) -> None:
+def test_a_text_cut_short_by_a_limit_finishes_with_length(family: DecoderFamily) -> None:
     ended = answers(family, [request("1", grammar=JSON, max_tokens=3), request("2", grammar=JSON, stop=('"name"',))])
     assert isinstance(ended["1"], Finished) and ended["1"].reason is FinishReason.LENGTH
     assert isinstance(ended["2"], Finished) and ended["2"].text.strip() == "{"

@@ -31,7 +31,7 @@ def change(folder: Path, **fields: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
 
 
-def test_each_model_says_what_it_can(tmp_path: Path) -> None:
+def test_each_model_lists_its_tasks_and_sizes(tmp_path: Path) -> None:
     found = {name: load(write_encoder(tmp_path / name, config)) for name, config in (
         ("bge", BGE_M3), ("reranker", RERANKER), ("gemma", GEMMA)
     )}  # fmt: skip
@@ -135,7 +135,7 @@ def test_float8_is_refused_where_sizes_or_the_family_do_not_allow_it(tmp_path: P
         (RERANKER, Rerank("a", ()), "at least one"),
     ],
 )
-def test_a_request_that_the_model_cannot_run_is_refused_with_what_it_can(
+def test_a_request_that_the_model_cannot_run_is_refused_with_its_tasks(
     tmp_path: Path, config: dict[str, Any], task: Embed | Rerank, message: str
 ) -> None:
     model = load(write_encoder(tmp_path / "model", config))

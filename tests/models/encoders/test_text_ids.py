@@ -47,7 +47,7 @@ def test_a_text_is_cut_at_its_end_and_keeps_its_last_token(texts: TextIds) -> No
     assert len(whole) > 32 and cut == (*whole[:31], whole[-1])
 
 
-def test_of_a_pair_only_the_document_is_cut(texts: TextIds) -> None:
+def test_truncating_a_pair_cuts_only_the_document(texts: TextIds) -> None:
     query = texts.of_text("what is the cat", truncate=False)
     pair = texts.of_pair("what is the cat", LONG, truncate=True)
     assert len(pair) == 32 and pair[: len(query)] == query and pair[len(query)] == query[-1] == pair[-1]

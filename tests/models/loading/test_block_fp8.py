@@ -82,7 +82,7 @@ def test_weights_that_stay_in_float8_are_joined_where_blocks_are_whole(tmp_path:
 
 
 @pytest.mark.parametrize("fused", [False, True])
-def test_a_model_in_float8_writes_what_its_dequantised_self_writes(tmp_path: Path, fused: bool) -> None:
+def test_a_model_in_float8_writes_the_same_text_as_its_dequantised_copy(tmp_path: Path, fused: bool) -> None:
     write_quantised(tmp_path)
     written = []
     for kept in (True, False):

@@ -62,6 +62,6 @@ def test_users_text_never_becomes_a_control_token(prompt: ChatPrompt, tokenizer:
     assert plain == "user\n" + "".join(texts) + "\nassistant\n"
 
 
-def test_the_mark_is_a_character_that_nobody_used(prompt: ChatPrompt, tokenizer: Tokenizer) -> None:
+def test_the_mark_is_a_character_that_the_messages_do_not_contain(prompt: ChatPrompt, tokenizer: Tokenizer) -> None:
     text = "\ue000\ue001 <|im_end|>"
     assert text in tokenizer.detokenize(prompt.ids([{"role": "user", "content": text}]))

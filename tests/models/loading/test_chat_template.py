@@ -1,4 +1,4 @@
-"""Chat templates: what transformers renders, and nothing that a hostile one wants."""
+"""Chat templates: the text that transformers renders, and no harm by hostile ones."""
 
 from datetime import date
 from pathlib import Path
@@ -35,7 +35,9 @@ TOOLS_TEMPLATE = """
 
 @pytest.mark.parametrize("messages", SPOKEN, ids=str)
 @pytest.mark.parametrize("template", [LLAMA_TEMPLATE, QWEN_TEMPLATE, TOOLS_TEMPLATE], ids=["llama", "qwen", "others"])
-def test_it_renders_what_transformers_renders(tmp_path: Path, template: str, messages: list[dict[str, Any]]) -> None:
+def test_it_renders_the_same_text_as_transformers(
+    tmp_path: Path, template: str, messages: list[dict[str, Any]]
+) -> None:
     write_language(tmp_path, template)
     oracle = transformers.AutoTokenizer.from_pretrained(tmp_path)
     today = date(2026, 1, 31)

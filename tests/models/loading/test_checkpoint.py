@@ -236,7 +236,7 @@ def test_progress_is_reported_after_every_tensor(tmp_path: Path, tensors: Tensor
     assert progress[-1] == (sum(sizes), path.stat().st_size)
 
 
-def test_a_file_that_is_mapped_anew_between_tensors_gives_the_same(
+def test_a_file_mapped_again_between_tensors_gives_the_same_values(
     tmp_path: Path, tensors: Tensors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checkpoint, "_MAPPED_BYTES", 0)

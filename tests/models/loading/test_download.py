@@ -1,8 +1,9 @@
-"""Finding models without a network: the download is a function that the test hands over."""
+"""Finding models without a network: the test supplies the function that downloads."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import httpx
 import huggingface_hub
@@ -62,7 +63,7 @@ def test_another_repository_needs_a_pinned_revision(folder: Path, revision: str 
 
 
 @pytest.mark.parametrize("source", ["no-such-folder", "/no/such/folder", Path("no/folder"), "a/b/c"])
-def test_what_is_nowhere_is_reported(source: str | Path) -> None:
+def test_a_source_that_exists_nowhere_is_reported(source: str | Path) -> None:
     with pytest.raises(CheckpointError, match=f"there is no model at {source}"):
         locate(source, None, FakeHub({}))
 
@@ -78,9 +79,19 @@ def released(folder: Path) -> Source:
     return Source(folder, (), "released")
 
 
-def test_a_released_model_without_tokenizer_gets_the_right_one(tmp_path: Path, folder: Path) -> None:
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"model_type": "moondream1"},
+        {"model_type": "moondream3"},
+        {"model_type": "moondream3", "text": {}, "vision": {}, "region": {}, "tokenizer": {"stop_rule": "pair"}},
+    ],
+)
+def test_a_released_model_without_tokenizer_gets_the_right_one(
+    document: dict[str, Any], tmp_path: Path, folder: Path
+) -> None:
     hub = FakeHub({STARMIE[0]: folder})
-    tokenizer = read_tokenizer(released(tmp_path), ModelConfig(), hub)
+    tokenizer = read_tokenizer(released(tmp_path), ModelConfig.of(document), hub)
     assert hub.asked == [STARMIE]
     assert tokenizer.tokenize("a red circle") == tiny_tokenizer().tokenize("a red circle")
 
@@ -110,7 +121,7 @@ def test_a_model_of_another_vocabulary_must_bring_its_tokenizer(tmp_path: Path, 
     assert hub.asked == []
 
 
-def test_an_unreachable_hub_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_hub_is_reported_with_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(

@@ -27,7 +27,7 @@ def test_the_file_of_a_released_model_is_read(tmp_path: Path) -> None:
         ({"do_sample": False, "top_p": 1}, {"top_p": 1.0, "temperature": 0.0}),
     ],
 )
-def test_only_what_the_file_has_is_taken(generation: dict[str, Any], sampling: dict[str, float]) -> None:
+def test_only_the_settings_in_the_file_are_used(generation: dict[str, Any], sampling: dict[str, float]) -> None:
     assert read_sampling(generation) == sampling
 
 

@@ -68,7 +68,7 @@ def test_pieces_of_whole_characters_join_to_the_text(text: str) -> None:
         assert "".join(filter(None, pieces)) == text
 
 
-def test_a_part_of_a_character_is_no_piece() -> None:
+def test_a_partial_character_is_not_a_piece() -> None:
     tokenizer = tiny_tokenizer()
     assert tokenizer.piece(tokenizer.tokenize("é")[0]) is None
 
@@ -100,7 +100,7 @@ def test_more_ids_than_the_model_has_are_reported() -> None:
 
 
 @pytest.mark.parametrize("document", ["", "{}", "[]", '"text"'])
-def test_what_is_no_tokenizer_is_refused(document: str) -> None:
+def test_a_file_that_is_not_a_tokenizer_is_refused(document: str) -> None:
     with pytest.raises(CheckpointError, match="not a tokenizer"):
         Tokenizer(document)
 
@@ -111,3 +111,11 @@ def test_a_file_reads_back(tmp_path: Path) -> None:
     assert Tokenizer.read(path).tokenize("two red circles") == tiny_tokenizer().tokenize("two red circles")
     with pytest.raises(CheckpointError, match="cannot read"):
         Tokenizer.read(tmp_path / "other.json")
+
+
+def test_the_ids_of_a_text_that_comes_again_belong_to_the_caller() -> None:
+    tokenizer = tiny_tokenizer()
+    first = tokenizer.tokenize("a red ball")
+    expected = list(first)
+    first.append(0)
+    assert tokenizer.tokenize("a red ball") == expected

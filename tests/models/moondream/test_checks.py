@@ -32,7 +32,7 @@ NAN = float("nan")
         (Point(""), CROPS, "object is empty"),
     ],
 )
-def test_a_task_that_cannot_run_is_refused_with_what_to_change(task: Task, crops: Crops | None, message: str) -> None:
+def test_a_task_that_cannot_run_is_refused_with_advice(task: Task, crops: Crops | None, message: str) -> None:
     with pytest.raises(RequestInvalid, match=message) as caught:
         check_task(Request("a", task, media_of(crops)), MICRO)
     assert caught.value.refusal is Refusal.INVALID_ARGUMENT

@@ -1,4 +1,6 @@
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ from stoop_worker.errors import CheckpointError
 from stoop_worker.models.loading.config_file import read_document
 from stoop_worker.models.moondream.config import ModelConfig, released
 from stoop_worker.models.moondream.config_parts import MoEConfig, TauConfig
+from tests.project.modules import ROOT
 from tests.support.tiny_model import tiny_config
 
 
@@ -56,7 +59,7 @@ def test_a_released_moondream_3_gets_its_own_defaults(document: dict[str, Any]) 
     assert (text.rope_theta, text.max_context) == (1_500_000.0, 32_768)
     assert (config.region.inner_dim, config.region.norm_input) == (None, "raw")
     assert (tokenizer.query_double_suffix, tokenizer.reasoning_after_suffix) == (False, False)
-    assert (tokenizer.suppress, tokenizer.answer_ends, tokenizer.pair_stop) == (True, True, True)
+    assert (tokenizer.suppress, tokenizer.answer_ends, tokenizer.stop_rule) == (True, True, "pair_after_first")
     assert tokenizer.reasoning and tokenizer.gaze_as_point
     assert tokenizer.templates == ModelConfig().tokenizer.templates
 
@@ -92,6 +95,11 @@ def test_a_field_left_out_gets_its_default() -> None:
         (edited("text", tau={"gelu": "sigmoid"}), "text.tau.gelu must be erf or tanh"),
         (edited("text", tau={"position_dtype": "float16"}), "text.tau.position_dtype must be float32 or bfloat16"),
         (edited("text", tau=5), "text.tau must be an object"),
+        (
+            edited("text", moe={"start_layer": 1, "adapter_scale": 0}),
+            "text.moe.adapter_scale is 0: it must be positive",
+        ),
+        (edited("tokenizer", stop_rule="pairs"), "tokenizer.stop_rule must be token, pair or pair_after_first"),
         (edited("region", inner_dim=None, norm_input="mlp"), "region.norm_input must be raw or post_ln"),
         (edited("text", dim="128"), "text.dim is '128': expected int"),
         (edited("text", dim=True), "text.dim is True: expected int"),
@@ -103,6 +111,8 @@ def test_a_field_left_out_gets_its_default() -> None:
         (edited("text", prefix_attn=700), "text.prefix_attn must be 730"),
         (edited("vision", crop_size=379), "vision.crop_size must be a multiple"),
         (edited("vision", overlap_margin=14), "leaves nothing of a crop"),
+        (edited("vision", resize="opencv"), "vision.resize must be pillow or libvips"),
+        (edited("vision", normalise="twice"), "vision.normalise must be stepwise or once"),
         (edited("vision", proj_out_dim=64), "vision.proj_out_dim must equal text.dim"),
         (edited("region", dim=64), "region.dim must equal text.dim"),
         (edited("region", size_out_dim=7), "region.size_out_dim must be even"),
@@ -113,7 +123,7 @@ def test_a_field_left_out_gets_its_default() -> None:
         (edited("tokenizer", templates=None), "tokenizer.templates must be an object"),
     ],
 )
-def test_what_cannot_be_is_named(document: dict[str, Any], complaint: str) -> None:
+def test_an_impossible_value_is_named(document: dict[str, Any], complaint: str) -> None:
     with pytest.raises(CheckpointError, match="config: ") as caught:
         ModelConfig.of(document)
     assert complaint in str(caught.value)
@@ -138,7 +148,7 @@ def test_templates_are_checked(skill: str, section: dict[str, Any], complaint: s
 
 
 @pytest.mark.parametrize(("contents", "complaint"), [("{", "is not JSON"), ("[]", "must hold a JSON object")])
-def test_a_file_that_is_no_config_is_named(tmp_path: Path, contents: str, complaint: str) -> None:
+def test_a_file_that_is_not_a_config_is_named(tmp_path: Path, contents: str, complaint: str) -> None:
     path = tmp_path / "config.json"
     path.write_text(contents)
     with pytest.raises(CheckpointError, match=f"config.json {complaint}"):
@@ -148,3 +158,19 @@ def test_a_file_that_is_no_config_is_named(tmp_path: Path, contents: str, compla
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"cannot read .*config.json"):
         read_document(tmp_path / "config.json")
+
+
+def test_the_guide_has_every_choice_with_its_default() -> None:
+    page = (ROOT / "docs/guides/evaluate.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+(?:\.\w+)+)` \| `([^`]+)`", page, re.MULTILINE)
+    assert len(rows) == 14
+    for place, default in rows:
+        found: Any = released("moondream3").document()
+        for name in place.split("."):
+            found = found[name]
+        assert default == (json.dumps(found) if not isinstance(found, str) else found), place
+    example = re.search(r"```json\n(.+)\n```", page)
+    assert example is not None
+    config = ModelConfig.of(json.loads(example[1]))
+    assert config.text.tau == TauConfig(gelu="tanh") and config.vision.resize == "libvips"
+    assert replace(config.text, tau=TauConfig()) == released("moondream3").text

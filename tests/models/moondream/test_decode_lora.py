@@ -1,4 +1,4 @@
-"""A merged decode step under adapters against the plain layers under them, for every layer that can have any."""
+"""A merged decode step under adapters against the plain layers under them, for every layer that can have adapters."""
 
 import torch
 from torch import Tensor

@@ -11,7 +11,7 @@ from tests.support.encoded import encode_images
 
 
 def picture(number: int, side: int) -> Crops | Image:
-    """Return a noisy image, whole or in crops by turns."""
+    """Return a noisy image: alternately whole or in crops."""
     image = Image.of(np.random.default_rng(number).integers(0, 256, (side, side, 3), dtype=np.uint8))
     return image if number % 2 else cut(image, MICRO.vision.geometry)
 

@@ -44,7 +44,7 @@ def test_weights_that_do_not_fit_the_config_are_refused(tmp_path: Path) -> None:
         load(folder, device="cpu", dtype=torch.float32)
 
 
-def test_the_digest_is_stable_and_tells_models_apart(tmp_path: Path) -> None:
+def test_the_digest_is_stable_and_differs_between_models(tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path / "tiny")
     first = load(folder, device="cpu", dtype=torch.float32).digest
     assert load(folder, device="cpu", dtype=torch.float32).digest == first
@@ -56,7 +56,7 @@ def test_the_digest_is_stable_and_tells_models_apart(tmp_path: Path) -> None:
     assert tiny_moondream(vision_layers=1).digest != tiny_moondream().digest
 
 
-def test_a_card_that_is_no_object_is_refused(tmp_path: Path) -> None:
+def test_a_card_that_is_not_an_object_is_refused(tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path / "tiny")
     document = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(document | {"stoop": "demo"}))
@@ -64,7 +64,7 @@ def test_a_card_that_is_no_object_is_refused(tmp_path: Path) -> None:
         load(folder, device="cpu", dtype=torch.float32)
 
 
-def test_the_untrained_demo_model_loads_and_says_that_it_is_untrained(tmp_path: Path) -> None:
+def test_the_untrained_demo_model_loads_and_is_marked_untrained(tmp_path: Path) -> None:
     untrained.main(tmp_path)
     loaded = load(tmp_path, device="cpu", dtype=torch.bfloat16)
     assert (loaded.name, loaded.untrained) == ("demo-untrained", True)

@@ -87,7 +87,7 @@ def test_experts_in_float8_stay_so_with_exact_scales(tmp_path: Path) -> None:
     assert torch.equal(moe.up.scales_EO, tensors["text.blocks.1.moe_quant.up_scale"])
 
 
-def test_experts_in_float8_compute_what_their_values_do() -> None:
+def test_experts_in_float8_equal_their_dequantised_values() -> None:
     tensors = in_float8(formula_weights(CONFIG))
     packed = Moondream.of(CONFIG, tensors, tiny_tokenizer(), name="packed")
     plain = Moondream.of(CONFIG, dequantised(tensors), tiny_tokenizer(), name="plain")

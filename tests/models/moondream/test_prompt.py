@@ -83,7 +83,7 @@ def test_moondream_3_thinks_without_the_suffix() -> None:
 
 
 @pytest.mark.parametrize("reasons", [False, True])
-def test_a_query_that_does_not_say_thinks_as_its_model_does(reasons: bool) -> None:
+def test_a_query_without_reasoning_set_uses_its_models_default(reasons: bool) -> None:
     ids = replace(IDS, reasoning=reasons)
     assert build(Query("a"), ids=ids) == build(Query("a", reasoning=reasons), ids=ids)
     assert build(Query("a", reasoning=True), ids=ids) != build(Query("a", reasoning=False), ids=ids)

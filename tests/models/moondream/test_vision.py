@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -6,6 +8,8 @@ from deploy.demo_model.dense_vision import project
 from stoop_worker.images import Crops, cut
 from stoop_worker.kernels.stitch_pool.reference import stitch_pool
 from stoop_worker.models.moondream import vision
+from stoop_worker.models.moondream.model import Moondream
+from tests.engine.micro import MICRO, crops_of, micro_tensors, micro_tokenizer
 from tests.support.encoded import encode_images
 from tests.support.golden_image import golden_image
 from tests.support.tiny_model import tiny_moondream
@@ -23,7 +27,7 @@ def encode(*images: Crops) -> list[torch.Tensor]:
         return encode_images(MODEL, images)
 
 
-def test_images_together_give_what_each_gives_alone() -> None:
+def test_a_batch_of_images_equals_each_image_alone() -> None:
     images = [crops(300, 200), crops(379, 2000), crops(200, 300)]
     together = encode(*images)
     assert [tuple(found.shape) for found in together] == [(729, 128)] * 3
@@ -31,7 +35,7 @@ def test_images_together_give_what_each_gives_alone() -> None:
         torch.testing.assert_close(found, encode(image)[0])
 
 
-def test_many_crops_are_encoded_few_at_a_time_and_each_block_is_told() -> None:
+def test_many_crops_are_encoded_few_at_a_time_and_each_block_is_reported() -> None:
     calls: list[int] = []
     image = crops(379, 2000)
     pixels_NHWC = torch.from_numpy(np.concatenate([image.pixels] * 3))
@@ -96,3 +100,20 @@ def test_every_weight_learns() -> None:
         for leaf in leaves:
             leaf.requires_grad_(False)
     assert all(grad.abs().sum() > 0 for grad in grads)
+
+
+def test_the_config_chooses_how_pixels_are_rounded() -> None:
+    pixels_NHWC = torch.from_numpy(crops_of(0).pixels)
+
+    def features(normalise: str, dtype: torch.dtype) -> torch.Tensor:
+        config = replace(MICRO, vision=replace(MICRO.vision, normalise=normalise))
+        tensors = {name: tensor.to(dtype) for name, tensor in micro_tensors(config).items()}
+        weights = Moondream.of(config, tensors, micro_tokenizer(), name="micro").weights.vision
+        return vision.features(pixels_NHWC, weights, config.vision, dtype=dtype)
+
+    with torch.inference_mode():
+        stepwise, once = (features(how, torch.bfloat16) for how in ("stepwise", "once"))
+        exact = features("once", torch.float64)
+        assert torch.equal(exact, features("stepwise", torch.float64))
+    assert not torch.equal(stepwise, once)
+    torch.testing.assert_close(once.double(), exact, rtol=0.1, atol=0.1)

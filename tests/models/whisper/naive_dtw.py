@@ -1,4 +1,4 @@
-"""Dynamic time warping once more, place by place."""
+"""Dynamic time warping in plain code, place by place."""
 
 from collections.abc import Sequence
 

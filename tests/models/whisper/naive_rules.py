@@ -1,4 +1,4 @@
-"""The rules of drawing once more, row by row over plain lists, as a reader of the paper would write them."""
+"""The rules of drawing in plain code, row by row over lists, as a reader of the paper would write them."""
 
 from collections.abc import Sequence
 from math import exp, inf, log

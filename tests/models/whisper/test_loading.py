@@ -33,7 +33,7 @@ def change(path: Path, **fields: Any) -> None:
     path.write_text(json.dumps({name: value for name, value in document.items() if value is not None}))
 
 
-def test_a_model_says_what_it_can(tmp_path: Path) -> None:
+def test_a_model_lists_its_tasks_and_sizes(tmp_path: Path) -> None:
     spec = load(write(tmp_path).folder).spec
     assert (spec.tasks, spec.preparation) == ((Transcribe,), MelGeometry(80))
     assert spec.max_context == 32 + 448  # 24 states fill a page of 32 positions
@@ -50,7 +50,7 @@ def test_the_only_weights_may_be_a_pickle_without_the_tied_head_or_with_it(tmp_p
     )
     loaded = load(folder)
     assert torch.equal(loaded._model.weights.conv1.weight, tensors["model.encoder.conv1.weight"])
-    assert loaded.digest != digest  # the sizes of files count
+    assert loaded.digest != digest  # the sizes of the files are part of it
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def scores_of(family: WhisperFamily, rows: int, *, stamps: float) -> Tensor:
 @pytest.mark.parametrize("stamps", [-20.0, 0.0])
 @pytest.mark.parametrize("pending", [False, True])
 @pytest.mark.parametrize("mode", [Mode.TIMED, Mode.TEXT, Mode.LANGUAGE])
-def test_rows_may_draw_what_the_rules_allow_each_alone(
+def test_each_row_may_draw_the_tokens_that_its_own_rules_allow(
     family: WhisperFamily, mode: Mode, pending: bool, stamps: float
 ) -> None:
     ids = family._model.vocabulary

@@ -33,9 +33,7 @@ def test_words_after_the_last_pair_of_timestamps_are_left_to_the_next_window(
     assert (round(found.advance, 2), found.open_ended) == (9.0, True)
 
 
-def test_a_timestamp_alone_at_the_end_means_that_nothing_is_said_after_it(
-    family: WhisperFamily, words: list[int]
-) -> None:
+def test_a_single_timestamp_at_the_end_means_silence_after_it(family: WhisperFamily, words: list[int]) -> None:
     ids = [at(family, 0), *words, at(family, 2), at(family, 2), *words, at(family, 5)]
     found = cut_up(family, ids)
     assert times(found) == [(0.0, 2.0, " the cat"), (2.0, 5.0, " the cat")]

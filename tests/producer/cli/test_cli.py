@@ -135,7 +135,7 @@ def test_a_failed_job_is_one_line_and_exit_code_1(terminal: Terminal) -> None:
         (["describe", IMAGE], "describe"),
     ],
 )
-def test_wrong_usage_is_exit_code_2_and_says_what_to_do(terminal: Terminal, arguments: list[str], message: str) -> None:
+def test_wrong_usage_is_exit_code_2_with_advice(terminal: Terminal, arguments: list[str], message: str) -> None:
     exit_code, out, err = terminal.run(*arguments)
     assert (exit_code, out) == (2, "")
     assert message in " ".join(err.split())
@@ -165,7 +165,7 @@ def test_no_answer_in_time_is_exit_code_4(terminal: Terminal) -> None:
 
 
 @pytest.mark.parametrize("error", [QueueUnavailable("Redis at h:1: refused"), QueueFull(2.0)])
-def test_a_queue_that_takes_nothing_is_exit_code_3(terminal: Terminal, error: Exception) -> None:
+def test_a_queue_that_accepts_no_jobs_is_exit_code_3(terminal: Terminal, error: Exception) -> None:
     def refuse(job: Job) -> Any:
         raise error
 
@@ -247,7 +247,7 @@ def test_commands_of_other_packages_are_run(terminal: Terminal, found: Callable[
     assert terminal.run("greet", "--name", "me") == (0, "hello me\n", "")
 
 
-def test_a_command_whose_packages_are_missing_says_what_to_install(
+def test_a_command_with_missing_packages_names_what_to_install(
     terminal: Terminal, found: Callable[[str], None]
 ) -> None:
     found("no_such_package:command")
@@ -285,7 +285,7 @@ def test_help_cuts_no_flag_on_a_narrow_terminal(
     assert "…" not in done.stdout
 
 
-def test_help_shows_commands_by_what_they_are_for(terminal: Terminal) -> None:
+def test_help_groups_commands_by_purpose(terminal: Terminal) -> None:
     out = terminal.run("--help")[1]
     panels = ["Ask about one image", "Work on sets of images", "Look after the queue", "Run"]
     places = [out.index(f"─ {panel} ─") for panel in panels]
@@ -313,7 +313,9 @@ def test_the_version_is_reported(terminal: Terminal) -> None:
         (["dead", "redrive", "--json"], "name letters"),
     ],
 )
-def test_wrong_usage_is_json_for_who_asks_for_json(terminal: Terminal, arguments: list[str], message: str) -> None:
+def test_wrong_usage_is_reported_as_json_with_the_json_option(
+    terminal: Terminal, arguments: list[str], message: str
+) -> None:
     exit_code, out, err = terminal.run(*arguments)
     error = json.loads(out)["error"]
     assert (exit_code, err, error["kind"], error["exit_code"]) == (2, "", "UsageError", 2)
@@ -341,7 +343,7 @@ def test_a_job_that_is_not_known_is_reported_at_once(terminal: Terminal) -> None
     assert json.loads(terminal.run("result", "no-such-job", "--json")[1])["error"]["kind"] == "NotFound"
 
 
-def test_who_waits_too_long_is_told_how_to_go_on(terminal: Terminal) -> None:
+def test_a_timeout_names_the_commands_that_continue(terminal: Terminal) -> None:
     terminal.transport.script = None
     exit_code, _, err = terminal.run("caption", IMAGE, "--timeout", "0.01")
     assert exit_code == 4
@@ -350,7 +352,7 @@ def test_who_waits_too_long_is_told_how_to_go_on(terminal: Terminal) -> None:
     assert "result()" not in err, "a shell has no such method"
 
 
-def test_who_breaks_off_is_told_how_to_go_on(terminal: Terminal) -> None:
+def test_an_interrupt_names_the_commands_that_continue(terminal: Terminal) -> None:
     class Interrupted(Client):
         def result(self, *_: Any, **__: Any) -> Any:
             raise KeyboardInterrupt

@@ -75,7 +75,7 @@ def test_status_shows_every_lane(shell: Shell) -> None:
     assert (row["dead"], row["rates"]) == (1, {})
 
 
-def test_status_tells_rates_of_two_looks(shell: Shell) -> None:
+def test_status_shows_rates_between_two_measurements(shell: Shell) -> None:
     [row] = shell.json("status", "--interval", "0.01", "--lanes", "bulk, urgent")
     assert [lane["lane"] for lane in row["lanes"]] == ["bulk", "urgent"]
     assert row["rates"] == {"submitted": 0.0, "ended": 0.0}
@@ -169,7 +169,7 @@ def test_models_are_listed_with_their_skills_and_workers(shell: Shell) -> None:
     assert (second["name"], second["default"], second["workers"]) == ("qwen3-8b", False, 1)
 
 
-def test_two_default_models_are_a_reason_to_say_so(shell: Shell) -> None:
+def test_two_default_models_are_warned_about(shell: Shell) -> None:
     for name in ("moondream2", "qwen3-8b"):
         shell.redis.hset(names.workers(), name, json.dumps({"name": name}))
         shell.redis.set(names.live(name), "1")
@@ -193,7 +193,7 @@ def test_dead_letters_are_listed_in_pages(shell: Shell) -> None:
     assert (row["letter"], row["job_id"], row["code"]) == (letters[0], "job-0", "worker_lost")
 
 
-def test_what_is_to_be_copied_is_never_cut(shell: Shell) -> None:
+def test_names_and_ids_are_never_truncated(shell: Shell) -> None:
     job_id, worker, lane = names.new_id(), "gpu-host-17.rack-4.example.org-48211-a1b2c3", "overnight-" * 12
     letter = shell.bury(job_id, message="the worker died " * 9)
     facts = {"host": "gpu-host-17.rack-4.example.org", "pid": 7, "model": "acme/moondream-fine-tuned-for-shelves-2026"}
@@ -208,7 +208,7 @@ def test_what_is_to_be_copied_is_never_cut(shell: Shell) -> None:
     assert "".join(cells) == lane
 
 
-def test_no_dead_letters_is_no_error(shell: Shell) -> None:
+def test_an_empty_list_of_dead_letters_is_not_an_error(shell: Shell) -> None:
     assert shell.run("dead", "list")[0] == 0
     assert shell.json("dead", "list") == []
 
@@ -223,7 +223,7 @@ def test_a_letter_is_shown_whole_by_its_name_or_its_jobs(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("command", [("list",), ("show", "mine")])
-def test_what_a_letter_says_does_nothing_to_the_terminal(shell: Shell, command: tuple[str, ...]) -> None:
+def test_the_text_of_a_letter_cannot_control_the_terminal(shell: Shell, command: tuple[str, ...]) -> None:
     shell.bury("mine", message=EVIL)
     _, out, _ = shell.run("dead", *command)
     assert "[red]x[/red]" in out, "no markup is read"
@@ -315,14 +315,14 @@ def test_a_job_is_cancelled(shell: Shell, state: str) -> None:
     assert shell.json("cancel", "mine") == {"id": "mine", "was": state, "asked": True}
 
 
-def test_cancelling_what_is_not_known_fails_and_still_waits_for_it(shell: Shell) -> None:
+def test_cancelling_an_unknown_job_fails_but_is_remembered(shell: Shell) -> None:
     exit_code, out, err = shell.run("cancel", "raw")
     assert (exit_code, out) == (1, "")
     assert "knows no job raw: if a bare XADD put it there" in err
     assert 0 < shell.redis.pttl(names.job("raw")) <= 30 * 86_400_000
 
 
-def test_a_lane_that_nobody_knows_is_neither_paused_nor_resumed(shell: Shell) -> None:
+def test_an_unknown_lane_is_neither_paused_nor_resumed(shell: Shell) -> None:
     for verb in ("pause", "resume"):
         exit_code, out, err = shell.run(verb, "bluk")
         assert (exit_code, out) == (1, "")
@@ -349,7 +349,7 @@ def test_the_quarantine_is_not_paused(shell: Shell) -> None:
     assert shell.redis.exists(names.paused()) == 0
 
 
-def test_what_has_ended_cannot_be_cancelled(shell: Shell) -> None:
+def test_an_ended_job_cannot_be_cancelled(shell: Shell) -> None:
     shell.redis.hset(names.job("mine"), "state", "completed")
     exit_code, out, err = shell.run("cancel", "mine")
     assert (exit_code, out) == (1, "")
@@ -374,7 +374,7 @@ def test_a_failure_has_the_code_of_the_contract() -> None:
 
 
 @pytest.mark.parametrize("columns", ["0", "1", "10", "abc", "-5"])
-def test_a_table_is_readable_however_narrow_the_terminal_is_said_to_be(shell: Shell, columns: str) -> None:
+def test_a_table_is_readable_at_any_width_of_the_terminal(shell: Shell, columns: str) -> None:
     shell.redis.xadd(names.lane("bulk"), {"j": "{}"})
     for arguments, words in (
         (["status", "--interval", "0"], ("interactive", "waiting", "in flight", "oldest")),
@@ -437,7 +437,7 @@ def test_a_wait_of_no_time_is_refused_by_the_name_of_its_option(shell: Shell) ->
     assert (exit_code, "--timeout" in err, "STOOP_" in err) == (2, True, False)
 
 
-def test_a_letter_that_somebody_else_wrote_into_a_job_is_none(shell: Shell) -> None:
+def test_a_foreign_letter_in_a_job_is_ignored(shell: Shell) -> None:
     for letter in ("x", "-", "9" * 30 + "-0", ""):
         shell.redis.hset(names.job("odd"), "letter", letter)
         exit_code, _, err = shell.run("dead", "show", "odd")
@@ -451,7 +451,7 @@ def test_nothing_is_older_than_the_first_letter_that_there_can_be(shell: Shell) 
     assert len(shell.json("dead", "list", "--before", "9" * 19)) == 1
 
 
-def test_totals_that_are_no_numbers_are_left_out(shell: Shell) -> None:
+def test_totals_that_are_not_numbers_are_left_out(shell: Shell) -> None:
     shell.redis.hset(names.totals(), mapping={"completed": 3, "failed": "x", "dead": "", "expired": "9" * 40})
     assert shell.json("status")[0]["totals"] == {"completed": 3}
 
@@ -483,7 +483,7 @@ def test_ctrl_c_while_the_command_line_is_loaded_ends_it_without_a_traceback() -
 
 
 def test_the_package_loads_nothing_that_is_not_asked_for() -> None:
-    """Or Ctrl-C would find it being loaded, before the command line can do anything about it."""
+    """Otherwise Ctrl-C could come while it loads, before the command line can handle it."""
     script = "import sys, stoop; print([n for n in ('asyncio', 'msgspec', 'redis', 'typer') if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"

@@ -49,7 +49,7 @@ async def test_jobs_that_name_no_model_take_the_client_s() -> None:
     assert [job.model for job in transport.submitted] == ["moondream3", "moondream2"]
 
 
-async def test_detect_submits_what_was_asked() -> None:
+async def test_detect_submits_the_given_arguments() -> None:
     transport = ScriptedTransport(answer)
     async with connect(transport, lane="bulk") as client:
         assert len((await client.detect(IMAGE, "cat", settings={"max_objects": 2}))["objects"]) == 2
@@ -118,7 +118,7 @@ async def test_a_stream_that_is_left_unsubscribes() -> None:
         assert transport.watchers(transport.submitted[0].id) == 0
 
 
-async def test_what_is_wrong_is_reported_before_anything_is_submitted_or_uploaded() -> None:
+async def test_invalid_arguments_are_reported_before_any_upload_or_submission() -> None:
     transport = ScriptedTransport(answer)
     async with connect(transport) as client:
         with pytest.raises(InvalidJob, match="temprature"):
@@ -192,7 +192,7 @@ MOONDREAMS = {
 
 
 @pytest.mark.parametrize("name", MOONDREAMS)
-def test_methods_take_what_moondreams_client_takes_in_its_order(name: str) -> None:
+def test_methods_have_the_same_parameters_as_moondreams_client(name: str) -> None:
     parameters = list(inspect.signature(getattr(AsyncClient, name)).parameters.values())[1:]
     assert [(each.name, each.default) for each in parameters] == list(MOONDREAMS[name].items())
     assert all(each.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for each in parameters)

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+import stoop
 from stoop import AsyncClient, Client, ClientUnusable, InvalidJob, JobFailed
 from stoop.config import ProducerConfig
 from stoop_schemas.event import FinishedEvent
@@ -37,7 +38,7 @@ def test_skills_answer_as_those_of_the_asynchronous_client(client: Client) -> No
 def test_skills_take_the_arguments_of_the_asynchronous_client(skill: str) -> None:
     method = getattr(Client, skill)
     assert inspect.signature(method) == inspect.signature(getattr(AsyncClient, skill))
-    assert method.__doc__ == f"See `AsyncClient.{skill}`."
+    assert method.__doc__ == getattr(AsyncClient, skill).__doc__ and "See" not in method.__doc__
     assert not inspect.iscoroutinefunction(method)
 
 
@@ -69,7 +70,7 @@ def test_gathered_jobs_may_be_prepared_while_they_are_pulled(client: Client, tra
     assert all(isinstance(outcome, Result) for outcome in outcomes.values())
 
 
-def test_a_gathering_that_is_left_lets_the_client_close(transport: ScriptedTransport) -> None:
+def test_a_client_closes_after_leaving_a_gathering(transport: ScriptedTransport) -> None:
     before = threading.active_count()
     with Client(ProducerConfig(), transport=transport) as client:
         for _ in client.gather((client.prepare("query", question="?") for _ in range(1000)), window=2):
@@ -96,14 +97,14 @@ def test_the_rest_is_mirrored_too(client: Client, transport: ScriptedTransport) 
     assert client.cancel(job.id) == "running"
 
 
-def test_a_closed_client_says_so(transport: ScriptedTransport) -> None:
+def test_a_closed_client_refuses_calls(transport: ScriptedTransport) -> None:
     client = Client(ProducerConfig(), transport=transport)
     client.close()
     with pytest.raises(ClientUnusable, match="closed"):
         client.caption(IMAGE)
 
 
-def test_closing_frees_who_waits_in_another_thread() -> None:
+def test_closing_ends_a_wait_in_another_thread() -> None:
     transport = ScriptedTransport()
     client = Client(ProducerConfig(), transport=transport, cancel_on_exit=True)
     with ThreadPoolExecutor(1) as pool:
@@ -141,3 +142,7 @@ def test_closing_ends_the_thread_and_may_be_done_twice(transport: ScriptedTransp
     client.close()
     assert threading.active_count() == before
     assert transport.closed == 1
+
+
+def test_the_package_lists_its_names_before_they_are_imported() -> None:
+    assert {"Client", "AsyncClient", "JobFailed", "DeltaEvent"} <= set(dir(stoop))

@@ -10,7 +10,7 @@ from stoop_schemas.skill import CaptionLength, Grounding, Output, Reasoning, Set
 from tests.producer.scripted import CANNED, completed
 
 
-def test_a_job_has_what_was_given_and_a_fresh_id() -> None:
+def test_a_job_has_the_given_fields_and_a_fresh_id() -> None:
     made = [build_job("caption", image="s3://b/k", length="long", settings={"seed": 3}) for _ in range(2)]
     assert made[0].skill == Skill.CAPTION
     assert made[0].length is CaptionLength.LONG
@@ -48,7 +48,7 @@ def test_none_means_not_given() -> None:
         ({"skill": "query", "question": "?", "spatial_refs": [[0.5, 0.5]]}, "need an image"),
     ],
 )
-def test_what_is_wrong_is_named(fields: dict[str, Any], message: str) -> None:
+def test_an_invalid_field_is_named(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidJob, match=message) as raised:
         build_job(**fields)
     codes = (FailureCode.INVALID_ARGUMENT, FailureCode.MALFORMED, FailureCode.UNSUPPORTED_SKILL)
@@ -102,7 +102,7 @@ def test_no_objects_is_an_empty_list() -> None:
         ("https://example.org/a.png", "acme", True),
     ],
 )
-def test_images_lie_where_the_tenant_may_read(image: str | None, tenant: str | None, allowed: bool) -> None:
+def test_an_image_must_be_where_the_tenant_may_read(image: str | None, tenant: str | None, allowed: bool) -> None:
     rules = AllowedBuckets.read(["open", "acme=scans/acme", "acme=scans/one.png"])
     job = build_job("query", question="why?", image=image, tenant=tenant)
     if allowed:
@@ -113,7 +113,7 @@ def test_images_lie_where_the_tenant_may_read(image: str | None, tenant: str | N
     assert raised.value.failure.code is FailureCode.IMAGE_FORBIDDEN
 
 
-def test_a_version_is_no_part_of_the_path_that_is_allowed() -> None:
+def test_a_version_is_not_part_of_the_allowed_path() -> None:
     allowed = AllowedBuckets.read(("bucket/a?versionId=b/",))
     inside = build_job("caption", image="s3://bucket/a?versionId=b/c.png?versionId=1")
     assert within(allowed, inside) is inside

@@ -34,13 +34,13 @@ async def test_events_come_in_order_as_they_are_published() -> None:
     assert await following == EVENTS
 
 
-async def test_who_comes_when_all_is_over_gets_all_from_the_log() -> None:
+async def test_a_subscriber_after_the_end_reads_every_event_from_the_log() -> None:
     transport = ScriptedTransport()
     transport.publish(*EVENTS)
     assert await gather(transport) == EVENTS
 
 
-async def test_what_is_published_again_is_dropped() -> None:
+async def test_repeated_events_are_dropped() -> None:
     transport = ScriptedTransport()
     transport.publish(*EVENTS[:3])
     following = asyncio.create_task(gather(transport))
@@ -91,7 +91,7 @@ async def test_a_restart_is_reported() -> None:
         ),
     ],
 )
-async def test_when_the_log_has_expired_the_result_tells_the_end(result: Result, last: Event) -> None:
+async def test_after_the_log_expires_the_result_gives_the_last_event(result: Result, last: Event) -> None:
     transport = ScriptedTransport()
     transport.results["a"] = pack(result)
     assert await gather(transport) == [last]
@@ -107,7 +107,7 @@ async def test_a_log_that_fills_up_while_the_result_is_read_wins_over_it() -> No
     assert await gather(Late()) == EVENTS
 
 
-async def test_no_subscription_is_left_behind_by_who_stops_early() -> None:
+async def test_a_reader_that_stops_early_leaves_no_subscription() -> None:
     transport = ScriptedTransport()
     transport.publish(*EVENTS)
     following = events.follow(transport, JOB.id)
@@ -186,7 +186,7 @@ async def test_an_end_of_an_unknown_type_is_read_from_the_result() -> None:
 @pytest.mark.parametrize(
     "packed", [b"no JSON", b"\xff", b'{"type":"progress"}', b'{"type":"delta","v":1,"id":"a","seq":0}', b'{"v":9}']
 )
-async def test_what_cannot_be_read_is_an_error_of_the_client(packed: bytes) -> None:
+async def test_an_unreadable_event_raises_an_error_of_the_client(packed: bytes) -> None:
     class Odd(ScriptedTransport):
         async def log(self, job_id: str, after: int = -1) -> list[bytes]:
             return [packed]
@@ -220,7 +220,7 @@ async def test_a_subscription_that_ends_is_an_error_not_a_hang() -> None:
     ("status", "error"),
     [(State.FAILED, JobFailed), (State.CANCELLED, JobCancelled), (State.EXPIRED, JobExpired)],
 )
-def test_every_end_but_completion_is_raised(status: State, error: type[Exception]) -> None:
+def test_every_end_except_completion_is_raised(status: State, error: type[Exception]) -> None:
     with pytest.raises(error):
         events.completed(Result(id="a", status=status))
 
@@ -251,7 +251,7 @@ async def test_an_end_that_is_made_of_the_result_has_its_own_number() -> None:
     assert [event async for event in events.follow(transport, JOB.id, 1)] == [EVENTS[-1]]
 
 
-async def test_of_a_job_that_the_queue_does_not_know_both_say_so_at_once() -> None:
+async def test_stream_and_wait_report_an_unknown_job_at_once() -> None:
     nobody = names.new_id()
     async with asyncio.timeout(SOON):
         with pytest.raises(NotFound, match=f"knows no job {nobody}"):
@@ -273,7 +273,7 @@ async def _gather_after(transport: ScriptedTransport, after: int) -> list[Event]
     return [event async for event in events.follow(transport, JOB.id, after)]
 
 
-async def test_a_silence_that_lasts_ends_the_stream_of_a_job_that_nobody_knows_and_no_other() -> None:
+async def test_lasting_silence_ends_only_the_stream_of_an_unknown_job() -> None:
     transport = ScriptedTransport()
     transport.states[JOB.id] = "running"
     stream = events.follow(transport, JOB.id, silence=0.0)

@@ -62,7 +62,7 @@ class Slow(ScriptedTransport):
         self.publish(*answer(one))
 
     async def answer_all(self, count: int, *, depth: int, refusals: int = 0) -> None:
-        """Answer so many jobs, each when `depth` wait, if so many are left, and after so many refusals."""
+        """Answer `count` jobs, each once `depth` jobs wait (or all that are left) and the refusals have come."""
         for left in range(count, 0, -1):
             async with self.arrived:
                 enough = min(left, depth)
@@ -131,7 +131,7 @@ async def test_a_full_lane_is_tried_again() -> None:
     assert transport.most == 3
 
 
-async def test_what_goes_wrong_with_one_job_is_its_outcome() -> None:
+async def test_a_failure_of_one_job_is_only_its_own_outcome() -> None:
     transport = ScriptedTransport(failing(Failure.of(FailureCode.IMAGE_NOT_FOUND, "nothing there")))
 
     class Refusing(ScriptedTransport):
@@ -166,7 +166,7 @@ async def test_a_job_known_by_another_id_is_given_with_that() -> None:
         assert [one.id async for one, _ in client.gather([job(0)])] == ["job-7"]
 
 
-async def test_who_stops_early_leaves_nothing_behind() -> None:
+async def test_stopping_early_leaves_no_task() -> None:
     transport = ScriptedTransport(answer)
     before = asyncio.all_tasks()
     async with connect(transport) as client:
@@ -210,7 +210,7 @@ async def test_an_outage_between_a_job_and_its_result_is_waited_for() -> None:
         assert [one.id async for one, _ in client.gather([job(0)])] == ["job-0"]
 
 
-async def test_nothing_is_gathered_of_nothing() -> None:
+async def test_gathering_no_jobs_yields_nothing() -> None:
     async with connect(ScriptedTransport()) as client:
         assert [each async for each in client.gather([])] == []
         with pytest.raises(ValueError, match="window"):

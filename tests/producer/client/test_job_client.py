@@ -32,7 +32,7 @@ def connect(transport: ScriptedTransport, *, cancel_on_exit: bool = False, **con
         ("completed", "it is completed: result"),
     ],
 )
-async def test_no_answer_in_time_names_the_job_where_it_stands_and_what_to_do(state: str | None, advice: str) -> None:
+async def test_a_timeout_names_the_job_its_state_and_advice(state: str | None, advice: str) -> None:
     transport = ScriptedTransport()
     if state:
         transport.states["mine"] = state
@@ -44,7 +44,7 @@ async def test_no_answer_in_time_names_the_job_where_it_stands_and_what_to_do(st
     assert (raised.value.job_id, raised.value.timeout, raised.value.state) == ("mine", 0.01, state and State(state))
 
 
-async def test_no_answer_in_time_says_that_the_job_is_cancelled_if_it_is() -> None:
+async def test_a_timeout_reports_that_the_job_was_cancelled() -> None:
     transport = ScriptedTransport()
     async with connect(transport) as client:
         job = await client.prepare("caption", IMAGE)
@@ -59,7 +59,7 @@ async def test_no_answer_in_time_says_that_the_job_is_cancelled_if_it_is() -> No
     assert transport.cancelled == ["mine", job.id, "mine"]
 
 
-async def test_a_queue_that_cannot_be_asked_hides_no_timeout() -> None:
+async def test_an_unreachable_queue_does_not_hide_a_timeout() -> None:
     class Mute(ScriptedTransport):
         async def state(self, job_id: str) -> str | None:
             raise QueueUnavailable("gone")
@@ -90,7 +90,7 @@ async def time_out(client: AsyncClient, **how: Any) -> None:
 
 @pytest.mark.parametrize("leave", [leave_a_stream, leave_a_result, time_out])
 @pytest.mark.parametrize(("of_client", "of_call"), [(True, None), (False, True)])
-async def test_who_leaves_may_take_the_job_along(
+async def test_leaving_cancels_the_job_on_request(
     leave: Callable[..., Any], of_client: bool, of_call: bool | None
 ) -> None:
     transport = ScriptedTransport()
@@ -123,7 +123,7 @@ async def test_a_job_whose_end_was_seen_is_not_cancelled() -> None:
     assert transport.cancelled == []
 
 
-async def test_closing_cancels_what_is_left_and_only_that() -> None:
+async def test_closing_cancels_only_the_unfinished_jobs() -> None:
     transport = ScriptedTransport()
     async with connect(transport, cancel_on_exit=True) as client:
         left = [await client.prepare("caption", IMAGE) for _ in range(3)]
@@ -168,7 +168,7 @@ async def test_a_client_that_closes_while_a_job_is_cancelled_cancels_it_as_well(
     await asyncio.wait({waiting})
 
 
-async def test_a_queue_that_is_gone_keeps_nobody_from_closing() -> None:
+async def test_a_client_closes_without_its_queue() -> None:
     class Gone(ScriptedTransport):
         async def cancel(self, job_id: str) -> str | None:
             raise QueueUnavailable("gone")
@@ -179,7 +179,7 @@ async def test_a_queue_that_is_gone_keeps_nobody_from_closing() -> None:
     assert transport.closed == 1
 
 
-async def test_a_gathering_that_is_left_cancels_what_it_has_in_flight() -> None:
+async def test_leaving_a_gathering_cancels_its_jobs_in_flight() -> None:
     transport = ScriptedTransport()
     async with connect(transport, cancel_on_exit=True) as client:
         jobs = [await client.prepare("caption", IMAGE) for _ in range(4)]
@@ -192,7 +192,7 @@ async def test_a_gathering_that_is_left_cancels_what_it_has_in_flight() -> None:
         assert sorted(transport.cancelled) == sorted(job.id for job in jobs[1:])
 
 
-async def test_a_stream_goes_on_behind_an_event() -> None:
+async def test_a_stream_continues_after_an_event() -> None:
     transport = ScriptedTransport(answer)
     async with connect(transport) as client:
         await client.submit(ASKED)
@@ -239,7 +239,7 @@ async def test_an_encoded_image_is_an_image() -> None:
     assert [job.image for job in transport.submitted] == [IMAGE, IMAGE, "data:image/jpeg;base64,aaaa"]
 
 
-async def test_points_take_no_spatial_refs_and_say_so() -> None:
+async def test_point_refuses_spatial_refs() -> None:
     async with connect(ScriptedTransport(answer)) as client:
         assert await client.point(IMAGE, "cat", {"max_objects": 1}) == {"points": [{"x": 0.25, "y": 0.75}]}
         with pytest.raises(InvalidJob, match="spatial_refs go with query and gaze"):
@@ -254,7 +254,7 @@ async def test_values_win_over_the_config() -> None:
         assert client.config.lane == "third"
 
 
-async def test_a_state_that_nobody_knows_is_told() -> None:
+async def test_an_unknown_state_is_reported() -> None:
     transport = ScriptedTransport()
     transport.states["mine"] = "paused"
     async with connect(transport) as client:

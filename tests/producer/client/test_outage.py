@@ -45,7 +45,7 @@ async def test_a_server_that_stays_away_is_given_up() -> None:
         await Patience(0.0, pause=Pauses()).outlast(Server(2).call)
 
 
-async def test_a_server_that_never_answered_is_waited_for_only_if_wanted() -> None:
+async def test_a_server_that_never_answered_is_waited_for_only_on_request() -> None:
     patience = Patience(pause=Pauses(), needs_answer=True)
     server = Server(1)
     with pytest.raises(QueueUnavailable):

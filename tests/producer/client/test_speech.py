@@ -55,7 +55,7 @@ async def test_segments_come_one_by_one_and_the_transcript_at_the_end() -> None:
     assert transcript["text"] == TRANSCRIPT.text and transcript["duration"] == 62.0
 
 
-async def test_a_second_run_with_the_same_segments_goes_on_where_the_first_stopped() -> None:
+async def test_a_second_run_with_the_same_segments_continues_the_first() -> None:
     again = RestartedEvent(id="a", seq=0, attempt=2)
     segments, _ = await heard(segment(0), segment(1), again, segment(0), segment(1), segment(2), finished())
     assert [each["id"] for each in segments] == [0, 1, 2]

@@ -36,7 +36,7 @@ async def slow(address: str) -> bytes:
 
 
 @pytest.mark.parametrize("absent", [True, False])
-async def test_an_answer_that_is_gone_is_told_from_a_store_that_is_away(absent: bool) -> None:
+async def test_a_deleted_output_and_an_unreachable_store_are_different_errors(absent: bool) -> None:
     async def fail(address: str) -> bytes:
         raise UploadFailed("no", absent=absent)
 

@@ -54,7 +54,7 @@ async def test_without_a_refusal_128_jobs_take_one_call() -> None:
     assert lanes.calls == 3
 
 
-async def test_a_full_lane_takes_what_fits_and_is_not_asked_for_the_rest() -> None:
+async def test_a_full_lane_is_not_tried_for_jobs_beyond_its_bound() -> None:
     lanes = Lanes(bound=100)
     jobs = [job(number) for number in range(1000)]
     outcomes = await submit_each(lanes.put, jobs)
@@ -97,7 +97,7 @@ async def test_a_submitter_submits_the_jobs_that_wait_in_one_call() -> None:
             await submitter.submit(job(7))
 
 
-async def test_a_submitter_waits_for_room_as_long_as_the_queue_says() -> None:
+async def test_a_submitter_waits_for_the_queues_retry_after() -> None:
     lanes, pauses, notes = Lanes(bound=5), [], []
 
     async def pause(seconds: float) -> None:
@@ -111,7 +111,7 @@ async def test_a_submitter_waits_for_room_as_long_as_the_queue_says() -> None:
     assert notes == ["the queue is full; retrying in 7 s"] * 2
 
 
-async def test_a_pause_that_is_broken_off_ends_the_jobs_that_wait() -> None:
+async def test_an_interrupted_pause_ends_the_waiting_jobs() -> None:
     lanes = Lanes(bound=2)
 
     async def pause(seconds: float) -> None:

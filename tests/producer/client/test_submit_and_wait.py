@@ -34,7 +34,7 @@ async def queue(redis_url: str) -> AsyncIterator[OnRedis]:
 
 @pytest.fixture
 async def client(queue: OnRedis) -> AsyncIterator[AsyncClient]:
-    # its transport takes half a minute without an event for a silence, in which it would look at the result
+    # to its transport, half a minute without an event is a silence, after which it would read the result
     async with AsyncClient(ProducerConfig(), transport=queue.transport()) as client:
         yield client
 
@@ -124,7 +124,7 @@ async def test_a_repeated_job_gets_the_first_one_s_answer(client: AsyncClient, b
         assert (result.id, ids) == (first.id, [first.id])
 
 
-async def test_who_is_cancelled_while_waiting_cancels_the_job(queue: OnRedis, client: AsyncClient) -> None:
+async def test_cancelling_the_wait_cancels_the_job(queue: OnRedis, client: AsyncClient) -> None:
     submitted = asyncio.Event()
     job = await question(client)
     async with asyncio.timeout(SOON):

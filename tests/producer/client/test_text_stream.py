@@ -46,7 +46,7 @@ async def test_pieces_are_given_as_they_come() -> None:
     assert await pieces(STARTED, delta("a "), delta("b"), finished("a b")) == ["a ", "b"]
 
 
-async def test_what_only_the_result_has_comes_at_the_end() -> None:
+async def test_text_that_only_the_result_has_comes_last() -> None:
     assert await pieces(delta("a "), finished("a b")) == ["a ", "b"]
     assert await pieces(finished("all at once")) == ["all at once"]
 
@@ -55,7 +55,7 @@ async def test_an_empty_answer_has_no_pieces() -> None:
     assert await pieces(STARTED, finished("")) == []
 
 
-async def test_a_second_run_with_the_same_beginning_goes_on_where_the_first_stopped() -> None:
+async def test_a_second_run_with_the_same_beginning_continues_the_first() -> None:
     events = [
         delta("two "),
         delta("red"),
@@ -68,7 +68,7 @@ async def test_a_second_run_with_the_same_beginning_goes_on_where_the_first_stop
     assert await pieces(*events) == ["two ", "red", " dogs"]
 
 
-async def test_a_second_run_with_another_text_is_an_error_that_says_where_to_look() -> None:
+async def test_a_second_run_with_another_text_raises_an_error_with_advice() -> None:
     given = stream(delta("two "), RESTARTED, delta("three"), finished("three"))
     assert await anext(given) == "two "
     with pytest.raises(JobRestarted, match="result"):
@@ -82,7 +82,7 @@ async def test_a_second_run_with_less_text_is_an_error_too() -> None:
         await anext(given)
 
 
-async def test_a_failure_is_raised_after_what_came_before_it() -> None:
+async def test_a_failure_is_raised_after_the_text_before_it() -> None:
     failure = Failure.of(FailureCode.ENGINE_FAULT, "out of memory")
     given = stream(delta("two"), FailedEvent(id="a", seq=0, failure=failure))
     assert await anext(given) == "two"

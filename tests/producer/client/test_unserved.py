@@ -46,7 +46,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
         ),
     ],
 )
-async def test_a_job_that_nobody_serves_is_warned_of_once(
+async def test_a_job_without_a_worker_is_warned_about_once(
     caplog: pytest.LogCaptureFixture, fields: dict[str, str], words: tuple[str, ...]
 ) -> None:
     transport = ScriptedTransport()
@@ -59,7 +59,7 @@ async def test_a_job_that_nobody_serves_is_warned_of_once(
     assert transport.looks == 1
 
 
-async def test_a_job_that_is_served_is_no_reason_to_warn(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_served_job_causes_no_warning(caplog: pytest.LogCaptureFixture) -> None:
     transport = ScriptedTransport()
     transport.records = [MOON]
     client = client_of(transport)
@@ -67,7 +67,9 @@ async def test_a_job_that_is_served_is_no_reason_to_warn(caplog: pytest.LogCaptu
     assert warnings(caplog) == []
 
 
-async def test_where_no_worker_lives_it_is_said_how_to_start_one(caplog: pytest.LogCaptureFixture) -> None:
+async def test_without_any_worker_the_warning_names_the_command_that_starts_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     transport = ScriptedTransport()
     transport.records = []
     await client_of(transport).submit(job("a"))
@@ -75,7 +77,7 @@ async def test_where_no_worker_lives_it_is_said_how_to_start_one(caplog: pytest.
     assert "stoop worker" in warning
 
 
-async def test_a_registry_that_cannot_be_read_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unreadable_registry_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
     class Closed(ScriptedTransport):
         async def workers(self, partition: int = 0) -> list[WorkerRecord]:
             raise QueueUnavailable("refused")

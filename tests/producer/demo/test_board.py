@@ -41,7 +41,7 @@ def test_on_a_terminal_tokens_show_while_they_stream() -> None:
     assert "two" in out.getvalue()
 
 
-def test_a_restart_clears_what_was_streamed() -> None:
+def test_a_restart_clears_the_streamed_text() -> None:
     console, _ = shown(terminal=False)
     board = Board([ASK], console)
     for event in (*answer(JOB)[:-1], RestartedEvent(id=JOB.id, seq=9, attempt=2)):

@@ -32,7 +32,7 @@ LEFT, RIGHT = Box(0.1, 0.1, 0.3, 0.5), Box(0.6, 0.1, 0.8, 0.5)
         ([], False),
     ],
 )
-def test_each_shape_wants_a_box_of_its_own(boxes: list[Box], right: bool) -> None:
+def test_each_shape_needs_its_own_box(boxes: list[Box], right: bool) -> None:
     assert is_right(DETECT, Output(objects=boxes)) is right
 
 

@@ -117,7 +117,9 @@ def test_a_given_s3_gets_its_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             assert "Contents" not in given.client().list_objects_v2(Bucket="another")
 
 
-def test_what_to_install_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_program_is_reported_with_the_extra_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("importlib.metadata.files", lambda distribution: None)
     with pytest.raises(EmbeddedServerError, match=r"stoop\[demo\]"), embedded_redis(tmp_path):
@@ -126,7 +128,7 @@ def test_what_to_install_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         pass
 
 
-def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
+def test_a_server_that_cannot_start_is_reported_with_its_reason(tmp_path: Path) -> None:
     (tmp_path / "appendonly.aof").mkdir()
     with pytest.raises(EmbeddedServerError, match=r"(?i)append"), embedded_redis(tmp_path):
         pass

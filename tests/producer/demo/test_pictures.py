@@ -10,7 +10,7 @@ def test_the_same_seed_draws_the_same_pictures() -> None:
     assert draw_pictures(3, seed=1) != draw_pictures(3, seed=2)
 
 
-def test_shapes_are_where_the_truth_says() -> None:
+def test_shapes_are_drawn_inside_their_boxes() -> None:
     for picture in draw_pictures(8, seed=5):
         with Image.open(io.BytesIO(picture.encoded)) as opened:
             for shape in picture.shapes:

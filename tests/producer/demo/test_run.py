@@ -1,4 +1,4 @@
-"""The demo itself: real servers, a real worker process, the real engine on the model that comes along."""
+"""The demo itself: real servers, a real worker process, the real engine on the bundled model."""
 
 import io
 import os

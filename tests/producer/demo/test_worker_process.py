@@ -7,7 +7,7 @@ from stoop.demo.embedded import EmbeddedS3, embedded_redis
 from stoop.demo.worker_process import running_worker
 
 
-def test_the_ready_file_of_a_killed_worker_says_nothing_of_the_next(
+def test_the_ready_file_of_a_killed_worker_is_ignored(
     s3: EmbeddedS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("STOOP_REDIS_URL", raising=False)

@@ -111,7 +111,7 @@ async def test_a_long_search_for_lanes_delays_no_figures(queue: OnRedis, redis_u
     await operator.close()
 
 
-async def test_however_often_it_is_asked_redis_is_read_once_a_second(queue: OnRedis, operator: RedisOperator) -> None:
+async def test_redis_is_read_at_most_once_a_second(queue: OnRedis, operator: RedisOperator) -> None:
     async def calls(*commands: str) -> int:
         stats: dict[str, Any] = await queue.call("INFO", "commandstats")
         return sum(stats.get(f"cmdstat_{name}", {}).get("calls", 0) for name in commands)
@@ -143,7 +143,7 @@ async def test_jobs_that_ended_are_counted_over_http(queue: OnRedis, redis_url: 
         assert get(f"{address}/metric")[0] == 404
 
 
-def test_without_redis_it_lives_and_says_so() -> None:
+def test_without_redis_it_stays_up_and_reports_the_outage() -> None:
     with exporting(ProducerConfig(redis_url="redis://127.0.0.1:1/0"), ExporterOptions(port=0)) as address:
         status, body = get(f"{address}/metrics")
         assert status == 200

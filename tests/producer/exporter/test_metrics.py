@@ -51,7 +51,7 @@ def test_each_figure_is_there_by_its_name(name: str, labels: dict[str, str], val
     assert registry(READING).get_sample_value(name, {**labels, "partition": "3"}) == value
 
 
-def test_an_autoscaler_sees_all_jobs_but_those_that_wait_in_paused_lanes() -> None:
+def test_an_autoscaler_sees_all_jobs_except_those_waiting_in_paused_lanes() -> None:
     assert registry(READING).get_sample_value("stoop_queue_wanted_jobs") == 2 + 5 + 1
     assert registry(None).get_sample_value("stoop_queue_wanted_jobs") is None, "absent, so that the scaler falls back"
 

@@ -43,7 +43,7 @@ def test_a_photograph_goes_as_a_photograph() -> None:
     assert identify(written, "x") == ("JPEG", "image/jpeg")
     before, after = np.asarray(image, np.int16), np.asarray(opened(written), np.int16)
     assert np.abs(before - after).mean() < 1
-    turned = image.rotate(90)  # what Pillow makes of a photograph is none any more
+    turned = image.rotate(90)  # an image that Pillow has transformed is no longer a photograph
     assert identify(encoded(load(turned)), "x")[0] == "PNG"
 
 
@@ -56,7 +56,7 @@ def test_arrays_are_images(shape: tuple[int, ...]) -> None:
     assert np.array_equal(written, np.broadcast_to(colours, (24, 32, 3)))
 
 
-def test_arrays_that_lie_oddly_in_memory_are_images_too() -> None:
+def test_arrays_with_unusual_strides_are_images_too() -> None:
     array = np.random.default_rng(1).integers(0, 256, (24, 32, 3), np.uint8)
     assert encoded(load(array[::-1, ::2])) == encoded(load(array[::-1, ::2].copy()))
     assert encoded(load(array[:, :, ::-1])) == encoded(load(array[:, :, ::-1].copy()))
@@ -89,7 +89,7 @@ def test_the_same_pixels_have_one_fingerprint_and_others_another() -> None:
 
 
 @pytest.mark.parametrize("given", [7, None, object(), ["a", "b"]])
-def test_what_is_no_image_is_refused(given: object) -> None:
+def test_an_input_that_is_not_an_image_is_refused(given: object) -> None:
     with pytest.raises(ImageUnreadable, match="is not an image"):
         load(given)
 

@@ -34,7 +34,7 @@ def store(**values: Any) -> ImageStore:
 
 
 class Gatekeeper(BaseHTTPRequestHandler):
-    """A store for one who may not list: what is absent is refused. A GET breaks off in the middle, or is refused."""
+    """A store whose user may not list: it refuses absent objects. A GET is cut in the middle, or refused."""
 
     protocol_version = "HTTP/1.1"  # which answers `Expect: 100-continue`; else boto3 waits a second before each PUT
 
@@ -85,7 +85,7 @@ def guarded(monkeypatch: pytest.MonkeyPatch) -> Iterator[ImageStore]:
         thread.join()
 
 
-async def test_who_may_not_list_may_still_upload(guarded: ImageStore) -> None:
+async def test_an_upload_works_without_permission_to_list(guarded: ImageStore) -> None:
     assert (await guarded.address(png("red"))).startswith("s3://photos/uploads/")
     assert Gatekeeper.put == png("red")
 
@@ -102,7 +102,7 @@ async def test_an_upload_that_is_refused_is_reported(
         await guarded.address(png("red"))
 
 
-async def test_a_store_that_breaks_off_is_reported(guarded: ImageStore) -> None:
+async def test_a_store_that_closes_the_connection_early_is_reported(guarded: ImageStore) -> None:
     with pytest.raises(UploadFailed, match="object store") as raised:
         await guarded.read("s3://photos/cat.png")
     assert not raised.value.refused
@@ -120,7 +120,7 @@ async def test_a_store_that_breaks_off_is_reported(guarded: ImageStore) -> None:
         ("NoSuchBucket", "no bucket 'photos'"),
     ],
 )
-async def test_a_refusal_says_what_to_change(
+async def test_a_refusal_is_reported_with_advice(
     guarded: ImageStore, monkeypatch: pytest.MonkeyPatch, code: str, message: str
 ) -> None:
     monkeypatch.setattr(Gatekeeper, "refusal", code)
@@ -155,7 +155,7 @@ async def test_an_image_is_kept_under_its_digest(own: ImageStore, s3: "EmbeddedS
     own.close()
 
 
-async def test_what_is_there_is_not_uploaded_again(own: ImageStore, s3: "EmbeddedS3") -> None:
+async def test_an_object_that_exists_is_not_uploaded_again(own: ImageStore, s3: "EmbeddedS3") -> None:
     address = await own.address(png("green"))
     key = address.removeprefix(f"s3://{s3.bucket}/")
     s3.client().put_object(Bucket=s3.bucket, Key=key, Body=b"what was there")
@@ -174,7 +174,7 @@ async def test_images_go_under_the_prefix_of_the_configuration(s3: "EmbeddedS3",
 
 
 class Clerk(BaseHTTPRequestHandler):
-    """A store that writes down what it is asked; what it has is `age` seconds old."""
+    """A store that records its requests; its objects are `age` seconds old."""
 
     protocol_version = "HTTP/1.1"  # as above
 
@@ -239,7 +239,7 @@ async def test_the_store_is_asked_once_for_an_image(counted: ImageStore, clock: 
     assert Clerk.asked == ["HEAD", "PUT"]
     assert {await counted.address(each) for each in (image, image.copy(), np.asarray(image))} == {address}
     assert Clerk.asked == ["HEAD", "PUT"]
-    clock.seconds += 601  # somebody may have emptied the bucket
+    clock.seconds += 601  # the bucket may have been emptied
     assert await counted.address(image) == address
     assert Clerk.asked == ["HEAD", "PUT"] * 2
 
@@ -260,7 +260,7 @@ async def test_an_image_asked_for_many_times_at_once_is_uploaded_once(counted: I
     assert Clerk.asked == ["HEAD", "PUT"]
 
 
-async def test_who_gives_up_takes_the_upload_from_nobody_else(counted: ImageStore) -> None:
+async def test_a_cancelled_caller_does_not_cancel_a_shared_upload(counted: ImageStore) -> None:
     impatient, patient = (asyncio.create_task(counted.address(png("red"))) for _ in range(2))
     while not counted._uploads:
         await asyncio.sleep(0)
@@ -302,7 +302,7 @@ async def test_a_pillow_image_is_uploaded_as_png(own: ImageStore) -> None:
     own.close()
 
 
-async def test_what_is_no_image_is_refused_before_any_upload(tmp_path: Path) -> None:
+async def test_an_input_that_is_not_an_image_is_refused_before_any_upload(tmp_path: Path) -> None:
     (tmp_path / "note.txt").write_text("not an image")
     images = store(bucket="photos")
     for given, message in [
@@ -323,7 +323,7 @@ async def test_a_pillow_image_that_turns_out_damaged_is_refused() -> None:
         await store(bucket="photos").address(damaged)
 
 
-async def test_without_a_bucket_it_says_what_to_set() -> None:
+async def test_without_a_bucket_the_error_names_the_variable() -> None:
     with pytest.raises(ConfigError, match="STOOP_BUCKET"):
         await store().address(png("red"))
 
@@ -364,7 +364,7 @@ async def test_a_bucket_that_is_not_there_is_named(own: ImageStore, s3: "Embedde
 
 
 @pytest.mark.parametrize("key", ["#1 a.png", "what?.png", "a/100%25.png", "a+b&c=d.png"])
-async def test_a_key_is_read_as_it_stands(own: ImageStore, s3: "EmbeddedS3", key: str) -> None:
+async def test_a_key_is_read_literally(own: ImageStore, s3: "EmbeddedS3", key: str) -> None:
     s3.client().put_object(Bucket=s3.bucket, Key=key, Body=key.encode())
     assert await own.read(f"s3://{s3.bucket}/{key}") == key.encode()
     own.close()

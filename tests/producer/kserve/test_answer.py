@@ -33,7 +33,7 @@ def test_one_text_has_the_whole_answer() -> None:
     assert text["metrics"]["input_tokens"] == 740
 
 
-def test_a_gaze_is_a_list_of_points_for_whoever_pointed() -> None:
+def test_a_gaze_answers_point_as_a_list_and_gaze_as_one_point() -> None:
     result = completed("j1", Skill.GAZE, Output(gaze=Point(0.25, 0.5)))
     assert msgspec.json.decode(whole_text(result, "r1", asked="point"))["points"] == [{"x": 0.25, "y": 0.5}]
     assert msgspec.json.decode(whole_text(result, "r1", asked="gaze"))["gaze"] == {"x": 0.25, "y": 0.5}

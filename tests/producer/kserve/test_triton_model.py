@@ -106,7 +106,9 @@ async def test_a_failed_job_is_an_error_with_its_code(streams: bool) -> None:
     ],
     ids=["no question", "no skill", "segment", "unknown model"],
 )
-async def test_a_wrong_request_is_an_error_and_no_job(inputs: dict[str, Value], code: str, expected: str) -> None:
+async def test_a_wrong_request_is_an_error_and_submits_no_job(
+    inputs: dict[str, Value], code: str, expected: str
+) -> None:
     transport, request = ScriptedTransport(answer), Recorded(**inputs)
     await new_model(transport).answer(request)
     [(found, message)] = request.errors
@@ -147,7 +149,7 @@ async def test_the_configured_model_answers_requests_that_name_none() -> None:
     assert [job.model for job in transport.submitted] == ["moondream2"]
 
 
-async def test_a_defect_is_an_error_that_shows_nothing_of_the_caller(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_defect_is_an_error_without_content_of_the_caller(caplog: pytest.LogCaptureFixture) -> None:
     def broken(job: Job) -> list[Event]:
         raise RuntimeError(job.question)
 
@@ -166,7 +168,7 @@ async def test_it_is_ready_while_a_worker_lives() -> None:
     assert not await model.is_ready()
 
 
-async def test_with_a_model_of_its_own_it_waits_for_that_one() -> None:
+async def test_with_another_model_it_waits_for_a_worker_of_that_one() -> None:
     transport = ScriptedTransport()
     model = new_model(transport, job_model="moondream2")
     assert not await model.is_ready()

@@ -1,4 +1,4 @@
-"""A client of a Redis that goes away in the middle misses, repeats and gives up nothing."""
+"""A client of a Redis that goes away in the middle misses nothing, repeats nothing and does not give up."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -26,7 +26,7 @@ WORDS = [f"word{number} " for number in range(40)]
 
 
 class Watched(RedisTransport):
-    """Tells when Redis could not be reached by a call."""
+    """Signals that a call could not reach Redis."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url, silence=0.1)
@@ -99,7 +99,9 @@ async def collect(text: AsyncIterator[str]) -> list[str]:
     return [piece async for piece in text]
 
 
-async def test_events_told_while_every_connection_is_killed_are_not_missed(client: AsyncClient, redis_url: str) -> None:
+async def test_events_published_while_every_connection_is_killed_are_not_missed(
+    client: AsyncClient, redis_url: str
+) -> None:
     job_id = await client.submit(await client.prepare("query", question="?", stream=True))
     events = whole(job_id)
     seen: list[Event] = []

@@ -40,13 +40,13 @@ async def no_counts(counters: Sequence[str]) -> Sequence[object]:
     return [None] * len(counters)
 
 
-async def test_it_closes_though_its_cancellation_was_lost() -> None:
+async def test_it_closes_although_its_cancellation_was_lost() -> None:
     subscriptions = Subscriptions(Forgetful, "here", silence=30.0, counts=no_counts)
     async with subscriptions.subscribe("a", "count"), asyncio.timeout(5):
         await subscriptions.close()
 
 
-async def test_its_task_ends_though_the_cancellation_was_lost() -> None:
+async def test_its_task_ends_although_the_cancellation_was_lost() -> None:
     before = asyncio.all_tasks()
     subscriptions = Subscriptions(Forgetful, "here", silence=30.0, counts=no_counts)
     async with subscriptions.subscribe("a", "count"):

@@ -64,7 +64,7 @@ async def test_a_submission_whose_reply_was_lost_is_put_once(
     assert await queue.depth("interactive") == 2
 
 
-async def test_a_subscriber_whose_connection_was_cut_is_told_and_goes_on(
+async def test_a_subscriber_whose_connection_was_cut_is_notified_and_continues(
     queue: OnRedis, network: LossyNetwork, far: RedisTransport
 ) -> None:
     job = new_job()
@@ -75,7 +75,7 @@ async def test_a_subscriber_whose_connection_was_cut_is_told_and_goes_on(
         assert await anext(published) == pack(QueuedEvent(id=job.id, seq=0))
 
 
-async def test_an_event_that_nobody_heard_is_found_by_its_count(queue: OnRedis) -> None:
+async def test_a_missed_event_is_found_by_its_count(queue: OnRedis) -> None:
     jobs = [new_job(), new_job()]
     transport = queue.transport(silence=0.02)
     await transport.submit(jobs)
@@ -92,7 +92,9 @@ async def test_an_event_that_nobody_heard_is_found_by_its_count(queue: OnRedis) 
         await asyncio.wait({found})
 
 
-async def test_a_subscriber_hears_again_after_a_restart_of_redis(queue: OnRedis, redis_server: EmbeddedRedis) -> None:
+async def test_a_subscriber_gets_events_again_after_a_restart_of_redis(
+    queue: OnRedis, redis_server: EmbeddedRedis
+) -> None:
     transport, job = queue.transport(), new_job()
     async with transport.subscribe(job.id) as published, asyncio.timeout(SOON):
         redis_server.restart()
@@ -139,7 +141,7 @@ async def test_a_redis_that_fails_over_is_unavailable_and_then_not(queue: OnRedi
     assert await transport.submit([job]) == [job.id]
 
 
-async def test_a_redis_that_holds_something_else_is_reported_with_what_to_do(queue: OnRedis) -> None:
+async def test_a_redis_with_foreign_keys_is_reported_with_advice(queue: OnRedis) -> None:
     transport, job = queue.transport(), new_job()
     await queue.call("SET", names.lane("interactive"), "no stream")
     await queue.call("SET", names.log(job.id), "no stream")
@@ -148,16 +150,14 @@ async def test_a_redis_that_holds_something_else_is_reported_with_what_to_do(que
             await call
 
 
-async def test_what_somebody_else_wrote_to_a_log_is_no_event(queue: OnRedis) -> None:
+async def test_foreign_entries_of_a_log_are_skipped(queue: OnRedis) -> None:
     for fields in (("e", "an event"), ("x", "something else")):
         await queue.call("XADD", names.log("mine"), "*", *fields)
     assert await queue.transport().log("mine") == [b"an event"]
 
 
 @pytest.mark.parametrize("seq", ["x", "-1", "9" * 5000])
-async def test_a_job_whose_log_is_gone_ends_though_the_number_of_its_events_cannot_be_read(
-    queue: OnRedis, seq: str
-) -> None:
+async def test_a_job_without_its_log_ends_even_if_its_event_count_is_unreadable(queue: OnRedis, seq: str) -> None:
     transport, job = queue.transport(), new_job()
     await transport.submit([job])
     result = Result(id=job.id, status=State.CANCELLED)
@@ -301,7 +301,7 @@ async def test_a_client_holds_the_bounds_it_is_configured_with(redis_url: str) -
             await client.submit(new_job())
 
 
-async def test_what_tasks_subscribe_to_and_submit_at_once_is_one_call_of_each(queue: OnRedis) -> None:
+async def test_concurrent_subscriptions_and_submissions_share_one_call_each(queue: OnRedis) -> None:
     transport = queue.transport()
     jobs = [new_job() for _ in range(100)]
     async with asyncio.timeout(SOON), contextlib.AsyncExitStack() as stack:
@@ -319,7 +319,7 @@ async def test_what_tasks_subscribe_to_and_submit_at_once_is_one_call_of_each(qu
     assert await queue.depth("interactive") == 101
 
 
-async def test_submitting_looks_at_no_tenant_but_its_own(queue: OnRedis) -> None:
+async def test_submitting_reads_only_the_jobs_own_tenant(queue: OnRedis) -> None:
     transport = queue.transport()
     await transport.submit([new_job(tenant=f"t{i}") for i in range(500)])
     await queue.call("CONFIG", "RESETSTAT")
@@ -330,7 +330,7 @@ async def test_submitting_looks_at_no_tenant_but_its_own(queue: OnRedis) -> None
 
 
 @pytest.mark.parametrize("held", ["x", "1 2", "-5 1 1", "9" * 400 + " 1 1"])
-async def test_a_count_of_tenants_that_cannot_be_read_is_made_anew(queue: OnRedis, held: str) -> None:
+async def test_an_unreadable_count_of_tenants_is_counted_again(queue: OnRedis, held: str) -> None:
     transport = queue.transport(bounds={"interactive": 3})
     await transport.submit([new_job(tenant="a"), new_job(tenant="b")])
     await queue.call("SET", names.tenant_count("interactive"), held)

@@ -3,7 +3,7 @@
     queue = MemoryQueue()
     broker, transport = MemoryBroker(queue, "worker-1"), MemoryTransport(queue)
 
-It does what the Redis adapters do, and the same contract tests are run on it. It has one partition.
+It behaves like the Redis adapters, and the same contract tests are run on it. It has one partition.
 """
 
 from tests.support.memory_queue.broker import MemoryBroker

@@ -144,7 +144,7 @@ class MemoryBroker:
         return Held(tuple(one for one in held if one not in ours), tuple(cancelled))
 
     async def reclaim(self) -> int:
-        """Put back what dead workers hold."""
+        """Put back the jobs of dead workers."""
         return self._queue.reclaim([lane for lanes in self._all.values() for lane in lanes.every])
 
     def now(self) -> int:
@@ -163,7 +163,7 @@ class MemoryBroker:
         return settled
 
     async def close(self) -> None:
-        """Give the lease back."""
+        """Give up the lease."""
         self._closed.set()
         self._queue.live.discard(self._worker)
         self._queue.registry.pop(self._worker, None)
@@ -216,7 +216,7 @@ class MemoryBroker:
         return [delivery for delivery in found if delivery]
 
     def _fill_fairly(self, lane: str, room: int, model: str | None) -> list[Delivery]:
-        """Give each tenant of a lane, and the lane's own entries, a turn after the other."""
+        """Let the tenants of a lane, and the lane's own entries, take turns."""
         if lane in self._queue.paused:
             return []
         ring = self._queue.rings[lane]
@@ -287,7 +287,7 @@ class MemoryBroker:
     def _owns(self, delivery: Delivery) -> bool:
         record = self._queue.jobs.get(delivery.job_id)
         if record is None:
-            # the queue was emptied: nobody else has the job
+            # the queue was emptied: no other worker has the job
             record = Record(State.RUNNING, delivery.lane, delivery.entry_id, delivery.queued_at)
             record.worker, record.attempt = self._worker, delivery.attempt
             self._queue.jobs[delivery.job_id] = record

@@ -126,7 +126,7 @@ class MemoryQueue:
         return sum(len(held) for name, held in self.lanes.items() if name.partition("/")[0] == lane)
 
     def requeue(self, job_id: str, entry: Entry) -> None:
-        """Put a job to where it belongs now, as a new entry."""
+        """Put a job into its current lane, as a new entry."""
         record = self.jobs[job_id]
         home = record.home or record.lane
         record.lane, record.home = record.place, home
@@ -135,7 +135,7 @@ class MemoryQueue:
             self.cancelled.append(job_id)
 
     def put_back(self, job_id: str, entry: Entry) -> None:
-        """Put a claimed job to where it belongs now; if that is where it was, before all that came later."""
+        """Put a claimed job back into its current lane; if it was there already, it keeps its place."""
         record = self.jobs[job_id]
         if record.place != record.lane:
             self.requeue(job_id, entry)
@@ -150,7 +150,7 @@ class MemoryQueue:
         self.news.set()
 
     def crash(self, job_id: str, entry: Entry, *, spare: bool) -> None:
-        """Put a job back whose worker died under it; with `spare` this does not count, once."""
+        """Put back a job whose worker died under it; with `spare` the first death does not count."""
         record = self.jobs[job_id]
         record.crashes += 1
         record.spared = record.spared or spare
@@ -170,7 +170,7 @@ class MemoryQueue:
         return len(lost)
 
     def claimable(self, lane: str, most: int) -> Iterator[Entry]:
-        """Yield at most `most` entries that nobody has claimed, claiming them."""
+        """Claim at most `most` unclaimed entries, and yield them."""
         taken, self.unclaimed[lane] = self.unclaimed[lane][:most], self.unclaimed[lane][most:]
         yield from (self.lanes[lane][entry_id] for entry_id in taken)
 
@@ -184,7 +184,7 @@ class MemoryQueue:
         self.publish(job_id, event)
 
     def publish(self, job_id: str, event: bytes) -> None:
-        """Give an event to whoever follows the job now."""
+        """Send an event to every current subscriber of the job."""
         for reader in self.readers[job_id]:
             reader.put(event)
 
@@ -196,7 +196,7 @@ class MemoryQueue:
                 self.requeue(job_id, entry)
 
     def clear(self) -> None:
-        """Forget everything, as a Redis that is emptied does."""
+        """Forget everything, like a Redis that is emptied."""
         for kept in (self.lanes, self.unclaimed, self.jobs, self.keys, self.logs, self.results, self.delayed):
             kept.clear()
         self.rings.clear()

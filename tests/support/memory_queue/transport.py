@@ -98,8 +98,12 @@ class MemoryTransport:
             self._queue.readers[job_id].discard(reader)
 
     async def workers(self, partition: int = 0) -> list[WorkerRecord]:
-        """Return the records of those who live."""
-        return [read_record(record) for name, record in self._queue.registry.items() if name in self._queue.live]
+        """Return the records of the live workers."""
+        return [record for record, alive in await self.registered(partition) if alive]
+
+    async def registered(self, partition: int = 0) -> list[tuple[WorkerRecord, bool]]:
+        """Return all records, and whether each worker lives."""
+        return [(read_record(record), name in self._queue.live) for name, record in self._queue.registry.items()]
 
     async def close(self) -> None:
         """End every subscription."""

@@ -5,7 +5,7 @@ from stoop_worker.engine_process.protocol import EngineSettings, Loading
 from tests.support.tiny_model import write_checkpoint
 
 
-def test_a_child_that_is_ready_tells_its_skills_and_the_context_that_it_can_serve(tmp_path: Path) -> None:
+def test_a_ready_child_reports_its_skills_and_its_context(tmp_path: Path) -> None:
     model = str(write_checkpoint(tmp_path))
     settings = EngineSettings(model=model, device="cpu", max_batch=2, pages=128, page_size=16, max_context=960)
     progress: list[Loading] = []

@@ -27,7 +27,7 @@ def test_the_first_free_part_with_enough_room_is_lent() -> None:
     assert extents.borrow(1) is None
 
 
-def test_neighbours_join_in_whatever_order_they_come_back() -> None:
+def test_neighbours_join_in_any_order() -> None:
     extents = Extents(3 * PAGE)
     parts = [extents.borrow(PAGE) for _ in range(3)]
     for number in (1, 0, 2):
@@ -47,14 +47,14 @@ def test_idle_parts_were_lent_before() -> None:
     extents.give_back((5 * PAGE, 6 * PAGE))
     idle = extents.borrow_idle()
     assert idle == [(0, 2 * PAGE), (3 * PAGE, 4 * PAGE), (5 * PAGE, 6 * PAGE)]
-    assert extents.borrow(2 * PAGE) == (6 * PAGE, 8 * PAGE)  # nobody else gets an idle part meanwhile
+    assert extents.borrow(2 * PAGE) == (6 * PAGE, 8 * PAGE)  # no other caller gets an idle part meanwhile
     assert extents.borrow_idle() == []
     for extent in idle:
         extents.give_back(extent)
     assert extents.borrow(2 * PAGE) == (0, 2 * PAGE)
 
 
-def test_stale_parts_lie_behind_what_is_kept_and_what_was_lent_of_late() -> None:
+def test_stale_parts_exclude_kept_and_recently_lent_memory() -> None:
     extents = Extents(9 * PAGE)
     for _ in range(6):
         extents.borrow(PAGE)

@@ -4,6 +4,7 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import pytest
 
@@ -19,7 +20,7 @@ def line() -> Iterator[Line]:
         yield here, there
 
 
-def test_values_arrive_whole_and_in_order_however_large(line: Line) -> None:
+def test_values_of_any_size_arrive_complete_and_in_order(line: Line) -> None:
     values = [b"x" * 5_000_000, {"a": 1}, b""]
     sending = threading.Thread(target=lambda: [send(line[0], value) for value in values])
     sending.start()
@@ -27,7 +28,46 @@ def test_values_arrive_whole_and_in_order_however_large(line: Line) -> None:
     sending.join()
 
 
-def test_a_send_that_must_not_wait_returns_what_the_line_did_not_take(line: Line) -> None:
+@dataclass(frozen=True, slots=True)
+class Several:
+    first: int
+    rest: "tuple[One, ...]"
+
+
+@dataclass(frozen=True)
+class One:
+    only: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Nothing:
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Named:
+    value: str
+
+
+@dataclass
+class Derived:
+    given: int
+    doubled: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.doubled = 2 * self.given
+
+
+def test_dataclasses_of_any_kind_arrive_as_they_are(line: Line) -> None:
+    changed = Derived(1)
+    changed.doubled = 5
+    values = [Several(1, (One((2, 3)), One((4, 5)))), Nothing(), Named(value="x"), changed]
+    for value in values:
+        send(line[0], value)
+    assert [receive(line[1])[0] for _ in values] == values
+
+
+def test_a_send_without_waiting_returns_the_unsent_bytes(line: Line) -> None:
     assert send_now(line[0], "small") == b""
     large = b"x" * 5_000_000
     rest = send_now(line[0], large)

@@ -131,7 +131,7 @@ def test_memory_is_used_again_when_nothing_refers_to_its_array(shared_pixels: Sh
     assert shared_pixels.start_of(shared_pixels.empty((2 * PAGE,))) == 0
 
 
-def test_what_does_not_fit_is_an_array_like_any_other(shared_pixels: SharedPixels) -> None:
+def test_an_image_that_does_not_fit_is_an_ordinary_array(shared_pixels: SharedPixels) -> None:
     for shape in ((2 * PAGE + 1,), (2, PAGE, 3), (0, 3)):
         pixels = shared_pixels.empty(shape)
         assert (pixels.shape, pixels.dtype) == (shape, np.uint8)
@@ -144,7 +144,7 @@ def held(shared_pixels: SharedPixels) -> int:
     return 512 * os.fstat(shared_pixels.file).st_blocks
 
 
-def test_memory_that_no_array_uses_goes_back_to_the_system_except_for_what_is_kept() -> None:
+def test_unused_memory_goes_back_to_the_system_except_for_the_kept_part() -> None:
     shared_pixels = SharedPixels(8 * PAGE, kept=PAGE)
     theirs = map_shared(os.dup(shared_pixels.file))
     arrays = [shared_pixels.empty((2 * PAGE,)) for _ in range(3)]
@@ -199,7 +199,7 @@ def test_both_files_together_hold_no_more_than_the_arrays() -> None:
     assert all(array.tolist() == [7] * PAGE for array in arrays)
 
 
-def test_the_other_side_sees_what_does_not_fit_without_a_copy(shared_pixels: SharedPixels) -> None:
+def test_an_image_that_does_not_fit_is_shared_without_a_copy(shared_pixels: SharedPixels) -> None:
     image = Image(shared_pixels.empty((40, PAGE, 3)), b"large")
     file = shared_pixels.file_of(image.pixels)
     assert file is not None

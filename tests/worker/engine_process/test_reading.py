@@ -6,7 +6,7 @@ from stoop_worker.engine_process.protocol import Loading
 from stoop_worker.engine_process.reading import Reading
 
 
-def test_the_front_hears_every_second_and_the_log_every_five() -> None:
+def test_progress_is_reported_every_second_and_logged_every_five() -> None:
     now, progress = 0.0, list[Loading]()
     reading = Reading(progress.append, clock=lambda: now)
     with capture_logs() as logs:

@@ -108,7 +108,7 @@ def photo(it: Front, seed: int) -> Image:
     return Image(pixels, bytes([seed]))
 
 
-async def test_a_child_tells_how_much_of_its_weights_it_has_read() -> None:
+async def test_a_child_reports_how_much_of_its_weights_it_has_read() -> None:
     async with front() as it:
         assert str(it.engine.loading) == "3.2 of 18.5 GB"
 
@@ -152,7 +152,7 @@ async def test_pixels_in_the_shared_file_arrive_as_they_are_and_their_memory_com
 
 
 @pytest.mark.parametrize("end", ["abort", "crash"])
-async def test_memory_is_kept_until_the_engine_has_let_go_of_it(end: str) -> None:
+async def test_memory_is_kept_until_the_engine_releases_it(end: str) -> None:
     async with front(shared_pixels=SharedPixels(PHOTO_BYTES)) as it:
         it.engine.submit(Request("a", Query("wait"), (photo(it, seed=1),)))
         await it.until(lambda: bool(it.outputs))
@@ -224,7 +224,7 @@ async def test_a_crash_loses_the_requests_in_flight_and_no_others(question: str)
         assert it.engine.faults == 0, "an answer ends the row of faults"
 
 
-async def test_a_child_that_is_killed_is_replaced_and_what_waits_goes_to_the_next() -> None:
+async def test_a_killed_child_is_replaced_and_the_next_one_gets_the_waiting_requests() -> None:
     async with front() as it:
         it.ask("inside", "wait")
         await it.until(lambda: bool(it.outputs))
@@ -239,7 +239,7 @@ async def test_a_child_that_is_killed_is_replaced_and_what_waits_goes_to_the_nex
         assert it.engine.running.is_set()
 
 
-async def test_a_loop_that_stands_still_with_work_in_it_is_killed() -> None:
+async def test_an_engine_without_progress_on_its_work_is_killed() -> None:
     async with front(Supervision(max_faults=3, hang_seconds=0.8, restart_seconds=60)) as it:
         it.ask("hung", "hang")
         await it.until(lambda: bool(it.lost))
@@ -261,7 +261,7 @@ async def test_the_hang_seconds_fit_the_device() -> None:
         pass
 
 
-async def test_a_job_longer_than_the_hang_seconds_is_no_hang_while_there_is_progress() -> None:
+async def test_a_long_job_with_progress_is_not_a_hang() -> None:
     async with front(Supervision(max_faults=3, hang_seconds=0.4, restart_seconds=60)) as it:
         it.ask("long", "sleep 1.2")
         await it.ended("long")
@@ -291,7 +291,7 @@ async def test_an_engine_that_cannot_be_built_again_counts_as_faults(tmp_path: P
         assert it.lost == ["poison"]
 
 
-async def test_progress_grows_while_nothing_is_to_do() -> None:
+async def test_progress_grows_while_idle() -> None:
     async with front() as it:
         before = it.engine.progress
         async with asyncio.timeout(SECONDS):

@@ -57,6 +57,8 @@ def test_all_are_those_that_a_scheduler_left_visible(monkeypatch: pytest.MonkeyP
         (["0", "0"], lister(LIST), "each GPU once"),
     ],
 )
-def test_what_cannot_be_is_refused_with_what_to_give(asked: list[str], listing: list[str], message: str) -> None:
+def test_an_impossible_choice_of_gpus_is_refused_with_advice(
+    asked: list[str], listing: list[str], message: str
+) -> None:
     with pytest.raises(ConfigError, match=rf"--gpus \(STOOP_GPUS\): .*{message}"):
         find_devices(asked, lister=listing)

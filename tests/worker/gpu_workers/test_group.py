@@ -150,7 +150,7 @@ async def test_a_defect_of_a_probe_is_logged_and_the_next_probe_comes(tmp_path: 
     assert [(log["log_level"], "could not be probed" in log["event"]) for log in logs] == [("error", True)]
 
 
-async def test_a_worker_that_ended_between_two_probes_may_load_anew(tmp_path: Path) -> None:
+async def test_a_worker_that_ended_between_two_probes_may_load_again(tmp_path: Path) -> None:
     one, _ = members(tmp_path)
     answers: list[bytes | None] = [b"ok"]
     health = GroupHealth([one], lambda _member, _path: answers[0])

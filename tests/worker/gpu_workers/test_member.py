@@ -56,7 +56,7 @@ async def test_a_worker_whose_configuration_is_wrong_is_not_started_again(tmp_pa
     assert (starts(tmp_path), one.given_up) == (1, True)
 
 
-async def test_failures_after_a_long_run_are_counted_anew(tmp_path: Path) -> None:
+async def test_failures_after_a_long_run_are_counted_from_zero(tmp_path: Path) -> None:
     one = member(tmp_path, "1", restarts=Restarts(first=0.001, longest=0.001, most=2, healthy=0.0))
     running = asyncio.create_task(one.run())
     async with asyncio.timeout(60):
@@ -133,7 +133,7 @@ async def test_a_failure_without_its_gpu_or_its_port_is_tried_again(tmp_path: Pa
     lock.close()
 
 
-async def test_a_lock_file_that_cannot_be_opened_holds_up_nothing(tmp_path: Path) -> None:
+async def test_a_lock_file_that_cannot_be_opened_delays_nothing(tmp_path: Path) -> None:
     one = member(tmp_path, "2")
     one.lock = DeviceLock(tmp_path / "absent" / "lock")
     with capture_logs() as logs:
@@ -142,7 +142,7 @@ async def test_a_lock_file_that_cannot_be_opened_holds_up_nothing(tmp_path: Path
     assert any("cannot be opened" in line["event"] for line in logs)
 
 
-def test_each_gpu_and_each_model_has_a_lock_of_its_own() -> None:
+def test_each_gpu_and_each_model_has_its_own_lock() -> None:
     gpus = [Device("0", "0"), Device("1", "MIG-GPU-1a2b/1/0")]
     paths = {lock_path(gpu, model) for gpu in gpus for model in ("a/b", "c")}
     assert len(paths) == 4

@@ -25,7 +25,7 @@ subprocess.run([sys.executable, "-c", sys.argv[1], str(os.getpid()), sys.argv[2]
 """
 
 
-def test_it_is_told_to_drain_when_its_parent_is_killed(tmp_path: Path) -> None:
+def test_it_drains_when_its_parent_is_killed(tmp_path: Path) -> None:
     notes = tmp_path / "notes"
     command = [sys.executable, "-c", PARENT, CHILD, str(notes)]
     with subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True) as parent:

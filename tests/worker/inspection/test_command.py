@@ -70,7 +70,7 @@ def test_memory_is_that_of_the_worker_s_dtype_and_context(folder: Path) -> None:
     assert half["weights"] * 2 == found["weights"]
 
 
-def test_of_a_mixture_the_chosen_experts_are_active(folder3: Path) -> None:
+def test_a_mixture_counts_only_its_chosen_experts_as_active(folder3: Path) -> None:
     found = facts(folder3)
     assert 0 < found["active_parameters"] < found["total"]["parameters"]
     assert found["family"] == "moondream"

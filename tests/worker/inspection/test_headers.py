@@ -111,7 +111,7 @@ def test_only_headers_of_a_repository_s_weights_are_fetched(tmp_path: Path, monk
     assert found["name"] == f"some/model@{COMMIT}"
 
 
-def test_a_repository_of_pickles_says_how_much_it_would_download(
+def test_a_repository_of_pickles_is_reported_with_its_download_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "hub"

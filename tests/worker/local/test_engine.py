@@ -48,7 +48,7 @@ def png() -> bytes:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_method_takes_what_the_client_s_takes(method: str) -> None:
+def test_a_method_has_the_same_parameters_as_the_clients(method: str) -> None:
     ours, theirs = (inspect.signature(getattr(kind, method)).parameters for kind in (LocalEngine, AsyncClient))
     # the client's point has an argument that no model takes
     expected = [name for name in theirs if (method, name) != ("point", "spatial_refs")]
@@ -101,6 +101,8 @@ async def test_a_query_has_the_form_that_was_asked_for_after_free_reasoning(engi
         assert re.fullmatch("[a-d]{3}-[0-9]{2}", coded["answer"])
     with pytest.raises(Rejected, match="cannot be used") as raised:
         await engine.query(PIXELS, "Which?", settings={"regex": "["})
+    with pytest.raises(Rejected, match="unknown setting: 'temprature'"):
+        await engine.query(PIXELS, "Which?", settings={"temprature": 0.0})
     assert raised.value.failure.code is FailureCode.INVALID_ARGUMENT
 
 
@@ -143,7 +145,7 @@ async def test_a_refusal_and_a_bad_image_fail_alone(engine: LocalEngine) -> None
     assert (await engine.caption(PIXELS, settings=SHORT))["caption"] is not None
 
 
-async def test_an_engine_that_ends_tells_who_waits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_engine_that_ends_fails_the_waiting_calls(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     step, stop = Engine.step, EngineThread.stop
     delivered: list[Output] = []
     stopping = threading.Event()

@@ -87,7 +87,7 @@ async def test_a_stream_that_failed_fails_again_instead_of_waiting(engine: Local
             await anext(stream)
 
 
-async def test_a_model_that_sees_hears_nothing(tmp_path: Path) -> None:
+async def test_a_vision_model_refuses_recordings(tmp_path: Path) -> None:
     seeing = write_checkpoint(tmp_path / "tiny")
     async with LocalEngine(seeing, device="cpu", max_batch=2, threads=1) as engine:
         with pytest.raises(Rejected) as rejected:

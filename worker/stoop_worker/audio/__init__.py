@@ -5,7 +5,7 @@ packets.py    packets of a file to blocks of samples, in other threads
 resample.py   frames of any form to mono samples of one rate
 ahead.py      runs a stage in threads of its own, some pieces ahead of the next stage
 mel.py        log-mel features, and one window of them
-voice.py      voice activity: the parts in which somebody may speak
+voice.py      voice activity: the parts that may contain speech
 span.py       parts of a recording, cut where it is quiet
 recording.py  a decoded file as features, whole or window by window
 """

@@ -20,7 +20,7 @@ def ahead(pieces: Generator[_Piece, None, None]) -> Generator[_Piece, None, None
 
     An exception comes after the pieces before it. Close the iterator if you stop early: that waits for the thread.
     """
-    ended: list[_Piece] = []  # an object that is no piece
+    ended: list[_Piece] = []  # marks the end, because no piece is this object
 
     def following() -> _Piece | list[_Piece]:
         return next(pieces, ended)
@@ -48,7 +48,7 @@ def side_by_side(
                 coming.append(pool.submit(work, next(pieces)))
             except StopIteration:
                 break
-            except Exception as error:  # raised below, in its turn
+            except Exception as error:  # raised below, after the pieces before it
                 fault = error
             if len(coming) > threads:
                 yield coming.popleft().result()

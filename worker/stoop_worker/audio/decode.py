@@ -60,7 +60,7 @@ def go_on() -> None:
 def decode(encoded: bytes, limits: AudioLimits, check: Check = go_on) -> npt.NDArray[np.int16]:
     """Decode the first audio stream of a file to mono samples at 16 kHz, int16; channels are averaged.
 
-    Frames that are damaged are skipped, and a file that breaks off keeps the audio before that. Raises `AudioTooLarge`
+    Damaged frames are skipped, and a truncated file keeps the audio before its end. Raises `AudioTooLarge`
     as soon as a limit is passed, and `AudioUndecodable` if there is no audio.
     """
     samples = bytearray()  # one array for each frame would take many times its samples where frames are short
@@ -137,7 +137,7 @@ def _packets(container: "InputContainer", stream: "AudioStream", check: Check) -
     import av
 
     packets = container.demux(stream)
-    with contextlib.suppress(av.FFmpegError, ValueError):  # the file breaks off there
+    with contextlib.suppress(av.FFmpegError, ValueError):  # the file is truncated there
         for packet in packets:
             check()
             yield packet

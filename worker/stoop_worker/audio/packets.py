@@ -37,7 +37,7 @@ def decoded_blocks(packets: "Iterator[Packet[AudioStream]]", codec: str) -> "Gen
     """Yield blocks of a few seconds, which other threads decode; damaged packets are skipped."""
     if codec != _CODEC:
         return ahead(blocks(_frames(packets, lambda packet: packet.decode())))
-    return _flat(side_by_side(_of_batch, _batches(packets)))
+    return _flat(side_by_side(_of_batch, ahead(_batches(packets))))
 
 
 def _flat(batches: "Generator[list[AudioFrame], None, None]") -> "Generator[AudioFrame, None, None]":

@@ -159,7 +159,7 @@ class _Windows:
         self._loudest = -np.inf
 
     def take(self, samples: int, frames: npt.NDArray[np.float32]) -> Iterator[Recording]:
-        """Yield the windows that these frames complete, those of so many samples; no samples are the end."""
+        """Yield the windows that these frames of `samples` samples complete; 0 samples end the recording."""
         self._samples += samples
         self._pieces.append(frames)
         while samples and self._logarithms.shape[1] + sum(piece.shape[1] for piece in self._pieces) > FRAMES:

@@ -1,4 +1,4 @@
-"""Voice activity: the parts of a recording in which somebody may speak, by WebRTC's detector.
+"""Voice activity: the parts of a recording that may contain speech, by WebRTC's detector.
 
 For each 30 ms the detector compares the energy of six bands with the background that it has learnt. The limits are
 those that users of other transcribers know: pauses shorter than 2 s stay, and 0.4 s around speech.

@@ -36,7 +36,7 @@ _FLAG_TTL: Final = 30 * 86_400_000
 """The milliseconds for which a revoked task stays revoked if the queue does not know it yet.
 
 The queue knows a task in a lane only once a worker has claimed it, so the flag must outlast a long pause or a deep
-backlog. It must expire all the same, because tasks of other workers are flagged too and nobody clears those flags.
+backlog. It must expire all the same, because tasks of other workers are flagged too, and those flags are never cleared.
 """
 
 

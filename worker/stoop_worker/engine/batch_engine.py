@@ -50,7 +50,7 @@ class TextRequest:
 
     @property
     def open_texts(self) -> Iterator[tuple[int, Text]]:
-        """The texts that nobody works on yet, with their numbers."""
+        """The texts that no step has taken yet, with their numbers."""
         return ((number, text) for number, text in enumerate(self.texts) if number not in self.asked)
 
     @property

@@ -41,7 +41,10 @@ class PagePool:
     def allocate(self, count: int) -> list[int]:
         """Take free pages for a sequence; there must be enough of them."""
         assert count <= len(self._free), "allocated more pages than are free"
-        pages = [self._free.pop() for _ in range(count)]
+        first = len(self._free) - count
+        pages = self._free[first:]
+        del self._free[first:]
+        pages.reverse()  # the last one that became free comes first
         for page in pages:
             self._uses[page] = 1
         self._used += count
@@ -59,35 +62,34 @@ class PagePool:
 
     def release(self, pages: Iterable[int]) -> None:
         """Give back pages that a sequence allocated or retained."""
-        uses = self._uses
+        uses, keeps = self._uses, self._keeps
         for page in pages:
             assert uses[page], "released a page that no sequence uses"
             uses[page] -= 1
             if not uses[page]:
                 self._used -= 1
-                self._orphan(page)
+                if keeps[page]:
+                    self._idle += 1
+                else:
+                    self._free.append(page)
 
     def keep(self, pages: Iterable[int]) -> None:
         """Keep pages for a cache node; they must already have a holder."""
+        uses, keeps = self._uses, self._keeps
         for page in pages:
-            assert self._uses[page] or self._keeps[page], "kept a free page"
-            self._keeps[page] += 1
+            assert uses[page] or keeps[page], "kept a free page"
+            keeps[page] += 1
 
     def drop(self, pages: Iterable[int]) -> None:
         """Give back pages that a cache node kept."""
+        uses, keeps = self._uses, self._keeps
         for page in pages:
-            assert self._keeps[page], "dropped a page that no node keeps"
-            self._keeps[page] -= 1
-            if not self._keeps[page] and not self._uses[page]:
+            assert keeps[page], "dropped a page that no node keeps"
+            keeps[page] -= 1
+            if not keeps[page] and not uses[page]:
                 self._idle -= 1
                 self._free.append(page)
 
     def check(self) -> None:
         """Assert that free, idle and used pages, each counted separately, add up to all; this costs one sum."""
         assert self.free + self.idle + self.used == self.count, "a page is lost"
-
-    def _orphan(self, page: int) -> None:
-        if self._keeps[page]:
-            self._idle += 1
-        else:
-            self._free.append(page)

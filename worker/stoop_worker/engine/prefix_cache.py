@@ -154,7 +154,7 @@ class PrefixCache:
             self._queue(node)
 
     def _remove(self, node: _Node) -> None:
-        assert node.parent is not None, "the root is no leaf"
+        assert node.parent is not None, "the root is not a leaf"
         node.gone = True
         self._pool.drop(node.pages)
         del node.parent.children[node.inputs[0]]

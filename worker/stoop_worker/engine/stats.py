@@ -21,7 +21,7 @@ class Totals:
     the cache.
 
     `crops_encoded` is the cost of all encoded media, in the family's unit. `decode_tokens` includes tokens computed
-    ahead in vain.
+    ahead and discarded.
     """
 
     steps: int = 0

@@ -31,7 +31,7 @@ class Window:
 
     `language` is a code such as `en`, with its probability (1 if the request named it). `text` is decoded from
     `tokens`, the drawn ids without the end. `average_logprob` is the sum of their log-probabilities and the end's, by
-    their number and one. `no_speech` is the probability that nobody speaks. `compression_ratio` is the size of the
+    their number and one. `no_speech` is the probability of silence. `compression_ratio` is the size of the
     text by its size once compressed: a high one means repetition. `words` is empty unless the request asks for words.
     The next window begins `advance` seconds after this one.
     """

@@ -1,6 +1,7 @@
 """Values between the two processes, each in a frame: its length, then its pickle.
 
-Pickle is safe here: both ends are this program, one the parent of the other, and nobody else can open the connection.
+Pickle is safe here: both ends are this program, one the parent of the other, and no other process can open the
+connection.
 """
 
 import asyncio
@@ -8,11 +9,36 @@ import contextlib
 import pickle
 import socket
 import struct
-from typing import Any, BinaryIO
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from io import BytesIO
+from operator import attrgetter
+from typing import Any, BinaryIO, Final
 
 __all__ = ["receive", "receive_async", "send", "send_now", "write"]
 
 _HEADER = struct.Struct("!Q")
+
+_Reduced = tuple[type, tuple[Any, ...]]
+
+
+class _Reductions(dict[type, Callable[[Any], _Reduced]]):
+    """By its type, the function that turns a dataclass into the call that makes it again.
+
+    Pickle's own way calls Python for each field, and takes twice as long.
+    """
+
+    def __missing__(self, kind: type) -> Callable[[Any], _Reduced]:
+        names = [field.name for field in fields(kind) if field.init and not field.kw_only] if is_dataclass(kind) else []
+        if not names or len(names) < len(fields(kind)):
+            raise KeyError(kind)  # pickle then goes its own way
+        values = attrgetter(*names)
+        alone = len(names) == 1
+        self[kind] = (lambda value: (kind, (values(value),))) if alone else (lambda value: (kind, values(value)))
+        return self[kind]
+
+
+_REDUCTIONS: Final = _Reductions()
 
 
 def send(connection: socket.socket, value: object, file: int | None = None) -> None:
@@ -53,7 +79,11 @@ async def receive_async(reader: asyncio.StreamReader) -> Any:
 
 
 def _pack(value: object) -> bytes:
-    packed = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+    file = BytesIO()
+    pickler = pickle.Pickler(file, pickle.HIGHEST_PROTOCOL)
+    pickler.dispatch_table = _REDUCTIONS
+    pickler.dump(value)
+    packed = file.getvalue()
     return _HEADER.pack(len(packed)) + packed
 
 

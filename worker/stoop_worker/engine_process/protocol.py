@@ -109,9 +109,10 @@ class Abort:
 class Report:
     """The outputs since the last report, and the engine's counter of progress, which grows while the engine lives.
 
-    `figures` are the engine's own, by name. Those that end in `_total` start from 0 in each child.
+    `figures` are the engine's own, by name. Those that end in `_total` start from 0 in each child. A report soon after
+    another has none, because nobody reads them so often.
     """
 
     progress: int
     outputs: Sequence[Output]
-    figures: Figures
+    figures: Figures | None

@@ -16,7 +16,7 @@ _LOG_SECONDS = 5.0
 
 
 class Reading:
-    """Is called for every tensor that was read; reports to the front every second, and to the log every 5 seconds."""
+    """Called for every tensor read; reports to the front every second, and to the log every 5 seconds."""
 
     def __init__(
         self, on_loading: Callable[[Loading], None], *, clock: Callable[[], float] = time.perf_counter

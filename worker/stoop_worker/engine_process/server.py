@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -30,6 +31,7 @@ __all__ = ["Build", "RunningEngine", "serve_engine"]
 
 log = structlog.get_logger(__name__)
 
+_FIGURES_SECONDS = 0.1  # the least time between reports of the figures
 _REPORT_SECONDS = 0.1  # the period of reports without outputs, which carry the progress
 _END_SECONDS = 5.0
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
@@ -116,10 +118,14 @@ def _feed(connection: socket.socket, engine: RunningEngine, shared: npt.NDArray[
 
 def _report(pipe: BinaryIO, engine: RunningEngine, outbox: "SimpleQueue[list[Output]]") -> None:
     """Report the engine's outputs, progress and figures, until it has ended and all outputs are reported."""
+    due = 0.0
     while True:
         alive = engine.alive  # read first, so that outputs from before the end are still gathered
         outputs = _gather(outbox)
-        write(pipe, Report(engine.progress, outputs, engine.figures))
+        figures = engine.figures if time.monotonic() >= due or not alive else None
+        if figures is not None:
+            due = time.monotonic() + _FIGURES_SECONDS
+        write(pipe, Report(engine.progress, outputs, figures))
         if not alive and not outputs:
             return
 

@@ -193,7 +193,8 @@ class SupervisedEngine:
             self._take(report)
 
     def _take(self, report: Report) -> None:
-        self.figures = report.figures
+        if report.figures is not None:
+            self.figures = report.figures
         for output in report.outputs:
             if isinstance(output, Finished | Refused | Aborted):
                 self._in_flight.pop(output.id, None)

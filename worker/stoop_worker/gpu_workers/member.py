@@ -32,7 +32,7 @@ class Restarts:
     """The rule for starting a failed worker again; times are in seconds.
 
     The wait doubles from `first` to `longest`. After `most` failures in a row the worker is given up; one that ran for
-    `healthy` begins to count anew.
+    `healthy` begins to count again.
     """
 
     first: float = 1.0
@@ -104,7 +104,7 @@ class Member:
 
     def kill(self) -> None:
         """End a worker that is stuck; it is started again."""
-        log.error("a worker is stuck: it is ended", gpu=self.device.name)
+        log.error("a stuck worker is being ended", gpu=self.device.name)
         self._send(signal.SIGKILL)
 
     async def _is_free(self) -> bool:

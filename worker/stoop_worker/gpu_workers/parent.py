@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 PROGRAM = (sys.executable, "-m", "stoop_worker.gpu_workers.program")
 """The command line of one worker; the parent's process id and the GPU's name follow."""
 
-_LATE_SECONDS = 20.0  # a worker that drains ends at the latest so long after its grace
+_LATE_SECONDS = 20.0  # the longest that a draining worker may take to end after its grace period
 
 
 def serve_gpus(

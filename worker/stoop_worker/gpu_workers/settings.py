@@ -32,7 +32,7 @@ def environment_of(
     own = {
         "gpus": "",
         "ready_file": str(ready_file),
-        "metrics_host": LOOPBACK,  # the parent alone asks for them
+        "metrics_host": LOOPBACK,  # only the parent reads them
         "metrics_port": _text(port_of(config, index) or ""),
         "image_threads": _text(config.image_threads or min(share, _MOST_IMAGE_THREADS)),
         # a worker keeps the adapters that it uses, and knows nothing of those that another uses
@@ -41,7 +41,7 @@ def environment_of(
         "threads": _text(config.threads or (share if config.device == "cpu" else "")),
     }
     variables = {f"STOOP_{name.upper()}": value for name, value in {**given, **own}.items()}
-    # the numbers of CUDA follow the speed of the GPUs otherwise, and those of nvidia-smi their place
+    # otherwise CUDA numbers the GPUs by speed, and nvidia-smi by their place on the bus
     return {**os.environ, **variables, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": device.visible}
 
 

@@ -7,6 +7,7 @@ preparation.py  cuts or resizes an image, as a family wants it
 patches.py      resizes an image to whole groups of patches
 tiling.py       chooses the grid of local crops for an image's size
 crops.py        cuts pixels into one global crop and the local ones
+resize.py       resizes pixels by Pillow or libvips
 pool.py         the threads that decode and cut
 """
 
@@ -16,10 +17,12 @@ from stoop_worker.images.measure import decoded_bytes, quickly_decoded_bytes
 from stoop_worker.images.patches import ANY_PIXELS, PatchRule, PixelLimits, fit, fitting_size
 from stoop_worker.images.pool import image_pool
 from stoop_worker.images.preparation import Preparation, made_ready
+from stoop_worker.images.resize import RESIZERS, check_resizer
 from stoop_worker.images.tiling import CropGeometry, Tiling, select_tiling
 
 __all__ = [
     "ANY_PIXELS",
+    "RESIZERS",
     "Allocate",
     "CropGeometry",
     "Crops",
@@ -29,6 +32,7 @@ __all__ = [
     "PixelLimits",
     "Preparation",
     "Tiling",
+    "check_resizer",
     "cut",
     "decoded_bytes",
     "fit",

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image as Pillow
 
 from stoop_worker.images.load import Allocate, Image
+from stoop_worker.images.resize import resizer
 from stoop_worker.images.tiling import CropGeometry, Tiling, select_tiling
 
 __all__ = ["Crops", "cut"]
@@ -25,7 +25,7 @@ class Crops:
 
 
 def cut(image: Image, geometry: CropGeometry, allocate: Allocate | None = None) -> Crops:
-    """Cut an image into its crops, resized by Pillow's LANCZOS without keeping the aspect ratio.
+    """Cut an image into its crops, resized by the geometry's `resize` without keeping the aspect ratio.
 
     The crops lie in the array that `allocate` returns, if it is given.
     """
@@ -34,12 +34,12 @@ def cut(image: Image, geometry: CropGeometry, allocate: Allocate | None = None) 
     side = geometry.crop_size
     shape = (1 + tiling.count, side, side, 3)
     pixels = allocate(shape) if allocate else np.empty(shape, dtype=np.uint8)
-    source = Pillow.fromarray(image.pixels)
-    pixels[0] = _resize(source, side, side)
+    resize = resizer(image.pixels, geometry.resize)
+    pixels[0] = resize(side, side)
     if tiling.count == 1:
         pixels[1] = pixels[0]  # the only local crop is the whole image, as the global one is
     else:
-        _cut_local(_resize(source, *tiling.size(geometry)), tiling, geometry, pixels[1:])
+        _cut_local(resize(*tiling.size(geometry)), tiling, geometry, pixels[1:])
     return Crops(pixels=pixels, tiling=tiling, digest=image.digest)
 
 
@@ -50,7 +50,3 @@ def _cut_local(
     for index in range(tiling.count):
         top, left = window * (index // tiling.cols), window * (index % tiling.cols)
         into[index] = resized[top : top + side, left : left + side]
-
-
-def _resize(source: Pillow.Image, height: int, width: int) -> npt.NDArray[np.uint8]:
-    return np.asarray(source.resize((width, height), Pillow.Resampling.LANCZOS))

@@ -23,7 +23,7 @@ def decoded_bytes(encoded: bytes, limits: ImageLimits) -> int:
 
 
 def quickly_decoded_bytes(encoded: bytes, limits: ImageLimits) -> int | None:
-    """Return what `decoded_bytes` does, within microseconds; None if only that function can tell.
+    """Return what `decoded_bytes` does, within microseconds; None if only that function can know.
 
     It knows JPEGs, and reads nothing but their beginning.
     """
@@ -31,6 +31,6 @@ def quickly_decoded_bytes(encoded: bytes, limits: ImageLimits) -> int | None:
         return None
     try:
         height, width, *_ = simplejpeg.decode_jpeg_header(memoryview(encoded)[:_HEADER_BYTES])
-    except ValueError:
+    except (ValueError, KeyError):  # it has no name for unusual subsampling
         return None
     return 3 * width * height if width * height <= limits.max_pixels else 0

@@ -22,14 +22,14 @@ def made_ready(
     """Return the image cut or resized; the pixels lie in the array that `allocate` returns, if it is given.
 
     The limits `pixels` change only the rule of a model that reads images at their own resolution. With `on_device` the
-    device that encodes the image cuts or resizes it, if it is not much too large, and the pixels stay as they are.
+    device that encodes the image resizes it, if it is not much too large, and the pixels stay as they are.
     """
     match preparation:
         case PatchRule() if on_device:
             return fit_later(image, preparation.within(pixels), allocate)
         case PatchRule():
             return fit(image, preparation.within(pixels), allocate)
-        case CropGeometry() if not on_device:
+        case CropGeometry():
             return cut(image, preparation, allocate)
         case _:
             return image

@@ -9,12 +9,16 @@ __all__ = ["CropGeometry", "Tiling", "select_tiling"]
 
 @dataclass(frozen=True, slots=True)
 class CropGeometry:
-    """The model's crop sizes: `crop_size` and `patch_size` in pixels, `overlap_margin` in patches a side."""
+    """The model's crop sizes: `crop_size` and `patch_size` in pixels, `overlap_margin` in patches a side.
+
+    `resize` names one of `resize.RESIZERS`.
+    """
 
     crop_size: int = 378
     patch_size: int = 14
     overlap_margin: int = 4
     max_crops: int = 12
+    resize: str = "pillow"
 
     @property
     def grid(self) -> int:

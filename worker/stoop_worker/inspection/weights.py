@@ -74,13 +74,13 @@ def _tensors(path: Path) -> Iterator[StoredTensor]:
             yield from (StoredTensor(name, tuple(each.shape), each.dtype) for name, each in opened.items())
     except CheckpointError:
         raise
-    except Exception as error:  # a damaged file raises what it likes
+    except Exception as error:  # a damaged file may raise anything
         raise CheckpointError(f"cannot read {path}: {error}") from error
 
 
 def _safetensors(path: Path) -> Iterator[StoredTensor]:
     opened: Any = safetensors.safe_open(path, framework="pt")
-    for name in opened.keys():  # noqa: SIM118 (the file is no mapping)
+    for name in opened.keys():  # noqa: SIM118 (the file is not a mapping)
         stored = opened.get_slice(name)
         dtype = _DTYPES.get(stored.get_dtype())
         if dtype is None:

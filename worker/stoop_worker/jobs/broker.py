@@ -37,7 +37,7 @@ class Delivery:
     must be settled with it and not run: the job was cancelled, its deadline passed, or it crashed a worker on its own.
     With `celery`, `packed` is a Celery message and not our own JSON. `priority` is its lane's place among the worker's
     lanes: 0 is the first lane and goes first at every stage. If it is not `logged`, its events are only published,
-    because nobody streams them.
+    because the job has no stream.
     """
 
     job_id: str

@@ -61,7 +61,11 @@ class Budget:
 
     async def borrow(self, amount: int, priority: int) -> Loan:
         """Wait in turn for `amount`, and return the loan."""
-        waiter = _Waiter(next(self._arrivals) + _OVERTAKEN * priority, Loan(self, amount, priority))
+        loan = Loan(self, amount, priority)
+        if not self._waiting and self._has_room(loan):
+            self._count(loan, amount)
+            return loan
+        waiter = _Waiter(next(self._arrivals) + _OVERTAKEN * priority, loan)
         insort(self._waiting, waiter, key=lambda each: each.rank)
         self._serve()
         try:
@@ -69,13 +73,14 @@ class Budget:
         except asyncio.CancelledError:
             self._forget(waiter)
             raise
-        return waiter.loan
+        return loan
 
     def take_back(self, loan: Loan, amount: int) -> None:
         """Take `amount` of a loan back, for other borrowers."""
         loan.amount -= amount
         self._count(loan, -amount)
-        self._serve()
+        if self._waiting:
+            self._serve()
 
     def _forget(self, waiter: _Waiter) -> None:
         if waiter.granted.cancelled():
@@ -93,11 +98,17 @@ class Budget:
                 reserve_left = reserve_left and self._leaves_reserve(loan.amount)
                 if not reserve_left:
                     continue
-            if self.lent and self.lent + loan.amount > self.total:
+            if not self._fits(loan.amount):
                 return  # no later loan may take the room that this one waits for
             self._waiting.remove(waiter)
             self._count(loan, loan.amount)
             waiter.granted.set_result(None)
+
+    def _has_room(self, loan: Loan) -> bool:
+        return self._fits(loan.amount) and (not loan.priority or self._leaves_reserve(loan.amount))
+
+    def _fits(self, amount: int) -> bool:
+        return not self.lent or self.lent + amount <= self.total
 
     def _leaves_reserve(self, amount: int) -> bool:
         return not self._lent_behind or self._lent_behind + amount <= self.total - self._reserved

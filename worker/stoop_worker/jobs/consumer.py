@@ -55,6 +55,7 @@ class Consumer:
         self._ready = ready
         # a worker that lost its lease may hold the same job twice until it stops the first run
         self._runs: dict[DeliveryKey, _Run] = {}
+        self._first_lane_runs = 0
         self._freed = asyncio.Event()
         self._watching: asyncio.Task[None] | None = None
         self._draining = asyncio.Event()
@@ -138,8 +139,7 @@ class Consumer:
     @property
     def _free_and_reserved(self) -> int:
         """The number of free permits that are for the first lane alone."""
-        first = sum(run.delivery.priority == 0 for run in self._runs.values())
-        return min(self._free, max(0, self._permits.reserved - first))
+        return min(self._free, max(0, self._permits.reserved - self._first_lane_runs))
 
     async def _claim_or_wait(self) -> None:
         self._freed.clear()
@@ -181,12 +181,14 @@ class Consumer:
             broken_off = asyncio.get_running_loop().create_future()
             task = asyncio.create_task(self._executor.execute(delivery, broken_off), name=delivery.job_id)
             self._runs[delivery.key] = _Run(delivery, task, broken_off)
+            self._first_lane_runs += delivery.priority == 0
             task.add_done_callback(partial(self._ended, delivery))
         self._metrics.in_flight(len(self._runs))
         return len(deliveries)
 
     def _ended(self, delivery: Delivery, task: asyncio.Task[None]) -> None:
         del self._runs[delivery.key]
+        self._first_lane_runs -= delivery.priority == 0
         self._metrics.in_flight(len(self._runs))
         self._freed.set()
         if not task.cancelled() and (error := task.exception()):

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import structlog
@@ -55,7 +55,7 @@ _End = tuple[Outcome, Result | None]
 
 
 class _WasAborted(Exception):
-    """The engine ended the request on somebody's wish."""
+    """The engine ended the request because it was asked to abort it."""
 
 
 class Dialect(Protocol):
@@ -142,7 +142,7 @@ class Executor:
         try:
             if self.spans is not None and self.spans.may_keep(delivery):
                 await self.spans.record(delivery, ending, ran, lambda: self._read(delivery))
-        except Exception:  # the delivery is settled, so nobody may take this for a settlement that failed
+        except Exception:  # the delivery is settled, and must not look as if its settlement had failed
             log.exception("a settled delivery could not be traced")
 
     async def _run_or_break_off(self, delivery: Delivery, broken_off: "asyncio.Future[Outcome]") -> _End:
@@ -189,7 +189,7 @@ class Executor:
                 return await self._run(delivery, job)
         except TimeoutError:
             if not limit.expired():
-                raise  # somebody else's
+                raise  # the timeout of an inner call
             return outcomes.Expired(), ended(delivery.job_id, job, State.EXPIRED, None)
 
     async def _run(self, delivery: Delivery, job: Job) -> _End:
@@ -209,13 +209,13 @@ class Executor:
     async def _run_request(
         self, delivery: Delivery, job: Job, media: Sequence[Crops | Image], timings: Timings
     ) -> _End:
-        request = replace(to_request(job, media, self.defaults), priority=delivery.priority)
+        request = to_request(job, media, self.defaults, priority=delivery.priority)
         finished = await self._finish(request, lambda output: self._stream(delivery, job, output))
         return outcomes.Completed(), completed(job, finished, timings)
 
     async def _run_windows(self, delivery: Delivery, job: Job, recordings: Recordings, waited: int) -> _End:
         assert job.audio is not None, "the caller has looked"
-        request = replace(to_speech_request(job), priority=delivery.priority)
+        request = to_speech_request(job, priority=delivery.priority)
 
         def report(passage: Passage) -> None:
             if job.stream:
@@ -281,7 +281,7 @@ class Executor:
         return self.dialect.ending(delivery.packed, result)
 
     def _fail(self, delivery: Delivery, job: Job | None, failure: Failure) -> _End:
-        """A message that is no job is kept as a dead letter; a job that may do better later runs again."""
+        """Make a message that is not a job a dead letter; run a job again if a later attempt may succeed."""
         if job is None:
             return outcomes.Dead(failure), ended(delivery.job_id, None, State.FAILED, failure)
         attempt, most = delivery.attempt - delivery.crashes, job.max_attempts or self.attempts

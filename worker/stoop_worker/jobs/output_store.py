@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 
 _PUT_SECONDS: Final = 5.0
 _PAUSE_SECONDS: Final = 30.0
-"""After a failure the store is left alone for so long, because each job would wait for it in vain."""
+"""The pause after a failure of the store, in which no job waits for it in vain."""
 
 _FAILURES: Final = (TimeoutError, BotoCoreError, ClientError, HTTPError, OSError)
 

@@ -18,6 +18,7 @@ from stoop_worker.images import (
     Crops,
     Image,
     ImageLimits,
+    PatchRule,
     PixelLimits,
     Preparation,
     decoded_bytes,
@@ -75,7 +76,7 @@ async def on_thread(pool: Executor, work: Callable[[], _Value], interrupt: Calla
 class ImagePreparer:
     """Loads encoded images for the engine on a pool of threads, under the worker's limits.
 
-    By its `preparation` it cuts them into crops, or resizes them, unless the engine's device does so (`on_device`);
+    By its `preparation` it cuts them into crops, or resizes them, unless the engine's device resizes (`on_device`);
     without one they stay as they are. The pixels go into the memory that `allocate` returns, which the engine's process
     may share.
     """
@@ -98,7 +99,7 @@ class ImagePreparer:
         return await on_thread(self.pool, lambda: self._prepare(encoded, pixels))
 
     def _prepare(self, encoded: bytes, pixels: PixelLimits) -> Crops | Image:
-        stays = self.preparation is None or self.on_device
+        stays = self.preparation is None or (self.on_device and isinstance(self.preparation, PatchRule))
         image = load(encoded, self.limits, self.allocate if stays else None)
         return made_ready(image, self.preparation, self.allocate, pixels=pixels, on_device=self.on_device)
 

@@ -48,7 +48,7 @@ _AS_AUDIO: Final[dict[type[ImageError], type[AudioError]]] = {
 
 
 class _Interrupted(Exception):
-    """Nobody waits for the work any more."""
+    """No job waits for the work any more."""
 
 
 @dataclass(frozen=True, slots=True)

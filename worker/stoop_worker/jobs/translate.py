@@ -59,7 +59,9 @@ class Timings:
     image_ms: float = 0.0
 
 
-def to_request(job: Job, media: Sequence[engine.Media], defaults: engine.Sampling) -> engine.Request:
+def to_request(
+    job: Job, media: Sequence[engine.Media], defaults: engine.Sampling, *, priority: int = 0
+) -> engine.Request:
     """Build the engine's request from a job; settings that it omits take the defaults."""
     settings: dict[str, Any] = {
         field.name: tuple(value) if isinstance(value, list) else value
@@ -72,6 +74,7 @@ def to_request(job: Job, media: Sequence[engine.Media], defaults: engine.Samplin
         task=_task(job),
         media=tuple(media),
         sampling=dataclasses.replace(defaults, **settings),
+        priority=priority,
         adapter=job.settings.adapter,
         stream=job.stream and job.audio is None,  # a recording streams segments, which the front makes of windows
     )
@@ -86,9 +89,9 @@ def _grammar(settings: Settings) -> engine.Grammar | None:
     return None if settings.regex is None else engine.Grammar(regex=settings.regex)
 
 
-def to_speech_request(job: Job) -> engine.Request:
+def to_speech_request(job: Job, *, priority: int = 0) -> engine.Request:
     """Build the request that every window of a recording copies. A window has at most 224 tokens."""
-    return to_request(job, (), _SPEECH)
+    return to_request(job, (), _SPEECH, priority=priority)
 
 
 def temperatures_of(job: Job) -> tuple[float, ...]:

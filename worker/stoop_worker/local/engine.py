@@ -15,6 +15,7 @@ from stoop_schemas import names
 from stoop_schemas.failure import FailureCode, Rejected
 from stoop_schemas.job import Job, check
 from stoop_schemas.result import Result
+from stoop_schemas.skill import Settings
 from stoop_schemas.skills import TEXT_OUTPUTS, spec_of
 from stoop_worker.audio import MelGeometry
 from stoop_worker.engine.encoder import Values
@@ -123,13 +124,13 @@ class LocalEngine(SpeechMethods):
     async def detect(
         self, image: "ImageSource", object: str, settings: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Find every such object: {"objects": [{"x_min", "y_min", "x_max", "y_max"}]}, fractions of the image."""
+        """Find every instance of an object: {"objects": [{"x_min", "y_min", "x_max", "y_max"}]}, in fractions."""
         return await self.run("detect", image, settings=settings, object=object)
 
     async def point(
         self, image: "ImageSource", object: str, settings: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Point at every such object: {"points": [{"x", "y"}]}, fractions of the image."""
+        """Point at every instance of an object: {"points": [{"x", "y"}]}, fractions of the image."""
         return await self.run("point", image, settings=settings, object=object)
 
     async def gaze(
@@ -276,6 +277,10 @@ class LocalEngine(SpeechMethods):
 
 def _job(skill: str, image: object, settings: Mapping[str, Any] | None, asked: Mapping[str, Any]) -> Job:
     given = {name: value for name, value in asked.items() if value is not None}
+    known = Settings.__struct_fields__
+    for name in settings or {}:
+        if name not in known:
+            raise Rejected(FailureCode.INVALID_ARGUMENT, f"unknown setting: {name!r}; known are {', '.join(known)}")
     if image is not None:
         given["image"] = _HERE
     try:

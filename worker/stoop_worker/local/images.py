@@ -43,7 +43,9 @@ def _image(source: Any) -> Image:
 
 def _array(pixels: npt.NDArray[Any]) -> Image:
     if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3 or pixels.size == 0:
-        raise ImageUndecodable(f"an array of {pixels.dtype} {pixels.shape} is no image: give (height, width, 3) uint8")
+        raise ImageUndecodable(
+            f"an array of {pixels.dtype} {pixels.shape} is not an image: give (height, width, 3) uint8"
+        )
     return Image.of(pixels)
 
 

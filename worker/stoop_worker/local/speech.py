@@ -91,6 +91,6 @@ class LocalSegments:
         raise StopAsyncIteration
 
     async def aclose(self) -> None:
-        """Stop hearing; idempotent."""
+        """Stop transcribing; idempotent."""
         self._hearing.cancel()
         await asyncio.wait({self._hearing})

@@ -130,7 +130,7 @@ def _failure(result: Result) -> Failure:
     if result.failure is not None:
         return result.failure
     if result.status is State.CANCELLED:
-        return Failure.of(FailureCode.CANCELLED, "somebody cancelled the job")
+        return Failure.of(FailureCode.CANCELLED, "the job was cancelled")
     if result.status is State.EXPIRED:
         return Failure.of(FailureCode.DEADLINE_EXCEEDED, "the deadline passed before the answer")
     return Failure.of(FailureCode.INTERNAL, "the worker gave no reason")

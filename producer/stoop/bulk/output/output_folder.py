@@ -195,7 +195,7 @@ def _claimed(folder: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ConfigError(
-                f"another stoop bulk is at work in {folder}: wait for it, or choose another --out"
+                f"another stoop bulk is writing to {folder}: wait for it, or choose another --out"
             ) from None
         except OSError as error:
             raise ConfigError(f"cannot write to {folder}: {error.strerror or error}") from error
@@ -218,13 +218,14 @@ def opened(
     with _claimed(folder):
         if archive is not None and not (folder / RUN_FILE).exists() and archive.names():
             raise ConfigError(f"{archive.place} has shards of another run: choose another place, or resume that run")
-        arguments = settle_arguments(folder, identity.source, identity.asked)
-        if again:
-            retry_failed(folder)
-        output = Output(folder, arguments.run, shard_rows=shard_rows, archive=archive)
+        with _Writing(folder):
+            arguments = settle_arguments(folder, identity.source, identity.asked)
+            if again:
+                retry_failed(folder)
+            output = Output(folder, arguments.run, shard_rows=shard_rows, archive=archive)
         try:
             yield output
             output.sync()
         finally:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, sqlite3.Error):
                 output.close()

@@ -31,7 +31,7 @@ class Source(Protocol):
         """Facts that identify the source, as JSON values; `content` if it must not change between sessions."""
 
     def rows(self) -> Iterator[Row]:
-        """Read every row anew. Raises a `StoopError` if the source cannot be read, or stops being readable."""
+        """Read all rows. Raises a `StoopError` if the source cannot be read, or stops being readable."""
 
     def count(self) -> int:
         """Count the rows, which may take a while."""

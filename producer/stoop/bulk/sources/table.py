@@ -2,7 +2,7 @@
 
 import csv
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Csv", "Parquet", "Reading"]
 
 _FIELDS: Final = ("question", "object", "length")
+_END: Final = "\0end"
 _GROUP: Final = 16  # small, because rows may contain their images
 
 
@@ -41,7 +42,8 @@ class Csv:
     """The records of a CSV file with a header; a row's name is the record's number, from 1.
 
     By default the column `column` has images. Columns named id, skill, question, object or length become those
-    fields. Paths are relative to the file's own folder. A record whose image is empty has a problem.
+    fields. Paths are relative to the file's own folder. A record whose image is empty has a problem, and so has one
+    with more fields than the header: its text has a comma and no quotes.
     """
 
     path: Path
@@ -54,14 +56,16 @@ class Csv:
         return file_facts(self.path) | {"column": self.column}
 
     def rows(self) -> Iterator[Row]:
-        """Read record by record. Raises `ConfigError` if the column is missing."""
+        """Read record by record. Raises `ConfigError` if the column is missing or double, or a quote is open."""
         header: list[str] = []
         for number, record in enumerate(self._records()):
             if number == 0:
                 header = record
-                _require(self.column, header, self.path)
-                continue
-            yield self.reading.make(number, dict(zip(header, record, strict=False)), self.column, self.path.parent)
+                self._check(header)
+            elif any(record[len(header) :]):
+                yield Row(str(number), problem=_too_long(record, header))
+            else:
+                yield self.reading.make(number, dict(zip(header, record, strict=False)), self.column, self.path.parent)
 
     def count(self) -> int:
         """Count the records."""
@@ -72,12 +76,38 @@ class Csv:
         try:
             errors = "surrogateescape" if self.reading.lenient else "strict"
             with self.path.open(encoding="utf-8-sig", errors=errors, newline="") as file:
-                delimiter = "\t" if self.path.suffix.lower() == ".tsv" else ","
-                yield from (record for record in csv.reader(file, delimiter=delimiter) if record)
+                yield from self._records_of(file)
         except OSError as error:
             raise ConfigError(f"cannot read {self.path}: {error.strerror or error}") from error
         except (csv.Error, UnicodeDecodeError) as error:
-            raise ConfigError(f"{self.path} is not a CSV file in UTF-8: {error}") from error
+            raise ConfigError(f"{self.path} is not a CSV file in UTF-8: {error}; save it as UTF-8") from error
+
+    def _records_of(self, lines: Iterable[str]) -> Iterator[list[str]]:
+        """Yield the records, down to one more line that ends them: an open quote would swallow that line too."""
+        reader, first = csv.reader(itertools.chain(lines, [_END]), delimiter=self._delimiter), 1
+        for record in reader:
+            if record == [_END]:
+                return
+            if record and record[-1].endswith(_END):
+                raise ConfigError(f"{self.path}: a quote is open from line {first} to the end of the file: close it")
+            if record:
+                yield record
+            first = reader.line_num + 1
+
+    @property
+    def _delimiter(self) -> str:
+        return "\t" if self.path.suffix.lower() == ".tsv" else ","
+
+    def _check(self, header: list[str]) -> None:
+        other = next((each for each in ";\t|," if each != self._delimiter and each in header[0]), None)
+        if len(header) == 1 and other and self.column in header[0].split(other):
+            wanted = "tabs" if self._delimiter == "\t" else "commas"
+            raise ConfigError(f"{self.path} has {other!r} between its columns: save it with {wanted}")
+        _require(self.column, header, self.path)
+        if header.count(self.column) > 1:
+            raise ConfigError(
+                f"{self.path} has {header.count(self.column)} columns {self.column!r}: rename all but one"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +169,11 @@ def _records(file: "ParquetFile", columns: list[str]) -> Iterator[Mapping[str, A
         except (OSError, ValueError, pyarrow.ArrowException) as error:
             damaged = Failure.of(FailureCode.MALFORMED, f"row group {group} of the file is damaged: {error}")
             yield from itertools.repeat(damaged, left)
+
+
+def _too_long(record: list[str], header: list[str]) -> Failure:
+    counts = f"the record has {len(record)} fields and the header {len(header)}"
+    return Failure.of(FailureCode.MALFORMED, f"{counts}: quote each field that contains the separator")
 
 
 def _require(column: str, names: list[str], path: Path) -> None:

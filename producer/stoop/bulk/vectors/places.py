@@ -112,5 +112,5 @@ def open_place(named: str | None, folder: Path, config: "ProducerConfig") -> Pla
         return Folder(str(folder))
     bucket, _, prefix = named.removeprefix("s3://").partition("/")
     if not named.startswith("s3://") or not bucket:
-        raise ConfigError(f"{named} is no s3://bucket/prefix: leave --vectors out to keep the shards in --out")
+        raise ConfigError(f"{named} is not an s3://bucket/prefix: leave --vectors out to keep the shards in --out")
     return Bucket(bucket, f"{prefix.rstrip('/')}/" if prefix.rstrip("/") else "", config)

@@ -40,7 +40,9 @@ def read_message(written: bytes, message: Any) -> Any:
         message.ParseFromString(written)
     except DecodeError:
         kind = message.DESCRIPTOR.full_name
-        raise ApiError(400, "invalid_value", f"the bytes are no {kind}: use the messages of kserve.proto") from None
+        raise ApiError(
+            400, "invalid_value", f"the bytes are not a valid {kind}: use the messages of kserve.proto"
+        ) from None
     return message
 
 

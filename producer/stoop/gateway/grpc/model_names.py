@@ -18,7 +18,7 @@ VERSION: Final = "1"
 async def model_for_job(models: Models, name: str, version: str, given: str | None) -> str | None:
     """Return the name for a job, None for the default model. `given` is the one among the inputs, if there is one.
 
-    Raises an `ApiError` (404) if nobody has served the model, and one (400) if two are named.
+    Raises an `ApiError` (404) if no worker has served the model, or (400) if two models are named.
     """
     if not await _is_default(models, name):
         await _find_models(models, name, version)

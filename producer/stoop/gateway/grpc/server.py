@@ -56,7 +56,7 @@ async def _stop(server: Any, gateway: "Gateway") -> None:
 def _settings(options: ServeOptions) -> list[tuple[str, int]]:
     milliseconds = round(1000 * options.ping_seconds)
     return [
-        # two gateways on one port would share its calls, and nobody would know which has answered
+        # two gateways on one port would share its calls, and no caller could know which one answers
         ("grpc.so_reuseport", 0),
         ("grpc.max_concurrent_streams", _MOST_CALLS_OF_ONE),
         ("grpc.max_receive_message_length", options.max_json_bytes),

@@ -67,7 +67,7 @@ class InferStream:
             draining.cancel()
             for task in self._answering:
                 task.cancel()
-            # their ends cancel their jobs
+            # each cancels its job as it ends
             await asyncio.gather(*self._answering, return_exceptions=True)
 
     async def _read(self, draining: "asyncio.Future[Any]") -> None:

@@ -126,7 +126,7 @@ def _typed(given: Any) -> tuple[Any, ...]:
 
 def _raw(given: Any, raw: bytes, count: int) -> tuple[Any, ...]:
     if given.contents.ListFields():
-        raise _input_wrong(given, "has contents beside raw_input_contents: send one of them")
+        raise _input_wrong(given, "has contents and raw_input_contents: send only one of them")
     if given.datatype == _BYTES:
         return tuple(_split(given, raw, count))
     layout = struct.Struct(f"<{count}{_FORMATS[given.datatype]}")

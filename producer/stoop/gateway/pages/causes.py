@@ -68,7 +68,7 @@ class CauseWatch:
             return self._last
 
     def forget(self) -> None:
-        """Read anew at the next call, because letters were removed."""
+        """Read the letters again at the next call, because some were removed."""
         self._until = 0.0
 
     async def _group(self) -> Causes:

@@ -65,7 +65,7 @@ async def show_dashboard(call: Call) -> Response:
 
 
 async def show_file(call: Call) -> Response:
-    """Answer `GET /pages/{name}`; raise an `ApiError` (404) for a name that is no file of the pages."""
+    """Answer `GET /pages/{name}`; raise an `ApiError` (404) for any other name than those of the pages."""
     return _show(call, call.request.path_params["name"])
 
 

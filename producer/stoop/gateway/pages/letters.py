@@ -86,7 +86,7 @@ async def list_letters(call: Call) -> Response:
 
 
 async def redrive_letters(call: Call) -> Response:
-    """Answer `POST /v1/dead/redrive`: send letters back to their lanes, their attempts counted anew."""
+    """Answer `POST /v1/dead/redrive`: send letters back to their lanes, with attempts counted from 0."""
     chosen = await _choice(call)
     if chosen.dry_run:
         return await _counted(call, chosen)

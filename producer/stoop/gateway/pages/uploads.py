@@ -63,7 +63,7 @@ async def show_picture(call: Call) -> Response:
     """Answer `GET /v1/images?address=s3://…` with the picture, if jobs of this key may name it.
 
     Raises an `ApiError`: 400 for another address, 403 outside the allowed buckets or if the store refuses it, 404 if
-    nothing is there, 413 for too many bytes, 415 if it is no picture.
+    nothing is there, 413 for too many bytes, 415 if it is not a picture.
     """
     address = call.request.query_params.get("address", "")
     if not address.startswith("s3://"):

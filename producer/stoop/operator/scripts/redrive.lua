@@ -1,7 +1,7 @@
 -- Sends dead letters of one partition back to their lanes, as if each had just been submitted: same id, no attempts.
 -- KEYS: the dead letters, then for each letter: its lane's stream, its job's hash, result and log.
 -- ARGV: for each letter: the letter, the job's id, the lane, the job's channel, the first event.
--- Returns for each letter 1; 0 when it is not there; 2 when its job lives, submitted anew by somebody.
+-- Returns for each letter 1; 0 if it does not exist; 2 if its job lives, because it was submitted again.
 local dead = KEYS[1]
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -9,7 +9,7 @@ local TOLD = {id = true, lane = true, attempt = true, crashes = true, worker = t
   started_at = true}
 local LIVES = {queued = true, running = true, delayed = true, completed = true}
 
--- What the entry was before it died: the fields that the workers added to it are left out.
+-- Returns the original entry, without the fields that workers have added.
 local function entry_fields(letter, id)
   local fields = {'id', id}
   for i = 1, #letter[2], 2 do
@@ -21,7 +21,7 @@ local function entry_fields(letter, id)
   return fields
 end
 
--- Forgets when the attempts were claimed and lost; a job has few of them.
+-- Removes the times at which attempts were claimed and lost; a job has few of them.
 local function forget_attempts(job)
   local attempts = tonumber(redis.call('HGET', job, 'attempt') or 0) or 0
   for i = 0, math.min(attempts, 1000) do redis.call('HDEL', job, 'claimed:' .. i, 'lost:' .. i) end

@@ -1,8 +1,8 @@
--- Counts what one partition holds; reads only, and nothing that grows with the depth.
+-- Counts the jobs of one partition. It only reads, and its cost does not grow with the depth.
 -- KEYS: delayed, dead letters, paused lanes, workers, totals, the two quarantines, then for each lane its stream and its
 --   tenants. ARGV: group, then the lanes' names.
 -- Returns {now (ms), delayed, dead, workers, {totals: field, value...}, small, alone, {{waiting, in flight, when the
---   oldest waiting entry was put there (ms, 0: none), paused (1)} a lane}}. What tenants have in a lane counts with it.
+--   oldest waiting entry was put there (ms, 0: none), paused (1)} a lane}}. A lane's counts include its tenants' jobs.
 local group, most_tenants = ARGV[1], 1000
 local time = redis.call('TIME')
 
@@ -26,7 +26,7 @@ local function given_back(stream)
   return 0
 end
 
--- Adds what one stream holds: waiting, in flight, and the time of the oldest that waits.
+-- Adds the counts of one stream: waiting, in flight, and the time of the oldest waiting job.
 local function add(sum, stream)
   local known = facts(stream)
   local back, first = 0, nil

@@ -1,5 +1,5 @@
 -- Lists the workers of one partition, and forgets those whose lease has run out.
--- KEYS: the registry. ARGV: what the name of a worker's live key begins with.
+-- KEYS: the registry. ARGV: the beginning of the names of the workers' live keys.
 -- Returns worker, facts, worker, facts...
 local living = {}
 local known = redis.call('HGETALL', KEYS[1])

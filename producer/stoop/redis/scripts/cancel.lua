@@ -1,9 +1,9 @@
--- Asks for the end of one job.
+-- Cancels one job.
 -- KEYS: the job's hash, the delayed jobs, the bell that wakes idle workers, the cancelled jobs that wait.
 -- ARGV: id, channel of the workers, message for them, flag_ttl (ms).
--- Returns the state the job was in, or false when Redis knows nothing of it.
--- A queued job is the next that a worker claims, to settle it; a delayed one becomes due at once for that; a running one
--- is told of on the channel. A job put there by a bare XADD has no hash before its claim: the flag waits for it, for a while.
+-- Returns the state the job was in, or false if Redis does not know it.
+-- A queued job is the next that a worker claims, to settle it; a delayed one becomes due at once for that; for a running one
+-- the message is sent on the channel. A job of a bare XADD has no hash before its claim: the flag waits for it, for a while.
 local job, delayed = KEYS[1], KEYS[2]
 local state = redis.call('HGET', job, 'state')
 if state == 'completed' or state == 'failed' or state == 'cancelled' or state == 'expired' then return state end

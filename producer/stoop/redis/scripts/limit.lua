@@ -1,4 +1,4 @@
--- Takes one request from the limits of a tenant, or nothing at all if one of them is reached.
+-- Counts one request against the limits of a tenant, or against none if one of them is reached.
 -- A rate is a generic cell rate: its key holds the time at which its bucket will be full again.
 -- Requests in progress are a JSON object in one key: each name with the time after which it no longer counts.
 -- KEYS: the requests in progress, then one for each rate. All in microseconds by the clock of Redis.

@@ -1,4 +1,4 @@
--- Ends a request: it is in progress no longer, and the units that it used come out of a rate, into debt if need be.
+-- Ends a request: it is no longer in progress, and the units that it used are taken from a rate, which may go into debt.
 -- KEYS: the requests in progress, the rate. ARGV: the request's name, the time in microseconds that one unit takes to
 -- come back, and the units used.
 local clock = redis.call('TIME')

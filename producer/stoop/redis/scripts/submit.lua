@@ -6,7 +6,7 @@
 -- Returns {'put', ids...}, {'conflict', the id of the earlier job, 'key' or 'id': what is taken} or {'full', milliseconds
 --   until there is room}.
 -- A job submitted again (same id or key, same digest) is put once, so a call whose reply was lost may be repeated.
--- The jobs of a tenant are in a stream of their own, `<the lane's>/<tenant>`, so that tenants can take turns.
+-- Each tenant's jobs are in a separate stream, `<the lane's>/<tenant>`, so that tenants can take turns.
 local lane, ring, bell, held, bound, idempotency_ttl = KEYS[1], KEYS[2], KEYS[3], KEYS[4], tonumber(ARGV[1]), ARGV[2]
 local tenant_bound = tonumber(ARGV[4])
 local time = redis.call('TIME')
@@ -30,27 +30,27 @@ local function before(job)
   local id, digest
   if job.idem then id, digest = under_key(job) end
   if id then return id, digest, id == job.id and 'id' or 'key' end
-  -- a hash without a state holds no job, only the wish to cancel one
+  -- a hash without a state holds only the flag that cancels a job to come
   local known = redis.call('HMGET', job.hash, 'state', 'digest')
   if known[1] then return job.id, known[2], 'id' end
 end
 
--- By Little's law the lane gives up its depth in the time its oldest entry has been there.
+-- Returns the time until there is room: by Little's law a lane empties in the time that its oldest entry has waited.
 local function patience(depth, wanted)
   local oldest = redis.call('XRANGE', lane, '-', '+', 'COUNT', 1)[1]
   local age = oldest and now - tonumber(oldest[1]:match('^%d+')) or 0
   return math.floor(math.min(60000, math.max(1000, age * wanted / math.max(1, depth))))
 end
 
--- To look at every tenant takes longer than all else here, so what they hold is kept as a count that only grows: by what
--- is put. It is counted anew when it says that the lane is full, and after a minute. With very many tenants (at some 1.2
--- us each) it may then be half a second old: counting takes a twentieth of Redis's time at most.
+-- Reading every tenant's depth takes longer than all the rest, so the sum is kept as a count that only grows, by each new
+-- job. It is counted again when it shows a full lane, and after a minute. With very many tenants (about 1.2 us each) it may
+-- then be half a second old: counting takes at most a twentieth of Redis's time.
 local function keep(tenants)
   local packed = string.format('%.0f %.0f %.0f', tenants.count, tenants.counted_again, tenants.forgotten)
   redis.call('SET', held, packed, 'PX', 60000)
 end
 
-local function count_anew()
+local function count_again()
   local ids, tenants = redis.call('ZRANGE', ring, 0, -1), {count = 0, forgotten = now + 60000}
   for _, tenant in ipairs(ids) do
     if tenant ~= '' then tenants.count = tenants.count + redis.call('XLEN', lane .. '/' .. tenant) end
@@ -64,14 +64,14 @@ local function held_by_tenants()
   if #redis.call('ZRANGE', ring, 0, 0) == 0 then return {count = 0, counted_again = now, forgotten = now + 60000} end
   local packed = redis.pcall('GET', held)
   local count, again, forgotten = (type(packed) == 'string' and packed or ''):match('^(%d+) (%d+) (%d+)$')
-  if not count or tonumber(forgotten) <= now then return count_anew() end
+  if not count or tonumber(forgotten) <= now then return count_again() end
   return {count = tonumber(count), counted_again = tonumber(again), forgotten = tonumber(forgotten)}
 end
 
--- Returns what the tenants hold, and if the new jobs have no room in the lane its depth and their number.
+-- Returns the count of the tenants' jobs and, if the new jobs have no room in the lane, its depth and their number.
 local function room_in_lane()
   local own, tenants = redis.call('XLEN', lane), held_by_tenants()
-  if own + tenants.count + #fresh > bound and tenants.counted_again <= now then tenants = count_anew() end
+  if own + tenants.count + #fresh > bound and tenants.counted_again <= now then tenants = count_again() end
   if own + tenants.count + #fresh > bound then return tenants, own + tenants.count, #fresh end
   return tenants
 end

@@ -141,7 +141,7 @@ def test_the_adapters_matter(case: str) -> None:
     assert answers[0] != answers[1] != answers[2] != answers[0]
 
 
-def test_an_image_is_kept_for_each_adapter_apart(case: str, bank: AdapterBank) -> None:
+def test_an_image_is_cached_for_each_adapter_separately(case: str, bank: AdapterBank) -> None:
     engine = engine_with(case, bank)
     for adapter in ("cats", "dogs", None, "cats"):
         drain(engine, [Request("a", Caption("short"), media_of(crops_of(0)), SAMPLING, adapter=adapter)])
@@ -166,6 +166,19 @@ def test_an_adapter_that_cannot_be_used_fails_its_job_alone(
     last = ending(outputs, "bad")
     assert isinstance(last, Refused) and last.refusal is Refusal.INVALID_ARGUMENT and last.message.startswith(reason)
     assert_equal(outputs["good"], expected(case, "cats", Caption("short"), 0))
+
+
+def test_the_scale_of_experts_multiplies_their_corrections_alone(tmp_path: Path) -> None:
+    deltas, task = tuned(2, 10), TASKS[0]
+    save_file(in_tuned_names(deltas), tmp_path / "cats.safetensors")
+    assert MICRO3.text.moe is not None
+    text = replace(MICRO3.text, moe=replace(MICRO3.text.moe, adapter_scale=0.25))
+    bank = read_adapters(tmp_path, text, device=torch.device("cpu"), dtype=torch.float64)
+    outputs = drain(engine_with("moondream3", bank), [Request("a", task, (), SAMPLING, adapter="cats")])
+    scaled = {name: (a, b / 4 if b.ndim == 3 else b) for name, (a, b) in deltas.items()}
+    answers = [naive.answer(merged(MICRO3, each), Request("a", task, (), SAMPLING)) for each in (scaled, deltas)]
+    assert answers[0] != answers[1]
+    assert_equal(outputs["a"], answers[0])
 
 
 def test_without_adapters_one_is_refused(case: str) -> None:

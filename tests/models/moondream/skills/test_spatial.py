@@ -1,3 +1,5 @@
+import pytest
+
 from stoop_worker.engine.request import (
     BoxFound,
     Detect,
@@ -19,10 +21,10 @@ EOS = 0
 USAGE = Usage(0, 0, 0, 0.0, 0.0, 0.0)
 
 
-def skill(task: Task, max_objects: int = 5) -> SpatialSkill:
+def skill(task: Task, max_objects: int = 5, ids: TokenizerConfig | None = None) -> SpatialSkill:
     started = start_skill(
         Request("a", task, (), Sampling(max_objects=max_objects)),
-        ids=TokenizerConfig(),
+        ids=ids or TokenizerConfig(),
         tokenizer=None,  # type: ignore[arg-type]
     )
     assert isinstance(started, SpatialSkill)
@@ -68,6 +70,36 @@ def test_nothing_is_found_when_the_first_token_ends_it() -> None:
     detect = skill(Detect("dog"))
     assert detect.advance(HeadValues(EOS, (0.1, 0.0, 0.0))).reason is FinishReason.STOP
     assert detect.finish(FinishReason.STOP, USAGE) == [Finished("a", FinishReason.STOP, USAGE)]
+
+
+OTHER = 77
+LIKELIER, EVEN, LESS_LIKELY = 0.5, 0.0, -0.5
+"""How far the coordinate id is above the end."""
+
+
+@pytest.mark.parametrize(
+    ("rule", "token", "above_end", "first_stops", "later_stops"),
+    [
+        ("token", EOS, LIKELIER, True, True),
+        ("token", OTHER, LESS_LIKELY, False, False),
+        ("pair_after_first", EOS, LIKELIER, True, False),
+        ("pair_after_first", OTHER, LESS_LIKELY, False, True),
+        ("pair", EOS, LIKELIER, False, False),
+        ("pair", OTHER, LESS_LIKELY, True, True),
+        ("pair", EOS, EVEN, False, False),
+    ],
+)
+def test_the_stop_rule_decides_whether_there_is_one_more_object(
+    rule: str, token: int, above_end: float, first_stops: bool, later_stops: bool
+) -> None:
+    def stops(after: int) -> bool:
+        point = skill(Point("dog"), ids=TokenizerConfig(stop_rule=rule))
+        for _ in range(after):
+            point.advance(HeadValues(5, (0.25, 0.0, 0.0, 1.0)))
+            point.advance(HeadValues(values=(0.5, 0.0, 0.0, 0.0)))
+        return point.advance(HeadValues(token, (0.1, 0.0, 0.0, above_end))).reason is FinishReason.STOP
+
+    assert (stops(after=0), stops(after=1)) == (first_stops, later_stops)
 
 
 def test_the_limit_of_objects_ends_it_without_another_step() -> None:

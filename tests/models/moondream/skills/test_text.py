@@ -100,7 +100,7 @@ def test_reasoning_and_answer_come_in_types_of_their_own() -> None:
     assert [type(output) for output in outputs] == [ReasoningDelta, ReasoningDelta, TextDelta, TextDelta, Finished]
 
 
-def test_reasoning_at_its_limit_is_fed_with_the_suffix_and_the_answer_has_a_budget_of_its_own() -> None:
+def test_reasoning_at_its_limit_gets_the_suffix_and_the_answer_has_its_own_budget() -> None:
     text = skill(Query("?", reasoning=True), max_tokens=2)
     last = read(text, "hm")
     assert last == Advance((TokenInput(ord("m")), TokenInput(ANSWER)), (ReasoningDelta("a", "hm"),))
@@ -158,7 +158,7 @@ def test_a_stop_id_ends_an_answer_like_the_models_own_end() -> None:
     assert finish(text).text == "yes"
 
 
-def test_reasoning_goes_on_over_stops() -> None:
+def test_reasoning_ignores_stop_strings() -> None:
     text = skill(Query("?", reasoning=True), stop=("hm",), stop_ids=(ord("!"),))
     assert read(text, "hm!").reason is None
     read(text, ANSWER, "so", "hm")

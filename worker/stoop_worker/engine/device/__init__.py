@@ -21,7 +21,6 @@
     static_buffers.py    arrays at fixed addresses
     upload.py            host values to the device, a whole batch in one copy
     packed_bytes.py      arrays packed for one copy
-    profiling.py         names for parts of a step in the profiler's traces
 
 This file imports nothing.
 """

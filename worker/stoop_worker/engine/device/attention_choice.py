@@ -83,7 +83,7 @@ class AttentionFacts:
         if self.kv_dtype != self.dtype:
             return "FlashInfer reads keys and values in the model's dtype: leave --fp8-cache off"
         if not self.triton:
-            return "FlashInfer computes attention only, and the kernels beside it need Triton: pip install 'stoop[gpu]'"
+            return "FlashInfer computes only attention, and the other kernels need Triton: pip install 'stoop[gpu]'"
         return self.lacks()
 
 

@@ -1,4 +1,4 @@
-"""The rows of decodes on the host. Most steps decode the sequences of the step before, so they write only what is new.
+"""The rows of decodes on the host. Most steps decode the same sequences as the last one, and write only new values.
 
 B rows, A axes of a position.
 """
@@ -84,7 +84,7 @@ class LaidRows:
         self._feed(sequences)
 
     def _settle(self, rows: DecodeRows) -> None:
-        """Write what stays while the same sequences decode."""
+        """Write the values that stay while the same sequences decode."""
         host, count = self._host, len(rows.stays)
         for name, padding in (("ids", 0), ("kinds", TOKEN), ("positions", 0), ("slots", -1), ("contexts", 0)):
             host[name][count:] = padding

@@ -15,7 +15,6 @@ from stoop_worker.engine.device.batch import RowLimits
 from stoop_worker.engine.device.decode_buffers import DecodeBuffers, DecodeKind, StaticDecode
 from stoop_worker.engine.device.decode_rows import DecodeRows
 from stoop_worker.engine.device.kv_cache import KVCache
-from stoop_worker.engine.device.profiling import named_part
 from stoop_worker.engine.grammars.constraint import Constraint
 from stoop_worker.engine.graphs import Graphs
 from stoop_worker.engine.inputs import TOKEN, TokenInput
@@ -24,6 +23,7 @@ from stoop_worker.engine.scheduler import Chunk
 from stoop_worker.engine.sequence import Sequence
 from stoop_worker.engine.skill import Head
 from stoop_worker.engine.tensors import LastHeads
+from stoop_worker.kernels.profiling import named_part
 
 __all__ = ["Decoder", "LateRead", "bucket_sizes", "takes_values"]
 
@@ -92,7 +92,7 @@ class Decoder:
         return read if isinstance(read, Tensor) else self._after_masks(constraints, read)
 
     def _start(self, chunks: Several[Chunk], kind: DecodeKind) -> Tensor | LateRead:
-        """Compute the step without a graph; if its heads need masks, return what reads them."""
+        """Compute the step without a graph; if its heads need masks, return the function that reads them."""
         self._buffers.fill(self._laid, chunks)
         width = max(-(-chunk.end // self._cache.page_size) for chunk in chunks)
         rows = self._buffers.on_device(len(chunks), width, kind)

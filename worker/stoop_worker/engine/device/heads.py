@@ -157,7 +157,7 @@ def _to_host(part: Tensor) -> Tensor:
 
 
 def _rows(part: Tensor) -> list[HeadValues] | list[list[float]]:
-    """Return the values of each row, which are tokens alone if nobody asked for more."""
+    """Return the values of each row, which are only tokens unless a row asks for more."""
     if part.shape[1] > 1:
         rows: list[list[float]] = part.tolist()
         return rows

@@ -25,7 +25,7 @@ class TokenCounts:
         self._counted: dict[int, tuple[int, int]] = {}  # by seat: the sequence's arrival, and its rollbacks by then
 
     def renew(self, sequences: Several[Sequence], *, prefilled: bool) -> bool:
-        """Count anew where the counts on the device are wrong; return whether any sequence has penalties.
+        """Count again where the counts on the device are wrong; return whether any sequence has penalties.
 
         The counts of a seat belong to another sequence if this one is new there, and then it is `prefilled`. After a
         rollback they have a token too many. Call it before each step, outside of a captured one.

@@ -130,4 +130,4 @@ def _looks_ahead(chunks: Several[Chunk]) -> bool:
 
 
 def _not_compiled(error: RuntimeError) -> ConfigError:
-    return ConfigError(f"FlashInfer could not be prepared: use --attention triton, or mend this: {error}")
+    return ConfigError(f"FlashInfer could not be prepared: use --attention triton, or fix this: {error}")

@@ -16,12 +16,12 @@ from stoop_worker.engine.config import EngineConfig, KVMemory
 from stoop_worker.engine.device.batch import RowLimits, send_values, stage
 from stoop_worker.engine.device.captured_prefill import CapturedPrefill
 from stoop_worker.engine.device.kv_cache import KVCache
-from stoop_worker.engine.device.profiling import named_part
 from stoop_worker.engine.device.varlen import Varlen, lay_out, media_of
 from stoop_worker.engine.graphs import Graphs
 from stoop_worker.engine.model import Model
 from stoop_worker.engine.scheduler import Chunk
 from stoop_worker.engine.tensors import Given, LastHeads
+from stoop_worker.kernels.profiling import named_part
 
 __all__ = ["Prefill"]
 

@@ -1,6 +1,7 @@
 """Grammars that a text must follow: JSON by a schema, or a regular expression. llguidance compiles and follows them.
 
     grammars.py       compiles grammars for a model's tokens, and keeps them
+    json_tokens.py    a tokenizer without the tokens that no JSON contains, for schemas
     limits.py         the bounds on the work that a grammar may cost
     trial.py          compiles each new grammar in a process of its own first, because it comes from a stranger
     trial_program.py  the program of that process

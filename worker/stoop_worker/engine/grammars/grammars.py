@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 from llguidance import LLMatcher, LLTokenizer
 
 from stoop_worker.engine.grammars.constraint import Constraint
+from stoop_worker.engine.grammars.json_tokens import without_other_tokens
 from stoop_worker.engine.grammars.limits import MOST_CHARACTERS, limits, reason_of
 from stoop_worker.engine.grammars.trial import Trial, TrialUnavailable
 from stoop_worker.engine.request import Grammar, RequestInvalid
@@ -24,8 +25,7 @@ _WHITESPACE: Final = r"[ \t]?|\n[ \t]{0,32}"
 """The longest space between two parts of JSON: models left free are known to write spaces until their limit."""
 
 _PIECES: Final = (
-    r"[\x20\x0A\x0D\x09]+",
-    *(rf'[^"\\\x00-\x1F\x7F]{{1,{most}}}' for most in (1, 2, 3, 4, 5, 6, 8, 10, 14, 30)),
+    *(rf'[^"\\\x00-\x1F\x7F]{{1,{most}}}' for most in (1, 2, 3, 5, 8, 12, 20, 40, 128)),
     r'[^"\\\x00-\x1F\x7F]+',
 )
 """Sets of tokens that a mask takes or leaves as a whole; the short ones serve strings close to their `maxLength`."""
@@ -37,15 +37,15 @@ _Kept = TypeVar("_Kept")
 class Grammars:
     """Starts constraints for a model with the tokens of a tokenizer.json; any thread may do so.
 
-    `document` returns the contents of the file, which the first grammar reads: that takes seconds for a large
-    vocabulary. `size` is the model's number of ids. The ids `ends` may come only where a text is complete. With a
-    tokenizer whose tokens are not known as bytes, every grammar is refused.
+    `document` returns the contents of the file, which is read with the first schema and with the first regular
+    expression: that takes seconds for a large vocabulary. `size` is the model's number of ids. The ids `ends` may come
+    only where a text is complete. With a tokenizer whose tokens are not known as bytes, every grammar is refused.
     """
 
     def __init__(self, document: Callable[[], str], *, size: int, ends: Sequence[int]) -> None:
         self._read = partial(_read, document, size, list(ends))
-        self._reading = Lock()  # guards the vocabulary
-        self._vocabulary: LLTokenizer | str | None = None  # or the reason that there is none
+        self._reading = Lock()  # guards the vocabularies
+        self._vocabularies: dict[bool, LLTokenizer | str] = {}  # by whether for JSON alone; or why there is none
         self._trials: LifoQueue[Trial] = LifoQueue()
         for _ in range(COMPILERS):
             self._trials.put(Trial())
@@ -75,21 +75,21 @@ class Grammars:
         with self._lock:
             return Constraint(matcher.deep_copy())
 
-    def _tokens(self) -> LLTokenizer:
+    def _tokens(self, *, json_alone: bool) -> LLTokenizer:
         with self._reading:
-            if self._vocabulary is None:
-                self._vocabulary = self._read()
-            if isinstance(self._vocabulary, str):
-                raise RequestInvalid(
-                    "this model cannot follow a schema or a regular expression, because of its tokenizer: "
-                    f"{self._vocabulary}"
-                )
-            return self._vocabulary
+            if json_alone not in self._vocabularies:
+                self._vocabularies[json_alone] = self._read(json_alone)
+            found = self._vocabularies[json_alone]
+        if isinstance(found, str):
+            raise RequestInvalid(
+                f"this model cannot follow a schema or a regular expression, because of its tokenizer: {found}"
+            )
+        return found
 
     def _compile(self, grammar: Grammar) -> tuple[LLMatcher | None, str | None]:
         if len(grammar.schema or grammar.regex or "") > MOST_CHARACTERS:
             return None, f"it is longer than {MOST_CHARACTERS} characters: shorten it"
-        tokens = self._tokens()
+        tokens = self._tokens(json_alone=grammar.regex is None)
         try:
             source = _source(grammar)
         except ValueError as error:
@@ -124,10 +124,11 @@ class Grammars:
                     kept.popitem(last=False)
 
 
-def _read(document: Callable[[], str], size: int, ends: list[int]) -> LLTokenizer | str:
+def _read(document: Callable[[], str], size: int, ends: list[int], json_alone: bool) -> LLTokenizer | str:
     """Return the vocabulary, or the reason that there is none."""
     try:
-        return LLTokenizer(document(), n_vocab=size, eos_token=ends, slices=list(_PIECES))
+        tokens = without_other_tokens(document()) if json_alone else document()
+        return LLTokenizer(tokens, n_vocab=size, eos_token=ends, slices=list(_PIECES))
     except BaseException as error:  # a panic of the library too: the model itself runs
         return str(error)
 

@@ -16,7 +16,7 @@ __all__ = ["Trial", "TrialUnavailable"]
 
 _PROGRAM: Final = (sys.executable, "-m", "stoop_worker.engine.grammars.trial_program")
 _REFUSED: Final = "it takes too much work to compile, or is nested too deeply"
-_LAST_RESORT_SECONDS: Final = 60.0  # the process counts its own time; this is for one that stands still
+_LAST_RESORT_SECONDS: Final = 60.0  # the process limits its own processor time; this limit is for one that hangs
 
 
 class TrialUnavailable(Exception):

@@ -29,5 +29,5 @@ def lean_png(encoded: bytes) -> bytes:
         kept.append(encoded[data:at])
     if sum(map(len, kept)) == at and at + len(_END) == len(encoded):
         return encoded  # there is nothing else in it
-    # a file that breaks off within its image data gets no end: it stays as damaged as it is
+    # a file truncated within its image data gets no end marker, so it stays damaged
     return b"".join((*kept, _END if at <= len(encoded) else b""))

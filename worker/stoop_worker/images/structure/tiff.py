@@ -37,7 +37,7 @@ _NEEDED = frozenset((*_PICTURE, *_PLACES, *_CODES, *_COLOURS))
 _SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8, 17: 8, 18: 8}
 _WHOLE = {1: "u1", 3: "u2", 4: "u4", 13: "u4", 16: "u8"}
 _MOST_VALUES = 4 << 20  # bytes of the kept fields' values: offsets and sizes of 65,536 strips take 1 MB
-_MOST_FIELDS = 0xFFFF  # a big TIFF can say more
+_MOST_FIELDS = 0xFFFF  # a BigTIFF can claim more
 _Numbers = npt.NDArray[np.unsignedinteger]
 
 

@@ -1,6 +1,6 @@
 """Brings LoRA adapters from the place that the worker's operator names. A job chooses an id, never an address.
 
-The place is an address with a hole: `{id}` is the adapter's id, and `{name}` and `{step}` are its parts around an "@".
+The place is an address with placeholders: `{id}` is the adapter's id, `{name}` and `{step}` its parts around an "@".
 
     s3://bucket/adapters/{id}.safetensors
     https://example.org/adapters/{id}.pt                          also one that answers {"url": "https://..."}
@@ -29,17 +29,17 @@ Hub = Callable[[str, str, str], bytes]
 """Takes a repository, a commit and a file's path there; returns the file's bytes, or raises an `ImageError`."""
 
 _HUB: Final = re.compile(r"hf://(?P<repository>[\w.-]+/[\w.-]+)@(?P<revision>[0-9a-f]{40})/(?P<file>.+)")
-_HOLE: Final = re.compile(r"\{(\w*)\}")
-_HOLES: Final = {"id", "name", "step"}
+_PLACEHOLDER: Final = re.compile(r"\{(\w*)\}")
+_PLACEHOLDERS: Final = {"id", "name", "step"}
 _MOST_JSON: Final = 1 << 16
 
 
 def check_place(place: str) -> str:
-    """Return the place; raises `ValueError` unless it is an address with a hole for the adapter's id."""
+    """Return the place; raises `ValueError` unless it is an address with a placeholder for the adapter's id."""
     if not place.startswith(("s3://", "https://")) and not _HUB.fullmatch(place):
         raise ValueError("give a folder, or s3://bucket/…{id}…, https://host/…{id}… or hf://owner/repo@commit/…{id}…")
-    holes = set(_HOLE.findall(place))
-    if not holes & {"id", "name"} or not holes <= _HOLES:
+    placeholders = set(_PLACEHOLDER.findall(place))
+    if not placeholders & {"id", "name"} or not placeholders <= _PLACEHOLDERS:
         raise ValueError("the address must have {id} where an adapter's id goes, or {name} and {step} for its parts")
     return place
 
@@ -105,7 +105,7 @@ def _filled(place: str, adapter: str, spelled: Callable[[str], str]) -> str:
     parts = {"id": adapter, "name": name, "step": step}
     if {name, step} & {".", ".."}:
         raise ImageNotFound("an id must not leave the place of adapters")
-    return _HOLE.sub(lambda hole: spelled(parts[hole[1]]), place)
+    return _PLACEHOLDER.sub(lambda found: spelled(parts[found[1]]), place)
 
 
 def _link(found: bytes) -> str | None:

@@ -63,7 +63,7 @@ class DirectStore:
         self._http: aiohttp.ClientSession | None = None
 
     async def get(self, address: ObjectAddress, max_bytes: int) -> bytes | None:
-        """Return the object, or None if boto3 has to read it, or has to say why it cannot be read.
+        """Return the object, or None if boto3 must read it, or explain why it cannot be read.
 
         An object of more than `max_bytes`, or of more than 16 MB, is not read.
         """

@@ -1,7 +1,7 @@
 """Reads image addresses: objects of an S3 store, inline images and, if allowed, images on web servers.
 
-Ordinary objects are read on the event loop. What is left to boto3, which blocks, runs on the fetcher's own threads; the
-event loop waits and enforces the time limit.
+The event loop reads ordinary objects itself. boto3 reads the others; it blocks, so its calls run on the fetcher's own
+threads. The event loop enforces the time limit of both.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ from botocore import exceptions as aws
 from botocore.client import Config as BotoConfig
 
 from stoop_schemas.allowed import AllowedBuckets
+from stoop_schemas.store_errors import UNKNOWN_CALLER
 from stoop_worker.errors import (
     ConfigError,
     ImageAddressInvalid,
@@ -49,15 +50,6 @@ _ALL = AllowedBuckets()
 _PIECE_BYTES = 4 << 20  # most photos come in one piece, which needs no copy
 _USER_AGENT = "stoop"  # set here, because botocore otherwise builds one for every GET
 _ATTEMPTS = 2  # of the store's client, on top of the job's own attempts
-# the store refuses the worker, not the object: another attempt, on another worker, may succeed
-_WORKER_AT_FAULT = {
-    "AuthorizationHeaderMalformed",
-    "ExpiredToken",
-    "InvalidAccessKeyId",
-    "InvalidToken",
-    "RequestTimeTooSkewed",
-    "SignatureDoesNotMatch",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +248,7 @@ def _explain(error: Exception, address: ObjectAddress) -> ImageError:
     if isinstance(error, aws.ClientError):
         return _explain_refusal(error, address)
     if isinstance(error, aws.ParamValidationError):
-        return ImageAddressInvalid(f"no object store can have {address}")
+        return ImageAddressInvalid(f"{address} is not a valid address of an object")
     if isinstance(error, aws.ConnectTimeoutError | aws.ReadTimeoutError | TimeoutError):
         return ImageTimeout(f"the object store took too long to give {address}")
     if isinstance(error, aws.NoCredentialsError | aws.PartialCredentialsError):
@@ -265,14 +257,14 @@ def _explain(error: Exception, address: ObjectAddress) -> ImageError:
             "AWS_SECRET_ACCESS_KEY, or give it a role"
         )
     if isinstance(error, aws.IncompleteReadError | aws.ResponseStreamingError):
-        return StorageUnavailable(f"the object store broke off in the middle of {address}")
+        return StorageUnavailable(f"the object store closed the connection in the middle of {address}")
     return StorageUnavailable(f"the object store does not answer ({type(error).__name__}): check its endpoint")
 
 
 def _explain_refusal(error: aws.ClientError, address: ObjectAddress) -> ImageError:
     status_code = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     code = error.response.get("Error", {}).get("Code", "")
-    if code in _WORKER_AT_FAULT:
+    if code in UNKNOWN_CALLER:  # another attempt, on another worker, may succeed
         return StorageUnavailable(f"the object store refuses this worker's credentials, clock or region ({code})")
     if status_code in (404, 405, 410):  # 405: the version is a delete marker
         if code == "NoSuchBucket":

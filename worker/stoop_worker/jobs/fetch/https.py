@@ -122,10 +122,12 @@ class HttpsFetcher:
             if isinstance(error.__cause__, ssl.SSLCertVerificationError):
                 raise ImageForbidden(f"the certificate of {address.host} cannot be trusted") from error
             raise StorageUnavailable(
-                f"{address.host} does not answer, or broke off before {address} arrived"
+                f"{address.host} does not answer, or closed the connection before {address} arrived"
             ) from error
         except ProtocolError as error:
-            raise StorageUnavailable(f"{address.host} does not speak valid HTTP/1.1, or broke off") from error
+            raise StorageUnavailable(
+                f"{address.host} does not speak valid HTTP/1.1, or closed the connection"
+            ) from error
         finally:
             await connection.aclose()
 

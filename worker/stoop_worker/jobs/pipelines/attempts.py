@@ -1,7 +1,7 @@
 """One window at rising temperatures, until its text is plausible: Whisper's fallback.
 
 The limits are those of the Whisper paper (section 4.5): a text that compresses well repeats itself, and a low
-log-probability means that the model guesses. A low log-probability in a window where probably nobody speaks means
+log-probability means that the model guesses. A low log-probability in a window that probably holds no speech means
 silence, and no temperature helps.
 """
 

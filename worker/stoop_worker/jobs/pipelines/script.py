@@ -89,7 +89,7 @@ class Script:
         """Return the segments of a window that begin within it, as times of the recording.
 
         The model may place a segment after the end of a short window, where there is nothing. If it is the first one,
-        it has heard words all the same, and so the segment begins with the window.
+        it still has words, so the segment begins with the window.
         """
         begin = place.seek / FRAMES_PER_SECOND
 

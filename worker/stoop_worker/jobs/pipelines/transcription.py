@@ -83,9 +83,9 @@ async def _hear_in_order(
 async def _hear_at_once(
     hearing: "_Hearing", parts: AsyncIterable[Recording], task: Transcribe, windows: Budget
 ) -> float:
-    """Hear spans at the same time, as they come; return the seconds of the recording.
+    """Transcribe spans concurrently, as they arrive; return the seconds of the recording.
 
-    If no language is given, the first span is heard alone, and its language is used for the rest.
+    If no language is given, the first span is transcribed alone, and its language is used for the rest.
     """
     one_waits = asyncio.Lock()
     duration, numbers = 0.0, count()

@@ -3,7 +3,8 @@
 broker.py   the broker: one script call per partition, model and method, so that each is all or nothing
 claims.py   the deliveries that the worker holds, and how many more it may claim
 watch.py    waits for jobs with blocking reads, without claiming any
-client.py   one connection: loads the scripts, and separates passing errors from lasting ones
+client.py   runs commands and scripts, and separates passing errors from lasting ones
+connections.py  the connections to one server, each used by one command at a time
 connect.py  a redis-py client for one server, the Sentinels' master or a Cluster
 config.py   the address of the queue, and the part of it that this worker serves
 history.py  the attempts of a job that ended with their worker, for traces

@@ -60,7 +60,7 @@ class RedisBroker:
         self._settled = asyncio.Event()
         # Redis's clock less this process's monotonic one, in ms
         self._clock = 0
-        # parts whose last take may have claimed what never arrived here
+        # parts whose last take may have claimed entries that never arrived here
         self._unanswered: set[Part] = set()
         # how Redis makes room when its memory is full, as last read
         self._policy = ""
@@ -98,7 +98,7 @@ class RedisBroker:
                     claimed += await self._take_from(part, plan, _LaneLimits(share, max(0, later_lanes_most)))
                 self._outage.succeeded("watching the lanes")
             except QueueUnavailable as error:
-                # what was cancelled may have been claimed in the lanes of each model
+                # a cancelled job may have been claimed in the lanes of any model
                 self._unanswered.update(other for other in parts if other.partition == part.partition)
                 log.debug("nothing can be claimed", partition=part.partition, model=part.model, error=str(error))
         return claimed
@@ -200,10 +200,10 @@ class RedisBroker:
         for part in self._config.parts:
             for stream in self._config.streams(part):
                 try:
-                    # from 0: what was submitted before the first worker came counts too
+                    # from 0, so that jobs submitted before the first worker count too
                     await self._redis.call("XGROUP", "CREATE", stream, names.GROUP, "0", "MKSTREAM")
                 except QueueFault as error:
-                    # `take` says which keys are spoilt, and goes on with the others
+                    # `take` reports the broken keys, and continues with the others
                     if not ("BUSYGROUP" in str(error) or "WRONGTYPE" in str(error)):
                         raise
 
@@ -228,7 +228,7 @@ class RedisBroker:
     def _note_spoilt(self, part: Part, keys: frozenset[str]) -> None:
         """Log each unusable key once, and skip it from now on."""
         for key in sorted(keys.difference(*self._spoilt.values())):
-            log.error("a key in Redis is of the wrong type and is left out: delete it", key=key)
+            log.error("a key in Redis has the wrong type and is ignored: delete it", key=key)
         self._spoilt[part] = keys
 
     async def _run_take(self, part: Part, plan: ClaimPlan, limits: _LaneLimits, lost: bool) -> Any:

@@ -12,6 +12,7 @@ from redis.exceptions import NoScriptError, RedisClusterException, RedisError
 from stoop_schemas.redis_replies import REPLIES, Meaning, read_error
 from stoop_worker.errors import ConfigError, QueueFault, QueueUnavailable, WorkerError
 from stoop_worker.jobs.redis.connect import close, connect, disconnect, read_url
+from stoop_worker.jobs.redis.connections import Connections
 
 __all__ = ["BROKER_SCRIPTS", "RedisClient", "Script"]
 
@@ -47,18 +48,21 @@ class RedisClient:
         parsed = read_url(url)
         self.address = parsed.address
         self._redis = connect(parsed, timeout=timeout)
+        # a Cluster's client chooses the node for each command
+        self._connections = Connections(self._redis, timeout=timeout) if isinstance(self._redis, Redis) else None
+        self._execute = self._connections.execute if self._connections else self._redis.execute_command
 
     @property
     def is_one_server(self) -> bool:
         """True if one command may name keys of several partitions."""
-        return isinstance(self._redis, Redis)
+        return self._connections is not None
 
     async def call(self, *command: Any) -> Any:
         """Run one command and return Redis's reply unchanged."""
         task = asyncio.current_task()
         asked = task.cancelling() if task else 0
         try:
-            reply = await self._redis.execute_command(*command)
+            reply = await self._execute(*command)
         except NoScriptError:
             raise
         except (RedisError, RedisClusterException, OSError) as error:
@@ -82,6 +86,8 @@ class RedisClient:
 
     async def close(self) -> None:
         """Disconnect, even while a command blocks."""
+        if self._connections is not None:
+            await self._connections.disconnect()
         await close(self._redis)
 
     async def _named(self, error: Exception) -> WorkerError:
@@ -93,7 +99,7 @@ class RedisClient:
         reply = read_error(error)
         if "READONLY" in reply.words:
             # after a failover only a new connection finds the new master
-            await disconnect(self._redis)
+            await (self._connections.disconnect() if self._connections else disconnect(self._redis))
         if reply.meaning in (Meaning.AWAY, Meaning.OUTAGE):
             return QueueUnavailable(reply.explain(self.address, error))
         if reply in REPLIES:

@@ -17,6 +17,8 @@ __all__ = ["Client", "close", "connect", "disconnect", "make_connection", "read_
 
 Client = Redis | RedisCluster
 
+_SENTINEL_SECONDS = 2.0
+
 
 class _Cluster(RedisCluster):
     """A Cluster that may be sent to a node that it does not know yet; redis-py fails there with an AttributeError."""
@@ -44,12 +46,14 @@ def connect(url: RedisUrl, *, timeout: float) -> Client:
         "protocol": 2,
         "socket_timeout": timeout,
         "socket_connect_timeout": min(timeout, 5.0),
-        # a call that is repeated unseen could not tell its own trace from another's
+        # after a hidden repetition, a call could not distinguish its own trace from another's
         "retry": Retry(NoBackoff(), 0),
     }
     match url.kind:
         case "sentinel":
-            sentinel = Sentinel(url.hosts, sentinel_kwargs={**options, **url.sentinel_login}, **options, **url.login)  # type: ignore[no-untyped-call]
+            # so that one that hangs leaves time to ask the others
+            asked = {**options, "socket_timeout": min(timeout, _SENTINEL_SECONDS), **url.sentinel_login}
+            sentinel = Sentinel(url.hosts, sentinel_kwargs=asked, **options, **url.login)  # type: ignore[no-untyped-call]
             master: Redis = sentinel.master_for(url.master, db=url.db)
             return master
         case "cluster":
@@ -73,7 +77,7 @@ def make_connection(client: Client) -> Any:
 
 
 async def disconnect(client: Client) -> None:
-    """Drop every connection, even one on which a command blocks; the next command connects anew."""
+    """Drop every connection, even one on which a command blocks; the next command reconnects."""
     if isinstance(client, Redis):
         await client.connection_pool.disconnect()
     else:

@@ -85,7 +85,7 @@ def _verdict(packed: bytes, crashes: int) -> outcomes.Cancelled | outcomes.Expir
         case [b"expired"]:
             return outcomes.Expired()
         case [b"invalid", field]:
-            message = f"somebody else wrote to the job's hash in Redis: its field {field.decode()} is invalid"
+            message = f"another program wrote to the job's hash in Redis: its field {field.decode()} is invalid"
             return outcomes.Dead(Failure.of(FailureCode.MALFORMED, message))
         case [b"lost"]:
             message = (

@@ -66,7 +66,7 @@ def answered(job: Job, result: Result, model: str) -> Attributes:
 
 
 def content(job: Job, result: Result) -> Attributes:
-    """Return the caller's text and the answer, as JSON. Only for operators who ask for content.
+    """Return the caller's text and the answer, as JSON. Only if the operator has turned content on.
 
     Each attribute has at most 8 KiB; a longer one is cut. Files inside the job (`data:`) are left out.
     """

@@ -1,4 +1,4 @@
-"""Gives up a kernel that has a slower stand-in when it does not compile, or does not load, on this machine."""
+"""Replaces a kernel by its slower stand-in if it does not compile or load on this machine."""
 
 import torch
 

@@ -22,36 +22,40 @@ from torch import Tensor
 from stoop_worker.kernels.backend import uses_kernel
 from stoop_worker.kernels.moe import reference
 from stoop_worker.kernels.moe.weights import ExpertAdapter, ExpertLinear, ExpertOutputs, Routing
+from stoop_worker.kernels.profiling import named_part
 
 __all__ = ["ExpertAdapter", "ExpertLinear", "ExpertOutputs", "Routing", "expert_outputs", "mixture", "route"]
 
 
 def route(logits_TE: Tensor, count: int) -> Routing:
     """Choose the experts of each token; see `reference.route`."""
-    if uses_kernel(logits_TE):
-        from stoop_worker.kernels.moe import kernel
+    with named_part("stoop.experts.route"):
+        if uses_kernel(logits_TE):
+            from stoop_worker.kernels.moe import kernel
 
-        return kernel.route(logits_TE, count)
-    return reference.route(logits_TE, count)
+            return kernel.route(logits_TE, count)
+        return reference.route(logits_TE, count)
 
 
 def mixture(
     x_TC: Tensor, routing: Routing, up: ExpertLinear, down: ExpertLinear, adapter: ExpertAdapter | None = None
 ) -> Tensor:
     """Return the weighted sum of the chosen experts' outputs; see `reference.mixture`."""
-    if uses_kernel(x_TC):
-        from stoop_worker.kernels.moe import kernel
+    with named_part("stoop.experts"):
+        if uses_kernel(x_TC):
+            from stoop_worker.kernels.moe import kernel
 
-        return kernel.mixture(x_TC, routing, up, down, adapter)
-    return reference.mixture(x_TC, routing, up, down, adapter)
+            return kernel.mixture(x_TC, routing, up, down, adapter)
+        return reference.mixture(x_TC, routing, up, down, adapter)
 
 
 def expert_outputs(
     x_TC: Tensor, routing: Routing, up: ExpertLinear, down: ExpertLinear, adapter: ExpertAdapter | None = None
 ) -> ExpertOutputs:
     """Return the outputs of each token's experts, for a later kernel to add up; see `reference.expert_outputs`."""
-    if uses_kernel(x_TC):
-        from stoop_worker.kernels.moe import kernel
+    with named_part("stoop.experts"):
+        if uses_kernel(x_TC):
+            from stoop_worker.kernels.moe import kernel
 
-        return kernel.expert_outputs(x_TC, routing, up, down, adapter)
-    return reference.expert_outputs(x_TC, routing, up, down, adapter)
+            return kernel.expert_outputs(x_TC, routing, up, down, adapter)
+        return reference.expert_outputs(x_TC, routing, up, down, adapter)

@@ -2,8 +2,8 @@
 # ruff: noqa: PLR0913
 """The mixture of experts in four launches: sort the pairs, two products over all experts, and the weighted sum.
 
-Few tokens need no sort. T tokens, E experts, K chosen for a token, P = T K
-pairs, C model dim.
+Few tokens need no sort. Each launch has a name in the profiler's traces. T tokens, E experts, K chosen for a token,
+P = T K pairs, C model dim.
 """
 
 from typing import Any
@@ -26,6 +26,7 @@ from stoop_worker.kernels.moe.products import (
 from stoop_worker.kernels.moe.routing import route, sort_pairs
 from stoop_worker.kernels.moe.tiles import MOST_UNSORTED, Tiles, chosen, sorted_pairs
 from stoop_worker.kernels.moe.weights import ExpertAdapter, ExpertLinear, ExpertOutputs, Routing
+from stoop_worker.kernels.profiling import named_part
 
 __all__ = ["combine", "expert_outputs", "mixture", "route"]
 
@@ -70,7 +71,8 @@ def _tiles(experts_TK: Tensor, up: ExpertLinear, *, most_unsorted: int) -> Tiles
     if len(experts_TK) <= most_unsorted:
         assert most_unsorted <= MOST_UNSORTED, "an expert's tokens must fit into one tile"
         return chosen(experts_TK)
-    return sorted_pairs(sort_pairs(experts_TK, up.weight_EOI.shape[0]), experts_TK)
+    with named_part("stoop.experts.sort"):
+        return sorted_pairs(sort_pairs(experts_TK, up.weight_EOI.shape[0]), experts_TK)
 
 
 def _outputs(
@@ -84,18 +86,27 @@ def _outputs(
     fp8 = computes_in_fp8(tiles.pairs, up)
     cuts = cuts_for(tiles.pairs, up.weight_EOI.shape[0], fp8=fp8) if cut is None else Cuts(cut, cut)
     if adapter is None:
-        inner_PF = up_product(x_TC, tiles, up, cuts.up, fp8=fp8)
-        return down_product(inner_PF, tiles, down, cuts.down, fp8=fp8)
+        with named_part("stoop.experts.up"):
+            inner_PF = up_product(x_TC, tiles, up, cuts.up, fp8=fp8)
+        with named_part("stoop.experts.down"):
+            return down_product(inner_PF, tiles, down, cuts.down, fp8=fp8)
     assert adapter.numbers_T is not None, "a mixture needs to know each token's adapter"
     owners = Owners(adapter.numbers_T, adapter.rank)
-    corrected = correction(x_TC, tiles, adapter.up_a_EKC, adapter.up_b_EKN, owners, of_tokens=True)
-    inner_PF = up_product(x_TC, tiles, up, cuts.up, fp8=fp8, corrected=corrected)
-    corrected = correction(inner_PF, tiles, adapter.down_a_EKF, adapter.down_b_EKC, owners, of_tokens=False)
-    return down_product(inner_PF, tiles, down, cuts.down, fp8=fp8, corrected=corrected)
+    with named_part("stoop.experts.up"):
+        corrected = correction(x_TC, tiles, adapter.up_a_EKC, adapter.up_b_EKN, owners, of_tokens=True)
+        inner_PF = up_product(x_TC, tiles, up, cuts.up, fp8=fp8, corrected=corrected)
+    with named_part("stoop.experts.down"):
+        corrected = correction(inner_PF, tiles, adapter.down_a_EKF, adapter.down_b_EKC, owners, of_tokens=False)
+        return down_product(inner_PF, tiles, down, cuts.down, fp8=fp8, corrected=corrected)
 
 
 def combine(outputs: ExpertOutputs) -> Tensor:
     """Return the weighted sum of each token's pairs, summed in float32 in the order of its experts."""
+    with named_part("stoop.experts.sum"):
+        return _combined(outputs)
+
+
+def _combined(outputs: ExpertOutputs) -> Tensor:
     found_PC, weights_TK = outputs.found_PC, outputs.weights_TK
     (tokens, chosen), width = weights_TK.shape, found_PC.shape[1]
     out_TC = torch.empty((tokens, width), dtype=found_PC.dtype, device=found_PC.device)

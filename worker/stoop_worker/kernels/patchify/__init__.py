@@ -10,13 +10,13 @@ from stoop_worker.kernels.patchify.reference import normalised_levels
 __all__ = ["normalised_levels", "patchify"]
 
 
-def patchify(pixels_NHWC: Tensor, patch_size: int, *, dtype: torch.dtype) -> Tensor:
-    """Turn crops (N, side, side, 3) uint8 into patches_NPK of `dtype`.
+def patchify(pixels_NHWC: Tensor, patch_size: int, *, dtype: torch.dtype, stepwise: bool = True) -> Tensor:
+    """Turn crops (N, side, side, 3) uint8 into patches_NPK of `dtype`; see `reference.patchify`.
 
-    Patches go row by row; within a patch, K runs over channel, then row, then column.
+    The kernel rounds `stepwise` alone.
     """
-    if uses_kernel(pixels_NHWC) and dtype != torch.float64:
+    if uses_kernel(pixels_NHWC) and dtype != torch.float64 and stepwise:
         from stoop_worker.kernels.patchify.kernel import patchify as launch
 
         return launch(pixels_NHWC, patch_size, dtype=dtype)
-    return reference.patchify(pixels_NHWC, patch_size, dtype=dtype)
+    return reference.patchify(pixels_NHWC, patch_size, dtype=dtype, stepwise=stepwise)

@@ -6,19 +6,19 @@ from torch import Tensor
 __all__ = ["normalised_levels", "patchify"]
 
 
-def normalised_levels(dtype: torch.dtype, device: torch.device) -> Tensor:
+def normalised_levels(dtype: torch.dtype, device: torch.device, *, stepwise: bool = True) -> Tensor:
     """Return the normalised value of each of the 256 pixel levels: (256,) of `dtype`, from -1 to 1.
 
-    Each of the three steps rounds to `dtype`, as in Moondream's reference: in bfloat16, half of the levels would differ
-    if they were rounded only once.
+    If `stepwise`, each of the three steps rounds to `dtype`, as in Moondream's reference; else the steps are in float32
+    (float64 for float64) and the last value is rounded, as in vLLM. In bfloat16 half of the levels differ.
     """
-    levels = torch.arange(256, device=device).to(dtype)
+    levels = torch.arange(256, device=device).to(dtype if stepwise else torch.promote_types(dtype, torch.float32))
     # divide by a tensor, because CUDA multiplies by the reciprocal of a plain number, which rounds differently
-    return (levels / torch.full_like(levels, 255) - 0.5) / 0.5
+    return ((levels / torch.full_like(levels, 255) - 0.5) / 0.5).to(dtype)
 
 
-def patchify(pixels_NHWC: Tensor, patch_size: int, *, dtype: torch.dtype) -> Tensor:
-    """Turn crops (N, side, side, 3) uint8 into patches_NPK of `dtype`.
+def patchify(pixels_NHWC: Tensor, patch_size: int, *, dtype: torch.dtype, stepwise: bool = True) -> Tensor:
+    """Turn crops (N, side, side, 3) uint8 into patches_NPK of `dtype`, rounded as `normalised_levels` says.
 
     Patches go row by row; within a patch, K runs over channel, then row, then column.
     """
@@ -26,4 +26,4 @@ def patchify(pixels_NHWC: Tensor, patch_size: int, *, dtype: torch.dtype) -> Ten
     rows, cols = height // patch_size, width // patch_size
     patches = pixels_NHWC.reshape(crops, rows, patch_size, cols, patch_size, channels).permute(0, 1, 3, 5, 2, 4)
     levels_NPK = patches.reshape(crops, rows * cols, channels * patch_size**2)
-    return normalised_levels(dtype, pixels_NHWC.device)[levels_NPK.int()]
+    return normalised_levels(dtype, pixels_NHWC.device, stepwise=stepwise)[levels_NPK.int()]

@@ -142,7 +142,7 @@ def _open_safetensors(path: Path) -> Iterator[_Entry]:
 
 
 class _MappedFile:
-    """A safetensors file, mapped anew after every `_MAPPED_BYTES`: pages that were copied leave the process's memory.
+    """A safetensors file, mapped again after every `_MAPPED_BYTES`: pages that were copied leave the process's memory.
 
     A tensor that still lies in an earlier mapping keeps it.
     """
@@ -164,7 +164,7 @@ def _open_pt(path: Path) -> Iterator[_Entry]:
     try:
         # files of torch before 1.6 are no archives, and cannot be mapped
         opened = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
-    except Exception as error:  # pickle raises what it likes on a damaged file
+    except Exception as error:  # pickle may raise anything on a damaged file
         raise CheckpointError(f"cannot read {path}: {error}") from error
     if not isinstance(opened, dict) or not all(isinstance(tensor, Tensor) for tensor in opened.values()):
         raise CheckpointError(f"{path} must hold a flat dictionary of tensors")

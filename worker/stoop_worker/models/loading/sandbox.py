@@ -80,13 +80,13 @@ class Sandbox(ImmutableSandboxedEnvironment):
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """Charge the result to the budget before it is made."""
         if operator == "%" and isinstance(left, str):
-            raise SecurityError("a chat template formats no string by %")
+            raise SecurityError("a chat template may not format strings with %")
         if operator == "*" and (_size(left) or _size(right)):
             _spend(max(_size(left), 1) * max(_size(right), 1) * max(_count(left), _count(right)))
         elif _size(left) or _size(right):
             _spend(_size(left) + _size(right))
         elif max(_bits(left), _bits(right)) > _MOST_BITS or (operator == "**" and _count(right) > _MOST_BITS):
-            raise SecurityError("a chat template computes with no such large numbers")
+            raise SecurityError("a chat template may not compute with such large numbers")
         return super().call_binop(context, operator, left, right)
 
     def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -146,7 +146,7 @@ def _spend(amount: int) -> None:
     left = _left.get()
     left[0] -= amount
     if left[0] < 0:
-        raise TooMuchWork("the model's chat template works without end, or makes too long a text")
+        raise TooMuchWork("the model's chat template does not finish, or makes too long a text")
 
 
 def _paid(made_by: Callable[..., Any]) -> Callable[..., Any]:
@@ -179,7 +179,7 @@ def _replace(text: Any, old: Any, new: Any, count: int | None = None) -> str:
 
 def _join(values: Any, between: str = "", attribute: Any = None) -> str:
     if attribute is not None:
-        raise SecurityError("a chat template joins values, not attributes")
+        raise SecurityError("a chat template may join values, but not attributes")
     found = list(values)
     _spend(len(found) * (1 + len(between)))
     return between.join(map(_text, found))
@@ -195,12 +195,12 @@ def _to_json(
     """Unlike jinja2's own filter it escapes nothing for HTML, as transformers' does not."""
     _measure(value)
     if isinstance(indent, int) and indent > 16:
-        raise SecurityError("a chat template indents JSON by at most 16 spaces")
+        raise SecurityError("a chat template may indent JSON by at most 16 spaces")
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
 def _measure(value: Any) -> None:
-    """Pay for a value's text; what occurs many times in it counts as often."""
+    """Pay for a value's text; a part that occurs many times in it counts each time."""
     _spend(_ROUND_COST + _size(value))
     if isinstance(value, dict):
         for key, each in value.items():

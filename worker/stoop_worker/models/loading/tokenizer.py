@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
+from typing import Final
 
 import tokenizers
 
@@ -11,6 +13,8 @@ from stoop_worker.errors import CheckpointError
 __all__ = ["Tokenizer"]
 
 _CONTROL = re.compile(r"<\|\w+\|>")
+_SHORT_TEXT: Final = 256
+_KEPT_TEXTS: Final = 512
 
 
 class Tokenizer:
@@ -31,6 +35,7 @@ class Tokenizer:
         self._specials = {token.content: number for number, token in known.items() if token.special}
         self._joins = isinstance(self._backend.decoder, tokenizers.decoders.ByteLevel)
         self._pieces: list[str | None] | None = None  # by id, once they are needed
+        self._kept_ids = lru_cache(_KEPT_TEXTS)(self._encode)
 
     @classmethod
     def read(cls, path: Path) -> "Tokenizer":
@@ -41,8 +46,12 @@ class Tokenizer:
             raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
 
     def tokenize(self, text: str) -> list[int]:
-        """Return the ids of a text, never those of control tokens."""
-        return list(self._backend.encode(text, add_special_tokens=False).ids)
+        """Return the ids of a text, never those of control tokens. Those of short texts are kept for the next call."""
+        # a run over many images asks the same question about each
+        return list(self._kept_ids(text) if len(text) <= _SHORT_TEXT else self._encode(text))
+
+    def _encode(self, text: str) -> tuple[int, ...]:
+        return tuple(self._backend.encode(text, add_special_tokens=False).ids)
 
     def framing(self) -> list[int]:
         """Return the ids that the file's own rule puts around a text, such as those of <s> and </s>."""

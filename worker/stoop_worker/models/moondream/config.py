@@ -80,7 +80,7 @@ def released(model_type: object) -> ModelConfig:
             query_double_suffix=False,
             reasoning_after_suffix=False,
             answer_ends=True,
-            pair_stop=True,
+            stop_rule="pair_after_first",
             reasoning=True,
             gaze_as_point=True,
         ),

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import fields, replace
 
 from stoop_worker.errors import CheckpointError
+from stoop_worker.images import RESIZERS
 from stoop_worker.models.moondream.config_parts import RegionConfig, TextConfig, TokenizerConfig, VisionConfig
 
 __all__ = ["check"]
@@ -27,6 +28,10 @@ def check(text: TextConfig, vision: VisionConfig, region: RegionConfig, tokenize
             (
                 len(tokenizer.templates.query.suffix) > 0,
                 "tokenizer.templates.query.suffix is empty: after reasoning, no answer would begin",
+            ),
+            (
+                tokenizer.stop_rule in ("token", "pair", "pair_after_first"),
+                "tokenizer.stop_rule must be token, pair or pair_after_first",
             ),
         ),
     ):
@@ -85,6 +90,8 @@ def _experts(text: TextConfig) -> Iterator[str]:
 def _vision(vision: VisionConfig) -> Iterator[str]:
     return _wants(
         (vision.in_channels == 3, "vision.in_channels must be 3"),
+        (vision.resize in RESIZERS, f"vision.resize must be {' or '.join(RESIZERS)}"),
+        (vision.normalise in ("stepwise", "once"), "vision.normalise must be stepwise or once"),
         (vision.enc_dim % vision.enc_n_heads == 0, "vision.enc_dim must be a multiple of vision.enc_n_heads"),
         (vision.crop_size % vision.enc_patch_size == 0, "vision.crop_size must be a multiple of vision.enc_patch_size"),
         (vision.grid > 2 * vision.overlap_margin, "vision.overlap_margin leaves nothing of a crop"),

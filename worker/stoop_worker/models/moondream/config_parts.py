@@ -4,7 +4,7 @@ The defaults of the fields are those of Moondream 2, release 2025-06-21.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from stoop_worker.engine.request import Query, Task
 from stoop_worker.images.tiling import CropGeometry
@@ -23,12 +23,16 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class MoEConfig:
-    """The mixture of experts that replaces the MLP in every layer from `start_layer` on."""
+    """The mixture of experts that replaces the MLP in every layer from `start_layer` on.
+
+    The corrections that adapters make to experts are multiplied by `adapter_scale`.
+    """
 
     num_experts: int = 64
     start_layer: int = 4
     experts_per_token: int = 8
     expert_inner_dim: int = 1024
+    adapter_scale: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +80,11 @@ class TextConfig:
 
 @dataclass(frozen=True, slots=True)
 class VisionConfig:
-    """The vision encoder and the projection into the text model's space."""
+    """The vision encoder and the projection into the text model's space.
+
+    `resize` is "pillow" or "libvips". `normalise` is "stepwise" or "once": a pixel's value is rounded to the model's
+    dtype after each of three steps, as in Moondream's reference, or only at the end, as in vLLM.
+    """
 
     enc_dim: int = 1152
     enc_patch_size: int = 14
@@ -89,6 +97,8 @@ class VisionConfig:
     max_crops: int = 12
     overlap_margin: int = 4
     proj_inner_dim: int = 8192
+    resize: str = "pillow"
+    normalise: str = "stepwise"
 
     @property
     def grid(self) -> int:
@@ -113,7 +123,7 @@ class VisionConfig:
     @property
     def geometry(self) -> CropGeometry:
         """The crop sizes, for cutting images."""
-        return CropGeometry(self.crop_size, self.enc_patch_size, self.overlap_margin, self.max_crops)
+        return CropGeometry(self.crop_size, self.enc_patch_size, self.overlap_margin, self.max_crops, self.resize)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +175,8 @@ class TokenizerConfig:
     `query_double_suffix`: a query without reasoning ends with its suffix twice, as in Moondream 2's released code and
     hence its published scores. `reasoning_after_suffix`: the thinking id follows the suffix, and does not replace it.
     `suppress`: a phase cannot end by the other phase's id. `answer_ends`: the answer id ends an answer.
-    `pair_stop`: after the first object, the next one is decided by the coordinate id against the end id alone.
+    `stop_rule`: "token" stops detect and point where the likeliest of all tokens is the end; "pair" where the end is
+    likelier than the coordinate id; "pair_after_first" stops before the first object by "token", then by "pair".
     `reasoning`: a query without the field `reasoning` is answered with reasoning.
     `gaze_as_point`: a gaze is asked for as the point of a "gaze" that belongs to the eye, and not in plain words.
     """
@@ -182,7 +193,7 @@ class TokenizerConfig:
     reasoning_after_suffix: bool = True
     suppress: bool = True
     answer_ends: bool = False
-    pair_stop: bool = False
+    stop_rule: str = "token"
     reasoning: bool = False
     gaze_as_point: bool = False
     templates: Templates = field(default_factory=Templates)
@@ -197,6 +208,11 @@ class TokenizerConfig:
     def ends(self) -> tuple[int, ...]:
         """The ids that end an answer."""
         return (self.eos_id, self.answer_id) if self.answer_ends else (self.eos_id,)
+
+    @property
+    def vocabulary(self) -> tuple[object, ...]:
+        """All that depends on the tokenizer: the ids and the templates. Both released models have the same."""
+        return (*(getattr(self, each.name) for each in fields(self) if each.name.endswith("_id")), self.templates)
 
     @property
     def control_ids(self) -> tuple[int, ...]:

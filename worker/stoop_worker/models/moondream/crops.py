@@ -13,6 +13,7 @@ def cut_on_device(pixels_HWC: Tensor, geometry: CropGeometry, into_NHWC: Tensor)
 
     The global crop comes first, then the local ones row by row; if the only local crop equals it, just the global one.
     """
+    assert geometry.resize == "pillow", "the front cuts images that libvips resizes"
     height, width, _ = pixels_HWC.shape
     tiling = select_tiling(height, width, geometry)
     side, window = geometry.crop_size, geometry.window

@@ -66,8 +66,8 @@ def step(
 ) -> Tensor:
     """Run the decoder on one position a sequence; returns hidden_BC like `text.forward`, rounded less often.
 
-    On a GPU, up to `most_beside` rows attend while their experts compute. In blocks without experts, the corrections of
-    so many rows are made while the products read their weights.
+    On a GPU, up to `most_beside` rows attend while their experts compute. In blocks without experts,
+    adapters' corrections of up to `most_beside` rows are computed while the products read their weights.
     """
     aside = x_BC.is_cuda and len(x_BC) <= most_beside
     adapters = adapters.grouped(x_BC)

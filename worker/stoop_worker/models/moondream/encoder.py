@@ -8,10 +8,10 @@ from collections.abc import Sequence as Several
 
 import torch
 from torch import Tensor
-from torch.profiler import record_function
 
 from stoop_worker.engine.graphs import Graphs
 from stoop_worker.images import Crops, Image
+from stoop_worker.kernels.profiling import named_part
 from stoop_worker.models.moondream import vision
 from stoop_worker.models.moondream.config_parts import VisionConfig
 from stoop_worker.models.moondream.weights import VisionWeights
@@ -48,10 +48,10 @@ class Encoder:
         config = self._config
         crops = sum(vision.crops_to_encode(image, config) for image in images)
         graphs = self._graphs if self._graphs is not None and ("vision", crops) in self._graphs else None
-        with record_function("stoop.image"):
+        with named_part("stoop.image"):
             places_NHWC = None if graphs is None else self._pixels_NHWC[:crops]
             pixels_NHWC = vision.crops_on_device(images, config, self._device, places_NHWC)
-        with record_function("stoop.vision"):
+        with named_part("stoop.vision"):
             features_NPD = (
                 self._features(pixels_NHWC, on_progress) if graphs is None else graphs.replay(("vision", crops))
             )

@@ -21,7 +21,7 @@ from stoop_worker.engine.positions import INDEX
 from stoop_worker.engine.request import Caption, Chat, Detect, Gaze, Media, Point, Query, Request, Sampling, images_of
 from stoop_worker.engine.tensors import PENDING, FedRows, Given, HeadReads, KVView, LastHeads
 from stoop_worker.errors import ConfigError
-from stoop_worker.images import Image, cut, select_tiling
+from stoop_worker.images import Image, check_resizer, cut, select_tiling
 from stoop_worker.kernels.backend import has_triton
 from stoop_worker.kernels.paged_attention import HEAD_DIMS
 from stoop_worker.kernels.rotate_write import rotation_table
@@ -56,6 +56,7 @@ _CROPS = {"cuda": 64, "cpu": 16}
 def open_model(found: Source, options: LoadOptions, download: Download) -> "MoondreamFamily":
     """Load a model from the files found; raises `CheckpointError` or `ConfigError`."""
     model = load_found(found, options, download)
+    check_resizer(model.config.vision.resize)
     return MoondreamFamily(model, fp8_linears=options.fp8_linears, adapters=_adapters(options.adapters, model))
 
 
@@ -254,11 +255,11 @@ class MoondreamFamily:
 
     def _grey(self, level: int, side: int) -> Media:
         image = Image.of(np.full((side, side, 3), level, dtype=np.uint8))
-        return cut(image, self._model.config.vision.geometry) if self.device.type == "cpu" else image
+        return image if self.spec.preparation is None else cut(image, self._model.config.vision.geometry)
 
 
 def _spec(model: Moondream) -> Spec:
-    sizes, device = model.config.text, model.device.type
+    sizes, geometry, device = model.config.text, model.config.vision.geometry, model.device.type
     return Spec(
         kv=KVSpec(sizes.n_layers, sizes.n_heads, sizes.head_dim),
         dim=sizes.dim,
@@ -269,8 +270,8 @@ def _spec(model: Moondream) -> Spec:
         fed_values=FED_COLUMNS,
         media_width=sizes.prefix_attn,
         encode_budget=_CROPS[device],
-        # on a GPU the device cuts the images
-        preparation=model.config.vision.geometry if device == "cpu" else None,
+        # a GPU cuts the images itself, except where libvips resizes them
+        preparation=geometry if device == "cpu" or geometry.resize == "libvips" else None,
         query_heads=sizes.n_heads,
     )
 

@@ -26,7 +26,7 @@ def read_config(found: Source) -> tuple[Mapping[str, Any], ModelConfig]:
 
 
 def read_tokenizer(found: Source, config: ModelConfig, download: Download) -> Tokenizer:
-    """Read tokenizer.json; for a released Moondream 2 the right one is downloaded if it is missing or stale."""
+    """Read tokenizer.json; for the vocabulary of the releases the right one is downloaded if it is missing or stale."""
     path = found.folder / "tokenizer.json"
     if path.exists():
         tokenizer = Tokenizer.read(path)
@@ -36,7 +36,7 @@ def read_tokenizer(found: Source, config: ModelConfig, download: Download) -> To
         complaint = f"{path} is not this model's tokenizer: {complaint}"
     else:
         complaint = f"{path} is missing"
-    if config.tokenizer != TokenizerConfig():
+    if config.tokenizer.vocabulary != TokenizerConfig().vocabulary:
         raise CheckpointError(f"{complaint}. Put the right tokenizer.json there")
     return _download_tokenizer(config, download, complaint)
 

@@ -42,17 +42,17 @@ def forward(
         qkv_TN = corrections.correct(layer, "qkv", linear(rows, block.attn.qkv), rows)
         attended_TC = _attend(kv, layer, qkv_TN, replace(places, heat=heat_of(qkv_TN, block.attn.tau)))
         if last and wanted_R is not None:
-            # of the others only keys and values are of use from here on
+            # only the other rows' keys and values are needed from here on
             x_TC, attended_TC, rows = x_TC[wanted_R], attended_TC[wanted_R], select(rows, wanted_R)
             corrections = corrections.at(wanted_R)
-        # adapters were trained so: the correction of proj reads the block's norm, not the heads' outputs
+        # adapters were trained this way: the correction of proj reads the block's norm, not the heads' outputs
         projected_TC = corrections.correct(layer, "proj", linear(attended_TC, block.attn.proj), rows)
         added = projected_TC, corrections.feed_forward(layer, rows, block.mlp)
         if last:
             break
         following = weights.blocks[layer + 1]
         x_TC, rows = add_layer_norm(x_TC, added, following.ln, reader=following.attn.qkv)
-    # the two sums are in this order, for bfloat16 rounds each
+    # the order of the two sums matters, because bfloat16 rounds each
     return x_TC + added[0] + added[1]
 
 

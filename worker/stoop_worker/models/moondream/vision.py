@@ -88,7 +88,7 @@ def features(
     groups = [pixels_NHWC] if pixels_NHWC.is_cuda else torch.split(pixels_NHWC, _CROPS_AT_ONCE)
     found = []
     for group_NHWC in groups:
-        patches_NPK = patchify(group_NHWC, config.enc_patch_size, dtype=dtype)
+        patches_NPK = patchify(group_NHWC, config.enc_patch_size, dtype=dtype, stepwise=config.normalise == "stepwise")
         # flat, because torch otherwise copies patches with separate rows
         x_NPD = linear(patches_NPK.flatten(0, 1), weights.patch_emb).view(*patches_NPK.shape[:2], -1) + weights.pos_emb
         rows = layer_norm_for(weights.blocks[0].attn.qkv, x_NPD, weights.blocks[0].ln1)

@@ -121,7 +121,7 @@ class Weights:
     def of(cls, tensors: Mapping[str, Tensor], config: ModelConfig) -> "Weights":
         """Arrange tensors by their names in the checkpoint; only the small ones of tau are copied, to lie together.
 
-        Raises `CheckpointError` naming a tensor that is missing, not known, of the wrong shape, or in float8 without
+        Raises `CheckpointError` naming a tensor that is missing, unknown, of the wrong shape, or in float8 without
         its scale.
         """
         check_shapes({name: tuple(tensor.shape) for name, tensor in tensors.items()}, config)

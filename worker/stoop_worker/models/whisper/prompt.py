@@ -51,7 +51,7 @@ def _window(media: tuple[Media, ...], config: WhisperConfig) -> Mel:
 def _check_language(task: Transcribe, vocabulary: Vocabulary) -> None:
     languages = vocabulary.languages
     if not languages and task.translate:
-        raise RequestInvalid("this model knows only English, and translates nothing", Refusal.UNSUPPORTED_SKILL)
+        raise RequestInvalid("this model knows only English, and cannot translate", Refusal.UNSUPPORTED_SKILL)
     known = languages or {ENGLISH: 0}
     if task.language is not None and task.language not in known:
         raise RequestInvalid(f"language {task.language!r} is unknown to this model: it knows {', '.join(known)}")

@@ -93,7 +93,7 @@ def words_of_segments(
 
 
 def _characters(ids: Sequence[int], tokenizer: Tokenizer) -> Iterator[Pieces]:
-    """Cut ids after every complete character; a character that never becomes complete is cut where it stands."""
+    """Cut ids after every complete character; a character that never becomes complete is cut at its place."""
     whole, offset, held = tokenizer.detokenize(ids), 0, []
     for token in ids:
         held.append(token)

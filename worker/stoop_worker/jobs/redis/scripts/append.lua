@@ -4,8 +4,8 @@
 --   logged ('1'), number of its first event, how many, the events.
 -- Returns for each delivery 1, or 0 when this worker does not own it (then nothing was written).
 
--- Returns what the hash says of the job's events, or nil if this worker does not own it. Nearly always the hash names this
--- very delivery as running, and then nothing else in it is looked at or written.
+-- Returns the fields of the hash about the job's events, or nil if this worker does not own the job. Nearly always the hash
+-- names this very delivery as running, and then no other field is read or written.
 local function events_of(key, attempt, entry, lane)
   local found = on_own('HMGET', key, 'state', 'worker', 'attempt', 'entry', 'seq', 'unlogged')
   if found[1] == 'running' and found[2] == worker and found[3] == attempt and found[4] == entry then

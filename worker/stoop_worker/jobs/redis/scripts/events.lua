@@ -1,11 +1,11 @@
--- Loaded before `append` and `settle`: how an event is logged and published.
+-- Loaded before `append` and `settle`: logs and publishes an event.
 -- ARGV after the prelude's: log_ttl (ms), log_length.
 local log_ttl, log_length = ARGV[4], ARGV[5]
 
--- Logs and publishes one event, once: a number already published belongs to a call whose reply was lost. `had` is what the
--- job's hash says: `seq`, which the caller writes back, and `unlogged`.
--- Only where `logged` is '1' there is a log. One that somebody else wrote to goes. A log with a hole would give the wrong
--- text, so from then on events are only published; the last one, which has the whole answer, is logged in any case, as if
+-- Logs and publishes one event, once: a number already published belongs to a call whose reply was lost. `had` has the
+-- fields of the job's hash; the caller writes its `seq` back.
+-- There is a log only if `logged` is '1'. A log that another program has written to is deleted. A log with a gap would give
+-- the wrong text, so later events are only published. The last one, which has the whole answer, is logged in any case, as if
 -- the log had expired before.
 local function publish_event(key, log, channel, seq, event, had, logged, is_last)
   if seq < (tonumber(had.seq) or 0) then return end

@@ -1,6 +1,6 @@
--- Gives the lease of one worker back in one partition.
+-- Gives up the lease of one worker in one partition.
 -- KEYS: its live key, the registry of workers, the workers in the quarantine, then the lanes' streams.
--- A consumer is removed only when it holds nothing: removing it would lose what it holds.
+-- A consumer is removed only if it holds nothing, because its entries would be lost with it.
 redis.call('DEL', KEYS[1])
 on_inner('HDEL', KEYS[2], worker)
 on_inner('ZREM', KEYS[3], worker)

@@ -1,4 +1,4 @@
--- Takes endings for Celery from the outbox: first those that dead workers had taken, then the unclaimed ones.
+-- Takes endings for Celery from the outbox: first those that dead workers held, then the unclaimed ones.
 -- KEYS: the outbox. ARGV after the prelude's: most, whether the reply of an earlier call was lost ('1'), and then the
 --   entries that this worker knows it holds.
 -- Returns for each ending: its entry, the ending, 1 if a dead worker may have delivered it.
@@ -25,7 +25,7 @@ local function take_from(name)
   end
 end
 
-on_inner('XLEN', stream) -- removes what is no stream
+on_inner('XLEN', stream) -- removes a key that is not a stream
 local made = redis.pcall('XGROUP', 'CREATE', stream, group, '0', 'MKSTREAM')
 if made.err and not made.err:find('BUSYGROUP', 1, true) then return made end
 for _, facts in ipairs(redis.call('XINFO', 'CONSUMERS', stream, group)) do

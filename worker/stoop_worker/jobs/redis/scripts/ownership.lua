@@ -1,8 +1,8 @@
--- Loaded before `append`, `settle` and `extend`: whether a delivery still belongs to this worker. It fences off late
--- writes: nothing is written for a delivery that another worker owns by now.
+-- Loaded before `append`, `settle` and `extend`: checks that a delivery still belongs to this worker. This fences off late
+-- writes: nothing is written for a delivery that another worker owns.
 
--- Returns 'owner'; 'done' when this very delivery has been settled; nil when the job is another's.
--- A job of which Redis knows nothing (it was emptied) has no other owner: its answer is still worth keeping.
+-- Returns 'owner'; 'done' if this very delivery has been settled; nil if another worker owns the job.
+-- A job that Redis does not know (because it was emptied) has no other owner, and its answer is worth keeping.
 local function ownership(had, attempt, entry)
   if not had.state then return 'owner' end
   if had.worker ~= worker or had.attempt and had.attempt ~= attempt or had.entry and had.entry ~= entry then return nil end

@@ -1,15 +1,15 @@
--- Loaded first by every script of the broker: whose call it is, and when; and where a job belongs.
--- ARGV begins with: stem, group, worker. What follows them is the script's own.
+-- Loaded first by every script of the broker: the caller, the time, and the functions that find a job's lane.
+-- ARGV begins with: stem, group, worker. The script's own arguments follow.
 local stem, group, worker = ARGV[1], ARGV[2], ARGV[3]
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local SMALL, ALONE = 'quarantine:small', 'quarantine:alone'
--- the number of counted crashes after which a job is not run again: once among others, once in a small batch, once alone
+-- the counted crashes after which a job does not run again: in a full batch, in a small batch, and alone
 local MOST_CRASHES = 3
--- the consumer that holds entries which were given back; no worker has this name
+-- the consumer of entries that were given back; no worker has this name
 local GIVEN_BACK = '-'
--- While a Cluster moves the slot to another node, a script would see some keys and not others. A look at two keys that
--- never exist fails then on both nodes, before anything is written: to the worker Redis is away until the slot has moved.
+-- While a Cluster moves the slot to another node, a script would see only some of the keys. Reading two keys that never
+-- exist then fails on both nodes, before anything is written. To the worker, Redis is away until the slot has moved.
 redis.call('EXISTS', stem .. 'live:/', stem .. 'live://')
 
 local TERMINAL = {completed = true, failed = true, cancelled = true, expired = true}
@@ -18,8 +18,8 @@ local function lives(name) return redis.call('EXISTS', stem .. 'live:' .. name) 
 
 local function count(what) redis.pcall('HINCRBY', stem .. 'totals', what, 1) end
 
--- Producers may write to what is shared. Such a key of the wrong type, or a stream that takes no entries any more, is
--- noted in `spoilt` and counts as empty, so that everything else goes on.
+-- Producers may write to shared keys. A shared key of the wrong type, or a stream that takes no more entries, is noted in
+-- `spoilt` and counts as empty, so that everything else goes on.
 local spoilt = {}
 local SPOILT = {'WRONGTYPE', 'exhausted', 'equal or smaller'}
 
@@ -31,7 +31,7 @@ local function is_spoilt(reply)
   return false
 end
 
--- Runs a command on a key that is shared; returns `instead` if the key is spoilt.
+-- Runs a command on a shared key; returns `instead` if the key is spoilt.
 local function on_shared(instead, command, key, ...)
   local reply = redis.pcall(command, key, ...)
   if is_spoilt(reply) then
@@ -54,8 +54,8 @@ local function remove(stream, entry)
   on_shared(0, 'XDEL', stream, entry)
 end
 
--- Runs a command on a key of one job, or on the bell. What somebody else wrote there is removed: one bad key must
--- not end a script that serves many jobs. Returns the reply, and whether the key was removed.
+-- Runs a command on a key of one job, or on the bell. A foreign value there is removed, because one bad key must not end
+-- a script that serves many jobs. Returns the reply, and whether the key was removed.
 local function on_own(command, key, ...)
   local reply = redis.pcall(command, key, ...)
   if type(reply) ~= 'table' or not reply.err then return reply, false end
@@ -63,8 +63,7 @@ local function on_own(command, key, ...)
   return redis.call(command, key, ...), is_spoilt(reply)
 end
 
--- Runs a command on a key that only workers and operators write. A key of the wrong type holds nothing of theirs, so it
--- is removed.
+-- Runs a command on a key that only workers and operators write. A key of the wrong type is foreign, so it is removed.
 local function on_inner(command, key, ...)
   local reply = redis.pcall(command, key, ...)
   if type(reply) ~= 'table' or not reply.err then return reply end
@@ -72,7 +71,7 @@ local function on_inner(command, key, ...)
   return redis.call(command, key, ...)
 end
 
--- What a field of a job's hash must look like; a number of more digits is none that a worker wrote.
+-- The patterns of the fields of a job's hash. No worker writes a longer number.
 local NUMBER, LANE = '^%d%d?%d?%d?%d?%d?%d?%d?%d?%d?%d?%d?%d?%d?%d?$', '^[%w._:-]+/?[%w._:-]*$'
 local LOOKS = {attempt = NUMBER, seq = NUMBER, queued_at = NUMBER, crashes = NUMBER, started_at = NUMBER,
   lane = LANE, home = LANE, entry = '^%d+%-%d+$', model = '^[%w._-]+$'}
@@ -95,8 +94,8 @@ local function look_up(key)
   return had
 end
 
--- The entry's fields with `id`, which it must carry where its own place in the stream no longer says it. Of an entry with
--- more fields than a script can pass on, the first are kept, and the job in any case.
+-- Returns the entry's fields with `id`, which a job must carry once its entry is a new one. If an entry has more fields
+-- than a script can pass on, the first ones and the job are kept.
 local MOST_FIELDS = 64
 local function with_id(fields, id)
   local copy, job = {'id', id}, nil
@@ -112,7 +111,7 @@ local function with_id(fields, id)
   return copy
 end
 
--- How many crashes count against a job: all but the first death of a whole worker, which has many causes.
+-- Returns how many crashes count against a job: all except the first death of a whole worker, which has many causes.
 local function counted_crashes(had)
   return tonumber(had.crashes or 0) - (had.spared and 1 or 0)
 end
@@ -120,15 +119,15 @@ end
 -- Names a lane of a model; nil stands for the lanes without one.
 local function of_model(model, lane) return model and model .. ':' .. lane or lane end
 
--- Which lane a job belongs to now. What ends without a run may wait anywhere; a suspect runs apart, in the quarantine of
--- the model whose lanes it was claimed from.
+-- Returns the lane that a job belongs to now. A job that ends without a run may wait anywhere. A suspect runs in the
+-- quarantine of the model whose lanes it was claimed from.
 local function lane_of(had)
   local crashes, home = counted_crashes(had), had.home or had.lane
   if had.cancel or crashes == 0 or crashes >= MOST_CRASHES then return home end
   return of_model(had.model, crashes == 1 and SMALL or ALONE)
 end
 
--- Whether a lane is one of the quarantine, of whatever model.
+-- Returns whether a lane belongs to the quarantine of any model.
 local function is_quarantine(lane)
   local name = ':' .. lane
   return name:sub(-#SMALL - 1) == ':' .. SMALL or name:sub(-#ALONE - 1) == ':' .. ALONE
@@ -159,12 +158,12 @@ local function put_somewhere(lane, model, fields)
   end
 end
 
--- A job that was cancelled is the next to be claimed, wherever it waits.
+-- Makes a cancelled job the next one to be claimed, wherever it waits.
 local function settle_soon(key, had)
   if had.cancel then on_shared(0, 'ZADD', stem .. 'cancelled', 0, key:sub(#stem + #'job:' + 1)) end
 end
 
--- Puts a job that has no entry now to where it belongs; returns whether any lane took it.
+-- Puts a job without an entry into its lane; returns whether any lane took it.
 local function requeue(key, had, fields)
   local entry, lane = put_somewhere(lane_of(had), had.model, fields)
   if not entry then return false end
@@ -173,8 +172,8 @@ local function requeue(key, had, fields)
   return true
 end
 
--- Puts a claimed job back to where it belongs now. If that is where it is, its entry stays, to be claimed before all that
--- came later: nothing can be put in front of a stream.
+-- Puts a claimed job back into its lane. If it is in that lane, its entry stays, and is claimed before all later ones: no
+-- entry can be added at the front of a stream.
 local function put_back(key, had, stream, entry, fields)
   if lane_of(had) == had.lane then
     on_shared(0, 'XCLAIM', stream, group, GIVEN_BACK, 0, entry, 'JUSTID')
@@ -186,7 +185,7 @@ local function put_back(key, had, stream, entry, fields)
   if requeue(key, had, fields) then remove(stream, entry) end
 end
 
--- The job's worker, or only its engine, died under it. `spare` says that this may not count, once.
+-- Records that the job's worker, or only its engine, died under it. With `spare`, the first such death does not count.
 local function crashed(key, had, spare)
   had.crashes = (tonumber(had.crashes) or 0) + 1
   redis.call('HSET', key, 'crashes', had.crashes, 'lost:' .. (had.attempt or 0), now .. ' ' .. (had.worker or ''))

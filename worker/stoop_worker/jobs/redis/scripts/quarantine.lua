@@ -1,12 +1,12 @@
--- Loaded before `take`: who runs quarantined jobs. As many workers turn to them as it takes to run all of them at once, but
--- never more than half of the model's that live, so that the lanes go on. Each is in a sorted set, until its turn is over.
+-- Loaded before `take`: chooses the workers that run quarantined jobs. As many take a turn as are needed to run all jobs at
+-- once, but at most half of the model's live workers, so that the lanes go on. A sorted set has each until its turn ends.
 local in_quarantine = stem .. 'turns' .. (model and ':' .. model or '')
 
 local function enter_quarantine(ends) on_inner('ZADD', in_quarantine, 'NX', ends, worker) end
 
 local function leave_quarantine() on_inner('ZREM', in_quarantine, worker) end
 
--- How many others have a turn; those that died are forgotten, and those whose turn takes too long.
+-- Returns how many other workers have a turn. Dead workers, and those whose turn took too long, lose it.
 local function others_in_quarantine()
   on_inner('ZREMRANGEBYSCORE', in_quarantine, '-inf', now)
   local others = 0
@@ -20,7 +20,7 @@ local function others_in_quarantine()
   return others
 end
 
--- Whether a worker that says this of itself serves the lanes of `model`, or those without a model.
+-- Returns whether the worker of this record serves the lanes of `model`, or those without a model.
 local function serves(record)
   local readable, facts = pcall(cjson.decode, record)
   if not readable or type(facts) ~= 'table' then facts = {} end
@@ -36,7 +36,7 @@ local function living()
   return count
 end
 
--- Whether one more worker is wanted, where that many could run all there is.
+-- Returns whether one more worker should take a turn; `wanted` workers could run all quarantined jobs.
 local function is_wanted(wanted)
   return others_in_quarantine() < math.min(wanted, math.max(1, math.ceil(living() / 2)))
 end

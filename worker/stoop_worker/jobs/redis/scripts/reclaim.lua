@@ -1,11 +1,11 @@
 -- Takes jobs away from workers whose lease has run out, at most `most` a call.
 -- KEYS: the lanes' streams. ARGV after those of the prelude and of `entries`: most.
--- Returns how many entries were handled; when that is `most` there may be more.
--- Only what dead workers hold is looked at, so the call costs nothing that grows with the depth of a lane or with what
--- the living hold. What is handled is theirs no more, so the next call goes on where this one stopped.
+-- Returns how many entries were handled; if that is `most`, there may be more.
+-- Only the entries of dead workers are read, so the cost does not grow with the depth of a lane or with the jobs of live
+-- workers. Handled entries no longer belong to a dead worker, so the next call continues where this one stopped.
 local most, handled = tonumber(ARGV[5]), 0
 
--- A stream of a lane, then those of its tenants.
+-- Returns the stream of a lane, then those of its tenants.
 local function parts(stream)
   local all = {stream}
   for _, tenant in ipairs(on_shared({}, 'ZRANGE', stem .. 'tenants:' .. stream:sub(#stem + #'jobs:' + 1), 0, -1)) do
@@ -14,7 +14,7 @@ local function parts(stream)
   return all
 end
 
--- Returns the workers that are dead and known to a stream's group.
+-- Returns the dead workers that a stream's group knows.
 local function dead_consumers(stream)
   local dead = {}
   local consumers = redis.pcall('XINFO', 'CONSUMERS', stream, group)
@@ -25,13 +25,13 @@ local function dead_consumers(stream)
   return dead
 end
 
--- Whether a worker runs this job now: this one, or another that is alive.
+-- Returns whether this worker, or another live one, runs this job now.
 local function is_run_by_a_living_worker(had)
   if had.state ~= 'running' or not had.worker or had.worker == GIVEN_BACK then return false end
   return had.worker == worker or lives(had.worker)
 end
 
--- The hash says who owns a job; the pending entry alone proves nothing.
+-- Takes one entry over. Only the hash shows who owns the job, not the pending entry.
 local function take_away(stream, entry)
   local lane = stream:sub(#stem + #'jobs:' + 1)
   local found = entry_at(stream, entry)
@@ -52,7 +52,7 @@ for _, lane in ipairs(KEYS) do
       local pending = handled < most and redis.call('XPENDING', stream, group, '-', '+', most - handled, name) or {}
       for _, held in ipairs(pending) do take_away(stream, held[1]) end
       handled = handled + #pending
-      -- removed only when it holds nothing: removing it would lose what it holds
+      -- only a consumer that holds nothing, because its entries would be lost with it
       if #redis.call('XPENDING', stream, group, '-', '+', 1, name) == 0 then
         redis.call('XGROUP', 'DELCONSUMER', stream, group, name)
       end

@@ -1,9 +1,9 @@
--- Asks for the end of a job that Celery calls revoked.
+-- Cancels a job that Celery has revoked.
 -- KEYS: the job's hash, the delayed jobs, the bell that wakes idle workers, the cancelled jobs that wait.
 -- ARGV: id, channel of the workers, message for them, flag_ttl (ms).
--- Returns the state the job was in, or false when Redis knows nothing of it: the flag waits for it, for a while.
--- A queued job is the next that a worker claims, to settle it; a delayed one becomes due at once for that; for a
--- running one the message goes out on the channel.
+-- Returns the state the job was in, or false if Redis does not know it: then the flag waits for the job, for a while.
+-- A queued job is the next that a worker claims, to settle it; a delayed one becomes due at once for that; for a running
+-- one the message is sent on the channel.
 local state = redis.call('HGET', KEYS[1], 'state')
 if state == 'completed' or state == 'failed' or state == 'cancelled' or state == 'expired' then return state end
 redis.call('HSET', KEYS[1], 'cancel', '1')

@@ -1,4 +1,5 @@
--- Ends many deliveries of one partition: answer stored, last event published, entry acknowledged, all or nothing for each.
+-- Ends many deliveries of one partition. For each, it stores the answer, publishes the last event and acknowledges the
+-- entry, or does nothing.
 -- KEYS: the dead letters, the delayed jobs, then for each delivery: lane, hash, log, result.
 -- ARGV after those of the prelude and of `events`: result_ttl (ms), the same for lanes that differ (a JSON object of their
 --   names, or nothing), then for each delivery: id, attempt, entry, channel, command ('end', 'dead', 'retry', 'release' or
@@ -12,10 +13,10 @@ local function copied(lane, entry, id)
   return found and with_id(found[2], id)
 end
 
--- Names the lane that a job was put into, whoever's part of it that was and wherever it ran.
+-- Names the lane that a job was submitted to, without its tenant, wherever it ran.
 local function home_of(had) return (had.home or had.lane):match('^[^/]+') end
 
--- Returns how long the result of a job is kept (ms): as its lane says, whichever model's that is.
+-- Returns how long the result of a job is kept (ms), by the lane, for all models alike.
 local function ttl_of(had)
   local home = home_of(had)
   return string.format('%d', lane_ttls[had.model and home:sub(#had.model + 2) or home] or result_ttl)
@@ -39,7 +40,7 @@ end
 
 local commands = {['end'] = finish}
 
--- A dead letter has all that an operator needs, and the entry as it came.
+-- Adds a dead letter: the unchanged entry, and the facts that an operator needs.
 function commands.dead(keys, job, had)
   local fields = copied(keys.lane, job.entry, job.id) or {'id', job.id}
   local facts = {'lane', home_of(had), 'attempt', job.attempt, 'crashes', had.crashes or 0, 'worker', worker, 'failure', job.extra,
@@ -50,7 +51,7 @@ function commands.dead(keys, job, had)
   return finish(keys, job, had)
 end
 
--- What is to run again cannot if its entry is gone, as when Redis was emptied: then nothing is done.
+-- Delays the next attempt. If the entry is gone, because Redis was emptied, the job cannot run again, and nothing is done.
 function commands.retry(keys, job, had)
   local fields = copied(keys.lane, job.entry, job.id)
   if not fields then return false end

@@ -1,16 +1,16 @@
--- Claims at most `permits` jobs of one model in one partition, from the first lane to the last, the last with a minimum
--- share; or jobs of the quarantine and nothing else.
+-- Claims at most `permits` jobs of one model in one partition: from the first lane to the last, with a minimum share for the
+-- last; or only jobs of the quarantine.
 -- KEYS: the lanes' streams in order, then those of the quarantine: small batch, alone.
 -- ARGV after those of the prelude and of `entries`: permits, share, whether the reply of an earlier take was lost ('1'),
---   what this worker holds ('idle': nothing, 'busy', or 'small': a small batch of the quarantine), whether the quarantine
---   comes before the lanes ('1') or only if there is nothing in them, the longest time in the quarantine (ms), the size of
---   a small batch, most jobs in flight of a tenant in a lane, most jobs to claim from all lanes behind the first, and then
+--   the jobs that this worker holds ('idle': none, 'busy', or 'small': a small batch of the quarantine), whether the
+--   quarantine comes before the lanes ('1') or only if they are empty, the longest time in the quarantine (ms), the size of
+--   a small batch, most jobs in flight of a tenant in a lane, most jobs to claim from all lanes after the first, and then
 --   the entries that this worker knows it holds, each as `lane entry`.
--- Returns {now, when the next delayed job is due (0: none), {from where on an entry of each stream is news, and one of the
---   bell}, {deliveries}, 1 if this worker must finish what it holds first, {keys that somebody has spoilt}}.
+-- Returns {now, when the next delayed job is due (0: none), {the last known entry of each stream, then of the bell},
+--   {deliveries}, 1 if this worker must finish its jobs first, {the spoilt keys}}.
 
--- A full Redis refuses a first write that may take memory, even if it does nothing: this key never exists. So nothing is
--- claimed then, and what is still to be stored is bounded by the jobs in flight.
+-- A full Redis refuses a first write that may take memory, even if it changes nothing: this key never exists. So nothing
+-- is claimed then, and only the jobs in flight still have results to store.
 redis.call('ZADD', stem .. 'live:/', 'XX', 0, '-')
 
 local permits, share, reply_lost, occupancy = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == '1', ARGV[8]
@@ -18,13 +18,13 @@ local quarantine_first, quarantine_ttl, batch, cap = ARGV[9] == '1', tonumber(AR
 local most_behind, NEVER = tonumber(ARGV[13]), '18446744073709551615-18446744073709551615'
 local lanes, small, alone, delayed = #KEYS - 2, #KEYS - 1, #KEYS, stem .. 'delayed'
 local found, quiet, closed, total = {}, {}, {}, 0
--- a time that lies further ahead is looked at again by then (ms)
+-- a later due time is checked again after this time (ms)
 local LONGEST_LOOK = 3600000
 local kept = {}
 
 local function name(stream) return stream:sub(#stem + #'jobs:' + 1) end
 
--- An entry claimed out of turn comes again in its turn, if that is in the same call.
+-- Keeps a delivery once: a cancelled job may be found again in its lane, in the same call.
 local function keep(lane, delivery)
   local key = delivery and delivery[1] .. ' ' .. delivery[2]
   if delivery and not kept[key] then
@@ -34,7 +34,8 @@ local function keep(lane, delivery)
   end
 end
 
--- Redis forgets a group with its stream; what was put there since is all there is, so the new group starts at 0.
+-- Claims entries that no worker has claimed. Redis forgets a group with its stream; every later entry is new, so the new
+-- group starts at 0.
 local function unclaimed(stream, most)
   local reply = redis.pcall('XREADGROUP', 'GROUP', group, worker, 'COUNT', most, 'STREAMS', stream, '>')
   if reply and reply.err then
@@ -49,7 +50,7 @@ local function unclaimed(stream, most)
   return reply and reply[1][2] or {}
 end
 
--- What was given back by whoever had claimed it: the oldest of a stream.
+-- Claims the entries that were given back, which are the oldest of a stream.
 local function given_back(stream, most)
   local pending = redis.pcall('XPENDING', stream, group, '-', '+', most, GIVEN_BACK)
   local entries = {}
@@ -65,8 +66,8 @@ local function given_back(stream, most)
   return entries
 end
 
--- Duplicates, and what was claimed out of its turn, free their permit, so read on; but not for long, that a lane full of
--- them blocks nobody.
+-- Claims from one stream. Duplicates, and jobs claimed out of turn, take no permit, so it reads on, but only up to a bound:
+-- a lane full of them must not block Redis.
 local function fill_from(lane, stream, most)
   local full, left = total + most, 4 * most + 64
   for _, entry in ipairs(given_back(stream, most)) do keep(lane, claim(name(stream), stream, entry[1], entry[2])) end
@@ -88,8 +89,8 @@ local function fill(lane, most)
   for _, one in ipairs(turns(stream, ring, most, cap)) do fill_from(lane, one.stream, one.count) end
 end
 
--- Jobs that were cancelled while they waited, however deep in a lane and be it paused; they do not run, so nothing of a
--- lane's order matters. In the quarantine they wait for their turn, as nothing may be claimed beside it.
+-- Claims jobs that were cancelled while they waited, at any depth, even in a paused lane. They do not run, so the order of
+-- the lane does not matter. In the quarantine they wait for their turn, because nothing may be claimed beside it.
 local function claim_cancelled()
   local popped = on_shared({}, 'ZPOPMIN', stem .. 'cancelled', permits - total)
   for i = 1, #popped, 2 do
@@ -99,7 +100,7 @@ local function claim_cancelled()
       local stream = stem .. 'jobs:' .. had.lane
       local entry = entry_at(stream, had.entry)
       if entry then
-        redis.pcall('XGROUP', 'CREATE', stream, group, '0') -- it is there, but for a lane that nobody has served yet
+        redis.pcall('XGROUP', 'CREATE', stream, group, '0') -- fails if it exists; only a lane that was never served has none
         redis.call('XCLAIM', stream, group, worker, 0, had.entry, 'FORCE', 'JUSTID')
         keep(1, claim(had.lane, stream, entry[1], entry[2]))
       end
@@ -107,7 +108,7 @@ local function claim_cancelled()
   end
 end
 
--- Returns the entry of a job that was delayed. Where that cannot be read the job is empty, which ends it as malformed.
+-- Returns the entry of a delayed job. If it cannot be read, the job is empty and will end as malformed.
 local function unparked(id, parked)
   local readable, fields = pcall(cmsgpack.unpack, parked)
   local whole = readable and type(fields) == 'table' and #fields >= 2 and #fields % 2 == 0
@@ -132,7 +133,7 @@ local function promote_due()
   end
 end
 
--- Claims whose reply never arrived: pending for this worker, which knows nothing of them.
+-- Finds claims whose reply never arrived: they are pending for this worker, which does not know them.
 local function find_again(lane, stream, held)
   local pending = redis.pcall('XPENDING', stream, group, '-', '+', 10000, worker)
   if pending.err then return end -- no group, so nothing is pending
@@ -163,7 +164,7 @@ local function find_all_again()
   end
 end
 
--- How many more may be claimed from a lane.
+-- Returns how many more jobs may be claimed from a lane.
 local function room(lane)
   if lane == 1 then return permits - total end
   return math.min(permits - total, most_behind - (total - #found[1]))
@@ -172,11 +173,11 @@ end
 local function fill_lanes()
   fill(lanes, math.min(share, room(lanes)))
   for lane = 1, lanes do fill(lane, room(lane)) end
-  -- nothing that comes there can be claimed before something ends
+  -- new jobs there cannot be claimed before another job ends
   for lane = 2, lanes do closed[lane] = room(lane) <= 0 and permits > total end
 end
 
--- Returns which part of the quarantine has jobs that nobody has claimed.
+-- Returns the part of the quarantine that has unclaimed jobs.
 local function quarantined()
   for _, lane in ipairs({small, alone}) do
     local length = on_shared(0, 'XLEN', KEYS[lane])
@@ -184,7 +185,7 @@ local function quarantined()
   end
 end
 
--- How many workers it takes to run the whole quarantine at once.
+-- Returns how many workers it takes to run the whole quarantine at once.
 local function workers_wanted()
   return math.ceil(on_shared(0, 'XLEN', KEYS[small]) / batch) + on_shared(0, 'XLEN', KEYS[alone])
 end
@@ -194,7 +195,7 @@ local function fill_from_quarantine(lane)
   fill_from(lane, KEYS[lane], lane == small and math.min(permits, batch) or 1)
 end
 
--- Returns whether this worker must finish what it holds before it claims more.
+-- Returns whether this worker must finish its jobs before it claims more.
 local function fill_all()
   if occupancy == 'small' then
     fill_from(small, KEYS[small], permits - total)
@@ -215,7 +216,8 @@ local function fill_all()
   return false
 end
 
--- From where on an entry is news: all that nobody has claimed or, of what may not be claimed now, all that comes.
+-- Returns the entry after which a worker looks for news: the last claimed one or, for a stream that may not be claimed from
+-- now, the last one.
 local function news(lane)
   if closed[lane] then return NEVER end
   if quiet[lane] then

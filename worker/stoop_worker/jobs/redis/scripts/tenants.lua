@@ -1,8 +1,9 @@
--- Loaded before `take`: what is claimed in a stream, and how many jobs each tenant of a lane gets now.
--- A lane's tenants are members of a sorted set, the one whose last turn is longest ago first; '' stands for the lane's
--- own stream, where the jobs without a tenant are.
+-- Loaded before `take`: counts the claimed jobs of a stream, and shares the claims of a lane among its tenants.
+-- A lane's tenants are members of a sorted set; the one whose last turn is longest ago comes first. '' stands for the lane's
+-- own stream, which has the jobs without a tenant.
 
--- A score that nothing can be added to is somebody else's, and would end the order of turns: then all turns begin anew.
+-- Returns the score of the last turn. A score too large to add to was written by another program, and would end the order of
+-- turns: then all tenants are numbered again.
 local function last_turn(ring)
   local last = tonumber(redis.call('ZREVRANGE', ring, 0, 0, 'WITHSCORES')[2] or 0)
   if last < 2 ^ 50 then return last end
@@ -11,7 +12,7 @@ local function last_turn(ring)
   return #tenants
 end
 
--- Not what was given back: that waits.
+-- Returns the number of claimed entries, without those that were given back: these wait.
 local function in_flight(stream)
   local pending = redis.pcall('XPENDING', stream, group)
   if pending.err then return 0 end
@@ -22,7 +23,7 @@ local function in_flight(stream)
   return claimed
 end
 
--- Returns who has jobs waiting that may run now, first in turn first; who has none goes to the end.
+-- Returns the tenants in order of their turns, each with the number of its jobs that may run now.
 local function in_turn(stream, ring, most, cap)
   local waiting = {}
   for _, tenant in ipairs(redis.call('ZRANGE', ring, 0, 2 * most + 8)) do
@@ -40,7 +41,7 @@ local function in_turn(stream, ring, most, cap)
   return waiting
 end
 
--- Shares `most` jobs out, one each and round after round.
+-- Shares out `most` jobs: one to each tenant, round after round.
 local function share_out(waiting, most)
   local given = true
   while given and most > 0 do
@@ -53,7 +54,7 @@ local function share_out(waiting, most)
   end
 end
 
--- Returns {stream, count} for each that has a turn now.
+-- Returns {stream, count} for each tenant that has a turn now.
 local function turns(stream, ring, most, cap)
   local last = last_turn(ring)
   redis.call('ZADD', ring, 'NX', last + 1, '')

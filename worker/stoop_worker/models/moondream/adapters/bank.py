@@ -62,7 +62,7 @@ def read_adapters(folder: Path, text: TextConfig, *, device: torch.device, dtype
     for path in sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES):
         try:
             whole[path.stem] = read_pairs(path, text)
-        except Exception as error:  # a damaged file raises what it likes, and spoils its own jobs alone
+        except Exception as error:  # a damaged file may raise anything, and must fail only its own jobs
             broken[path.stem] = str(error)
     loaded = {name: Loaded(number, key_of(pairs)) for number, (name, pairs) in enumerate(whole.items(), start=1)}
     lay = partial(_lay, list(whole.values()), device=device, dtype=dtype)

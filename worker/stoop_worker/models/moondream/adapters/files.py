@@ -46,7 +46,7 @@ def _read(path: Path) -> Mapping[str, Tensor]:
     loaded = load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
     loaded = loaded.get("lora_state_dict", loaded) if isinstance(loaded, dict) else loaded
     if not isinstance(loaded, Mapping) or not all(isinstance(tensor, Tensor) for tensor in loaded.values()):
-        raise ValueError("it is no flat dictionary of tensors")
+        raise ValueError("it is not a flat dictionary of tensors")
     return loaded
 
 
@@ -60,7 +60,8 @@ def _pairs(tensors: Mapping[str, Tensor], text: TextConfig) -> dict[Place, tuple
     for place in {place for place, _ in halves}:
         if (place, "a") not in halves or (place, "b") not in halves:
             raise ValueError(f"layer {place[0]}, {place[1]}: A or B is missing")
-        pairs[place] = _checked(place, halves[place, "a"], halves[place, "b"], text)
+        a, b = _checked(place, halves[place, "a"], halves[place, "b"], text)
+        pairs[place] = a, _scaled(place, b, text)
     if not pairs:
         raise ValueError("it has no tensors")
     for layer, name in pairs:
@@ -93,6 +94,13 @@ def _checked(place: Place, a: Tensor, b: Tensor, text: TextConfig) -> tuple[Tens
             f"layer {place[0]}, {place[1]}: shapes {tuple(a.shape)}, {tuple(b.shape)} do not fit the model"
         )
     return a, b
+
+
+def _scaled(place: Place, b: Tensor, text: TextConfig) -> Tensor:
+    """Return an adapter's second half with the model's scale for experts in it, so that no step multiplies by it."""
+    if text.moe is None or place[1] not in ("up", "down") or text.moe.adapter_scale == 1:
+        return b
+    return b * text.moe.adapter_scale
 
 
 def shape_at(place: Place, text: TextConfig) -> tuple[int, ...]:

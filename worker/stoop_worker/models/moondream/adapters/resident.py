@@ -86,7 +86,7 @@ class ResidentAdapters:
         try:
             pairs = read_pairs(path, self._text)
             self._check_place(pairs)
-        except Exception as error:  # a damaged file raises what it likes, and spoils its own jobs alone
+        except Exception as error:  # a damaged file may raise anything, and must fail only its own jobs
             raise RequestInvalid(f"the adapter {adapter!r} cannot be used: {error}") from error
         number = self._free_number()
         self._write(number, pairs)

@@ -1,7 +1,7 @@
 """Detect, point and gaze: x, y and, for a box, its size, object after object until the model ends. The rule is that of
 Moondream's reference: any token except the end of sequence means one more object, and its x is read from the same
 hidden state as that token. Always greedy. Moondream 3 applies this rule to the first object alone; then the coordinate
-id must be at least as likely as the end.
+id must be at least as likely as the end. `TokenizerConfig.stop_rule` chooses between these rules.
 """
 
 from collections.abc import Sequence
@@ -101,9 +101,8 @@ class SpatialSkill:
         return Advance(inputs=(coordinate_input(self._x),))
 
     def _ends(self, found: HeadValues) -> bool:
-        if self._ids.pair_stop and self._found:
-            return continues_by(found) < 0
-        return found.token == self._ids.eos_id
+        by_pair = self._ids.stop_rule == "pair" or (self._ids.stop_rule == "pair_after_first" and bool(self._found))
+        return continues_by(found) < 0 if by_pair else found.token == self._ids.eos_id
 
     def _take_y(self, found: HeadValues) -> Advance:
         self._y = coordinate_of(found)

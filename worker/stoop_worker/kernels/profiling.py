@@ -1,4 +1,7 @@
-"""Names for parts of a step in the traces of torch's profiler."""
+"""Names for parts of a step in the traces of torch's profiler, and in those of Nsight Systems as NVTX ranges.
+
+A captured graph has none inside: a replay launches all of its kernels at once.
+"""
 
 from contextlib import AbstractContextManager, nullcontext
 
