@@ -84,9 +84,9 @@ def _up(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], li
         env={**settings, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"},
         start_new_session=True,
     )
+    written: list[str] = []
     try:
         assert process.stderr is not None
-        written = []
         for line in process.stderr:
             written.append(line)
             if line.startswith("Ctrl-C"):
@@ -95,10 +95,12 @@ def _up(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], li
     finally:
         process.send_signal(signal.SIGINT)
         try:
-            process.communicate(timeout=SECONDS)
+            _, rest = process.communicate(timeout=SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.communicate()
+            _, rest = process.communicate()
+        # pytest shows this only if the test fails
+        print("".join(written), rest, *(log.read_text() for log in folder.glob("worker.log")), sep="\n")
 
 
 def _advice(written: list[str]) -> tuple[str, list[str]]:

@@ -51,6 +51,13 @@ def test_a_ready_file_that_a_crash_left_is_removed(tmp_path) -> None:
     assert not stale.exists()
 
 
+def test_the_ready_file_does_not_exist_for_a_moment_while_a_worker_starts(tmp_path) -> None:
+    ready, made = tmp_path / "ready", tmp_path / "made"
+    ready.symlink_to(made)  # whatever is written to the ready file stays here, even if the ready file is removed again
+    run("--model", str(tmp_path), "--device", "cpu", "--ready-file", str(ready), "--log-level", "error")
+    assert not made.exists()
+
+
 def test_gpus_that_cannot_be_are_refused_before_anything_is_started() -> None:
     result = run("--model", "m", "--gpus", "first")
     assert result.exit_code == 2

@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import os
+import tempfile
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -66,11 +67,16 @@ def _load_numpy() -> None:
 
 
 def _clear(ready_file: Path | None) -> None:
-    """Remove a crashed worker's ready file, and check that the file can be written before anything is loaded."""
+    """Remove a crashed worker's ready file, and check that its folder takes files before anything is loaded.
+
+    The check makes a file without a name, because a program that waits for the ready file takes it as a sign even if it
+    exists only for a moment.
+    """
     try:
         if ready_file is not None:
-            ready_file.touch()
-            ready_file.unlink()
+            ready_file.unlink(missing_ok=True)
+            with tempfile.TemporaryFile(dir=ready_file.parent):
+                pass
     except OSError as error:
         raise ConfigError(f"--ready-file (STOOP_READY_FILE): {error}") from error
 
