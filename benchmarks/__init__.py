@@ -10,6 +10,7 @@ queue/      the queue: throughput, latency, depth, Celery
 client.py   the settings of a client of the servers that a benchmark starts
 energy.py   a GPU's energy
 figures.py  sums up records, and writes figures with their machine
+gpu.py      runs the GPU's benchmarks one after another within a time
 instant_engine.py  an engine without a model, which answers at once
 instructions.py    counts the instructions of a process
 report.py   figures as tables and plots

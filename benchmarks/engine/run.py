@@ -2,11 +2,12 @@
 
     python -m benchmarks.engine.run direct --concurrency 1,4,16,64,256 --requests 400
     python -m benchmarks.engine.run direct --open-loop --rate 20 --rate-seconds 10
-    python -m benchmarks.engine.run decode --concurrency 1,64
+    python -m benchmarks.engine.run direct cot decode --concurrency 1,64
     python -m benchmarks.engine.run decode --concurrency 64 --adapters 8
 
-Nothing is timed unless the answers are right. The first `concurrency` requests warm each closed loop up. They are left
-out, like the requests in flight at its end. The last lines are a table; --out writes JSON.
+Several workloads share one engine, which saves its start. Nothing is timed unless the answers are right. The first
+`concurrency` requests warm each closed loop up. They are left out, like the requests in flight at its end. The last
+lines of each workload are a table; --out writes JSON.
 """
 
 import argparse
@@ -20,7 +21,7 @@ from benchmarks.energy import EnergyMeter
 from benchmarks.engine.bench import Bench, add_flags, photos_of
 from benchmarks.engine.decode_rate import DecodeRate, decode_lines, decode_rate
 from benchmarks.engine.engine_run import EngineRun, Record
-from benchmarks.engine.workloads import WORKLOADS, Ask
+from benchmarks.engine.workloads import WORKLOADS, Ask, Workload
 from benchmarks.figures import Figures, lines, machine, summarise, write_json
 
 __all__ = ["closed_loop", "fell_behind", "main"]
@@ -30,29 +31,41 @@ _MOST_RATES = 24
 _LONGER, _ANSWERED = 1.5, 0.95  # waits of the last quarter over the second one's; ends over arrivals
 _WARM_UP = 64
 _CHECKED = 6
+_DECODE = "decode"
 
 _Ask = TypeVar("_Ask")
 
 
-def main(argv: list[str] | None = None) -> dict[str, Any]:
-    """Measure and print; return the figures."""
+def main(argv: list[str] | None = None) -> list[dict[str, Any]]:
+    """Measure and print; return the figures of each workload."""
     arguments = _parser().parse_args(argv)
-    workload = WORKLOADS[arguments.workload]
+    workloads = [WORKLOADS[name] for name in arguments.workloads]
+    if arguments.out and len(workloads) > 1:
+        raise SystemExit("--out takes the figures of one workload: set OUT to a folder for those of several")
     loads = [int(load) for load in arguments.concurrency.split(",")]
     bench = Bench.of(arguments)
+    # no two workloads ask the same question, so a photo of one is not in the cache when the next begins
+    numbers = count()
+    return [_measured(bench, workload, numbers, loads) for workload in workloads]
+
+
+def _measured(bench: Bench, workload: Workload, numbers: Iterator[int], loads: list[int]) -> dict[str, Any]:
+    arguments = bench.arguments
+    first = next(numbers)
+    asked = range(first, first + _CHECKED + _needed(workload, loads, arguments))
     # with more photos than the cache holds, a repeated one is no longer in it
     most = bench.held_images + 2 * max(loads)
-    photos = photos_of(map(workload.ask, range(_needed(loads, arguments))), arguments.photos, most=most)
-    checked = bench.check(map(workload.ask, range(_CHECKED)), photos)
-    asks = bench.adapted(map(workload.ask, count(_CHECKED)))
+    photos = photos_of(map(workload.ask, asked), arguments.photos, most=most)
+    checked = bench.check(map(workload.ask, asked[:_CHECKED]), photos)
+    asks = bench.adapted(map(workload.ask, islice(numbers, _CHECKED - 1, None)))
     with bench.run(photos) as running:
-        found, table = _measure(running, asks, loads, arguments)
+        found, table = _measure(running, workload, asks, loads, arguments)
     if not workload.repeats and any(getattr(figures, "cached_requests", 0) for figures in found):
         raise SystemExit(
             f"{workload.name}: some photos were in the cache, so the times are not valid: use fewer --requests"
         )
     document = {
-        "kind": _kind(arguments),
+        "kind": _kind(workload, arguments),
         "workload": workload.name,
         "about": workload.about,
         **bench.settings,
@@ -62,13 +75,13 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     }
     write_json(document, arguments.out, arguments.label or f"run-{workload.name}-{document['kind']}")
     print(f"{workload.name}: {workload.about}. {arguments.model}, {arguments.dtype}, {document['machine']['device']}")
-    print("\n".join(table))
+    print("\n".join(table), flush=True)
     return document
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("workload", choices=WORKLOADS)
+    parser.add_argument("workloads", choices=WORKLOADS, nargs="+")
     parser.add_argument("--concurrency", default="1,4,16,64,256", help="requests in flight, one load after another")
     parser.add_argument("--requests", type=int, default=400, help="for each load; at least twice its concurrency")
     parser.add_argument("--open-loop", action="store_true", help="arrivals at random until the engine falls behind")
@@ -79,24 +92,24 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _kind(arguments: argparse.Namespace) -> str:
-    if arguments.workload == "decode":
+def _kind(workload: Workload, arguments: argparse.Namespace) -> str:
+    if workload.name == _DECODE:
         return "decode"
     return "open" if arguments.open_loop else "closed"
 
 
-def _needed(loads: list[int], arguments: argparse.Namespace) -> int:
+def _needed(workload: Workload, loads: list[int], arguments: argparse.Namespace) -> int:
     """Return the number of questions to prepare; a ramp may ask more, and then repeats photos."""
     closed = sum(max(arguments.requests, 2 * load) + 2 * load + 1 for load in loads)
-    return _CHECKED + 2 * min(max(loads), _WARM_UP) + (3 * sum(loads) if arguments.workload == "decode" else closed)
+    return 2 * min(max(loads), _WARM_UP) + (3 * sum(loads) if workload.name == _DECODE else closed)
 
 
 def _measure(
-    running: EngineRun[Ask], asks: Iterator[Ask], loads: list[int], arguments: argparse.Namespace
+    running: EngineRun[Ask], workload: Workload, asks: Iterator[Ask], loads: list[int], arguments: argparse.Namespace
 ) -> tuple[list[Figures] | list[DecodeRate], list[str]]:
     """Return the figures, and a table of them."""
     most = min(max(loads), _WARM_UP)
-    if arguments.workload == "decode":
+    if workload.name == _DECODE:
         running.together(list(islice(asks, most)))
         rates = [decode_rate(running, asks, load) for load in loads]
         return rates, decode_lines(rates)

@@ -13,7 +13,7 @@ from tests.benchmarks.conftest import Words
 
 @pytest.mark.parametrize("workload", ["direct", "mixed", "same-image"])
 def test_a_closed_loop_is_measured(workload: str, words: Words, tmp_path: Path) -> None:
-    document = run.main(words(workload, "--concurrency", "1,2", "--requests", "8"))
+    [document] = run.main(words(workload, "--concurrency", "1,2", "--requests", "8"))
     assert json.loads((tmp_path / "figures.json").read_text()) == document
     assert [figures["offered"] for figures in document["figures"]] == [1, 2]
     for figures in document["figures"]:
@@ -27,7 +27,7 @@ def test_a_closed_loop_is_measured(workload: str, words: Words, tmp_path: Path) 
 
 def test_an_open_loop_ends_when_the_engine_falls_behind(words: Words) -> None:
     load = ("--concurrency", "2", "--requests", "8")
-    document = run.main(words("same-image", *load, "--open-loop", "--rate", "500", "--rate-seconds", "0.2"))
+    [document] = run.main(words("same-image", *load, "--open-loop", "--rate", "500", "--rate-seconds", "0.2"))
     last = document["figures"][-1]
     assert last["open_loop"]
     assert last["left"] > 0
@@ -51,11 +51,23 @@ def test_no_time_is_reported_for_photos_that_were_cached(words: Words, monkeypat
 
 
 def test_decode_counts_steps_of_whole_batches(words: Words) -> None:
-    document = run.main(words("decode", "--concurrency", "1,2"))
+    [document] = run.main(words("decode", "--concurrency", "1,2"))
     one, two = document["figures"]
     assert (one["batch"], two["batch"]) == (1, 2)
     assert one["steps"] == 127  # of 128 tokens
     assert one["mean_context"] == pytest.approx(17 + 106 + 64, abs=2)
+
+
+def test_workloads_of_one_run_share_no_photo(words: Words, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OUT", str(tmp_path))
+    loads = words("direct", "cot", "--concurrency", "1", "--requests", "4")
+    found = run.main(loads[: loads.index("--out")])
+    assert [document["workload"] for document in found] == ["direct", "cot"]
+    for document in found:
+        assert [figures["cached_requests"] for figures in document["figures"]] == [0]
+        assert json.loads((tmp_path / f"run-{document['workload']}-closed.json").read_text()) == document
+    with pytest.raises(SystemExit, match="--out takes the figures of one workload"):
+        run.main(loads)
 
 
 def test_fields_of_the_engine_that_it_has_not_are_reported(words: Words) -> None:
