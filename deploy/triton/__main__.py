@@ -3,14 +3,14 @@
 from pathlib import Path
 from typing import Final
 
-from stoop.kserve.inputs import INPUTS, MODEL_NAME, OUTPUT, Input
+from stoop.gateway.kserve.inputs import INPUTS, MODEL_NAME, OUTPUT, Input
 
 __all__ = ["CONFIG", "config_text"]
 
 CONFIG: Final = Path(__file__).parent / "model_repository" / MODEL_NAME / "config.pbtxt"
 
 _HEAD: Final = f"""\
-# Written by `python -m deploy.triton` from producer/stoop/kserve/inputs.py.
+# Written by `python -m deploy.triton` from producer/stoop/gateway/kserve/inputs.py.
 name: "{MODEL_NAME}"
 backend: "python"
 # each job is one request: the workers make the batches

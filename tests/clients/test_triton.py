@@ -21,7 +21,7 @@ from stoop.config import ProducerConfig
 from stoop.demo.child_server import ChildServer
 from stoop.demo.embedded import EmbeddedS3, embedded_redis
 from stoop.demo.pictures import Picture
-from stoop.kserve.triton_model import TritonModel
+from stoop.gateway.kserve.triton_model import TritonModel
 from tests.audio.sounds import encoded, tone
 from tests.clients.environments import TRITON_CLIENT, TRITON_SERVER, install
 from tests.examples.conftest import ROOT, Town, new_town, telling_worker

@@ -16,8 +16,8 @@ from deploy.kubernetes.__main__ import ALERTS, as_resource
 from stoop.config import ProducerConfig
 from stoop.exporter.metrics import METRICS
 from stoop.exporter.options import ExporterOptions
+from stoop.gateway.kserve.inputs import MODEL_NAME
 from stoop.gateway.options import ServeOptions
-from stoop.kserve.inputs import MODEL_NAME
 from stoop_worker.config import WorkerConfig
 from tests.deploy.kustomization import Object, build, containers_of, key_of, pod_of
 from tests.deploy.test_compose import AWS_VARIABLES, COMPOSE, option_variables

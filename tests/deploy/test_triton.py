@@ -15,7 +15,7 @@ import pytest
 
 from deploy.triton.__main__ import CONFIG, config_text
 from stoop import AsyncClient
-from stoop.kserve.triton_model import TritonModel
+from stoop.gateway.kserve.triton_model import TritonModel
 from tests.producer.scripted import ScriptedTransport, answer
 
 FINAL = 1

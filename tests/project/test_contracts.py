@@ -12,7 +12,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("schemas", "producer", "worker")
-CIRCLES = "No circle in the worker, in any of its folders"
+CIRCLES = "No circle in any folder"
+GATEWAY = "The gateway's state knows no call, and a call knows no route"
 
 # For each contract: a module of the product, and an import that it must not have.
 PLANTED = [
@@ -106,6 +107,11 @@ PLANTED = [
         "producer/stoop/gateway/call.py",
         "from stoop.redis.transport import RedisTransport",
     ),
+    (CIRCLES, "producer/stoop/bulk/row.py", "import stoop.bulk.plan"),
+    (CIRCLES, "schemas/stoop_schemas/names.py", "import stoop_schemas.job"),
+    (GATEWAY, "producer/stoop/gateway/gateway.py", "import stoop.gateway.batch_run"),
+    (GATEWAY, "producer/stoop/gateway/admitted.py", "from stoop.gateway.call import Call"),
+    (GATEWAY, "producer/stoop/gateway/route.py", "import stoop.gateway.routes"),
     ("Only the gateway speaks HTTP to callers", "producer/stoop/config.py", "import starlette.requests"),
     ("Only the gateway's own folder for it speaks gRPC", "producer/stoop/gateway/app.py", "import grpc"),
     (

@@ -8,6 +8,7 @@ row.py        one row: an image and the question about it
 row_run.py    one row's run: row to job, job to queue, answer to line
 budget.py     the limit on failures
 output/       writes the lines, and an index of the finished rows
+summary.py    `summary.json`, and a table of failure causes with one example each
 arguments.py  `run.json`: a folder resumes only with the arguments that it began with
 plan.py       the estimate before a run: images, bytes, tokens and time
 vectors/      the shards of `stoop bulk-embed`: Parquet or .npy, in a folder or in S3

@@ -13,7 +13,6 @@ from rich.console import Console
 
 from stoop.bulk.output.archive import Archive
 from stoop.bulk.output.output_folder import SHARD_ROWS, Identity, opened
-from stoop.bulk.output.summary import Summary, write_summary
 from stoop.bulk.port import Client
 from stoop.bulk.progress import IMAGES, Unit, display_on
 from stoop.bulk.row import Ask, in_its_field
@@ -22,6 +21,7 @@ from stoop.bulk.sources import Source
 from stoop.bulk.sources.folder import Folder
 from stoop.bulk.sources.prefix import Prefix
 from stoop.bulk.sources.source import AUDIO_SUFFIXES
+from stoop.bulk.summary import Summary, write_summary
 from stoop.client.build_job import build_job
 from stoop.errors import ConfigError
 from stoop_schemas.skill import Skill

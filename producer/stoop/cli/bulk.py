@@ -14,7 +14,6 @@ from stoop.bulk.arguments import find_arguments
 from stoop.bulk.budget import Budget, read_budget
 from stoop.bulk.options import BulkOptions
 from stoop.bulk.output.output_folder import Identity
-from stoop.bulk.output.summary import Summary, print_summary, read_speed
 from stoop.bulk.plan import Plan, Speed, make_plan, print_plan, probe
 from stoop.bulk.progress import IMAGES, RECORDINGS, ROWS, Unit
 from stoop.bulk.row import in_its_field
@@ -23,6 +22,7 @@ from stoop.bulk.session import SessionPlan, check_ask, check_source, run_session
 from stoop.bulk.sources import Source, open_source
 from stoop.bulk.sources.each_value import EachValue
 from stoop.bulk.sources.source import AUDIO_SUFFIXES, SUFFIXES
+from stoop.bulk.summary import Summary, print_summary, read_speed
 from stoop.cli.exit_codes import FAILED, exit_on_error
 from stoop.cli.skill_options import with_options
 from stoop.client.async_client import AsyncClient

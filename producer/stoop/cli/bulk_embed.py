@@ -9,11 +9,11 @@ import typer
 
 from stoop.bulk.budget import read_budget
 from stoop.bulk.output.output_folder import Identity
-from stoop.bulk.output.summary import Summary, print_summary
 from stoop.bulk.progress import TEXTS
 from stoop.bulk.run import Limits
 from stoop.bulk.session import SessionPlan, check_source, run_session
 from stoop.bulk.sources.texts import GroupedTexts, open_texts
+from stoop.bulk.summary import Summary, print_summary
 from stoop.bulk.vectors.archive import FORMATS, VectorArchive
 from stoop.bulk.vectors.options import EmbedOptions, Format
 from stoop.bulk.vectors.places import open_place

@@ -1,11 +1,14 @@
 """The gateway: Moondream's and OpenAI's HTTP interface over the queue. Needs `pip install 'stoop[gateway]'`.
 
+The server runs the application, the application has the routes, a route answers a call, and the call has the state of
+the gateway, which knows none of them.
+
 server.py         runs the application under uvicorn
 app.py            the application: the table of routes under keys
 routes.py         the table of routes
 route.py          one row of it
 options.py        the options of `stoop serve`
-gateway.py        the state that all requests share: client, keys, models and the end
+gateway.py        the state that all calls share: client, keys, limits, models and the end
 admitted.py       a call in progress, whatever the protocol it came by
 call.py           one HTTP request in progress
 wait.py           a wait that ends when its caller leaves
@@ -43,10 +46,13 @@ file_routes.py    OpenAI's files
 batches.py        OpenAI's batches
 batch_run.py      runs batches
 batch_lines.py    the lines of a batch
-health.py         `/healthz` and `/readyz`
+health.py         `/healthz`, `/readyz` and `/metrics`
 openapi.py        the OpenAPI document
 documents.py      shows it, as JSON and as a page
+queue_watch.py    one look at the queue a second for all viewers
+dead_causes.py    dead letters grouped by cause, one look a second for all viewers
 pages/            the playground and the dashboard
+kserve/           KServe's tensors as requests and answers, for gRPC and for Triton
 grpc/             KServe's protocol by gRPC
 """
 

@@ -4,18 +4,18 @@ import re
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from functools import partial
+from typing import Any, Final, TypeVar
 
-from stoop.gateway.errors import ApiError
+from stoop.gateway.errors import ApiError, shutting_down
+from stoop.gateway.follower import Follower
+from stoop.gateway.gateway import Gateway
 from stoop.gateway.keys import ApiKey
 from stoop.gateway.wait import Wait
 from stoop_schemas.result import Result
 from stoop_schemas.traceparent import is_traceparent
 
-if TYPE_CHECKING:
-    from stoop.gateway.gateway import Gateway
-
-__all__ = ["AdmittedCall", "request_id_of", "shutting_down"]
+__all__ = ["AdmittedCall", "request_id_of"]
 
 _T = TypeVar("_T")
 
@@ -25,7 +25,7 @@ _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 class AdmittedCall(ABC):
     """An admitted call. `headers` go with the answer, whatever it is."""
 
-    gateway: "Gateway"
+    gateway: Gateway
     key: ApiKey
     headers: dict[str, str]
 
@@ -81,6 +81,23 @@ class AdmittedCall(ABC):
         given = own or self.header("traceparent")
         return given if own or is_traceparent(given) else None
 
+    async def count(self) -> None:
+        """Count the call for the limits of its key; raise an `ApiError` (429) if the key has reached one."""
+        counted = await self.gateway.limits.count(self.key)
+        if counted is None:
+            return
+        self.headers.update(counted.headers)
+        if counted.wait > 0:
+            message = f"this API key has reached a limit: try again in {counted.wait:.1f} s"
+            raise ApiError(429, "rate_limit_exceeded", message, retry_after=counted.wait)
+        self.closes(lambda: self.gateway.limits.end(counted, self.state.tokens))
+
+    def follow(self, job_id: str, **how: Any) -> Follower:
+        """Follow a job until the call's answer has ended; `how` are further arguments of `Follower`."""
+        follower = self.gateway.follow(job_id, **how)
+        self.closes(partial(self.gateway.leave, follower))
+        return follower
+
     async def unless_left(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Return what `work` returns. Cancel it when the caller leaves first, or when the gateway must close.
 
@@ -96,11 +113,6 @@ class AdmittedCall(ABC):
             return await wait.run(work)
         finally:
             waits.discard(wait)
-
-
-def shutting_down() -> ApiError:
-    """Return the error for a caller whose answer would come after the shutdown."""
-    return ApiError(503, "server_shutting_down", "the gateway is shutting down: ask again")
 
 
 def request_id_of(given: str | None) -> str:

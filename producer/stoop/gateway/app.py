@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from stoop.errors import StoopError
 from stoop.gateway.access_log import AccessLog
+from stoop.gateway.batch_run import running_batches
 from stoop.gateway.call import Call
 from stoop.gateway.errors import ApiError, from_stoop
 from stoop.gateway.gateway import Gateway
@@ -45,7 +46,7 @@ def make_app(gateway: Gateway) -> AccessLog:
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         with exporting_spans(gateway.spans):
-            async with gateway.running(), _other_protocols(gateway):
+            async with gateway.running(), running_batches(gateway), _other_protocols(gateway):
                 yield
 
     # one for each path, so that the answer to a wrong method names all of the path's methods
@@ -102,7 +103,7 @@ class _Endpoint:
             if key is OPEN:
                 refuse_other_pages(request.method, request.headers, gateway.options)
             call.note(key=key.id, tenant=key.tenant)
-            await gateway.limits.take(call)
+            await call.count()
         return await route.run(call)
 
 

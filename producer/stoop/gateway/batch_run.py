@@ -11,8 +11,8 @@ import itertools
 import secrets
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import IO, TYPE_CHECKING, Any, Final
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from typing import IO, Any, Final
 
 import msgspec
 import structlog
@@ -22,15 +22,12 @@ from stoop.gateway.batch_lines import BatchLine, read_line
 from stoop.gateway.batches import BatchState, batch_folder, load_state, save_state, with_batch
 from stoop.gateway.errors import ApiError
 from stoop.gateway.files import file_key
+from stoop.gateway.gateway import Gateway
 from stoop.gateway.limits import BatchLock
-from stoop.redis.open_batches import BatchPlace, OpenBatches
 from stoop_schemas.job import Job
 from stoop_schemas.result import Result
 
-if TYPE_CHECKING:
-    from stoop.gateway.gateway import Gateway
-
-__all__ = ["BatchRunner"]
+__all__ = ["running_batches"]
 
 _log: Any = structlog.get_logger()
 
@@ -39,26 +36,32 @@ _MOST_LINES: Final = 50_000
 _LOOK_SECONDS: Final = 3.0
 
 
-class BatchRunner:
+@contextlib.asynccontextmanager
+async def running_batches(gateway: Gateway) -> AsyncGenerator[None, None]:
+    """Run batches inside the `with`. A gateway without a bucket has no files, and so no batches."""
+    config = gateway.client.config
+    if not config.bucket:
+        yield
+        return
+    lock = BatchLock(config.redis_url.get_secret_value())
+    running = asyncio.create_task(_BatchRunner(gateway, lock).serve())
+    try:
+        yield
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await lock.aclose()
+
+
+class _BatchRunner:
     """Runs the open batches of every tenant, one at a time, until it is cancelled."""
 
-    def __init__(self, gateway: "Gateway", lock: BatchLock, open_batches: OpenBatches) -> None:
+    def __init__(self, gateway: Gateway, lock: BatchLock) -> None:
         self._gateway = gateway
         self._lock = lock
-        self._open = open_batches
+        self._open = gateway.open_batches
         self._name = secrets.token_hex(8)
-        self._news = asyncio.Event()
         self._problems: dict[str, str] = {}
-
-    async def begin(self, batch_id: str, tenant: str | None) -> None:
-        """Run a batch that is stored, or go on with it. Raises `QueueUnavailable`."""
-        await self._open.add(batch_id, BatchPlace(self._gateway.store.bucket, tenant))
-        self._news.set()
-
-    async def aclose(self) -> None:
-        """Disconnect."""
-        await self._lock.aclose()
-        await self._open.close()
 
     async def serve(self) -> None:
         """Run batches whenever there are some; an error is logged, and the next round tries again."""
@@ -67,10 +70,10 @@ class BatchRunner:
                 await self._look()
             except (StoopError, msgspec.DecodeError) as error:
                 _log.warning("batches", trouble=type(error).__name__, problem=str(error))
-            self._news.clear()
+            self._gateway.new_batch.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_SECONDS):
-                    await self._news.wait()
+                    await self._gateway.new_batch.wait()
 
     async def _look(self) -> None:
         for batch_id, place in (await self._open.list()).items():

@@ -22,6 +22,7 @@ from stoop.gateway.errors import ApiError
 from stoop.gateway.file_routes import page_size
 from stoop.gateway.files import ObjectFolder, file_key, new_name, owner_folder
 from stoop.gateway.keys import ApiKey
+from stoop.redis.open_batches import BatchPlace
 
 __all__ = [
     "ENDPOINTS",
@@ -172,13 +173,20 @@ async def create_batch(call: Call) -> Response:
     state = BatchState(batch=batch, key=msgspec.structs.replace(call.key, sha256="0" * 64))
     await save_state(store, state)
     try:
-        await call.gateway.batches.begin(batch.id, call.key.tenant)
+        await _begin(call, batch.id)
     except StoopError:
         # no gateway would ever run it
         await store.delete(f"{batch_folder(call.key.tenant, batch.id)}state.json")
         raise
     call.note(batch=batch.id)
     return json_response(call, batch)
+
+
+async def _begin(call: Call, batch_id: str) -> None:
+    """Let a gateway run a batch that is stored, or continue it. Raises `QueueUnavailable`."""
+    place = BatchPlace(call.gateway.store.bucket, call.key.tenant)
+    await call.gateway.open_batches.add(batch_id, place)
+    call.gateway.new_batch.set()
 
 
 async def show_batch(call: Call) -> Response:
@@ -194,7 +202,7 @@ async def cancel_batch(call: Call) -> Response:
     if state.batch.is_open:
         await store.put(f"{batch_folder(tenant, batch_id)}cancel", str(int(time.time())).encode())
         # Redis may have lost it
-        await call.gateway.batches.begin(batch_id, tenant)
+        await _begin(call, batch_id)
     return await show_batch(call)
 
 

@@ -1,15 +1,13 @@
 """One HTTP request in progress: its caller, its body, and the headers of its answer."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from starlette.requests import Request
 
 from stoop.gateway.admitted import AdmittedCall
+from stoop.gateway.gateway import Gateway
 from stoop.gateway.keys import ApiKey, Scope
-
-if TYPE_CHECKING:
-    from stoop.gateway.gateway import Gateway
 
 __all__ = ["Call"]
 
@@ -18,7 +16,7 @@ __all__ = ["Call"]
 class Call(AdmittedCall):
     """An admitted request."""
 
-    gateway: "Gateway"
+    gateway: Gateway
     request: Request
     key: ApiKey
     headers: dict[str, str] = field(default_factory=dict)

@@ -32,7 +32,7 @@ from stoop.errors import (
 )
 from stoop_schemas.failure import Failure, FailureCode
 
-__all__ = ["ApiError", "from_stoop"]
+__all__ = ["ApiError", "from_stoop", "shutting_down"]
 
 _TYPES: Final[Mapping[int, str]] = {
     401: "authentication_error",
@@ -126,6 +126,11 @@ class ApiError(Exception):
         if self.job_id is not None:
             headers["x-stoop-job-id"] = self.job_id
         return headers
+
+
+def shutting_down() -> ApiError:
+    """Return the error for a caller whose answer would come after the shutdown."""
+    return ApiError(503, "server_shutting_down", "the gateway is shutting down: ask again")
 
 
 def from_stoop(error: StoopError, job_id: str | None = None) -> ApiError:

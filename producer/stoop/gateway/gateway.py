@@ -1,4 +1,4 @@
-"""The state that all requests of one gateway share: its client, its keys and models, and its end."""
+"""The state that all calls of one gateway share. It knows no call and no route: those import it."""
 
 import asyncio
 import contextlib
@@ -8,18 +8,16 @@ from typing import Any, Final
 from stoop.client.async_client import AsyncClient
 from stoop.config import ProducerConfig
 from stoop.errors import ConfigError, StoopError
-from stoop.gateway.admitted import AdmittedCall, shutting_down
-from stoop.gateway.batch_run import BatchRunner
-from stoop.gateway.errors import ApiError
+from stoop.gateway.dead_causes import CauseWatch
+from stoop.gateway.errors import ApiError, shutting_down
 from stoop.gateway.files import ObjectFolder
 from stoop.gateway.follower import Follower
 from stoop.gateway.keys import OPEN, ApiKey, KeyRing, Scope
-from stoop.gateway.limits import BatchLock, RequestLimits
+from stoop.gateway.limits import RequestLimits
 from stoop.gateway.metrics import HttpMetrics
 from stoop.gateway.models import Models
 from stoop.gateway.options import ServeOptions
-from stoop.gateway.pages.causes import CauseWatch
-from stoop.gateway.pages.watch import QueueWatch
+from stoop.gateway.queue_watch import QueueWatch
 from stoop.gateway.traces import RequestSpans
 from stoop.gateway.wait import Wait
 from stoop.operator.port import Operator
@@ -48,7 +46,8 @@ class Gateway:
         url = config.redis_url.get_secret_value()
         self.limits = RequestLimits(RedisLimiter(url))
         self.store = ObjectFolder(config)
-        self.batches = BatchRunner(self, BatchLock(url), OpenBatches(url))
+        self.open_batches = OpenBatches(url)
+        self.new_batch = asyncio.Event()
         self.models = Models(self.client, options.alias_table)
         self.operator: Operator = RedisOperator(url)
         self.watch = QueueWatch(self.operator, config.lanes)
@@ -66,18 +65,13 @@ class Gateway:
     async def running(self) -> AsyncGenerator[None, None]:
         """Serve inside the `with`, on its event loop."""
         self.closing = asyncio.get_running_loop().create_future()
-        # without a bucket there are no files, and so no batches
-        running = [asyncio.create_task(self.batches.serve())] if self.client.config.bucket else []
         try:
             yield
         finally:
             self.close()
-            for task in running:
-                task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
-            await self.batches.aclose()
             await asyncio.gather(*self._cleaning, return_exceptions=True)
             await self.limits.aclose()
+            await self.open_batches.close()
             self.watch.close()
             await self.operator.close()
             await self.client.aclose()
@@ -116,20 +110,20 @@ class Gateway:
             raise ApiError(403, "missing_scope", f"this API key lacks the scope {scope}")
         return key
 
-    def follow(self, call: AdmittedCall, job_id: str, **how: Any) -> Follower:
-        """Follow a job until the call's answer has ended; `how` are further arguments of `Follower`."""
+    def follow(self, job_id: str, **how: Any) -> Follower:
+        """Follow a job until `leave` or `close`; `how` are further arguments of `Follower`."""
         follower = Follower(self.client, job_id, **how)
         self._followers.add(follower)
-        call.closes(lambda: self._leave(follower))
         return follower
+
+    def leave(self, follower: Follower) -> None:
+        """Stop following a job."""
+        self._followers.discard(follower)
+        self._clean(follower.close())
 
     def cancel(self, job_id: str) -> None:
         """Cancel a job whose caller has left, in a task of its own, since the caller's is cancelled."""
         self._clean(asyncio.create_task(self._cancel(job_id)))
-
-    def _leave(self, follower: Follower) -> None:
-        self._followers.discard(follower)
-        self._clean(follower.close())
 
     async def _cancel(self, job_id: str) -> None:
         with contextlib.suppress(StoopError):

@@ -1,19 +1,18 @@
-"""The gateway's own health: alive with Redis, ready for requests."""
+"""What probes and Prometheus ask for: whether Redis answers, whether requests are welcome, and the metrics."""
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import Response
 
 from stoop.errors import StoopError
 from stoop.gateway.answer import json_response
 from stoop.gateway.call import Call
 from stoop.gateway.errors import ApiError
+from stoop.gateway.gateway import Gateway
 
-if TYPE_CHECKING:
-    from stoop.gateway.gateway import Gateway
-
-__all__ = ["healthz", "living_workers", "readyz"]
+__all__ = ["healthz", "living_workers", "readyz", "show_metrics"]
 
 _SECONDS: Final = 2.0
 
@@ -33,7 +32,13 @@ async def readyz(call: Call) -> Response:
     return await healthz(call)
 
 
-async def living_workers(gateway: "Gateway") -> int:
+async def show_metrics(call: Call) -> Response:
+    """Answer `GET /metrics`."""
+    written = generate_latest(call.gateway.metrics.registry)
+    return Response(written, headers={**call.headers, "content-type": CONTENT_TYPE_LATEST})
+
+
+async def living_workers(gateway: Gateway) -> int:
     """Return the number of living workers; raise an `ApiError` (503) if Redis does not answer."""
     try:
         async with asyncio.timeout(_SECONDS):

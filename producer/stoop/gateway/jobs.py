@@ -129,7 +129,7 @@ async def job_events(call: Call) -> Response:
         if last is not None and 0 <= last <= after:
             return Response(status_code=204, headers=call.headers)
     job_id = call.request.path_params["id"]
-    follower = call.gateway.follow(call, job_id, after=after)
+    follower = call.follow(job_id, after=after)
     return event_stream(call, _events(call, follower))
 
 

@@ -6,15 +6,33 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import Coroutine
+from dataclasses import dataclass
 from typing import Any
 
 from stoop.errors import StoopError
-from stoop.gateway.admitted import AdmittedCall
-from stoop.gateway.errors import ApiError
 from stoop.gateway.keys import ApiKey
 from stoop.redis.limiter import Limits, Rate, RedisLimiter, Taken
 
-__all__ = ["BatchLock", "RequestLimits", "limits_of"]
+__all__ = ["BatchLock", "CountedRequest", "RequestLimits", "limits_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class CountedRequest:
+    """A request that was counted, or was refused if its caller must `wait` some seconds first."""
+
+    limits: Limits
+    name: str
+    taken: Taken
+
+    @property
+    def wait(self) -> float:
+        """The seconds after which the caller may ask again; 0 if the request may go on."""
+        return self.taken.wait
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The remaining allowance, for the answer."""
+        return _headers(self.limits, self.taken)
 
 
 class RequestLimits:
@@ -24,29 +42,25 @@ class RequestLimits:
         self._limiter = limiter
         self._ending: set[asyncio.Task[None]] = set()
 
-    async def take(self, call: AdmittedCall) -> None:
-        """Count the request; raise an `ApiError` (429) if its key has reached a limit."""
-        limits = limits_of(call.key)
+    async def count(self, key: ApiKey) -> CountedRequest | None:
+        """Count a request of the key; return None if the key has no limits. Raises `QueueUnavailable`."""
+        limits = limits_of(key)
         if limits is None:
-            return
+            return None
         name = secrets.token_hex(8)
-        taken = await self._limiter.take(limits, name)
-        call.headers.update(_headers(limits, taken))
-        if taken.wait > 0:
-            message = f"this API key has reached a limit: try again in {taken.wait:.1f} s"
-            raise ApiError(429, "rate_limit_exceeded", message, retry_after=taken.wait)
-        if limits.concurrent or limits.tokens:
-            call.closes(lambda: self._start(self._limiter.end(limits, name, call.state.tokens)))
+        return CountedRequest(limits, name, await self._limiter.take(limits, name))
+
+    def end(self, request: CountedRequest, tokens: int) -> None:
+        """Count the tokens of a request that has ended, in a task of its own."""
+        if request.limits.concurrent or request.limits.tokens:
+            task = asyncio.create_task(_quietly(self._limiter.end(request.limits, request.name, tokens)))
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
 
     async def aclose(self) -> None:
         """Finish counting, and disconnect."""
         await asyncio.gather(*self._ending)
         await self._limiter.close()
-
-    def _start(self, ending: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(_quietly(ending))
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
 
 
 class BatchLock:

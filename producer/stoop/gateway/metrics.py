@@ -1,15 +1,12 @@
-"""Every metric of the gateway, for Prometheus: requests by route and status, and how long their callers wait."""
+"""The metrics of HTTP, for Prometheus: requests by route and status, and how long their callers wait."""
 
 import functools
 from importlib.metadata import version
 from typing import Final
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from starlette.responses import Response
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from stoop.gateway.call import Call
-
-__all__ = ["HttpMetrics", "show_metrics"]
+__all__ = ["HttpMetrics"]
 
 _SECONDS: Final = (0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900)
 _UNKNOWN: Final = "unknown"
@@ -70,12 +67,6 @@ class HttpMetrics:
 
     def _histogram(self, name: str, text: str) -> Histogram:
         return Histogram(name, text, ("route",), buckets=_SECONDS, registry=self.registry)
-
-
-async def show_metrics(call: Call) -> Response:
-    """Answer `GET /metrics`."""
-    written = generate_latest(call.gateway.metrics.registry)
-    return Response(written, headers={**call.headers, "content-type": CONTENT_TYPE_LATEST})
 
 
 def _label(route: object) -> str:

@@ -20,7 +20,6 @@ from stoop.gateway import (
 from stoop.gateway.documents import show_docs, show_openapi
 from stoop.gateway.files import FileObject
 from stoop.gateway.keys import Scope
-from stoop.gateway.metrics import show_metrics
 from stoop.gateway.pages.page_routes import PAGE_ROUTES
 from stoop.gateway.route import Route
 from stoop_schemas.skill import Skill
@@ -201,7 +200,7 @@ _ABOUT: Final = (
     Route(
         method="GET",
         path="/metrics",
-        run=show_metrics,
+        run=health.show_metrics,
         summary="Show the gateway's metrics to Prometheus.",
         tag="About",
         scope=Scope.METRICS,

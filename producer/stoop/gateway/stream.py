@@ -50,7 +50,7 @@ async def stream_job(call: Call, job: Job, frames: Frames) -> Response:
         return accepted(call, await submit(call, job))
     job_id = await call.unless_left(submit(call, job))
     seconds = call.gateway.client.config.timeout_seconds
-    pieces = Pieces(call.gateway.follow(call, job_id, timeout=seconds, cancels=not call.keeps_job))
+    pieces = Pieces(call.follow(job_id, timeout=seconds, cancels=not call.keeps_job))
     first = asyncio.create_task(pieces.next())
     call.closes(first.cancel)
     held = asyncio.wait({first}, timeout=call.gateway.options.hold_seconds)

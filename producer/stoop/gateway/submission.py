@@ -1,7 +1,7 @@
 """Turns a request into a job in its lane: the key sets the tenant and limits lane and model, headers set the rest."""
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from starlette.responses import Response
@@ -10,14 +10,12 @@ from stoop.gateway.admitted import AdmittedCall
 from stoop.gateway.ask import Ask
 from stoop.gateway.call import Call
 from stoop.gateway.errors import ApiError
+from stoop.gateway.gateway import Gateway
 from stoop.gateway.job_ids import new_job_id
 from stoop.gateway.keys import ApiKey
 from stoop.gateway.models import check_model, split_adapter
 from stoop_schemas.job import Job
 from stoop_schemas.names import model_lane
-
-if TYPE_CHECKING:
-    from stoop.gateway.gateway import Gateway
 
 __all__ = ["accepted", "job_of", "note_job", "prepare", "submit"]
 
@@ -28,7 +26,7 @@ async def prepare(call: AdmittedCall, ask: Ask) -> Job:
     return await job_of(call.gateway, call.key, ask, id=new_job_id(call.key.tenant), **headers)
 
 
-async def job_of(gateway: "Gateway", key: ApiKey, ask: Ask, **fields: Any) -> Job:
+async def job_of(gateway: Gateway, key: ApiKey, ask: Ask, **fields: Any) -> Job:
     """Return the checked job of a key, with further fields of `Job`. Raises `StoopError` or `ApiError`."""
     model = await gateway.models.resolve(ask.model)
     check_model(key, model)

@@ -13,7 +13,7 @@ from grpc.aio import insecure_channel
 
 from stoop.gateway.grpc.messages import GRPC_NAME, message_class
 from stoop.gateway.grpc.rpcs import RPCS, STREAM
-from stoop.kserve.inputs import INPUTS
+from stoop.gateway.kserve.inputs import INPUTS
 from tests.examples.conftest import Town
 from tests.gateway.conftest import GRPC, SECONDS, Begin
 from tests.gateway.test_keys import keys

@@ -74,29 +74,6 @@ async def test_a_connection_that_redis_py_closed_under_a_call_is_an_outage(
     await client.close()
 
 
-async def test_a_command_does_not_wait_for_one_that_blocks(redis_url: str) -> None:
-    client = RedisClient(redis_url, timeout=10.0)
-    blocked = asyncio.create_task(client.call("XREAD", "BLOCK", 0, "STREAMS", "news", "0"))
-    await client.call("PING")
-    await client.call("XADD", "news", "1-1", "field", b"value")
-    assert await blocked == [[b"news", [(b"1-1", {b"field": b"value"})]]]
-    await client.close()
-
-
-async def test_a_connection_that_the_server_has_closed_is_replaced_unseen(redis_url: str) -> None:
-    client, other = RedisClient(redis_url, timeout=10.0), RedisClient(redis_url, timeout=10.0)
-    first = await client.call("CLIENT", "ID")
-    await other.call("CLIENT", "KILL", "ID", first)
-    assert client._connections is not None
-    (idle,) = client._connections._idle
-    async with asyncio.timeout(10.0):
-        while not await idle.can_read():
-            await asyncio.sleep(0)
-    assert await client.call("CLIENT", "ID") != first
-    await client.close()
-    await other.close()
-
-
 async def test_a_server_that_does_not_answer_is_an_outage() -> None:
     asked = asyncio.Event()
 

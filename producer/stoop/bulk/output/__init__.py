@@ -5,7 +5,6 @@ line.py           one line: an answer in `results-*.jsonl`, or a failure in `err
 index.py          the index of finished rows, an SQLite file
 archive.py        the port to the place of full shards, if they do not stay here
 recovery.py       reopens a folder: cuts off torn lines and brings the index up to date
-summary.py        `summary.json`, and a table of failure causes with one example each
 """
 
 __all__: list[str] = []

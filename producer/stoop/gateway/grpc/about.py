@@ -8,7 +8,7 @@ from stoop.gateway.grpc.messages import DATATYPES, message_class
 from stoop.gateway.grpc.model_names import VERSION, allowed_models
 from stoop.gateway.grpc.rpc_call import RpcCall
 from stoop.gateway.health import living_workers
-from stoop.kserve.inputs import INPUTS, OUTPUT
+from stoop.gateway.kserve.inputs import INPUTS, OUTPUT
 
 __all__ = [
     "list_models",

@@ -17,20 +17,19 @@ from stoop.errors import StoopError
 from stoop.gateway.access_log import place_of
 from stoop.gateway.admitted import request_id_of
 from stoop.gateway.errors import ApiError, from_stoop
+from stoop.gateway.gateway import Gateway
 from stoop.gateway.grpc.messages import GRPC_NAME
 from stoop.gateway.grpc.metrics import GrpcMetrics
 from stoop.gateway.grpc.rpc import Rpc
 from stoop.gateway.grpc.rpc_call import CallState, RpcCall
 from stoop.gateway.keys import OPEN, secret_of
+from stoop.gateway.kserve.codes import codes_of
 from stoop.gateway.traces import name_job
 from stoop.gateway.wait import CallerLeft
-from stoop.kserve.codes import codes_of
 from stoop_schemas.tracing import mark_failed
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
-
-    from stoop.gateway.gateway import Gateway
 
 __all__ = ["Calls", "Ended"]
 
@@ -57,7 +56,7 @@ class Ended:
 class Calls:
     """Runs the calls of one gateway."""
 
-    def __init__(self, gateway: "Gateway") -> None:
+    def __init__(self, gateway: Gateway) -> None:
         self.metrics = GrpcMetrics(gateway.metrics.registry, gateway.metrics.refused)
         self._gateway = gateway
 
@@ -95,7 +94,7 @@ class Calls:
             if rpc.scope is not None:
                 call.note(key=key.id, tenant=key.tenant)
                 if rpc.limited:
-                    await self._gateway.limits.take(call)
+                    await call.count()
             return await work(call), None
         except ApiError as error:
             return None, error

@@ -11,11 +11,11 @@ from stoop.gateway.grpc.messages import message_class
 from stoop.gateway.grpc.model_names import VERSION, model_for_job
 from stoop.gateway.grpc.rpc_call import RpcCall
 from stoop.gateway.grpc.tensors import read_tensors, write_text
+from stoop.gateway.kserve.answer import texts_of, whole_text
+from stoop.gateway.kserve.ask import ask_of
+from stoop.gateway.kserve.inputs import OUTPUT
 from stoop.gateway.pieces import Pieces
 from stoop.gateway.submission import prepare, submit
-from stoop.kserve.answer import texts_of, whole_text
-from stoop.kserve.ask import ask_of
-from stoop.kserve.inputs import OUTPUT
 from stoop_schemas.job import Job
 
 __all__ = ["FINAL", "Inference", "infer", "read_inference"]
@@ -66,7 +66,7 @@ class Inference:
             return
         job_id = await submit(call, self.job)
         seconds = call.gateway.client.config.timeout_seconds
-        pieces = Pieces(call.gateway.follow(call, job_id, timeout=seconds, cancels=not call.keeps_job))
+        pieces = Pieces(call.follow(job_id, timeout=seconds, cancels=not call.keeps_job))
         last = ""
         async for text in texts_of(pieces, self._request_id(call), asked=self.asked):
             if last:

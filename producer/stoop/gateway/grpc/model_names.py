@@ -6,8 +6,8 @@ from typing import Final
 from stoop.client.models import LiveModel
 from stoop.gateway.errors import ApiError
 from stoop.gateway.grpc.rpc_call import RpcCall
+from stoop.gateway.kserve.inputs import MODEL_NAME
 from stoop.gateway.models import Models, check_model
-from stoop.kserve.inputs import MODEL_NAME
 
 __all__ = ["VERSION", "allowed_models", "model_for_job"]
 

@@ -3,13 +3,10 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from stoop.gateway.admitted import AdmittedCall
+from stoop.gateway.gateway import Gateway
 from stoop.gateway.keys import ApiKey
-
-if TYPE_CHECKING:
-    from stoop.gateway.gateway import Gateway
 
 __all__ = ["CallState", "RpcCall"]
 
@@ -29,7 +26,7 @@ class CallState:
 class RpcCall(AdmittedCall):
     """An admitted call. `headers` become its trailing metadata; `metadata` is the caller's, by names in lower case."""
 
-    gateway: "Gateway"
+    gateway: Gateway
     metadata: Mapping[str, str]
     key: ApiKey
     state: CallState

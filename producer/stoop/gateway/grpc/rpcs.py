@@ -1,22 +1,20 @@
 """The table of RPCs. gRPC's router is made from it, and nothing else is served."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import grpc
 from grpc.aio import EOF
 
 from stoop.gateway.errors import ApiError
+from stoop.gateway.gateway import Gateway
 from stoop.gateway.grpc import about, infer
 from stoop.gateway.grpc.calls import Calls, Ended
 from stoop.gateway.grpc.messages import GRPC_NAME, message_class, read_message
 from stoop.gateway.grpc.rpc import Rpc, UnaryRpc
 from stoop.gateway.grpc.rpc_call import RpcCall
 from stoop.gateway.grpc.stream import InferStream
-from stoop.kserve.codes import message_of
-
-if TYPE_CHECKING:
-    from stoop.gateway.gateway import Gateway
+from stoop.gateway.kserve.codes import message_of
 
 __all__ = ["RPCS", "STREAM", "router"]
 
@@ -39,7 +37,7 @@ STREAM: Final = Rpc(name="ModelStreamInfer", limited=False)
 """The RPC with many requests. Each of them is a call of its own, under the key's limits."""
 
 
-def router(gateway: "Gateway") -> grpc.GenericRpcHandler:
+def router(gateway: Gateway) -> grpc.GenericRpcHandler:
     """Return the handler by which gRPC's server finds the RPCs.
 
     It passes messages as bytes, so that an unreadable message is a caller's error with a line in the log. It declares

@@ -6,16 +6,14 @@ import ssl
 import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import grpc
 
 from stoop.errors import ConfigError
+from stoop.gateway.gateway import Gateway
 from stoop.gateway.grpc.rpcs import router
 from stoop.gateway.options import ServeOptions
-
-if TYPE_CHECKING:
-    from stoop.gateway.gateway import Gateway
 
 __all__ = ["check_certificate", "serving_grpc"]
 
@@ -30,7 +28,7 @@ _MOST_CALLS_OF_ONE: Final = 1024
 
 
 @contextlib.asynccontextmanager
-async def serving_grpc(gateway: "Gateway") -> AsyncGenerator[None, None]:
+async def serving_grpc(gateway: Gateway) -> AsyncGenerator[None, None]:
     """Serve inside the `with`, on its event loop. Raises `ConfigError` if the address cannot be listened on.
 
     When the gateway drains, callers are sent elsewhere at once, and the calls in progress have the gateway's grace.
@@ -48,7 +46,7 @@ async def serving_grpc(gateway: "Gateway") -> AsyncGenerator[None, None]:
         await stopping
 
 
-async def _stop(server: Any, gateway: "Gateway") -> None:
+async def _stop(server: Any, gateway: Gateway) -> None:
     await gateway.drains.wait()
     await server.stop(gateway.options.drain_seconds + _LAST_SECONDS)
 

@@ -12,15 +12,14 @@ from typing import Any, Final
 
 from grpc.aio import EOF
 
-from stoop.gateway.admitted import shutting_down
-from stoop.gateway.errors import ApiError
+from stoop.gateway.errors import ApiError, shutting_down
 from stoop.gateway.grpc.calls import Calls
 from stoop.gateway.grpc.infer import FINAL, read_inference
 from stoop.gateway.grpc.messages import message_class, read_message
 from stoop.gateway.grpc.rpc import Rpc
 from stoop.gateway.grpc.rpc_call import RpcCall
+from stoop.gateway.kserve.codes import message_of
 from stoop.gateway.wait import CallerLeft
-from stoop.kserve.codes import message_of
 
 __all__ = ["InferStream"]
 

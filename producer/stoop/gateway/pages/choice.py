@@ -5,7 +5,7 @@ from typing import Annotated
 
 import msgspec
 
-from stoop.gateway.pages.causes import pattern_of
+from stoop.gateway.dead_causes import pattern_of
 from stoop.operator.port import DeadLetter
 
 __all__ = ["Choice"]

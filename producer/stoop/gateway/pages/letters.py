@@ -1,4 +1,4 @@
-"""Dead letters for the dashboard: listed, and redriven or purged one by one or by their cause."""
+"""Dead letters for the dashboard: listed, grouped, and redriven or purged one by one or by their cause."""
 
 import re
 from collections import Counter
@@ -19,6 +19,7 @@ __all__ = [
     "LetterPage",
     "LetterView",
     "Outcome",
+    "list_causes",
     "list_letters",
     "purge_letters",
     "redrive_letters",
@@ -83,6 +84,11 @@ async def list_letters(call: Call) -> Response:
     found = [letter async for letter in _covered(call.gateway.operator, chosen, before, _SHOWN + 1)]
     views = [_view(letter) for letter in found[:_SHOWN]]
     return json_response(call, LetterPage(views, views[-1].letter if len(found) > _SHOWN else None))
+
+
+async def list_causes(call: Call) -> Response:
+    """Answer `GET /v1/dead/causes`."""
+    return json_response(call, await call.gateway.causes.look())
 
 
 async def redrive_letters(call: Call) -> Response:

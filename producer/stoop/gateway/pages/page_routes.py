@@ -2,8 +2,9 @@
 
 from typing import Any, Final
 
+from stoop.gateway.dead_causes import Causes
 from stoop.gateway.keys import Scope
-from stoop.gateway.pages import causes, choice, files, letters, queue_routes, record, uploads
+from stoop.gateway.pages import choice, files, letters, queue_routes, record, uploads
 from stoop.gateway.route import Route
 
 __all__ = ["PAGE_ROUTES"]
@@ -67,7 +68,7 @@ _UPLOADS: Final = (
 _QUEUE: Final = (
     _queue("/v1/queue", queue_routes.show_queue, "Count what is in the queue.", queue_routes.QueueNow),
     _queue("/v1/queue/events", queue_routes.queue_events, "Follow the queue's counts.", None, streams=True),
-    _queue("/v1/dead/causes", causes.list_causes, "Group dead letters by their cause.", causes.Causes),
+    _queue("/v1/dead/causes", letters.list_causes, "Group dead letters by their cause.", Causes),
     _queue(
         "/v1/dead",
         letters.list_letters,

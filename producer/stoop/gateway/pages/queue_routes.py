@@ -12,7 +12,7 @@ from stoop.gateway.answer import json_response
 from stoop.gateway.call import Call
 from stoop.gateway.errors import ApiError
 from stoop.gateway.keys import Scope
-from stoop.gateway.pages.watch import QueueView
+from stoop.gateway.queue_watch import QueueView
 from stoop.gateway.stream import event_stream, frame
 
 __all__ = [

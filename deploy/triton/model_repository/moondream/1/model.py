@@ -1,4 +1,4 @@
-"""The model as Triton's Python backend loads it. Everything but the tensors is in `stoop.kserve.triton_model`."""
+"""The model as Triton's Python backend loads it. All except the tensors is in `stoop.gateway.kserve.triton_model`."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
-from stoop.kserve.ask import Value
-from stoop.kserve.inputs import OUTPUT
-from stoop.kserve.triton_model import TritonModel
+from stoop.gateway.kserve.ask import Value
+from stoop.gateway.kserve.inputs import OUTPUT
+from stoop.gateway.kserve.triton_model import TritonModel
 
 
 class TritonPythonModel:

@@ -8,8 +8,8 @@ import pytest
 
 from stoop.client.async_client import AsyncClient
 from stoop.errors import QueueUnavailable
-from stoop.kserve.ask import Value
-from stoop.kserve.triton_model import TritonModel
+from stoop.gateway.kserve.ask import Value
+from stoop.gateway.kserve.triton_model import TritonModel
 from stoop_schemas.event import DeltaEvent, Event, QueuedEvent, StartedEvent
 from stoop_schemas.failure import Failure, FailureCode
 from stoop_schemas.job import Job

@@ -13,11 +13,11 @@ from stoop.client.async_client import AsyncClient
 from stoop.errors import StoopError
 from stoop.gateway.errors import ApiError, from_stoop
 from stoop.gateway.follower import Follower
+from stoop.gateway.kserve.answer import texts_of, whole_text
+from stoop.gateway.kserve.ask import Value, ask_of
+from stoop.gateway.kserve.codes import codes_of, message_of
 from stoop.gateway.models import Models, split_adapter
 from stoop.gateway.pieces import Pieces
-from stoop.kserve.answer import texts_of, whole_text
-from stoop.kserve.ask import Value, ask_of
-from stoop.kserve.codes import codes_of, message_of
 from stoop_schemas.job import Job
 
 __all__ = ["TritonModel", "TritonRequest"]

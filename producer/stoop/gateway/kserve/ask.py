@@ -15,7 +15,7 @@ from stoop.gateway.ask import Ask, is_gaze
 from stoop.gateway.chat_request import Message, conversation
 from stoop.gateway.errors import ApiError
 from stoop.gateway.images import image_of
-from stoop.kserve.inputs import INPUTS, Datatype, Input
+from stoop.gateway.kserve.inputs import INPUTS, Datatype, Input
 from stoop_schemas.failure import FailureCode
 from stoop_schemas.skill import Skill
 

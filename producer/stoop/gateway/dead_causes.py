@@ -4,18 +4,13 @@ import asyncio
 import re
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
-from starlette.responses import Response
 
-from stoop.gateway.answer import json_response
 from stoop.operator.port import DeadLetter, Operator
 
-if TYPE_CHECKING:
-    from stoop.gateway.call import Call
-
-__all__ = ["Cause", "CauseWatch", "Causes", "list_causes", "pattern_of"]
+__all__ = ["Cause", "CauseWatch", "Causes", "pattern_of"]
 
 _MOST_GROUPED: Final = 10_000
 _MESSAGE: Final = 200
@@ -77,11 +72,6 @@ class CauseWatch:
         if total == _MOST_GROUPED:
             total = (await self._operator.status(())).dead
         return Causes(_grouped(letters), len(letters), total)
-
-
-async def list_causes(call: "Call") -> Response:
-    """Answer `GET /v1/dead/causes`."""
-    return json_response(call, await call.gateway.causes.look())
 
 
 def pattern_of(message: str) -> str:

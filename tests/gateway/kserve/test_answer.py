@@ -6,8 +6,8 @@ import pytest
 from stoop.client.async_client import AsyncClient
 from stoop.errors import JobFailed
 from stoop.gateway.follower import Follower
+from stoop.gateway.kserve.answer import texts_of, whole_text
 from stoop.gateway.pieces import Pieces
-from stoop.kserve.answer import texts_of, whole_text
 from stoop_schemas.failure import Failure, FailureCode
 from stoop_schemas.skill import Output, Point, Skill
 from tests.producer.scripted import CANNED, Script, ScriptedTransport, answer, completed, failing

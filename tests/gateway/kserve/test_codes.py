@@ -15,7 +15,7 @@ from stoop.errors import (
     TimedOut,
 )
 from stoop.gateway.errors import ApiError, from_stoop
-from stoop.kserve.codes import Codes, codes_of, message_of
+from stoop.gateway.kserve.codes import Codes, codes_of, message_of
 from stoop_schemas.failure import Failure, FailureCode
 from stoop_schemas.result import Result
 from stoop_schemas.state import State
@@ -77,7 +77,7 @@ def test_the_message_begins_with_our_own_code_and_keeps_the_job() -> None:
 def test_the_package_needs_neither_a_server_nor_a_client_of_either_protocol() -> None:
     names = "starlette", "uvicorn", "sse_starlette", "grpc", "tritonclient", "numpy"
     program = (
-        "import sys; import stoop.kserve.answer, stoop.kserve.ask, stoop.kserve.codes, stoop.kserve.inputs;"
+        "import sys; from stoop.gateway.kserve import answer, ask, codes, inputs;"
         f"print([name for name in {names} if name in sys.modules])"
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -9,8 +9,8 @@ import pytest
 from stoop.client.build_job import build_job
 from stoop.gateway.ask import Ask
 from stoop.gateway.errors import ApiError
-from stoop.kserve.ask import ask_of
-from stoop.kserve.inputs import INPUTS
+from stoop.gateway.kserve.ask import ask_of
+from stoop.gateway.kserve.inputs import INPUTS
 from stoop_schemas.job import Job
 from stoop_schemas.skill import Settings
 

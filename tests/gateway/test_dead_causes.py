@@ -1,6 +1,6 @@
 """Messages that differ in names and numbers only are one cause."""
 
-from stoop.gateway.pages.causes import CauseWatch, pattern_of
+from stoop.gateway.dead_causes import CauseWatch, pattern_of
 from stoop.operator.port import DeadLetter, Operator
 
 
