@@ -80,6 +80,9 @@ class SummingModel:
         """Return whether the answer's grammar is new."""
         return not self.language.grammars.knows(request.sampling.grammar)
 
+    def read_vocabulary(self) -> None:
+        """Read nothing: no stream is there to stall."""
+
     def rehearsal(self, config: EngineConfig) -> list[Request]:
         """Return no requests: nothing needs to be warmed up."""
         return []

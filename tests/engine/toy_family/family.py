@@ -65,6 +65,9 @@ class ToyFamily:
     def compiles(self, request: Request) -> bool:
         return False
 
+    def read_vocabulary(self) -> None:
+        """It follows no grammar."""
+
     def rehearsal(self, config: EngineConfig) -> list[Request]:
         return [Request("warm-up", Query("1 2 3"), (), Sampling(temperature=0.0, max_tokens=2))]
 

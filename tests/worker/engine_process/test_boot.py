@@ -1,10 +1,15 @@
 """The choices that are made and logged while an engine is built."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from llguidance import LLTokenizer
 from structlog.testing import capture_logs
 
+from stoop_worker.engine.engine import Engine
+from stoop_worker.engine.grammars import grammars
+from stoop_worker.engine.request import Chat, Grammar, Message, Refused, Request, Sampling
 from stoop_worker.engine_process.boot import boot
 from stoop_worker.engine_process.protocol import EngineSettings
 from stoop_worker.errors import ConfigError
@@ -37,3 +42,21 @@ def test_a_kernel_that_does_not_compile_here_is_logged_once(tmp_path: Path, monk
 def test_a_backend_that_cannot_run_here_ends_the_start(tmp_path: Path, attention: str) -> None:
     with pytest.raises(ConfigError, match=f"--attention {attention}: .*use --attention auto"):
         boot(settings_of(tmp_path, attention))
+
+
+def test_the_first_json_schema_of_a_ready_engine_reads_no_vocabulary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # reading one stops every thread of the process for seconds, and with them all streams
+    read: list[int] = []
+
+    def reading(*arguments: Any, **named: Any) -> LLTokenizer:
+        read.append(1)
+        return LLTokenizer(*arguments, **named)
+
+    monkeypatch.setattr(grammars, "LLTokenizer", reading)
+    engine, _ = boot(settings_of(tmp_path, "auto"))
+    assert isinstance(engine, Engine) and len(read) == 1
+    sampling = Sampling(max_tokens=4, grammar=Grammar(schema='{"type": "object"}'))
+    prepared = engine.prepare(Request("1", Chat((Message("user", ("a question",)),)), (), sampling))
+    assert not isinstance(prepared, Refused) and len(read) == 1

@@ -78,6 +78,9 @@ class Model(LoadedModel, Protocol):
     def compiles(self, request: Request) -> bool:
         """Return whether `prepare` would compile a grammar, which can take a second. Any thread may call it."""
 
+    def read_vocabulary(self) -> None:
+        """Read what the first JSON schema needs, which stalls all threads for seconds. Any thread may call it."""
+
     def rehearsal(self, config: EngineConfig) -> list[Request]:
         """Return warm-up requests that together fill one step of this engine."""
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import structlog
@@ -12,7 +13,7 @@ from stoop_worker.engine.config import FLASHINFER, EngineConfig, page_bytes
 from stoop_worker.engine.encoder import Encoder
 from stoop_worker.engine.engine import Engine
 from stoop_worker.engine.model import Model
-from stoop_worker.engine.request import Finished
+from stoop_worker.engine.request import Finished, Output
 from stoop_worker.engine.thread import AnyEngine
 from stoop_worker.engine_process.protocol import EngineSettings, Loading
 from stoop_worker.engine_process.reading import Reading
@@ -161,12 +162,22 @@ def _log_attention(engine: Engine, model: Model) -> None:
 def _warm_up(engine: AnyEngine, model: Model | Encoder) -> None:
     """Answer in the largest step before any job is claimed: a model that cannot answer must not take work."""
     began = time.perf_counter()
-    engine.warm_up()
-    for request in model.rehearsal(engine.config):
-        engine.submit(request)
-    last = [output for _ in iter(lambda: engine.idle, True) for output in engine.step()][-1]
+    with ThreadPoolExecutor(1, thread_name_prefix="vocabulary") as beside:
+        # before any stream is there to stall; the warm-up goes on meanwhile wherever it waits outside the interpreter
+        reading = None if isinstance(model, Encoder) else beside.submit(model.read_vocabulary)
+        last = _rehearse(engine, model)
+    if reading is not None:
+        reading.result()
     if not isinstance(last, Finished):
         raise ConfigError(f"the model could not answer a first request: {last}")
     for kernel, reason in given_up().items():
         log.warning("a kernel cannot be used here: a slower one takes its place", kernel=kernel, reason=reason)
     log.info("engine warm", seconds=round(time.perf_counter() - began, 2))
+
+
+def _rehearse(engine: AnyEngine, model: Model | Encoder) -> Output:
+    """Run the model's warm-up requests; return the last output."""
+    engine.warm_up()
+    for request in model.rehearsal(engine.config):
+        engine.submit(request)
+    return [output for _ in iter(lambda: engine.idle, True) for output in engine.step()][-1]

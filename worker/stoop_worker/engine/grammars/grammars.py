@@ -37,9 +37,10 @@ _Kept = TypeVar("_Kept")
 class Grammars:
     """Starts constraints for a model with the tokens of a tokenizer.json; any thread may do so.
 
-    `document` returns the contents of the file, which is read with the first schema and with the first regular
-    expression: that takes seconds for a large vocabulary. `size` is the model's number of ids. The ids `ends` may come
-    only where a text is complete. With a tokenizer whose tokens are not known as bytes, every grammar is refused.
+    `document` returns the contents of the file, which is read with the first schema, or earlier by `read_vocabulary`,
+    and with the first regular expression: that takes seconds for a large vocabulary. `size` is the model's number of
+    ids. The ids `ends` may come only where a text is complete. With a tokenizer whose tokens are not known as bytes,
+    every grammar is refused.
     """
 
     def __init__(self, document: Callable[[], str], *, size: int, ends: Sequence[int]) -> None:
@@ -75,11 +76,18 @@ class Grammars:
         with self._lock:
             return Constraint(matcher.deep_copy())
 
-    def _tokens(self, *, json_alone: bool) -> LLTokenizer:
+    def read_vocabulary(self) -> None:
+        """Read the vocabulary for schemas now; llguidance holds the interpreter's lock meanwhile."""
+        self._vocabulary(json_alone=True)
+
+    def _vocabulary(self, *, json_alone: bool) -> LLTokenizer | str:
         with self._reading:
             if json_alone not in self._vocabularies:
                 self._vocabularies[json_alone] = self._read(json_alone)
-            found = self._vocabularies[json_alone]
+            return self._vocabularies[json_alone]
+
+    def _tokens(self, *, json_alone: bool) -> LLTokenizer:
+        found = self._vocabulary(json_alone=json_alone)
         if isinstance(found, str):
             raise RequestInvalid(
                 f"this model cannot follow a schema or a regular expression, because of its tokenizer: {found}"

@@ -91,6 +91,10 @@ class DecoderFamily:
         """Return whether the answer's grammar is new."""
         return not self._model.language.grammars.knows(request.sampling.grammar)
 
+    def read_vocabulary(self) -> None:
+        """Read the vocabulary for JSON schemas."""
+        self._model.language.grammars.read_vocabulary()
+
     def rehearsal(self, config: EngineConfig) -> list[Request]:
         """Return chats; on a GPU they fill a step, to check that a full step fits into memory."""
         full = self.device.type != "cpu"

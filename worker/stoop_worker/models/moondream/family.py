@@ -164,6 +164,10 @@ class MoondreamFamily:
         """Return whether the answer's grammar is new."""
         return not self._model.grammars.knows(request.sampling.grammar)
 
+    def read_vocabulary(self) -> None:
+        """Read the vocabulary for JSON schemas."""
+        self._model.grammars.read_vocabulary()
+
     def rehearsal(self, config: EngineConfig) -> list[Request]:
         """Return captions of grey images; on a GPU they fill a step, to check that a full step fits into memory."""
         geometry = self._model.config.vision.geometry

@@ -96,6 +96,9 @@ class WhisperFamily:
         """Return False: a transcript follows no grammar."""
         return False
 
+    def read_vocabulary(self) -> None:
+        """Read nothing: a transcript follows no grammar."""
+
     def rehearsal(self, config: EngineConfig) -> list[Request]:
         """Return windows of silence; on a GPU they fill a step, to check that a full step fits into memory."""
         self._check_pages(config.page_size)
