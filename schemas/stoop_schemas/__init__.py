@@ -3,6 +3,7 @@
 job.py            one unit of work
 skill.py          the values of a skill: its settings and the shapes of its answers
 settings.py       the rules for a job's settings
+unknown.py        refuses the names of fields and settings that do not exist
 chat.py           the messages of a chat, in OpenAI's form
 response_format.py  the form of an answer's text
 texts.py          the limits of texts to embed and to rank

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import re
+import select
 import shlex
 import signal
 import socket
@@ -46,6 +47,32 @@ def test_everything_starts_answers_and_ends(tmp_path: Path) -> None:
         assert json.loads(body)["image_url"].startswith("s3://") and redis
 
 
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_during_the_start_leaves_nothing(tmp_path: Path, first: signal.Signals) -> None:
+    with _up(None, begun="Redis at", temporary=tmp_path) as (process, _):
+        children = _children(process.pid)
+        assert list(tmp_path.glob("stoop-up-*"))
+        process.send_signal(first)
+        process.send_signal(signal.SIGINT)
+        assert process.stderr is not None
+        rest = process.stderr.read()
+        assert process.wait(SECONDS) in (128 + first, 128 + signal.SIGINT), rest
+        assert "Traceback" not in rest
+        assert all(map(_ends, children))
+        assert not list(tmp_path.glob("stoop-up-*"))
+
+
+def test_a_second_ctrl_c_ends_it_without_a_traceback(tmp_path: Path) -> None:
+    with _up(None, temporary=tmp_path) as (process, _):
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGINT)
+        assert process.stderr is not None
+        rest = process.stderr.read()
+        assert process.wait(SECONDS) == 0, rest
+        assert "Traceback" not in rest
+        assert not list(tmp_path.glob("stoop-up-*"))
+
+
 def test_the_bundled_whisper_transcribes_over_http(tmp_path: Path) -> None:
     with _up(tmp_path / "kept", "--model", "demo-hearing") as (_, written):
         address, command = _advice(written)
@@ -73,12 +100,17 @@ def test_a_taken_port_and_a_wrong_folder_are_reported_before_anything_starts(tmp
 
 
 @contextlib.contextmanager
-def _up(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
-    """Run `stoop up`; yield the process, and the lines that it wrote until it was ready."""
+def _up(
+    folder: Path | None, *options: str, begun: str = "Ctrl-C", temporary: Path | None = None
+) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
+    """Run `stoop up`; yield the process, and the lines that it wrote until one that starts with `begun`."""
     settings = {name: value for name, value in os.environ.items() if not name.startswith("STOOP_")}
     path = os.pathsep.join(filter(None, sys.path))
+    kept = [] if folder is None else ["--folder", str(folder)]
+    if temporary is not None:
+        settings["TMPDIR"] = str(temporary)
     process = subprocess.Popen(
-        [sys.executable, "-m", "stoop", "up", "--port", "0", "--folder", str(folder), *options],
+        [sys.executable, "-m", "stoop", "up", "--port", "0", *kept, *options],
         stderr=subprocess.PIPE,
         text=True,
         env={**settings, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"},
@@ -89,7 +121,7 @@ def _up(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], li
         assert process.stderr is not None
         for line in process.stderr:
             written.append(line)
-            if line.startswith("Ctrl-C"):
+            if line.startswith(begun):
                 break
         yield process, written
     finally:
@@ -108,6 +140,17 @@ def _advice(written: list[str]) -> tuple[str, list[str]]:
     [address] = re.findall(r"^Open (http://127\.0\.0\.1:\d+) in a browser", "".join(written), re.MULTILINE)
     [command] = [shlex.split(line) for line in written if line.startswith("curl ")]
     return address, command
+
+
+def _ends(pid: str) -> bool:
+    """Return whether the process ends; the kernel ends one that had only just begun, soon after its parent."""
+    try:
+        process = os.pidfd_open(int(pid))
+    except ProcessLookupError:
+        return True
+    ended, _, _ = select.select([process], [], [], SECONDS)
+    os.close(process)
+    return bool(ended)
 
 
 def _children(pid: int) -> list[str]:

@@ -4,11 +4,13 @@ import contextlib
 import os
 import re
 import shlex
+import signal
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from types import FrameType
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -30,6 +32,7 @@ _QUESTION = "How many shapes are there?"
 _TEXT = "There are two red circles."
 _START_SECONDS = 1800.0
 """The first start of a large model downloads it."""
+_ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class UpOptions:
 @with_options
 def up(*, options: UpOptions) -> None:
     """Start Redis, S3, a worker and the gateway on this machine, until Ctrl-C, which ends all of them."""
-    with exit_on_error(as_json=False), _folder(options.folder) as folder:
+    with exit_on_error(as_json=False), _ended_by_one_signal(), _folder(options.folder) as folder:
         model = find_model(options.model)
         check_free(options.host, options.port)
         name = _name(options.model)
@@ -146,6 +149,28 @@ def _name(model: str | None) -> str | None:
     if not Path(model).is_dir():
         return None
     return re.sub(r"[^A-Za-z0-9._-]+", "-", Path(model).resolve().name).strip("-._")[:64] or None
+
+
+@contextlib.contextmanager
+def _ended_by_one_signal() -> Iterator[None]:
+    """Let SIGTERM end the `with` as Ctrl-C does: by an exception, after which everything that has started is ended.
+
+    Further signals do not interrupt that. The gateway sets its own handlers when it begins to listen.
+    """
+
+    def end(number: int, frame: FrameType | None) -> NoReturn:
+        for each in _ENDING:
+            # Python complains about a signal that has come already and is ignored by SIG_IGN
+            signal.signal(each, lambda *_: None)
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in _ENDING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if signal.getsignal(number) is end:  # after a signal the process ends, and no further one interrupts it
+                signal.signal(number, handler)
 
 
 @contextlib.contextmanager

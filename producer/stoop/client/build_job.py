@@ -1,8 +1,7 @@
 """Converts a caller's arguments to a checked `Job`, and a `Result` to the shapes of Moondream's own client."""
 
 import contextlib
-from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -15,8 +14,8 @@ from stoop_schemas.allowed import AllowedBuckets
 from stoop_schemas.failure import Failure, FailureCode, Rejected
 from stoop_schemas.job import Job, check
 from stoop_schemas.result import Result
-from stoop_schemas.skill import Settings
 from stoop_schemas.skills import skills
+from stoop_schemas.unknown import meant, refuse_unknown_fields, refuse_unknown_settings
 
 __all__ = ["answer", "build_job", "checked", "within"]
 
@@ -26,8 +25,11 @@ def build_job(skill: str, *, settings: Mapping[str, Any] | None = None, **fields
 
     `settings` has the fields of `stoop_schemas.skill.Settings`, no others; `fields` those of `stoop_schemas.job.Job`.
     """
-    _refuse_unknown("field of the job", fields, Job.__struct_fields__)
-    _refuse_unknown("setting", settings or {}, Settings.__struct_fields__)
+    try:
+        refuse_unknown_fields(fields)
+        refuse_unknown_settings(settings or {})
+    except Rejected as rejected:
+        raise InvalidJob(rejected.failure) from None
     given = {"id": names.new_id(), **{name: value for name, value in fields.items() if value is not None}}
     given_settings = {name: value for name, value in (settings or {}).items() if value is not None}
     try:
@@ -35,7 +37,7 @@ def build_job(skill: str, *, settings: Mapping[str, Any] | None = None, **fields
     except msgspec.ValidationError as error:
         if str(error).endswith("`$.skill`"):
             raise _invalid(
-                f"unknown skill {skill!r}{_meant(skill, tuple(skills()))}; known are {', '.join(skills())}"
+                f"unknown skill {skill!r}{meant(skill, tuple(skills()))}; known are {', '.join(skills())}"
             ) from error
         raise _invalid(f"not a job: {error}") from error
 
@@ -78,23 +80,6 @@ def _path(address: str) -> str:
     with contextlib.suppress(ValueError):  # the workers report a bad address
         return parse_object(address).path
     return address.removeprefix("s3://")
-
-
-def _refuse_unknown(kind: str, given: Mapping[str, Any], known: tuple[str, ...]) -> None:
-    unknown = [name for name in given if name not in known]
-    if not unknown:
-        return
-    problem = f"unknown {kind}: {', '.join(map(repr, unknown))}"
-    if unknown[0] in Settings.__struct_fields__:
-        raise _invalid(f"{problem}; it goes into the settings: settings={{{unknown[0]!r}: …}}")
-    if unknown[0] in Job.__struct_fields__:
-        raise _invalid(f"{problem}; it is a field of the job, not one of the settings")
-    raise _invalid(f"{problem}{_meant(unknown[0], known)}; known are {', '.join(known)}")
-
-
-def _meant(unknown: str, known: Sequence[str]) -> str:
-    near = get_close_matches(str(unknown), known, n=1)
-    return f" (did you mean {near[0]!r}?)" if near else ""
 
 
 def _invalid(message: str) -> InvalidJob:

@@ -18,6 +18,7 @@ __all__ = ["convert_body", "read_body", "read_json", "too_large"]
 _T = TypeVar("_T")
 
 _JSON_TYPE: Final = re.compile(r"application/([\w.+-]+\+)?json")
+_FIELD: Final = re.compile(r"(?:missing required|contains unknown) field `([^`]*)`")
 _WHERE: Final = re.compile(r" - at `\$\.?(.*)`$")
 # beside its own errors the decoder lets through the errors of bad UTF-8 and of endless nesting
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -73,6 +74,6 @@ def too_large(limit: int) -> ApiError:
 def _wrong(error: msgspec.ValidationError) -> ApiError:
     message = str(error)
     where = _WHERE.search(message)
-    missing = re.search(r"missing required field `([^`]*)`", message)
-    named = ".".join(filter(None, (where[1] if where else "", missing[1] if missing else "")))
+    field = _FIELD.search(message)
+    named = ".".join(filter(None, (where[1] if where else "", field[1] if field else "")))
     return ApiError(400, "invalid_value", message[:1].lower() + message[1:], param=named[:128] or None)

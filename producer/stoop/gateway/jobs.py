@@ -19,7 +19,7 @@ from stoop.gateway.follower import Follower
 from stoop.gateway.images import image_of
 from stoop.gateway.job_ids import is_of
 from stoop.gateway.keys import Scope
-from stoop.gateway.moondream import Sampling as SkillSampling
+from stoop.gateway.moondream import Sampling
 from stoop.gateway.stream import event_stream
 from stoop.gateway.submission import accepted, prepare, submit
 from stoop_schemas.event import Event, FinishedEvent, TerminalEvent
@@ -29,21 +29,12 @@ from stoop_schemas.state import TERMINAL, State
 from stoop_schemas.transcript import AUDIO_SCHEMES, Timestamps
 from stoop_schemas.version import current
 
-__all__ = ["JobRequest", "JobSampling", "JobStatus", "cancel_job", "job_events", "job_status", "submit_job"]
+__all__ = ["JobRequest", "JobStatus", "cancel_job", "job_events", "job_status", "submit_job"]
 
 _NO_RECORDING: Final = "audio must be an address: s3://bucket/key, data:audio/...;base64,... or https://..."
 
 _ANSWERED: Final = (State.COMPLETED, State.FAILED)
 """The states of a job that has a result to show."""
-
-
-class JobSampling(SkillSampling, frozen=True):
-    """The settings of every skill, those of a chat included."""
-
-    top_k: int | None = None
-    stop: list[str] | None = None
-    min_pixels: int | None = None
-    max_pixels: int | None = None
 
 
 class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +53,7 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     language: str | None = None
     prompt: str | None = None
     timestamps: Timestamps | None = None
-    settings: JobSampling | None = None
+    settings: Sampling | None = None
     stream: bool = True
     model: str | None = None
     lane: str | None = None

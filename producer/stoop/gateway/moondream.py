@@ -15,8 +15,7 @@ from stoop.gateway.moondream_answer import Chunks, whole_answer
 from stoop.gateway.stream import stream_job
 from stoop.gateway.submission import prepare
 from stoop_schemas.failure import FailureCode
-from stoop_schemas.response_format import ResponseFormat
-from stoop_schemas.skill import CaptionLength, Skill, SpatialRef
+from stoop_schemas.skill import CaptionLength, Settings, Skill, SpatialRef
 from stoop_schemas.skills import REFUSED
 
 __all__ = [
@@ -34,19 +33,9 @@ __all__ = [
 ]
 
 
-class Sampling(msgspec.Struct, frozen=True):
+class Sampling(Settings, frozen=True, forbid_unknown_fields=True):
     """Sampling settings; absent ones are the worker's. `variant` is Moondream's word for `adapter`."""
 
-    temperature: float | None = None
-    top_p: float | None = None
-    max_tokens: int | None = None
-    max_objects: int | None = None
-    seed: int | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    response_format: ResponseFormat | None = None
-    regex: str | None = None
-    adapter: str | None = None
     variant: str | None = None
 
     def values(self) -> dict[str, Any]:

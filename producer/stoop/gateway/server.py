@@ -42,16 +42,18 @@ def serve(config: ProducerConfig, options: ServeOptions, *, on_listening: Callab
     host, port = listening.getsockname()[:2]
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     print(f"stoop gateway listens on {address}", file=sys.stderr, flush=True)
+    server = _Server(settings, gateway)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # for a signal before uvicorn sets its own handlers; and uvicorn raises the signal again when it has drained,
+        # but a gateway that has drained has ended well
+        signal.signal(number, server.stop)
     if on_listening is not None:
         on_listening(address)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        # uvicorn raises the signal again when it has drained, but a gateway that has drained has ended well
-        signal.signal(number, lambda *_: None)
     # everything until here stays, and the requests leave few circles behind: looking for them took a tenth of the time
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 50, 50)
-    _Server(settings, gateway).run([listening])
+    server.run([listening])
 
 
 class _Server(uvicorn.Server):
@@ -61,10 +63,20 @@ class _Server(uvicorn.Server):
         super().__init__(settings)
         self._gateway = gateway
 
+    def stop(self, sig: int, frame: FrameType | None) -> None:
+        """End the server as soon as it has started; does nothing once it has ended."""
+        self.should_exit = True
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Drain at the first signal; the second one ends the process at once, as uvicorn does."""
         self._gateway.drain()
         super().handle_exit(sig, frame)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End the application after the second signal too, which uvicorn does not: its log would show a traceback."""
+        await super().shutdown(sockets)
+        if self.force_exit:
+            await self.lifespan.shutdown()
 
 
 def _check_grpc(options: ServeOptions) -> None:

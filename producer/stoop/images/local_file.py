@@ -1,10 +1,22 @@
 """Reads a caller's file up to a size limit."""
 
+import re
 from pathlib import Path
+from typing import Final
 
 from stoop.errors import StoopError
 
-__all__ = ["read_file"]
+__all__ = ["path_of", "read_file"]
+
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+def path_of(source: str | Path, unreadable: type[StoopError]) -> Path:
+    """Return the path of a caller's file; raises `unreadable` for an address that no worker reads, such as ftp://."""
+    if isinstance(source, str) and (scheme := _SCHEME.match(source)):
+        # the rest of the address may hold a password
+        raise unreadable(f"no worker reads {scheme[0]} addresses: give s3://bucket/key, https://… or a file's path")
+    return Path(source).expanduser()
 
 
 def read_file(path: Path, unreadable: type[StoopError], most_bytes: int, *, wanted: str, smaller: str) -> bytes:

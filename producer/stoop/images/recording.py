@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from stoop.errors import AudioUnreadable, ImageUnreadable
-from stoop.images.local_file import read_file
+from stoop.images.local_file import path_of, read_file
 from stoop.images.source import inline
 
 __all__ = ["AudioSource", "LoadedAudio", "load_audio"]
@@ -41,7 +41,7 @@ def load_audio(audio: object) -> LoadedAudio:
     if isinstance(audio, str) and audio.startswith("data:"):
         return LoadedAudio(_inline(audio), "bin", audio[5:].partition(";")[0] or "application/octet-stream")
     if isinstance(audio, str | Path):
-        path = Path(audio).expanduser()
+        path = path_of(audio, AudioUnreadable)
         suffix = _SUFFIX.fullmatch(path.suffix)
         guessed = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
         return LoadedAudio(_read(path), suffix[1].lower() if suffix else "bin", guessed)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from stoop.errors import ImageUnreadable
-from stoop.images.local_file import read_file
+from stoop.images.local_file import path_of, read_file
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PillowImage
@@ -55,7 +55,7 @@ def load(image: object) -> "Loaded":
     if isinstance(image, bytes | bytearray | memoryview):
         return bytes(image)
     if isinstance(image, str | Path):
-        return _read(Path(image).expanduser())
+        return _read(path_of(image, ImageUnreadable))
     if hasattr(image, "save") and hasattr(image, "convert"):
         return image  # type: ignore[return-value]
     if hasattr(image, "__array_interface__"):  # checked last, because Pillow images have it too

@@ -110,6 +110,8 @@ async def test_a_job_that_cannot_be_is_refused_before_it_is_submitted(tmp_path: 
                 await client.transcribe("s3://talks/a.mp3", **fields)  # type: ignore[arg-type]
         with pytest.raises(InvalidJob, match="the audio's bucket or prefix is not allowed"):
             await client.transcribe("s3://other/a.mp3")
+        with pytest.raises(AudioUnreadable, match="no worker reads ftp:// addresses"):
+            await client.transcribe("ftp://host/talk.mp3")
         with pytest.raises(AudioUnreadable, match="there is no file"):
             await client.transcribe(tmp_path / "none.mp3")
         with pytest.raises(AudioUnreadable, match="is a folder"):

@@ -307,6 +307,7 @@ async def test_an_input_that_is_not_an_image_is_refused_before_any_upload(tmp_pa
     images = store(bucket="photos")
     for given, message in [
         (tmp_path / "absent.png", "there is no file"),
+        ("ftp://user:secret@host/photo.png", "no worker reads ftp:// addresses: give s3://bucket/key"),
         (tmp_path, "is a folder"),
         (tmp_path / "note.txt", "note.txt is not an image"),
         (b"", "not an image"),

@@ -101,7 +101,7 @@ async def test_a_query_has_the_form_that_was_asked_for_after_free_reasoning(engi
         assert re.fullmatch("[a-d]{3}-[0-9]{2}", coded["answer"])
     with pytest.raises(Rejected, match="cannot be used") as raised:
         await engine.query(PIXELS, "Which?", settings={"regex": "["})
-    with pytest.raises(Rejected, match="unknown setting: 'temprature'"):
+    with pytest.raises(Rejected, match=r"unknown setting: 'temprature' \(did you mean 'temperature'\?\)"):
         await engine.query(PIXELS, "Which?", settings={"temprature": 0.0})
     assert raised.value.failure.code is FailureCode.INVALID_ARGUMENT
 

@@ -15,8 +15,8 @@ from stoop_schemas import names
 from stoop_schemas.failure import FailureCode, Rejected
 from stoop_schemas.job import Job, check
 from stoop_schemas.result import Result
-from stoop_schemas.skill import Settings
 from stoop_schemas.skills import TEXT_OUTPUTS, spec_of
+from stoop_schemas.unknown import refuse_unknown_settings
 from stoop_worker.audio import MelGeometry
 from stoop_worker.engine.encoder import Values
 from stoop_worker.engine.request import Finished, Media, Output, Refused, Request, Sampling
@@ -277,10 +277,7 @@ class LocalEngine(SpeechMethods):
 
 def _job(skill: str, image: object, settings: Mapping[str, Any] | None, asked: Mapping[str, Any]) -> Job:
     given = {name: value for name, value in asked.items() if value is not None}
-    known = Settings.__struct_fields__
-    for name in settings or {}:
-        if name not in known:
-            raise Rejected(FailureCode.INVALID_ARGUMENT, f"unknown setting: {name!r}; known are {', '.join(known)}")
+    refuse_unknown_settings(settings or {})
     if image is not None:
         given["image"] = _HERE
     try:
