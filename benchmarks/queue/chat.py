@@ -4,8 +4,9 @@
     python -m benchmarks.queue.chat llama-1b-tiny --device cpu --threads 1 --concurrency 8
 
 A process of its own draws random weights, writes them as a checkpoint folder, and measures the engine on them before
-the worker starts. With `--again` another process measures the engine again after the worker's end, and the
-share is relative to the mean of both.
+the worker starts. With `--rows` below `--concurrency`, more jobs wait than the engine takes into a step, as in a queue
+with a backlog. Otherwise a row stays empty from a job's end to the arrival of the next one. With `--again` another
+process measures the engine again after the worker's end, and the share is relative to the mean of both.
 """
 
 import argparse
@@ -71,6 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--dtype", choices=DTYPES, default="bf16" if cuda else "fp32")
     parser.add_argument("--threads", type=int, help="threads of torch on the CPU")
     parser.add_argument("--concurrency", type=int, default=64)
+    parser.add_argument("--rows", type=int, default=64, help="most sequences in a step")
     parser.add_argument("--requests", type=int, default=400)
     parser.add_argument("--prompt", type=int, default=300, help="tokens of a prompt")
     parser.add_argument("--answer", type=int, default=128, help="tokens of an answer")
@@ -103,7 +105,13 @@ def _alone(arguments: argparse.Namespace) -> dict[str, Any]:
         write_folder(folder, document, random_reference(document, device=arguments.device, dtype=dtype), dtype)
         torch.cuda.empty_cache()
     named = str(dtype).removeprefix("torch.")
-    settings = EngineSettings(model=str(folder), device=arguments.device, dtype=named, max_context=_MAX_CONTEXT)
+    settings = EngineSettings(
+        model=str(folder),
+        device=arguments.device,
+        dtype=named,
+        max_context=_MAX_CONTEXT,
+        max_batch=arguments.rows,
+    )
     if arguments.threads is not None:
         torch.set_num_threads(arguments.threads)
     engine, _ = boot(settings)
@@ -123,6 +131,7 @@ def _queue(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "lanes": _LANE,
         "permits": str(max(128, load)),
         "max-context": str(_MAX_CONTEXT),
+        "max-batch": str(arguments.rows),
         **({} if arguments.threads is None else {"threads": str(arguments.threads)}),
     }
     with (
@@ -142,7 +151,7 @@ def _queue(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     figures = summarise(run.records, load, began=run.began)
     return {
         "kind": "queue-chat",
-        **{name: getattr(arguments, name) for name in ("model", "dtype", "prompt", "answer")},
+        **{name: getattr(arguments, name) for name in ("model", "dtype", "prompt", "answer", "rows")},
         "machine": machine(arguments.device),
         "figures": [asdict(figures)],
         **worker_cpu(*run.cpu, len(run.records)),

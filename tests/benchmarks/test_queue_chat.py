@@ -7,10 +7,10 @@ pytest.importorskip("transformers")
 
 def test_chats_go_through_the_queue(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("chat")
-    sizes = ["--concurrency", "2", "--requests", "6", "--prompt", "40", "--answer", "4"]
+    sizes = ["--concurrency", "4", "--rows", "2", "--requests", "6", "--prompt", "40", "--answer", "4"]
     place = ["--folder", str(folder), "--out", str(folder / "figures.json")]
     document = chat.main(["llama-1b-tiny", "--device", "cpu", "--dtype", "fp32", "--threads", "1", *sizes, *place])
     (figures,) = document["figures"]
-    assert figures["requests"] == 6
+    assert (document["rows"], figures["requests"]) == (2, 8)
     ((alone,),) = (each["figures"] for each in document["engine_alone"])
     assert document["share_of_engine"] == pytest.approx(figures["tokens_per_second"] / alone["tokens_per_second"])
