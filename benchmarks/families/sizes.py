@@ -117,6 +117,18 @@ MODELS: Final[Mapping[str, Mapping[str, Any]]] = {
     "qwen3-vl-4b": _QWEN_VL,
     "whisper-large-v3": _WHISPER,
     "whisper-large-v3-turbo": {**_WHISPER, "decoder_layers": 4},
+    "whisper-39m": {
+        **_WHISPER,
+        "d_model": 384,
+        "num_mel_bins": 80,
+        "encoder_layers": 4,
+        "encoder_attention_heads": 6,
+        "encoder_ffn_dim": 1536,
+        "decoder_layers": 4,
+        "decoder_attention_heads": 6,
+        "decoder_ffn_dim": 1536,
+        "vocab_size": 51_865,
+    },
     "bge-m3": {
         "architectures": ["XLMRobertaModel"],
         "model_type": "xlm-roberta",

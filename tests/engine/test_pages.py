@@ -59,6 +59,13 @@ def test_pages_miscounted_so_that_the_sum_is_right_are_noticed_by_the_audit() ->
         audit(pool)
 
 
+def test_pages_taken_together_are_in_the_order_of_memory() -> None:
+    pool = PagePool(4)
+    pages = pool.allocate(3)
+    pool.release(reversed(pages))
+    assert pool.allocate(4) == [0, 1, 2, 3]
+
+
 @given(st.lists(st.tuples(st.sampled_from(["allocate", "retain", "release", "keep", "drop"]), st.integers(0, 50))))
 def test_counts_add_up_after_any_moves(moves: list[tuple[str, int]]) -> None:
     pool = PagePool(5)

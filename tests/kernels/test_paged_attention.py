@@ -8,8 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
 
-from stoop_worker.kernels.paged_attention import PagedLayout, paged_attention, prefix_mask, write_kv
+from stoop_worker.kernels.paged_attention import PagedLayout, in_place, paged_attention, prefix_mask, write_kv
 
 HEADS, HEAD_DIM = 2, 8
 NO_PAGE = 2**30  # reading through it fails
@@ -96,6 +97,41 @@ def test_any_mix_of_prefills_and_decodes(batch: list[Sequence], page_size: int, 
 @given(st.lists(sequences(decode=True), min_size=1, max_size=6), st.sampled_from([1, 3, 16]), st.integers(0, 2**20))
 def test_any_decode(batch: list[Sequence], page_size: int, seed: int) -> None:
     check(Case(batch, page_size, torch.float64, seed))
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(sequences(decode=True), min_size=1, max_size=6),
+    st.sampled_from([1, 3, 16]),
+    st.sampled_from([1, 2]),
+    st.integers(0, 2**20),
+)
+def test_any_decode_that_reads_pages_in_place(batch: list[Sequence], page_size: int, group: int, seed: int) -> None:
+    case = Case(batch, page_size, torch.float64, seed, group=group)
+    found = in_place.decode(case.queries, case.pool, case.layout, scale=HEAD_DIM**-0.5)
+    torch.testing.assert_close(found, case.expected(), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_decode_of_long_contexts(dtype: torch.dtype) -> None:
+    case = Case([Sequence(5000, 1, 0), Sequence(1, 1, 0), Sequence(4097, 1, 0)], 16, dtype, seed=4)
+    check(case)
+    contexts = torch.tensor([5000, 0, 4097], dtype=torch.int32)
+    found = paged_attention(case.queries, case.pool, replace(case.layout, context_lens_B=contexts))
+    assert torch.equal(found[1], torch.zeros_like(found[1]))
+
+
+def test_long_contexts_in_neighbouring_pages_are_not_copied() -> None:
+    case = Case([Sequence(5000, 1, 0)], 16, torch.float32, seed=4)
+    pages = case.layout.page_table_BP[0, :-1].long()
+    pool = torch.cat((case.pool[:, pages], case.pool[:, :2]), dim=1)
+    table = torch.cat((torch.arange(len(pages)), torch.tensor([NO_PAGE]))).int()
+    layout = replace(case.layout, page_table_BP=table[None])
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        found = paged_attention(case.queries, pool, layout)
+    torch.testing.assert_close(found.double(), case.expected(), rtol=1e-5, atol=1e-5)
+    allocated = sum(max(0, event.cpu_memory_usage) for event in profiler.events())
+    assert allocated < pool.nbytes / 2
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -6,6 +6,7 @@ and `kernel.py` (or the files named there) computes it with Triton. Files in CUD
     backend.py        decides whether a kernel or the reference runs
     early.py          starts a kernel before the previous one has ended
     branch.py         runs kernels beside others
+    linear.py         linear layers with weights as they came
     profiling.py      names for parts of a step in the profiler's traces
     hopper/           compiles and launches CUDA C++ on Hopper
     block_fp8/        weights in float8 with a scale for each block

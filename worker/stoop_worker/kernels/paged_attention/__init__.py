@@ -15,7 +15,7 @@ first H D columns.
 from torch import Tensor
 
 from stoop_worker.kernels.backend import uses_kernel
-from stoop_worker.kernels.paged_attention import hopper, reference
+from stoop_worker.kernels.paged_attention import hopper, in_place, reference
 from stoop_worker.kernels.paged_attention.layout import PagedLayout, PlannedBatch
 from stoop_worker.kernels.paged_attention.reference import prefix_mask, write_all_kv, write_kv
 
@@ -34,9 +34,12 @@ def paged_attention(
     scale = q_THD.shape[2] ** -0.5 if scale is None else scale
     if layout.planned is not None:
         return layout.planned.run(q_THD, pool, scale=scale, out_TM=out_TM)
+    is_decode = q_THD.shape[0] == layout.context_lens_B.shape[0]
+    if is_decode and in_place.takes(q_THD, pool, layout):
+        return in_place.decode(q_THD, pool, layout, scale=scale, out_TM=out_TM)
     if not uses_kernel(q_THD) or q_THD.shape[2] not in HEAD_DIMS:
         return reference.paged_attention(q_THD, pool, layout, scale=scale, out_TM=out_TM)
-    if q_THD.shape[0] == layout.context_lens_B.shape[0]:
+    if is_decode:
         return _decode(q_THD, pool, layout, scale, out_TM)
     if hopper.takes(q_THD, pool, layout):
         return hopper.prefill(q_THD, pool, layout, scale=scale, out_TM=out_TM)

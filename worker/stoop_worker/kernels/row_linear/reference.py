@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from stoop_worker.kernels.block_fp8.reference import Weight
 from stoop_worker.kernels.block_fp8.reference import wide as widened
+from stoop_worker.kernels.linear import linear
 from stoop_worker.kernels.rms_norm.reference import rms_norm
 from stoop_worker.kernels.swiglu.reference import swiglu
 
@@ -41,7 +41,7 @@ def row_linear(
     rows_BC = x_BC.to(wide)
     if norm is not None:
         rows_BC = rms_norm(rows_BC, norm.weight_C, epsilon=norm.epsilon)
-    y_BN = functional.linear(rows_BC, widened(weight_NC, wide))
+    y_BN = linear(rows_BC, widened(weight_NC, wide))
     if gated:
         y_BN = swiglu(y_BN)
     if added_to_BN is not None:

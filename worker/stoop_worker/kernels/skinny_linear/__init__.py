@@ -5,10 +5,10 @@ Torch computes float32 rows on every device, because the kernels of the products
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from stoop_worker.kernels.backend import uses_kernel
 from stoop_worker.kernels.block_fp8 import Weight, dense, values_of
+from stoop_worker.kernels.linear import linear as product
 from stoop_worker.kernels.skinny_linear import reference
 from stoop_worker.kernels.skinny_linear.reference import NO_OTHERS, Others
 
@@ -42,12 +42,12 @@ def linear(x_TC: Tensor, weight_NC: Weight) -> Tensor:
     For few rows a float8 weight is converted while it is read; for many rows it is converted to their dtype first.
     """
     if isinstance(weight_NC, Tensor):
-        return functional.linear(x_TC, weight_NC)
+        return product(x_TC, weight_NC)
     if x_TC.dtype in _HALVES and uses_kernel(x_TC):
         from stoop_worker.kernels.skinny_linear import products
 
         return products.skinny_linear(x_TC, weight_NC)
-    return functional.linear(x_TC, dense(weight_NC, x_TC.dtype))
+    return product(x_TC, dense(weight_NC, x_TC.dtype))
 
 
 def gated_linear(x_BC: Tensor, weight_NC: Weight) -> Tensor:

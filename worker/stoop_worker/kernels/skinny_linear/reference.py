@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from stoop_worker.kernels.block_fp8.reference import Weight
 from stoop_worker.kernels.block_fp8.reference import wide as widened
 from stoop_worker.kernels.layer_norm.reference import layer_norm
+from stoop_worker.kernels.linear import linear
 from stoop_worker.kernels.moe import ExpertOutputs
 from stoop_worker.kernels.moe.reference import combine
 from stoop_worker.kernels.rms_norm.reference import rms_norm
@@ -46,7 +46,7 @@ NO_OTHERS = Others()
 
 def skinny_linear(x_BC: Tensor, weight_NC: Tensor, bias_N: Tensor) -> Tensor:
     """Return y_BN = x W^T + b in x's dtype, summed in at least float32."""
-    return functional.linear(x_BC, weight_NC, bias_N)
+    return linear(x_BC, weight_NC, bias_N)
 
 
 def gated_linear(x_BC: Tensor, weight_NC: Weight) -> Tensor:
@@ -55,13 +55,13 @@ def gated_linear(x_BC: Tensor, weight_NC: Weight) -> Tensor:
     It is computed in at least float32, and rounded once.
     """
     wide = torch.promote_types(x_BC.dtype, torch.float32)
-    return swiglu(functional.linear(x_BC.to(wide), widened(weight_NC, wide))).to(x_BC.dtype)
+    return swiglu(linear(x_BC.to(wide), widened(weight_NC, wide))).to(x_BC.dtype)
 
 
 def split_linear(x_BK: Tensor, weight_NK: Weight) -> Tensor:
     """Return x W^T as one part, parts_1BN, in at least float32."""
     wide = torch.promote_types(x_BK.dtype, torch.float32)
-    return functional.linear(x_BK.to(wide), widened(weight_NK, wide))[None]
+    return linear(x_BK.to(wide), widened(weight_NK, wide))[None]
 
 
 def add_parts(

@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from stoop_worker.kernels import fp8
 from stoop_worker.kernels import layer_norm as norm
+from stoop_worker.kernels.linear import linear as product
 
 __all__ = [
     "MLP",
@@ -84,7 +85,7 @@ def linear(x_TC: Rows, weights: AnyLinear) -> Tensor:
     """Return x W^T + b."""
     if isinstance(weights, Linear):
         assert isinstance(x_TC, Tensor), "rows are quantised for fp8 layers alone"
-        return functional.linear(x_TC, weights.weight, weights.bias)
+        return product(x_TC, weights.weight, weights.bias)
     values_TC, scales_T1 = x_TC if isinstance(x_TC, Fp8Rows) else fp8.quantise_rows(x_TC)
     return fp8.scaled_linear(values_TC, scales_T1, weights)
 

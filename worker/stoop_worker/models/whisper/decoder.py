@@ -2,10 +2,10 @@
 
 from torch import Tensor
 from torch.nn.functional import gelu
-from torch.nn.functional import linear as product
 
 from stoop_worker.engine.tensors import KVView
 from stoop_worker.kernels.layer_norm import add_layer_norm
+from stoop_worker.kernels.linear import linear as product
 from stoop_worker.kernels.paged_attention import paged_attention, write_all_kv
 from stoop_worker.kernels.rotate_write import Places, rotate_write
 from stoop_worker.models.blocks.layers import layer_norm, linear

@@ -146,7 +146,7 @@ class WhisperFamily:
         ids_R = sample_tokens(logits_RV, reads.sampling)
         if not reads.values:
             return reads.keep(ids_R, None, last)
-        logprobs_R = logits_RV.gather(1, ids_R[:, None])[:, 0] - logits_RV.logsumexp(dim=-1)
+        logprobs_R = logits_RV.log_softmax(dim=-1).gather(1, ids_R[:, None])[:, 0]
         return reads.keep(ids_R, torch.stack((logprobs_R, self._rules.no_speech(raw_RV)), dim=1).float(), last)
 
     def _run(self, x_TC: Tensor, kv: KVView) -> Tensor:

@@ -81,7 +81,7 @@ class Rules:
 
     def no_speech(self, logits_RV: Tensor) -> Tensor:
         """Return the probability of no speech, (R,), which is valid only for rows that read the start."""
-        return (logits_RV[:, self._ids.no_speech] - logits_RV.logsumexp(dim=-1)).exp()
+        return logits_RV.softmax(dim=-1)[:, self._ids.no_speech]
 
     def _drawn(self, rules_RK: Tensor, newest_R: Tensor) -> _Drawn:
         _, before_R, last_R, stamp_R, pending_R = rules_RK.unbind(1)

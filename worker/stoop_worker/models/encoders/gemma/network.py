@@ -2,9 +2,10 @@
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding, linear, normalize
+from torch.nn.functional import embedding, normalize
 
 from stoop_worker.engine.tensors import PackedTexts, TextValues
+from stoop_worker.kernels.linear import linear
 from stoop_worker.kernels.rms_norm import rms_norm, rms_norm_add_rms_norm
 from stoop_worker.kernels.rotate_write import HeadNorms, Places, rotate_write
 from stoop_worker.kernels.swiglu import geglu
