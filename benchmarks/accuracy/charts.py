@@ -4,12 +4,14 @@
     python -m benchmarks.accuracy.charts test.parquet --model moondream3-preview --out run --window 64
 
 The queue, its bucket and its workers are those of the client's STOOP_ variables. Every answer is written to
-answers.jsonl at once: the same command goes on where it stopped. At the end: report.json and report.md.
+answers.jsonl at once: the same command goes on where it stopped. At the end: report.json and report.md, with the
+models that answered.
 """
 
 import argparse
 import asyncio
 import json
+import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -38,8 +40,11 @@ _Keep = Callable[[Row, Result | StoopError], None]
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = _parser().parse_args(arguments)
+    try:
+        rows = list(read_rows(options.source))[: options.limit]
+    except (OSError, ValueError) as error:
+        sys.exit(f"{options.source} cannot be read: {error}")
     options.out.mkdir(parents=True, exist_ok=True)
-    rows = list(read_rows(options.source))[: options.limit]
     asyncio.run(_run(rows, options))
     found = report(_done(options.out))
     (options.out / "report.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
@@ -89,7 +94,8 @@ def _scored(row: Row, outcome: Result | StoopError) -> dict[str, Any]:
     scored: dict[str, Any] = {"id": row.id, "question": row.question, "answers": row.answers}
     if isinstance(outcome, Result):
         answer = outcome.output.answer if outcome.output is not None and outcome.output.answer is not None else ""
-        return {**scored, "answer": answer, "right": is_right(answer, row.answers), "error": None}
+        right = is_right(answer, row.answers)
+        return {**scored, "answer": answer, "right": right, "model": outcome.model, "error": None}
     kind = outcome.failure.code.value if isinstance(outcome, JobFailed) else type(outcome).__name__
     return {**scored, "answer": None, "right": False, "error": kind}
 
@@ -112,7 +118,7 @@ def _done(out: Path) -> list[dict[str, Any]]:
 
 
 def report(scored: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return counts, accuracy of all rows and of the answered ones, and the failures by kind."""
+    """Return counts, accuracy of all rows and of the answered ones, the answers by model, and the failures by kind."""
     answered = [each for each in scored if each["error"] is None]
     right = sum(each["right"] for each in answered)
     return {
@@ -121,6 +127,7 @@ def report(scored: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "right": right,
         "accuracy": right / len(scored) if scored else 0.0,
         "accuracy_of_answered": right / len(answered) if answered else 0.0,
+        "models": dict(Counter(each.get("model") or "unknown" for each in answered)),
         "errors": dict(Counter(each["error"] for each in scored if each["error"] is not None)),
     }
 
@@ -129,6 +136,7 @@ def _markdown(found: Mapping[str, Any]) -> str:
     lines = ["| rows | answered | right | relaxed accuracy | of the answered |", "|---|---|---|---|---|"]
     shares = f"{found['accuracy']:.1%} | {found['accuracy_of_answered']:.1%}"
     lines.append(f"| {found['rows']} | {found['answered']} | {found['right']} | {shares} |")
+    lines += ["", *(f"- {count} answered by `{model}`" for model, count in found["models"].items())]
     lines += ["", *(f"- {count} × `{kind}`" for kind, count in found["errors"].items())] if found["errors"] else []
     return "\n".join(lines) + "\n"
 

@@ -92,6 +92,16 @@ def test_a_row_that_lacks_a_field_is_named(tmp_path: Path) -> None:
         list(read_rows(tmp_path))
 
 
+@pytest.mark.parametrize("content", [None, b"no Parquet"])
+def test_a_source_that_cannot_be_read_is_named(content: bytes | None, tmp_path: Path) -> None:
+    source, out = tmp_path / "test.parquet", tmp_path / "out"
+    if content is not None:
+        source.write_bytes(content)
+    with pytest.raises(SystemExit, match=r"test\.parquet cannot be read"):
+        main([str(source), "--out", str(out)])
+    assert not out.exists()
+
+
 def script(job: Job) -> Iterable[Event]:
     if "Gone?" in (job.question or ""):
         return failing(Failure.of(FailureCode.IMAGE_UNDECODABLE, "no image"))(job)
@@ -161,12 +171,20 @@ def test_the_demo_s_model_answers_through_the_queue(
         main([str(folder), "--out", str(folder / "out"), "--prompt", ""])
     found = json.loads((folder / "out" / "report.json").read_text())
     assert (found["rows"], found["answered"], found["errors"]) == (3, 3, {})
-    assert (folder / "out" / "report.md").read_text().startswith("| rows | answered | right | relaxed accuracy")
+    text = (folder / "out" / "report.md").read_text()
+    assert text.startswith("| rows | answered | right | relaxed accuracy")
+    (model,) = found["models"]
+    assert found["models"] == {model: 3} and f"- 3 answered by `{model}`\n" in text
 
 
 def test_the_report_counts_failures_by_kind() -> None:
-    scored = [{"right": True, "error": None}, {"right": False, "error": None}, {"right": False, "error": "timeout"}]
+    scored = [
+        {"right": True, "model": "one", "error": None},
+        {"right": False, "model": "two", "error": None},
+        {"right": False, "error": "timeout"},
+    ]
     found = report(scored)
+    assert found["models"] == {"one": 1, "two": 1}
     assert (found["rows"], found["answered"], found["right"]) == (3, 2, 1)
     assert found["accuracy"] == pytest.approx(1 / 3) and found["accuracy_of_answered"] == 0.5
     assert found["errors"] == {"timeout": 1}

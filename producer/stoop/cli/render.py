@@ -56,18 +56,25 @@ def print_result(result: Result, *, as_json: bool) -> None:
 
 
 def print_stream(events: Iterable[Event]) -> None:
-    """Print events as they arrive: text on one line, each box, point or segment on its own line."""
+    """Print events as they arrive: text on one line, each box, point or segment on its own line.
+
+    An empty line separates the reasoning from the answer.
+    """
     out, aside = open_console(), open_console(stderr=True)
+    reasoned = False
     for event in events:
         if isinstance(event, DeltaEvent):
-            _write(out, event.text)
+            _write(out, f"\n\n{event.text}" if reasoned else event.text)
+            reasoned = False
         elif isinstance(event, ReasoningEvent):
             _write(out, event.text, "dim")
+            reasoned = True
         elif isinstance(event, ObjectEvent):
             _write(out, f"{place_text(event.object)}\n")
         elif isinstance(event, SegmentEvent):
             _write(out, cue(event.segment))
         elif isinstance(event, RestartedEvent):
+            reasoned = False
             out.print()
             aside.print("(the job runs again: ignore the output above this line)", style="yellow")
     out.print()

@@ -85,6 +85,8 @@ def schedule(
         raise typer.BadParameter("choose --stream or --json")
     if options.local and (options.model or options.lane):
         raise typer.BadParameter("--local has no queue: leave --model and --lane out")
+    if options.local and options.adapter:
+        raise typer.BadParameter("--local loads no adapters: leave --adapter out")
     answers = [_Answer(*pair) for pair in zip(prompts, _images(prompts, options.image or []), strict=True)]
     connect: type[AsyncClient] = context.obj or AsyncClient
     with exit_on_error(as_json=options.json):

@@ -33,7 +33,7 @@ def test_a_stream_is_printed_as_it_is(text: str, capsys: pytest.CaptureFixture[s
     events: list[Event] = [ReasoningEvent(id="a", seq=0, text=text)]
     events += [DeltaEvent(id="a", seq=seq, text=piece) for seq, piece in enumerate(text, start=1)]
     print_stream([*events, FinishedEvent(id="a", seq=len(events), result=completed(Output(answer=text)))])
-    assert capsys.readouterr().out == f"{text}{text}\n"
+    assert capsys.readouterr().out == f"{text}\n\n{text}\n"
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,7 @@ def test_one_failure_leaves_the_other_answers_and_json_is_in_order(transport: Sc
         (("One?", "Two?", "Three?", "--image", "a", "--image", "b"), "one --image for all prompts, or 3"),
         (("One?", "--stream", "--json"), "choose --stream or --json"),
         (("One?", "--local", "m", "--lane", "bulk"), "--local has no queue"),
+        (("One?", "--local", "m", "--adapter", "cats@1"), "--local loads no adapters"),
     ],
 )
 def test_wrong_usage_is_reported(transport: ScriptedTransport, arguments: tuple[str, ...], complaint: str) -> None:

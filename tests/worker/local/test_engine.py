@@ -189,6 +189,20 @@ def test_a_setting_that_is_none_is_named() -> None:
         LocalEngine("moondream2", speed=9)
 
 
+@pytest.mark.parametrize(
+    ("setting", "complaint"),
+    [
+        ({"dtype": "int8"}, "auto, float32 or bfloat16"),
+        ({"device": "tpu"}, "auto, cpu or cuda"),
+        ({"adapters": "nowhere"}, "there is no such folder"),
+    ],
+)
+async def test_a_wrong_value_of_a_setting_is_named(setting: dict[str, str], complaint: str, folder: Path) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        async with LocalEngine(folder, **{"device": "cpu", "threads": 1, **setting}):
+            pass
+
+
 async def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="no weights"):
         async with LocalEngine(tmp_path):

@@ -87,6 +87,8 @@ def _build_engine(settings: EngineSettings, model: Model | Encoder) -> AnyEngine
 
 def _choose_device(settings: EngineSettings) -> torch.device:
     present = torch.cuda.is_available()
+    if settings.device not in ("auto", "cpu", "cuda"):
+        raise ConfigError(f"device is {settings.device!r}: make it auto, cpu or cuda")
     if settings.device == "cuda" and not present:
         raise ConfigError(
             "--device cuda: torch sees no CUDA device; use --device cpu, or install a CUDA build of torch"
@@ -100,6 +102,8 @@ def _choose_device(settings: EngineSettings) -> torch.device:
 
 
 def _choose_dtype(settings: EngineSettings, device: torch.device) -> torch.dtype:
+    if settings.dtype not in ("auto", "float32", "bfloat16"):
+        raise ConfigError(f"dtype is {settings.dtype!r}: make it auto, float32 or bfloat16")
     default = torch.bfloat16 if device.type == "cuda" else torch.float32
     dtype = default if settings.dtype == "auto" else getattr(torch, settings.dtype)
     log.info("dtype chosen", dtype=str(dtype), why="asked for" if settings.dtype != "auto" else f"fits {device.type}")

@@ -72,9 +72,11 @@ class LocalEngine(SpeechMethods):
         chosen = read_catalog().choose(str(model), revision)
         self._given_sampling = sampling
         self._catalog_sampling = chosen.entry.sampling if chosen.entry else {}
-        self._settings = EngineSettings(
-            model=chosen.source, revision=chosen.revision, **{"max_context": chosen.context, **settings}
-        )
+        if settings.get("adapters") is not None:
+            settings["adapters"] = Path(settings["adapters"])
+        licence = chosen.entry.licence if chosen.entry else None
+        defaults = {"licence": licence, "max_context": chosen.context}
+        self._settings = EngineSettings(model=chosen.source, revision=chosen.revision, **{**defaults, **settings})
         self._model: Model | Encoder | None = None
 
     async def __aenter__(self) -> "LocalEngine":

@@ -214,6 +214,26 @@ def test_a_tensor_that_does_not_fit_is_named(name: str, shape: tuple[int, ...], 
     assert complaint in bank.broken["odd"] and not bank
 
 
+def test_values_that_are_no_numbers_do_not_reach_other_answers(case: str, tmp_path: Path) -> None:
+    config, adapters, spell = CASES[case]
+    tensors = spell(adapters["cats"])
+    save_file(tensors, tmp_path / "cats.safetensors")
+    for name, wrong in (("burst", float("inf")), ("lost", float("nan"))):
+        last = sorted(tensors)[-1]
+        changed = {**tensors, last: tensors[last].clone()}
+        changed[last].view(-1)[-1] = wrong
+        save_file(changed, tmp_path / f"{name}.safetensors")
+    bank = read_adapters(tmp_path, config.text, device=torch.device("cpu"), dtype=torch.float64)
+    assert sorted(bank.loaded) == ["cats"] and sorted(bank.broken) == ["burst", "lost"]
+    assert all("infinite or not a number" in reason for reason in bank.broken.values())
+
+
+def test_the_reason_for_a_file_with_code_is_one_sentence(tmp_path: Path) -> None:
+    torch.save({"lora_state_dict": print}, tmp_path / "code.pt")
+    bank = read_adapters(tmp_path, MICRO.text, device=torch.device("cpu"), dtype=torch.float32)
+    assert bank.broken["code"] == "it holds more than tensors, or is damaged"
+
+
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no such folder"):
         read_adapters(tmp_path / "none", MICRO.text, device=torch.device("cpu"), dtype=torch.float32)

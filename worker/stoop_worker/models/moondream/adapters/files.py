@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 from hashlib import blake2b
 from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
@@ -43,11 +45,18 @@ def read_pairs(path: Path, text: TextConfig) -> Pairs:
 
 
 def _read(path: Path) -> Mapping[str, Tensor]:
-    loaded = load_file(path) if path.suffix == ".safetensors" else torch.load(path, "cpu", weights_only=True)
+    loaded = load_file(path) if path.suffix == ".safetensors" else _unpickled(path)
     loaded = loaded.get("lora_state_dict", loaded) if isinstance(loaded, dict) else loaded
     if not isinstance(loaded, Mapping) or not all(isinstance(tensor, Tensor) for tensor in loaded.values()):
         raise ValueError("it is not a flat dictionary of tensors")
     return loaded
+
+
+def _unpickled(path: Path) -> Any:
+    try:
+        return torch.load(path, "cpu", weights_only=True)
+    except UnpicklingError as error:  # torch's message advises the operator, but a job's caller reads it
+        raise ValueError("it holds more than tensors, or is damaged") from error
 
 
 def _pairs(tensors: Mapping[str, Tensor], text: TextConfig) -> dict[Place, tuple[Tensor, Tensor]]:
@@ -93,6 +102,9 @@ def _checked(place: Place, a: Tensor, b: Tensor, text: TextConfig) -> tuple[Tens
         raise ValueError(
             f"layer {place[0]}, {place[1]}: shapes {tuple(a.shape)}, {tuple(b.shape)} do not fit the model"
         )
+    # rows of other adapters multiply such a value by 0, which is not a number either
+    if not all(half.float().isfinite().all() for half in (a, b)):
+        raise ValueError(f"layer {place[0]}, {place[1]} has values that are infinite or not a number")
     return a, b
 
 
