@@ -4,6 +4,7 @@ import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib.resources import files
 from math import e, log2
 from typing import Protocol
 
@@ -97,7 +98,7 @@ class Sizes:
     @property
     def stages(self) -> int:
         """The slots that the ring has room for."""
-        return (_A_PROGRAM - self._static_bytes - self._other_bytes) // self._slot_bytes
+        return (_A_PROGRAM - self._other_bytes) // self._slot_bytes
 
     @property
     def shared_bytes(self) -> int:
@@ -113,10 +114,11 @@ class Sizes:
         group = self.heads // self.key_heads
         values = max(2 * self.dim + 32, self.heads * self.head_dim, self.inner)
         row = -(-max(2 * values, 4 * _WARPS * group * self.head_dim) // 128) * 128
-        return row + 8 * _FIELDS * self.layers
+        return row + self._summing_bytes + 8 * _FIELDS * self.layers
 
     @property
-    def _static_bytes(self) -> int:
+    def _summing_bytes(self) -> int:
+        """Return at least the bytes of the source's `Shared`."""
         rows = max(2 * self._most_rows(self.inner), self._most_rows(self.made), self._most_rows(self.dim))
         return 4 * _WARPS * rows + 20 * (self.head_dim + 8) + 1024 + 16 * 16
 
@@ -141,7 +143,8 @@ def source(sizes: Sizes) -> str:
         "STAGES": sizes.stages,
         "SECONDS": _SECONDS,
     }
-    return defined("layer_stack/stack.cu", numbers, torch.bfloat16)
+    instructions = files("stoop_worker.kernels.layer_stack").joinpath("instructions.cu").read_text()
+    return defined("layer_stack/stack.cu", numbers, torch.bfloat16, products=instructions)
 
 
 @cache

@@ -8,8 +8,6 @@
 // heads), FLOAT8 (weights are e4m3 with a scale for each block of 128 x 128, else bfloat16), PAGE, PROGRAMS, SPLITS (ranges
 // of positions), STAGES (slots of the ring), and SECONDS, after which a wait gives up. Activations are bfloat16.
 
-typedef unsigned short u16;
-
 constexpr int kWarps = 8, kMultiplying = 32 * kWarps, kThreads = kMultiplying + 32;
 constexpr int kValueBytes = FLOAT8 ? 1 : 2;
 constexpr int kGroup = HEADS / KEY_HEADS, kQueries = HEADS * HEAD_DIM, kMade = (HEADS + 2 * KEY_HEADS) * HEAD_DIM;
@@ -36,10 +34,6 @@ constexpr int kSums = larger(2 * kGates, larger(whole_tiles(most_rows(kMade)), w
 constexpr int kRowValues = larger(2 * DIM + kPartGap, larger(kQueries, INNER));
 constexpr int kRowRoom = (larger(2 * kRowValues, 4 * kWarps * kGroup * HEAD_DIM) + 127) / 128 * 128;
 
-struct alignas(16) Quad {
-  u32 x, y, z, w;
-};
-
 struct Step {
   const u16* x;
   u16 *y, *qkv, *attended, *inner;
@@ -59,8 +53,6 @@ struct Step {
 // fields of a layer's record; scales are at 4 above their weight
 enum { kQkv, kOut, kGateUp, kDown, kQkvScales, kOutScales, kGateUpScales, kDownScales, kNorm, kMlpNorm, kQNorm, kKNorm };
 
-static __device__ __forceinline__ float as_float(u32 bits) { return __uint_as_float(bits); }
-
 static __device__ __forceinline__ float low_of(u32 pair) { return as_float(pair << 16); }
 static __device__ __forceinline__ float high_of(u32 pair) { return as_float(pair & 0xffff0000u); }
 
@@ -71,54 +63,6 @@ static __device__ __forceinline__ void widen(Quad from, float* to) {
 
 static __device__ __forceinline__ float wide(u16 value) { return as_float(static_cast<u32>(value) << 16); }
 
-static __device__ __forceinline__ u16 narrow(float value) {
-  u16 half;
-  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(half) : "f"(value));
-  return half;
-}
-
-static __device__ __forceinline__ u32 narrow(float low, float high) {
-  u32 pair;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-  return pair;
-}
-
-// loads of what other programs have written, which the nearest cache may hold in an older state
-static __device__ __forceinline__ Quad shared_quad(const void* from) {
-  Quad quad;
-  asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(quad.x), "=r"(quad.y), "=r"(quad.z), "=r"(quad.w)
-               : "l"(from)
-               : "memory");
-  return quad;
-}
-
-static __device__ __forceinline__ Quad constant_quad(const void* from) {
-  Quad quad;
-  asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(quad.x), "=r"(quad.y), "=r"(quad.z), "=r"(quad.w)
-               : "l"(from));
-  return quad;
-}
-
-static __device__ __forceinline__ u16 shared_half(const u16* from) {
-  u16 half;
-  asm volatile("ld.global.cg.u16 %0, [%1];" : "=h"(half) : "l"(from) : "memory");
-  return half;
-}
-
-static __device__ __forceinline__ float2 shared_pair(const float* from) {
-  float2 pair;
-  asm volatile("ld.global.cg.v2.f32 {%0, %1}, [%2];" : "=f"(pair.x), "=f"(pair.y) : "l"(from) : "memory");
-  return pair;
-}
-
-static __device__ __forceinline__ u64 nanoseconds() {
-  u64 now;
-  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
-  return now;
-}
-
 // a wait that ends the kernel with an error once it has lasted too long
 struct Patience {
   u32 tries = 0;
@@ -128,69 +72,16 @@ struct Patience {
     if (++tries % 4096) return;
     const u64 now = nanoseconds();
     if (!begun) begun = now;
-    if (now - begun > SECONDS * 1000000000ull) asm volatile("trap;");
+    if (now - begun > SECONDS * 1000000000ull) give_up();
   }
 };
 
 static __device__ __forceinline__ void await_patiently(u32 barrier, int turn) {
   Patience patience;
-  u32 there = 0;
-  while (true) {
-    asm volatile(
-        "{ .reg .pred there; mbarrier.try_wait.parity.shared::cta.b64 there, [%1], %2; selp.u32 %0, 1, 0, there; }"
-        : "=r"(there)
-        : "r"(barrier), "r"(turn)
-        : "memory");
-    if (there) return;
-    patience.lose();
-  }
+  while (!ended(barrier, turn)) patience.lose();
 }
 
-static __device__ __forceinline__ void copy(u32 to, const char* from, int bytes, u32 barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
-               "l"(from), "r"(bytes), "r"(barrier)
-               : "memory");
-}
-
-static __device__ __forceinline__ void meet_in_program() { asm volatile("bar.sync 1, %0;" ::"n"(kMultiplying) : "memory"); }
-
-// sums of 16 x 8, of products of 16 x 16 with 16 x 8 values
-static __device__ __forceinline__ void multiply_bfloats(float* sums, u32 a, u32 b, u32 c, u32 d, u32 x, u32 y) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%0, %1, %2, %3};"
-               : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-               : "r"(a), "r"(b), "r"(c), "r"(d), "r"(x), "r"(y));
-}
-
-static __device__ __forceinline__ void multiply_halves(float* sums, u32 a, u32 b, u32 c, u32 d, u32 x, u32 y) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%0, %1, %2, %3};"
-               : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-               : "r"(a), "r"(b), "r"(c), "r"(d), "r"(x), "r"(y));
-}
-
-// four float8 values as two pairs of float16
-static __device__ __forceinline__ uint2 halves_of(u32 four) {
-  uint2 pairs;
-  asm("{ .reg .b16 low, high; mov.b32 {low, high}, %2; cvt.rn.f16x2.e4m3x2 %0, low; cvt.rn.f16x2.e4m3x2 %1, high; }"
-      : "=r"(pairs.x), "=r"(pairs.y)
-      : "r"(four));
-  return pairs;
-}
-
-static __device__ __forceinline__ u32 half_pair(float low, float high) {
-  u32 pair;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-  return pair;
-}
-
-static __device__ __forceinline__ float2 of_half_pair(u32 pair) {
-  float2 values;
-  asm("{ .reg .b16 low, high; mov.b32 {low, high}, %2; cvt.f32.f16 %0, low; cvt.f32.f16 %1, high; }"
-      : "=f"(values.x), "=f"(values.y)
-      : "r"(pair));
-  return values;
-}
+static __device__ __forceinline__ void meet_in_program() { meet(kMultiplying); }
 
 // bytes of each row in a slot that holds so many rows
 static __device__ __forceinline__ int chunk_of(int rows) {
@@ -289,27 +180,17 @@ struct Meeting {
 
   __device__ __forceinline__ void arrive() {
     meet_in_program();
-    if (threadIdx.x == 0)
-      asm volatile("fence.acq_rel.gpu; red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
+    if (threadIdx.x == 0) add_behind_writes(counter);
     expected += PROGRAMS;
   }
 
   __device__ __forceinline__ void await() const {
     if (threadIdx.x == 0) {
       Patience patience;
-      while (true) {
-        u32 seen;
-        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(counter) : "memory");
-        if (seen >= expected) break;
-        patience.lose();
-      }
+      while (seen(counter) < expected) patience.lose();
     }
     meet_in_program();
   }
-};
-
-struct Factor {
-  float squares[kWarps], most[kWarps];
 };
 
 static __device__ __forceinline__ float over_warp(float value) {
@@ -582,10 +463,7 @@ struct Mixture {
 #pragma unroll
     for (int eight = 0; eight < HEAD_DIM / 8; eight += 2) {
       u32 x[4];
-      asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                   : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
-                   : "r"(value + eight * 16)
-                   : "memory");
+      turned_tiles(x, value + eight * 16);
 #pragma unroll
       for (int i = 0; i < 2; i++) {
         float sums[4] = {mixed[eight + i][0] * kept, mixed[eight + i][1] * kept, 0, 0};
@@ -597,6 +475,7 @@ struct Mixture {
 };
 
 struct Shared {
+  u64 barriers[2 * STAGES];
   float squares[kWarps], most[kWarps];
   float tops[kWarps][8], totals[kWarps][8];
   u32 last;
@@ -634,7 +513,7 @@ static __device__ __forceinline__ void attend(const Step& step, Ring& ring, char
       __syncwarp();
       mixture.take(shared.heads, keys, values, count, step.scale);
       // the copy engine writes there next
-      asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+      show_writes();
     }
     if (half == 1 || tile + 1 == tiles) {
       __syncwarp();
@@ -686,12 +565,7 @@ static __device__ __forceinline__ void attend(const Step& step, Ring& ring, char
 
   meet_in_program();
   if (threadIdx.x == 0) {
-    u32 before;
-    asm volatile("fence.acq_rel.gpu; atom.acq_rel.gpu.global.add.u32 %0, [%1], 1; fence.acq_rel.gpu;"
-                 : "=r"(before)
-                 : "l"(step.counters + 2 + range.head)
-                 : "memory");
-    shared.last = before + 1 == static_cast<u32>(range.active);
+    shared.last = count_behind_writes(step.counters + 2 + range.head) + 1 == static_cast<u32>(range.active);
   }
   meet_in_program();
   if (!shared.last) return;
@@ -723,22 +597,21 @@ static __device__ __forceinline__ void attend(const Step& step, Ring& ring, char
 }
 
 extern "C" __global__ void __launch_bounds__(kThreads, 1) layer_stack(const __grid_constant__ Step step) {
-  extern __shared__ __align__(1024) char memory[];
+  char* memory = dynamic_memory();
   u16* row = reinterpret_cast<u16*>(memory + STAGES * kSlot);
-  u64* layers = reinterpret_cast<u64*>(memory + STAGES * kSlot + kRowRoom);
-  __shared__ u64 barriers[2 * STAGES];
-  __shared__ Shared shared;
+  Shared& shared = *reinterpret_cast<Shared*>(memory + STAGES * kSlot + kRowRoom);
+  u64* layers = reinterpret_cast<u64*>(&shared + 1);
 
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   for (int i = threadIdx.x; i < step.count * kFields; i += kThreads) layers[i] = step.layers[i];
   for (int i = threadIdx.x; i < kFresh * kHead; i += kThreads) shared.heads[i] = 0;
-  Ring ring{shared_address(memory), shared_address(barriers)};
+  Ring ring{shared_address(memory), shared_address(shared.barriers)};
   if (threadIdx.x == 0) {
     for (int i = 0; i < STAGES; i++) {
       barrier_of(ring.barriers + 16 * i, 1);
       barrier_of(ring.barriers + 16 * i + 8, kWarps);
     }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    show_barriers();
   }
   __syncthreads();
 
@@ -826,8 +699,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) layer_stack(const __gr
 
   // the last program to end leaves the counters as it found them; no program waits for them any more
   if (threadIdx.x == 0) {
-    u32 before;
-    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(step.counters + 1) : "memory");
-    if (before + 1 == PROGRAMS) step.counters[0] = step.counters[1] = 0;
+    if (count_behind_writes(step.counters + 1) + 1 == PROGRAMS) step.counters[0] = step.counters[1] = 0;
   }
 }

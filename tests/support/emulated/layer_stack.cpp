@@ -1,0 +1,74 @@
+// The instructions of layer_stack/instructions.cu on the CPU.
+
+#include "device.h"
+
+static inline char* dynamic_memory() { return emulated::current->program->aligned; }
+static inline float as_float(u32 bits) { return __uint_as_float(bits); }
+static inline u16 narrow(float value) { return emulated::to_bfloat(value); }
+static inline u32 narrow(float low, float high) { return narrow(low) | static_cast<u32>(narrow(high)) << 16; }
+static inline Quad constant_quad(const void* from) { return *static_cast<const Quad*>(from); }
+static inline Quad shared_quad(const void* from) { return *static_cast<const Quad*>(from); }
+static inline u16 shared_half(const u16* from) { return *from; }
+static inline float2 shared_pair(const float* from) { return {from[0], from[1]}; }
+static inline u64 nanoseconds() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
+
+static inline void copy(u32 to, const char* from, int bytes, u32 barrier) {
+  emulated::Program& program = *emulated::current->program;
+  if (to % 16 || reinterpret_cast<uintptr_t>(from) % 16 || bytes % 16 || bytes <= 0) emulated::failed = true;
+  memset(program.aligned + to - emulated::kBase, 0xff, bytes);
+  emulated::copies.push_back({&program, to, barrier, from, bytes});
+}
+
+static inline void meet(int threads) { emulated::meet(1, threads); }
+
+static inline void multiply_bfloats(float* sums, u32 a, u32 b, u32 c, u32 d, u32 x, u32 y) {
+  emulated::multiply(sums, a, b, c, d, x, y, emulated::of_bfloat);
+}
+static inline void multiply_halves(float* sums, u32 a, u32 b, u32 c, u32 d, u32 x, u32 y) {
+  emulated::multiply(sums, a, b, c, d, x, y, emulated::of_half);
+}
+static inline u32 half_pair(float low, float high) {
+  return emulated::to_half(low) | static_cast<u32>(emulated::to_half(high)) << 16;
+}
+static inline uint2 halves_of(u32 four) {
+  auto value = [&](int i) { return emulated::of_float8(four >> 8 * i & 255); };
+  return {half_pair(value(0), value(1)), half_pair(value(2), value(3))};
+}
+static inline float2 of_half_pair(u32 pair) { return {emulated::of_half(pair & 0xffff), emulated::of_half(pair >> 16)}; }
+
+static inline bool ended(u32 barrier, int turn) {
+  if (emulated::current->program->barriers.at(barrier).turn != turn) return true;
+  emulated::rest();
+  return emulated::current->program->barriers.at(barrier).turn != turn;
+}
+static inline void show_barriers() {}
+static inline void show_writes() {}
+static inline void add_behind_writes(u32* to) { ++*to; }
+static inline u32 count_behind_writes(u32* to) { return (*to)++; }
+static inline u32 seen(const u32* from) {
+  emulated::rest();
+  return *from;
+}
+static inline void turned_tiles(u32* to, u32 row) {
+  emulated::together(&row, 1, to, 4, [](emulated::Warp& warp) {
+    for (int lane = 0; lane < emulated::kWarp; lane++)
+      for (int tile = 0; tile < 4; tile++) {
+        u16 values[2];
+        for (int i = 0; i < 2; i++) {
+          const u32 address = warp.given[tile * 8 + lane % 4 * 2 + i][0];
+          memcpy(values + i, emulated::current->program->aligned + address - emulated::kBase + lane / 4 * 2, 2);
+        }
+        warp.taken[lane][tile] = values[0] | static_cast<u32>(values[1]) << 16;
+      }
+  });
+}
+static inline void give_up() {
+  emulated::failed = true;
+  emulated::rest();
+}
+
+#include SOURCE
+
+extern "C" int run(const Step* step, int shared_bytes, unsigned seed, int lateness) {
+  return emulated::launch(PROGRAMS, kThreads, shared_bytes, seed, lateness, [=] { layer_stack(*step); });
+}

@@ -1,0 +1,159 @@
+// The instructions of a decode's layers in one launch: loads past the nearest cache, barriers, copies, and products of
+// tensor cores. Everything that only a GPU can do is here, so that the rest can be run and tested on a CPU.
+
+typedef unsigned short u16;
+
+struct alignas(16) Quad {
+  u32 x, y, z, w;
+};
+
+static __device__ __forceinline__ char* dynamic_memory() {
+  extern __shared__ __align__(1024) char memory[];
+  return memory;
+}
+
+static __device__ __forceinline__ float as_float(u32 bits) { return __uint_as_float(bits); }
+
+static __device__ __forceinline__ u16 narrow(float value) {
+  u16 half;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(half) : "f"(value));
+  return half;
+}
+
+static __device__ __forceinline__ u32 narrow(float low, float high) {
+  u32 pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
+// loads of what other programs have written, which the nearest cache may hold in an older state
+static __device__ __forceinline__ Quad shared_quad(const void* from) {
+  Quad quad;
+  asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(quad.x), "=r"(quad.y), "=r"(quad.z), "=r"(quad.w)
+               : "l"(from)
+               : "memory");
+  return quad;
+}
+
+static __device__ __forceinline__ Quad constant_quad(const void* from) {
+  Quad quad;
+  asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(quad.x), "=r"(quad.y), "=r"(quad.z), "=r"(quad.w)
+               : "l"(from));
+  return quad;
+}
+
+static __device__ __forceinline__ u16 shared_half(const u16* from) {
+  u16 half;
+  asm volatile("ld.global.cg.u16 %0, [%1];" : "=h"(half) : "l"(from) : "memory");
+  return half;
+}
+
+static __device__ __forceinline__ float2 shared_pair(const float* from) {
+  float2 pair;
+  asm volatile("ld.global.cg.v2.f32 {%0, %1}, [%2];" : "=f"(pair.x), "=f"(pair.y) : "l"(from) : "memory");
+  return pair;
+}
+
+static __device__ __forceinline__ u64 nanoseconds() {
+  u64 now;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+  return now;
+}
+
+static __device__ __forceinline__ void copy(u32 to, const char* from, int bytes, u32 barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+               "l"(from), "r"(bytes), "r"(barrier)
+               : "memory");
+}
+
+// wait for the other warps that multiply
+static __device__ __forceinline__ void meet(int threads) { asm volatile("bar.sync 1, %0;" ::"r"(threads) : "memory"); }
+
+// sums of 16 x 8, of products of 16 x 16 with 16 x 8 values
+static __device__ __forceinline__ void multiply_bfloats(float* sums, u32 a, u32 b, u32 c, u32 d, u32 x, u32 y) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+               : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+               : "r"(a), "r"(b), "r"(c), "r"(d), "r"(x), "r"(y));
+}
+
+static __device__ __forceinline__ void multiply_halves(float* sums, u32 a, u32 b, u32 c, u32 d, u32 x, u32 y) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+               : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+               : "r"(a), "r"(b), "r"(c), "r"(d), "r"(x), "r"(y));
+}
+
+// four float8 values as two pairs of float16
+static __device__ __forceinline__ uint2 halves_of(u32 four) {
+  uint2 pairs;
+  asm("{ .reg .b16 low, high; mov.b32 {low, high}, %2; cvt.rn.f16x2.e4m3x2 %0, low; cvt.rn.f16x2.e4m3x2 %1, high; }"
+      : "=r"(pairs.x), "=r"(pairs.y)
+      : "r"(four));
+  return pairs;
+}
+
+static __device__ __forceinline__ u32 half_pair(float low, float high) {
+  u32 pair;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
+static __device__ __forceinline__ float2 of_half_pair(u32 pair) {
+  float2 values;
+  asm("{ .reg .b16 low, high; mov.b32 {low, high}, %2; cvt.f32.f16 %0, low; cvt.f32.f16 %1, high; }"
+      : "=f"(values.x), "=f"(values.y)
+      : "r"(pair));
+  return values;
+}
+
+// return whether the barrier's turn has ended
+static __device__ __forceinline__ bool ended(u32 barrier, int turn) {
+  u32 there;
+  asm volatile("{ .reg .pred there; mbarrier.try_wait.parity.shared::cta.b64 there, [%1], %2; selp.u32 %0, 1, 0, there; }"
+               : "=r"(there)
+               : "r"(barrier), "r"(turn)
+               : "memory");
+  return there;
+}
+
+// let the copy engine see barriers that were just made
+static __device__ __forceinline__ void show_barriers() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+// let the copy engine write behind this thread's own writes
+static __device__ __forceinline__ void show_writes() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// what this program wrote before is visible to a program that sees the sum
+static __device__ __forceinline__ void add_behind_writes(u32* to) {
+  asm volatile("fence.acq_rel.gpu; red.release.gpu.global.add.u32 [%0], 1;" ::"l"(to) : "memory");
+}
+
+// the same, and return the value before, with what the programs that added it had written
+static __device__ __forceinline__ u32 count_behind_writes(u32* to) {
+  u32 before;
+  asm volatile("fence.acq_rel.gpu; atom.acq_rel.gpu.global.add.u32 %0, [%1], 1; fence.acq_rel.gpu;"
+               : "=r"(before)
+               : "l"(to)
+               : "memory");
+  return before;
+}
+
+static __device__ __forceinline__ u32 seen(const u32* from) {
+  u32 value;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
+  return value;
+}
+
+// four tiles of 8 x 8 values, transposed; a lane gives the address of a row
+static __device__ __forceinline__ void turned_tiles(u32* to, u32 row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(row)
+               : "memory");
+}
+
+static __device__ __forceinline__ void give_up() { asm volatile("trap;"); }
