@@ -2,60 +2,32 @@
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from math import e, log2
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from stoop_worker.kernels.block_fp8 import BlockFp8, Weight, values_of
-from stoop_worker.kernels.hopper import (
-    CudaKernel,
-    defined,
-    is_usable,
-    multiprocessors,
-    try_to_compile,
-)
+from stoop_worker.kernels.block_fp8 import BlockFp8, values_of
+from stoop_worker.kernels.hopper import CudaKernel, defined, is_hopper, is_usable, multiprocessors, try_to_compile
+from stoop_worker.kernels.layer_stack.layer import Layer
+from stoop_worker.kernels.layer_stack.sizes import THREADS, Sizes
 from stoop_worker.kernels.paged_attention import PagedLayout
-from stoop_worker.kernels.rotate_write import HeadNorms, Places
+from stoop_worker.kernels.rotate_write import Places
 
-__all__ = ["Layer", "LayerStack", "Sizes", "sizes_of", "source"]
+__all__ = ["PARTS", "LayerStack", "are_stored_well", "sizes_of", "source"]
 
 _NAME = "layer_stack"
-_THREADS = 288
-_TILE, _GAP = 16, 64
-_ROWS_BYTES = _TILE * (1024 + _GAP)
-_SCALE_BYTES = 256
-_WARPS = 8
-_FIELDS = 12
-_MOST_SPLITS = 16
-_A_PROGRAM = 227 * 1024
 _SECONDS = 10
-
-
-class Layer(Protocol):
-    """One layer of a pre-norm decoder, as in `models.decoder.weights`."""
-
-    @property
-    def norm(self) -> Tensor: ...
-    @property
-    def qkv(self) -> Weight: ...
-    @property
-    def out(self) -> Weight: ...
-    @property
-    def head_norms(self) -> HeadNorms | None: ...
-    @property
-    def mlp_norm(self) -> Tensor: ...
-    @property
-    def gate_up(self) -> Weight: ...
-    @property
-    def down(self) -> Weight: ...
+PARTS = "instructions", "ring", "product", "attend"
+"""The files before `stack.cu`; only the first needs a GPU."""
+_SIDE = 128
 
 
 class _Step(ctypes.Structure):
+    """`Step` in `ring.cu`."""
+
     _fields_ = [
         *((name, ctypes.c_void_p) for name in ("x", "y", "qkv", "attended", "inner", "parts", "part_sums")),
         *((name, ctypes.c_void_p) for name in ("counters", "layers", "pool")),
@@ -69,61 +41,98 @@ class _Step(ctypes.Structure):
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """The sizes that the source is written for."""
+class LayerStack:
+    """Layers whose decode step of one row is one launch. Calls on one device must not overlap: they share counters."""
 
-    dim: int
-    inner: int
-    heads: int
-    key_heads: int
-    head_dim: int
-    frequencies: int
-    normed: bool
-    float8: bool
-    page: int
-    programs: int
-    layers: int
+    def __init__(self, layers: Sequence[Layer], epsilon: float) -> None:
+        self._layers, self._epsilon = tuple(layers), epsilon
+        records = torch.tensor([_record(layer) for layer in layers], dtype=torch.int64)
+        self._records = records.to(layers[0].norm.device)
 
-    @property
-    def splits(self) -> int:
-        """Ranges of positions of a key head."""
-        return min(_MOST_SPLITS, self.programs // self.key_heads)
+    def takes(self, x_BC: Tensor, places: Places, pool: Tensor, layout: PagedLayout) -> bool:
+        """Return whether the kernel computes this step."""
+        if len(x_BC) != 1 or not is_hopper(x_BC.device) or not is_usable(_NAME):
+            return False
+        plain = layout.planned is None and places.axis_F is None and places.heat is None
+        return plain and _is_stored_well(pool, x_BC) and self._sizes(places, pool, layout).fits()
 
-    @property
-    def made(self) -> int:
-        """Rows of the first product."""
-        return (self.heads + 2 * self.key_heads) * self.head_dim
+    def run(self, x_1C: Tensor, places: Places, pool: Tensor, layout: PagedLayout) -> Tensor:
+        """Return the row after the last layer, and store its keys and values; raises `Unusable`."""
+        sizes, x_1C = self._sizes(places, pool, layout), x_1C.contiguous()
+        kernel = _compiled(sizes, x_1C.device)
+        y_1C = torch.empty_like(x_1C)
+        ranges = sizes.heads * sizes.splits
+        halves = x_1C.new_empty(sizes.made + sizes.joined + sizes.inner)
+        sums = torch.empty(ranges * (sizes.head_dim + 2), dtype=torch.float32, device=x_1C.device)
+        norms = self._layers[0].head_norms
+        values: list[Tensor | int] = [
+            x_1C,
+            y_1C,
+            *halves.split((sizes.made, sizes.joined, sizes.inner)),
+            *sums.split((ranges * sizes.head_dim, 2 * ranges)),
+            _counters(x_1C.device, sizes.key_heads),
+            self._records,
+            pool,
+            pool.stride(0) * pool.element_size(),
+            pool.stride(1) * pool.element_size(),
+            layout.page_table_BP,
+            layout.context_lens_B,
+            places.positions,
+            places.slots_T,
+            places.table_SF2,
+        ]
+        step = _Step(
+            *(each.data_ptr() if isinstance(each, Tensor) else each for each in values),
+            self._epsilon,
+            0.0 if norms is None else norms.epsilon,
+            log2(e) * sizes.head_dim**-0.5,
+            sizes.layers,
+        )
+        # launched plainly: the warp that copies reads the page table at once
+        kernel.launch((sizes.programs, 1, 1), THREADS, sizes.shared_bytes, (step,))
+        return y_1C
 
-    @property
-    def stages(self) -> int:
-        """The slots that the ring has room for."""
-        return (_A_PROGRAM - self._other_bytes) // self._slot_bytes
+    def _sizes(self, places: Places, pool: Tensor, layout: PagedLayout) -> Sizes:
+        frequencies = places.table_SF2.shape[1]
+        return sizes_of(self._layers, pool, frequencies, layout.page_size)
 
-    @property
-    def shared_bytes(self) -> int:
-        """Dynamic shared memory of a program."""
-        return self.stages * self._slot_bytes + self._other_bytes
 
-    @property
-    def _slot_bytes(self) -> int:
-        return _ROWS_BYTES + (_SCALE_BYTES if self.float8 else 0)
+def sizes_of(layers: Sequence[Layer], pool: Tensor, frequencies: int, page: int) -> Sizes:
+    """Return the sizes of layers over a pool (layers, 2, pages, page size, key heads, head dim)."""
+    layer = layers[0]
+    key_heads, head_dim = pool.shape[-2:]
+    return Sizes(
+        dim=layer.norm.shape[0],
+        inner=layer.down.shape[1],
+        heads=layer.out.shape[1] // head_dim,
+        key_heads=key_heads,
+        head_dim=head_dim,
+        frequencies=frequencies,
+        normed=layer.head_norms is not None,
+        float8=isinstance(layer.qkv, BlockFp8),
+        page=page,
+        programs=multiprocessors(pool.device),
+        layers=len(layers),
+    )
 
-    @property
-    def _other_bytes(self) -> int:
-        group = self.heads // self.key_heads
-        values = max(2 * self.dim + 32, self.heads * self.head_dim, self.inner)
-        row = -(-max(2 * values, 4 * _WARPS * group * self.head_dim) // 128) * 128
-        return row + self._summing_bytes + 8 * _FIELDS * self.layers
 
-    @property
-    def _summing_bytes(self) -> int:
-        """Return at least the bytes of the source's `Shared`."""
-        rows = max(2 * self._most_rows(self.inner), self._most_rows(self.made), self._most_rows(self.dim))
-        return 4 * _WARPS * rows + 20 * (self.head_dim + 8) + 1024 + 16 * 16
-
-    def _most_rows(self, rows: int) -> int:
-        return -(--(-rows // self.programs) // _TILE) * _TILE
+def are_stored_well(layers: Sequence[Layer]) -> bool:
+    """Return whether the kernel reads weights that are stored like these: bfloat16, or float8 with float32 scales."""
+    float8, normed = isinstance(layers[0].qkv, BlockFp8), layers[0].head_norms is not None
+    if any((layer.head_norms is not None) is not normed for layer in layers):
+        return False
+    weights = [weight for layer in layers for weight in (layer.qkv, layer.out, layer.gate_up, layer.down)]
+    if any(isinstance(weight, BlockFp8) is not float8 for weight in weights):
+        return False
+    blocks = [weight for weight in weights if isinstance(weight, BlockFp8)]
+    norms = [norm for layer in layers for norm in (layer.norm, layer.mlp_norm)]
+    plain = norms if float8 else [*norms, *map(values_of, weights)]
+    stored = [*plain, *(each for block in blocks for each in (block.values_NC, block.scales))]
+    return (
+        all(each.dtype is torch.bfloat16 for each in plain)
+        and all(block.side == _SIDE and block.scales.dtype is torch.float32 for block in blocks)
+        and all(each.is_contiguous() and each.data_ptr() % 16 == 0 for each in stored)
+    )
 
 
 def source(sizes: Sizes) -> str:
@@ -140,97 +149,33 @@ def source(sizes: Sizes) -> str:
         "PAGE": sizes.page,
         "PROGRAMS": sizes.programs,
         "SPLITS": sizes.splits,
-        "STAGES": sizes.stages,
+        "STAGES": sizes.slots,
         "SECONDS": _SECONDS,
     }
-    instructions = files("stoop_worker.kernels.layer_stack").joinpath("instructions.cu").read_text()
-    return defined("layer_stack/stack.cu", numbers, torch.bfloat16, products=instructions)
-
-
-@cache
-def _compiled(sizes: Sizes, device: torch.device) -> CudaKernel:
-    return try_to_compile(source(sizes), _NAME, device, shared_bytes=sizes.shared_bytes)
-
-
-@cache
-def _counters(device: torch.device, key_heads: int) -> Tensor:
-    """Return zeros, as each launch finds and leaves them: no two launches of one device may overlap."""
-    return torch.zeros(2 + key_heads, dtype=torch.int32, device=device)
-
-
-class LayerStack:
-    """Layers whose decode step of one row is one launch."""
-
-    def __init__(self, layers: Sequence[Layer], epsilon: float) -> None:
-        self._layers, self._epsilon = tuple(layers), epsilon
-        records = [_record(layer) for layer in layers]
-        self._records = torch.tensor(records, dtype=torch.int64).to(layers[0].norm.device)
-
-    def takes(self, x_BC: Tensor, places: Places, pool: Tensor, layout: PagedLayout) -> bool:
-        """Return whether the kernel computes this step."""
-        return (
-            x_BC.shape[0] == 1
-            and x_BC.is_contiguous()
-            and layout.planned is None
-            and places.axis_F is None
-            and places.heat is None
-            and pool.dtype is x_BC.dtype
-            and pool[0].is_contiguous()
-            and is_usable(_NAME)
-        )
-
-    def run(self, x_1C: Tensor, places: Places, pool: Tensor, layout: PagedLayout) -> Tensor:
-        """Return the row after the last layer, and store its keys and values; raises `Unusable`."""
-        sizes = sizes_of(self._layers, pool, places, layout.page_size, multiprocessors(x_1C.device))
-        kernel = _compiled(sizes, x_1C.device)
-        y_1C = torch.empty_like(x_1C)
-        joined, ranges = sizes.heads * sizes.head_dim, sizes.heads * sizes.splits
-        halves = x_1C.new_empty(sizes.made + joined + sizes.inner)
-        qkv, attended, inner = halves.split((sizes.made, joined, sizes.inner))
-        sums = torch.empty(ranges * (sizes.head_dim + 2), dtype=torch.float32, device=x_1C.device)
-        parts, part_sums = sums.split((ranges * sizes.head_dim, 2 * ranges))
-        counters = _counters(x_1C.device, sizes.key_heads)
-        norms = self._layers[0].head_norms
-        table_BP = layout.page_table_BP
-        tensors: list[Tensor | int] = [
-            x_1C, y_1C, qkv, attended, inner, parts, part_sums, counters, self._records, pool,
-            pool.stride(0) * pool.element_size(), pool.stride(1) * pool.element_size(),
-            table_BP, layout.context_lens_B, places.positions, places.slots_T, places.table_SF2,
-        ]
-        step = _Step(
-            *(each.data_ptr() if isinstance(each, Tensor) else each for each in tensors),
-            self._epsilon,
-            0.0 if norms is None else norms.epsilon,
-            log2(e) * sizes.head_dim**-0.5,
-            len(self._layers),
-        )
-        kernel.launch((sizes.programs, 1, 1), _THREADS, sizes.shared_bytes, (step,))
-        return y_1C
-
-
-def sizes_of(layers: Sequence[Layer], pool: Tensor, places: Places, page: int, programs: int) -> Sizes:
-    """Return the sizes of layers over a pool (layers, 2, pages, page size, key heads, head dim)."""
-    layer = layers[0]
-    key_heads, head_dim = pool.shape[-2:]
-    return Sizes(
-        dim=layer.norm.shape[0],
-        inner=layer.down.shape[1],
-        heads=layer.out.shape[1] // head_dim,
-        key_heads=key_heads,
-        head_dim=head_dim,
-        frequencies=places.table_SF2.shape[1],
-        normed=layer.head_norms is not None,
-        float8=isinstance(layer.qkv, BlockFp8),
-        page=page,
-        programs=programs,
-        layers=len(layers),
-    )
+    folder = files("stoop_worker.kernels.layer_stack")
+    parts = "\n".join(folder.joinpath(f"{part}.cu").read_text() for part in PARTS)
+    return defined("layer_stack/stack.cu", numbers, torch.bfloat16, products=parts)
 
 
 def _record(layer: Layer) -> list[int]:
     """Return a layer's fields as `stack.cu` reads them: addresses."""
     weights = layer.qkv, layer.out, layer.gate_up, layer.down
-    norms = () if layer.head_norms is None else (layer.head_norms.q_D, layer.head_norms.k_D)
     scales = [weight.scales if isinstance(weight, BlockFp8) else None for weight in weights]
-    tensors = [*map(values_of, weights), *scales, layer.norm, layer.mlp_norm, *(norms or (None, None))]
-    return [0 if each is None else each.data_ptr() for each in tensors]
+    heads = (None, None) if layer.head_norms is None else (layer.head_norms.q_D, layer.head_norms.k_D)
+    fields = *map(values_of, weights), *scales, layer.norm, layer.mlp_norm, *heads
+    return [0 if field is None else field.data_ptr() for field in fields]
+
+
+def _is_stored_well(pool: Tensor, x_BC: Tensor) -> bool:
+    return pool.dtype is x_BC.dtype is torch.bfloat16 and pool[0].is_contiguous()
+
+
+@cache
+def _counters(device: torch.device, key_heads: int) -> Tensor:
+    """Return zeros, as each launch finds and leaves them."""
+    return torch.zeros(2 + key_heads, dtype=torch.int32, device=device)
+
+
+@cache
+def _compiled(sizes: Sizes, device: torch.device) -> CudaKernel:
+    return try_to_compile(source(sizes), _NAME, device, shared_bytes=sizes.shared_bytes)

@@ -10,7 +10,11 @@ static inline Quad constant_quad(const void* from) { return *static_cast<const Q
 static inline Quad shared_quad(const void* from) { return *static_cast<const Quad*>(from); }
 static inline u16 shared_half(const u16* from) { return *from; }
 static inline float2 shared_pair(const float* from) { return {from[0], from[1]}; }
-static inline u64 nanoseconds() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
+// a clock that goes on by a tenth of a second whenever a thread reads it, so that no load on the machine matters
+static inline u64 nanoseconds() {
+  thread_local u64 now = 0;
+  return now += 100000000;
+}
 
 static inline void copy(u32 to, const char* from, int bytes, u32 barrier) {
   emulated::Program& program = *emulated::current->program;
@@ -37,9 +41,11 @@ static inline uint2 halves_of(u32 four) {
 static inline float2 of_half_pair(u32 pair) { return {emulated::of_half(pair & 0xffff), emulated::of_half(pair >> 16)}; }
 
 static inline bool ended(u32 barrier, int turn) {
-  if (emulated::current->program->barriers.at(barrier).turn != turn) return true;
-  emulated::rest();
-  return emulated::current->program->barriers.at(barrier).turn != turn;
+  emulated::Barrier& found = emulated::current->program->barriers.at(barrier);
+  if (found.turn != turn) return true;
+  found.waiting.push_back(emulated::current);
+  emulated::sleep();
+  return found.turn != turn;
 }
 static inline void show_barriers() {}
 static inline void show_writes() {}
@@ -65,10 +71,4 @@ static inline void turned_tiles(u32* to, u32 row) {
 static inline void give_up() {
   emulated::failed = true;
   emulated::rest();
-}
-
-#include SOURCE
-
-extern "C" int run(const Step* step, int shared_bytes, unsigned seed, int lateness) {
-  return emulated::launch(PROGRAMS, kThreads, shared_bytes, seed, lateness, [=] { layer_stack(*step); });
 }

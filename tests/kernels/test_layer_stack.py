@@ -1,0 +1,227 @@
+"""A decoder's layers in one launch, against plain torch in float32: the kernel's source, compiled for the CPU.
+
+Warps run in a random order there, and copies arrive late; what has not arrived is NaN.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+from stoop_worker.kernels.block_fp8 import BlockFp8, Weight
+from stoop_worker.kernels.block_fp8.reference import wide
+from stoop_worker.kernels.layer_stack import hopper
+from stoop_worker.kernels.layer_stack.sizes import Sizes
+from stoop_worker.kernels.paged_attention import PagedLayout
+from stoop_worker.kernels.rotate_write import HeadNorms, Places, rotation_table
+from stoop_worker.models.decoder.weights import Block
+from tests.support.emulated_stack import EmulatedKernel, has_gcc
+
+pytestmark = pytest.mark.skipif(not has_gcc(), reason="g++ compiles the kernel for the CPU")
+
+PAGE, LAYERS, EPSILON = 16, 2, 1e-6
+ROUNDING = 8e-3
+"""The error of bfloat16's roundings, as a share of a row's norm."""
+
+
+class Shape(NamedTuple):
+    dim: int
+    inner: int
+    heads: int
+    key_heads: int
+    head_dim: int
+    normed: bool
+    float8: bool
+    programs: int
+
+
+SHAPES = {
+    "heads of 64": Shape(512, 1024, 8, 2, 64, normed=False, float8=False, programs=5),
+    "normed heads of 128": Shape(512, 1568, 4, 2, 128, normed=True, float8=False, programs=7),
+    "float8": Shape(512, 1024, 8, 2, 128, normed=True, float8=True, programs=12),
+}
+
+
+def randn(*shape: int, scale: float = 1.0) -> Tensor:
+    return (scale * torch.randn(*shape)).bfloat16()
+
+
+def block_of(shape: Shape) -> Block:
+    def linear(out: int, width: int) -> Weight:
+        if shape.float8:
+            scales = (0.5 + torch.rand(-(-out // 128), width // 128)) * width**-0.5
+            return BlockFp8(torch.randn(out, width).to(torch.float8_e4m3fn), scales, 128)
+        return randn(out, width, scale=width**-0.5)
+
+    def norm(width: int) -> Tensor:
+        return 1 + randn(width, scale=0.1)
+
+    joined = shape.heads * shape.head_dim
+    return Block(
+        norm=norm(shape.dim),
+        qkv=linear(joined + 2 * shape.key_heads * shape.head_dim, shape.dim),
+        out=linear(shape.dim, joined),
+        head_norms=HeadNorms(norm(shape.head_dim), norm(shape.head_dim), EPSILON) if shape.normed else None,
+        mlp_norm=norm(shape.dim),
+        gate_up=linear(2 * shape.inner, shape.dim),
+        down=linear(shape.dim, shape.inner),
+    )
+
+
+def normed(x: Tensor, weight: Tensor) -> Tensor:
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + EPSILON) * weight.float()
+
+
+@dataclass
+class Decoder:
+    shape: Shape
+    blocks: tuple[Block, ...]
+    pool: Tensor
+    table_BP: Tensor
+    table_SF2: Tensor
+    stack: hopper.LayerStack
+
+    def step(self, x_1C: Tensor, context: int, *, stores: bool = True) -> tuple[Tensor, Tensor]:
+        """Run both; return the kernel's row, and the expected row with the new keys and values of the layers."""
+        places = self.places(context, stores=stores)
+        return self.run(x_1C, context, places), self.expected(x_1C, context, places)
+
+    def places(self, context: int, *, stores: bool = True) -> Places:
+        position = max(context - 1, 0)
+        slot = int(self.table_BP[0, position // PAGE]) * PAGE + position % PAGE if stores else -1
+        return Places(torch.tensor([position]), self.table_SF2, torch.tensor([slot]))
+
+    def layout(self, context: int) -> PagedLayout:
+        count = torch.tensor([context], dtype=torch.int32)
+        return PagedLayout(count, count, self.table_BP, count, (), (), (), PAGE)
+
+    def run(self, x_1C: Tensor, context: int, places: Places) -> Tensor:
+        assert self.stack.takes(x_1C, places, self.pool, self.layout(context))
+        return self.stack.run(x_1C, places, self.pool, self.layout(context))
+
+    def expected(self, x_1C: Tensor, context: int, places: Places) -> Tensor:
+        x = x_1C.float()
+        for layer, block in enumerate(self.blocks):
+            x = x + self.attended(x, self.pool[layer], block, context, places) @ wide(block.out, torch.float32).T
+            gates, ups = (normed(x, block.mlp_norm) @ wide(block.gate_up, torch.float32).T).chunk(2, 1)
+            x = x + (gates * gates.sigmoid() * ups) @ wide(block.down, torch.float32).T
+        return x
+
+    def attended(self, x: Tensor, pool: Tensor, block: Block, context: int, places: Places) -> Tensor:
+        heads, key_heads, width = self.shape.heads, self.shape.key_heads, self.shape.head_dim
+        made = (normed(x, block.norm) @ wide(block.qkv, torch.float32).T).view(-1, width)
+        q, k, v = made.split((heads, key_heads, key_heads))
+        if block.head_norms is not None:
+            q, k = normed(q, block.head_norms.q_D), normed(k, block.head_norms.k_D)
+        cos, sin = self.table_SF2[places.positions[0]].unbind(-1)
+
+        def rotated(rows: Tensor) -> Tensor:
+            a, b = rows.chunk(2, 1)
+            return torch.stack((a * cos - b * sin, a * sin + b * cos), -1).flatten(1)
+
+        slots = (self.table_BP[0].long()[:, None] * PAGE + torch.arange(PAGE)).flatten()[:context]
+        keys, values = (kind.flatten(0, 1)[slots].float() for kind in pool)
+        if places.slots_T[0] >= 0:
+            keys[-1], values[-1] = rotated(k), v
+        scores = torch.einsum("kgd,pkd->kgp", rotated(q).view(key_heads, -1, width), keys) * width**-0.5
+        return torch.einsum("kgp,pkd->kgd", scores.softmax(-1), values).reshape(1, -1)
+
+
+def error(found: Tensor, expected: Tensor) -> float:
+    return float((found.float() - expected.float()).norm() / expected.float().norm())
+
+
+@pytest.fixture
+def edit(request: pytest.FixtureRequest) -> tuple[str, str]:
+    return getattr(request, "param", ("", ""))
+
+
+@pytest.fixture
+def decoder(
+    request: pytest.FixtureRequest, edit: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Decoder]:
+    shape = SHAPES[getattr(request, "param", "heads of 64")]
+    kernels: dict[Sizes, EmulatedKernel] = {}
+
+    def compiled(sizes: Sizes, device: torch.device) -> EmulatedKernel:
+        if sizes not in kernels:
+            kernels[sizes] = EmulatedKernel(sizes, tmp_path, edit)
+        return kernels[sizes]
+
+    monkeypatch.setattr(hopper, "is_hopper", lambda device: True)
+    monkeypatch.setattr(hopper, "multiprocessors", lambda device: shape.programs)
+    monkeypatch.setattr(hopper, "_compiled", compiled)
+    monkeypatch.setattr(hopper, "_SECONDS", 1)
+    hopper._counters.cache_clear()
+    torch.manual_seed(0)
+    blocks = tuple(block_of(shape) for _ in range(LAYERS))
+    pages = 320 // PAGE
+    pool = randn(LAYERS, 2, pages, PAGE, shape.key_heads, shape.head_dim)
+    table_BP, table_SF2 = torch.randperm(pages).int()[None], rotation_table(320, shape.head_dim, 5e5, pool.device)
+    yield Decoder(shape, blocks, pool, table_BP, table_SF2, hopper.LayerStack(blocks, EPSILON))
+    hopper._counters.cache_clear()
+
+
+@pytest.mark.parametrize("decoder", SHAPES, indirect=True)
+def test_steps_are_as_in_plain_torch(decoder: Decoder) -> None:
+    for context in (1, 33, 290):
+        x_1C, before = randn(1, decoder.shape.dim), decoder.pool.clone()
+        found, expected = decoder.step(x_1C, context)
+        assert error(found, expected) < ROUNDING
+        # only the new position has changed, and the same step again makes the same row
+        slot = int(decoder.places(context).slots_T)
+        changed = (decoder.pool != before).flatten(2, 3).any(-1).any(-1).any(0).any(0)
+        assert changed.nonzero().flatten().tolist() == [slot]
+        assert torch.equal(decoder.run(x_1C, context, decoder.places(context)), found)
+
+
+def test_the_new_key_and_value_are_stored(decoder: Decoder) -> None:
+    x_1C, context = randn(1, decoder.shape.dim), 40
+    found, _ = decoder.step(x_1C, context)
+    # without a slot the step reads them from the pool
+    assert error(decoder.run(x_1C, context, decoder.places(context, stores=False)), found) < 1e-6
+
+
+def test_a_row_without_a_sequence_has_a_finite_answer(decoder: Decoder) -> None:
+    before = decoder.pool.clone()
+    assert decoder.run(randn(1, decoder.shape.dim), 0, decoder.places(0, stores=False)).isfinite().all()
+    assert torch.equal(decoder.pool, before)
+
+
+FAULTS = {
+    "no wait for copies": ("await_patiently(ring.full(), ring.turn);", ""),
+    "no wait for the others": ("while (seen(counter) < expected) patience.lose();", ""),
+    "no wait for a slot": ("await_patiently(ring.empty(), ring.turn ^ 1);", ""),
+    "one program is not counted": ("expected += PROGRAMS;", "expected += PROGRAMS - 1;"),
+}
+
+
+@pytest.mark.parametrize("edit", FAULTS.values(), ids=FAULTS, indirect=True)
+def test_a_missing_wait_shows(decoder: Decoder) -> None:
+    try:
+        found, expected = decoder.step(randn(1, decoder.shape.dim), 290)
+    except TimeoutError:
+        return
+    assert not error(found, expected) < ROUNDING
+
+
+STUCK = "expected += PROGRAMS;", "expected += PROGRAMS + 1;"
+
+
+@pytest.mark.parametrize("edit", [STUCK], ids=["stuck"], indirect=True)
+def test_a_wait_for_what_never_comes_ends(decoder: Decoder) -> None:
+    with pytest.raises(TimeoutError):
+        decoder.run(randn(1, decoder.shape.dim), 40, decoder.places(40))
+
+
+def test_other_steps_are_not_taken(decoder: Decoder) -> None:
+    x_1C, places, layout = randn(1, decoder.shape.dim), decoder.places(40), decoder.layout(40)
+    axes = replace(places, axis_F=torch.zeros(decoder.shape.head_dim // 2, dtype=torch.int32))
+    assert decoder.stack.takes(x_1C, places, decoder.pool, layout)
+    assert not decoder.stack.takes(x_1C.expand(2, -1), places, decoder.pool, layout)
+    assert not decoder.stack.takes(x_1C, places, decoder.pool.to(torch.float8_e4m3fn), layout)
+    assert not decoder.stack.takes(x_1C, axes, decoder.pool, layout)

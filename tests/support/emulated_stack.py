@@ -1,0 +1,54 @@
+"""The kernel of a decoder's layers in one launch, compiled for the CPU: the same source behind `emulated/device.h`."""
+
+import ctypes
+import shutil
+import subprocess
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from stoop_worker.kernels.layer_stack import hopper
+from stoop_worker.kernels.layer_stack.sizes import Sizes
+
+__all__ = ["EmulatedKernel", "has_gcc"]
+
+EMULATED = Path(__file__).parent / "emulated"
+LATENESS = [2, 40, 400]
+"""A copy arrives in one of so many turns; it differs from launch to launch."""
+
+
+def has_gcc() -> bool:
+    """Return whether g++ is there to compile the kernel."""
+    return shutil.which("g++") is not None
+
+
+class EmulatedKernel:
+    """Stands in for a `CudaKernel`. `edit` changes the source, to show that a fault is found."""
+
+    def __init__(self, sizes: Sizes, folder: Path, edit: tuple[str, str] = ("", "")) -> None:
+        defines = [line for line in hopper.source(sizes).splitlines() if line.startswith("#define")]
+        package = files("stoop_worker.kernels.layer_stack")
+        parts = [package.joinpath(f"{part}.cu").read_text() for part in (*hopper.PARTS, "stack")[1:]]
+        source, library = folder / "source.cpp", folder / "kernel.so"
+        text = "\n".join(parts)
+        assert edit[0] in text
+        source.write_text("\n".join([*defines, '#include "layer_stack.h"', text.replace(*edit), CALL]), encoding="utf-8")
+        options = "-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-I", str(EMULATED)
+        subprocess.run(["g++", *options, str(source), "-o", str(library)], check=True)
+        self._run = ctypes.CDLL(str(library)).run
+        self._launches = 0
+
+    def launch(self, grid: tuple[int, int, int], threads: int, shared_bytes: int, arguments: Sequence[Any]) -> None:
+        """Run the kernel to its end; raises `TimeoutError` if a wait in it gives up."""
+        self._launches += 1
+        lateness = LATENESS[self._launches % len(LATENESS)]
+        if not self._run(ctypes.byref(arguments[0]), grid[0], threads, shared_bytes, self._launches, lateness):
+            raise TimeoutError("the kernel waits for what does not come, or copies what is not aligned")
+
+
+CALL = """
+extern "C" int run(const Step* step, int programs, int threads, int shared_bytes, unsigned seed, int lateness) {
+  return emulated::launch(programs, threads, shared_bytes, seed, lateness, [=] { layer_stack(*step); });
+}
+"""

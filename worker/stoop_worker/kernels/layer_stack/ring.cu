@@ -1,0 +1,165 @@
+// The sizes of a program of stack.cu, and the warp that copies to the ring of slots.
+
+constexpr int kWarps = 8, kMultiplying = 32 * kWarps, kThreads = kMultiplying + 32;
+constexpr int kValueBytes = FLOAT8 ? 1 : 2;
+constexpr int kGroup = HEADS / KEY_HEADS, kQueries = HEADS * HEAD_DIM, kMade = (HEADS + 2 * KEY_HEADS) * HEAD_DIM;
+constexpr int kTile = 16;                              // rows of a weight that are multiplied at once
+constexpr int kPiece = 64, kGap = 64;                  // bytes of a row in two products; bytes between rows in a slot
+constexpr int kMostChunk = 4096, kWhole = 8 * kPiece;  // bytes of a row in a slot
+constexpr int kRowsBytes = kTile * (1024 + kGap);
+constexpr int kSide = 128, kScaleBytes = FLOAT8 ? 2 * 4 * kMostChunk / kSide : 0;
+constexpr int kSlot = kRowsBytes + kScaleBytes;
+constexpr int kPositions = 32;                       // of keys and values in a slot
+constexpr int kHeadBytes = 2 * HEAD_DIM, kHeadGap = 16, kHeadRow = kHeadBytes + kHeadGap;
+constexpr int kFields = 12;                          // of a layer's record
+constexpr int kPartGap = FLOAT8 ? 8 : 32;            // values between the parts of a row
+constexpr float kLowest = -1e30f;
+
+static_assert(2 * kPositions * kHeadRow <= kRowsBytes && kGroup <= 8, "a slot holds whole heads, of at most 8 queries");
+
+static __device__ constexpr int most_rows(int rows) { return (rows + PROGRAMS - 1) / PROGRAMS; }
+static __device__ constexpr int whole_tiles(int rows) { return (rows + kTile - 1) / kTile * kTile; }
+static __device__ constexpr int larger(int a, int b) { return a > b ? a : b; }
+
+constexpr int kGates = whole_tiles(most_rows(INNER));
+constexpr int kSums = larger(2 * kGates, larger(whole_tiles(most_rows(kMade)), whole_tiles(most_rows(DIM))));
+constexpr int kRowValues = larger(2 * DIM + kPartGap, larger(kQueries, INNER));
+constexpr int kRowRoom = (larger(2 * kRowValues, 4 * kWarps * kGroup * HEAD_DIM) + 127) / 128 * 128;
+
+struct Step {
+  const u16* x;
+  u16 *y, *qkv, *attended, *inner;
+  float *parts, *part_sums;
+  u32* counters;  // arrivals at the meeting, ended programs, then arrivals of each key head's ranges
+  const u64* layers;
+  char* pool;
+  u64 layer_bytes, values_offset;  // from a layer's keys to the next layer's, and to its values
+  const int* table;
+  const int* context;
+  const long long *position, *slot;
+  const float* rotations;
+  float epsilon, head_epsilon, scale;
+  int count;
+};
+
+// fields of a layer's record; scales are at 4 above their weight
+enum { kQkv, kOut, kGateUp, kDown, kQkvScales, kOutScales, kGateUpScales, kDownScales, kNorm, kMlpNorm, kQNorm, kKNorm };
+
+static __device__ __forceinline__ float low_of(u32 pair) { return as_float(pair << 16); }
+static __device__ __forceinline__ float high_of(u32 pair) { return as_float(pair & 0xffff0000u); }
+
+static __device__ __forceinline__ void widen(Quad from, float* to) {
+  to[0] = low_of(from.x), to[1] = high_of(from.x), to[2] = low_of(from.y), to[3] = high_of(from.y);
+  to[4] = low_of(from.z), to[5] = high_of(from.z), to[6] = low_of(from.w), to[7] = high_of(from.w);
+}
+
+static __device__ __forceinline__ float wide(u16 value) { return as_float(static_cast<u32>(value) << 16); }
+
+// a wait that ends the kernel with an error once it has lasted too long
+struct Patience {
+  u32 tries = 0;
+  u64 begun = 0;
+
+  __device__ __forceinline__ void lose() {
+    if (++tries % 4096) return;
+    const u64 now = nanoseconds();
+    if (!begun) begun = now;
+    if (now - begun > SECONDS * 1000000000ull) give_up();
+  }
+};
+
+static __device__ __forceinline__ void await_patiently(u32 barrier, int turn) {
+  Patience patience;
+  while (!ended(barrier, turn)) patience.lose();
+}
+
+static __device__ __forceinline__ void meet_in_program() { meet(kMultiplying); }
+
+// bytes of each row in a slot that holds so many rows
+static __device__ __forceinline__ int chunk_of(int rows) {
+  return min(kMostChunk, (kRowsBytes / rows - kGap) / kWhole * kWhole);
+}
+
+// the slots, as seen by one warp
+struct Ring {
+  u32 memory, barriers;
+  int slot = 0, turn = 0;
+
+  __device__ __forceinline__ u32 full() const { return barriers + 16 * slot; }
+  __device__ __forceinline__ u32 empty() const { return barriers + 16 * slot + 8; }
+  __device__ __forceinline__ u32 place() const { return memory + slot * kSlot; }
+  __device__ __forceinline__ void next() {
+    if (++slot == STAGES) slot = 0, turn ^= 1;
+  }
+};
+
+struct Rows {
+  int first, count;
+};
+
+static __device__ __forceinline__ Rows rows_of(int rows) {
+  const int first = static_cast<long long>(rows) * blockIdx.x / PROGRAMS;
+  return {first, static_cast<int>(static_cast<long long>(rows) * (blockIdx.x + 1) / PROGRAMS) - first};
+}
+
+// the range of positions of a program
+struct Range {
+  int head, split, active, first, last;
+
+  __device__ __forceinline__ explicit Range(int context) {
+    head = blockIdx.x / SPLITS, split = blockIdx.x % SPLITS;
+    const int tiles = max((context + kTile - 1) / kTile, 1), each = (tiles + SPLITS - 1) / SPLITS;
+    active = (tiles + each - 1) / each;
+    first = split * each * kTile;
+    last = min(first + each * kTile, context);
+    if (head >= KEY_HEADS || split >= active) first = last = active = 0;
+  }
+};
+
+// the warp that copies
+
+template <int WIDTH>
+static __device__ __forceinline__ void bring_rows(Ring& ring, const char* weight, const float* scales, Rows rows,
+                                                  int lane) {
+  constexpr int kRow = WIDTH * kValueBytes;
+  for (int tile = 0; tile < rows.count; tile += kTile) {
+    const int count = min(kTile, rows.count - tile), chunk = chunk_of(count), first = rows.first + tile;
+    const char* source = weight + static_cast<long long>(first + lane) * kRow;
+    for (int at = 0; at < kRow; at += chunk) {
+      const int bytes = min(chunk, kRow - at);
+      await_patiently(ring.empty(), ring.turn ^ 1);
+      if (lane == 0) expect(ring.full(), count * bytes + (FLOAT8 ? 2 * 4 * bytes / kSide : 0));
+      __syncwarp();
+      if (lane < count) copy(ring.place() + lane * (chunk + kGap), source + at, bytes, ring.full());
+#if FLOAT8
+      if (lane >= kTile && lane < kTile + 2) {
+        const int block = (lane == kTile ? first : first + count - 1) / kSide;
+        copy(ring.place() + kRowsBytes + (lane - kTile) * (kScaleBytes / 2),
+             reinterpret_cast<const char*>(scales + block * (WIDTH / kSide) + at / kSide), 4 * bytes / kSide, ring.full());
+      }
+#endif
+      ring.next();
+    }
+  }
+}
+
+static __device__ __forceinline__ void bring_heads(Ring& ring, const Step& step, int layer, const Range& range, int lane) {
+  const char* keys = step.pool + layer * step.layer_bytes + range.head * kHeadBytes;
+  for (int start = range.first; start < range.last; start += kPositions) {
+    const int count = min(kPositions, range.last - start), position = start + lane;
+    long long source = 0;
+    if (lane < count) {
+      const long long page = __ldg(step.table + position / PAGE);
+      source = (page * PAGE + position % PAGE) * (KEY_HEADS * kHeadBytes);
+    }
+    await_patiently(ring.empty(), ring.turn ^ 1);
+    if (lane == 0) expect(ring.full(), 2 * count * kHeadBytes);
+    __syncwarp();
+    if (lane < count) {
+      copy(ring.place() + lane * kHeadRow, keys + source, kHeadBytes, ring.full());
+      copy(ring.place() + (kPositions + lane) * kHeadRow, keys + step.values_offset + source, kHeadBytes, ring.full());
+    }
+    ring.next();
+  }
+}
+

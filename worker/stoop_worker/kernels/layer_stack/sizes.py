@@ -1,0 +1,93 @@
+"""The sizes that the kernel's source is written for, and the shared memory of a program. Letters as in the package."""
+
+from dataclasses import dataclass
+
+__all__ = ["FIELDS", "THREADS", "Sizes"]
+
+THREADS = 288
+"""Threads of a program: eight warps that multiply, and one that copies."""
+
+FIELDS = 12
+"""Numbers in a layer's record."""
+
+_WARPS, _TILE = 8, 16
+_ROWS_BYTES = _TILE * (1024 + 64)  # of a slot, with the gaps between rows
+_SCALE_BYTES = 256  # of a slot, with float8
+_MOST_SPLITS = 16
+_MOST_ROWS = 256  # of a product in a program
+_MOST_GROUP = 8  # queries of a key head
+_LEAST_SLOTS = 4
+_A_PROGRAM = 227 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """`frequencies` are half of a head's rotated channels, `programs` the device's multiprocessors."""
+
+    dim: int
+    inner: int
+    heads: int
+    key_heads: int
+    head_dim: int
+    frequencies: int
+    normed: bool
+    float8: bool
+    page: int
+    programs: int
+    layers: int
+
+    @property
+    def splits(self) -> int:
+        """Ranges of positions of a key head."""
+        return min(_MOST_SPLITS, self.programs // self.key_heads)
+
+    @property
+    def joined(self) -> int:
+        """Channels of all query heads."""
+        return self.heads * self.head_dim
+
+    @property
+    def made(self) -> int:
+        """Rows of the first product."""
+        return (self.heads + 2 * self.key_heads) * self.head_dim
+
+    @property
+    def slots(self) -> int:
+        """The slots that the ring has room for."""
+        return (_A_PROGRAM - self._beside_ring) // self._slot_bytes
+
+    @property
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory of a program."""
+        return self.slots * self._slot_bytes + self._beside_ring
+
+    def fits(self) -> bool:
+        """Return whether the kernel computes layers of these sizes."""
+        group, rest = divmod(self.heads, self.key_heads)
+        widths = self.dim, self.joined, self.inner
+        return (
+            self.head_dim in (64, 128)
+            and not rest
+            and group <= _MOST_GROUP
+            and self.key_heads <= self.programs
+            and all(width % (512 if self.float8 else 32) == 0 for width in widths)
+            and all(rows <= _MOST_ROWS * self.programs for rows in (self.made, self.inner, self.dim))
+            and self.slots >= _LEAST_SLOTS
+        )
+
+    @property
+    def _slot_bytes(self) -> int:
+        return _ROWS_BYTES + (_SCALE_BYTES if self.float8 else 0)
+
+    @property
+    def _beside_ring(self) -> int:
+        """Return the bytes of the row, of the sums and heads (at least), and of the layers' records."""
+        group = self.heads // self.key_heads
+        values = max(2 * self.dim + 32, self.joined, self.inner)
+        row = -(-max(2 * values, 4 * _WARPS * group * self.head_dim) // 128) * 128
+        rows = max(2 * self._most_rows(self.inner), self._most_rows(self.made), self._most_rows(self.dim))
+        sums = 4 * _WARPS * rows + 20 * (self.head_dim + 8) + 1280
+        return row + sums + 8 * FIELDS * self.layers
+
+    def _most_rows(self, rows: int) -> int:
+        return -(--(-rows // self.programs) // _TILE) * _TILE
