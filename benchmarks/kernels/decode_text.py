@@ -12,6 +12,7 @@ from benchmarks.kernels.paged_attention import layout_of
 from benchmarks.kernels.row import Row, check, microseconds_captured
 from stoop_worker.engine.tensors import KVView
 from stoop_worker.kernels.block_fp8 import BlockFp8, Weight
+from stoop_worker.kernels.layer_stack import stack_of
 from stoop_worker.kernels.paged_attention import PagedLayout
 from stoop_worker.kernels.rotate_attend import groups, reference
 from stoop_worker.kernels.rotate_write import HeadNorms, Places, rotation_table
@@ -76,12 +77,28 @@ def step(name: str, count: int) -> Row:
     places, x, none = places_of(layout, head_dim), made(count, dim), made(1, dim)
     kv = KVView(places.positions, places.slots_T, layout, pool, lambda: None)
     weights = DecoderWeights(none, tuple(block(name) for _ in range(LAYERS)), none[0], none, 1e-6)
-    check(decode_text.step(x, kv, places, weights), text.forward(x, kv, places, weights), 3e-2)
+    stack = stack_of(weights.blocks, weights.epsilon)
+    check(decode_text.step(x, kv, places, weights, stack), text.forward(x, kv, places, weights), 3e-2)
     ours_us, plain_us = (
         microseconds_captured([partial(call, x, kv, places, weights)]) / LAYERS
-        for call in (decode_text.step, text.forward)
+        for call in (partial(decode_text.step, stack=stack), text.forward)
     )
     return Row(f"a layer of {name}", f"{count} x {CONTEXT}", ours_us, plain_us, "plain step", "")
+
+
+def whole(name: str) -> Row:
+    """Time all layers of one row in one launch, against a launch for each step of a layer."""
+    dim, _, _, key_heads, head_dim, _ = sizes_of(name)
+    layout = layout_of(1, 1, CONTEXT, 0)
+    pool = made(LAYERS, 2, layout.page_table_BP.numel(), layout.page_size, key_heads, head_dim)
+    places, x, none = places_of(layout, head_dim), made(1, dim), made(1, dim)
+    kv = KVView(places.positions, places.slots_T, layout, pool, lambda: None)
+    weights = DecoderWeights(none, tuple(block(name) for _ in range(LAYERS)), none[0], none, 1e-6)
+    step = partial(decode_text.step, x, kv, places, weights)
+    stack = stack_of(weights.blocks, weights.epsilon)
+    check(step(stack), step(), 3e-2)
+    ours_us, theirs_us = (microseconds_captured([call]) / LAYERS for call in (partial(step, stack), step))
+    return Row(f"a layer of {name}, in one launch of all", f"1 x {CONTEXT}", ours_us, theirs_us, "five launches", "")
 
 
 def between(name: str, count: int) -> Row:
@@ -103,6 +120,7 @@ def between(name: str, count: int) -> Row:
 def rows() -> list[Row]:
     """Return a layer of each model, and its part between two products."""
     return [
+        *(whole(name) for name in (*SIZES, "Qwen3-4B" + FLOAT8)),
         *(step(name, count) for name in (*SIZES, "Qwen3-4B" + FLOAT8) for count in COUNTS),
         *(between(name, count) for name in SIZES for count in COUNTS[:5]),
     ]

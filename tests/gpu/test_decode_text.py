@@ -5,7 +5,7 @@ same of the pool whichever of the inputs ran before.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -14,7 +14,8 @@ from torch import Tensor
 from stoop_worker.engine.tensors import KVView
 from stoop_worker.kernels import early
 from stoop_worker.kernels.block_fp8 import BlockFp8, Weight
-from stoop_worker.kernels.hopper import CudaKernel
+from stoop_worker.kernels.hopper import CudaKernel, is_hopper
+from stoop_worker.kernels.layer_stack import LayerStack, stack_of
 from stoop_worker.kernels.paged_attention import PagedLayout
 from stoop_worker.kernels.rotate_write import HeadNorms, Places, rotation_table
 from stoop_worker.models.decoder import decode_text, text
@@ -65,8 +66,10 @@ class Chain:
         for place, value in zip(self.place, self.inputs[number], strict=True):
             place.copy_(value)
 
+    stack: LayerStack | None
+
     def step(self) -> Tensor:
-        return decode_text.step(self.place.x_BC, self.kv, self.places, self.weights)
+        return decode_text.step(self.place.x_BC, self.kv, self.places, self.weights, self.stack)
 
     def plain(self) -> Tensor:
         return text.forward(self.place.x_BC, self.kv, self.places, self.weights)
@@ -133,7 +136,8 @@ def chain(request: pytest.FixtureRequest, model: tuple[Sizes, DecoderWeights]) -
     pool = randn(LAYERS, 2, rows * pages, PAGE, sizes.key_heads, sizes.head_dim)
     table_SF2 = rotation_table(LONGEST, sizes.head_dim, 500000.0, torch.device("cuda"))
     kv = KVView(place.positions_B, place.slots_B, layout, pool, lambda: None)
-    return Chain(kv, Places(place.positions_B, table_SF2, place.slots_B), place, inputs, weights)
+    places = Places(place.positions_B, table_SF2, place.slots_B)
+    return Chain(kv, places, place, inputs, weights, stack_of(weights.blocks, weights.epsilon))
 
 
 def one_after_another(chain: Chain) -> list[Tensor]:
@@ -200,3 +204,18 @@ def test_the_step_of_one_row_runs_in_its_kernels(model: tuple[Sizes, DecoderWeig
     for weight in (block.qkv, block.out, block.gate_up, block.down):
         assert takes(randn(1, weight.shape[1]), weight)
     assert decode_text.runs_well(torch.device("cuda"), torch.bfloat16, sizes.head_dim)
+
+
+@pytest.mark.parametrize("chain", [1], indirect=True)
+def test_the_layers_of_one_row_are_one_launch_on_hopper(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
+    launches = []
+    launch = CudaKernel.launch
+
+    def noted(kernel: CudaKernel, *given: Any, early: bool = False) -> None:
+        launches.append(kernel)
+        launch(kernel, *given, early=early)
+
+    monkeypatch.setattr(CudaKernel, "launch", noted)
+    chain.feed(0)
+    chain.step()
+    assert len(launches) == 1 or not is_hopper(torch.device("cuda"))

@@ -12,13 +12,16 @@ import pytest
 import torch
 from torch import Tensor
 
+from stoop_worker.engine.tensors import KVView
 from stoop_worker.kernels.block_fp8 import BlockFp8, Weight
 from stoop_worker.kernels.block_fp8.reference import wide
+from stoop_worker.kernels.hopper import Unusable
 from stoop_worker.kernels.layer_stack import hopper
 from stoop_worker.kernels.layer_stack.sizes import Sizes
 from stoop_worker.kernels.paged_attention import PagedLayout
 from stoop_worker.kernels.rotate_write import HeadNorms, Places, rotation_table
-from stoop_worker.models.decoder.weights import Block
+from stoop_worker.models.decoder import decode_text
+from stoop_worker.models.decoder.weights import Block, DecoderWeights
 from tests.support.emulated_stack import EmulatedKernel, has_gcc
 
 pytestmark = pytest.mark.skipif(not has_gcc(), reason="g++ compiles the kernel for the CPU")
@@ -114,7 +117,7 @@ class Decoder:
     def attended(self, x: Tensor, pool: Tensor, block: Block, context: int, places: Places) -> Tensor:
         heads, key_heads, width = self.shape.heads, self.shape.key_heads, self.shape.head_dim
         made = (normed(x, block.norm) @ wide(block.qkv, torch.float32).T).view(-1, width)
-        q, k, v = made.split((heads, key_heads, key_heads))
+        q, k, v = torch.split(made, [heads, key_heads, key_heads])
         if block.head_norms is not None:
             q, k = normed(q, block.head_norms.q_D), normed(k, block.head_norms.k_D)
         cos, sin = self.table_SF2[places.positions[0]].unbind(-1)
@@ -129,6 +132,13 @@ class Decoder:
             keys[-1], values[-1] = rotated(k), v
         scores = torch.einsum("kgd,pkd->kgp", rotated(q).view(key_heads, -1, width), keys) * width**-0.5
         return torch.einsum("kgp,pkd->kgd", scores.softmax(-1), values).reshape(1, -1)
+
+    def chosen(self, x_1C: Tensor, context: int, stack: hopper.LayerStack | None) -> Tensor:
+        """Run the decoder's step, which chooses the kernels."""
+        places = self.places(context)
+        kv = KVView(places.positions, places.slots_T, self.layout(context), self.pool, lambda: None)
+        none = torch.empty(0)
+        return decode_text.step(x_1C, kv, places, DecoderWeights(none, self.blocks, none, none, EPSILON), stack)
 
 
 def error(found: Tensor, expected: Tensor) -> float:
@@ -225,3 +235,52 @@ def test_other_steps_are_not_taken(decoder: Decoder) -> None:
     assert not decoder.stack.takes(x_1C.expand(2, -1), places, decoder.pool, layout)
     assert not decoder.stack.takes(x_1C, places, decoder.pool.to(torch.float8_e4m3fn), layout)
     assert not decoder.stack.takes(x_1C, axes, decoder.pool, layout)
+
+
+def test_a_decoder_takes_the_launch_of_all_layers(decoder: Decoder) -> None:
+    x_1C, context = randn(1, decoder.shape.dim), 40
+    found = decoder.chosen(x_1C, context, decoder.stack)
+    assert torch.equal(found, decoder.run(x_1C, context, decoder.places(context)))
+    assert error(found, decoder.chosen(x_1C, context, None)) < 2 * ROUNDING
+
+
+def test_a_kernel_that_does_not_compile_is_replaced(decoder: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(sizes: Sizes, device: torch.device) -> EmulatedKernel:
+        raise Unusable("layer_stack")
+
+    monkeypatch.setattr(hopper, "_compiled", fail)
+    x_1C = randn(1, decoder.shape.dim)
+    assert torch.equal(decoder.chosen(x_1C, 40, decoder.stack), decoder.chosen(x_1C, 40, None))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"head_dim": 96}, {"key_heads": 133}, {"heads": 72}, {"inner": 9700}, {"dim": 2560 + 16}, {"inner": 2**17}],
+    ids=str,
+)
+def test_sizes_that_the_kernel_cannot_hold_are_left_to_others(change: dict[str, int]) -> None:
+    sizes = Sizes(
+        dim=2560,
+        inner=9728,
+        heads=32,
+        key_heads=8,
+        head_dim=128,
+        frequencies=64,
+        normed=True,
+        float8=False,
+        page=PAGE,
+        programs=132,
+        layers=36,
+    )
+    assert sizes.fits()
+    assert sizes.shared_bytes <= 227 * 1024
+    assert not replace(sizes, **change).fits()
+
+
+@pytest.mark.parametrize("decoder", ["heads of 64", "float8"], indirect=True)
+def test_weights_that_are_stored_otherwise_are_left_to_others(decoder: Decoder) -> None:
+    first, second = decoder.blocks
+    assert hopper.are_stored_well(decoder.blocks)
+    assert not hopper.are_stored_well((first, replace(second, norm=second.norm.float())))
+    assert not hopper.are_stored_well((first, replace(second, qkv=wide(second.qkv, torch.float32))))
+    assert not hopper.are_stored_well((first, replace(second, down=wide(second.down, torch.bfloat16).T)))

@@ -33,7 +33,8 @@ class EmulatedKernel:
         source, library = folder / "source.cpp", folder / "kernel.so"
         text = "\n".join(parts)
         assert edit[0] in text
-        source.write_text("\n".join([*defines, '#include "layer_stack.h"', text.replace(*edit), CALL]), encoding="utf-8")
+        lines = [*defines, '#include "layer_stack.h"', text.replace(*edit), CALL]
+        source.write_text("\n".join(lines), encoding="utf-8")
         options = "-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-I", str(EMULATED)
         subprocess.run(["g++", *options, str(source), "-o", str(library)], check=True)
         self._run = ctypes.CDLL(str(library)).run

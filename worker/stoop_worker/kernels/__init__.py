@@ -22,6 +22,7 @@ and `kernel.py` (or the files named there) computes it with Triton. Files in CUD
     paged_attention/  attention over the paged KV pool
     vision_attention/ full attention within each crop
     row_linear/       products of one row, with the norm, gating or sum beside them
+    layer_stack/      all layers of a decoder for one row, in one launch
     skinny_linear/    products of few rows with large weights
     moe/              a mixture of experts
     low_rank/         corrections by another adapter for each row

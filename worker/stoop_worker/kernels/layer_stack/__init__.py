@@ -12,21 +12,16 @@ Other devices, dtypes, sizes and numbers of rows have a launch for each product 
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from stoop_worker.kernels.backend import uses_kernel
 from stoop_worker.kernels.hopper import is_hopper
+from stoop_worker.kernels.layer_stack.hopper import LayerStack, are_stored_well
 from stoop_worker.kernels.layer_stack.layer import Layer
 
-if TYPE_CHECKING:
-    from stoop_worker.kernels.layer_stack.hopper import LayerStack
-
-__all__ = ["Layer", "stack_of"]
+__all__ = ["Layer", "LayerStack", "stack_of"]
 
 
 def stack_of(layers: Sequence[Layer], epsilon: float) -> "LayerStack | None":
     """Return the layers for steps of one row; None if no kernel here takes their weights."""
-    from stoop_worker.kernels.layer_stack import hopper
-
-    suits = is_hopper(layers[0].norm.device) and uses_kernel(layers[0].norm) and hopper.are_stored_well(layers)
-    return hopper.LayerStack(layers, epsilon) if suits else None
+    suits = is_hopper(layers[0].norm.device) and uses_kernel(layers[0].norm) and are_stored_well(layers)
+    return LayerStack(layers, epsilon) if suits else None

@@ -68,8 +68,8 @@ class LayerStack:
         values: list[Tensor | int] = [
             x_1C,
             y_1C,
-            *halves.split((sizes.made, sizes.joined, sizes.inner)),
-            *sums.split((ranges * sizes.head_dim, 2 * ranges)),
+            *torch.split(halves, [sizes.made, sizes.joined, sizes.inner]),
+            *torch.split(sums, [ranges * sizes.head_dim, 2 * ranges]),
             _counters(x_1C.device, sizes.key_heads),
             self._records,
             pool,

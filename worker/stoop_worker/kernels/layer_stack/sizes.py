@@ -90,4 +90,6 @@ class Sizes:
         return row + sums + 8 * FIELDS * self.layers
 
     def _most_rows(self, rows: int) -> int:
-        return -(--(-rows // self.programs) // _TILE) * _TILE
+        """Return the most rows of a product in a program, in whole tiles."""
+        most = -(-rows // self.programs)
+        return -(-most // _TILE) * _TILE

@@ -1,14 +1,19 @@
 """A decode step of a pre-norm decoder in fewer launches: norms, gating and sums are part of the neighbouring products.
 
-A step of one row has five launches a layer; one of several rows computes each norm once, with the sum before it.
+On Hopper a step of one row is one launch for all layers; elsewhere it has five a layer. A step of several rows computes
+each norm once, with the sum before it.
 B rows, one a sequence; C model dim, F inner dim of the MLP.
 """
+
+from contextlib import suppress
 
 import torch
 from torch import Tensor
 
 from stoop_worker.engine.tensors import KVView
 from stoop_worker.kernels.backend import has_triton
+from stoop_worker.kernels.hopper import Unusable
+from stoop_worker.kernels.layer_stack import LayerStack
 from stoop_worker.kernels.paged_attention import HEAD_DIMS
 from stoop_worker.kernels.rms_norm import rms_norm
 from stoop_worker.kernels.rotate_attend import rotate_attend_groups
@@ -25,11 +30,16 @@ def runs_well(device: torch.device, dtype: torch.dtype, head_dim: int) -> bool:
     return device.type == "cuda" and has_triton() and dtype.itemsize == 2 and head_dim in HEAD_DIMS
 
 
-def step(x_BC: Tensor, kv: KVView, places: Places, weights: DecoderWeights) -> Tensor:
+def step(x_BC: Tensor, kv: KVView, places: Places, weights: DecoderWeights, stack: LayerStack | None = None) -> Tensor:
     """Run the decoder on one position a sequence; returns hidden_BC like `text.forward`, rounded less often.
+
+    `stack` are the same layers for steps of one row, where a kernel takes them.
 
     The first launch starts when all before has ended, so later ones that start early may read the step's inputs.
     """
+    if stack is not None and stack.takes(x_BC, places, kv.pool, kv.layout):
+        with suppress(Unusable):
+            return stack.run(x_BC, places, kv.pool, kv.layout)
     return (_one_row if _suits_one_row(x_BC, weights) else _several_rows)(x_BC, kv, places, weights)
 
 

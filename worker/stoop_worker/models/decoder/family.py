@@ -15,6 +15,7 @@ from stoop_worker.engine.model import KVSpec, Prepared, RequestInvalid, Spec
 from stoop_worker.engine.request import Chat, Media, Message, Request, Sampling
 from stoop_worker.engine.tensors import FedRows, Given, HeadReads, KVView, LastHeads
 from stoop_worker.errors import ConfigError
+from stoop_worker.kernels.layer_stack import stack_of
 from stoop_worker.kernels.rotate_write import Places
 from stoop_worker.models.blocks.rope import frequencies, rotations
 from stoop_worker.models.blocks.token_embedding import embed_tokens
@@ -62,6 +63,7 @@ class DecoderFamily:
         runs_well = decode_text.runs_well(model.device, model.dtype, config.head_dim)
         self._fused = runs_well if fused is None else fused
         self._model = model
+        self._stack = stack_of(model.weights.blocks, model.weights.epsilon) if self._fused else None
         context = min(config.max_context, max_context)
         self._rotations_SF2 = rotations(
             frequencies(config.head_dim, config.theta, config.scaling), context, model.device, dtype=model.dtype
@@ -122,7 +124,7 @@ class DecoderFamily:
         """Run the decoder on one position per sequence."""
         if not self._fused:
             return self.forward(x_BC, kv, None, None)
-        return decode_text.step(x_BC, kv, self._places(kv), self._model.weights)
+        return decode_text.step(x_BC, kv, self._places(kv), self._model.weights, self._stack)
 
     def read(self, hidden_RC: Tensor, reads: HeadReads, last: LastHeads) -> Tensor:
         """Sample tokens."""
