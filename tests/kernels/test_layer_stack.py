@@ -45,7 +45,7 @@ class Shape(NamedTuple):
 SHAPES = {
     "heads of 64": Shape(512, 1024, 8, 2, 64, normed=False, float8=False, programs=5),
     "normed heads of 128": Shape(512, 1568, 4, 2, 128, normed=True, float8=False, programs=7),
-    "float8": Shape(512, 1024, 8, 2, 128, normed=True, float8=True, programs=12),
+    "float8": Shape(512, 1024, 8, 2, 128, normed=True, float8=True, programs=7),
 }
 
 
